@@ -1,0 +1,1 @@
+"""How fast the ClassAd library is: `python -m bench.classad`."""

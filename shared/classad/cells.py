@@ -1,0 +1,119 @@
+"""What an ad stores under a name, and the packed form of ads.
+
+A cell is a plain value (bool, int, float, str) or an expression; in a table there may also be the packed text of an
+expression that nobody has asked for yet. A packed ad is a msgpack map of attribute to literal (msgpack's own
+types) or expression text (an extension type, code TEXT_CODE, UTF-8).
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgpack
+
+from shared.classad.expr import (
+    FOLDED,
+    AdExpr,
+    AttrRef,
+    Binary,
+    Call,
+    Elvis,
+    Expr,
+    Interval,
+    ListExpr,
+    Literal,
+    Parens,
+    Subscript,
+    Ternary,
+    Unary,
+    fold,
+)
+from shared.classad.lexer import ParseError
+from shared.classad.parser import parse_expr
+from shared.classad.unparse import unparse_exact
+
+TEXT_CODE: Final = 1
+
+Cell: TypeAlias = "bool | int | float | str | Expr"
+Stored: TypeAlias = "Cell | PackedText"
+Table: TypeAlias = "dict[str, tuple[str, Stored]]"  # folded name to name and cell
+
+
+def as_expr(cell: Cell) -> Expr:
+    """A cell as an expression."""
+    return cell if isinstance(cell, Expr) else Literal(cell)
+
+
+def simplest(expr: Expr) -> Cell:
+    """The cell of an expression: a plain constant is stored as itself."""
+    if type(expr) is Literal and isinstance(expr.value, bool | int | float | str):
+        return expr.value
+    return expr
+
+
+class PackedError(ValueError):
+    """Bytes that are not a packed ad, or hold an expression that can not be read."""
+
+
+class PackedText:
+    """The text of an expression as it came packed, not parsed yet."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+_TEXTS: Final[dict[bytes, Cell]] = {}
+_TEXTS_LIMIT: Final = 50_000
+
+
+def parse_text(data: bytes) -> Cell:
+    """The cell of a packed expression text; equal texts share one tree. Raises PackedError."""
+    cell = _TEXTS.get(data)
+    if cell is None:
+        text = data.decode("utf-8", "surrogateescape")
+        try:
+            cell = simplest(parse_expr(text))
+        except ParseError as fault:
+            raise PackedError(f"a packed ad holds {text[:200]!r}, which is no expression: {fault}") from fault
+        if len(data) < 4096:
+            if len(_TEXTS) >= _TEXTS_LIMIT:
+                _TEXTS.clear()
+            _TEXTS[data] = cell
+    return cell
+
+
+def _extension(code: int, data: bytes) -> Stored:
+    if code != TEXT_CODE:
+        raise PackedError(f"an attribute has the unknown extension type {code}")
+    known = _TEXTS.get(data)
+    return PackedText(data) if known is None else known
+
+
+def read_packed(packed: bytes) -> Table:
+    """The table of a packed ad. Raises PackedError if it is none."""
+    try:
+        body = msgpack.unpackb(packed, ext_hook=_extension, unicode_errors="surrogateescape")
+    except (ValueError, RecursionError, msgpack.UnpackException) as fault:
+        raise PackedError(f"not a packed ad: {fault}") from fault
+    if type(body) is not dict:
+        raise PackedError(f"not a packed ad: a {type(body).__name__}, not a map")
+    if not (set(map(type, body)) <= _NAME_TYPE and set(map(type, body.values())) <= _CELL_TYPES):
+        raise PackedError("not a packed ad: an attribute has no name or is neither a literal nor an expression")
+    return {FOLDED[name] if name in FOLDED else fold(name): (name, cell) for name, cell in body.items()}
+
+
+_NAME_TYPE: Final = frozenset((str,))
+_CELL_TYPES: Final = frozenset(
+    (bool, int, float, str, PackedText, Literal, Interval, AttrRef, Unary, Binary, Ternary, Elvis, Parens)
+) | {Subscript, Call, ListExpr, AdExpr}
+
+
+def packable(cell: Stored) -> object:
+    """What msgpack is given for a cell."""
+    if isinstance(cell, PackedText):
+        return msgpack.ExtType(TEXT_CODE, cell.data)
+    if isinstance(cell, Expr):
+        return msgpack.ExtType(TEXT_CODE, unparse_exact(cell).encode("utf-8", "surrogateescape"))
+    return cell

@@ -1,0 +1,13 @@
+"""The columnar gear: conditions and ranks over tables of ads with NumPy.
+
+`Table` holds the ads, `Matching` evaluates over them with a cache of conjuncts, `compile_columnar` is for one
+expression. `column` says what a column is, `vector` has the rules of the language on columns, `shapes` brings policies
+that differ in constants together.
+"""
+
+from __future__ import annotations
+
+from shared.classad.columnar.matching import OTHER_SIDE, ROW_SIDE, ColumnarExpr, Matching, compile_columnar
+from shared.classad.columnar.table import Table
+
+__all__ = ["OTHER_SIDE", "ROW_SIDE", "ColumnarExpr", "Matching", "Table", "compile_columnar"]

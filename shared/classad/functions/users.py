@@ -1,0 +1,171 @@
+"""userMap() and userHome().
+
+The maps of userMap() belong to the process, as its configuration does: a daemon reads the files and texts that
+CLASSAD_USER_MAPFILE_<name> and CLASSAD_USER_MAPDATA_<name> name, makes a UserMap of each with `UserMap.parse`, and
+hands all of them to `set_user_maps`, at start and at every reconfiguration. Without that, no map exists and every
+lookup is UNDEFINED.
+"""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from shared.classad.functions.coerce import decode, encode
+from shared.classad.functions.pcre import Match, Pattern, RegexError, compile_pattern
+from shared.classad.functions.registry import Function, table
+from shared.classad.functions.strings import pieces_of
+from shared.classad.operators import fold_string
+from shared.classad.values import ERROR, UNDEFINED, Error, Value
+
+
+class UserMapError(ValueError):
+    """A line of a user map that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One line: a user name or a pattern, and the groups it maps to (`\\1` in them is a group of the pattern)."""
+
+    user: str | Pattern
+    groups: str
+
+    def apply(self, user: str) -> str | None:
+        if isinstance(self.user, str):
+            return self.groups if self.user == user else None
+        try:
+            match = self.user.search(encode(user))
+        except RegexError:
+            return None
+        return None if match is None else _expand(self.groups, match)
+
+
+def _expand(groups: str, match: Match) -> str:
+    parts = encode(groups).split(b"\\")
+    done = [parts[0]]
+    for part in parts[1:]:
+        digit = part[:1]
+        done.append((match.group(int(digit)) or b"") + part[1:] if digit.isdigit() else b"\\" + part)
+    return decode(b"".join(done))
+
+
+@dataclass(frozen=True, slots=True)
+class UserMap:
+    """The rules of one map, in the order of the file; the first that fits a user decides."""
+
+    rules: tuple[_Rule, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> UserMap:
+        """The map of a text: lines `* user groups` or `* /pattern/ groups` (`/pattern/i` without case).
+
+        Fields with blanks stand in double quotes; `#` begins a comment line; lines whose first field is not `*` are
+        for other uses of map files and skipped. Raises UserMapError, naming the line, for a pattern that is no regular
+        expression or a line without groups.
+        """
+        rules: list[_Rule] = []
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.lstrip().startswith("#"):
+                continue
+            fields = _fields(line)
+            if not fields or fields[0][0] != "*":
+                continue
+            if len(fields) < 3:
+                raise UserMapError(f"line {number}: expected `* user groups`, found {line.strip()!r}")
+            rules.append(_Rule(_user(*fields[1], number), fields[2][0]))
+        return cls(tuple(rules))
+
+    def groups(self, user: str) -> str | None:
+        """What `user` maps to, as it stands in the map; None if nothing fits."""
+        for rule in self.rules:
+            found = rule.apply(user)
+            if found is not None:
+                return found or None
+        return None
+
+
+def _user(field: str, quoted: bool, number: int) -> str | Pattern:
+    body, slash, options = field[1:].rpartition("/")
+    if quoted or not field.startswith("/") or not slash or not set(options) <= {"i", "U"}:
+        return field
+    pattern = compile_pattern(body.replace("\\/", "/"), "i" if "i" in options else "")
+    if pattern is None:
+        raise UserMapError(f"line {number}: /{body}/ is not a regular expression; mend or remove it")
+    return pattern
+
+
+def _fields(line: str) -> list[tuple[str, bool]]:
+    """The fields of a line and whether each was quoted."""
+    fields: list[tuple[str, bool]] = []
+    at = 0
+    while at < len(line):
+        if line[at].isspace():
+            at += 1
+        elif line[at] == '"':
+            end = line.find('"', at + 1)
+            end = len(line) if end < 0 else end
+            fields.append((line[at + 1 : end], True))
+            at = end + 1
+        else:
+            end = at
+            while end < len(line) and not line[end].isspace():
+                end += 1
+            fields.append((line[at:end], False))
+            at = end
+    return fields
+
+
+_maps: dict[str, UserMap] = {}
+
+
+def set_user_maps(maps: Mapping[str, UserMap]) -> None:
+    """Replace all maps of this process; names are case-insensitive."""
+    global _maps
+    _maps = {fold_string(name): user_map for name, user_map in maps.items()}
+
+
+def user_map(arguments: list[Value]) -> Value:
+    """userMap(map, user[, preferred[, default]]): the groups of a user, or one of them.
+
+    With `preferred` the one of that name (without case) if the user has it, else the first; `default` for a user
+    who is not in the map.
+    """
+    name, user = arguments[0], arguments[1]
+    if isinstance(name, Error) or isinstance(user, Error):
+        return ERROR
+    known = _maps.get(fold_string(name)) if isinstance(name, str) else None
+    groups = known.groups(user) if known is not None and isinstance(user, str) else None
+    if groups is None:
+        return arguments[3] if len(arguments) == 4 else UNDEFINED
+    if len(arguments) == 2:
+        return groups
+    names = [piece for piece in (part.strip() for part in pieces_of(groups, ",")) if piece]
+    preferred = arguments[2]
+    if isinstance(preferred, str):
+        for group in names:
+            if fold_string(group) == fold_string(preferred):
+                return group
+    return names[0] if names else UNDEFINED
+
+
+def user_home(arguments: list[Value]) -> Value:
+    """userHome(user[, default]): the home directory of a user of this machine."""
+    user = arguments[0]
+    if isinstance(user, str):
+        try:
+            home = pwd.getpwnam(user).pw_dir
+        except (KeyError, ValueError):
+            home = ""
+        if home:
+            return home
+    if len(arguments) == 2 and isinstance(arguments[1], str) and arguments[1]:
+        return arguments[1]
+    return UNDEFINED if isinstance(user, str) or user is UNDEFINED else ERROR
+
+
+FUNCTIONS: Final = table(
+    Function("userMap", 2, 4, user_map),
+    Function("userHome", 1, 2, user_home),
+)

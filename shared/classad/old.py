@@ -1,0 +1,166 @@
+"""Ads in old syntax: one `Name = expression` a line, ads in a stream parted by empty lines or lines of dashes.
+
+Most lines of a stream repeat (a pool's machines have the same policy, and an ad changes little from update to
+update), so a line that was seen before costs one dictionary lookup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from shared.classad.ad import ClassAd
+from shared.classad.cells import Cell, Table, simplest
+from shared.classad.expr import fold
+from shared.classad.lexer import ParseError, is_text
+from shared.classad.parser import parse_definition
+from shared.classad.unparse import attribute_order, quote_name, unparse
+
+_CACHE_LIMIT: Final = 50_000  # lines
+_LONGEST_CACHED: Final = 2_000  # characters
+_LITERAL: Final = re.compile(
+    r"""[ \t\r]*+(?:"([^"\\\0\n\ud800-\udfff]*+)"|(-?(?:0|[1-9][0-9]{0,17}+))"""
+    r"""|(-?[0-9]{1,15}\.[0-9]{1,20}+))[ \t\r]*+\Z"""
+)
+
+Entry = tuple[str, tuple[str, Cell]]
+
+
+class _Lines(dict[str, Entry]):
+    """Lines already parsed. A long number is not kept, as it will hardly come again."""
+
+    def __missing__(self, line: str) -> Entry:
+        entry = parse_line(line)
+        cell = entry[1][1]
+        if len(line) <= _LONGEST_CACHED and not (isinstance(cell, int | float) and not -9999 < cell < 9999):
+            if len(self) >= _CACHE_LIMIT:
+                self.clear()
+            self[line] = entry
+        return entry
+
+
+_lines: Final = _Lines()
+_entry_of: Final = _lines.__getitem__
+
+
+def parse_line(line: str) -> Entry:
+    """One `Name = expression` as (folded name, (name, cell)). Raises ParseError with line 1."""
+    name, equals, text = line.partition("=")
+    stripped = name.strip(" \t\r")
+    if not equals or stripped[:1] == "#":
+        raise ParseError(f"{line.strip()[:40]!r} is no definition", 1, 1, "Name = expression")
+    if not stripped or not is_text(stripped):
+        raise ParseError("a definition without a name", 1, 1, "Name = expression")
+    literal = _LITERAL.match(text)
+    if literal is not None:
+        string, integer, real = literal.groups()
+        value = string if string is not None else int(integer) if integer is not None else float(real)
+        return fold(stripped), (stripped, value)
+    try:
+        cell = simplest(parse_definition(text))
+    except ParseError as fault:
+        raise ParseError(fault.message, 1, len(name) + 1 + fault.column, fault.expected) from None
+    return fold(stripped), (stripped, cell)
+
+
+def parse_old_ad(text: str | Iterable[str]) -> ClassAd:
+    """The ad of all definitions in `text`. Empty lines and lines that begin with # are passed over.
+
+    Raises ParseError with the line's number.
+    """
+    lines = text.split("\n") if isinstance(text, str) else list(text)
+    return _ad([line for line in lines if is_definition(line)], lines, 0)
+
+
+def is_definition(line: str) -> bool:
+    """Whether a line is neither empty nor a comment."""
+    stripped = line.lstrip()
+    return bool(stripped) and stripped[0] != "#"
+
+
+def _table(definitions: list[str]) -> Table:
+    """The table of an ad. Raises ParseError, of which only that it was raised is right."""
+    table: Table = dict(map(_entry_of, definitions))
+    if len(table) != len(definitions):  # a name given twice keeps its first spelling
+        table = {}
+        for key, (name, cell) in map(_entry_of, definitions):
+            table[key] = (table[key][0] if key in table else name, cell)
+    return table
+
+
+def _ad(definitions: list[str], lines: list[str], offset: int) -> ClassAd:
+    """The ad of `definitions`, which stand among `lines`, the first of which is number offset + 1."""
+    try:
+        return ClassAd.from_table(_table(definitions))
+    except ParseError:
+        raise _place(lines, offset) from None
+
+
+def _place(lines: list[str], offset: int) -> ParseError:
+    for number, line in enumerate(lines, offset + 1):
+        if is_definition(line):
+            try:
+                parse_line(line)
+            except ParseError as fault:
+                return ParseError(fault.message, number, fault.column, fault.expected)
+    raise AssertionError("one of the lines was wrong")
+
+
+def parse_old_ads(stream: str | Iterable[str]) -> Iterator[ClassAd]:
+    """The ads of a stream of lines, parted by empty lines, lines of dashes or lines of stars. Raises ParseError."""
+    if isinstance(stream, str):
+        return _of_text(stream)
+    return _of_lines(stream, 0)
+
+
+def _of_text(text: str) -> Iterator[ClassAd]:
+    """Block by block, with nothing done by hand for a block of nothing but definitions."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n\n", start)
+        end = len(text) if end < 0 else end
+        lines = text[start:end].strip("\n").split("\n")
+        try:
+            table = _table(lines)
+        except ParseError:  # or it has comments, blanks or dashes
+            yield from _of_lines(lines, text.count("\n", 0, start) + (text[start] == "\n"))
+        else:
+            yield ClassAd.from_table(table)
+        start = end + 2
+
+
+def _of_lines(lines: Iterable[str], offset: int) -> Iterator[ClassAd]:
+    block: list[str] = []
+    start = offset
+    for number, line in enumerate(lines, offset):
+        line = line.rstrip("\r\n")
+        if line and not (line[0] in " \t-*" and is_separator(line)):
+            block.append(line)
+            continue
+        if block:
+            ad = _block(block, start)
+            if ad is not None:
+                yield ad
+            block = []
+        start = number + 1
+    ad = _block(block, start)
+    if ad is not None:
+        yield ad
+
+
+def _block(block: list[str], offset: int) -> ClassAd | None:
+    definitions = [line for line in block if is_definition(line)]
+    return _ad(definitions, block, offset) if definitions else None
+
+
+def is_separator(line: str) -> bool:
+    """Whether a line parts two ads: blank, or three or more dashes or stars and nothing else."""
+    stripped = line.strip()
+    return not stripped or (len(stripped) >= 3 and stripped.strip(stripped[0]) == "" and stripped[0] in "-*")
+
+
+def unparse_old(ad: ClassAd) -> str:
+    """The ad in old syntax: a line an attribute, shorter names first, each line ended."""
+    pairs = sorted(ad.cells(), key=lambda pair: attribute_order(pair[0]))
+    return "".join([f"{quote_name(name, True)} = {unparse(cell, 'old')}\n" for name, cell in pairs])

@@ -1,0 +1,14 @@
+"""The root of what can go wrong. A refusal is a value; operating trouble is one of these; a programmer's error is an
+assertion and ends the process."""
+
+
+class RoostError(Exception):
+    """Anything of ours that a person may see: the text names the place and the mend."""
+
+
+class RetryableError(RoostError):
+    """May go away by itself: retried with back-off around I/O, and nowhere else."""
+
+
+class PermanentError(RoostError):
+    """Will fail again in the same way."""

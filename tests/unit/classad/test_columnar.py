@@ -1,0 +1,311 @@
+"""The columnar gear means what the evaluator means, row by row. Its traps have a test of their own each."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.classad import ClassAd, PackedError, evaluate, is_true, parse_ad, parse_expr, rank, symmetric_match
+from shared.classad.columnar import OTHER_SIDE, ROW_SIDE, Matching, Table, compile_columnar
+from tests.unit.classad.samples import SEEDS, VALUES, expression, flat_ad
+
+NOW = 5.0
+
+
+def number(value):
+    result = float(value) if isinstance(value, bool | int | float) else 0.0
+    return 0.0 if math.isnan(result) else result
+
+
+def table_of(ads):
+    table = Table()
+    for key, ad in ads.items():
+        table.put(key, ad)
+    table.flush()
+    return table
+
+
+def compare(ads, text, job=None, matching=None):
+    """Compare an expression on both sides with the evaluator; the mask of the rows' side, by key."""
+    expr = parse_expr(text)
+    matching = matching or Matching(table_of(ads), NOW)
+    job = job or ClassAd()
+    for side in (OTHER_SIDE, ROW_SIDE):
+        matching.values(expr, job, side)  # the first question may put the table in another order
+        values, mask = matching.values(expr, job, side), matching.mask(expr, job, side)
+        for key, value, true in zip(matching.table.keys, values, mask, strict=True):
+            pair = (ads[key], job) if side == ROW_SIDE else (job, ads[key])
+            expected = evaluate(expr, *pair, NOW)
+            assert (bool(true), value) == (is_true(expected), number(expected)), (text, side, str(ads[key]), str(job))
+    return dict(zip(matching.table.keys, mask.tolist(), strict=True))
+
+
+def compare_matches(matching, ads, job):
+    for ask in (matching.match, matching.job_rank, matching.row_rank):
+        ask(job)  # a first question may put the table in another order
+    rows = zip(matching.match(job), matching.job_rank(job), matching.row_rank(job), strict=True)
+    for key, (mask, mine, theirs) in zip(matching.table.keys, rows, strict=True):
+        assert bool(mask) is symmetric_match(job, ads[key], NOW)
+        assert mine == number(rank(job, ads[key], now=NOW))
+        assert theirs == number(rank(ads[key], job, now=NOW))
+
+
+def play(rng, rounds=2):
+    """A random table with random changes, compared as a whole."""
+    if rng.random() < 0.3:
+        owners = "ab"
+        policies = [f'a > {n} && TARGET.s == "{owners[n % 2]}" || b + {n}.5 > TARGET.x' for n in range(20)]
+    else:
+        policies = [expression(rng, rng.choice((1, 2, 3))) for _ in range(rng.choice((1, 2, 4)))]
+    ads = {str(n): flat_ad(rng, policies) for n in range(rng.choice((3, 20)))}
+    matching = Matching(table_of(ads), NOW)
+    for number_of_round in range(rounds):
+        for _ in range(2):
+            job = flat_ad(rng, policies)
+            compare_matches(matching, ads, job)
+            compare(ads, expression(rng, rng.choice((1, 2, 3, 4))), job, matching)
+        for key in rng.sample(sorted(ads), 2):
+            if rng.random() < 0.3:
+                del ads[key]
+                matching.table.remove(key)
+            else:
+                ads[key] = flat_ad(rng, policies)
+                matching.table.put(key, ads[key])
+        ads[f"new {number_of_round}"] = flat_ad(rng, policies)
+        matching.table.put(f"new {number_of_round}", ads[f"new {number_of_round}"])
+        matching.table.flush()
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_any_table_has_the_evaluators_answers(seed):
+    play(random.Random(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seeded_tables_have_the_evaluators_answers(seed):
+    rng = random.Random(seed)
+    for _ in range(2):
+        play(rng)
+
+
+MIXED = {str(n): parse_ad(f"[ x = {value} ]") for n, value in enumerate(VALUES)} | {"none": ClassAd()}
+
+
+# The traps
+
+
+@pytest.mark.parametrize(
+    "text", ["false && x", "x && false", "undefined || x", "x || undefined", "error && x", "x || true"]
+)
+def test_error_depends_on_the_order_of_operands(text):
+    compare(MIXED, text)
+
+
+@pytest.mark.parametrize("op", ["==", "!=", "<", "<=", ">", ">="])
+def test_a_nan_is_a_number_that_is_only_unequal(op):
+    for constant in ("1", "1.5", 'real("nan")', "true"):
+        compare(MIXED, f"x {op} {constant}")
+        compare(MIXED, f"!(x {op} {constant})")
+
+
+def test_what_is_not_true_need_not_be_false():
+    for text in ("!(x > 1)", "(x > 1) || true", "!(x && true)", "(x > 1) =?= false"):
+        compare(MIXED, text)
+
+
+def test_a_string_is_an_error_as_a_boolean_and_a_value_in_a_comparison():
+    for text in ("x && true", 'x == "a"', '(x == "a") || (x && true)', "x ? 1 : 2", "!x"):
+        compare(MIXED, text)
+
+
+def test_error_wins_then_undefined_then_a_mix_of_types():
+    for text in ('undefined + "a"', 'x + "a"', "x + undefined", "x + error", 'x < "a"', "x == undefined"):
+        compare(MIXED, text)
+
+
+def test_one_and_one_point_zero_and_true_are_kept_apart_in_the_cache():
+    ads = {str(n): parse_ad(f"[ x = {value} ]") for n, value in enumerate(("0", "0.0", "false", "-0.0", "1", "true"))}
+    matching = Matching(table_of(ads), NOW)
+    for value in ("0", "0.0", "false", "-0.0", "1", "1.0", "true"):
+        job = parse_ad(f"[ y = {value} ]")
+        compare(ads, "MY.x =?= TARGET.y", job, matching)
+        compare(ads, "1 / TARGET.y > 0", job, matching)
+        compare(ads, f"MY.x =?= {value}", job, matching)
+
+
+def test_true_and_x_is_the_boolean_of_x():
+    for text in ("(true && x) =?= x", "(true && x) + 1", "(false || x) =?= true"):
+        compare(MIXED, text)
+
+
+def test_booleans_keep_their_type():
+    for text in ("x =?= 1", "x =?= true", "x == true", "-x", "x + 1", "+x", "~x", "(x == 1) + 1"):
+        compare(MIXED, text)
+
+
+def test_case_is_folded_in_ascii_only():
+    assert [key for key, true in compare(MIXED, 'x == "é"').items() if true] == [str(VALUES.index('"é"'))]
+    compare(MIXED, 'x == "a"')
+    compare(MIXED, 'x =?= "a"')
+    compare(MIXED, 'x =!= "a"')
+
+
+@pytest.mark.parametrize("op", ["+", "-", "*", "/", "%"])
+def test_integers_wrap_and_divide_as_integers(op):
+    for constant in ("1", "2", "-3", "0", "0.0", "2.5", "9223372036854775807", "true"):
+        compare(MIXED, f"x {op} {constant}")
+        compare(MIXED, f"({constant} {op} x) > 0")
+
+
+def test_large_integers_are_compared_exactly_and_reals_as_reals():
+    for constant in ("9007199254740993", "9007199254740992", "9007199254740992.0", "9223372036854775807"):
+        for op in ("==", "<", ">=", "=?=", "!="):
+            compare(MIXED, f"x {op} {constant}")
+            compare(MIXED, f"(x {op} {constant}) ? x : 0")
+
+
+def test_plus_infinity_is_an_error_and_minus_infinity_is_not():
+    ads = {str(n): parse_ad(f"[ x = {value} ]") for n, value in enumerate(("1e308", "-1e308", "0.0", "-0.0", "1.0"))}
+    for text in ("x * 10 > 0", "x * 10 < 0", "(x * 10) =?= error", "1 / x", "x / 0.0", "(x / 0.0) ? 1 : 2"):
+        compare(ads, text)
+
+
+def test_a_rank_that_is_no_number_counts_zero():
+    compare(MIXED, "x")
+    assert not Matching(table_of(MIXED), NOW).job_rank(parse_ad("[ Rank = undefined ]")).any()
+
+
+def test_elvis_binds_tighter_than_not():
+    compare(MIXED, "!x ?: true")
+    compare(MIXED, "(!x) ?: true")
+
+
+def test_an_unscoped_name_falls_through_row_by_row():
+    ads = {"has": parse_ad("[ Limit = 1 ]"), "has not": ClassAd(), "undefined": parse_ad("[ Limit = undefined ]")}
+    matching = Matching(table_of(ads), NOW)
+    for job in (
+        parse_ad("[ Limit = 5 ]"),
+        parse_ad('[ Limit = "x" ]'),
+        ClassAd(),
+        parse_ad("[ Limit = MY.b + 1; b = 2 ]"),
+    ):
+        compare(ads, "Limit > 3", job, matching)
+        compare(ads, "Limit =?= undefined", job, matching)
+
+
+def test_random_numbers_are_never_cached():
+    matching = Matching(table_of({str(n): ClassAd() for n in range(20)}), NOW)
+    expr = parse_expr("random()")
+    assert not np.array_equal(matching.values(expr), matching.values(expr))
+    assert len(set(matching.values(expr).tolist())) > 1
+
+
+def test_the_clock_drops_what_was_cached():
+    matching = Matching(table_of({"a": parse_ad("[ since = 3 ]")}), NOW)
+    expr = parse_expr("time() - since")
+    assert matching.values(expr).tolist() == [2.0]
+    matching.now = 10.0
+    assert matching.values(expr).tolist() == [7.0]
+
+
+# Policies
+
+
+def test_requirements_that_name_themselves():
+    ads = {
+        "a": parse_ad("[ Requirements = Requirements =?= undefined ]"),
+        "b": parse_ad("[ Requirements = MY.p; p = p ]"),
+    }
+    compare_matches(Matching(table_of(ads), NOW), ads, parse_ad("[ Requirements = true ]"))
+
+
+def test_a_row_without_requirements_does_not_borrow_the_jobs():
+    ads = {
+        "none": ClassAd({"x": 1}),
+        "true": parse_ad("[ Requirements = true ]"),
+        "one": parse_ad("[ Requirements = 1 ]"),
+    }
+    compare_matches(Matching(table_of(ads), NOW), ads, parse_ad("[ Requirements = true ]"))
+
+
+def test_policies_that_differ_in_constants_are_one_shape():
+    ads = {
+        f"slot{n}": parse_ad(f'[ n = {n}; START = TARGET.Owner == "u{n}" && n >= {n}; Requirements = START && n < 90 ]')
+        for n in range(100)
+    }
+    table = table_of(ads)
+    matching = Matching(table, NOW)
+    for owner in ("u7", "U8", "u95", "nobody"):
+        compare_matches(matching, ads, parse_ad(f'[ Owner = "{owner}"; Requirements = true; Rank = n ]'))
+    assert len(table.stretches(["start", "requirements"])) == 1
+
+
+def test_what_has_no_rule_is_left_to_the_evaluator():
+    ads = {str(n): parse_ad(f"[ l = {{ {n}, 2 }}; n = [ v = {n} ]; x = {n} ]") for n in range(4)}
+    for text in ("member(2, l)", "n.v > 1", "l[0] == x", 'eval("x + 1") > 2', "size(l) == 2", "TARGET.l[0] == 3"):
+        compare(ads, text, parse_ad("[ l = { 3 } ]"))
+
+
+def test_an_ad_that_defines_target_is_seen():
+    ads = {"odd": parse_ad("[ TARGET = [ x = 1 ]; Requirements = TARGET.x == 1 ]"), "plain": parse_ad("[ x = 1 ]")}
+    compare_matches(Matching(table_of(ads), NOW), ads, parse_ad("[ x = 2; Requirements = true ]"))
+
+
+def test_questions_asked_together_have_one_order_of_rows():
+    ads = {str(n): parse_ad(f"[ x = {n}; p = x {'<>'[n % 2]} TARGET.y; Requirements = true ]") for n in range(20)}
+    matching = Matching(table_of(ads), NOW)
+    job = parse_ad("[ y = 7; Requirements = true; Rank = TARGET.p ? TARGET.x : 0 ]")
+    x = parse_expr("x")
+    values, ranks = matching.together(lambda: (matching.values(x, job), matching.job_rank(job)))
+    assert [float(ads[key]["x"]) for key in matching.table.keys] == values.tolist()
+    assert [rank(job, ads[key], now=NOW) for key in matching.table.keys] == ranks.tolist()
+
+
+# The table
+
+
+def test_changes_are_seen_after_a_flush():
+    table = table_of({"a": parse_ad("[ x = 1 ]"), "b": parse_ad("[ x = 2 ]")})
+    column = compile_columnar(parse_expr("x > 1"), table, NOW)
+    assert column.mask().tolist() == [False, True]
+    table.put("a", parse_ad("[ x = 3 ]"))
+    table.remove("b")
+    assert column.mask().tolist() == [False, True]
+    assert table.flush() == 2
+    assert column.mask().tolist() == [True]
+    assert "b" not in table
+    assert table.ad(table.row("a"))["x"] == 3
+
+
+def test_an_ad_that_can_not_be_read_is_dropped_alone():
+    table = Table()
+    table.put("good", parse_ad("[ x = 1 ]"))
+    table.put("bad", b"\xc1")
+    with pytest.raises(PackedError, match="bad"):
+        table.flush()
+    assert table.flush() == 1
+    assert list(table.keys) == ["good"]
+
+
+def test_an_empty_table_has_empty_answers():
+    matching = Matching(Table(), NOW)
+    assert matching.match(parse_ad("[ Requirements = TARGET.x > 1 ]")).shape == (0,)
+    assert matching.values(parse_expr("x")).shape == (0,)
+
+
+def test_a_full_cache_forgets_the_oldest():
+    ads = {str(n): parse_ad(f"[ x = {n} ]") for n in range(50)}
+    matching = Matching(table_of(ads), NOW, cache_bytes=200)
+    for limit in (1, 2, 3, 40, 1):
+        compare(ads, "x > TARGET.limit", ClassAd({"limit": limit}), matching)
+
+
+def test_an_ad_is_kept_packed():
+    ad = parse_ad("[ x = 1; Requirements = x > TARGET.y ]")
+    table = table_of({"a": ad})
+    Matching(table, NOW).match(parse_ad("[ y = 0; Requirements = true ]"))
+    assert table.ad(0).pack() == ad.pack()

@@ -1,0 +1,223 @@
+"""Hostile input ends in a ParseError or in ERROR: no recursion error, no stall, no crash, in whatever thread."""
+
+import contextlib
+import sys
+import threading
+
+import pytest
+
+from shared.classad import (
+    ERROR,
+    ClassAd,
+    ParseError,
+    ads_to_json,
+    evaluate,
+    flatten,
+    from_json,
+    parse_ad,
+    parse_ads,
+    parse_expr,
+    references,
+    to_json,
+    to_xml,
+    unparse,
+)
+
+
+def value(text, my=None):
+    return evaluate(parse_expr(text), my)
+
+
+def chain(length, link="a{}"):
+    """a0 refers to a1, that to a2, and so on to a constant."""
+    lines = [f"a{n} = {link.format(n + 1)}" for n in range(length)]
+    return parse_ad("\n".join([*lines, f"a{length} = 1"]), "old")
+
+
+@pytest.mark.parametrize(
+    ("make", "limit"),
+    [
+        (lambda n: "(" * n + "1" + ")" * n, 165),
+        (lambda n: "{" * n + "1" + "}" * n, 165),
+        (lambda n: "[a=" * n + "1" + "]" * n, 165),
+        (lambda n: "f(" * n + "1" + ")" * n, 165),
+        (lambda n: "a[" * n + "1" + "]" * n, 165),
+        (lambda n: "!" * n + "a", 497),
+        (lambda n: "a?b:" * n + "c", 497),
+        (lambda n: "a?:" * n + "c", 497),
+        (lambda n: "!(" * n + "1" + ")" * n, 124),
+    ],
+)
+def test_nesting_is_bounded_as_in_the_reference(make, limit):
+    text = make(limit)
+    assert unparse(parse_expr(unparse(parse_expr(text)))) == unparse(parse_expr(text))
+    for beyond in (limit + 1, 100_000):
+        with pytest.raises(ParseError, match="nested deeper"):
+            parse_expr(make(beyond))
+
+
+@pytest.mark.parametrize(
+    ("link", "limit"),
+    [("a{}", 399), ("(a{})", 199), ("0 + a{}", 199), ("- -a{}", 133), ("MY.a{}", 398), ("true && a{}", 199)],
+)
+def test_chains_of_references_are_bounded_as_in_the_reference(link, limit):
+    assert evaluate(parse_expr("a0"), chain(limit, link)) in (1, True)
+    for beyond in (limit + 1, 3000):
+        assert evaluate(parse_expr("a0"), chain(beyond, link)) is ERROR
+        assert evaluate(parse_expr("false && a0"), chain(beyond, link)) is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "+".join(["1"] * 300_000),
+        "&&".join(["true"] * 300_000),
+        "a" + ".b" * 300_000,
+        "a" + "[0]" * 300_000,
+        "{" + "1," * 300_000 + "1}",
+        "f(" + "1," * 300_000 + "1)",
+        '"' + "x" * 3_000_000 + '"',
+        "'" + "\\\\" * 1_000_000 + "'",
+        "[" + "a = 1;" * 300_000 + "]",
+        "/*" + "*" * 1_000_000 + "*/ 1",
+    ],
+)
+def test_a_megabyte_that_is_not_deep_is_handled_in_linear_time(text):
+    expr = parse_expr(text)
+    assert len(unparse(expr)) > 0
+    evaluate(expr)
+    references(expr)
+    flatten(expr)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 1_000_000,
+        "/*" * 500_000,
+        '"' * 999_999,
+        "'" * 999_999,
+        "-" * 1_000_000,
+        "?:" * 500_000,
+        "\\" * 1_000_000,
+        "1e" * 500_000,
+    ],
+)
+def test_a_megabyte_of_junk_is_refused(text):
+    with pytest.raises(ParseError):
+        parse_expr(text)
+    with contextlib.suppress(ParseError):  # where an expression ends, old syntax ignores the rest
+        parse_ad("a = " + text, "old")
+
+
+@pytest.mark.parametrize("name", ["absTime", "relTime"])
+@pytest.mark.parametrize(
+    "text", [" " * 50_000 + "x", "1 " * 30_000, "z" + " " * 50_000 + "x", "1" * 300_000 + "x", "1:" * 50_000]
+)
+def test_a_long_text_that_is_no_time_is_refused_at_once(name, text):
+    with pytest.raises(ParseError):
+        parse_expr(f'{name}("{text}")')
+    value(f'{name}(strcat("{text}"))')
+
+
+DOUBLING = {
+    "operators": "\n".join(f"a{n} = a{n + 1} + a{n + 1}" for n in range(60)) + "\na60 = 1",
+    "lists": "\n".join(f"a{n} = {{a{n + 1}, a{n + 1}}}" for n in range(60)) + "\na60 = 1",
+    "ads": "\n".join(f"a{n} = [x = a{n + 1}.x + a{n + 1}.x]" for n in range(60)) + "\na60 = [x = 1]",
+    "conditions": "\n".join(f"a{n} = a{n + 1} ? a{n + 1} : a{n + 1}" for n in range(60)) + "\na60 = true",
+}
+
+
+@pytest.mark.parametrize("kind", DOUBLING)
+def test_exponential_work_is_cut_off(kind):
+    ad = parse_ad(DOUBLING[kind], "old")
+    answer = evaluate(parse_expr("a0.x" if kind == "ads" else "a0"), ad)
+    assert answer is ERROR or isinstance(answer, list)
+    unparse(flatten(parse_expr("a0"), ad))
+    references(parse_expr("a0"), my=ad)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{a[0]}",
+        "a[0]",
+        "{a}",
+        "{a}[0][0]",
+        "{a[0].b}.b",
+        "[b = a.b].b",
+        "{a[0]}.x",
+        "a.a",
+        "TARGET.a",
+        "{{a}, a}",
+        "a[a]",
+        "a ?: a",
+    ],
+)
+def test_what_goes_round_in_circles_ends(text):
+    ad, other = parse_ad(f"[a = {text}]"), parse_ad(f"[a = {text}]")
+    for target in (None, other, ad):
+        evaluate(parse_expr("a"), ad, target)
+        evaluate(parse_expr("a[0].a"), ad, target)
+
+
+def run_in_a_thread(work):
+    raised = []
+
+    def target():
+        try:
+            work()
+        except BaseException as fault:  # handed to the test below
+            raised.append(fault)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
+    assert raised == []
+
+
+def test_the_deepest_of_everything_works_in_a_thread_and_near_the_recursion_limit():
+    limit = sys.getrecursionlimit()
+
+    def deepest():
+        for text in ("(" * 165 + "1" + ")" * 165, "{" * 165 + "1" + "}" * 165, "[a=" * 165 + "1" + "]" * 165):
+            expr = parse_expr(text)
+            evaluate(expr)
+            flatten(expr)
+            ad = ClassAd({"x": expr})
+            assert from_json(to_json(ad)).text("x") is not None
+            to_xml(ad)
+            ads_to_json([ad])
+        evaluate(parse_expr("a0"), chain(2000, "{{a{}}}[0]".replace("{{", "{{{{").replace("}}[", "}}}}[").format("{}")))
+
+    def below(frames):
+        return below(frames - 1) if frames else deepest()
+
+    deepest()
+    run_in_a_thread(deepest)
+    below(limit - len_of_stack() - 120)
+    assert sys.getrecursionlimit() == limit
+
+
+def len_of_stack():
+    frame, count = sys._getframe(), 0
+    while frame is not None:
+        frame, count = frame.f_back, count + 1
+    return count
+
+
+def test_deep_json_is_refused():
+    for text in ('{"a":' * 100_000, '{"a":' + "[" * 100_000):
+        with pytest.raises(ParseError):
+            from_json(text)
+
+
+def test_many_different_lines_names_and_texts_do_not_fill_the_memory():
+    from shared.classad import cells, expr, old
+    from shared.classad import unparse as printer  # noqa: F401  (the module is read below)
+
+    for ad in parse_ads("\n\n".join(f"Name{n} = Other{n} + {n}" for n in range(60_000))):
+        ClassAd.unpack(ad.pack()).check()
+    assert len(old._lines) <= old._CACHE_LIMIT
+    assert len(expr.FOLDED) <= expr._CACHE_LIMIT
+    assert len(cells._TEXTS) <= cells._TEXTS_LIMIT
