@@ -1,0 +1,226 @@
+"""A loaded configuration, and how it is put together from files, the machine and the environment.
+
+    config = load_config(subsystem="NEGOTIATOR")
+    config.get("NEGOTIATOR_INTERVAL")            # "60": the expanded text, None if it is not defined
+    NegotiatorSettings.from_config(config)       # typed; see shared.config.knobs
+
+A name is looked up as LOCALNAME.X, SUBSYS.X, X, then the default ("Configuration" 11 in the spec's list of
+corners). Files are read in this order, later definitions win: the first file; those of LOCAL_CONFIG_DIR;
+LOCAL_CONFIG_FILE; then `_CONDOR_X` and `ROOST_X` from the environment; then the caller's overrides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from shared.config.catalogue import TEMPLATES
+from shared.config.detected import detect
+from shared.config.errors import Problem, Source, config_error
+from shared.config.files import run_command
+from shared.config.knobs import DEFAULTS, KNOBS
+from shared.config.macros import Macro, MacroTable
+from shared.config.reader import Dialect, Reader
+from shared.config.spelling import misspelt
+
+CONFIG = Dialect(colon=True, templates=TEMPLATES)
+"""The configuration language."""
+
+FIRST_FILES = ("/etc/condor/condor_config", "/usr/local/etc/condor_config")
+"""Where the first file is looked for when nothing names it."""
+
+_ENVIRONMENT_NAME = re.compile(r"(_condor_|roost_)([A-Za-z0-9_./]+)", re.IGNORECASE)
+_LISTED = re.compile(r"[\s,]+")
+_NO_MACROS = frozenset(("config", "output"))  # what ROOST_CONFIG and ROOST_OUTPUT mean to the programs themselves
+
+DETECTED = Source("<detected>")
+ENVIRONMENT = Source("<environment>")
+OVERRIDE = Source("<command line>")
+POOL_DIRECTORY = Source("<pool directory>")
+
+
+class Config:
+    """One daemon's view of the configuration. Values are expanded at each look-up.
+
+    files: what was read, in order, commands with a `|` behind them. warnings: what a person should hear of.
+    """
+
+    def __init__(
+        self,
+        table: MacroTable,
+        *,
+        subsystem: str = "",
+        local_name: str = "",
+        files: Sequence[str] = (),
+        warnings: Sequence[Problem] = (),
+    ) -> None:
+        self.table = table
+        self.subsystem = subsystem
+        self.local_name = local_name
+        self.files = tuple(files)
+        self.warnings = tuple(warnings)
+
+    def get(self, name: str) -> str | None:
+        """The expanded value; None if it is not defined or expands to nothing. Raises ConfigError for a loop."""
+        return self.table.value(name)
+
+    def __getitem__(self, name: str) -> str:
+        value = self.table.value(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return self.table.value(name) is not None
+
+    def raw(self, name: str) -> str | None:
+        """The text as written, unexpanded."""
+        return self.table.raw(name)
+
+    def origin(self, name: str) -> Source | None:
+        """Where it was written; `<default>`, `<detected>`, `<environment>` or `<command line>` if in no file."""
+        return self.table.origin(name)
+
+    def default(self, name: str) -> str | None:
+        """The default text, set or not."""
+        return self.table.default(name)
+
+    def expand(self, text: str) -> str:
+        """Any text with the macros of this configuration replaced."""
+        return self.table.expand(text)
+
+    def names(self) -> list[str]:
+        """Names that are set in files, the environment or by the caller: lower case, without this daemon's scopes."""
+        found: dict[str, None] = {}
+        scopes = tuple(f"{scope.lower()}." for scope in (self.local_name, self.subsystem) if scope)
+        for macro in self.table:
+            if macro.source is not DETECTED:
+                name = macro.name.lower()
+                for scope in scopes:
+                    name = name.removeprefix(scope)
+                found[name] = None
+        return list(found)
+
+    def macros(self) -> Iterator[Macro]:
+        """Every macro that is set, as it was written."""
+        return iter(self.table)
+
+
+def load_config(
+    paths: Sequence[str | Path] | None = None,
+    *,
+    subsystem: str = "TOOL",
+    local_name: str | None = None,
+    env: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> Config:
+    """Read the configuration of one daemon. Raises ConfigError.
+
+    paths: the first files; None looks for them: $ROOST_CONFIG, $CONDOR_CONFIG (`ONLY_ENV`: none), else
+    `condor_config` in the pool's directory ($ROOST_POOL_DIR), else the usual places, else none at all.
+    local_name: as given with `-local-name`. overrides: macros that win over everything else.
+    """
+    env = os.environ if env is None else env
+    overrides = {} if overrides is None else overrides
+    first = _first_files(env, overrides) if paths is None else [str(path) for path in paths]
+    table = MacroTable(prefixes=(local_name or "", subsystem), defaults=DEFAULTS, environment=env)
+    root = str(Path(first[0]).resolve().parent) if first else ""
+    for name, text in detect(subsystem=subsystem, local_name=local_name or "", config_root=root).items():
+        table.set(name, text, DETECTED)
+    pool = _pool_directory(env, overrides)
+    if pool:
+        table.set("LOCAL_DIR", pool, POOL_DIRECTORY)
+    reader = Reader(table, CONFIG)
+    for path in first:
+        reader.read_file(path)
+    _read_local_directories(table, reader)
+    _read_local_files(table, reader)
+    for name, text in _from_environment(env):
+        table.set(name, text, ENVIRONMENT)
+    for name, text in overrides.items():
+        table.set(name, text, OVERRIDE)
+    warnings = reader.warnings + misspelt(table, KNOBS)
+    return Config(table, subsystem=subsystem, local_name=local_name or "", files=reader.files, warnings=warnings)
+
+
+def _pool_directory(env: Mapping[str, str], overrides: Mapping[str, str]) -> str:
+    """The pool's directory as far as it is known before any file is read."""
+    return overrides.get("ROOST_POOL_DIR") or env.get("ROOST_POOL_DIR") or ""
+
+
+def _first_files(env: Mapping[str, str], overrides: Mapping[str, str]) -> list[str]:
+    for variable in ("ROOST_CONFIG", "CONDOR_CONFIG"):
+        named = env.get(variable)
+        if named == "ONLY_ENV":
+            return []
+        if named:
+            if not Path(named).exists():
+                raise config_error(f"{named} is not there", Source(f"${variable}"), f"create it, or unset {variable}")
+            return [named]
+    pool = _pool_directory(env, overrides)
+    places = ([str(Path(pool) / "condor_config")] if pool else []) + list(FIRST_FILES)
+    return next(([place] for place in places if Path(place).is_file()), [])
+
+
+def _read_local_directories(table: MacroTable, reader: Reader) -> None:
+    """The files of LOCAL_CONFIG_DIR in byte order of their names; a directory that is not there is none."""
+    source = table.origin("LOCAL_CONFIG_DIR")
+    excluded = table.value("LOCAL_CONFIG_DIR_EXCLUDE_REGEXP")
+    try:
+        unwanted = re.compile(excluded) if excluded else None
+    except re.error as error:
+        where = table.origin("LOCAL_CONFIG_DIR_EXCLUDE_REGEXP")
+        raise config_error(f"LOCAL_CONFIG_DIR_EXCLUDE_REGEXP is no pattern: {error}", where) from None
+    for directory in filter(None, _LISTED.split(table.value("LOCAL_CONFIG_DIR") or "")):
+        if not Path(directory).is_dir():
+            reader.warnings.append(Problem(f"LOCAL_CONFIG_DIR {directory} is not there", source))
+            continue
+        for name in sorted(os.listdir(directory), key=os.fsencode):
+            path = Path(directory) / name
+            if not (unwanted is not None and unwanted.match(name)) and path.is_file():
+                reader.read_file(path, source)
+
+
+def _read_local_files(table: MacroTable, reader: Reader) -> None:
+    """LOCAL_CONFIG_FILE: a list of files, or a command; a file that changes the list has the new one read."""
+    done: set[str] = set()
+    while True:
+        text = (table.value("LOCAL_CONFIG_FILE") or "").strip()
+        source = table.origin("LOCAL_CONFIG_FILE") or Source("<default>")
+        command = text.endswith("|")
+        items = [text] if command else [item for item in _LISTED.split(text) if item]
+        todo = next((item for item in items if item not in done), None)
+        if todo is None:
+            return
+        done.add(todo)
+        if command:
+            output = run_command(todo[:-1], source)
+            reader.files.append(todo)
+            reader.read_text(output or "", todo)
+        elif Path(todo).exists() or _is_required(table):
+            reader.read_file(todo, source)
+
+
+def _is_required(table: MacroTable) -> bool:
+    return (table.value("REQUIRE_LOCAL_CONFIG_FILE") or "true").strip().lower() not in ("false", "f", "no", "0")
+
+
+def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Macros that the environment sets.
+
+    `_CONDOR_X` sets X. `ROOST_X` sets ROOST_X if that is a declared knob, else X; it wins over `_CONDOR_X`.
+    """
+    ours: list[tuple[str, str]] = []
+    for variable, text in env.items():
+        match = _ENVIRONMENT_NAME.fullmatch(variable)
+        if match is None:
+            continue
+        if match[1][0] == "_":
+            yield match[2], text
+        elif variable.lower() in KNOBS:
+            ours.append((variable, text))
+        elif match[2].lower() not in _NO_MACROS:
+            ours.append((match[2], text))
+    yield from ours

@@ -1,0 +1,277 @@
+"""How a knob is declared, and how a daemon's settings are made from a configuration.
+
+A knob is one line in the settings class of its daemon:
+
+    negotiator_interval: int = knob("NEGOTIATOR_INTERVAL", "60", unit="s", least=0, meaning="longest wait between ...")
+
+and a family of knobs, such as one for each accounting group, is one line too:
+
+    group_quota: Mapping[str, float] = family("GROUP_QUOTA_<groupname>", least=0, meaning="...")
+
+What the text must be follows from the annotation: `int` and `float` (expressions are evaluated, as in
+`15 * $(MINUTE)`), `bool`, `str`, `tuple[str, ...]` (commas or blanks between items), `Expr` (a ClassAd
+expression), each also `| None` for "not defined". A value that expands to nothing gives None where the
+annotation has it, else the default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from shared.classad import Expr, ParseError
+from shared.config.errors import ConfigError, Problem
+from shared.config.evaluate import evaluate_text, parse_whole
+
+if TYPE_CHECKING:
+    from shared.config.config import Config
+
+_BOOLEANS = {"true": True, "t": True, "yes": True, "false": False, "f": False, "no": False}
+_PLACEHOLDER = re.compile(r"<[A-Za-z]+>")
+_SEPARATORS = re.compile(r"[\s,]+")
+
+KNOWN: set[str] = set()
+"""Names, in lower case, of all declared knobs: no such macro is taken for a member of a family."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One declared macro. `default` is its text, as a file would have it; None: not defined.
+
+    least, most: bounds of a number; choices: the words that are allowed, in upper case or not.
+    kind: int, float, bool, str, list or expr. daemons: the subsystems that read it.
+    A family has a placeholder in angle brackets in its name.
+    """
+
+    name: str
+    default: str | None
+    meaning: str
+    unit: str = ""
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    kind: str = "str"
+    daemons: tuple[str, ...] = ()
+
+    @property
+    def is_family(self) -> bool:
+        """Whether this stands for many macros."""
+        return "<" in self.name
+
+
+def knob(
+    name: str,
+    default: str | None = None,
+    *,
+    meaning: str,
+    unit: str = "",
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field of a Settings class that holds the value of macro `name`."""
+    declared = Knob(name, default, meaning, unit, least, most, choices)
+    return field(metadata={"knob": declared})
+
+
+def family(
+    name: str,
+    *,
+    meaning: str,
+    unit: str = "",
+    least: float | None = None,
+    most: float | None = None,
+) -> Any:
+    """A field that maps what stands for the placeholder, in lower case, to the value of that macro."""
+    return field(metadata={"knob": Knob(name, None, meaning, unit, least, most)})
+
+
+# --- from text to value -----------------------------------------------------------------------------------
+
+
+class _Refused(ValueError):
+    """A text that a knob can not take; the message is the mend."""
+
+
+def _number(text: str) -> int | float:
+    value = evaluate_text(text)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int | float) and not math.isnan(value):
+        return value
+    raise _Refused("give a number, or an expression that is one")
+
+
+def _to_int(text: str) -> int:
+    value = _number(text)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _Refused("give an integer")
+    return int(value)
+
+
+def _to_bool(text: str) -> bool:
+    word = _BOOLEANS.get(text.lower())
+    if word is not None:
+        return word
+    value = evaluate_text(text)
+    if isinstance(value, bool | int | float):
+        return value != 0
+    raise _Refused("give true or false")
+
+
+def _to_expr(text: str) -> Expr:
+    try:
+        return parse_whole(text)
+    except ParseError as error:
+        raise _Refused(f"give a ClassAd expression: {error}") from None
+
+
+def to_list(text: str) -> tuple[str, ...]:
+    """The items of a list with commas, blanks or both between them (spec row CFG-06)."""
+    return tuple(item for item in _SEPARATORS.split(text) if item)
+
+
+_CONVERT: dict[str, Callable[[str], object]] = {
+    "int": _to_int,
+    "float": lambda text: float(_number(text)),
+    "bool": _to_bool,
+    "str": str,
+    "list": to_list,
+    "expr": _to_expr,
+}
+
+
+def _convert(knob_: Knob, text: str) -> object:
+    text = text.strip()
+    value = _CONVERT[knob_.kind](text)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if knob_.least is not None and value < knob_.least:
+            raise _Refused(f"give at least {knob_.least:g}")
+        if knob_.most is not None and value > knob_.most:
+            raise _Refused(f"give at most {knob_.most:g}")
+    if knob_.choices and text.upper() not in map(str.upper, knob_.choices):
+        raise _Refused("give one of " + ", ".join(knob_.choices))
+    return value
+
+
+# --- settings ---------------------------------------------------------------------------------------------
+
+_KINDS: dict[object, str] = {int: "int", float: "float", bool: "bool", str: "str", Expr: "expr"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    attribute: str
+    knob: Knob
+    optional: bool
+
+
+def _kind(annotation: object) -> tuple[str, bool]:
+    """What a field holds, and whether it may be None."""
+    optional = False
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        members = [member for member in typing.get_args(annotation) if member is not type(None)]
+        optional = len(members) < len(typing.get_args(annotation))
+        annotation = members[0]
+    if typing.get_origin(annotation) is tuple:
+        return "list", optional
+    if typing.get_origin(annotation) is Mapping:
+        annotation = typing.get_args(annotation)[1]
+        return _kind(annotation)
+    return _KINDS[annotation], optional
+
+
+_FIELDS: dict[type[Settings], tuple[_Field, ...]] = {}
+
+
+def _fields(settings: type[Settings]) -> tuple[_Field, ...]:
+    known = _FIELDS.get(settings)
+    if known is not None:
+        return known
+    hints = typing.get_type_hints(settings)
+    found: list[_Field] = []
+    for declared in dataclasses.fields(settings):  # type: ignore[arg-type]  # every subclass is a dataclass
+        kind, optional = _kind(hints[declared.name])
+        bare: Knob = declared.metadata["knob"]
+        full = dataclasses.replace(bare, kind=kind, daemons=(settings.SUBSYSTEM,))
+        found.append(_Field(declared.name, full, optional))
+    _FIELDS[settings] = tuple(found)
+    return _FIELDS[settings]
+
+
+def knobs_of(settings: type[Settings]) -> Iterator[Knob]:
+    """The knobs that a settings class declares or inherits."""
+    return (item.knob for item in _fields(settings))
+
+
+def _suffix(pattern: str, name: str) -> str | None:
+    """What stands for the placeholder of a family in `name`, both in lower case; None if it is no member."""
+    before, after = _PLACEHOLDER.split(pattern.lower(), maxsplit=1)
+    if name.startswith(before) and name.endswith(after) and len(name) > len(before) + len(after):
+        return name[len(before) : len(name) - len(after)]
+    return None
+
+
+class Settings:
+    """What one daemon reads of its configuration, once, typed and frozen."""
+
+    __slots__ = ()
+    SUBSYSTEM: ClassVar[str] = ""
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """All knobs of this class. Raises ConfigError with *every* value that is not usable."""
+        values: dict[str, object] = {}
+        problems: list[Problem] = []
+        fields = _fields(cls)
+        families = [item.knob.name for item in fields if item.knob.is_family]
+        for item in fields:
+            if item.knob.is_family:
+                values[item.attribute] = _members(config, item.knob, families, problems)
+            else:
+                values[item.attribute] = _value(config, item, problems)
+        if problems:
+            raise ConfigError(problems)
+        return cls(**values)
+
+
+def _value(config: Config, item: _Field, problems: list[Problem]) -> object:
+    knob_ = item.knob
+    try:
+        text = config.get(knob_.name)
+        if text is None and not item.optional:
+            text = config.expand(knob_.default) if knob_.default is not None else None
+        if text is None or not text.strip():
+            return None if item.optional else ()
+        return _convert(knob_, text)
+    except ConfigError as error:
+        problems.extend(error.problems)
+    except _Refused as mend:
+        problems.append(Problem(f"{knob_.name} = {text} is not usable", config.origin(knob_.name), str(mend)))
+    return None
+
+
+def _members(config: Config, knob_: Knob, families: list[str], problems: list[Problem]) -> Mapping[str, object]:
+    """The values of a family. A macro belongs to the family that spells out most of its name."""
+    members: dict[str, object] = {}
+    for name in config.names():
+        suffix = _suffix(knob_.name, name)
+        if suffix is None or name in KNOWN:
+            continue
+        if any(len(other) > len(knob_.name) and _suffix(other, name) for other in families):
+            continue
+        try:
+            text = config.get(name)
+            if text is not None and text.strip():
+                members[suffix] = _convert(knob_, text)
+        except ConfigError as error:
+            problems.extend(error.problems)
+        except _Refused as mend:
+            problems.append(Problem(f"{name.upper()} = {text} is not usable", config.origin(name), str(mend)))
+    return types.MappingProxyType(members)

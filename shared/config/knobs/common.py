@@ -1,0 +1,84 @@
+"""Knobs that every daemon reads. One line adds another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.config.knobs.base import Settings, knob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonSettings(Settings):
+    """What all daemons read of their configuration, in HTCondor's names and, with ROOST_, in ours."""
+
+    want_udp_command_socket: bool = knob(
+        "WANT_UDP_COMMAND_SOCKET", "true", meaning="whether daemons open UDP command sockets"
+    )
+    condor_host: str | None = knob("CONDOR_HOST", meaning="central manager name(s)")
+    release_dir: str = knob("RELEASE_DIR", "/usr", meaning="install prefix")
+    libexec: str = knob("LIBEXEC", "$(RELEASE_DIR)/libexec", meaning="helper programs directory")
+    sbin: str = knob("SBIN", "$(RELEASE_DIR)/sbin", meaning="daemon programs directory")
+    local_dir: str = knob("LOCAL_DIR", "$(TILDE)", meaning="local state directory")
+    log: str = knob("LOG", "$(LOCAL_DIR)/log", meaning="log directory")
+    spool: str = knob("SPOOL", "$(LOCAL_DIR)/spool", meaning="spool directory")
+    condor_ids: str | None = knob("CONDOR_IDS", meaning="uid.gid the daemons use when started as root")
+    bin: str = knob("BIN", "$(RELEASE_DIR)/bin", meaning="directory of the programs that users start")
+    lib: str = knob("LIB", "$(RELEASE_DIR)/lib", meaning="directory of libraries")
+    etc: str = knob("ETC", "$(LOCAL_DIR)", meaning="directory of further configuration files")
+    run: str = knob("RUN", "$(LOG)", meaning="directory of what lives as long as a daemon")
+    lock: str = knob("LOCK", "$(LOG)", meaning="directory of lock files")
+    collector_host: tuple[str, ...] = knob("COLLECTOR_HOST", "$(CONDOR_HOST)", meaning="host[:port] of the collectors")
+    collector_port: int = knob("COLLECTOR_PORT", "9618", least=0, most=65535, meaning="port of the collector")
+    collector_name: str = knob(
+        "COLLECTOR_NAME", "My Pool - $(CONDOR_HOST)", meaning="name of the pool, for people to read"
+    )
+    uid_domain: str = knob("UID_DOMAIN", "$(FULL_HOSTNAME)", meaning="domain in which user names mean the same person")
+    filesystem_domain: str = knob(
+        "FILESYSTEM_DOMAIN", "$(FULL_HOSTNAME)", meaning="machines of one domain share their files"
+    )
+    default_domain_name: str | None = knob("DEFAULT_DOMAIN_NAME", meaning="domain of machines whose host name has none")
+    shutdown_graceful_timeout: int = knob(
+        "SHUTDOWN_GRACEFUL_TIMEOUT", "1800", unit="s", least=0, meaning="longest gentle stop of a daemon"
+    )
+    shutdown_fast_timeout: int = knob(
+        "SHUTDOWN_FAST_TIMEOUT", "300", unit="s", least=0, meaning="longest hard stop of a daemon"
+    )
+    master_update_interval: int = knob(
+        "MASTER_UPDATE_INTERVAL", "300", unit="s", least=1, meaning="time between two ads of a daemon about itself"
+    )
+    local_config_dir: tuple[str, ...] = knob(
+        "LOCAL_CONFIG_DIR", meaning="directories whose files are read after the first file"
+    )
+    local_config_file: str | None = knob(
+        "LOCAL_CONFIG_FILE", meaning="files read after those of LOCAL_CONFIG_DIR, or a command with | behind it"
+    )
+    require_local_config_file: bool = knob(
+        "REQUIRE_LOCAL_CONFIG_FILE", "true", meaning="a missing LOCAL_CONFIG_FILE is an error"
+    )
+    local_config_dir_exclude_regexp: str = knob(
+        "LOCAL_CONFIG_DIR_EXCLUDE_REGEXP",
+        r"^((\..*)|(.*~)|(#.*)|(.*\.(pl|py|sh|rpmsave|rpmnew|cfsaved))|(.*\.dpkg-.*))$",
+        meaning="files of LOCAL_CONFIG_DIR with such names are left out",
+    )
+    roost_amqp_url: str | None = knob(
+        "ROOST_AMQP_URL",
+        meaning="RabbitMQ server, as amqp://user:password@host/vhost; none: the in-process bus of a personal pool",
+    )
+    roost_redis_url: str | None = knob(
+        "ROOST_REDIS_URL", meaning="Redis server, as redis://host:port/0; none: the store of a personal pool"
+    )
+    roost_pool_dir: str | None = knob(
+        "ROOST_POOL_DIR", meaning="directory of a personal pool: its state, logs, spool and sandboxes"
+    )
+    roost_token_file: str = knob(
+        "ROOST_TOKEN_FILE",
+        "$(ROOST_POOL_DIR)/token",
+        meaning="file with an administrator's token; the gateway makes it where there is none",
+    )
+    classad_lifetime: int = knob("CLASSAD_LIFETIME", "900", unit="s", least=0, meaning="an unrefreshed ad is kept")
+    roost_health_port: int = knob(
+        "ROOST_HEALTH_PORT", "0", least=0, most=65535, meaning="port of /healthz, /readyz and /metrics; 0: none"
+    )
+    roost_health_bind: str = knob(
+        "ROOST_HEALTH_BIND", "127.0.0.1", meaning="address that ROOST_HEALTH_PORT is opened on"
+    )

@@ -1,0 +1,51 @@
+"""Knobs of the availability daemon. One line adds another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shared.config.knobs.base import knob
+from shared.config.knobs.common import CommonSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HadSettings(CommonSettings):
+    """What the availability daemon reads of its configuration."""
+
+    SUBSYSTEM: ClassVar[str] = "HAD"
+
+    transferer: str = knob(
+        "TRANSFERER",
+        "$(LIBEXEC)/condor_transferer",
+        meaning="helper that moves state files; must not be in DAEMON_LIST",
+    )
+    had_list: tuple[str, ...] = knob(
+        "HAD_LIST", meaning="host:port of every HAD; same order as CONDOR_HOST; first is the primary"
+    )
+    replication_list: tuple[str, ...] = knob("REPLICATION_LIST", meaning="host:port of every replication daemon")
+    had_use_shared_port: bool = knob("HAD_USE_SHARED_PORT", "false", meaning="entries of HAD_LIST use the shared port")
+    replication_use_shared_port: bool = knob(
+        "REPLICATION_USE_SHARED_PORT", "$(HAD_USE_SHARED_PORT)", meaning="same for REPLICATION_LIST"
+    )
+    had_use_primary: bool = knob("HAD_USE_PRIMARY", "false", meaning="first of HAD_LIST takes over whenever it is up")
+    had_controllee: str = knob(
+        "HAD_CONTROLLEE", "NEGOTIATOR", meaning="daemon that HAD starts and stops through the master"
+    )
+    had_use_replication: bool = knob("HAD_USE_REPLICATION", "false", meaning="use the replication daemon")
+    state_file: str = knob("STATE_FILE", "$(SPOOL)/Accountantnew.log", meaning="file that is replicated")
+    had_connection_timeout: int = knob("HAD_CONNECTION_TIMEOUT", "5", unit="s", least=0, meaning="per connection")
+    had_args: str = knob("HAD_ARGS", "-sock $(HAD_SOCKET_NAME)", meaning="arguments (sample: -f -p $(HAD_PORT))")
+    replication_args: str = knob(
+        "REPLICATION_ARGS", "-sock $(REPLICATION_SOCKET_NAME)", meaning="arguments (sample: -p $(REPLICATION_PORT))"
+    )
+    replication_interval: int = knob(
+        "REPLICATION_INTERVAL", "300", unit="s", least=0, meaning="between wake-ups of the replication daemon"
+    )
+    max_transfer_lifetime: int = knob(
+        "MAX_TRANSFER_LIFETIME", "300", unit="s", least=0, meaning="a transfer helper may take"
+    )
+    had_update_interval: int = knob("HAD_UPDATE_INTERVAL", "300", unit="s", least=0, meaning="between HAD ad updates")
+    roost_had_lease: float = knob(
+        "ROOST_HAD_LEASE", "1.2", unit="s", least=0.3, meaning="a dead leader is replaced after this time and a sixth"
+    )

@@ -1,0 +1,118 @@
+"""Knobs of an access point. One line adds another."""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF009  (knob() makes a dataclass field)
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shared.classad import Expr
+from shared.config.knobs.base import knob
+from shared.config.knobs.common import CommonSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheddSettings(CommonSettings):
+    """What an access point reads of its configuration."""
+
+    SUBSYSTEM: ClassVar[str] = "SCHEDD"
+
+    negotiate_all_jobs_in_cluster: bool = knob(
+        "NEGOTIATE_ALL_JOBS_IN_CLUSTER", "false", meaning="do not skip the rest of a cluster after one rejected job"
+    )
+    significant_attributes: tuple[str, ...] = knob(
+        "SIGNIFICANT_ATTRIBUTES", meaning="attributes that define an autocluster"
+    )
+    alive_interval: int = knob("ALIVE_INTERVAL", "300", unit="s", least=0, meaning="between keep-alives")
+    job_default_requestcpus: Expr = knob("JOB_DEFAULT_REQUESTCPUS", "1", meaning="RequestCpus when not given")
+    job_default_requestmemory: Expr = knob(
+        "JOB_DEFAULT_REQUESTMEMORY",
+        "ifthenelse(MemoryUsage =!= UNDEFINED,MemoryUsage,(ImageSize+1023)/1024)",
+        meaning="RequestMemory (MiB) when not given",
+    )
+    job_default_requestdisk: Expr = knob(
+        "JOB_DEFAULT_REQUESTDISK", "DiskUsage", meaning="RequestDisk (KiB) when not given"
+    )
+    schedd_cron_joblist: tuple[str, ...] = knob(
+        "SCHEDD_CRON_JOBLIST", meaning="names of access point cron jobs; restart to change"
+    )
+    schedd_cron_config_val: str | None = knob("SCHEDD_CRON_CONFIG_VAL", meaning="config_val program")
+    schedd_name: str | None = knob("SCHEDD_NAME", meaning="name of the access point, for more than one on a machine")
+    schedd_interval: int = knob(
+        "SCHEDD_INTERVAL", "300", unit="s", least=1, meaning="longest wait between two submitter ads"
+    )
+    schedd_min_interval: int = knob(
+        "SCHEDD_MIN_INTERVAL", "5", unit="s", least=0, meaning="shortest wait between two submitter ads"
+    )
+    max_jobs_running: int = knob(
+        "MAX_JOBS_RUNNING",
+        "MIN({$(DETECTED_MEMORY), 10000})",
+        least=0,
+        meaning="running jobs of the access point at most",
+    )
+    max_jobs_per_owner: int = knob(
+        "MAX_JOBS_PER_OWNER", "100000", least=0, meaning="jobs in the queue of one owner at most"
+    )
+    max_jobs_per_submission: int = knob(
+        "MAX_JOBS_PER_SUBMISSION", "20000", least=0, meaning="jobs of one submission at most"
+    )
+    periodic_expr_interval: int = knob(
+        "PERIODIC_EXPR_INTERVAL",
+        "60",
+        unit="s",
+        least=0,
+        meaning="time between two looks at the periodic expressions; 0: never",
+    )
+    system_periodic_hold: Expr | None = knob("SYSTEM_PERIODIC_HOLD", meaning="true holds any job")
+    system_periodic_hold_reason: Expr | None = knob(
+        "SYSTEM_PERIODIC_HOLD_REASON", meaning="the HoldReason of a job held so"
+    )
+    system_periodic_hold_subcode: Expr | None = knob(
+        "SYSTEM_PERIODIC_HOLD_SUBCODE", meaning="the HoldReasonSubCode of a job held so"
+    )
+    system_periodic_release: Expr | None = knob("SYSTEM_PERIODIC_RELEASE", meaning="true releases any held job")
+    system_periodic_remove: Expr | None = knob("SYSTEM_PERIODIC_REMOVE", meaning="true removes any job")
+    job_queue_log: str = knob("JOB_QUEUE_LOG", "$(SPOOL)/job_queue.log", meaning="file of the job queue")
+    history: str | None = knob("HISTORY", "$(SPOOL)/history", meaning="file of the jobs that have left the queue")
+    max_history_log: int = knob(
+        "MAX_HISTORY_LOG", "20971520", unit="bytes", least=0, meaning="size at which the history file is put away"
+    )
+    max_history_rotations: int = knob("MAX_HISTORY_ROTATIONS", "2", least=1, meaning="history files put away at most")
+    event_log: str | None = knob("EVENT_LOG", meaning="file of the events of all jobs")
+    job_default_lease_duration: Expr | None = knob(
+        "JOB_DEFAULT_LEASE_DURATION", "2400", unit="s", meaning="JobLeaseDuration when not given"
+    )
+    job_start_count: int = knob(
+        "JOB_START_COUNT", "1", least=1, meaning="jobs started at once, then JOB_START_DELAY passes"
+    )
+    job_start_delay: int = knob("JOB_START_DELAY", "0", unit="s", least=0, meaning="wait between two starts of jobs")
+    request_claim_timeout: int = knob(
+        "REQUEST_CLAIM_TIMEOUT", "1800", unit="s", least=1, meaning="longest wait for the answer to a claim request"
+    )
+    max_shadow_exceptions: int = knob(
+        "MAX_SHADOW_EXCEPTIONS", "2", least=0, meaning="failures of one claim after which it is given back"
+    )
+    gracefully_remove_jobs: bool = knob("GRACEFULLY_REMOVE_JOBS", "true", meaning="jobs removed or held may end gently")
+    max_transfer_input_mb: Expr | None = knob(
+        "MAX_TRANSFER_INPUT_MB", "-1", unit="MiB", meaning="input of a job at most; -1: no limit"
+    )
+    max_transfer_output_mb: Expr | None = knob(
+        "MAX_TRANSFER_OUTPUT_MB", "-1", unit="MiB", meaning="output of a job at most; -1: no limit"
+    )
+    max_concurrent_uploads: int = knob(
+        "MAX_CONCURRENT_UPLOADS", "100", least=0, meaning="input transfers at once; 0: no limit"
+    )
+    max_concurrent_downloads: int = knob(
+        "MAX_CONCURRENT_DOWNLOADS", "100", least=0, meaning="output transfers at once; 0: no limit"
+    )
+    queue_super_users: tuple[str, ...] = knob(
+        "QUEUE_SUPER_USERS", "root, condor", meaning="users who may change the jobs of others"
+    )
+    roost_schedd_transfer_host: str = knob(
+        "ROOST_SCHEDD_TRANSFER_HOST",
+        "$(IP_ADDRESS)",
+        meaning="host name under which execution points reach the transfer endpoint",
+    )
+    roost_schedd_transfer_port: int = knob(
+        "ROOST_SCHEDD_TRANSFER_PORT", "0", least=0, most=65535, meaning="port of the transfer endpoint; 0: a free one"
+    )

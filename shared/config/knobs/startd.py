@@ -1,0 +1,327 @@
+"""Knobs of an execution point: the startd and its starters. One line adds another."""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF009  (knob() makes a dataclass field)
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shared.classad import Expr
+from shared.config.knobs.base import family, knob
+from shared.config.knobs.common import CommonSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartdSettings(CommonSettings):
+    """What an execution point: the startd and its starters reads of its configuration."""
+
+    SUBSYSTEM: ClassVar[str] = "STARTD"
+
+    update_interval: int = knob(
+        "UPDATE_INTERVAL",
+        "300",
+        unit="s",
+        least=0,
+        meaning="between slot ad updates; also polling period in Owner state",
+    )
+    defrag_draining_start_expr: Expr = knob(
+        "DEFRAG_DRAINING_START_EXPR", "FALSE", meaning="START used on a gracefully draining machine"
+    )
+    start: Expr = knob("START", "True", meaning="willingness to run a job; also shapes Owner/Unclaimed under Desktop")
+    rank: Expr = knob("RANK", "0", meaning="preference of the slot for jobs; booleans count 1/0")
+    is_owner: Expr = knob(
+        "IS_OWNER", "False", meaning="true keeps/moves an idle slot into Owner; local evaluation only"
+    )
+    want_suspend: Expr = knob("WANT_SUSPEND", "False", meaning="consider SUSPEND (must be exactly True)")
+    want_vacate: Expr = knob("WANT_VACATE", "True", meaning="on entry to Preempting: true = Vacating, false = Killing")
+    suspend: Expr = knob("SUSPEND", "False", meaning="suspend the job")
+    continue_: Expr = knob("CONTINUE", "True", meaning="resume the suspended job")
+    preempt: Expr = knob("PREEMPT", "False", meaning="stop the job (via Retiring)")
+    kill: Expr = knob("KILL", "False", meaning="abort a graceful vacate at once")
+    match_timeout: int = knob("MATCH_TIMEOUT", "120", unit="s", least=0, meaning="a slot may stay Matched")
+    polling_interval: int = knob(
+        "POLLING_INTERVAL", "5", unit="s", least=0, meaning="between policy evaluations while any slot is claimed"
+    )
+    killing_timeout: int = knob(
+        "KILLING_TIMEOUT", "30", unit="s", least=0, meaning="in Killing before SIGKILL of children then starter"
+    )
+    machinemaxvacatetime: Expr = knob(
+        "MachineMaxVacateTime", "$(MaxVacateTime)", unit="s", meaning="allowed for Vacating"
+    )
+    maxjobretirementtime: Expr = knob(
+        "MAXJOBRETIREMENTTIME",
+        "0",
+        unit="s",
+        meaning="of run time promised to a job before hard kill; -1 = at once even when peaceful",
+    )
+    claim_worklife: Expr = knob("CLAIM_WORKLIFE", "1200", unit="s", meaning="after which a claim takes no further job")
+    runbenchmarks: Expr = knob(
+        "RUNBENCHMARKS",
+        "LastBenchmark == 0",
+        meaning="run benchmarks while Unclaimed; FALSE or unset disables also at start-up",
+    )
+    max_claim_alives_missed: int = knob(
+        "MAX_CLAIM_ALIVES_MISSED",
+        "6",
+        meaning="missed keep-alives before the lease ends when JobLeaseDuration is undefined",
+    )
+    job_renice_increment: Expr = knob("JOB_RENICE_INCREMENT", "0", meaning="nice value added to jobs")
+    start_backfill: Expr = knob("START_BACKFILL", "false", meaning="enter Backfill from Unclaimed/Idle")
+    evict_backfill: Expr = knob("EVICT_BACKFILL", "false", meaning="leave Backfill for Owner")
+    enable_backfill: bool = knob("ENABLE_BACKFILL", "false", meaning="master switch of backfill")
+    backfill_system: str | None = knob("BACKFILL_SYSTEM", meaning="only BOINC is defined")
+    boinc_executable: str | None = knob("BOINC_Executable", meaning="backfill client program")
+    boinc_initialdir: str | None = knob("BOINC_InitialDir", meaning="its working directory")
+    boinc_universe: str | None = knob("BOINC_Universe", meaning="its universe")
+    boinc_owner: str | None = knob("BOINC_Owner", meaning="user it runs as; on Windows domain\\user or user")
+    boinc_arguments: str | None = knob(
+        "BOINC_Arguments", meaning="its arguments (--attach_project URL KEY, --dir on Windows)"
+    )
+    boinc_environment: str | None = knob("BOINC_Environment", meaning="its environment")
+    boinc_output: str | None = knob("BOINC_Output", meaning="its stdout file")
+    boinc_error: str | None = knob("BOINC_Error", meaning="its stderr file")
+    starter_allow_runas_owner: bool | None = knob("STARTER_ALLOW_RUNAS_OWNER", meaning="let jobs run as their owner")
+    startd_attrs: tuple[str, ...] = knob("STARTD_ATTRS", meaning="custom attribute names put in every slot ad")
+    slot_startd_attrs_by_n: Mapping[str, tuple[str, ...]] = family(
+        "SLOT<N>_STARTD_ATTRS", meaning="extra names for slot N, appended after STARTD_ATTRS"
+    )
+    startd_slot_attrs: tuple[str, ...] = knob(
+        "STARTD_SLOT_ATTRS", meaning="attributes of each slot copied to its sibling ads as slotN_<attr>"
+    )
+    startd_job_attrs: tuple[str, ...] = knob(
+        "STARTD_JOB_ATTRS", meaning="job attributes copied into the claimed slot's ad"
+    )
+    num_slots: int | None = knob("NUM_SLOTS", meaning="number of static slots, not more than NUM_CPUS")
+    num_cpus: int = knob("NUM_CPUS", "$(DETECTED_CPUS_LIMIT)", meaning="cores the machine is said to have")
+    memory: int | None = knob("MEMORY", unit="MiB", meaning="the machine is said to have")
+    reserved_memory: int = knob("RESERVED_MEMORY", "0", unit="MiB", least=0, meaning="kept back from jobs")
+    slot_type_by_n: Mapping[str, str] = family(
+        "SLOT_TYPE_<N>",
+        meaning="shares of slot type N: fractions, percents, numbers, auto, or one for all; custom ones; :constraint",
+    )
+    slot_type_partitionable_by_n: Mapping[str, bool] = family(
+        "SLOT_TYPE_<N>_PARTITIONABLE", meaning="slots of this type are partitionable"
+    )
+    num_slots_type_by_n: Mapping[str, int] = family(
+        "NUM_SLOTS_TYPE_<N>", meaning="how many slots of type N; restart needed"
+    )
+    machine_resource_by_name: Mapping[str, str] = family(
+        "MACHINE_RESOURCE_<name>", meaning="quantity of a custom resource"
+    )
+    machine_resource_names: tuple[str, ...] = knob(
+        "MACHINE_RESOURCE_NAMES", meaning="enables the named custom resources"
+    )
+    execute: str = knob("EXECUTE", "$(LOCAL_DIR)/execute", meaning="directory of job sandboxes")
+    slot_execute_by_n: Mapping[str, str] = family("SLOT<N>_EXECUTE", meaning="sandbox directory of slot N")
+    consumption_policy: bool = knob("CONSUMPTION_POLICY", "false", meaning="negotiator carves the partitionable slot")
+    slot_type_consumption_policy_by_n: Mapping[str, bool] = family(
+        "SLOT_TYPE_<N>_CONSUMPTION_POLICY", meaning="per slot type"
+    )
+    modify_request_expr_requestcpus: Expr = knob(
+        "MODIFY_REQUEST_EXPR_REQUESTCPUS",
+        "quantize(RequestCpus,{1})",
+        meaning="EP-side rounding of cores before carving",
+    )
+    modify_request_expr_requestmemory: Expr = knob(
+        "MODIFY_REQUEST_EXPR_REQUESTMEMORY",
+        "quantize(RequestMemory,{128})",
+        meaning="EP-side rounding of MiB before carving",
+    )
+    modify_request_expr_requestdisk: Expr = knob(
+        "MODIFY_REQUEST_EXPR_REQUESTDISK",
+        "quantize(RequestDisk,{1024})",
+        meaning="EP-side rounding of KiB before carving",
+    )
+    use_pid_namespaces: bool = knob("USE_PID_NAMESPACES", "false", meaning="run each job in its own PID namespace")
+    use_gid_process_tracking: bool = knob(
+        "USE_GID_PROCESS_TRACKING", "false", meaning="track by supplementary GID (root, Linux); implies the procd"
+    )
+    min_tracking_gid: int = knob("MIN_TRACKING_GID", "0", meaning="first tracking GID; restart to change")
+    max_tracking_gid: int = knob("MAX_TRACKING_GID", "0", meaning="last tracking GID; restart to change")
+    use_procd: bool = knob("USE_PROCD", "true", meaning="use the process tracking daemon")
+    procd_log: str = knob("PROCD_LOG", "$(LOG)/ProcLog", meaning="its log")
+    dedicated_execute_account_regexp: str | None = knob(
+        "DEDICATED_EXECUTE_ACCOUNT_REGEXP", meaning="accounts used only for jobs, tracked by uid"
+    )
+    base_cgroup: str = knob("BASE_CGROUP", "htcondor", meaning="cgroup under which jobs get theirs")
+    cgroup_memory_limit_policy: str = knob(
+        "CGROUP_MEMORY_LIMIT_POLICY", "hard", choices=("hard", "soft", "none", "custom"), meaning="hard, soft or none."
+    )
+    disable_swap_for_job: bool = knob("DISABLE_SWAP_FOR_JOB", "false", meaning="forbid swap to jobs")
+    startd_enforce_disk_limits: bool = knob(
+        "STARTD_ENFORCE_DISK_LIMITS",
+        "false",
+        meaning="per-job scratch filesystem (restart needed)",
+    )
+    lvm_volume_group_name: str | None = knob("LVM_VOLUME_GROUP_NAME", meaning="volume group to carve from")
+    lvm_thinpool_name: str | None = knob("LVM_THINPOOL_NAME", meaning="thin pool logical volume")
+    lvm_use_thin_provisioning: bool = knob("LVM_USE_THIN_PROVISIONING", "true", meaning="thin or thick logical volumes")
+    lvm_backing_file: str = knob(
+        "LVM_BACKING_FILE", "$(SPOOL)/startd_disk.img", meaning="loop file used when no volume group is given"
+    )
+    startd_cron_joblist: tuple[str, ...] = knob("STARTD_CRON_JOBLIST", meaning="names of cron jobs")
+    startd_cron_config_val: str | None = knob("STARTD_CRON_CONFIG_VAL", meaning="config_val program handed to jobs")
+    startd_cron_max_job_load: float = knob(
+        "STARTD_CRON_MAX_JOB_LOAD", "0.1", least=0.01, most=1000, meaning="sum of job loads that may run together"
+    )
+    startd_cron_log_non_zero_exit: bool = knob(
+        "STARTD_CRON_LOG_NON_ZERO_EXIT", "false", meaning="log stdout leftovers and stderr of a job that exits non-zero"
+    )
+    startd_cron_executable_by_job: Mapping[str, str] = family("STARTD_CRON_<Job>_EXECUTABLE", meaning="program")
+    startd_cron_mode_by_job: Mapping[str, str] = family(
+        "STARTD_CRON_<Job>_MODE", meaning="Periodic, WaitForExit, OneShot, OnDemand"
+    )
+    startd_cron_period_by_job: Mapping[str, str] = family("STARTD_CRON_<Job>_PERIOD", meaning="number with s, m or h")
+    startd_cron_prefix_by_job: Mapping[str, str] = family(
+        "STARTD_CRON_<Job>_PREFIX", meaning="text put before each attribute name"
+    )
+    startd_cron_args_by_job: Mapping[str, str] = family("STARTD_CRON_<Job>_ARGS", meaning="arguments")
+    startd_cron_kill_by_job: Mapping[str, bool] = family(
+        "STARTD_CRON_<Job>_KILL", meaning="kill a still-running instance when the next is due"
+    )
+    startd_cron_reconfig_rerun_by_job: Mapping[str, bool] = family(
+        "STARTD_CRON_<Job>_RECONFIG_RERUN", meaning="run again at reconfig"
+    )
+    startd_cron_slots_by_job: Mapping[str, tuple[str, ...]] = family(
+        "STARTD_CRON_<Job>_SLOTS", meaning="slot ids that get the output"
+    )
+    startd_cron_job_load_by_job: Mapping[str, float] = family(
+        "STARTD_CRON_<Job>_JOB_LOAD", meaning="load the job is said to make"
+    )
+    benchmarks_joblist: tuple[str, ...] = knob("BENCHMARKS_JOBLIST", "mips kflops", meaning="benchmark jobs")
+    benchmarks_executable_by_job: Mapping[str, str] = family("BENCHMARKS_<Job>_EXECUTABLE", meaning="benchmark program")
+    benchmarks_job_load_by_job: Mapping[str, float] = family("BENCHMARKS_<Job>_JOB_LOAD", meaning="its load")
+    docker: str = knob("DOCKER", "/usr/bin/docker", meaning="docker CLI, may start with sudo")
+    docker_volumes: tuple[str, ...] = knob("DOCKER_VOLUMES", meaning="names of admin volumes")
+    docker_volume_dir_by_name: Mapping[str, str] = family(
+        "DOCKER_VOLUME_DIR_<name>", meaning="host[:container[:ro]] path of the volume"
+    )
+    docker_volume_dir_mount_if_by_name: Mapping[str, Expr] = family(
+        "DOCKER_VOLUME_DIR_<name>_MOUNT_IF", meaning="mount only if true for machine + job"
+    )
+    docker_mount_volumes: tuple[str, ...] = knob("DOCKER_MOUNT_VOLUMES", meaning="volumes mounted into every container")
+    docker_image_cache_size: int = knob(
+        "DOCKER_IMAGE_CACHE_SIZE", "8", least=0, meaning="most recently used images kept"
+    )
+    docker_drop_all_capabilities: Expr = knob(
+        "DOCKER_DROP_ALL_CAPABILITIES", "true", meaning="drop capabilities and setuid; MY = machine, TARGET = job"
+    )
+    docker_extra_arguments: str | None = knob("DOCKER_EXTRA_ARGUMENTS", meaning="appended to the create command")
+    docker_networks: tuple[str, ...] = knob("DOCKER_NETWORKS", meaning="custom networks jobs may ask for")
+    docker_shm_size: Expr | None = knob(
+        "DOCKER_SHM_SIZE", unit="bytes", meaning="for --shm-size, machine + job context"
+    )
+    singularity: str = knob("SINGULARITY", "$(LIBEXEC)/apptainer", meaning="runtime program")
+    singularity_job: Expr = knob("SINGULARITY_JOB", "false", meaning="run the job in the container runtime")
+    singularity_image_expr: Expr = knob("SINGULARITY_IMAGE_EXPR", "SingularityImage", meaning="image to run")
+    singularity_bind_expr: Expr | None = knob("SINGULARITY_BIND_EXPR", meaning="space separated extra bind mounts")
+    singularity_ignore_missing_bind_target: bool = knob(
+        "SINGULARITY_IGNORE_MISSING_BIND_TARGET",
+        "false",
+        meaning="skip a mount whose target is missing in an exploded image",
+    )
+    singularity_run_test_before_job: bool = knob(
+        "SINGULARITY_RUN_TEST_BEFORE_JOB", "true", meaning="test the image first; failure holds the job"
+    )
+    singularity_extra_arguments: Expr | None = knob("SINGULARITY_EXTRA_ARGUMENTS", meaning="extra arguments for exec")
+    singularity_target_dir: str | None = knob(
+        "SINGULARITY_TARGET_DIR", meaning="scratch directory name inside; beats the job's container_target_dir"
+    )
+    singularity_verbosity: str = knob("SINGULARITY_VERBOSITY", "-s", meaning="-s, -d or -v")
+    mount_under_scratch: Expr = knob(
+        "MOUNT_UNDER_SCRATCH",
+        '"/tmp,/var/tmp"',
+        meaning="directories made private per job (-S for the container runtime)",
+    )
+    vm_type: str | None = knob("VM_TYPE", meaning="kvm or xen, one per machine")
+    vm_gahp_server: str = knob("VM_GAHP_SERVER", "$(SBIN)/condor_vm-gahp", meaning="VM helper program")
+    vm_gahp_log: str = knob("VM_GAHP_LOG", "$(LOG)/VMGahpLog", meaning="its log")
+    gpu_discovery_extra: str | None = knob(
+        "GPU_DISCOVERY_EXTRA", meaning="extra arguments of gpu_discovery: -extra, -nested, -not-nested"
+    )
+    hibernate: Expr | None = knob("HIBERNATE", meaning="wanted power state of the slot")
+    hibernate_check_interval: int = knob(
+        "HIBERNATE_CHECK_INTERVAL", "0", unit="s", least=0, meaning="between power checks; non-zero enables"
+    )
+    unhibernate: Expr = knob(
+        "UNHIBERNATE", "MachineLastMatchTime =!= UNDEFINED", meaning="wake the offline machine when true"
+    )
+    linux_hibernation_method: str | None = knob("LINUX_HIBERNATION_METHOD", meaning="force one method")
+    hook_fetch_work_by_keyword: Mapping[str, str] = family(
+        "<Keyword>_HOOK_FETCH_WORK", meaning="asks for work; gate of the other EP hooks"
+    )
+    hook_reply_fetch_by_keyword: Mapping[str, str] = family(
+        "<Keyword>_HOOK_REPLY_FETCH", meaning="told accept or reject"
+    )
+    hook_evict_claim_by_keyword: Mapping[str, str] = family(
+        "<Keyword>_HOOK_EVICT_CLAIM", meaning="told of eviction of fetched work"
+    )
+    hook_prepare_job_before_transfer_by_keyword: Mapping[str, str] = family(
+        "<Keyword>_HOOK_PREPARE_JOB_BEFORE_TRANSFER", meaning="runs before input transfer"
+    )
+    hook_prepare_job_by_keyword: Mapping[str, str] = family(
+        "<Keyword>_HOOK_PREPARE_JOB", meaning="runs after input transfer, before the job"
+    )
+    hook_update_job_info_by_keyword: Mapping[str, str] = family(
+        "<Keyword>_HOOK_UPDATE_JOB_INFO", meaning="periodic status"
+    )
+    hook_job_exit_by_keyword: Mapping[str, str] = family("<Keyword>_HOOK_JOB_EXIT", meaning="after the job ends")
+    startd_job_hook_keyword: str | None = knob("STARTD_JOB_HOOK_KEYWORD", meaning="keyword of all slots")
+    slot_job_hook_keyword_by_n: Mapping[str, str] = family("SLOT<N>_JOB_HOOK_KEYWORD", meaning="keyword of slot N")
+    starter_default_job_hook_keyword: str | None = knob(
+        "STARTER_DEFAULT_JOB_HOOK_KEYWORD", meaning="keyword when the job's is missing or invalid"
+    )
+    starter_job_hook_keyword: str | None = knob("STARTER_JOB_HOOK_KEYWORD", meaning="keyword forced over the job's")
+    fetchworkdelay: Expr = knob("FetchWorkDelay", "300", unit="s", meaning="since the last fetch ended before the next")
+    starter_initial_update_interval: int = knob(
+        "STARTER_INITIAL_UPDATE_INTERVAL", "8", unit="s", least=0, meaning="to the first job update"
+    )
+    starter_update_interval: int = knob(
+        "STARTER_UPDATE_INTERVAL", "300", unit="s", least=0, meaning="between job updates"
+    )
+    startd_name: str | None = knob("STARTD_NAME", meaning="name of the execution point, for more than one on a machine")
+    disk: int | None = knob("DISK", unit="KiB", least=0, meaning="the sandbox disk is said to have; none: what is free")
+    reserved_disk: int = knob("RESERVED_DISK", "0", unit="MiB", least=0, meaning="disk kept back from jobs")
+    count_hyperthread_cpus: bool = knob("COUNT_HYPERTHREAD_CPUS", "true", meaning="threads of a core count as cores")
+    slots_connected_to_console: int = knob(
+        "SLOTS_CONNECTED_TO_CONSOLE", "0", meaning="slots that see the activity of the console"
+    )
+    slots_connected_to_keyboard: int = knob(
+        "SLOTS_CONNECTED_TO_KEYBOARD", "0", meaning="slots that see the activity of any keyboard"
+    )
+    want_hold: Expr | None = knob(
+        "WANT_HOLD", meaning="true when PREEMPT is: the job is held instead of going back to the queue"
+    )
+    want_hold_reason: Expr | None = knob("WANT_HOLD_REASON", meaning="the HoldReason of a job held so")
+    want_hold_subcode: Expr | None = knob("WANT_HOLD_SUBCODE", meaning="the HoldReasonSubCode of a job held so")
+    starter_rlimit_as: Expr | None = knob(
+        "STARTER_RLIMIT_AS", "0", unit="MiB", meaning="address space of a job at most; 0: no limit"
+    )
+    user_job_wrapper: str | None = knob("USER_JOB_WRAPPER", meaning="program that every job is started through")
+    starter: str = knob("STARTER", "$(SBIN)/condor_starter", meaning="path of the starter program")
+    gpu_monitor: str = knob(
+        "GPU_MONITOR", "$(LIBEXEC)/condor_gpu_utilization", meaning="program that watches the use of GPUs"
+    )
+    must_modify_request_exprs: bool = knob(
+        "MUST_MODIFY_REQUEST_EXPRS", "false", meaning="a rounded request that does not fit is refused, not tried plain"
+    )
+    roost_startd_orphan_timeout: int = knob(
+        "ROOST_STARTD_ORPHAN_TIMEOUT", "2400", unit="s", least=1, meaning="jobs live on without any startd at most"
+    )
+    roost_docker: bool = knob("ROOST_DOCKER", "true", meaning="look for a Docker engine and offer it to jobs")
+    roost_docker_probe_interval: int = knob(
+        "ROOST_DOCKER_PROBE_INTERVAL", "60", unit="s", least=1, meaning="between two looks at the Docker engine"
+    )
+    roost_docker_pull_timeout: int = knob(
+        "ROOST_DOCKER_PULL_TIMEOUT", "900", unit="s", least=1, meaning="longest silence while an image is pulled"
+    )
+    roost_docker_user: str | None = knob(
+        "ROOST_DOCKER_USER",
+        meaning="uid:gid of jobs in containers; none: the startd's own, or nobody's where it is root",
+    )
+    roost_execute_on_host: str | None = knob(
+        "ROOST_EXECUTE_ON_HOST",
+        meaning="EXECUTE as the Docker engine's host sees it, for a startd in a container; none: the same path",
+    )
+    slot_weight: Expr = knob("SLOT_WEIGHT", "Cpus", meaning="cost of a slot; the same on all machines of a pool")

@@ -1,0 +1,170 @@
+"""Declared knobs, typed settings, and the page made from them."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from shared.classad import unparse
+from shared.config import ConfigError, load_config
+from shared.config.knobs import (
+    KNOBS,
+    SETTINGS,
+    CollectorSettings,
+    GatewaySettings,
+    NegotiatorSettings,
+    ScheddSettings,
+    StartdSettings,
+)
+from shared.config.knobs.base import Settings, family, knob, knobs_of
+from shared.config.reference import page
+
+ROOT = Path(__file__).parents[3]
+TABLE = [
+    line.split("\t")
+    for line in (Path(__file__).parent / "data" / "knobs.tsv").read_text(encoding="utf-8").splitlines()[1:]
+]
+
+
+def settings(kind, text="", tmp_path=None):
+    if not text:
+        return kind.from_config(load_config([], subsystem=kind.SUBSYSTEM, env={}))
+    path = tmp_path / "pool.conf"
+    path.write_text(text)
+    return kind.from_config(load_config([path], subsystem=kind.SUBSYSTEM, env={}))
+
+
+@pytest.mark.parametrize(("name", "default"), TABLE, ids=[row[0] for row in TABLE])
+def test_knob_has_the_default_of_the_specification(name, default):
+    declared = KNOBS[name.lower()]
+    assert declared.name == name
+    if not declared.is_family:
+        assert (declared.default or "") == default
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_defaults_are_valid_settings(kind):
+    made = settings(kind)
+    assert dataclasses.is_dataclass(made)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.log = "elsewhere"
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_field_is_named_like_its_knob(kind):
+    for declared in knobs_of(kind):
+        if not declared.is_family:
+            fields = {field.name for field in dataclasses.fields(kind)}
+            assert declared.name.lower() in fields or f"{declared.name.lower()}_" in fields
+        assert declared.meaning
+
+
+def test_arithmetic_and_helpers_are_evaluated(tmp_path):
+    made = settings(
+        NegotiatorSettings, "NEGOTIATOR_INTERVAL = 15 * $(MINUTE)\nPRIORITY_HALFLIFE = (2 * $(HOUR))\n", tmp_path
+    )
+    assert made.negotiator_interval == 900
+    assert made.priority_halflife == 7200.0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("TRUE", True),
+        ("true", True),
+        ("t", True),
+        ("1", True),
+        ("2 > 1", True),
+        ("False", False),
+        ("0", False),
+        ("no", False),
+    ],
+)
+def test_booleans_are_read_as_the_reference_does(tmp_path, text, value):
+    assert settings(NegotiatorSettings, f"NEGOTIATOR_DEPTH_FIRST = {text}\n", tmp_path).negotiator_depth_first is value
+
+
+def test_lists_take_commas_and_blanks(tmp_path):
+    made = settings(NegotiatorSettings, "GROUP_NAMES = a, b.c d ,e\n", tmp_path)
+    assert made.group_names == ("a", "b.c", "d", "e")
+
+
+def test_expressions_are_parsed(tmp_path):
+    made = settings(StartdSettings, 'START = TARGET.Owner == $(WHO)\nWHO = "ann"\n', tmp_path)
+    assert unparse(made.start) == 'TARGET.Owner == "ann"'
+
+
+def test_families_are_maps_by_what_stands_for_the_blank(tmp_path):
+    text = (
+        "GROUP_QUOTA_Physics.hep = 2 * 5\nGROUP_QUOTA_DYNAMIC_chem = 0.25\nNEGOTIATOR.GROUP_QUOTA_bio = 1\n"
+        "GROUP_QUOTA_ROUND_ROBIN_RATE = 3\nXSW_LIMIT = 3\n"
+    )
+    made = settings(NegotiatorSettings, text, tmp_path)
+    assert dict(made.group_quota_by_groupname) == {"physics.hep": 10.0, "bio": 1.0}
+    assert dict(made.group_quota_dynamic_by_groupname) == {"chem": 0.25}
+    assert made.group_quota_round_robin_rate == 3.0
+    assert dict(made.limit_by_name) == {"xsw": 3}
+
+
+def test_empty_value_is_the_default_or_none(tmp_path):
+    made = settings(StartdSettings, "POLLING_INTERVAL =\nNUM_SLOTS =\n", tmp_path)
+    assert made.polling_interval == 5
+    assert made.num_slots is None
+
+
+def test_all_problems_come_at_once_with_place_and_mend(tmp_path):
+    text = (
+        "NEGOTIATOR_INTERVAL = soon\n\nNEGOTIATOR_CYCLE_DELAY = -1\nNEGOTIATOR_INFORM_STARTD = perhaps\n"
+        "PREEMPTION_RANK = 1 +\nGROUP_QUOTA_a = -2\nNEGOTIATION_CYCLE_STATS_LENGTH = 101\n"
+        "LOG = $(SPOOL)\nSPOOL = $(LOG)\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        settings(NegotiatorSettings, text, tmp_path)
+    told = str(caught.value)
+    for line, mend in (
+        (1, "give a number"),
+        (3, "give at least 0"),
+        (4, "give true or false"),
+        (5, "give a ClassAd expression"),
+        (6, "give at least 0"),
+        (7, "give at most 100"),
+    ):
+        assert any(f"pool.conf, line {line}:" in row and mend in row for row in told.splitlines()), (line, mend)
+    assert "refers to itself" in told
+
+
+def test_words_are_checked(tmp_path):
+    assert (
+        settings(StartdSettings, "CGROUP_MEMORY_LIMIT_POLICY = SOFT\n", tmp_path).cgroup_memory_limit_policy == "SOFT"
+    )
+    with pytest.raises(ConfigError, match="one of hard, soft"):
+        settings(StartdSettings, "CGROUP_MEMORY_LIMIT_POLICY = loose\n", tmp_path)
+
+
+def test_agreed_defaults_of_our_own_knobs():
+    assert settings(GatewaySettings).roost_gateway_port == 9680
+    assert settings(NegotiatorSettings).roost_negotiator_coalesce == 0.2
+    common = settings(ScheddSettings)
+    assert (common.roost_amqp_url, common.roost_redis_url, common.roost_health_port) == (None, None, 0)
+
+
+def test_adding_a_knob_is_one_line():
+    @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+    class Small(Settings):
+        SUBSYSTEM = "SMALL"
+        pause: float = knob("SMALL_PAUSE", "1.5", unit="s", least=0, meaning="wait")
+        by_name: Mapping[str, bool] = family("SMALL_<Name>_ON", meaning="whether")
+
+    config = load_config([], subsystem="SMALL", env={}, overrides={"SMALL_x_ON": "true"})
+    made = Small.from_config(config)
+    assert (made.pause, dict(made.by_name)) == (1.5, {"x": True})
+
+
+def test_collector_knows_how_long_an_ad_lives():
+    assert settings(CollectorSettings).classad_lifetime == 900
+
+
+def test_page_of_knobs_is_fresh():
+    written = (ROOT / "docs" / "knobs.md").read_text(encoding="utf-8")
+    assert written == page(), "run: python -m shared.config.reference > docs/knobs.md"
