@@ -1,0 +1,570 @@
+"""The bus on RabbitMQ. Implements shared.bus.api.Bus.
+
+A supervisor keeps one link (link.py) open and puts every subscription on each new one. Durable messages wait
+for a link and for their confirm; transient ones are dropped while there is none. A watchdog (watchdog.py)
+breaks a link that is connected but does not deliver.
+
+Longer than 500 lines because the interface is wide: what could be told apart (link, consumer, acknowledgements, dead
+letters, watchdog) lives in modules of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+import structlog
+from pamqp.commands import Basic
+from yarl import URL
+
+from shared.bus.amqp import graves
+from shared.bus.amqp.consumer import DELIVERIES_HEADER, REQUEUED_HEADER, Consumer, Delivery
+from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, Link, LinkLost, Refused
+from shared.bus.amqp.watchdog import Watchdog
+from shared.bus.api import (
+    BusHealth,
+    BusUnavailable,
+    CallTimeout,
+    DeadLetter,
+    Exchange,
+    Handler,
+    NobodyThere,
+    NotAllowed,
+    Outgoing,
+    RequestHandler,
+)
+from shared.bus.handling import (
+    Log,
+    Outcome,
+    RetryPolicy,
+    answer,
+    check_inbox,
+    check_topic,
+    explain,
+    one_way,
+    packed,
+    packed_answer,
+    result_of,
+    take,
+    tell_of_gap,
+)
+from shared.bus.topology import (
+    INBOX_DURABLE_WAIT_S,
+    INBOX_TRANSIENT_WAIT_S,
+    ROLES,
+    Queue,
+    inbox_declaration,
+    private_declaration,
+    work_queue_declaration,
+)
+from shared.messages.base import Envelope, Message, new_id, type_of
+
+TRANSIENT, PERSISTENT = 1, 2
+CONTENT_TYPE = "application/msgpack"
+#: Confirms awaited at a time by publish_many.
+WINDOW = 500
+#: A channel that closes under a publish may have been closed over another one's: so often it is tried again.
+REFUSALS = 3
+RECONNECT_FIRST_S = 0.05
+RECONNECT_CAP_S = 5.0
+STOP_PATIENCE_S = 5.0
+
+
+class AmqpBus:
+    """url: amqp[s]://user:password@host:port/vhost; several, with commas in between, are tried in turn.
+    sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long a durable message waits
+    for a connection and its confirm. watch_s: how often the watchdog looks. heartbeat_s: AMQP's own, the
+    second line."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        sender: str,
+        retry: RetryPolicy | None = None,
+        publish_wait_s: float = 30.0,
+        watch_s: float = 5.0,
+        heartbeat_s: int = 10,
+        connect_timeout_s: float = 10.0,
+        now: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = new_id,
+        log: Log | None = None,
+    ) -> None:
+        self.urls = [part.strip() for part in url.split(",") if part.strip()]
+        if not self.urls:
+            raise ValueError("the URL of the broker is empty: want amqp://user:password@host:port/vhost")
+        self.sender = sender
+        self.retry = retry or RetryPolicy()
+        self.publish_wait_s = publish_wait_s
+        self.watch_s = watch_s
+        self.heartbeat_s = heartbeat_s
+        self.connect_timeout_s = connect_timeout_s
+        self.now = now
+        self.new_id = new_id
+        self.log: Log = log or structlog.get_logger().bind(sender=sender)
+        self._user = URL(self.urls[0]).user or "guest"
+        # Where every role has its own user, the broker vouches for senders; else nobody does.
+        self._verify = self._user in ROLES
+        self._health = BusHealth(waiting_for="start")
+        self._consumers: list[Consumer] = []
+        self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
+        self._calls: dict[str, asyncio.Future[bytes]] = {}
+        self._link: Link | None = None
+        self._links = 0  # opened so far
+        self._connected = asyncio.Event()
+        self._attaching = asyncio.Lock()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._background: dict[asyncio.Task[None], None] = {}
+        self._publishing = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopped = False
+        self._jitter = random.Random()
+        self._watchdog = Watchdog(self.watch_s)
+
+    @property
+    def health(self) -> BusHealth:
+        health = self._health
+        connected = self._link is not None and self._link.usable and self._connected.is_set()
+        health.connected = connected
+        health.expected_consumers = len(self._consumers)
+        health.consumers = sum(consumer.attached for consumer in self._consumers) if connected else 0
+        health.details = dict(self._watchdog.complaints)
+        if connected:
+            health.waiting_for = "; ".join(f"{name}: {what}" for name, what in health.details.items())
+        return health
+
+    # Life
+
+    async def start(self) -> None:
+        if self._supervisor is None:
+            self._stopped = False
+            self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="bus:supervisor")
+        ready = asyncio.ensure_future(self._connected.wait())
+        try:
+            await asyncio.wait({ready, self._supervisor}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+        if self._supervisor is not None and self._supervisor.done():
+            self._supervisor.result()
+
+    async def stop(self) -> None:
+        if self._supervisor is None:
+            self._stopped = True
+            return
+        for consumer in list(self._consumers):
+            await consumer.cancel()
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await self._idle.wait()
+        except TimeoutError:
+            self.log.warning("bus.unconfirmed_at_stop", messages=self._publishing)
+        self._stopped = True
+        supervisor, self._supervisor = self._supervisor, None
+        current = asyncio.current_task()
+        pending = {supervisor, *(task for task in self._background if task is not current)}
+        while pending:
+            # More than once: asyncio.wait_for, which the client library uses, may swallow a cancellation that comes
+            # just when its work is done (Python 3.11).
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=1.0)
+        self._health.connected = False
+        self._health.waiting_for = "start"
+
+    async def _supervise(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                link = await self._open(self.urls[attempt % len(self.urls)])
+            except (LinkLost, Refused, TimeoutError, BusUnavailable) as error:
+                self._health.last_error = explain(error.__cause__ or error)
+                self._health.waiting_for = f"the broker: {self._health.last_error}"
+                pause = min(RECONNECT_CAP_S, RECONNECT_FIRST_S * 2**attempt) * self._jitter.uniform(0.5, 1.0)
+                attempt = min(attempt + 1, 30)
+                self.log.warning("bus.unavailable", error=self._health.last_error, retry_in_s=round(pause, 2))
+                await asyncio.sleep(pause)
+                continue
+            try:
+                attempt = 0
+                if self._stopped:
+                    return
+                self.log.info("bus.connected", consumers=len(self._consumers))
+                watch = asyncio.get_running_loop().create_task(
+                    self._watchdog.watch(link, self._consumers), name="bus:watchdog"
+                )
+                try:
+                    reason = await asyncio.shield(link.broken)
+                finally:
+                    watch.cancel()
+                    await asyncio.gather(watch, return_exceptions=True)
+                self._health.last_error = reason
+                self._health.waiting_for = f"a new connection: {reason}"
+                self.log.warning("bus.disconnected", reason=reason)
+            finally:
+                self._link = None
+                self._connected.clear()
+                self._fail_calls("the connection was lost while waiting for the answer")
+                for consumer in self._consumers:
+                    await consumer.detach()
+                await link.close()
+
+    async def _open(self, url: str) -> Link:
+        link = await Link.open(url, name=self.sender, heartbeat_s=self.heartbeat_s, timeout_s=self.connect_timeout_s)
+        try:
+            async with asyncio.timeout(self.connect_timeout_s):
+                await link.declare_standing()
+                await link.receive_answers(self._answered)
+                async with self._attaching:
+                    for consumer in list(self._consumers):
+                        await consumer.attach(link)
+                    if not link.usable:
+                        raise LinkLost(link.broken.result())
+                    self._link = link
+                    self._connected.set()
+        except BaseException:
+            for consumer in self._consumers:
+                await consumer.detach()
+            await link.close()
+            raise
+        self._links += 1
+        if self._links > 1:
+            self._health.reconnects += 1
+            for callback in self._gap_callbacks:
+                self.spawn(tell_of_gap(callback, self.retry, self.log))
+        return link
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="bus:background")
+        self._background[task] = None
+        task.add_done_callback(self._background.pop)
+
+    def _fail_calls(self, why: str) -> None:
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(BusUnavailable(why))
+
+    async def _wait_link(self, deadline: float) -> Link:
+        """The present link; waits for one until `deadline` (loop time). Raises BusUnavailable."""
+        while True:
+            if self._stopped:
+                raise BusUnavailable("the bus is stopped")
+            link = self._link
+            if link is not None and link.usable:
+                return link
+            try:
+                async with asyncio.timeout_at(deadline):
+                    if link is None:
+                        await self._connected.wait()
+                    else:
+                        await asyncio.sleep(0)  # broken just now: the supervisor is about to notice
+            except TimeoutError:
+                raise BusUnavailable(f"no connection to the broker: {self._health.last_error}") from None
+
+    # Publishing
+
+    async def publish(
+        self,
+        exchange: Exchange,
+        key: str,
+        body: Message,
+        *,
+        epoch: int | None = None,
+        trace: str | None = None,
+    ) -> None:
+        check_topic(exchange, key)
+        await self._publish(exchange, key, body, epoch, trace)
+
+    async def publish_many(self, messages: Sequence[Outgoing]) -> None:
+        for first in range(0, len(messages), WINDOW):
+            await asyncio.gather(
+                *(
+                    self.publish(m.exchange, m.key, m.body, epoch=m.epoch, trace=m.trace)
+                    for m in messages[first : first + WINDOW]
+                )
+            )
+
+    async def send(self, inbox: str, body: Message, *, epoch: int | None = None) -> None:
+        check_inbox(inbox)
+        wait = INBOX_DURABLE_WAIT_S if body.durable else INBOX_TRANSIENT_WAIT_S
+        try:
+            await self._publish(Exchange.RPC, inbox, body, epoch, None, expires_s=wait, mandatory=True)
+        except NobodyThere:
+            raise NobodyThere(f"inbox {inbox!r} does not exist: its owner was never here") from None
+
+    async def _publish(
+        self,
+        exchange: Exchange,
+        key: str,
+        body: Message,
+        epoch: int | None,
+        trace: str | None,
+        *,
+        expires_s: float | None = None,
+        mandatory: bool = False,
+    ) -> None:
+        envelope = self._envelope(body, epoch, trace)
+        data = packed(envelope)
+        properties = self.properties(envelope.id, body.type, durable=body.durable, expires_s=expires_s)
+        if body.durable:
+            await self.publish_durable(exchange, key, data, properties, mandatory=mandatory)
+        else:
+            link = self._link
+            if link is None or not link.usable:
+                if self._stopped:
+                    raise BusUnavailable("the bus is stopped")
+                return
+            try:
+                await link.publish_plain(exchange, key, data, properties)
+            except (LinkLost, Refused) as error:
+                link.fail(f"publishing failed: {error}")
+                return
+        self._health.published += 1
+
+    async def publish_durable(
+        self, exchange: str, key: str, data: bytes, properties: Basic.Properties, *, mandatory: bool = False
+    ) -> None:
+        """Publish until it is confirmed: over several links if need be, so it may arrive more than once."""
+        deadline = asyncio.get_running_loop().time() + self.publish_wait_s
+        refusals = 0
+        self._publishing += 1
+        self._idle.clear()
+        try:
+            while True:
+                link = await self._wait_link(deadline)
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await link.publish_confirmed(exchange, key, data, properties, mandatory=mandatory)
+                        return
+                except TimeoutError:
+                    raise BusUnavailable(f"not confirmed within {self.publish_wait_s:g} s") from None
+                except LinkLost as error:
+                    link.fail(f"publishing failed: {error}")
+                except Refused as error:
+                    link.fail(f"publishing was refused: {error}")
+                    refusals += 1
+                    if refusals >= REFUSALS:
+                        raise NotAllowed(f"the broker refuses {exchange} {key!r}: {error}") from error
+        finally:
+            self._publishing -= 1
+            if not self._publishing:
+                self._idle.set()
+
+    def _envelope(self, body: Message, epoch: int | None = None, trace: str | None = None) -> Envelope:
+        return Envelope(body, self.sender, self.new_id(), self.now(), epoch, trace)
+
+    def properties(
+        self,
+        message_id: str,
+        kind: str,
+        *,
+        durable: bool,
+        expires_s: float | None = None,
+        reply_to: str | None = None,
+        correlation_id: str | None = None,
+        headers: dict[str, Any] | None = None,
+    ) -> Basic.Properties:
+        return Basic.Properties(
+            content_type=CONTENT_TYPE,
+            headers=headers,
+            delivery_mode=PERSISTENT if durable else TRANSIENT,
+            correlation_id=correlation_id,
+            reply_to=reply_to,
+            expiration=None if expires_s is None else str(max(1, round(expires_s * 1000))),
+            message_id=message_id,
+            message_type=kind,
+            user_id=self._user,  # the broker refuses what is not the user it knows us by
+            app_id=self.sender,
+        )
+
+    # Calls
+
+    async def call(
+        self,
+        inbox: str,
+        request: Message,
+        *,
+        timeout: float = 10.0,
+        epoch: int | None = None,
+        trace: str | None = None,
+    ) -> Message:
+        check_inbox(inbox)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        envelope = self._envelope(request, epoch, trace)
+        data = packed(envelope)
+        link = self._link
+        if link is None or not link.usable:
+            link = await self._wait_link(deadline)
+        future: asyncio.Future[bytes] = loop.create_future()
+        self._calls[envelope.id] = future
+        timer = loop.call_at(deadline, _expire, future, inbox, request.type, timeout)
+        try:
+            # Never persistent: a call is worth nothing once its caller is gone, and the answer is its
+            # confirm.
+            properties = self.properties(
+                envelope.id,
+                request.type,
+                durable=False,
+                expires_s=deadline - loop.time(),
+                reply_to=REPLY_TO,
+                correlation_id=envelope.id,
+            )
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await link.request(inbox, data, properties)
+            except TimeoutError:
+                raise BusUnavailable(f"the broker did not take a request within {timeout:g} s") from None
+            except NobodyThere:
+                raise NobodyThere(f"inbox {inbox!r} does not exist: its owner was never here") from None
+            except (LinkLost, Refused) as error:
+                link.fail(f"a request failed: {error}")
+                raise BusUnavailable(f"the connection was lost: {error}") from error
+            self._health.published += 1
+            return result_of(await future)
+        finally:
+            timer.cancel()
+            del self._calls[envelope.id]
+            if future.done() and not future.cancelled():
+                future.exception()  # seen, also when the publishing failed first
+
+    def _answered(self, message: DeliveredMessage) -> None:
+        future = self._calls.get(message.header.properties.correlation_id or "")
+        if future is not None and not future.done():
+            future.set_result(message.body)
+
+    # Consuming
+
+    async def consume(self, queue: str, handler: Handler, *, prefetch: int = 100) -> Consumer:
+        return await self._subscribe(
+            work_queue_declaration(queue), self._taker(handler), prefetch=prefetch, in_order=False
+        )
+
+    async def listen(
+        self, exchange: Exchange, patterns: Sequence[str], handler: Handler, *, prefetch: int = 500
+    ) -> Consumer:
+        check_topic(exchange)
+        name = f"roost.listen.{self.sender}.{self.new_id()[-12:]}"
+        queue = private_declaration(name, exchange, patterns)
+        return await self._subscribe(queue, self._taker(handler), prefetch=prefetch, in_order=True)
+
+    async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> Consumer:
+        check_inbox(inbox)
+        take_one_way = self._taker(one_way(handler))
+
+        async def handle(delivery: Delivery) -> Outcome:
+            if not delivery.reply_to:
+                return await take_one_way(delivery)
+            return await answer(delivery.data, handler, self.log, self._role_of(delivery))
+
+        return await self._subscribe(inbox_declaration(inbox), handle, prefetch=prefetch, in_order=False)
+
+    def _taker(self, handler: Handler) -> Callable[[Delivery], Awaitable[Outcome]]:
+        return lambda d: take(d.data, d.deliveries, handler, self.retry, self.log, self._role_of(d))
+
+    def _role_of(self, delivery: Delivery) -> str | None:
+        """Whom the broker vouches for; None where it can not, or where we checked before."""
+        if not self._verify or delivery.requeued_by in (self._user, "gateway"):
+            return None
+        return delivery.user_id
+
+    async def _subscribe(
+        self,
+        queue: Queue,
+        handle: Callable[[Delivery], Awaitable[Outcome]],
+        *,
+        prefetch: int,
+        in_order: bool,
+    ) -> Consumer:
+        tag = f"{self.sender}:{self.new_id()[-12:]}"
+        consumer = Consumer(self, queue, handle, prefetch=prefetch, in_order=in_order, tag=tag)
+        deadline = asyncio.get_running_loop().time() + self.publish_wait_s
+        refusals = 0
+        while True:
+            link = await self._wait_link(deadline)
+            try:
+                async with self._attaching, asyncio.timeout_at(deadline):
+                    if link is not self._link:
+                        continue
+                    await consumer.attach(link)
+                    self._consumers.append(consumer)
+                    return consumer
+            except TimeoutError:
+                link.fail(f"no answer to a subscription to {queue.name}")
+                raise BusUnavailable(f"no answer to the subscription to {queue.name}") from None
+            except LinkLost as error:
+                link.fail(f"subscribing failed: {error}")
+            except Refused as error:
+                link.fail(f"subscribing was refused: {error}")
+                refusals += 1
+                if refusals >= REFUSALS:
+                    raise NotAllowed(f"the broker refuses queue {queue.name!r}: {error}") from error
+            await consumer.detach()
+
+    def on_gap(self, callback: Callable[[], Awaitable[None]]) -> None:
+        self._gap_callbacks.append(callback)
+
+    # What consumers need of us (consumer.Port)
+
+    def received(self) -> None:
+        self._health.received += 1
+
+    def forget(self, consumer: Consumer) -> None:
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+
+    async def settle(self, link: Link, delivery: Delivery, outcome: Outcome) -> None:
+        if outcome.answer is not None and delivery.reply_to:
+            data = packed_answer(outcome.answer, lambda body: packed(self._envelope(body)), self.log)
+            properties = self.properties(
+                self.new_id(), outcome.answer.type, durable=False, correlation_id=delivery.correlation_id
+            )
+            await link.publish_plain("", delivery.reply_to, data, properties)
+        if outcome.dead:
+            headers = graves.headers(delivery, outcome.dead, by=self.sender, now=self.now())
+            properties = self.properties(self.new_id(), type_of(delivery.data), durable=True, headers=headers)
+            await self.publish_durable(Exchange.DEAD, "", delivery.data, properties)
+            self._health.dead_lettered += 1
+
+    async def republish_counted(self, delivery: Delivery) -> None:
+        headers = {DELIVERIES_HEADER: delivery.deliveries + 1, REQUEUED_HEADER: self._user}
+        properties = self.properties(delivery.message_id, "", durable=True, headers=headers)
+        properties.expiration = delivery.expiration
+        await self.publish_durable(Exchange.RPC, delivery.key, delivery.data, properties, mandatory=True)
+
+    # Dead letters
+
+    async def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
+        return await self._with_link(lambda link: graves.look(link, limit))
+
+    async def requeue(self, ids: Sequence[str]) -> list[str]:
+        return await self._with_link(lambda link: graves.take_out(link, ids, self._put_back))
+
+    async def discard(self, ids: Sequence[str]) -> list[str]:
+        async def forget(_: DeadLetter) -> None:
+            return None
+
+        return await self._with_link(lambda link: graves.take_out(link, ids, forget))
+
+    async def _put_back(self, letter: DeadLetter) -> None:
+        headers = {REQUEUED_HEADER: self._user}
+        properties = self.properties(self.new_id(), letter.type, durable=True, headers=headers)
+        try:
+            await self.publish_durable("", letter.queue, letter.data, properties, mandatory=True)
+        except NobodyThere:
+            await self.publish_durable(letter.exchange, letter.key, letter.data, properties)
+
+    async def _with_link(self, work: Callable[[Link], Awaitable[list[Any]]]) -> list[Any]:
+        link = await self._wait_link(asyncio.get_running_loop().time() + self.publish_wait_s)
+        try:
+            return await work(link)
+        except (LinkLost, Refused) as error:
+            raise BusUnavailable(f"the dead letters can not be reached: {error}") from error
+
+
+def _expire(future: asyncio.Future[bytes], inbox: str, kind: str, timeout: float) -> None:
+    if not future.done():
+        future.set_exception(CallTimeout(f"no answer from {inbox!r} to {kind} within {timeout:g} s"))

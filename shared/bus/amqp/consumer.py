@@ -1,0 +1,244 @@
+"""One subscription on AMQP: its channel and consumer on the present link, the deliveries in hand, their
+acknowledgement. It outlives links: attach() puts it on each new one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shared.bus.amqp.acks import AckWindow
+from shared.bus.amqp.link import DeliveredMessage, Link, LinkLost, RawChannel, Refused, guarded
+from shared.bus.api import BusUnavailable
+from shared.bus.handling import Outcome
+from shared.bus.topology import Queue
+
+#: Header that counts deliveries of one-way messages in classic queues, which do not count them.
+DELIVERIES_HEADER = "x-roost-deliveries"
+#: Header of what was published a second time by somebody else than its sender, who checked it then.
+REQUEUED_HEADER = "x-roost-requeued-by"
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message as it came."""
+
+    data: bytes
+    tag: int
+    exchange: str
+    key: str
+    queue: str
+    message_id: str
+    reply_to: str  # empty: nobody waits for an answer
+    correlation_id: str
+    user_id: str
+    deliveries: int  # how often it was handed to a consumer that went away without taking it
+    uncounted: bool  # it was delivered before, and the broker does not count
+    expiration: str | None
+    requeued_by: str  # the user who put it back into its queue, when the broker vouches for that; else empty
+
+    @classmethod
+    def of(cls, message: DeliveredMessage, queue: Queue) -> Delivery:
+        properties = message.header.properties
+        headers = properties.headers or {}
+        counter = headers.get("x-delivery-count" if queue.counted else DELIVERIES_HEADER)
+        redelivered = bool(message.redelivered)
+        reply_to = properties.reply_to or ""
+        user_id = properties.user_id or ""
+        return cls(
+            data=message.body,
+            tag=message.delivery_tag or 0,
+            exchange=message.exchange or "",
+            key=message.routing_key or "",
+            queue=queue.name,
+            message_id=properties.message_id or "",
+            reply_to=reply_to,
+            correlation_id=properties.correlation_id or "",
+            user_id=user_id,
+            deliveries=counter if isinstance(counter, int) and counter >= 0 else 0,
+            uncounted=redelivered and not queue.counted and not queue.exclusive and not reply_to,
+            expiration=properties.expiration,
+            requeued_by=user_id if user_id and headers.get(REQUEUED_HEADER) == user_id else "",
+        )
+
+
+class Port(Protocol):
+    """What a consumer needs of its bus."""
+
+    def received(self) -> None: ...
+
+    async def settle(self, link: Link, delivery: Delivery, outcome: Outcome) -> None:
+        """Answer, and put to the dead letters, as the outcome says. Raises LinkLost, Refused or
+        BusUnavailable: then the delivery is not acknowledged and comes again."""
+
+    async def republish_counted(self, delivery: Delivery) -> None:
+        """Put the message into its inbox again with its deliveries counted; raises like settle."""
+
+    def forget(self, consumer: Consumer) -> None: ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something to its end, at the latest when the bus stops."""
+
+
+class _Session:
+    """A consumer on one link."""
+
+    def __init__(self, link: Link, channel: RawChannel) -> None:
+        self.link = link
+        self.channel = channel
+        self.tag = ""
+        self.window = AckWindow()
+        self.wake = asyncio.Event()
+        self.acker: asyncio.Task[None] | None = None
+        self.waiting: deque[Delivery] = deque()  # for those handled one after the other
+
+    async def acknowledge(self) -> None:
+        """Until the link breaks: acknowledge what was done since the last turn of the loop, together."""
+        try:
+            while True:
+                await self.wake.wait()
+                self.wake.clear()
+                await self.flush()
+        except (LinkLost, Refused) as error:
+            self.link.fail(f"acknowledging failed: {error}")
+
+    async def flush(self) -> None:
+        for tag, multiple in self.window.take():
+            await guarded(self.channel.basic_ack(tag, multiple, wait=False))
+
+
+class Consumer:
+    """A subscription; implements shared.bus.api.Subscription."""
+
+    def __init__(
+        self,
+        port: Port,
+        queue: Queue,
+        handle: Callable[[Delivery], Awaitable[Outcome]],
+        *,
+        prefetch: int,
+        in_order: bool,
+        tag: str,
+    ) -> None:
+        self.port = port
+        self.queue = queue
+        self.handle = handle
+        self.prefetch = max(1, min(prefetch, 65535))
+        self.in_order = in_order
+        self.name = tag
+        self.count = 0  # deliveries ever, for the watchdog
+        self.open = True
+        self._session: _Session | None = None
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def attached(self) -> bool:
+        return self._session is not None
+
+    @property
+    def in_hand(self) -> int:
+        """Deliveries that are not acknowledged yet."""
+        return len(self._session.window) if self._session is not None else 0
+
+    async def attach(self, link: Link) -> None:
+        """Declare the queue and consume. Raises LinkLost or Refused."""
+        channel = await link.channel(f"consumer of {self.queue.name}")
+        await link.declare(channel, self.queue)
+        await guarded(channel.basic_qos(prefetch_count=self.prefetch))
+        session = _Session(link, channel)
+        channel.on_consumer_cancel_callbacks.add(
+            lambda _: link.fail(f"the broker ended the consumer of {self.queue.name}")
+        )
+        self._session = session
+
+        async def deliver(message: DeliveredMessage) -> None:
+            self._deliver(session, message)
+
+        answer = await guarded(channel.basic_consume(self.queue.name, deliver, consumer_tag=self.name))
+        session.tag = answer.consumer_tag or self.name
+        session.acker = asyncio.get_running_loop().create_task(
+            session.acknowledge(), name=f"bus:acks:{self.queue.name}"
+        )
+
+    async def detach(self) -> None:
+        """The link is gone. Handlers go on, but their messages come again: to us or to others."""
+        session, self._session = self._session, None
+        if session is not None and session.acker is not None:
+            session.acker.cancel()
+            await asyncio.wait({session.acker})
+
+    def _deliver(self, session: _Session, message: DeliveredMessage) -> None:
+        if session is not self._session:
+            return
+        self.count += 1
+        delivery = Delivery.of(message, self.queue)
+        session.window.arrived(delivery.tag)
+        if not self.in_order:
+            self._spawn(self._work(session, delivery))
+            return
+        session.waiting.append(delivery)
+        if len(session.waiting) == 1:
+            self._spawn(self._work_in_order(session))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"bus:{self.queue.name}")
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _work_in_order(self, session: _Session) -> None:
+        while session.waiting:
+            await self._work(session, session.waiting[0])
+            session.waiting.popleft()
+
+    async def _work(self, session: _Session, delivery: Delivery) -> None:
+        if session is not self._session or not session.link.usable or (not self.open and self.in_order):
+            return  # lost, or cancelled before it was begun: it comes again
+        self.port.received()
+        try:
+            if delivery.uncounted:
+                await self.port.republish_counted(delivery)
+            else:
+                outcome = await self.handle(delivery)
+                if session is not self._session:
+                    return
+                if outcome.dead or outcome.answer is not None:
+                    await self.port.settle(session.link, delivery, outcome)
+        except (LinkLost, Refused, BusUnavailable) as error:
+            session.link.fail(f"could not settle a message of {self.queue.name}: {error}")
+            return
+        session.window.done(delivery.tag)
+        session.wake.set()
+
+    async def cancel(self) -> None:
+        """Stop consuming; handlers under way finish first (but for the one that calls this)."""
+        self.open = False
+        session = self._session
+        if session is not None and session.link.usable:
+            try:
+                await guarded(session.channel.basic_cancel(session.tag))
+            except (LinkLost, Refused) as error:
+                session.link.fail(f"cancelling a consumer failed: {error}")
+        current = asyncio.current_task()
+        under_way = [task for task in self._tasks if task is not current]
+        if under_way:
+            await asyncio.gather(*under_way, return_exceptions=True)
+        self.port.forget(self)
+        if current in self._tasks:
+            # Called by a handler of ours: its own message is still to be acknowledged.
+            self.port.spawn(self._finish(session, current))
+        else:
+            await self._finish(session, None)
+
+    async def _finish(self, session: _Session | None, last: asyncio.Task[None] | None) -> None:
+        if last is not None:
+            await asyncio.wait({last})
+        await self.detach()
+        if session is None or not session.link.usable:
+            return
+        try:
+            await session.flush()
+            await session.link.close_channel(session.channel)
+        except (LinkLost, Refused) as error:
+            session.link.fail(f"closing a consumer failed: {error}")

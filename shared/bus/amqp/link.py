@@ -1,0 +1,323 @@
+"""One connection to the broker with the channels the bus needs, from its opening to its first trouble.
+
+A link is never mended. Whatever goes wrong with the connection or any of its channels breaks the link, and
+the bus opens another one and puts everything on it again. aio-pika's own robust connection is not used: it
+restores channels and consumers one by one, holds them weakly, and has been seen connected without consuming;
+here there is one state to restore and one way to do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+import aio_pika
+from aiormq.abc import DeliveredMessage
+from aiormq.channel import Channel as RawChannel
+from aiormq.connection import TCPTransportFactory, TLSTransportFactory
+from aiormq.exceptions import (
+    AMQPError,
+    ChannelAccessRefused,
+    ChannelInvalidStateError,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+    DeliveryError,
+    PublishError,
+)
+from pamqp.commands import Basic
+from yarl import URL
+
+from shared.bus.api import BusUnavailable, Exchange, NobodyThere
+from shared.bus.handling import explain
+from shared.bus.topology import KINDS, Queue, standing_queues
+
+T = TypeVar("T")
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+#: Every so many unconfirmed messages the socket is drained, so that a slow broker slows the publisher.
+DRAIN_EVERY = 32
+CLOSE_TIMEOUT_S = 5.0
+
+
+class LinkLost(Exception):
+    """The link broke while it was used."""
+
+
+class Refused(Exception):
+    """The broker closed the channel over something on it: maybe what we asked, maybe what somebody else
+    did."""
+
+
+class _Tcp(TCPTransportFactory):
+    """Keeps the socket at hand, so that a connection to a frozen broker can be dropped at once."""
+
+    writer: asyncio.StreamWriter | None = None
+
+    async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, self.writer = await super().create(url, **kwargs)
+        return reader, self.writer
+
+
+class _Tls(TLSTransportFactory):
+    writer: asyncio.StreamWriter | None = None
+
+    async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, self.writer = await super().create(url, **kwargs)
+        return reader, self.writer
+
+
+class _Connection(aio_pika.Connection):
+    def __init__(self, url: URL, **kwargs: Any) -> None:
+        super().__init__(url, **kwargs)
+        self.socket = _Tls() if self.url.scheme == "amqps" else _Tcp()
+        self.kwargs["transport_factory"] = self.socket
+
+    def abort(self) -> None:
+        if self.socket.writer is not None:
+            self.socket.writer.transport.abort()
+
+
+async def guarded(work: Awaitable[T]) -> T:
+    """Await something of the client library; whatever a broken connection makes of it becomes LinkLost."""
+    try:
+        return await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # The library ends its futures with this error when the connection goes.
+        raise LinkLost("the connection was closed") from None
+    except (ChannelAccessRefused, ChannelNotFoundEntity, ChannelPreconditionFailed) as error:
+        raise Refused(explain(error)) from error
+    except PublishError as error:
+        raise NobodyThere("no queue takes this message") from error
+    except DeliveryError as error:
+        raise BusUnavailable("the broker could not store the message (nack)") from error
+    except (AMQPError, ChannelInvalidStateError, OSError, RuntimeError) as error:
+        raise LinkLost(explain(error)) from error
+
+
+async def patiently(work: Awaitable[T], seconds: float) -> T:
+    """Await with a timeout that a busy event loop does not use up: time counts only while the loop turns.
+    Raises TimeoutError."""
+    task = asyncio.ensure_future(work)
+    try:
+        for _ in range(10):
+            done, _ = await asyncio.wait({task}, timeout=seconds / 10)
+            if done:
+                return task.result()
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    finally:
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(_seen)
+            await asyncio.wait({task}, timeout=1.0)
+
+
+def _seen(task: asyncio.Future[Any]) -> None:
+    """The outcome is of no interest any more, also when it is an error."""
+    if not task.cancelled():
+        task.exception()
+
+
+class Link:
+    """An open connection. `broken` is done, with the reason, as soon as anything is wrong with it."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self.connection = connection
+        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.refused = ""  # the broker's words when it closed a channel over what we did
+        self._channels: list[aio_pika.abc.AbstractChannel] = []  # strong references: the library's are weak
+        self._closing = False
+        self._unconfirmed = 0
+        self.confirming: RawChannel
+        self.plain: RawChannel
+        self.calling: RawChannel
+        self.control: RawChannel
+
+    @classmethod
+    async def open(cls, url: str, *, name: str, heartbeat_s: int, timeout_s: float) -> Link:
+        """Connect and open the channels. Raises LinkLost or TimeoutError."""
+        _quiet_library()
+        target = URL(url)
+        if "heartbeat" not in target.query:
+            target = target.update_query(heartbeat=heartbeat_s)
+        async with asyncio.timeout(timeout_s):
+            connection = await guarded(
+                aio_pika.connect(target, connection_class=_Connection, client_properties={"connection_name": name})
+            )
+            link = cls(connection)
+            try:
+                connection.close_callbacks.add(link._connection_closed)
+                link.confirming = await link.channel("publishing", confirms=True)
+                link.plain = await link.channel("transient publishing")
+                link.calling = await link.channel("calls", confirms=True)
+                link.control = await link.channel("control")
+            except BaseException:
+                await link.close()
+                raise
+        return link
+
+    def fail(self, reason: str) -> None:
+        if not self.broken.done():
+            self.broken.set_result(reason)
+
+    @property
+    def usable(self) -> bool:
+        return not self.broken.done()
+
+    def _connection_closed(self, _: object, error: BaseException | None = None) -> None:
+        self.fail(f"connection closed: {explain(error)}" if error else "connection closed")
+
+    async def channel(self, purpose: str, *, confirms: bool = False, essential: bool = True) -> RawChannel:
+        """Open a channel. When an essential one closes, by whoever's fault, the link is broken."""
+        if self.connection.is_closed or self.connection.transport is None:
+            raise LinkLost("the connection is closed")
+        channel = self.connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
+        await guarded(channel.initialize())
+        raw = await guarded(channel.get_underlay_channel())
+        assert isinstance(raw, RawChannel)
+        if essential:
+            self._channels.append(channel)
+            raw.closing.add_done_callback(lambda closing: self._channel_closed(purpose, raw, closing))
+        return raw
+
+    def _channel_closed(self, purpose: str, raw: RawChannel, closing: asyncio.Future[Any]) -> None:
+        known = any(channel.number == raw.number for channel in self._channels)
+        error = None if closing.cancelled() else closing.exception()
+        if known and not self._closing:
+            self.fail(f"channel for {purpose} closed: {explain(error) if error else 'no reason given'}")
+
+    async def close_channel(self, raw: RawChannel) -> None:
+        """Close one of ours in good order; what it has not acknowledged goes back to its queue."""
+        self._channels = [channel for channel in self._channels if channel.number != raw.number]
+        await guarded(raw.close())
+
+    async def close(self) -> None:
+        """Close in good order if the broker answers, else drop the connection."""
+        self._closing = True
+        healthy = self.usable
+        self.fail("closed")
+        if not healthy:
+            self.connection.abort()
+        closing = asyncio.ensure_future(self.connection.close())
+        try:
+            await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
+            if not closing.done():
+                self.connection.abort()
+                await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
+        finally:
+            closing.add_done_callback(_seen)
+            closing.cancel()
+
+    # Publishing
+
+    async def publish_confirmed(
+        self, exchange: str, key: str, data: bytes, properties: Basic.Properties, *, mandatory: bool = False
+    ) -> None:
+        """Return when the broker has it safely. Raises NobodyThere, BusUnavailable, LinkLost, Refused."""
+        await guarded(
+            self.confirming.basic_publish(
+                data,
+                exchange=exchange,
+                routing_key=key,
+                properties=properties,
+                mandatory=mandatory,
+                wait=False,
+            )
+        )
+
+    async def publish_plain(self, exchange: str, key: str, data: bytes, properties: Basic.Properties) -> None:
+        self._unconfirmed += 1
+        await guarded(
+            self.plain.basic_publish(
+                data,
+                exchange=exchange,
+                routing_key=key,
+                properties=properties,
+                wait=self._unconfirmed % DRAIN_EVERY == 0 or len(data) > 65536,
+            )
+        )
+
+    async def request(self, key: str, data: bytes, properties: Basic.Properties) -> None:
+        """Publish a request. Raises like publish_confirmed."""
+        await guarded(
+            self.calling.basic_publish(
+                data,
+                exchange=Exchange.RPC,
+                routing_key=key,
+                properties=properties,
+                mandatory=True,
+                wait=False,
+            )
+        )
+
+    async def receive_answers(self, callback: Callable[[DeliveredMessage], None]) -> None:
+        """RabbitMQ's direct reply-to: answers come on the channel the requests are published on."""
+        await guarded(self.calling.basic_consume(REPLY_TO, _consumer(callback), no_ack=True))
+
+    # Topology
+
+    async def declare_standing(self) -> None:
+        """Exchanges and standing queues. Where a deployment has declared them our user need not be allowed
+        to."""
+        for exchange, kind in KINDS.items():
+            if not await self._exists(partial(_find_exchange, exchange)):
+                await guarded(self.control.exchange_declare(exchange, exchange_type=kind, durable=True))
+        for queue in standing_queues():
+            if not await self._exists(partial(_find_queue, queue.name)):
+                await self.declare(self.control, queue)
+
+    async def _exists(self, declare: Callable[[RawChannel], Awaitable[None]]) -> bool:
+        probe = await self.channel("probe", essential=False)
+        try:
+            await declare(probe)
+        except ChannelNotFoundEntity:
+            return False
+        except (AMQPError, ChannelInvalidStateError, OSError, RuntimeError) as error:
+            raise LinkLost(explain(error)) from error
+        await guarded(probe.close())
+        return True
+
+    async def declare(self, channel: RawChannel, queue: Queue) -> None:
+        """Declare a queue with its bindings. Raises Refused where it exists with other arguments."""
+        await guarded(
+            channel.queue_declare(
+                queue.name,
+                durable=queue.durable,
+                exclusive=queue.exclusive,
+                auto_delete=queue.auto_delete,
+                arguments=dict(queue.arguments),
+            )
+        )
+        for exchange, key in queue.bindings:
+            await guarded(channel.queue_bind(queue.name, exchange, key))
+
+
+async def _find_exchange(name: str, channel: RawChannel) -> None:
+    await channel.exchange_declare(name, passive=True)
+
+
+async def _find_queue(name: str, channel: RawChannel) -> None:
+    await channel.queue_declare(name, passive=True)
+
+
+def _consumer(callback: Callable[[DeliveredMessage], None]) -> Callable[[DeliveredMessage], Coroutine[Any, Any, None]]:
+    async def consume(message: DeliveredMessage) -> None:
+        callback(message)
+
+    return consume
+
+
+def _quiet_library() -> None:
+    # Both log a traceback for every lost connection; the bus says so itself, in one line.
+    for name in ("aiormq", "aio_pika"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.CRITICAL)
+
+
+__all__ = ["DeliveredMessage", "Link", "LinkLost", "RawChannel", "Refused", "guarded", "patiently"]

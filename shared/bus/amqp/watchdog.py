@@ -1,0 +1,76 @@
+"""Notices a broker that does not answer and consumers that are registered but get nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from shared.bus.amqp.consumer import Consumer
+from shared.bus.amqp.link import Link, LinkLost, Refused, guarded, patiently
+from shared.bus.api import Exchange
+
+#: A consumer may look silent once, when messages arrive just as we look.
+STRIKES = 2
+#: Looks at a full prefetch window without any progress before it is reported.
+STUCK_LOOKS = 3
+
+
+class Watchdog:
+    """every_s: seconds between two looks; also how long the broker may take to answer one."""
+
+    def __init__(self, every_s: float) -> None:
+        self.every_s = every_s
+        self.complaints: dict[str, str] = {}  # shown in health, by queue; nothing the bus could mend
+        self._strikes: dict[Consumer, int] = {}
+        self._stuck: dict[Consumer, int] = {}
+        self._counts: dict[Consumer, int] = {}
+
+    async def watch(self, link: Link, consumers: Sequence[Consumer]) -> None:
+        """Until cancelled, or until something is wrong with the link: then it is broken, and the bus opens
+        another."""
+        self._strikes.clear()
+        self._counts.clear()
+        while link.usable:
+            await asyncio.sleep(self.every_s)
+            try:
+                trouble = await self._look(link, list(consumers))
+            except TimeoutError:
+                trouble = f"the broker did not answer within {self.every_s:g} s"
+            except (LinkLost, Refused) as error:
+                trouble = f"the watchdog was refused: {error}"
+            if trouble:
+                link.fail(trouble)
+                return
+
+    async def _look(self, link: Link, consumers: list[Consumer]) -> str:
+        """What is wrong with the link; empty when nothing is."""
+        alive = link.control.exchange_declare(Exchange.RPC, passive=True)
+        await patiently(guarded(alive), self.every_s)
+        for gone in [consumer for consumer in self._counts if consumer not in consumers]:
+            self._counts.pop(gone)
+            self._strikes.pop(gone, None)
+        self.complaints.clear()
+        for consumer in consumers:
+            before = consumer.count
+            in_hand = consumer.in_hand
+            state = await patiently(
+                guarded(link.control.queue_declare(consumer.queue.name, passive=True)), self.every_s
+            )
+            if not (consumer.attached and consumer.open):
+                continue
+            progress = consumer.count != self._counts.get(consumer, before) or consumer.count != before
+            full = in_hand >= consumer.prefetch
+            silent = bool(state.message_count) and not full and not progress
+            self._strikes[consumer] = self._strikes.get(consumer, 0) + 1 if silent else 0
+            self._stuck[consumer] = self._stuck.get(consumer, 0) + 1 if full and not progress else 0
+            self._counts[consumer] = consumer.count
+            if state.consumer_count == 0:
+                return f"queue {consumer.queue.name} has no consumer, though we asked for its messages"
+            if self._strikes[consumer] >= STRIKES:
+                return f"queue {consumer.queue.name} has messages, but its consumer gets none"
+            if self._stuck[consumer] >= STUCK_LOOKS:
+                seconds = self._stuck[consumer] * self.every_s
+                self.complaints[consumer.queue.name] = (
+                    f"all {consumer.prefetch} handlers have been busy for {seconds:.0f} s"
+                )
+        return ""

@@ -1,0 +1,210 @@
+"""What becomes of a delivery: one implementation for all transports.
+
+A transport hands over the bytes; the outcome is a value. Nothing a handler raises ends its consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from shared.bus.api import (
+    Exchange,
+    Handler,
+    MessageTooLarge,
+    NobodyThere,
+    Reject,
+    RemoteFailure,
+    RequestHandler,
+)
+from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, inbox_queue
+from shared.errors import RetryableError
+from shared.messages.base import BadMessage, Envelope, Failure, Message
+
+Log = structlog.stdlib.BoundLogger
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a message is offered to a handler that raises RetryableError, and how long is waited in
+    between.
+
+    The defaults bridge some 23 s, which is longer than a restart of Redis or the broker takes. The message is
+    held (not acknowledged) meanwhile, so a crash brings it back."""
+
+    limit: int = 10  # deliveries, counting from the first
+    first_s: float = 0.05
+    factor: float = 2.0
+    cap_s: float = 10.0
+
+    def delay_s(self, deliveries: int) -> float:
+        """Seconds to wait after this many deliveries have failed."""
+        return min(self.cap_s, self.first_s * self.factor ** (deliveries - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What to do with a delivery that was handled: answer it (where somebody waits), then acknowledge it, and
+    if `dead` is not empty put it to the dead letters with that reason first."""
+
+    dead: str = ""
+    answer: Message | None = None
+
+
+TAKEN = Outcome()
+
+
+def unpacked(data: bytes, role: str | None) -> Envelope:
+    """The message, from whom it says it is. role: what the broker knows of who published it, None where
+    nobody knows. Raises BadMessage."""
+    envelope = Envelope.unpack(data)
+    if role is not None and role != envelope.sender.partition(".")[0]:
+        raise BadMessage(
+            f"{envelope.body.type}: says it is from {envelope.sender[:80]!r}, but the broker knows its publisher as "
+            f"user {role!r}"
+        )
+    return envelope
+
+
+async def take(
+    data: bytes, deliveries: int, handler: Handler, policy: RetryPolicy, log: Log, role: str | None = None
+) -> Outcome:
+    """Offer a message to a handler until it is taken or given up. deliveries: how often it was offered
+    before. role: see unpacked."""
+    try:
+        envelope = unpacked(data, role)
+    except BadMessage as error:
+        return Outcome(dead=str(error))
+    if deliveries >= policy.limit:
+        log.error("bus.poison", type=envelope.body.type, id=envelope.id, deliveries=deliveries)
+        return Outcome(dead=f"given up after {deliveries} deliveries: each ended with its consumer's connection")
+    while True:
+        try:
+            await handler(envelope)
+        except Reject as error:
+            return Outcome(dead=str(error) or "rejected without a reason")
+        except RetryableError as error:
+            deliveries += 1
+            if deliveries >= policy.limit:
+                log.warning("bus.given_up", type=envelope.body.type, id=envelope.id, deliveries=deliveries)
+                return Outcome(dead=f"given up after {deliveries} deliveries: {explain(error)}")
+            await asyncio.sleep(policy.delay_s(deliveries))
+        except Exception as error:
+            log.exception("bus.handler_failed", type=envelope.body.type, id=envelope.id, sender=envelope.sender)
+            return Outcome(dead=f"handler failed: {explain(error)}")
+        else:
+            return TAKEN
+
+
+async def answer(data: bytes, handler: RequestHandler, log: Log, role: str | None = None) -> Outcome:
+    """Answer a request somebody waits for. It is never offered twice, since the caller knows best whether to
+    ask again; and it is not dead-lettered when it was refused or failed, since its caller was told. Only what
+    could not be read is: that is a mistake in a program."""
+    try:
+        envelope = unpacked(data, role)
+    except BadMessage as error:
+        return Outcome(dead=str(error), answer=Failure(code="bad-message", reason=str(error)))
+    try:
+        return Outcome(answer=await handler(envelope))
+    except RemoteFailure as error:
+        return Outcome(answer=Failure(code=error.code, reason=error.reason, retryable=error.retryable))
+    except Reject as error:
+        return Outcome(answer=Failure(code="bad-request", reason=str(error)))
+    except RetryableError as error:
+        return Outcome(answer=Failure(code="unavailable", reason=explain(error), retryable=True))
+    except Exception as error:
+        log.exception("bus.handler_failed", type=envelope.body.type, id=envelope.id, sender=envelope.sender)
+        return Outcome(answer=Failure(code="internal", reason=explain(error)))
+
+
+def one_way(handler: RequestHandler) -> Handler:
+    """A request handler for messages nobody waits for the answer of. What it refuses is dead-lettered, for
+    there is no caller who could be told."""
+
+    async def handle(envelope: Envelope) -> None:
+        try:
+            result = await handler(envelope)
+        except RemoteFailure as error:
+            raise _refusal(error.code, error.reason, error.retryable) from error
+        if isinstance(result, Failure):
+            raise _refusal(result.code, result.reason, result.retryable)
+
+    return handle
+
+
+class _RetryLater(RetryableError):
+    """A refusal of a one-way message that may go away."""
+
+
+def _refusal(code: str, reason: str, retryable: bool) -> Exception:
+    return _RetryLater(f"{code}: {reason}") if retryable else Reject(f"{code}: {reason}")
+
+
+def result_of(data: bytes) -> Message:
+    """The answer to a call. Raises RemoteFailure for a refusal, also when the answer can not be read."""
+    try:
+        body = Envelope.unpack(data).body
+    except BadMessage as error:
+        raise RemoteFailure("bad-message", f"the answer can not be read: {error}") from error
+    if isinstance(body, Failure):
+        raise RemoteFailure(body.code, body.reason, body.retryable)
+    return body
+
+
+def packed_answer(body: Message, pack: Callable[[Message], bytes], log: Log) -> bytes:
+    """The bytes of an answer, or of a Failure when the handler made an answer that can not be sent."""
+    try:
+        return pack(body)
+    except (TypeError, ValueError, OverflowError, MessageTooLarge) as error:
+        log.exception("bus.bad_answer", type=body.type)
+        return pack(Failure(code="internal", reason=f"the answer can not be sent: {explain(error)}"))
+
+
+def check_topic(exchange: Exchange, key: str = "") -> None:
+    """Raises ValueError for what can not be published or listened to: a programmer's error."""
+    if exchange is Exchange.DEAD:
+        raise ValueError("dead letters are not published or listened to: see dead_letters() and requeue()")
+    if len(key.encode()) > MAX_KEY_BYTES:
+        raise ValueError(f"routing key {key[:40]!r}... has more than {MAX_KEY_BYTES} bytes")
+
+
+def check_inbox(inbox: str) -> None:
+    """Raises NobodyThere for a name no inbox can have; names come from users too."""
+    if len(inbox_queue(inbox).encode()) > MAX_KEY_BYTES:
+        raise NobodyThere(f"inbox {inbox[:40]!r}... does not exist: names have at most {MAX_KEY_BYTES} bytes")
+
+
+def packed(envelope: Envelope) -> bytes:
+    """Raises MessageTooLarge, and TypeError, ValueError or OverflowError for what msgpack can not carry."""
+    data = envelope.pack()
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise MessageTooLarge(
+            f"{envelope.body.type} has {len(data)} bytes, more than the {MAX_MESSAGE_BYTES} a message may have: "
+            "send it in parts"
+        )
+    return data
+
+
+def explain(error: BaseException) -> str:
+    """One line about an exception."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+async def tell_of_gap(callback: Callable[[], Awaitable[None]], policy: RetryPolicy, log: Log) -> None:
+    """Run a callback of Bus.on_gap until it succeeds; give up where the policy does, or on a permanent
+    error."""
+    for deliveries in range(1, policy.limit + 1):
+        try:
+            await callback()
+        except RetryableError as error:
+            log.warning("bus.gap_callback_retried", error=explain(error), deliveries=deliveries)
+            await asyncio.sleep(policy.delay_s(deliveries))
+        except Exception:
+            log.exception("bus.gap_callback_failed")
+            return
+        else:
+            return

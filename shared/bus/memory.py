@@ -1,0 +1,645 @@
+"""The in-process transport: for the personal pool and for the simulation.
+
+It behaves as the AMQP transport does, as the contract suite tests: every message is packed and unpacked,
+consumers compete, inboxes wait while their owner is away, calls time out, what no handler takes is
+dead-lettered. All time is the event loop's, so a loop with virtual time makes it a simulation; given a seeded
+loop and `new_id` it is deterministic. Nothing outlives the process: daemons that live in one process end
+together, and their protocols make good on the next start what was under way.
+
+Longer than 500 lines because queue, consumer, hub and bus call each other both ways: apart, each would need the
+others' innards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from shared.bus.api import (
+    BusHealth,
+    BusUnavailable,
+    CallTimeout,
+    DeadLetter,
+    Exchange,
+    Handler,
+    NobodyThere,
+    Outgoing,
+    RequestHandler,
+)
+from shared.bus.handling import (
+    Log,
+    Outcome,
+    RetryPolicy,
+    answer,
+    check_inbox,
+    check_topic,
+    one_way,
+    packed,
+    packed_answer,
+    result_of,
+    take,
+    tell_of_gap,
+)
+from shared.bus.topics import matches
+from shared.bus.topology import (
+    INBOX_DURABLE_WAIT_S,
+    INBOX_TRANSIENT_WAIT_S,
+    KINDS,
+    MAX_DEAD_LETTERS,
+    SHARED_INBOXES,
+    inbox_queue,
+    work_queue,
+)
+from shared.messages.base import BadMessage, Envelope, Message, new_id, type_of
+
+#: How many messages a busy consumer takes before others get their turn, should its handler never wait for
+#: anything.
+TURN = 32
+ROUTES_CACHED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What the hook of a simulation does to one copy of a message. delays: one entry for each copy delivered,
+    in seconds. confirmed: whether the publisher of a durable message learns that it arrived (else
+    BusUnavailable)."""
+
+    delays: tuple[float, ...] = (0.0,)
+    confirmed: bool = True
+
+
+DELIVER = Fate()
+DROP = Fate(delays=(), confirmed=False)
+DUPLICATE = Fate(delays=(0.0, 0.0))
+UNCONFIRMED = Fate(confirmed=False)
+
+
+def delay(seconds: float) -> Fate:
+    return Fate(delays=(seconds,))
+
+
+@dataclass(slots=True)
+class Item:
+    """A message in a queue. Hooks read it."""
+
+    data: bytes
+    exchange: str  # empty for the answer to a call
+    key: str
+    queue: str  # where this copy goes; for an answer: who called
+    sender: str
+    body: Message
+    deadline: float | None = None  # loop time after which it is not delivered any more
+    caller: _Call | None = None
+    deliveries: int = 0  # how often it was handed to a consumer that went away without taking it
+
+
+@dataclass(slots=True)
+class _Call:
+    bus: MemoryBus
+    future: asyncio.Future[bytes]
+
+
+class _Queue:
+    def __init__(self, name: str, exchange: Exchange, *, max_length: int = 0, ttl_s: float | None = None) -> None:
+        self.name = name
+        self.exchange = exchange
+        self.max_length = max_length
+        self.ttl_s = ttl_s
+        self.items: deque[Item] = deque()
+        self.consumers: deque[_Consumer] = deque()
+
+    def push(self, item: Item) -> None:
+        for _ in range(len(self.consumers)):
+            consumer = self.consumers[0]
+            self.consumers.rotate(-1)
+            if consumer.has_room():
+                consumer.begin(item)
+                return
+        self.items.append(item)
+        if self.max_length and len(self.items) > self.max_length:
+            self.items.popleft()
+
+    def next(self, now: float) -> Item | None:
+        """The oldest message somebody still waits for."""
+        while self.items:
+            item = self.items.popleft()
+            if item.deadline is None or item.deadline > now:
+                return item
+        return None
+
+    def give_back(self, items: Sequence[Item]) -> None:
+        """Put unfinished messages back to the front, for the next consumer."""
+        self.items.extendleft(reversed(items))
+        for _ in range(len(self.consumers)):
+            self.consumers[0].fill()
+            self.consumers.rotate(-1)
+
+
+class _Consumer:
+    """A subscription. Up to `limit` workers run at a time; each goes on while there are messages."""
+
+    def __init__(
+        self,
+        bus: MemoryBus,
+        queue: _Queue,
+        handle: Callable[[Item], Awaitable[Outcome]],
+        limit: int,
+        private: tuple[Exchange, Sequence[str]] | None,
+    ) -> None:
+        self.bus = bus
+        self.queue = queue
+        self.handle = handle
+        self.limit = max(1, limit)
+        self.private = private
+        # What each worker has in hand (None: nothing for the moment). Dicts, since their order is the same in
+        # every run.
+        self.workers: dict[asyncio.Task[None], Item | None] = {}
+        self.orphans: dict[asyncio.Task[None], None] = {}  # still handling what a lost connection gave to others
+        self.open = True
+        self.attached = False
+
+    def has_room(self) -> bool:
+        return len(self.workers) < self.limit
+
+    def attach(self) -> None:
+        if self.open and not self.attached:
+            self.attached = True
+            if self.private is not None:
+                self.bus.hub.bind(self.queue, *self.private)
+            self.queue.consumers.append(self)
+            self.fill()
+
+    def detach(self) -> None:
+        if self.attached:
+            self.attached = False
+            self.queue.consumers.remove(self)
+            if self.private is not None:
+                self.bus.hub.unbind(self.queue, self.private[0])
+
+    def fill(self) -> None:
+        now = self.bus.hub.loop_time()
+        while self.attached and self.has_room() and (item := self.queue.next(now)) is not None:
+            self.begin(item)
+
+    def begin(self, item: Item) -> None:
+        task = asyncio.get_running_loop().create_task(self._work(item), name=f"bus:{self.queue.name}")
+        self.workers[task] = item
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.orphans.pop(task, None)
+        self.workers.pop(task, None)
+        self.fill()
+
+    async def _work(self, first: Item) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        item: Item | None = first
+        turn = 0
+        while item is not None:
+            self.workers[task] = item
+            self.bus.health.received += 1
+            outcome = await self.handle(item)
+            if task not in self.workers:
+                return  # the connection was lost meanwhile: the message is delivered again, to whoever is there
+            if outcome.answer is not None and item.caller is not None:
+                self.bus.reply(item.caller, outcome.answer)
+            if outcome.dead:
+                self.bus.health.dead_lettered += 1
+                self.bus.hub.bury(item, outcome.dead)
+            self.workers[task] = None
+            turn += 1
+            if turn % TURN == 0:
+                await asyncio.sleep(0)
+            item = self.queue.next(self.bus.hub.loop_time()) if self.attached else None
+        self.workers.pop(task, None)
+
+    async def cancel(self) -> None:
+        self.open = False
+        self.detach()
+        self.bus.forget(self)
+        current = asyncio.current_task()
+        under_way = [task for task in (*self.workers, *self.orphans) if task is not current]
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+    def abandon(self, *, crash: bool) -> None:
+        """What becomes of a consumer whose connection is lost: others get its unfinished messages. Its
+        handlers go on, though their success counts for nothing, unless the whole process crashed."""
+        self.detach()
+        unfinished = [item for item in self.workers.values() if item is not None]
+        self.orphans.update(dict.fromkeys(self.workers))
+        self.workers.clear()
+        if crash:
+            for task in self.orphans:
+                task.cancel()
+        if self.private is None:
+            for item in unfinished:
+                item.deliveries += 1
+            self.queue.give_back(unfinished)
+        else:
+            self.queue.items.clear()
+
+
+class MemoryHub:
+    """What a broker is to AMQP. All buses of one pool share a hub; create it and its buses in one event loop.
+
+    on_route: asked about every copy of a message on its way to a queue, and about every answer; for
+    simulations."""
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = new_id,
+        on_route: Callable[[Item], Fate] | None = None,
+    ) -> None:
+        self.now = now
+        self.new_id = new_id
+        self.on_route = on_route
+        self._queues: dict[str, _Queue] = {}
+        self._bindings: dict[Exchange, list[tuple[str, _Queue]]] = {exchange: [] for exchange in Exchange}
+        self._routes: dict[tuple[Exchange, str], tuple[_Queue, ...]] = {}
+        self._dead: OrderedDict[str, DeadLetter] = OrderedDict()
+        for name in SHARED_INBOXES:
+            self.inbox(name)
+
+    @staticmethod
+    def loop_time() -> float:
+        return asyncio.get_running_loop().time()
+
+    # Queues and bindings
+
+    def inbox(self, name: str) -> _Queue:
+        """The queue of an inbox; made when it is not there yet."""
+        queue = self._queues.get(inbox_queue(name))
+        if queue is None:
+            queue = self._queues[inbox_queue(name)] = _Queue(inbox_queue(name), Exchange.RPC)
+            self.bind(queue, Exchange.RPC, (name,))
+        return queue
+
+    def work_queue(self, name: str) -> _Queue:
+        declared = work_queue(name)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = _Queue(name, declared.exchange, max_length=declared.max_length, ttl_s=declared.ttl_s)
+            self._queues[name] = queue
+            self.bind(queue, declared.exchange, declared.patterns)
+        return queue
+
+    def bind(self, queue: _Queue, exchange: Exchange, patterns: Sequence[str]) -> None:
+        self._bindings[exchange].extend((pattern, queue) for pattern in patterns)
+        self._routes.clear()
+
+    def unbind(self, queue: _Queue, exchange: Exchange) -> None:
+        self._bindings[exchange] = [entry for entry in self._bindings[exchange] if entry[1] is not queue]
+        self._routes.clear()
+
+    def _queues_for(self, exchange: Exchange, key: str) -> tuple[_Queue, ...]:
+        found = self._routes.get((exchange, key))
+        if found is None:
+            topic = KINDS[exchange] == "topic"
+            chosen = {  # a queue gets one copy, however many of its patterns match
+                id(queue): queue
+                for pattern, queue in self._bindings[exchange]
+                if (matches(pattern, key) if topic else pattern == key)
+            }
+            found = tuple(chosen.values())
+            if len(self._routes) >= ROUTES_CACHED:
+                self._routes.clear()
+            self._routes[exchange, key] = found
+        return found
+
+    # Messages
+
+    def route(self, item: Item, exchange: Exchange) -> tuple[bool, bool]:
+        """Put copies into all queues it belongs to. Returns whether there was any, and whether all were
+        confirmed."""
+        queues = self._queues_for(exchange, item.key)
+        confirmed = True
+        for queue in queues:
+            copy = Item(
+                item.data,
+                item.exchange,
+                item.key,
+                queue.name,
+                item.sender,
+                item.body,
+                item.deadline,
+                item.caller,
+            )
+            if queue.ttl_s is not None:
+                copy.deadline = self.loop_time() + queue.ttl_s
+            fate = self.on_route(copy) if self.on_route is not None else DELIVER
+            confirmed = confirmed and fate.confirmed
+            for seconds in fate.delays:
+                if seconds > 0:
+                    asyncio.get_running_loop().call_later(seconds, queue.push, copy)
+                else:
+                    queue.push(copy)
+        return bool(queues), confirmed
+
+    def bury(self, item: Item, reason: str) -> None:
+        """Put a message to the dead letters."""
+        letter = DeadLetter(
+            id=self.new_id(),
+            reason=reason,
+            at=self.now(),
+            exchange=item.exchange,
+            key=item.key,
+            queue=item.queue,
+            type=item.body.type or type_of(item.data),
+            data=item.data,
+        )
+        self._dead[letter.id] = letter
+        if len(self._dead) > MAX_DEAD_LETTERS:
+            self._dead.popitem(last=False)
+
+    def dead_letters(self, limit: int) -> list[DeadLetter]:
+        return [letter for letter, _ in zip(self._dead.values(), range(limit), strict=False)]
+
+    def take_dead_letter(self, letter_id: str) -> DeadLetter | None:
+        return self._dead.pop(letter_id, None)
+
+    def inject(self, exchange: Exchange, key: str, data: bytes, *, queue: str = "") -> None:
+        """Route bytes as they are, to one queue only where its name is given and it is there. What was
+        dead-lettered comes back this way; tests send garbage."""
+        try:
+            envelope = Envelope.unpack(data)
+            sender, body = envelope.sender, envelope.body
+        except BadMessage:
+            sender, body = "", Message()
+        item = Item(data, exchange, key, queue, sender, body)
+        for candidate in self._queues_for(exchange, key):
+            if candidate.name == queue:
+                candidate.push(item)
+                return
+        self.route(item, exchange)
+
+
+class MemoryBus:
+    """One daemon's connection to a hub. Implements shared.bus.api.Bus.
+
+    sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long durable messages wait for
+    a connection (which only simulations cut)."""
+
+    def __init__(
+        self,
+        hub: MemoryHub,
+        *,
+        sender: str,
+        retry: RetryPolicy | None = None,
+        publish_wait_s: float = 30.0,
+        log: Log | None = None,
+    ) -> None:
+        self.hub = hub
+        self.sender = sender
+        self.retry = retry or RetryPolicy()
+        self.publish_wait_s = publish_wait_s
+        self._log: Log = log or structlog.get_logger().bind(sender=sender)
+        self._health = BusHealth(waiting_for="start")
+        self._consumers: list[_Consumer] = []
+        self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
+        self._background: dict[asyncio.Task[None], None] = {}
+        self._calls: dict[asyncio.Future[bytes], None] = {}
+        self._connected = asyncio.Event()
+        self._stopped = False
+        self._turn = 0
+
+    @property
+    def health(self) -> BusHealth:
+        health = self._health
+        health.expected_consumers = len(self._consumers)
+        health.consumers = len(self._consumers) if health.connected else 0
+        return health
+
+    async def start(self) -> None:
+        self._stopped = False
+        self._connect()
+
+    async def stop(self) -> None:
+        self._stopped = True
+        for consumer in list(self._consumers):
+            await consumer.cancel()
+        self.disconnect()
+        self._health.waiting_for = "start"
+        current = asyncio.current_task()
+        tasks = [task for task in self._background if task is not current]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What a simulation does to a daemon's connection
+
+    def disconnect(self, *, crash: bool = False) -> None:
+        """Cut the connection: unfinished messages go back to their queues, calls under way fail, broadcasts
+        are missed. With `crash` the handlers end too, as when the daemon's process is killed."""
+        self._connected.clear()
+        self._health.connected = False
+        self._health.waiting_for = "connection to the hub"
+        for consumer in self._consumers:
+            consumer.abandon(crash=crash)
+        for future in list(self._calls):
+            if not future.done():
+                future.set_exception(BusUnavailable("the connection was lost while waiting for the answer"))
+
+    def reconnect(self) -> None:
+        """Come back after disconnect(): consumers go on, callbacks of on_gap run."""
+        if not self._connected.is_set():
+            self._connect()
+            self._health.reconnects += 1
+            for callback in self._gap_callbacks:
+                task = asyncio.get_running_loop().create_task(tell_of_gap(callback, self.retry, self._log))
+                self._background[task] = None
+                task.add_done_callback(self._background.pop)
+
+    def _connect(self) -> None:
+        if self._connected.is_set():
+            return
+        self._connected.set()
+        self._health.connected = True
+        self._health.waiting_for = ""
+        for consumer in self._consumers:
+            consumer.attach()
+
+    # Publishing
+
+    async def publish(
+        self,
+        exchange: Exchange,
+        key: str,
+        body: Message,
+        *,
+        epoch: int | None = None,
+        trace: str | None = None,
+    ) -> None:
+        check_topic(exchange, key)
+        item = self._item(exchange, key, body, epoch, trace)
+        if await self._may_send(body):
+            self._route(item, exchange)
+
+    async def publish_many(self, messages: Sequence[Outgoing]) -> None:
+        for m in messages:
+            await self.publish(m.exchange, m.key, m.body, epoch=m.epoch, trace=m.trace)
+
+    async def send(self, inbox: str, body: Message, *, epoch: int | None = None) -> None:
+        check_inbox(inbox)
+        item = self._item(Exchange.RPC, inbox, body, epoch, None)
+        wait = INBOX_DURABLE_WAIT_S if body.durable else INBOX_TRANSIENT_WAIT_S
+        if await self._may_send(body):
+            item.deadline = self.hub.loop_time() + wait
+            if not self._route(item, Exchange.RPC) and body.durable:
+                raise NobodyThere(f"inbox {inbox!r} does not exist: its owner was never here")
+
+    async def call(
+        self,
+        inbox: str,
+        request: Message,
+        *,
+        timeout: float = 10.0,
+        epoch: int | None = None,
+        trace: str | None = None,
+    ) -> Message:
+        check_inbox(inbox)
+        item = self._item(Exchange.RPC, inbox, request, epoch, trace)
+        loop = asyncio.get_running_loop()
+        item.deadline = loop.time() + timeout
+        if not self._connected.is_set():
+            await self._wait_connected(timeout)
+        future: asyncio.Future[bytes] = loop.create_future()
+        item.caller = _Call(self, future)
+        there, _ = self.hub.route(item, Exchange.RPC)
+        if not there:
+            raise NobodyThere(f"inbox {inbox!r} does not exist: its owner was never here")
+        self._health.published += 1
+        self._calls[future] = None
+        timer = loop.call_at(item.deadline, _expire, future, inbox, request.type, timeout)
+        try:
+            return result_of(await future)
+        finally:
+            timer.cancel()
+            del self._calls[future]
+
+    def reply(self, caller: _Call, body: Message) -> None:
+        """Answer a call that came to one of our inboxes."""
+        if not self._connected.is_set():
+            return
+        data = packed_answer(body, self._packed, self._log)
+        item = Item(data, "", "", caller.bus.sender, self.sender, body)
+        fate = self.hub.on_route(item) if self.hub.on_route is not None else DELIVER
+        for seconds in fate.delays:
+            if seconds > 0:
+                asyncio.get_running_loop().call_later(seconds, _resolve, caller, item.data)
+            else:
+                _resolve(caller, item.data)
+
+    def _packed(self, body: Message, epoch: int | None = None, trace: str | None = None) -> bytes:
+        hub = self.hub
+        return packed(Envelope(body, self.sender, hub.new_id(), hub.now(), epoch, trace))
+
+    def _item(self, exchange: Exchange, key: str, body: Message, epoch: int | None, trace: str | None) -> Item:
+        return Item(self._packed(body, epoch, trace), exchange, key, "", self.sender, body)
+
+    def _route(self, item: Item, exchange: Exchange) -> bool:
+        there, confirmed = self.hub.route(item, exchange)
+        if item.body.durable and not confirmed:
+            raise BusUnavailable(f"{item.body.type} to {exchange} {item.key!r} was not confirmed")
+        self._health.published += 1
+        return there
+
+    async def _may_send(self, body: Message) -> bool:
+        self._turn += 1
+        if self._turn % TURN == 0:
+            await asyncio.sleep(0)  # a sender that never waits for anything else must not keep the loop for itself
+        if self._connected.is_set():
+            return True
+        if not body.durable:
+            return False
+        await self._wait_connected(self.publish_wait_s)
+        return True
+
+    async def _wait_connected(self, seconds: float) -> None:
+        if self._stopped:
+            raise BusUnavailable("the bus is stopped")
+        try:
+            async with asyncio.timeout(seconds):
+                await self._connected.wait()
+        except TimeoutError:
+            raise BusUnavailable(f"no connection within {seconds:g} s") from None
+
+    # Consuming
+
+    async def consume(self, queue: str, handler: Handler, *, prefetch: int = 100) -> _Consumer:
+        return self._subscribe(self.hub.work_queue(queue), self._taker(handler), prefetch)
+
+    async def listen(
+        self, exchange: Exchange, patterns: Sequence[str], handler: Handler, *, prefetch: int = 500
+    ) -> _Consumer:
+        check_topic(exchange)
+        queue = _Queue(f"{self.sender}:{self.hub.new_id()}", exchange)
+        # One worker: messages are handled in order of arrival, so prefetch means nothing here.
+        return self._subscribe(queue, self._taker(handler), 1, (exchange, tuple(patterns)))
+
+    async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> _Consumer:
+        take_one_way = self._taker(one_way(handler))
+
+        async def handle(item: Item) -> Outcome:
+            if item.caller is None:
+                return await take_one_way(item)
+            return await answer(item.data, handler, self._log)
+
+        return self._subscribe(self.hub.inbox(inbox), handle, prefetch)
+
+    def _taker(self, handler: Handler) -> Callable[[Item], Awaitable[Outcome]]:
+        return lambda item: take(item.data, item.deliveries, handler, self.retry, self._log)
+
+    def _subscribe(
+        self,
+        queue: _Queue,
+        handle: Callable[[Item], Awaitable[Outcome]],
+        limit: int,
+        private: tuple[Exchange, Sequence[str]] | None = None,
+    ) -> _Consumer:
+        consumer = _Consumer(self, queue, handle, limit, private)
+        self._consumers.append(consumer)
+        if self._connected.is_set():
+            consumer.attach()
+        return consumer
+
+    def forget(self, consumer: _Consumer) -> None:
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+
+    def on_gap(self, callback: Callable[[], Awaitable[None]]) -> None:
+        self._gap_callbacks.append(callback)
+
+    # Dead letters
+
+    async def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
+        return self.hub.dead_letters(limit)
+
+    async def requeue(self, ids: Sequence[str]) -> list[str]:
+        done = []
+        for letter_id in ids:
+            letter = self.hub.take_dead_letter(letter_id)
+            if letter is not None:
+                self.hub.inject(Exchange(letter.exchange), letter.key, letter.data, queue=letter.queue)
+                done.append(letter_id)
+        return done
+
+    async def discard(self, ids: Sequence[str]) -> list[str]:
+        return [letter_id for letter_id in ids if self.hub.take_dead_letter(letter_id) is not None]
+
+
+def _resolve(caller: _Call, data: bytes) -> None:
+    if not caller.future.done():
+        caller.future.set_result(data)
+
+
+def _expire(future: asyncio.Future[bytes], inbox: str, kind: str, timeout: float) -> None:
+    if not future.done():
+        future.set_exception(CallTimeout(f"no answer from {inbox!r} to {kind} within {timeout:g} s"))

@@ -1,0 +1,158 @@
+"""Exchanges, queues and bindings of the pool, declared here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+from shared.bus.api import Exchange
+
+#: RabbitMQ 4 refuses more by default (3.10: 128 MiB). Whoever has more to say says it in parts.
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+#: AMQP's own limit for routing keys and queue names.
+MAX_KEY_BYTES: Final = 255
+
+#: How long a one-way message waits in an inbox while its owner is away: what was worth confirming, and what
+#: was not.
+INBOX_DURABLE_WAIT_S: Final = 3600.0
+INBOX_TRANSIENT_WAIT_S: Final = 60.0
+#: An inbox nobody has served for so long is forgotten, with what is in it. Longer than any machine's repair.
+INBOX_EXPIRES_S: Final = 7 * 86400.0
+
+#: A listener that can not keep up loses the oldest messages, rather than filling the broker's memory.
+#: Sequence numbers of ads tell the loss; of events nobody needs every one.
+PRIVATE_MAX_BYTES: Final = 256 * 1024 * 1024
+
+#: The oldest dead letters go when there are more: a flood of them must not fill the broker's disk.
+MAX_DEAD_LETTERS: Final = 100_000
+
+KINDS: Final[Mapping[Exchange, Literal["topic", "direct", "fanout"]]] = MappingProxyType(
+    {
+        Exchange.ADS: "topic",
+        Exchange.PRIVATE: "topic",
+        Exchange.RPC: "direct",
+        Exchange.EVENTS: "topic",
+        Exchange.DEAD: "fanout",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkQueue:
+    """A durable queue whose consumers compete. It exists from its first consumer on; the oldest messages go
+    when it holds more than `max_length`, so that consumers who never come back can not fill the broker."""
+
+    name: str
+    exchange: Exchange
+    patterns: tuple[str, ...]
+    max_length: int
+    ttl_s: float
+
+
+WORK_QUEUES: Final[Mapping[str, WorkQueue]] = MappingProxyType(
+    {
+        queue.name: queue
+        for queue in (
+            # Every ad once, for one of the collectors. An ad that waited longer than CLASSAD_LIFETIME has
+            # expired.
+            WorkQueue("roost.collector", Exchange.ADS, ("#",), max_length=200_000, ttl_s=900),
+            # Every fact once, for whoever keeps the history of the pool.
+            WorkQueue("roost.view", Exchange.EVENTS, ("#",), max_length=1_000_000, ttl_s=7 * 86400),
+        )
+    }
+)
+
+#: Each has a broker user of that name; a sender is called "<role>.<name>".
+ROLES: Final = ("collector", "negotiator", "schedd", "startd", "had", "gateway")
+
+#: Inboxes of a role rather than of one daemon: they exist always, so that requests can wait for whoever takes
+#: it.
+SHARED_INBOXES: Final = ("collector", "negotiator")
+
+
+def work_queue(name: str) -> WorkQueue:
+    """Raises ValueError for a queue that is not declared here."""
+    found = WORK_QUEUES.get(name)
+    if found is None:
+        raise ValueError(f"queue {name!r} is not declared in shared/bus/topology.py; there are {sorted(WORK_QUEUES)}")
+    return found
+
+
+def inbox_queue(inbox: str) -> str:
+    """The name of the queue behind an inbox."""
+    return f"roost.inbox.{inbox}"
+
+
+#: How often the broker may deliver a message of a quorum queue: never the limit, since the bus counts itself
+#: (handling.py), and looking at dead letters counts as a delivery too. RabbitMQ 4 would drop after 20.
+NO_DELIVERY_LIMIT: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as RabbitMQ is told of it."""
+
+    name: str
+    bindings: tuple[tuple[Exchange, str], ...]
+    arguments: Mapping[str, str | int]
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    counted: bool = False  # the broker counts deliveries (header x-delivery-count)
+
+
+def dead_letter_queue() -> Queue:
+    return Queue(
+        name=Exchange.DEAD,
+        bindings=((Exchange.DEAD, ""),),
+        arguments={
+            "x-queue-type": "quorum",
+            "x-delivery-limit": NO_DELIVERY_LIMIT,
+            "x-max-length": MAX_DEAD_LETTERS,
+        },
+        counted=True,
+    )
+
+
+def work_queue_declaration(name: str) -> Queue:
+    """Raises ValueError for a queue that is not declared here."""
+    queue = work_queue(name)
+    return Queue(
+        name=name,
+        bindings=tuple((queue.exchange, pattern) for pattern in queue.patterns),
+        arguments={
+            "x-queue-type": "quorum",
+            "x-delivery-limit": NO_DELIVERY_LIMIT,
+            "x-max-length": queue.max_length,
+            "x-message-ttl": round(queue.ttl_s * 1000),
+        },
+        counted=True,
+    )
+
+
+def inbox_declaration(inbox: str) -> Queue:
+    """Durable, since RabbitMQ 4 refuses what is neither durable nor exclusive. Classic, since most of what it
+    carries are calls, which need no copy on disk."""
+    arguments: dict[str, str | int] = {"x-queue-type": "classic"}
+    if inbox not in SHARED_INBOXES:
+        arguments["x-expires"] = round(INBOX_EXPIRES_S * 1000)
+    return Queue(name=inbox_queue(inbox), bindings=((Exchange.RPC, inbox),), arguments=arguments)
+
+
+def private_declaration(name: str, exchange: Exchange, patterns: Sequence[str]) -> Queue:
+    """The queue of one listener; it goes with its connection."""
+    return Queue(
+        name=name,
+        bindings=tuple((exchange, pattern) for pattern in patterns),
+        arguments={"x-max-length-bytes": PRIVATE_MAX_BYTES},
+        durable=False,
+        exclusive=True,
+        auto_delete=True,
+    )
+
+
+def standing_queues() -> list[Queue]:
+    """What exists whether or not somebody has ever used it."""
+    return [dead_letter_queue(), *(inbox_declaration(inbox) for inbox in SHARED_INBOXES)]

@@ -1,0 +1,22 @@
+"""Every message on the bus. Importing this package registers the whole catalogue."""
+
+from shared.messages import ads, base, claims, events, had, negotiation, queue
+from shared.messages.base import Ack, BadMessage, Envelope, Failure, Message, catalogue, message, new_id
+
+__all__ = [
+    "Ack",
+    "BadMessage",
+    "Envelope",
+    "Failure",
+    "Message",
+    "ads",
+    "base",
+    "catalogue",
+    "claims",
+    "events",
+    "had",
+    "message",
+    "negotiation",
+    "new_id",
+    "queue",
+]

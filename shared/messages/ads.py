@@ -1,0 +1,118 @@
+"""Ads on the bus: whole updates, deltas, heartbeats, invalidations (exchange roost.ads), and the private half of a
+machine's ads (exchange roost.private, which only central managers may read).
+
+Routing key: `<verb>.<MyType>.<daemon>`, for instance `update.Machine.startd@node1`. An ad is bytes: what
+`ClassAd.pack()` makes. All ads of one daemon and type travel in one message, and share its sequence number.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from shared.messages.base import Message, message
+
+
+@message
+class AdUpdate(Message):
+    """The daemon's ads of one type, whole. Ads of that daemon and type that are not listed are gone."""
+
+    type: ClassVar[str] = "ads.update"
+    my_type: str  # MyType of every ad in it: Machine, Scheduler, Submitter, Negotiator, HAD, Accounting, ...
+    daemon: str  # who owns the ads, e.g. "startd@node1"
+    start_time: int  # DaemonStartTime, seconds; with `sequence` it tells newer from older
+    sequence: int  # UpdateSequenceNumber: starts at 1, one more for each update, delta or heartbeat
+    names: list[str]  # Name of each ad
+    ads: list[bytes]  # packed, same order
+    complete: bool = True  # False: other ads of this daemon and type stay as they are
+
+
+@message
+class AdDelta(Message):
+    """What changed since `base` (a sequence number of the same start_time). A receiver that lacks the base asks
+    the daemon for everything with SendAds."""
+
+    type: ClassVar[str] = "ads.delta"
+    my_type: str
+    daemon: str
+    start_time: int
+    base: int
+    sequence: int
+    names: list[str]  # ads that changed
+    changes: list[bytes]  # packed ad of the changed attributes only
+    removed_attrs: list[list[str]]  # attributes that went, for each of names
+    gone: list[str] = []  # ads that are no more
+
+
+@message
+class AdHeartbeat(Message):
+    """Nothing changed since `base`; the ads live on."""
+
+    type: ClassVar[str] = "ads.heartbeat"
+    my_type: str
+    daemon: str
+    start_time: int
+    base: int
+    sequence: int
+
+
+@message
+class AdInvalidate(Message):
+    """The daemon takes its ads back: those named, or all of that type when `names` is empty."""
+
+    type: ClassVar[str] = "ads.invalidate"
+    durable: ClassVar[bool] = True
+    my_type: str
+    daemon: str
+    start_time: int
+    sequence: int
+    names: list[str] = []
+
+
+@message
+class SendAds(Message):
+    """Request to a daemon's inbox: publish all your ads of this type whole (the answer is Ack)."""
+
+    type: ClassVar[str] = "ads.send"
+    my_type: str
+
+
+@message
+class AskForAds(Message):
+    """Broadcast on roost.ads with key `ask.all` by who has just begun to listen: everybody say where your ads stand.
+    Who then misses one asks its daemon with SendAds."""
+
+    type: ClassVar[str] = "ads.ask"
+    by: str  # the inbox of who asks
+
+
+@message
+class PrivateAds(Message):
+    """Claim ids of a startd's slots, by slot name, on roost.private. Never stored or shown with the public ads."""
+
+    type: ClassVar[str] = "ads.private"
+    daemon: str
+    start_time: int
+    sequence: int
+    claims: dict[str, str]
+
+
+@message
+class QueryAds(Message):
+    """Request to inbox `collector`: ads by type, constraint (ClassAd text) and projection, page by page."""
+
+    type: ClassVar[str] = "collector.query"
+    my_types: list[str] = []  # empty: any type
+    constraint: str = ""
+    projection: list[str] = []
+    limit: int = 0  # 0: no limit
+    after: str = ""  # cursor of the page before
+    absent: bool = False  # ask for absent ads too (spec row ABS-02)
+
+
+@message
+class AdPage(Message):
+    """Answer to QueryAds. `next` is empty on the last page."""
+
+    type: ClassVar[str] = "collector.page"
+    ads: list[bytes]
+    next: str = ""

@@ -1,0 +1,168 @@
+"""What every message on the bus has in common, and the registry of message types.
+
+A message is a frozen pydantic model with a `type` (dotted, unique) and a `version`. On the wire it travels in
+an envelope, packed with msgpack. Readers ignore fields they do not know; a type or version nobody knows is
+dead-lettered, never guessed."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any, ClassVar, TypeVar
+
+import msgpack
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shared.errors import PermanentError
+
+ENVELOPE_VERSION = 1
+
+M = TypeVar("M", bound="type[Message]")
+
+
+class BadMessage(PermanentError):
+    """Bytes that are no message of ours: the reason names the field and the mend."""
+
+
+class Message(BaseModel):
+    """One kind of message. Subclasses set `type`, and `version` when a change is more than an added field."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    type: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+    #: True where a loss would cost something: persistent and confirmed. False where the next message repairs
+    #: it.
+    durable: ClassVar[bool] = False
+
+
+_REGISTRY: dict[tuple[str, int], type[Message]] = {}
+
+
+def message(cls: M) -> M:
+    """Class decorator: enter a message type into the catalogue."""
+    key = (cls.type, cls.version)
+    if not cls.type or key in _REGISTRY:
+        raise TypeError(f"{cls.__name__}: type {cls.type!r} version {cls.version} is empty or taken")
+    _REGISTRY[key] = cls
+    return cls
+
+
+def catalogue() -> dict[tuple[str, int], type[Message]]:
+    """All known message types by (type, version)."""
+    return dict(_REGISTRY)
+
+
+def new_id() -> str:
+    """A time-ordered unique id (uuid version 7, as 32 hex digits)."""
+    millis = time.time_ns() // 1_000_000
+    tail = int.from_bytes(os.urandom(10), "big")
+    value = (millis << 80) | (0x7 << 76) | ((tail >> 68 & 0xFFF) << 64) | (0b10 << 62) | (tail & (1 << 62) - 1)
+    return f"{value:032x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A message with its bearings: who sent it, when, and in which epoch of the active negotiator."""
+
+    body: Message
+    sender: str = ""
+    id: str = field(default_factory=new_id)
+    ts: float = 0.0  # seconds since 1970, the sender's clock
+    epoch: int | None = None
+    trace: str | None = None  # W3C traceparent
+
+    def pack(self) -> bytes:
+        body = self.body
+        packed: bytes = msgpack.packb(
+            {
+                "v": ENVELOPE_VERSION,
+                "type": body.type,
+                "tv": body.version,
+                "id": self.id,
+                "ts": self.ts,
+                "sender": self.sender,
+                "epoch": self.epoch,
+                "trace": self.trace,
+                "body": body.model_dump(),
+            }
+        )
+        return packed
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Envelope:
+        """Raises BadMessage for anything that is not a message of a known type and version."""
+        try:
+            raw = msgpack.unpackb(data, strict_map_key=False)
+        except Exception as error:
+            raise BadMessage(f"not a msgpack envelope: {error}") from error
+        if not isinstance(raw, dict) or raw.get("v") != ENVELOPE_VERSION:
+            version = raw.get("v") if isinstance(raw, dict) else None
+            raise BadMessage(f"envelope version {version!r:.40}: this daemon reads version {ENVELOPE_VERSION}")
+        name, version = raw.get("type"), raw.get("tv")
+        if not isinstance(name, str) or not isinstance(version, int):
+            raise BadMessage(f"message type {name!r:.80} version {version!r:.40}: want a text and a whole number")
+        kind = _REGISTRY.get((name, version))
+        if kind is None:
+            raise BadMessage(f"unknown message type {name[:80]!r} version {version}")
+        for key, types in _BEARINGS.items():
+            if key in raw and not isinstance(raw[key], types):
+                raise BadMessage(f"{name}: envelope field {key!r} is {raw[key]!r:.40}")
+        if "id" not in raw:
+            raise BadMessage(f"{name}: the envelope lacks an id")
+        try:
+            return cls(
+                body=kind.model_validate(raw.get("body")),
+                **{key: raw[key] for key in _BEARINGS if key in raw},
+            )
+        except ValidationError as error:
+            raise BadMessage(f"{name}: {describe(error)}") from error
+
+
+def type_of(data: bytes) -> str:
+    """The type a message claims to have, empty where that can not be read: for those who look at dead
+    letters."""
+    try:
+        raw = msgpack.unpackb(data, strict_map_key=False)
+    except Exception:  # noqa: BLE001  msgpack raises many unrelated types on garbage
+        return ""
+    name = raw.get("type") if isinstance(raw, dict) else None
+    return name[:80] if isinstance(name, str) else ""
+
+
+#: What an envelope says besides its body, and the types each may have.
+_BEARINGS: dict[str, tuple[type, ...]] = {
+    "id": (str,),
+    "sender": (str,),
+    "ts": (float, int),
+    "epoch": (int, NoneType),
+    "trace": (str, NoneType),
+}
+
+
+def describe(error: Exception) -> str:
+    """One line that names the field and what is wrong with it."""
+    if isinstance(error, ValidationError):
+        problems: list[dict[str, Any]] = [dict(e) for e in error.errors(include_url=False, include_input=False)]
+        return "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in problems[:5])
+    return f"{type(error).__name__}: {error}"
+
+
+@message
+class Ack(Message):
+    """The plain 'done' answer to a request."""
+
+    type: ClassVar[str] = "ack"
+
+
+@message
+class Failure(Message):
+    """A request that was refused or failed; carried back to the caller, who sees `RemoteFailure`."""
+
+    type: ClassVar[str] = "failure"
+
+    code: str  # machine-readable, e.g. "bad-request", "not-found", "denied", "stale-epoch", "internal"
+    reason: str  # for people: names the place and the mend
+    retryable: bool = False

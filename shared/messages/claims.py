@@ -1,0 +1,211 @@
+"""Between a schedd and a startd: the claim protocol and the reports on a running job.
+
+The claim id is a capability: whoever knows it may use the claim (spec row LEA-08). It never rides on roost.ads or
+roost.events and is never logged; `public_claim_id` gives the part that may be shown.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from shared.messages.base import Message, message
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+def public_claim_id(claim_id: str) -> str:
+    """The part of a claim id that names the claim without giving the right to use it."""
+    return claim_id.rpartition("#")[0] + "#..."
+
+
+class Activation(_Part):
+    """One run of one job. (job_id, attempt) names the run everywhere: outputs, reports and events of an older
+    attempt are refused, which keeps a job from being counted twice."""
+
+    job_id: str  # "cluster.proc"
+    attempt: int  # NumShadowStarts of the job, counting from 1
+    job_ad: bytes  # packed, $$() already expanded
+    transfer_url: str = ""  # base of the schedd's transfer endpoint for this run; empty: nothing to transfer
+    transfer_token: str = ""  # capability for exactly this run
+
+
+class Leftover(_Part):
+    """What remains of a partitionable slot after a dynamic slot was carved. Its claim id stays the same, so that
+    several matches of one cycle, also of several schedds, can be carved one after the other."""
+
+    slot: str
+    claim_id: str
+    slot_ad: bytes
+
+
+@message
+class RequestClaim(Message):
+    """Schedd asks for the slot it was given (inbox of the startd). Asking again with the same `request_id` gives the
+    same answer: a lost reply costs nothing."""
+
+    type: ClassVar[str] = "claim.request"
+    request_id: str
+    claim_id: str
+    slot: str
+    schedd: str  # name of the schedd; its inbox is "schedd.<name>"
+    submitter: str
+    job_ad: bytes  # representative: what the slot must fit
+    lease_s: int  # JobLeaseDuration, or 0 for none
+    alive_interval_s: int
+    epoch: int  # of the negotiator that made the match
+    preempts: list[str] = []
+    activation: Activation | None = None  # first job, so that claim and start cost one round trip
+
+
+@message
+class ClaimGranted(Message):
+    type: ClassVar[str] = "claim.granted"
+    claim_id: str  # of the slot that runs the job: a new one when a dynamic slot was carved
+    slot: str
+    slot_ad: bytes
+    leftover: Leftover | None = None
+    activated: bool = False
+    refusal: str = ""  # why the first job was not activated
+
+
+@message
+class ClaimRefused(Message):
+    type: ClassVar[str] = "claim.refused"
+    reason: str
+    code: Literal["unknown-claim", "requirements", "resources", "draining", "stale-epoch", "busy"]
+
+
+@message
+class ActivateClaim(Message):
+    """Run this job on the claim. Asking again for the same (job_id, attempt) is answered alike."""
+
+    type: ClassVar[str] = "claim.activate"
+    claim_id: str
+    activation: Activation
+
+
+@message
+class Activated(Message):
+    type: ClassVar[str] = "claim.activated"
+    job_id: str
+    attempt: int
+
+
+@message
+class DeactivateClaim(Message):
+    """Stop the job, keep the claim (remove, hold, vacate of one job). Graceful sends the job's KillSig first and
+    hard-kills after its vacate time; fast kills at once."""
+
+    type: ClassVar[str] = "claim.deactivate"
+    claim_id: str
+    job_id: str
+    attempt: int
+    how: Literal["graceful", "fast"] = "graceful"
+    why: Literal["remove", "hold", "vacate", "evict"] = "remove"
+    want_output: bool = False
+
+
+@message
+class ReleaseClaim(Message):
+    """Give the claim back; a job still running on it is ended first."""
+
+    type: ClassVar[str] = "claim.release"
+    claim_id: str
+    how: Literal["graceful", "fast"] = "graceful"
+
+
+@message
+class Alive(Message):
+    """Keeps the leases of these claims (spec rows LEA-02, LEA-07); one message for all claims on one startd."""
+
+    type: ClassVar[str] = "claim.alive"
+    schedd: str
+    sequence: int
+    claim_ids: list[str]
+
+
+@message
+class AliveReply(Message):
+    """Which of the claims the startd does not know (any more): their jobs must go elsewhere."""
+
+    type: ClassVar[str] = "claim.alive-reply"
+    unknown: list[str] = []
+
+
+class JobExit(_Part):
+    """How a run ended. Exactly one of exit_code and exit_signal is set for `exited`."""
+
+    reason: Literal["exited", "killed", "evicted", "hold", "failed"]
+    # exited: the job ended by itself. killed: ended by DeactivateClaim. evicted: policy, drain or lease; run it again.
+    # hold: put it on hold (hold_code, hold_subcode, message). failed: could not be started here; run it elsewhere.
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    core_dumped: bool = False
+    message: str = ""
+    hold_code: int = 0
+    hold_subcode: int = 0
+    output_committed: bool = False  # the schedd has the complete output of this run
+
+
+class Usage(_Part):
+    """What the run used so far. Bytes and KiB as HTCondor's job attributes have them."""
+
+    user_cpu_s: float = 0.0
+    sys_cpu_s: float = 0.0
+    image_size_kib: int = 0
+    resident_set_kib: int = 0
+    memory_mib: int = 0
+    disk_kib: int = 0
+    bytes_sent: int = 0  # output, job to schedd
+    bytes_received: int = 0  # input
+    procs: int = 0
+
+
+@message
+class JobReport(Message):
+    """Startd tells the schedd how a run goes. The final one (phase `ended`) is repeated until it is acknowledged, also
+    after a restart of either side; `sequence` orders the reports of one run."""
+
+    type: ClassVar[str] = "job.report"
+    durable: ClassVar[bool] = True
+    startd: str
+    slot: str
+    claim_id: str
+    job_id: str
+    attempt: int
+    sequence: int
+    phase: Literal["transferring-input", "running", "suspended", "transferring-output", "ended"]
+    at: float  # when, the startd's clock
+    started_at: float = 0.0
+    pid: int = 0
+    usage: Usage = Usage()
+    exit: JobExit | None = None
+    updates: bytes = b""  # packed ad of further job attributes (e.g. ProvisionedResources, DockerContainer...)
+
+
+@message
+class JobReportAck(Message):
+    """The report is committed. For an ended run the schedd may hand over the next job of the claim at once (one round
+    trip a job), or give the claim back."""
+
+    type: ClassVar[str] = "job.report-ack"
+    known: bool = True  # False: the schedd has no such run; drop it
+    next: Activation | None = None
+    release: bool = False
+
+
+@message
+class ClaimLost(Message):
+    """Startd breaks a claim (preemption, drain, shutdown, lease) and tells the schedd before the slot goes on
+    (spec row STM-57)."""
+
+    type: ClassVar[str] = "claim.lost"
+    durable: ClassVar[bool] = True
+    startd: str
+    slot: str
+    claim_id: str
+    reason: str

@@ -1,0 +1,110 @@
+"""Who sends which message to whom: what the published catalogue (docs/asyncapi.json, docs/events.md) says
+beyond the models. A message that is not told of here fails the tests, so the catalogue stays complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+#: The answers any request may get besides its own.
+ANY_REQUEST: Final = ("failure",)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Messages on a topic exchange. key: the routing key, with parameters in braces."""
+
+    exchange: str
+    key: str
+    types: tuple[str, ...]
+    by: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A message to an inbox on roost.rpc, and the answers it gets."""
+
+    type: str
+    inbox: str
+    by: str
+    answers: tuple[str, ...]
+
+
+PUBLISHED: Final = (
+    Published("roost.ads", "update.{my_type}.{daemon}", ("ads.update",), "every daemon", "Ads, whole."),
+    Published("roost.ads", "delta.{my_type}.{daemon}", ("ads.delta",), "every daemon", "What changed in ads."),
+    Published("roost.ads", "heartbeat.{my_type}.{daemon}", ("ads.heartbeat",), "every daemon", "Ads live on."),
+    Published("roost.ads", "invalidate.{my_type}.{daemon}", ("ads.invalidate",), "every daemon", "Ads taken back."),
+    Published("roost.ads", "ask.all", ("ads.ask",), "collector, negotiator", "Somebody begins to listen."),
+    Published("roost.private", "{daemon}", ("ads.private",), "startd", "Claim ids, for central managers only."),
+    Published(
+        "roost.events",
+        "{type}",
+        (
+            "job.submitted",
+            "job.matched",
+            "job.started",
+            "job.ended",
+            "job.evicted",
+            "job.held",
+            "job.released",
+            "job.removed",
+        ),
+        "schedd",
+        "What happens to jobs.",
+    ),
+    Published(
+        "roost.events",
+        "{type}",
+        ("slot.changed", "claim.made", "claim.ended"),
+        "startd",
+        "What happens to slots and claims.",
+    ),
+    Published(
+        "roost.events",
+        "{type}",
+        ("negotiation.cycle", "accountant.changed"),
+        "negotiator",
+        "What the negotiator decides.",
+    ),
+    Published("roost.events", "{type}", ("had.leader",), "had", "Who is the active negotiator."),
+    Published(
+        "roost.events",
+        "{type}",
+        ("daemon.started", "daemon.stopped"),
+        "every daemon",
+        "Daemons come and go.",
+    ),
+)
+
+REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
+    {
+        request.type: request
+        for request in (
+            Request("ads.send", "{subsystem}.{name}", "collector, negotiator", ("ack",)),
+            Request("collector.query", "collector", "gateway, negotiator", ("collector.page",)),
+            Request("negotiation.get-requests", "schedd.{name}", "negotiator", ("negotiation.requests",)),
+            Request("negotiation.matches", "schedd.{name}", "negotiator", ("negotiation.taken",)),
+            Request("negotiation.reschedule", "negotiator", "schedd, startd", ()),
+            Request("accounting.get", "negotiator", "gateway", ("accounting.table",)),
+            Request("accounting.set", "negotiator", "gateway", ("ack",)),
+            Request("claim.request", "startd.{name}", "schedd", ("claim.granted", "claim.refused")),
+            Request("claim.activate", "startd.{name}", "schedd", ("claim.activated",)),
+            Request("claim.deactivate", "startd.{name}", "schedd", ("ack",)),
+            Request("claim.release", "startd.{name}", "schedd", ("ack",)),
+            Request("claim.alive", "startd.{name}", "schedd", ("claim.alive-reply",)),
+            Request("job.report", "schedd.{name}", "startd", ("job.report-ack",)),
+            Request("claim.lost", "schedd.{name}", "startd", ("ack",)),
+            Request("had.lead", "negotiator.{name}", "had", ("had.following",)),
+            Request("had.step-down", "negotiator.{name}", "had", ("had.following",)),
+            Request("queue.submit", "schedd.{name}", "gateway", ("queue.submitted",)),
+            Request("queue.query", "schedd.{name}", "gateway", ("queue.page",)),
+            Request("queue.act", "schedd.{name}", "gateway", ("queue.acted",)),
+            Request("queue.fetch-files", "schedd.{name}", "gateway", ("queue.file-access",)),
+            Request("queue.describe", "schedd.{name}", "gateway", ("queue.description",)),
+        )
+    }
+)

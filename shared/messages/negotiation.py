@@ -1,0 +1,127 @@
+"""Between the active negotiator and the schedds (inbox `schedd.<name>`), and what people ask the negotiator
+(inbox `negotiator`, served by the active one only)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from shared.messages.base import Message, message
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+@message
+class GetRequests(Message):
+    """Negotiator asks a schedd for the request lists of some submitters, in job priority order (spec rows NEG-15,
+    NEG-29 to NEG-31)."""
+
+    type: ClassVar[str] = "negotiation.get-requests"
+    negotiator: str
+    epoch: int
+    cycle: int
+    submitters: list[str]
+    job_constraint: str = ""  # NEGOTIATOR_JOB_CONSTRAINT
+    limit: int = 200  # RESOURCE_REQUEST_LIST_SIZE, for each submitter
+    significant: list[str] = []  # attributes of jobs that slots and policies look at: they split autoclusters
+    skip: dict[str, int] = {}  # submitter -> how many requests of its list were already fetched this cycle
+
+
+class ResourceRequest(_Part):
+    """`count` consecutive idle jobs of one autocluster, with the ad that stands for all of them."""
+
+    autocluster: int  # AutoClusterId, this schedd's numbering
+    count: int
+    ad: bytes  # packed representative job ad
+    first_job: str  # "cluster.proc" of the first of them
+
+
+@message
+class RequestList(Message):
+    type: ClassVar[str] = "negotiation.requests"
+    requests: dict[str, list[ResourceRequest]]  # by submitter, in order
+    more: list[str] = []  # submitters whose list goes on
+
+
+class Match(_Part):
+    """One slot given to one autocluster of one submitter. The claim id is a secret between the startd, the negotiator
+    and this schedd."""
+
+    submitter: str
+    autocluster: int
+    count: int = 1  # jobs of the autocluster that may be carved from this slot on this match: the share decided so
+    slot: str  # Name of the slot
+    startd: str  # the startd's inbox, e.g. "startd.node1"
+    claim_id: str
+    slot_ad: bytes  # packed, public; with NegotiatorMatchExpr* where configured
+    preempts: list[str] = []  # names of dynamic slots to be preempted first
+
+
+class Rejection(_Part):
+    """Why a request got nothing (or less than it asked) in this cycle."""
+
+    submitter: str
+    autocluster: int
+    code: str  # e.g. "no-slots", "requirements", "share", "ceiling", "quota", "concurrency-limit"
+    reason: str
+
+
+@message
+class Matches(Message):
+    """Negotiator hands its decisions to a schedd (answer: MatchesTaken, or Failure stale-epoch)."""
+
+    type: ClassVar[str] = "negotiation.matches"
+    durable: ClassVar[bool] = True
+    negotiator: str
+    epoch: int
+    cycle: int
+    matches: list[Match]
+    rejections: list[Rejection] = []
+
+
+@message
+class MatchesTaken(Message):
+    """What the schedd uses of Matches: it asks the startds for so many jobs, the rest can be offered again at once."""
+
+    type: ClassVar[str] = "negotiation.taken"
+    durable: ClassVar[bool] = True
+    begun: list[int]  # jobs, for each match in its order
+
+
+@message
+class Reschedule(Message):
+    """Somebody has idle jobs or free slots now: negotiate soon (published on roost.rpc to inbox `negotiator`)."""
+
+    type: ClassVar[str] = "negotiation.reschedule"
+    by: str
+
+
+@message
+class GetPriorities(Message):
+    """Ask the active negotiator for its accounting table (`roost userprio`)."""
+
+    type: ClassVar[str] = "accounting.get"
+    negotiator: str = ""
+
+
+@message
+class Priorities(Message):
+    """One packed accounting ad (MyType Accounting) for each submitter and group."""
+
+    type: ClassVar[str] = "accounting.table"
+    ads: list[bytes]
+
+
+@message
+class SetPriority(Message):
+    """Change one thing about a submitter (`roost userprio -setfactor ...`)."""
+
+    type: ClassVar[str] = "accounting.set"
+    durable: ClassVar[bool] = True
+    submitter: str
+    what: str  # factor, priority, accumulated, begin, last, floor, ceiling, reset, delete
+    value: float | None = None
+    by: str = ""

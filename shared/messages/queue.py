@@ -1,0 +1,111 @@
+"""What the gateway asks a schedd (inbox `schedd.<name>`). The gateway has authenticated `user`; the schedd takes the
+owner from there and never from the ad."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from shared.messages.base import Message, message
+
+
+@message
+class SubmitJobs(Message):
+    """One cluster: attributes common to all procs in `cluster_ad`, what differs in one small ad a proc. Committed
+    before it is answered. `submit_id` makes a repeated submit (after a lost answer) the same submit."""
+
+    type: ClassVar[str] = "queue.submit"
+    durable: ClassVar[bool] = True
+    user: str  # "alice@pool": authenticated
+    submit_id: str
+    cluster_ad: bytes
+    procs: list[bytes]  # packed; ProcId is given by position (after earlier parts of the same submit)
+    spool: bool = False  # input files come over HTTP: jobs wait on hold (code 16) until they are there
+    more: bool = False  # further parts with the same submit_id follow; nothing is visible before the last
+    part: int | None = None  # 0, 1, 2, ...: tells a part that is sent again from the next one
+
+
+@message
+class Submitted(Message):
+    type: ClassVar[str] = "queue.submitted"
+    cluster: int
+    first_proc: int
+    count: int
+    upload_url: str = ""  # where to put the input sandboxes when spooling
+    upload_token: str = ""
+
+
+@message
+class QueryJobs(Message):
+    """Job ads in (cluster, proc) order, page by page."""
+
+    type: ClassVar[str] = "queue.query"
+    constraint: str = ""
+    projection: list[str] = []
+    ids: list[str] = []  # "12" or "12.3"; empty: all
+    limit: int = 0
+    after: str = ""
+    history: bool = False  # jobs that left the queue, newest first
+
+
+@message
+class JobPage(Message):
+    type: ClassVar[str] = "queue.page"
+    ads: list[bytes]
+    next: str = ""
+    totals: dict[str, int] = {}  # by JobStatus name, over the whole queue
+
+
+@message
+class ActOnJobs(Message):
+    """remove, hold, release, vacate, suspend, continue, or edit jobs chosen by id or constraint."""
+
+    type: ClassVar[str] = "queue.act"
+    durable: ClassVar[bool] = True
+    user: str
+    admin: bool = False  # may act on everybody's jobs
+    action: Literal["remove", "remove-force", "hold", "release", "vacate", "vacate-fast", "suspend", "continue", "edit"]
+    ids: list[str] = []
+    constraint: str = ""
+    reason: str = ""
+    edits: bytes = b""  # packed ad, for "edit"
+
+
+@message
+class Acted(Message):
+    """What became of each job asked for: done, not-found, denied, already, or wrong-state."""
+
+    type: ClassVar[str] = "queue.acted"
+    results: dict[str, str]
+
+
+@message
+class FetchFiles(Message):
+    """Where to get the output of a spooled job (`roost transfer-data`)."""
+
+    type: ClassVar[str] = "queue.fetch-files"
+    user: str
+    admin: bool = False
+    job_id: str
+
+
+@message
+class FileAccess(Message):
+    type: ClassVar[str] = "queue.file-access"
+    url: str
+    token: str
+
+
+@message
+class DescribeSchedd(Message):
+    """Asks a schedd what a client must know before submitting."""
+
+    type: ClassVar[str] = "queue.describe"
+
+
+@message
+class ScheddDescription(Message):
+    type: ClassVar[str] = "queue.description"
+    name: str
+    host_id: str  # equal to the client's own: both see the same file system (boot id and root inode)
+    uid: int  # files are read and written directly only for this user; everybody else spools
+    release: str  # Roost version

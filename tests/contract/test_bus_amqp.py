@@ -1,0 +1,384 @@
+"""What only a real broker can do to the bus: die, freeze, close channels, fall silent, refuse."""
+
+import asyncio
+
+import pytest
+import uvloop
+
+from shared.bus import connect
+from shared.bus.api import BusUnavailable, CallTimeout, Exchange, NotAllowed, RemoteFailure
+from shared.bus.definitions import definitions
+from shared.bus.topology import ROLES
+from shared.messages import Ack
+from shared.messages.ads import SendAds
+from shared.messages.claims import Alive, AliveReply
+from shared.messages.events import JobRemoved
+from tests.contract.bus_amqp import AmqpPool
+from tests.contract.bus_pool import RETRY
+from tests.contract.test_bus import Catch, dead, heartbeat, invalidate, lost
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+async def pool(amqp_url):
+    pool = AmqpPool(amqp_url)
+    yield pool
+    await pool.close()
+
+
+async def registered():
+    """RabbitMQ keeps a queue over a crash only once its register is on disk: half a second after the declaration, two
+    to be sure (docs/testing.md)."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 2.0
+    await eventually(lambda: loop.time() > end)
+
+
+# The broker dies
+
+
+async def test_traffic_survives_kill_and_restart_of_the_broker(pool, rabbit_server):
+    startd, collector = await pool.bus("startd.node1", publish_wait_s=60.0), await pool.bus("collector.a")
+    negotiator, schedd = await pool.bus("negotiator.cm"), await pool.bus("schedd.ap1", publish_wait_s=60.0)
+    consumed, heard, gaps, refused = Catch(), Catch(), [], []
+
+    async def gap():
+        gaps.append(len(heard.envelopes))
+
+    negotiator.on_gap(gap)
+    await collector.consume("roost.collector", consumed)
+    await negotiator.listen(Exchange.ADS, ["#"], heard)
+    await schedd.serve("schedd.ap1", Catch())
+    confirmed, stop = [], asyncio.Event()
+
+    async def publisher():
+        sequence = 0
+        while not stop.is_set():
+            sequence += 1
+            await startd.publish(Exchange.ADS, "invalidate.Machine.x", invalidate(sequence))
+            confirmed.append(sequence)
+
+    async def caller():
+        while not stop.is_set():
+            try:
+                assert await startd.call("schedd.ap1", SendAds(my_type="A"), timeout=5) == Ack()
+            except (BusUnavailable, CallTimeout) as error:
+                refused.append(error)
+            await asyncio.sleep(0.01)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(publisher())
+        tasks.create_task(caller())
+        await registered()
+        await asyncio.to_thread(rabbit_server.restart)
+        await eventually(lambda: gaps, 60, "the callback after the restart")
+        before = len(confirmed)
+        await eventually(lambda: len(confirmed) > before + 100, 60, "further publishing")
+        stop.set()
+    await eventually(lambda: set(confirmed) <= set(consumed.sequences), 60, "all that was confirmed")
+    assert heard.sequences[-1] in confirmed  # broadcasts flow again
+    assert gaps[0] > 0
+    for bus in (startd, collector, negotiator, schedd):
+        assert bus.health.reconnects >= 1
+        assert bus.health.consumers == bus.health.expected_consumers
+        assert bus.health.waiting_for == ""
+    assert await startd.call("schedd.ap1", SendAds(my_type="A")) == Ack()
+
+
+async def test_messages_that_wait_survive_kill_and_restart_of_the_broker(pool, rabbit_server):
+    bus = await pool.bus("schedd.ap1")
+    await (await bus.serve("schedd.ap1", Catch())).cancel()
+    await (await bus.consume("roost.collector", Catch())).cancel()
+    await registered()
+    for n in range(50):
+        await bus.send("schedd.ap1", lost(f"slot{n}"))
+        await bus.publish(Exchange.ADS, "x", invalidate(n))
+    await asyncio.to_thread(rabbit_server.restart)
+    inbox, work = Catch(), Catch()
+    await bus.serve("schedd.ap1", inbox)
+    await bus.consume("roost.collector", work)
+    await inbox.got(50)
+    await work.got(50)
+    assert sorted(set(work.sequences)) == list(range(50))
+    assert {body.slot for body in inbox.bodies} == {f"slot{n}" for n in range(50)}
+
+
+async def test_without_broker_durable_messages_fail_at_their_deadline_and_transient_are_dropped(pool, rabbit_server):
+    bus = await pool.bus("startd.node1", publish_wait_s=0.3)
+    await asyncio.to_thread(rabbit_server.kill)
+    await eventually(lambda: not bus.health.connected)
+    with pytest.raises(BusUnavailable):
+        await bus.publish(Exchange.ADS, "x", invalidate(1))
+    with pytest.raises(BusUnavailable):
+        await bus.call("collector", SendAds(my_type="A"), timeout=0.3)
+    await bus.publish(Exchange.ADS, "x", heartbeat(2))
+    await eventually(lambda: bus.health.last_error and "broker" in bus.health.waiting_for)
+    await asyncio.to_thread(rabbit_server.start)
+    await eventually(lambda: bus.health.connected)
+    await bus.publish(Exchange.ADS, "x", invalidate(3))
+
+
+async def test_start_waits_for_a_broker_that_is_not_there_yet(amqp_url, rabbit_server):
+    await asyncio.to_thread(rabbit_server.kill)
+    pool = AmqpPool(amqp_url)
+    starting = asyncio.ensure_future(pool.bus("startd.node1"))
+    await eventually(lambda: pool.buses and pool.buses[0].health.last_error)
+    assert not starting.done()
+    await asyncio.to_thread(rabbit_server.start)
+    bus = await starting
+    assert bus.health.connected
+    assert bus.health.reconnects == 0
+    await pool.close()
+
+
+# The broker is there, but something is wrong
+
+
+async def test_frozen_broker_is_noticed_and_the_bus_comes_back(pool, rabbit_server):
+    bus, other = await pool.bus("schedd.ap1", watch_s=0.5), await pool.bus("startd.node1", watch_s=0.5)
+    catch = Catch()
+    await bus.serve("schedd.ap1", catch)
+    assert await other.call("schedd.ap1", SendAds(my_type="A")) == Ack()
+    rabbit_server.freeze()
+    try:
+        with pytest.raises((BusUnavailable, CallTimeout)):
+            await other.call("schedd.ap1", SendAds(my_type="A"), timeout=1.0)
+        await eventually(lambda: not bus.health.connected, 10, "noticing")
+        assert "did not answer" in bus.health.last_error
+    finally:
+        rabbit_server.thaw()
+    await eventually(lambda: bus.health.connected and other.health.connected)
+    assert await other.call("schedd.ap1", SendAds(my_type="B")) == Ack()
+
+
+async def test_channel_error_on_a_publishing_channel_heals(pool):
+    bus, other = await pool.bus("schedd.ap1"), await pool.bus("startd.node1")
+    catch, heard = Catch(), Catch()
+    await bus.serve("schedd.ap1", catch)
+    await bus.listen(Exchange.ADS, ["#"], heard)
+    for channel in ("plain", "confirming", "calling", "control"):
+        reconnects = bus.health.reconnects
+        await getattr(bus._link, channel).queue_declare("no-such-queue", passive=True, nowait=True)
+        await eventually(lambda n=reconnects: bus.health.reconnects == n + 1, what=f"healing of {channel}")
+        assert await other.call("schedd.ap1", SendAds(my_type="A")) == Ack()
+        await bus.publish(Exchange.ADS, "x", invalidate(1))
+        await bus.publish(Exchange.ADS, "x", heartbeat(1))
+    await heard.got(8)
+
+
+async def test_channel_error_on_a_consuming_channel_heals(pool):
+    bus, other = await pool.bus("collector.a"), await pool.bus("startd.node1")
+    catch = Catch()
+    consumer = await bus.consume("roost.collector", catch)
+    await consumer._session.channel.basic_ack(4711)  # PRECONDITION_FAILED: unknown delivery tag
+    await eventually(lambda: bus.health.reconnects == 1)
+    assert "delivery tag" in bus.health.last_error
+    await other.publish(Exchange.ADS, "x", invalidate(1))
+    await catch.got(1)
+
+
+async def test_consumer_that_the_broker_forgot_is_noticed(pool):
+    bus, other = await pool.bus("collector.a", watch_s=0.3), await pool.bus("startd.node1")
+    catch = Catch()
+    consumer = await bus.consume("roost.collector", catch)
+    session = consumer._session
+    await session.channel.basic_cancel(session.tag)  # behind the bus's back
+    await other.publish(Exchange.ADS, "x", invalidate(1))
+    await catch.got(1)
+    assert "no consumer" in bus.health.last_error
+    assert bus.health.reconnects == 1
+
+
+async def test_consumer_that_is_registered_but_gets_nothing_is_noticed(pool):
+    bus, other = await pool.bus("collector.a", watch_s=0.3), await pool.bus("startd.node1")
+    catch = Catch()
+    consumer = await bus.consume("roost.collector", catch, prefetch=5)
+    # Deliveries that never reach us use up the broker's idea of our window, while we have room.
+    consumer._session.channel.consumers.clear()
+    for n in range(20):
+        await other.publish(Exchange.ADS, "x", invalidate(n))
+    await catch.got(20)
+    assert "its consumer gets none" in bus.health.last_error
+    assert sorted(set(catch.sequences)) == list(range(20))
+
+
+async def test_deleted_queue_is_made_again(pool, rabbit_server, amqp_url):
+    bus, other = await pool.bus("schedd.ap1"), await pool.bus("startd.node1")
+    await bus.serve("schedd.ap1", Catch())
+    vhost = amqp_url.rpartition("/")[2]
+    await asyncio.to_thread(rabbit_server.api, "DELETE", f"/api/queues/{vhost}/roost.inbox.schedd.ap1")
+    await eventually(lambda: bus.health.reconnects == 1)
+    assert await other.call("schedd.ap1", SendAds(my_type="A")) == Ack()
+
+
+async def test_busy_handlers_are_reported_not_interrupted(pool):
+    bus = await pool.bus("collector.a", watch_s=0.1)
+    may_end, catch = asyncio.Event(), Catch()
+
+    async def handler(envelope):
+        await may_end.wait()
+        await catch(envelope)
+
+    await bus.consume("roost.collector", handler, prefetch=2)
+    for n in range(5):
+        await bus.publish(Exchange.ADS, "x", invalidate(n))
+    await eventually(lambda: "2 handlers have been busy" in bus.health.waiting_for)
+    may_end.set()
+    await catch.got(5)
+    await eventually(lambda: bus.health.waiting_for == "")
+    assert bus.health.reconnects == 0
+    assert catch.sequences == [0, 1, 2, 3, 4]
+
+
+async def test_inbox_message_that_ends_its_consumers_again_and_again_is_dead_lettered(pool):
+    bus, other = await pool.bus("schedd.ap1"), await pool.bus("startd.node1")
+    seen, may_end = [], asyncio.Event()
+
+    async def handler(envelope):
+        seen.append(envelope)
+        await may_end.wait()
+        return Ack()
+
+    await bus.serve("schedd.ap1", handler)
+    await other.send("schedd.ap1", lost("slot1"))
+    for n in range(1, RETRY.limit + 1):
+        await eventually(lambda n=n: len(seen) == n, what=f"delivery {n}")
+        await pool.cut(bus)
+    (letter,) = await dead(other)
+    may_end.set()
+    assert letter.reason.startswith(f"given up after {RETRY.limit} deliveries")
+    assert len(seen) == RETRY.limit
+
+
+# Users
+
+
+@pytest.fixture
+async def roles(rabbit_server, amqp_url):
+    """A virtual host set up by the definitions, with a user for each role; makes buses for them."""
+    vhost = amqp_url.rpartition("/")[2]
+    passwords = {user: f"secret of {user}" for user in (*ROLES, "roost")}
+    await asyncio.to_thread(rabbit_server.api, "POST", "/api/definitions", definitions(vhost, passwords))
+    buses = []
+
+    async def bus(sender, user=None):
+        user = user or sender.partition(".")[0]
+        made = connect(rabbit_server.url_of(vhost, user, passwords[user]), sender, retry=RETRY, publish_wait_s=10)
+        buses.append(made)
+        await made.start()
+        return made
+
+    yield bus
+    for made in buses:
+        await made.stop()
+    for user in passwords:
+        await asyncio.to_thread(rabbit_server.api, "DELETE", f"/api/users/{user}")
+
+
+async def test_every_role_may_do_its_work(roles):
+    buses = {role: await roles(f"{role}.a") for role in ROLES}
+    catches = {role: Catch() for role in ROLES}
+    for role, bus in buses.items():
+        await bus.serve(f"{role}.a", catches[role])
+    for role in ("collector", "negotiator"):
+        await buses[role].serve(role, catches[role])
+        await buses[role].listen(Exchange.ADS, ["#"], catches[role])
+        await buses[role].listen(Exchange.PRIVATE, ["#"], catches[role])
+    for role in ("gateway", "had", "schedd"):
+        await buses[role].listen(Exchange.EVENTS, ["#"], catches[role])
+    await buses["collector"].consume("roost.collector", catches["collector"])
+    await buses["gateway"].consume("roost.view", catches["gateway"])
+    await buses["startd"].publish(Exchange.ADS, "invalidate.Machine.startd@a", invalidate(1))
+    await buses["startd"].publish(Exchange.PRIVATE, "startd@a", invalidate(2))
+    await catches["negotiator"].got(2)
+    await catches["collector"].got(3)
+    await buses["schedd"].publish(
+        Exchange.EVENTS, "job.removed", JobRemoved(at=1, schedd="a", job_id="1.0", owner="o", reason="r")
+    )
+    await catches["had"].got(1)
+    await catches["gateway"].got(2)
+    for bus in buses.values():
+        for role in ROLES:
+            assert await bus.call(f"{role}.a", SendAds(my_type="A")) == Ack()
+        assert await bus.call("negotiator", SendAds(my_type="A")) == Ack()
+        assert bus.health.reconnects == 0
+
+
+async def test_role_may_not_do_the_work_of_another(roles):
+    startd = await roles("startd.a")
+    with pytest.raises(NotAllowed, match=r"roost\.private"):
+        await startd.listen(Exchange.PRIVATE, ["#"], Catch())
+    with pytest.raises(NotAllowed, match=r"schedd"):
+        await startd.serve("schedd.a", Catch())
+    with pytest.raises(NotAllowed, match=r"invalidate\.Scheduler"):
+        await startd.publish(Exchange.ADS, "invalidate.Scheduler.schedd@a", invalidate(1))
+    await startd.publish(Exchange.ADS, "invalidate.Machine.startd@a", invalidate(1))
+
+
+async def test_forged_sender_is_refused(roles):
+    schedd = await roles("schedd.a")
+    catch = Catch()
+    await schedd.serve("schedd.a", catch)
+    forger = await roles("negotiator.cm", user="startd")
+    with pytest.raises(RemoteFailure, match="'startd'"):
+        await forger.call("schedd.a", SendAds(my_type="A"))
+    await forger.send("schedd.a", lost("slot1"))
+    gateway = await roles("gateway.web")
+    reasons = [letter.reason for letter in await dead(gateway, 2)]
+    assert all("'negotiator.cm'" in reason and "'startd'" in reason for reason in reasons)
+    assert catch.envelopes == []
+
+
+async def test_requeued_message_of_another_role_is_accepted(roles):
+    schedd, startd, gateway = await roles("schedd.a"), await roles("startd.a"), await roles("gateway.web")
+    catch, broken = Catch(), True
+
+    async def handler(envelope):
+        if broken:
+            raise ValueError("a mistake")
+        return await catch(envelope)
+
+    await schedd.serve("schedd.a", handler)
+    await startd.send("schedd.a", lost("slot1"))
+    (letter,) = await dead(gateway)
+    broken = False
+    assert await gateway.requeue([letter.id]) == [letter.id]
+    await catch.got(1)
+    assert catch.envelopes[0].sender == "startd.a"
+
+
+# The other event loop
+
+
+async def test_bus_works_on_uvloop(amqp_url):
+    async def work():
+        pool = AmqpPool(amqp_url)
+        bus, other = await pool.bus("schedd.ap1"), await pool.bus("startd.node1")
+
+        async def handler(envelope):
+            return AliveReply(unknown=envelope.body.claim_ids)
+
+        await bus.serve("schedd.ap1", handler)
+        catch, gaps = Catch(), []
+        await bus.listen(Exchange.ADS, ["#"], catch)
+        bus.on_gap(lambda: asyncio.sleep(0, gaps.append(1)))
+        for _ in range(2):
+            answers = await asyncio.gather(
+                *(other.call("schedd.ap1", Alive(schedd="a", sequence=n, claim_ids=[str(n)])) for n in range(50))
+            )
+            assert [answer.unknown for answer in answers] == [[str(n)] for n in range(50)]
+            await other.publish(Exchange.ADS, "x", invalidate(1))
+            await eventually(lambda: catch.envelopes)
+            catch.envelopes.clear()
+            if not gaps:
+                await pool.cut(bus)
+                await eventually(lambda: gaps)
+        await pool.close()
+
+    def run():
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work())
+
+    await asyncio.to_thread(run)
