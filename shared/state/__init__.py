@@ -1,0 +1,59 @@
+"""State: shared.state.api is what daemons see; open_store gives one of the variants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shared.state.api import ScriptError, StaleEpoch, Store, StoreHealth, StoreInUse, StoreUnavailable, Unconfirmed
+from shared.state.urls import BadUrl, parse
+
+__all__ = [
+    "BadUrl",
+    "ScriptError",
+    "StaleEpoch",
+    "Store",
+    "StoreHealth",
+    "StoreInUse",
+    "StoreUnavailable",
+    "Unconfirmed",
+    "open_store",
+]
+
+
+def open_store(url: str = "auto", pool_dir: Path | None = None) -> Store:
+    """The store a URL names (see shared.state.urls), not yet started. Raises BadUrl.
+
+    pool_dir: where private and embedded stores keep their data; without it an embedded one keeps nothing."""
+    from shared.state.embedded import EmbeddedStore
+    from shared.state.private import PrivateRedis, program
+    from shared.state.redis_store import RedisStore
+
+    kind = url.strip().rstrip(":").lower()
+    if kind in ("", "auto"):
+        kind = _kind_of(pool_dir, installed=program() is not None)
+    if kind == "embedded":
+        return EmbeddedStore(pool_dir)
+    if kind == "private":
+        if pool_dir is None:
+            raise BadUrl("a private redis-server needs a directory for its data")
+        return PrivateRedis(pool_dir)
+    return RedisStore(parse(url))
+
+
+def _kind_of(pool_dir: Path | None, *, installed: bool) -> str:
+    """What "auto" means. A pool stays with the variant that has its data, whether or not redis-server was installed or
+    removed since: the other one would begin with nothing."""
+    from shared.state.embedded import JOURNAL
+    from shared.state.private import APPEND_ONLY
+
+    if pool_dir is None:
+        return "embedded"
+    kept = [
+        (path.stat().st_mtime, kind)
+        for kind, patterns in (("embedded", (JOURNAL,)), ("private", APPEND_ONLY))
+        for pattern in patterns
+        for path in pool_dir.glob(pattern)
+    ]
+    if kept:
+        return max(kept)[1]  # of two, the one that was written last
+    return "private" if installed else "embedded"

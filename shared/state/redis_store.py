@@ -1,0 +1,247 @@
+"""The store on a Redis server, alone or behind Sentinel."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import redis.asyncio as aioredis
+from redis import exceptions
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from shared.state.api import ScriptError, StaleEpoch, StoreHealth, StoreUnavailable, Unconfirmed, Value
+from shared.state.scripts import script as lua
+from shared.state.urls import StoreUrl
+
+T = TypeVar("T")
+
+#: Between attempts of one call: small enough to use the first moment after a restart, jittered against a
+#: herd.
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5
+#: How long what is known of the replicas is believed.
+REPLICAS_KNOWN_S = 2.0
+#: Keys of one round trip of hgetall_many: some 100 ads each, so a reply of a few MB.
+HASHES_AT_ONCE = 200
+#: Answers by which a server says that it did nothing, and may do it soon.
+PASSING = ("LOADING", "READONLY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
+
+
+class RedisStore:
+    """See shared.state.api.Store. A call that fails is tried again for `retry_s`; `timeout_s` bounds one
+    attempt."""
+
+    def __init__(self, url: StoreUrl, *, timeout_s: float = 2.0, retry_s: float = 5.0, confirm_s: float = 1.0) -> None:
+        self._url = url
+        self._prefix = url.prefix
+        self._retry_s = retry_s
+        self._confirm_s = confirm_s
+        self._health = StoreHealth(waiting_for="a first answer", variant=url.variant)
+        self._client: Any
+        self._sentinel: Any
+        self._client, self._sentinel = _client(url, timeout_s)
+        self._replicas_until = 0.0
+
+    @property
+    def health(self) -> StoreHealth:
+        return self._health
+
+    async def start(self) -> None:
+        wait = FIRST_WAIT_S
+        while True:
+            try:
+                await self.ping()
+            except StoreUnavailable:
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, LONGEST_WAIT_S)
+            else:
+                return
+
+    async def stop(self) -> None:
+        await self._client.aclose()
+        for client in self._sentinel.sentinels if self._sentinel is not None else ():
+            await client.aclose()
+        self._health.connected = False
+
+    async def ping(self) -> None:
+        await self._once(self._client.ping)
+
+    async def run(self, script: str, keys: Sequence[str], args: Sequence[Value], *, confirm: bool = False) -> object:
+        code = lua(script)
+        named = [self._prefix + key for key in keys]
+        try:
+            if confirm and await self._replicas():
+                return await self._repeat(lambda: self._confirmed(code.sha, code.text, named, args))
+            return await self._repeat(lambda: self._evaluate(code.sha, code.text, named, args))
+        except exceptions.ResponseError as error:
+            if str(error).startswith("STALE"):
+                raise StaleEpoch(str(error)) from error
+            raise ScriptError(f"script {script}: {error}") from error
+
+    async def get(self, key: str) -> bytes | None:
+        found: bytes | None = await self._repeat(lambda: self._client.get(self._prefix + key))
+        return found
+
+    async def mget(self, keys: Sequence[str]) -> list[bytes | None]:
+        if not keys:
+            return []
+        named = [self._prefix + key for key in keys]
+        found: list[bytes | None] = await self._repeat(lambda: self._client.mget(named))
+        return found
+
+    async def set(self, key: str, value: Value, *, ttl_s: float | None = None) -> None:
+        millis = None if ttl_s is None else max(1, round(ttl_s * 1000))
+        await self._repeat(lambda: self._client.set(self._prefix + key, value, px=millis))
+
+    async def delete(self, *keys: str) -> int:
+        if not keys:
+            return 0
+        named = [self._prefix + key for key in keys]
+        return int(await self._repeat(lambda: self._client.delete(*named)))
+
+    async def hget(self, key: str, field: str) -> bytes | None:
+        found: bytes | None = await self._repeat(lambda: self._client.hget(self._prefix + key, field))
+        return found
+
+    async def hgetall(self, key: str) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = await self._repeat(lambda: self._client.hgetall(self._prefix + key))
+        return found
+
+    async def hgetall_many(self, keys: Sequence[str]) -> list[dict[bytes, bytes]]:
+        found: list[dict[bytes, bytes]] = []
+        for start in range(0, len(keys), HASHES_AT_ONCE):
+            found += await self._repeat(partial(self._hashes, keys[start : start + HASHES_AT_ONCE]))
+        return found
+
+    async def hmget(self, key: str, fields: Sequence[str]) -> list[bytes | None]:
+        if not fields:
+            return []
+        found: list[bytes | None] = await self._repeat(lambda: self._client.hmget(self._prefix + key, list(fields)))
+        return found
+
+    async def hset(self, key: str, mapping: Mapping[str, Value]) -> None:
+        if mapping:
+            parts = [part for pair in mapping.items() for part in pair]
+            await self._repeat(lambda: self._client.hset(self._prefix + key, items=parts))
+
+    async def hdel(self, key: str, *fields: str) -> int:
+        if not fields:
+            return 0
+        return int(await self._repeat(lambda: self._client.hdel(self._prefix + key, *fields)))
+
+    async def zrange_by_score(self, key: str, low: float, high: float, *, limit: int = 0) -> list[bytes]:
+        start, count = (0, limit) if limit else (None, None)
+        found: list[bytes] = await self._repeat(
+            lambda: self._client.zrangebyscore(self._prefix + key, low, high, start, count)
+        )
+        return found
+
+    # How
+
+    async def _hashes(self, keys: Sequence[str]) -> list[dict[bytes, bytes]]:
+        async with self._client.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.hgetall(self._prefix + key)
+            found: list[dict[bytes, bytes]] = await pipe.execute()
+        return found
+
+    async def _evaluate(self, sha: str, text: str, keys: list[str], args: Sequence[Value]) -> object:
+        try:
+            return await self._client.evalsha(sha, len(keys), *keys, *args)
+        except exceptions.NoScriptError:
+            return await self._client.eval(text, len(keys), *keys, *args)
+
+    async def _confirmed(self, sha: str, text: str, keys: list[str], args: Sequence[Value]) -> object:
+        """WAIT counts what its own connection wrote, so both go in one pipeline."""
+        for command in (("EVALSHA", sha), ("EVAL", text)):
+            async with self._client.pipeline(transaction=False) as pipe:
+                pipe.execute_command(*command, len(keys), *keys, *args)
+                pipe.execute_command("WAIT", 1, round(self._confirm_s * 1000))
+                reply, replicas = await pipe.execute(raise_on_error=False)
+            if isinstance(reply, exceptions.NoScriptError):
+                continue
+            break
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(replicas, Exception) or replicas < 1:
+            self._replicas_until = 0.0
+            raise Unconfirmed(f"no replica confirmed the write within {self._confirm_s:g} s: {replicas}")
+        return reply
+
+    async def _replicas(self) -> int:
+        now = time.monotonic()
+        if now >= self._replicas_until:
+            role = await self._repeat(lambda: self._client.execute_command("ROLE"))
+            self._health.replicas = len(role[2]) if role[0] in (b"master", "master") else 0
+            self._replicas_until = now + REPLICAS_KNOWN_S
+        return self._health.replicas
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return await self._once(attempt)
+        except StoreUnavailable as first:
+            if isinstance(first, Unconfirmed):
+                raise
+        retrying = AsyncRetrying(
+            stop=stop_after_delay(self._retry_s),
+            wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
+            retry=retry_if_exception(_passes),
+            reraise=True,
+        )
+        return await retrying(self._once, attempt)
+
+    async def _once(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        health = self._health
+        try:
+            result = await attempt()
+        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+            raise self._unavailable(error) from error
+        except exceptions.ResponseError as error:
+            if str(error).startswith(PASSING) or isinstance(error, exceptions.ReadOnlyError):
+                if isinstance(error, exceptions.ReadOnlyError):
+                    # What was the primary is a replica now: its connections are of no more use.
+                    await self._client.connection_pool.disconnect()
+                raise self._unavailable(error) from error
+            raise
+        health.connected = True
+        health.waiting_for = ""
+        return result
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        text = f"{type(error).__name__}: {error}"
+        self._health.connected = False
+        self._health.last_error = text
+        self._health.waiting_for = f"Redis at {self._url.shown}"
+        return StoreUnavailable(f"Redis at {self._url.shown}: {text}")
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, StoreUnavailable) and not isinstance(error, Unconfirmed)
+
+
+def _client(url: StoreUrl, timeout_s: float) -> tuple[aioredis.Redis, Sentinel | None]:
+    """A client that does not retry by itself: that is done in one place, here."""
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+        "health_check_interval": 0,
+    }
+    if url.sentinels:
+        sentinel = Sentinel(  # type: ignore[no-untyped-call]
+            list(url.sentinels),
+            sentinel_kwargs={"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s},
+            db=url.db,
+            username=url.username,
+            password=url.password,
+            **options,
+        )
+        primary: aioredis.Redis = sentinel.master_for(url.service)
+        return primary, sentinel
+    client: aioredis.Redis = aioredis.Redis.from_url(url.url, **options)
+    return client, None

@@ -1,0 +1,353 @@
+"""What daemons may expect of the store, on every variant: embedded, a redis-server of the pool's own, a
+Redis by URL."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from shared.state import ScriptError, StaleEpoch, StoreInUse, StoreUnavailable, keys, open_store
+from shared.state.ads import (
+    GroupRemoval,
+    GroupWrite,
+    StoredGroup,
+    forget_claims,
+    load_ads,
+    load_claims,
+    remove_ads,
+    write_ads,
+    write_claims,
+)
+from tests.waiting import eventually
+
+KEPT = ["embedded", "private"]
+ALL = [*KEPT, "redis"]
+
+
+class Place:
+    """Where a store lies; it can be opened again and again."""
+
+    def __init__(self, variant, directory, url):
+        self.variant, self.directory, self.url = variant, directory, url
+        self.opened = []
+
+    async def open(self):
+        store = open_store(self.url or f"{self.variant}:", self.directory)
+        await store.start()
+        self.opened.append(store)
+        return store
+
+
+@pytest.fixture(params=[pytest.param(v, marks=[] if v == "embedded" else [pytest.mark.servers]) for v in ALL])
+async def place(request, tmp_path):
+    url = request.getfixturevalue("redis_url") if request.param == "redis" else None
+    place = Place(request.param, tmp_path / "state", url)
+    yield place
+    for store in place.opened:
+        await store.stop()
+
+
+@pytest.fixture
+async def store(place):
+    return await place.open()
+
+
+kept = pytest.mark.parametrize("place", KEPT, indirect=True)
+
+
+async def test_values_come_back_as_bytes(store):
+    await store.set("text", "grüße")
+    await store.set("binary", b"\x00\xff\r\n")
+    await store.set("number", 12)
+    assert await store.mget(["text", "nothing", "binary", "number"]) == ["grüße".encode(), None, b"\x00\xff\r\n", b"12"]
+    assert await store.get("binary") == b"\x00\xff\r\n"
+    assert await store.get("nothing") is None
+
+
+async def test_delete_counts_what_was_there(store):
+    await store.set("a", 1)
+    assert await store.delete("a", "b") == 1
+    assert await store.get("a") is None
+    assert await store.delete() == 0
+
+
+async def test_hashes(store):
+    await store.hset("h", {"a": b"\x00", "b": 2, "c": 1.5})
+    assert await store.hget("h", "a") == b"\x00"
+    assert await store.hmget("h", ["c", "x"]) == [b"1.5", None]
+    assert await store.hgetall("h") == {b"a": b"\x00", b"b": b"2", b"c": b"1.5"}
+    assert await store.hdel("h", "a", "x") == 1
+    assert await store.hgetall_many(["h", "none"]) == [{b"b": b"2", b"c": b"1.5"}, {}]
+    await store.hset("h", {})
+    assert await store.hgetall("none") == {}
+
+
+async def test_value_with_a_lifetime_goes(store):
+    await store.set("brief", "x", ttl_s=0.05)
+    await store.set("long", "x", ttl_s=1000)
+    await eventually(lambda: _gone(store, "brief"))
+    assert await store.get("long") == b"x"
+
+
+async def _gone(store, key):
+    return await store.get(key) is None
+
+
+async def test_stale_epoch_is_refused_and_writes_nothing(store):
+    books = keys.accountant("n")
+    await store.run("accountant_write", [keys.HAD_EPOCH, books], [0, "a@p", b"old\x00"])
+    await _win(store, "had1", times=1)
+    with pytest.raises(StaleEpoch):
+        await store.run("accountant_write", [keys.HAD_EPOCH, books], [0, "a@p", b"new"])
+    assert await store.hgetall(books) == {b"a@p": b"old\x00"}
+    await store.run("accountant_write", [keys.HAD_EPOCH, books], [1, "a@p", b"new"], confirm=True)
+    assert await store.hgetall(books) == {b"a@p": b"new"}
+
+
+async def test_wrong_script_call_is_an_error_of_its_own(store):
+    with pytest.raises(ScriptError, match="accountant_write"):
+        await store.run("accountant_write", [keys.HAD_EPOCH, "x"], ["no number", "a", "b"])
+
+
+async def _lease(store, name, life=None, *, wants=True, ms=10_000, known=0, answers=True):
+    reply = await store.run(
+        "had_lease",
+        [keys.HAD_LEASE, keys.HAD_EPOCH, keys.HAD_PRESENT],
+        [name, life or f"{name}-1", int(wants), ms, known, int(answers)],
+    )
+    now, owner, owner_life, epoch, until, highest, *present = reply
+    return {"now": now, "owner": owner.decode(), "life": owner_life.decode(), "epoch": epoch, "until": until,
+            "highest": highest, "present": dict(zip(present[::2], present[1::2], strict=True))}  # fmt: skip
+
+
+async def _win(store, name, *, times):
+    for _ in range(times):
+        await _lease(store, name)
+
+
+async def test_one_lease_at_a_time_and_renewing_keeps_the_epoch(store):
+    first = await _lease(store, "a")
+    other = await _lease(store, "b")
+    again = await _lease(store, "a")
+    assert (first["owner"], first["epoch"]) == (other["owner"], other["epoch"]) == (again["owner"], 1)
+    assert other["owner"] == "a"
+    assert again["until"] >= first["until"]
+    assert set(again["present"]) == {b"a", b"b"}
+
+
+async def test_lease_that_ran_out_goes_to_the_next_with_a_higher_epoch(store):
+    await _lease(store, "a", ms=1)
+
+    async def b_wins():
+        got = await _lease(store, "b")
+        return got if got["owner"] == "b" else None
+
+    assert (await eventually(b_wins))["epoch"] == 2
+    assert (await _lease(store, "a"))["owner"] == "b"
+
+
+async def test_lease_given_up_is_free_at_once(store):
+    await _lease(store, "a")
+    assert await store.run("had_release", [keys.HAD_LEASE, keys.HAD_PRESENT], ["b", "b-1", 0]) == 0
+    assert await store.run("had_release", [keys.HAD_LEASE, keys.HAD_PRESENT], ["a", "a-1", 1]) == 1
+    got = await _lease(store, "b")
+    assert (got["owner"], got["epoch"]) == ("b", 2)
+    assert set(got["present"]) == {b"b"}
+
+
+async def test_had_started_again_takes_its_own_lease_over_with_a_new_epoch(store):
+    await _lease(store, "a", "first")
+    got = await _lease(store, "a", "second")
+    assert (got["life"], got["epoch"]) == ("second", 2)
+
+
+async def test_epoch_grows_past_what_any_had_remembers(store):
+    """Redis may have lost the last epochs it gave."""
+    await _lease(store, "a")
+    await store.run("had_release", [keys.HAD_LEASE, keys.HAD_PRESENT], ["a", "a-1", 0])
+    assert (await _lease(store, "b", known=41))["epoch"] == 42
+    assert await store.get(keys.HAD_EPOCH) == b"42"
+
+
+async def test_leader_that_hears_of_a_higher_epoch_gets_a_higher_one_still(store):
+    await _lease(store, "a")
+    assert (await _lease(store, "a", known=7))["epoch"] == 8
+
+
+async def test_passive_had_is_seen_and_takes_nothing(store):
+    got = await _lease(store, "a", wants=False, answers=False)
+    assert got["owner"] == ""
+    assert got["present"][b"a"].endswith(b" 0")
+
+
+def group(ads, *, start=100, sequence=1, content=None, heard=1000.0, daemon="startd@a", my_type="Machine"):
+    return StoredGroup(my_type, daemon, start, sequence, sequence if content is None else content, heard, ads)
+
+
+async def test_ads_are_read_as_written(store):
+    one = group({"slot1@a": b"\x00ad", "slot2@a": b"x"})
+    two = group({"a@p": b"y"}, my_type="Submitter", daemon="schedd@a")
+    assert await write_ads(store, [GroupWrite(one, 1900), GroupWrite(two, 1900)]) == []
+    assert await load_ads(store, "Machine") == [one]
+    assert sorted(await load_ads(store), key=lambda g: g.my_type) == [one, two]
+
+
+async def test_many_ads_of_one_daemon(store):
+    many = group({f"slot{i}@a": b"ad" * 50 for i in range(3000)})
+    await write_ads(store, [GroupWrite(many, 1900)])
+    assert await load_ads(store, "Machine") == [many]
+    few = group({"slot1@a": b"z"}, sequence=2)
+    await write_ads(store, [GroupWrite(few, 1900)])
+    assert await load_ads(store, "Machine") == [few]
+
+
+async def test_change_lands_on_its_base_only(store):
+    await write_ads(store, [GroupWrite(group({"s1": b"1", "s2": b"2"}, sequence=5), 1900)])
+    change = GroupWrite(group({"s1": b"one"}, sequence=8, heard=1010.0), 1910, base=5, gone=["s2"])
+    assert await write_ads(store, [change]) == []
+    assert await write_ads(store, [change]) == []  # again, as another collector does
+    assert await load_ads(store) == [group({"s1": b"one"}, sequence=8, heard=1010.0)]
+    unfounded = GroupWrite(group({"s1": b"!"}, sequence=12), 1920, base=11)
+    assert await write_ads(store, [unfounded]) == [unfounded]
+    assert await load_ads(store) == [group({"s1": b"one"}, sequence=8, heard=1010.0)]
+
+
+async def test_heartbeat_moves_the_expiry(store):
+    await write_ads(store, [GroupWrite(group({"s1": b"1"}, sequence=5), 1900)])
+    beat = GroupWrite(group({}, sequence=6, content=5, heard=1300.0), 2200, base=5)
+    assert await write_ads(store, [beat]) == []
+    assert await store.zrange_by_score(keys.ADS_EXPIRY, 0, 2199) == []
+    assert await store.zrange_by_score(keys.ADS_EXPIRY, 0, 2200, limit=1) == [b"Machine/startd@a"]
+    assert await load_ads(store) == [group({"s1": b"1"}, sequence=6, content=5, heard=1300.0)]
+
+
+async def test_older_ads_do_not_replace_newer_ones(store):
+    new = group({"s1": b"new"}, start=200, sequence=3)
+    await write_ads(store, [GroupWrite(new, 1900)])
+    for old in (group({"s1": b"old"}, start=200, sequence=2), group({"s1": b"old"}, start=100, sequence=99)):
+        assert await write_ads(store, [GroupWrite(old, 1900)]) == []
+    assert await load_ads(store) == [new]
+    back = group({"s1": b"clock set back"}, start=100, sequence=1, heard=1061.0)
+    await write_ads(store, [GroupWrite(back, 1961)])
+    assert await load_ads(store) == [back]
+
+
+async def test_expired_ads_go_unless_heard_of_since(store):
+    await write_ads(store, [GroupWrite(group({"s1": b"1", "s2": b"2"}, heard=1000.4567), 1900)])
+    early = GroupRemoval("Machine", "startd@a", heard=990.0)
+    assert await remove_ads(store, [early]) == [early]
+    assert await remove_ads(store, [GroupRemoval("Machine", "startd@a", 1000.4567, ["s1"], 5000.0)]) == []
+    (left,) = await load_ads(store)
+    assert left.ads == {"s2": b"2"}
+    assert await remove_ads(store, [GroupRemoval("Machine", "startd@a", 1000.4567)]) == []
+    assert await load_ads(store) == []
+    assert await store.zrange_by_score(keys.ADS_EXPIRY, 0, 1e12) == []
+
+
+async def test_claims_are_kept_newest(store):
+    await write_claims(store, {"startd@a": (100, 5, {"s1": "id#1"}), "startd@b": (100, 1, {"t1": "id#2"})})
+    await write_claims(store, {"startd@a": (100, 4, {"s1": "older"}), "startd@b": (200, 1, {"t1": "id#3"})})
+    assert await load_claims(store) == {"s1": "id#1", "t1": "id#3"}
+    await forget_claims(store, ["startd@a"])
+    assert await load_claims(store) == {"t1": "id#3"}
+
+
+async def test_concurrent_calls_do_not_mix(store):
+    async def one(number):
+        await store.set(f"k{number}", number)
+        return await store.get(f"k{number}")
+
+    assert await asyncio.gather(*(one(i) for i in range(200))) == [str(i).encode() for i in range(200)]
+
+
+async def test_health_says_connected(store):
+    await store.ping()
+    assert store.health.connected
+    assert store.health.waiting_for == ""
+
+
+@kept
+async def test_everything_is_there_after_a_restart(place):
+    store = await place.open()
+    await store.set("plain", b"\x00")
+    await store.set("lasting", "x", ttl_s=1000)
+    await store.hset("h", {"a": 1})
+    await store.hdel("h", "a")
+    await store.hset("h", {"b": 2})
+    await _win(store, "had1", times=2)
+    await write_ads(store, [GroupWrite(group({f"s{i}": b"ad" for i in range(1500)}), 1900.25)])
+    await store.stop()
+    again = await place.open()
+    assert await again.mget(["plain", "lasting"]) == [b"\x00", b"x"]
+    assert await again.hgetall("h") == {b"b": b"2"}
+    assert await again.get(keys.HAD_EPOCH) == b"1"
+    ((back),) = await load_ads(again)
+    assert len(back.ads) == 1500
+    assert await again.zrange_by_score(keys.ADS_EXPIRY, 1900.25, 1900.25) == [b"Machine/startd@a"]
+    assert (await _lease(again, "had1"))["epoch"] == 1
+
+
+@kept
+async def test_one_process_at_a_time_has_a_directory_open(place):
+    store = await place.open()
+    with pytest.raises(StoreInUse, match=str(place.directory)):
+        await open_store(f"{place.variant}:", place.directory).start()
+    await store.set("still", "mine")
+    assert await store.get("still") == b"mine"
+
+
+@pytest.mark.parametrize("place", ["private"], indirect=True)
+async def test_private_server_that_is_killed_comes_back_with_its_data(place):
+    store = await place.open()
+    await store.set("a", "b")
+    first = store.pid
+    os.kill(first, signal.SIGKILL)
+    assert await store.get("a") == b"b"
+    assert store.pid != first
+
+
+@pytest.mark.parametrize("place", ["private"], indirect=True)
+async def test_private_server_of_a_pool_with_a_long_path(place):
+    place.directory /= "a-long-name-" * 12
+    await (await place.open()).set("a", "b")
+    await place.opened.pop().stop()
+    assert await (await place.open()).get("a") == b"b"
+
+
+@pytest.mark.parametrize("place", ["redis"], indirect=True)
+async def test_calls_wait_for_a_redis_that_restarts(place, redis_server):
+    store = await place.open()
+    await store.set("a", "b")
+    await asyncio.to_thread(redis_server.kill)
+    call = asyncio.create_task(store.get("a"))
+    await eventually(lambda: not store.health.connected)
+    assert "Redis at" in store.health.waiting_for
+    await asyncio.to_thread(redis_server.start)
+    assert await call == b"b"
+    assert store.health.waiting_for == ""
+    await store.run("had_lease", [keys.HAD_LEASE, keys.HAD_EPOCH, keys.HAD_PRESENT], ["a", "l", 1, 1000, 0, 1])
+
+
+@pytest.mark.parametrize("place", ["redis"], indirect=True)
+async def test_unreachable_redis_is_an_error_in_the_end(place, redis_server):
+    from shared.state.redis_store import RedisStore
+    from shared.state.urls import parse
+
+    await asyncio.to_thread(redis_server.kill)
+    store = RedisStore(parse(redis_server.url), retry_s=0.1)
+    with pytest.raises(StoreUnavailable, match="Redis at"):
+        await store.get("a")
+    await store.stop()
+
+
+@pytest.mark.parametrize("place", ["redis"], indirect=True)
+async def test_prefix_keeps_pools_apart(place):
+    one = await place.open()
+    place.url = place.url + ("&" if "?" in place.url else "?") + "prefix=other:"
+    two = await place.open()
+    await one.set("a", 1)
+    assert await two.get("a") is None
+    await write_ads(two, [GroupWrite(group({"s": b"x"}), 1900)])
+    assert await load_ads(one) == []
+    assert len(await load_ads(two)) == 1

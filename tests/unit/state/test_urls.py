@@ -1,0 +1,72 @@
+"""What URLs of stores mean, and that their passwords are not shown."""
+
+import os
+
+import pytest
+
+import shared.state.private
+from shared.state import BadUrl, StoreUnavailable, open_store
+from shared.state.private import PrivateRedis, socket_path
+from shared.state.urls import parse
+
+
+def test_plain_url_keeps_what_the_client_understands():
+    url = parse("redis://u:secret@h:1/2?prefix=p:&socket_timeout=3")
+    assert (url.variant, url.prefix) == ("redis", "p:")
+    assert url.url == "redis://u:secret@h:1/2?socket_timeout=3"
+    assert "secret" not in url.shown
+
+
+def test_sentinels():
+    url = parse("redis+sentinel://:p%40ss@a:1,b/pool/3?prefix=x:")
+    assert url.sentinels == (("a", 1), ("b", 26379))
+    assert (url.service, url.db, url.password, url.username, url.prefix) == ("pool", 3, "p@ss", None, "x:")
+    assert "ss" not in url.shown.partition("@")[0].removeprefix("redis+sentinel")
+
+
+@pytest.mark.parametrize(
+    "text", ["http://x", "redis+sentinel://a:1", "redis+sentinel:///pool", "redis+sentinel://a:b/pool", "nonsense"]
+)
+def test_other_urls_are_refused_with_the_mend(text):
+    with pytest.raises(BadUrl, match="redis"):
+        open_store(text)
+
+
+def test_bad_url_does_not_show_its_password():
+    with pytest.raises(BadUrl) as refused:
+        parse("amqp://me:secret@host/")
+    assert "secret" not in str(refused.value)
+
+
+def test_auto_without_a_directory_stays_in_the_process():
+    assert open_store("auto").health.variant == "embedded"
+
+
+@pytest.mark.parametrize(
+    ("kept", "installed", "expected"),
+    [
+        ((), True, "private"),
+        ((), False, "embedded"),
+        (("state.journal",), True, "embedded"),
+        (("appendonlydir/appendonly.aof.manifest",), False, "private"),
+        (("appendonly.aof",), False, "private"),
+        (("state.journal", "appendonlydir/appendonly.aof.1.incr.aof"), False, "private"),
+        (("appendonlydir/appendonly.aof.1.incr.aof", "state.journal"), True, "embedded"),
+    ],
+)
+def test_auto_stays_with_what_has_the_data(tmp_path, monkeypatch, kept, installed, expected):
+    monkeypatch.setattr(shared.state.private, "program", lambda: "/usr/bin/redis-server" if installed else None)
+    for age, name in enumerate(reversed(kept)):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("data")
+        os.utime(path, (1e9 - age, 1e9 - age))
+    assert open_store("auto", tmp_path).health.variant == expected
+
+
+async def test_a_private_socket_is_not_put_where_somebody_else_may_have_been_before(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    directory = tmp_path / ("long" * 40)
+    socket_path(directory).parent.mkdir(mode=0o755)
+    with pytest.raises(StoreUnavailable, match="only this user"):
+        await PrivateRedis(directory).start()
