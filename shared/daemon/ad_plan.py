@@ -1,0 +1,86 @@
+"""What a daemon says of its ads next: everything, what changed, or that nothing did.
+
+Pure: the shell is `advertiser`, the receiving half `ad_table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from shared.daemon.ad_rows import difference, pack
+from shared.messages.ads import AdDelta, AdHeartbeat, AdUpdate
+
+#: A delta that would be larger than this part of the whole is sent as the whole: it costs the receiver less.
+WHOLE_ABOVE = 0.5
+#: Sequence numbers set aside for each millisecond of a life's first second (see `first_sequence`).
+NUMBERS_PER_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What was said last: the ads of one daemon and type."""
+
+    my_type: str
+    daemon: str
+    start_time: int
+    sequence: int  # of the last message; the next has one more
+    content: int = 0  # of the last message that changed something; 0: the next must be whole
+    ads: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def first_sequence(now: float) -> int:
+    """Where a life that starts now begins to count, less one. DaemonStartTime is whole seconds, so a daemon
+    that is killed and back within its first second must count on from above where it was, or nobody would
+    believe it."""
+    return int(now % 1.0 * 1000) * NUMBERS_PER_MS
+
+
+def plan(last: Published, ads: Mapping[str, bytes]) -> tuple[Published, AdUpdate | AdDelta | AdHeartbeat]:
+    """The message that brings receivers from `last` to `ads`, and what is published then."""
+    sequence = last.sequence + 1
+    changed = {name: packed for name, packed in ads.items() if last.ads.get(name) != packed}
+    gone = [name for name in last.ads if name not in ads]
+    new = replace(last, sequence=sequence, content=sequence, ads=dict(ads))
+    if last.content and not changed and not gone:
+        kept = replace(last, sequence=sequence)
+        return kept, AdHeartbeat(
+            my_type=last.my_type,
+            daemon=last.daemon,
+            start_time=last.start_time,
+            base=last.content,
+            sequence=sequence,
+        )
+    if last.content:
+        delta = _delta(last, changed, gone, sequence)
+        if sum(map(len, delta.changes)) <= WHOLE_ABOVE * sum(map(len, ads.values())) or not ads:
+            return new, delta
+    return new, AdUpdate(
+        my_type=last.my_type,
+        daemon=last.daemon,
+        start_time=last.start_time,
+        sequence=sequence,
+        names=list(ads),
+        ads=list(ads.values()),
+    )
+
+
+def _delta(last: Published, changed: Mapping[str, bytes], gone: list[str], sequence: int) -> AdDelta:
+    changes: list[bytes] = []
+    removed: list[list[str]] = []
+    for name, packed in changed.items():
+        before = last.ads.get(name)
+        patch = difference(before, packed) if before is not None else None
+        changes.append(packed if patch is None else pack(patch.changed))
+        removed.append([] if patch is None else list(patch.removed))
+    return AdDelta(
+        my_type=last.my_type,
+        daemon=last.daemon,
+        start_time=last.start_time,
+        base=last.content,
+        sequence=sequence,
+        names=list(changed),
+        changes=changes,
+        removed_attrs=removed,
+        gone=gone,
+    )

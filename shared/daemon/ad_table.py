@@ -1,0 +1,341 @@
+"""The ads of a pool as somebody hears them: a fold of updates, deltas, heartbeats and invalidations (spec
+rows COL-03, COL-04, COL-08). The collector and the negotiator use the same one.
+
+Messages come at least once and out of order. All ads of one daemon and type form a *group*; `(start_time,
+sequence)` orders what is said about it, and `content` is the sequence number of the last message that
+changed something. A delta or heartbeat names the content it stands on: whoever has another one asks the
+daemon for everything (SendAds). Nothing here reads a clock or sends anything.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from shared.daemon.ad_rows import BadAd, Patch, Row, unpack
+from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
+
+AdMessage = AdUpdate | AdDelta | AdHeartbeat | AdInvalidate
+GroupKey = tuple[str, str]  # (my_type, daemon)
+
+#: A daemon silent for this long that comes back with an older start time has had its clock set back: believe
+#: it.
+CLOCK_STEP_S = 60.0
+
+
+class Outcome(Enum):
+    APPLIED = "applied"  # ads changed
+    ALIVE = "alive"  # nothing changed, the ads live on
+    OLDER = "older"  # a duplicate, or overtaken by what is known: ignored
+    MISSING = "missing"  # stands on something never received: ask for everything
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one message did."""
+
+    outcome: Outcome
+    my_type: str
+    daemon: str
+    #: Ads that are new or changed, by Name. The patch tells what changed; None means that the whole ad is
+    #: new.
+    updated: Mapping[str, Patch | None] = field(default_factory=dict)
+    #: Names of ads that are no more.
+    removed: tuple[str, ...] = ()
+    #: Content (sequence number) that this change stands on; None when it replaces the group.
+    base: int | None = None
+
+    @property
+    def ask(self) -> bool:
+        """Whether to send the daemon SendAds (see `inbox_of`), because something was missed."""
+        return self.outcome is Outcome.MISSING
+
+
+@dataclass(slots=True)
+class Group:
+    """All ads of one daemon and type. Empty of rows after an invalidation: it then only remembers what is
+    older."""
+
+    my_type: str
+    daemon: str
+    start_time: int
+    sequence: int  # the highest seen
+    content: int  # the last that changed something
+    heard: float  # seconds since 1970, the receiver's clock
+    rows: dict[str, Row] = field(default_factory=dict)
+    received: int = 0  # messages taken
+    lost: int = 0  # sequence numbers never seen
+    queued: float = math.inf  # when the table looks at it next
+
+    @property
+    def key(self) -> GroupKey:
+        return (self.my_type, self.daemon)
+
+    def due(self, lifetime_s: float) -> float:
+        """When the first of its ads expires unless something is heard."""
+        own = [row.lifetime_s for row in self.rows.values() if row.lifetime_s is not None]
+        if len(own) < len(self.rows) or not self.rows:
+            own.append(lifetime_s)
+        return self.heard + min(own)
+
+    def overdue(self, now: float, lifetime_s: float) -> list[str]:
+        """Names of ads whose time is over."""
+        silent = now - self.heard
+        return [n for n, row in self.rows.items() if silent >= (row.lifetime_s or lifetime_s)]
+
+
+class AdTable:
+    """Groups by (my_type, daemon): of one type, or of all when `my_type` is empty. `lifetime_s` is
+    CLASSAD_LIFETIME, for ads that bring no ClassAdLifetime.
+
+    A name belongs to its daemon: two schedds may both have a submitter ad of the same name (COL-07).
+    """
+
+    def __init__(self, lifetime_s: float = 900.0) -> None:
+        self.lifetime_s = lifetime_s
+        self._types: dict[str, dict[str, Group]] = {}
+        self._named: dict[tuple[str, str], dict[str, str]] = {}  # (my_type, folded name) -> daemon -> name
+        # Heap of (when, group). An entry counts only if `when` is what its group has as `queued`: one for
+        # each group.
+        self._due: list[tuple[float, GroupKey]] = []
+
+    # -- reading
+
+    def types(self) -> list[str]:
+        return [my_type for my_type, groups in self._types.items() if groups]
+
+    def groups(self, my_type: str = "") -> Iterator[Group]:
+        """Groups of one type, or all. Do not change the table meanwhile."""
+        for groups in (self._types.get(my_type, {}),) if my_type else self._types.values():
+            yield from groups.values()
+
+    def group(self, my_type: str, daemon: str) -> Group | None:
+        return self._types.get(my_type, {}).get(daemon)
+
+    def row(self, my_type: str, daemon: str, name: str) -> Row | None:
+        group = self.group(my_type, daemon)
+        return group.rows.get(name) if group else None
+
+    def rows(self, my_type: str = "") -> Iterator[tuple[str, str, Row]]:
+        """(daemon, name, row) of every ad, of one type or all."""
+        for group in self.groups(my_type):
+            for name, row in group.rows.items():
+                yield group.daemon, name, row
+
+    def named(self, my_type: str, name: str) -> Mapping[str, str]:
+        """Daemons that have an ad of this type and Name (case does not matter), with its spelling there:
+        mostly one, but see the class. Time O(1)."""
+        return self._named.get((my_type, name.casefold()), {})
+
+    def __len__(self) -> int:
+        return sum(len(group.rows) for group in self.groups())
+
+    # -- folding
+
+    def apply(self, message: AdMessage, now: float) -> Change:
+        """Take one message in. Raises BadAd (and changes nothing) when it is malformed."""
+        group = self.group(message.my_type, message.daemon)
+        if group is not None and self._is_older(group, message, now):
+            return Change(Outcome.OLDER, message.my_type, message.daemon)
+        if isinstance(message, AdUpdate):
+            change = self._update(group, message, now)
+        elif isinstance(message, AdInvalidate):
+            change = self._invalidate(group, message, now)
+        else:
+            change = self._follow(group, message, now)
+        return change
+
+    def load(
+        self,
+        my_type: str,
+        daemon: str,
+        *,
+        start_time: int,
+        sequence: int,
+        content: int,
+        heard: float,
+        ads: Mapping[str, bytes],
+    ) -> Group:
+        """Put a group in as it was kept in the store (shared.state.ads.load_ads), unless something newer is
+        here."""
+        group = self.group(my_type, daemon)
+        if group is None or (group.start_time, group.sequence) < (start_time, sequence):
+            queued = group.queued if group is not None else math.inf
+            rows = {name: Row(packed) for name, packed in ads.items()}
+            group = Group(my_type, daemon, start_time, sequence, content, heard, rows, queued=queued)
+            self._put(group)
+        return group
+
+    def expire(self, now: float) -> list[tuple[GroupKey, str]]:
+        """Take all expired ads out. Returns ((my_type, daemon), name) of each."""
+        over: list[tuple[GroupKey, str]] = []
+        for group, names in self.expired(now):
+            over += [(group.key, name) for name in names]
+            self.remove(*group.key, names)
+        return over
+
+    def expired(self, now: float) -> list[tuple[Group, list[str]]]:
+        """Groups with the names of ads whose time is over; the caller takes them out with `remove`. Groups
+        that are empty and silent come with no names. Time O(log n) for each group that is due."""
+        over: list[tuple[Group, list[str]]] = []
+        while self._due and self._due[0][0] <= now:
+            when, key = heapq.heappop(self._due)
+            group = self.group(*key)
+            if group is None or group.queued != when:
+                continue
+            group.queued = math.inf
+            if group.due(self.lifetime_s) <= now:
+                over.append((group, group.overdue(now, self.lifetime_s)))
+            else:
+                self._queue(group)
+        for group, _ in over:
+            self._queue(group)  # in case the caller leaves it there
+        return over
+
+    def remove(self, my_type: str, daemon: str, names: Iterable[str] | None = None) -> None:
+        """Take out these ads, or the whole group. A group that has no ad left goes with the last of them."""
+        group = self.group(my_type, daemon)
+        if group is None:
+            return
+        for name in list(group.rows) if names is None else names:
+            if group.rows.pop(name, None) is not None:
+                self._unname(my_type, daemon, name)
+        if names is None or not group.rows:
+            del self._types[my_type][daemon]
+
+    # -- how
+
+    def _is_older(self, group: Group, message: AdMessage, now: float) -> bool:
+        if message.start_time == group.start_time:
+            return message.sequence <= group.sequence
+        # A clock that was set back makes the daemon's new life look like an earlier one; if that clock is ours too,
+        # what was heard last lies in the future.
+        return message.start_time < group.start_time and abs(now - group.heard) < CLOCK_STEP_S
+
+    def _update(self, group: Group | None, message: AdUpdate, now: float) -> Change:
+        if len(message.names) != len(message.ads):
+            raise BadAd(f"{message.daemon}: {len(message.names)} names for {len(message.ads)} ads")
+        rows = {name: Row(packed) for name, packed in zip(message.names, message.ads, strict=True)}
+        updated: dict[str, Patch | None] = dict.fromkeys(rows)
+        if message.complete:
+            removed = tuple(n for n in group.rows if n not in rows) if group else ()
+            self._put(self._successor(group, message, now, rows))
+            return Change(Outcome.APPLIED, message.my_type, message.daemon, updated, removed)
+        # One part of a long list stands on the part before it.
+        if group is None or group.start_time != message.start_time or group.content != message.sequence - 1:
+            return Change(Outcome.MISSING, message.my_type, message.daemon)
+        base = group.content
+        for name, row in rows.items():
+            self._set(group, name, row)
+        self._note(group, message, now, changed=True)
+        return Change(Outcome.APPLIED, message.my_type, message.daemon, updated, (), base)
+
+    def _invalidate(self, group: Group | None, message: AdInvalidate, now: float) -> Change:
+        rows = group.rows if group else {}
+        removed = tuple(n for n in message.names or rows if n in rows)
+        if message.names and group is None:
+            return Change(Outcome.OLDER, message.my_type, message.daemon)
+        kept = {n: row for n, row in rows.items() if n not in removed}
+        # What was said before and arrives late must not bring the ads back, so the group stays for a while.
+        self._put(self._successor(group, message, now, kept))
+        return Change(Outcome.APPLIED, message.my_type, message.daemon, {}, removed)
+
+    def _follow(self, group: Group | None, message: AdDelta | AdHeartbeat, now: float) -> Change:
+        if group is None or group.start_time != message.start_time or group.content != message.base:
+            return Change(Outcome.MISSING, message.my_type, message.daemon)
+        if isinstance(message, AdHeartbeat):
+            self._note(group, message, now, changed=False)
+            return Change(Outcome.ALIVE, message.my_type, message.daemon, base=group.content)
+        updated = self._patches(group, message)
+        base = group.content
+        for name, packed in zip(message.names, message.changes, strict=True):
+            patch = updated[name]
+            if patch is None:
+                self._set(group, name, Row(packed))
+            else:
+                group.rows[name].apply(patch)
+        removed = tuple(n for n in message.gone if group.rows.pop(n, None) is not None)
+        for name in removed:
+            self._unname(group.my_type, group.daemon, name)
+        self._note(group, message, now, changed=True)
+        return Change(Outcome.APPLIED, message.my_type, message.daemon, updated, removed, base)
+
+    def _patches(self, group: Group, message: AdDelta) -> dict[str, Patch | None]:
+        if not len(message.names) == len(message.changes) == len(message.removed_attrs):
+            raise BadAd(
+                f"{message.daemon}: {len(message.names)} names, {len(message.changes)} changes, "
+                f"{len(message.removed_attrs)} lists of removed attributes"
+            )
+        updated: dict[str, Patch | None] = {}
+        for name, packed, removed in zip(message.names, message.changes, message.removed_attrs, strict=True):
+            attributes = unpack(packed)
+            updated[name] = Patch(attributes, tuple(removed)) if name in group.rows else None
+        return updated
+
+    def _successor(
+        self, group: Group | None, message: AdUpdate | AdInvalidate, now: float, rows: dict[str, Row]
+    ) -> Group:
+        new = Group(message.my_type, message.daemon, message.start_time, message.sequence, message.sequence, now, rows)
+        new.received = 1
+        if group is not None:
+            new.received += group.received
+            new.lost = group.lost
+            new.queued = group.queued
+            if group.start_time == message.start_time:
+                new.lost += message.sequence - group.sequence - 1
+        return new
+
+    def _note(self, group: Group, message: AdMessage, now: float, *, changed: bool) -> None:
+        group.received += 1
+        group.lost += message.sequence - group.sequence - 1
+        group.sequence = message.sequence
+        group.heard = now
+        if changed:
+            group.content = message.sequence
+            self._queue(group)
+
+    def _put(self, group: Group) -> None:
+        groups = self._types.setdefault(group.my_type, {})
+        before = groups.get(group.daemon)
+        if before is not None:
+            for name in before.rows:
+                if name not in group.rows:
+                    self._unname(group.my_type, group.daemon, name)
+        groups[group.daemon] = group
+        for name in group.rows:
+            self._named.setdefault((group.my_type, name.casefold()), {})[group.daemon] = name
+        self._queue(group)
+
+    def _set(self, group: Group, name: str, row: Row) -> None:
+        group.rows[name] = row
+        self._named.setdefault((group.my_type, name.casefold()), {})[group.daemon] = name
+
+    def _unname(self, my_type: str, daemon: str, name: str) -> None:
+        key = (my_type, name.casefold())
+        by_daemon = self._named.get(key, {})
+        if by_daemon.get(daemon) == name:
+            del by_daemon[daemon]
+            if not by_daemon:
+                del self._named[key]
+
+    def _queue(self, group: Group) -> None:
+        # Never moved to later times here: `expired` does that when the entry comes up, which a heartbeat
+        # need not pay.
+        due = group.due(self.lifetime_s)
+        if due < group.queued:
+            group.queued = due
+            heapq.heappush(self._due, (due, group.key))
+
+
+def daemon_name(subsystem: str, name: str) -> str:
+    """How a daemon signs its ads: daemon_name("STARTD", "node1") is "startd@node1"."""
+    return f"{subsystem.lower()}@{name}"
+
+
+def inbox_of(daemon: str) -> str:
+    """The inbox of a daemon, from its signature: "startd@node1" has "startd.node1"."""
+    subsystem, _, name = daemon.partition("@")
+    return f"{subsystem}.{name}"

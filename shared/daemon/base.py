@@ -1,0 +1,52 @@
+"""The life of a daemon: set up, run named tasks until one ends or a stop is asked for, drain, tear down.
+
+Every daemon subclasses Daemon. `shared.daemon.main` runs one as a process; the personal pool and the
+simulation run several in one process (`shared.daemon.runner`). Any task's death, or its unexpected end, ends
+the daemon (and a process exits non-zero, for its supervisor to start it again). Losing the broker or Redis
+is no such death: it is retried and shown in health.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from typing import Any, ClassVar
+
+from shared.daemon.context import Context
+
+
+class Daemon(ABC):
+    """One daemon. Order of calls: setup, tasks (all run together), drain (bounded), close."""
+
+    subsystem: ClassVar[str]  # HTCondor's name: "SCHEDD"
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    @abstractmethod
+    async def setup(self) -> None:
+        """Recover state, subscribe, advertise. May be called again in a new process after any crash."""
+
+    @abstractmethod
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """Named root tasks that run until cancelled."""
+
+    async def reconfigure(self) -> None:
+        """`context.config` is a new one (SIGHUP). What is read only at setup takes effect at the next start,
+        and the default is that everything is."""
+        self.context.log.info("restart_to_reconfigure")
+
+    async def drain(self) -> None:  # noqa: B027  most daemons have nothing to finish
+        """Finish what is under way, quickly; running jobs go on without us."""
+
+    async def close(self) -> None:  # noqa: B027  most daemons have nothing to close
+        """Release resources, also after a failed setup. The bus and the store are closed by whoever made the
+        context."""
+
+    def ready(self) -> str:
+        """Empty when the daemon does its work; else what it waits for (shown by /readyz)."""
+        return ""
+
+    def role(self) -> str:
+        """`leader`, `passive`, or empty where there is no such thing."""
+        return ""

@@ -1,0 +1,30 @@
+"""Time as daemons see it: an argument, so that tests and the simulation can supply another one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since 1970: what ads and logs carry."""
+
+    def monotonic(self) -> float:
+        """Seconds that never step back: for durations and timers."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

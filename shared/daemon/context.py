@@ -1,0 +1,38 @@
+"""What a daemon gets to work with. The same daemon code runs on RabbitMQ and Redis, in a personal pool (one
+process), and in a simulation: only this differs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from shared.bus.api import Bus
+from shared.daemon.clock import Clock, SystemClock
+from shared.messages.base import new_id
+from shared.state.api import Store
+
+if TYPE_CHECKING:
+    from shared.config import Config
+
+
+@dataclass(slots=True)
+class Context:
+    """The surroundings of one daemon."""
+
+    name: str  # unique in the pool for its subsystem, e.g. "node1"; the inbox is "<subsystem>.<name>"
+    config: Config
+    bus: Bus
+    store: Store
+    spool: Path  # SPOOL: what must survive a restart of this daemon
+    execute: Path  # EXECUTE: scratch directories of jobs
+    log: structlog.stdlib.BoundLogger
+    clock: Clock = field(default_factory=SystemClock)
+    new_id: Callable[[], str] = new_id
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    metrics: CollectorRegistry = field(default_factory=CollectorRegistry)  # give metrics `registry=context.metrics`

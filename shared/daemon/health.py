@@ -1,0 +1,139 @@
+"""What a daemon says of itself over HTTP: /healthz (the process lives), /readyz (it does its work, or what
+it waits for), /metrics (Prometheus)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from shared.daemon.base import Daemon
+from shared.version import VERSION
+
+
+def waiting_for(daemon: Daemon) -> list[str]:
+    """Everything that keeps the daemon from its work; empty when it is ready."""
+    context = daemon.context
+    bus, store = context.bus.health, context.store.health
+    found = []
+    if not bus.connected or bus.waiting_for or bus.consumers < bus.expected_consumers:
+        consumers = f"{bus.consumers} of {bus.expected_consumers} consumers"
+        found.append(f"bus: {bus.waiting_for or consumers}")
+    if not store.connected or store.waiting_for:
+        found.append(f"store: {store.waiting_for or 'a connection'}")
+    if context.stopping.is_set():
+        found.append("stopping")
+    if not found and (own := daemon.ready()):
+        found.append(own)
+    return found
+
+
+def report(daemon: Daemon) -> dict[str, Any]:
+    """What /readyz answers."""
+    context = daemon.context
+    bus, store = context.bus.health, context.store.health
+    reasons = waiting_for(daemon)
+    return {
+        "ready": not reasons,
+        "waiting_for": reasons,
+        "daemon": f"{daemon.subsystem.lower()}@{context.name}",
+        "role": daemon.role(),
+        "release": VERSION,
+        "bus": {
+            "connected": bus.connected,
+            "consumers": bus.consumers,
+            "expected_consumers": bus.expected_consumers,
+            "reconnects": bus.reconnects,
+            "last_error": bus.last_error,
+        },
+        "store": {"connected": store.connected, "variant": store.variant, "last_error": store.last_error},
+    }
+
+
+class HealthServer:
+    """The HTTP server. `set_up` says when the daemon's setup is done: before that it is not asked
+    anything."""
+
+    def __init__(self, daemon: Daemon, host: str, port: int) -> None:
+        self._daemon = daemon
+        self._host, self._port = host, port
+        self.set_up = False
+        self._runner: web.AppRunner | None = None
+        registry = daemon.context.metrics
+        registry.register(_Own(daemon))
+        ProcessCollector(registry=registry)
+
+    @property
+    def port(self) -> int:
+        """The port really listened on (the one asked for may be 0)."""
+        assert self._runner is not None
+        return int(self._runner.addresses[0][1])
+
+    async def start(self) -> None:
+        """Raises OSError when the port is taken."""
+        app = web.Application()
+        app.add_routes(
+            [web.get("/healthz", self._healthz), web.get("/readyz", self._readyz), web.get("/metrics", self._metrics)]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port, reuse_address=True).start()
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.json_response({"alive": True})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        answer = report(self._daemon)
+        if not self.set_up and answer["ready"]:
+            answer |= {"ready": False, "waiting_for": ["setup"]}
+        return web.json_response(answer, status=200 if answer["ready"] else 503)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        body = generate_latest(self._daemon.context.metrics)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+class _Own(Collector):
+    """What every daemon measures of itself."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        daemon = self._daemon
+        bus, store = daemon.context.bus.health, daemon.context.store.health
+        info = GaugeMetricFamily("roost_daemon_info", "What this daemon is", labels=["subsystem", "name", "release"])
+        info.add_metric([daemon.subsystem, daemon.context.name, VERSION], 1)
+        yield info
+        role = GaugeMetricFamily("roost_daemon_leader", "1 while this daemon is the active one of its kind")
+        role.add_metric([], daemon.role() == "leader")
+        yield role
+        yield _gauge("roost_daemon_ready", "1 while it does its work", not waiting_for(daemon))
+        yield _gauge("roost_bus_connected", "1 while connected to the broker", bus.connected)
+        yield _gauge("roost_store_connected", "1 while the state store answers", store.connected)
+        for name, text, value in (
+            ("roost_bus_reconnects", "Reconnections to the broker", bus.reconnects),
+            ("roost_bus_messages_published", "Messages published", bus.published),
+            ("roost_bus_messages_received", "Messages received", bus.received),
+            ("roost_bus_messages_dead_lettered", "Messages that no handler took", bus.dead_lettered),
+        ):
+            counter = CounterMetricFamily(name, text)
+            counter.add_metric([], value)
+            yield counter
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(name, text)
+    gauge.add_metric([], float(value))
+    return gauge

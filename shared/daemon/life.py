@@ -1,0 +1,121 @@
+"""One life of one daemon, from setup to close. `main` lives it as a process, `runner` inside another one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from shared.bus.api import Exchange
+from shared.daemon.ad_table import daemon_name
+from shared.daemon.base import Daemon
+from shared.errors import RoostError
+from shared.messages.base import Message
+from shared.messages.events import DaemonStarted, DaemonStopped
+from shared.version import VERSION
+
+#: Seconds after which a task that was cancelled, and still runs, is cancelled again.
+CANCEL_AGAIN_S = 0.5
+#: Seconds a daemon has for drain, and again for its close.
+DRAIN_S = 10.0
+#: Seconds for telling the pool that it started or stopped.
+EVENT_S = 1.0
+
+
+class TaskEnded(RoostError):
+    """A root task of a daemon returned, which none may."""
+
+
+async def live(daemon: Daemon, *, drain_s: float = DRAIN_S, started: Callable[[], None] | None = None) -> None:
+    """Set up, run, and stop when `context.stopping` is set. The bus and the store run already, and still do
+    afterwards. `started` is called when setup is done.
+
+    Raises what ended the daemon otherwise: the first error of setup or of a root task (TaskEnded if one
+    returned).
+    """
+    context = daemon.context
+    log = context.log
+    reason = "stopped"
+    try:
+        if not await _unless_stopped(daemon, daemon.setup()):
+            return
+        if started is not None:
+            started()
+        await _tell(daemon, DaemonStarted.type, reason)
+        log.info("daemon_started", release=VERSION)
+        try:
+            await _run(daemon, drain_s)
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            await _tell(daemon, DaemonStopped.type, reason)
+    finally:
+        async with asyncio.timeout(drain_s):
+            await daemon.close()
+        log.info("daemon_stopped", reason=reason)
+
+
+async def _unless_stopped(daemon: Daemon, work: Coroutine[Any, Any, None]) -> bool:
+    """Do this first part of a life. False when a stop was asked for meanwhile."""
+    working = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(daemon.context.stopping.wait())
+    try:
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        await _end(working, stopped)
+
+
+async def _run(daemon: Daemon, drain_s: float) -> None:
+    tasks = [asyncio.create_task(work, name=name) for name, work in daemon.tasks().items()]
+    stopped = asyncio.create_task(daemon.context.stopping.wait(), name="stopping")
+    try:
+        done, _ = await asyncio.wait((*tasks, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if stopped not in done:
+            _raise_first(done)
+        daemon.context.log.info("draining")
+        try:
+            async with asyncio.timeout(drain_s):
+                await daemon.drain()
+        except TimeoutError:
+            daemon.context.log.warning("drain_cut_short", seconds=drain_s)
+    finally:
+        await _end(*tasks, stopped)
+
+
+def _raise_first(done: set[asyncio.Task[Any]]) -> None:
+    """The error that ended the daemon."""
+    for task in sorted(done, key=lambda task: task.get_name()):
+        error = task.exception() if not task.cancelled() else asyncio.CancelledError("cancelled from outside")
+        if isinstance(error, Exception):
+            raise error
+        raise TaskEnded(f"task {task.get_name()!r} ended, which no root task may: {error or 'it returned'}")
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        # Again, for one that lost its cancellation on the way: before 3.11.3 asyncio's time limits could eat it.
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _tell(daemon: Daemon, kind: str, reason: str) -> None:
+    """A fact for whoever wants it; that nobody hears it stops nothing."""
+    context = daemon.context
+    name = daemon_name(daemon.subsystem, context.name)
+    at = context.clock.now()
+    event: Message
+    if kind == DaemonStarted.type:
+        event = DaemonStarted(at=at, daemon=name, subsystem=daemon.subsystem, release=VERSION)
+    else:
+        event = DaemonStopped(at=at, daemon=name, subsystem=daemon.subsystem, reason=reason)
+    with contextlib.suppress(RoostError, TimeoutError):
+        async with asyncio.timeout(EVENT_S):
+            await context.bus.publish(Exchange.EVENTS, kind, event)

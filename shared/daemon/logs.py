@@ -1,0 +1,55 @@
+"""Log lines: one JSON object each, on standard error. Set up by processes; libraries and daemons only use
+loggers."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+_SHARED: list[Any] = [
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+    structlog.processors.format_exc_info,
+]
+
+#: Libraries that log a traceback for every lost connection: the bus says it in one line.
+_NOISY = ("aiormq", "aio_pika", "aiohttp.access")
+
+
+def configure(level: str = "INFO", *, stream: TextIO = sys.stderr) -> None:
+    """Send structlog and the standard library's logging of this process to `stream`, from this level on."""
+    wanted = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_SHARED,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(wanted)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(max(wanted, logging.CRITICAL if name != "aiohttp.access" else logging.WARNING))
+
+
+def level_of(debug: str | None) -> str:
+    """The level that an HTCondor `<SUBSYS>_DEBUG` list asks for: D_FULLDEBUG and friends mean DEBUG."""
+    words = (debug or "").replace(",", " ").upper().split()
+    return "DEBUG" if any(w.startswith(("D_FULLDEBUG", "D_ALL")) or w.endswith(":2") for w in words) else "INFO"

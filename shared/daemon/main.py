@@ -1,0 +1,225 @@
+"""A daemon as a process: `python -m services.<daemon> [-f] [-local-name NAME] [-name NAME] [-config FILE]`.
+
+SIGTERM and SIGINT stop it after a bounded drain (again: at once), SIGHUP reads the configuration anew. Exit
+status: 0 stopped, 1 a task died (start it again), 2 wrong arguments, 78 wrong configuration (starting it
+again will not help).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from shared import bus as transport
+from shared.bus.api import Bus
+from shared.config import Config, ConfigError, load_config
+from shared.daemon import logs
+from shared.daemon.base import Daemon
+from shared.daemon.context import Context
+from shared.daemon.health import HealthServer
+from shared.daemon.life import TaskEnded, live
+from shared.errors import RoostError
+from shared.state import Store, open_store
+
+EXIT_DIED, EXIT_CONFIG = 1, 78
+#: Seconds between looks at the store when nothing else asks it.
+PING_S = 5.0
+#: Daemons whose <SUBSYSTEM>_NAME names them in the pool. A negotiator's or collector's names something else.
+NAMED = ("SCHEDD", "STARTD")
+
+
+def run(daemon_class: type[Daemon]) -> None:
+    """The whole of a daemon's __main__. Does not return."""
+    sys.exit(main(daemon_class, sys.argv[1:]))
+
+
+def main(daemon_class: type[Daemon], argv: Sequence[str]) -> int:
+    """Returns the exit status."""
+    options = _arguments(daemon_class.subsystem).parse_args(argv)
+    try:
+        config = _configuration(daemon_class, options)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CONFIG
+    logs.configure(logs.level_of(config.get(f"{daemon_class.subsystem}_DEBUG")))
+    status: int = loop_runner()(_process(daemon_class, options, config))
+    return status
+
+
+def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """asyncio.run, on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:  # not on this platform
+        return asyncio.run
+    return uvloop.run
+
+
+def _arguments(subsystem: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m services.{subsystem.lower()}", allow_abbrev=False, description=f"Roost's {subsystem.lower()}."
+    )
+    parser.add_argument("-f", action="store_true", help="run in the foreground (always so; for HTCondor's habit)")
+    parser.add_argument("-t", action="store_true", help="log to the terminal (always so)")
+    parser.add_argument("-local-name", "--local-name", default=None, help="prefix of configuration of its own")
+    parser.add_argument("-name", "--name", default=None, help="its name in the pool (default: the host's)")
+    parser.add_argument("-config", "--config", type=Path, default=None, help="configuration file to begin with")
+    parser.add_argument("-pidfile", "--pidfile", type=Path, default=None, help="write the process id there")
+    return parser
+
+
+def _configuration(daemon_class: type[Daemon], options: argparse.Namespace) -> Config:
+    return load_config(
+        [options.config] if options.config else None,
+        subsystem=daemon_class.subsystem,
+        local_name=options.local_name,
+        env=os.environ,
+    )
+
+
+def name_of(subsystem: str, config: Config, given: str | None) -> str:
+    """The daemon's name in the pool: as given, as configured, or the host's (with the local name in
+    front)."""
+    if given:
+        return given
+    if subsystem in NAMED and (configured := config.get(f"{subsystem}_NAME")):
+        return configured
+    host = config.get("FULL_HOSTNAME") or socket.gethostname()
+    return f"{config.local_name}@{host}" if config.local_name else host
+
+
+def make_context(daemon_class: type[Daemon], config: Config, name: str, bus: Bus, store: Store) -> Context:
+    """A context on real time, with its directories made. Raises OSError."""
+    spool = Path(config.get("SPOOL") or "spool")
+    execute = Path(config.get("EXECUTE") or spool.parent / "execute")
+    spool.mkdir(parents=True, exist_ok=True)
+    if daemon_class.subsystem == "STARTD":
+        execute.mkdir(parents=True, exist_ok=True)
+    log = structlog.stdlib.get_logger().bind(daemon=daemon_class.subsystem.lower(), name=name)
+    return Context(name=name, config=config, bus=bus, store=store, spool=spool, execute=execute, log=log)
+
+
+async def _process(daemon_class: type[Daemon], options: argparse.Namespace, config: Config) -> int:
+    try:
+        context = _connections(daemon_class, options, config)
+        daemon = daemon_class(context)
+        health = _health(daemon, config)
+    except (ConfigError, RoostError, ValueError, OSError) as error:
+        sys.stderr.write(f"{daemon_class.subsystem.lower()}: {error}\n")
+        return EXIT_CONFIG
+    for problem in config.warnings:
+        context.log.warning("configuration", problem=str(problem))
+    if options.pidfile:
+        options.pidfile.write_text(f"{os.getpid()}\n")
+    _signals(daemon, lambda: _configuration(daemon_class, options))
+    try:
+        if health is not None:
+            await health.start()
+        await _whole_life(daemon, health)
+    except Exception as error:
+        context.log.critical("daemon_died", error=f"{type(error).__name__}: {error}", exc_info=_worth_a_trace(error))
+        return EXIT_DIED
+    finally:
+        if health is not None:
+            await health.stop()
+        if options.pidfile:
+            options.pidfile.unlink(missing_ok=True)
+    return 0
+
+
+def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config: Config) -> Context:
+    name = name_of(daemon_class.subsystem, config, options.name)
+    amqp, redis = config.get("ROOST_AMQP_URL"), config.get("ROOST_REDIS_URL")
+    for knob, value, example in (
+        ("ROOST_AMQP_URL", amqp, "amqp://user:password@host/vhost"),
+        ("ROOST_REDIS_URL", redis, "redis://host/0"),
+    ):
+        if not value:
+            raise ValueError(f"{knob} is not set: say where to connect, e.g. {knob} = {example}")
+    bus = transport.connect(str(amqp), f"{daemon_class.subsystem.lower()}.{name}")
+    return make_context(daemon_class, config, name, bus, open_store(str(redis)))
+
+
+def _health(daemon: Daemon, config: Config) -> HealthServer | None:
+    port = int(config.get("ROOST_HEALTH_PORT") or 0)
+    if port == 0:
+        return None
+    return HealthServer(daemon, config.get("ROOST_HEALTH_BIND") or "127.0.0.1", port)
+
+
+async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
+    context = daemon.context
+    opening = asyncio.gather(context.bus.start(), context.store.start())
+    stopping = asyncio.ensure_future(context.stopping.wait())
+    pinging: asyncio.Task[None] | None = None
+    try:
+        await asyncio.wait((opening, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not opening.done():
+            return
+        await opening
+        pinging = asyncio.create_task(_ping(context), name="ping")
+        await live(daemon, started=(lambda: setattr(health, "set_up", True)) if health else None)
+    finally:
+        for task in (opening, stopping, pinging):
+            if task is not None:
+                task.cancel()
+        await asyncio.gather(*(t for t in (opening, stopping, pinging) if t is not None), return_exceptions=True)
+        await context.bus.stop()
+        await context.store.stop()
+
+
+async def _ping(context: Context) -> None:
+    """Keeps what health tells of the store true while nobody uses it."""
+    while True:
+        await context.clock.sleep(PING_S)
+        with contextlib.suppress(RoostError):
+            await context.store.ping()
+
+
+def _signals(daemon: Daemon, read_config: Callable[[], Config]) -> None:
+    loop = asyncio.get_running_loop()
+    context = daemon.context
+    background: set[asyncio.Task[None]] = set()
+
+    def stop(name: str) -> None:
+        if context.stopping.is_set():
+            context.log.warning("stopped_at_once", signal=name)
+            os._exit(EXIT_DIED)
+        context.log.info("stop_asked", signal=name)
+        context.stopping.set()
+
+    def reconfigure() -> None:
+        try:
+            context.config = read_config()
+        except ConfigError as error:
+            context.log.error("configuration_kept", reason=str(error))
+            return
+        task = loop.create_task(_reconfigure(daemon), name="reconfigure")
+        background.add(task)
+        task.add_done_callback(background.discard)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        loop.add_signal_handler(number, stop, number.name)
+    loop.add_signal_handler(signal.SIGHUP, reconfigure)
+
+
+async def _reconfigure(daemon: Daemon) -> None:
+    try:
+        await daemon.reconfigure()
+        daemon.context.log.info("reconfigured")
+    except (RoostError, ValueError) as error:
+        daemon.context.log.error("not_reconfigured", reason=str(error))
+
+
+def _worth_a_trace(error: Exception) -> bool:
+    return not isinstance(error, RoostError) or isinstance(error, TaskEnded)
