@@ -1,0 +1,1 @@
+"""File transfer between a schedd and whoever holds a capability token: `bundle` and `client`."""

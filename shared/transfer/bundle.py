@@ -1,0 +1,262 @@
+"""Sandboxes on the wire: one tar stream, each file followed by its SHA-256, the end by the number of members.
+
+The stream is a plain POSIX (pax) tar without compression. After the content of each file comes a pax global header with
+`ROOST.sha256`, and before the end one with `ROOST.members`; the tar program skips both. A reader thus knows a
+truncated or damaged stream from a whole one, and holds no more of it in memory than a chunk.
+
+Both sides refuse what could reach outside the sandbox: absolute names, `..`, links that lead out, hard links, devices.
+Nothing is unpacked by the standard library's `tarfile`, whose protections depend on the patch level of Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+import tarfile
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, Literal
+
+from shared.transfer.errors import TransferError
+from shared.transfer.extraction import Extraction
+from shared.transfer.members import BLOCK, COUNT_KEY, SHA_KEY, Entry, check_link, check_name
+
+#: Bytes read and sent at a time; also what is handled on the event loop before work moves to a thread.
+CHUNK: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file or directory to send, and its name at the other side.
+
+    Symbolic links inside a directory are sent as links if they stay inside it. `path` itself is followed, but only to
+    what lies within `within`; the default is the directory that `name` is relative to (so a job that leaves a link to
+    /etc/shadow as its output is refused). With `follow` it may lead anywhere: for paths that a user named, of files
+    that this process may read on that user's behalf.
+    """
+
+    path: Path
+    name: str
+    follow: bool = False
+    within: Path | None = None
+
+
+# Sending
+
+
+def write_bundle(sources: Iterable[Source]) -> AsyncIterator[bytes]:
+    """The stream of these sources. Raises TransferError for a member that can not or may not be sent.
+
+    A file that shrinks while it is being sent is an error; what it grows by is left out.
+    """
+    return _write(list(sources))
+
+
+def check_sources(sources: Iterable[Source]) -> int:
+    """Bytes of content of these sources. Raises TransferError if one of them could not be sent, so that a sender can
+    say so before it has begun. Blocking."""
+    total = 0
+    for source in sources:
+        check_name(source.name)
+        for member in _members(source):
+            total += member.size
+            if member.file is not None:
+                member.file.close()
+    return total
+
+
+async def _write(sources: list[Source]) -> AsyncIterator[bytes]:
+    members = 0
+    buffer = bytearray()
+    for source in sources:
+        check_name(source.name)
+        found = _members(source)
+        while True:
+            # A directory may be large and on a slow disk; a single file is not worth a thread.
+            batch = await asyncio.to_thread(_take, found, 256) if source.path.is_dir() else _take(found, 2)
+            if not batch:
+                break
+            for member in batch:
+                members += 1
+                buffer += member.header()
+                if member.kind == "file":
+                    async for piece in _content(member):
+                        buffer += piece
+                        if len(buffer) >= CHUNK:
+                            yield bytes(buffer)
+                            buffer.clear()
+                if len(buffer) >= CHUNK:
+                    yield bytes(buffer)
+                    buffer.clear()
+    buffer += _pax(tarfile.XGLTYPE, {COUNT_KEY: str(members)})
+    buffer += bytes(2 * BLOCK)
+    yield bytes(buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    name: str
+    kind: Literal["file", "directory", "link"]
+    path: Path
+    mode: int = 0
+    target: str = ""
+    file: IO[bytes] | None = None
+    size: int = 0
+
+    def header(self) -> bytes:
+        info = tarfile.TarInfo(self.name)
+        info.mode = self.mode & 0o777
+        info.size = self.size
+        if self.kind == "directory":
+            info.type = tarfile.DIRTYPE
+        elif self.kind == "link":
+            info.type, info.linkname = tarfile.SYMTYPE, self.target
+        return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _take(members: Iterator[_Member], count: int) -> list[_Member]:
+    batch: list[_Member] = []
+    for member in members:
+        batch.append(member)
+        if len(batch) == count:
+            break
+    return batch
+
+
+def _members(source: Source) -> Iterator[_Member]:
+    """The members of one source; each error names the one it is about."""
+    name = source.name
+    try:
+        path = _real(source)
+        status = path.stat()
+    except OSError as error:
+        raise TransferError(f"{name}: cannot read {source.path}: {error.strerror}") from error
+    if not stat.S_ISDIR(status.st_mode):
+        yield _file(name, path)
+        return
+    yield _Member(name, "directory", path, stat.S_IMODE(status.st_mode))
+    pending = [(name, path)]
+    while pending:
+        folder, where = pending.pop()
+        try:
+            with os.scandir(where) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            raise TransferError(f"{folder}: cannot list {where}: {error.strerror}") from error
+        for entry in entries:
+            inner = f"{folder}/{entry.name}"
+            below = Path(entry.path)
+            if entry.is_symlink():
+                target = os.readlink(below)
+                # Inside the directory that is sent, not merely inside the sandbox: its siblings may not be sent.
+                check_link(inner, target, depth=inner.count("/") - name.count("/") - 1)
+                yield _Member(inner, "link", below, 0o777, target)
+            elif entry.is_dir(follow_symlinks=False):
+                check_name(inner)
+                yield _Member(inner, "directory", below, stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode))
+                pending.append((inner, below))
+            else:
+                check_name(inner)
+                yield _file(inner, below)
+
+
+def _real(source: Source) -> Path:
+    """Where a source truly lies. Raises TransferError if that is outside of where it may lie."""
+    path = Path(os.path.abspath(source.path))
+    real = Path(os.path.realpath(path, strict=True))
+    if source.follow:
+        return real
+    base = source.within
+    if base is None:
+        parts = Path(source.name).parts
+        base = path.parents[len(parts) - 1] if path.parts[-len(parts) :] == parts else path.parent
+    if not real.is_relative_to(os.path.realpath(base)):
+        raise TransferError(f"{source.name}: is a link to {real}, outside of {base}; copy the file instead")
+    return real
+
+
+def _file(name: str, path: Path) -> _Member:
+    """A regular file: opened here, so that what was checked is what is sent."""
+    try:
+        # O_NONBLOCK: opening a named pipe that nobody writes to would wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise TransferError(f"{name}: cannot read {path}: {error.strerror}") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise TransferError(f"{name}: {path} is no regular file; only files, directories and links are transferred")
+    return _Member(
+        name, "file", path, stat.S_IMODE(status.st_mode), file=os.fdopen(descriptor, "rb"), size=status.st_size
+    )
+
+
+async def _content(member: _Member) -> AsyncIterator[bytes]:
+    """Content, padding and checksum of a file."""
+    assert member.file is not None
+    left = member.size
+    digest = hashlib.sha256()
+    with member.file as file:
+        while left > 0:
+            try:
+                piece = file.read(left) if left <= CHUNK else await asyncio.to_thread(file.read, CHUNK)
+            except OSError as error:
+                raise TransferError(f"{member.name}: cannot read {member.path}: {error.strerror}") from error
+            if not piece:
+                raise TransferError(f"{member.name}: {member.path} became shorter while it was being sent")
+            digest.update(piece)
+            left -= len(piece)
+            yield piece
+    yield bytes(-member.size % BLOCK) + _pax(tarfile.XGLTYPE, {SHA_KEY: digest.hexdigest()})
+
+
+def _pax(kind: bytes, records: dict[str, str]) -> bytes:
+    """A pax header block of our own with its records."""
+    body = b""
+    for key, value in records.items():
+        text = f" {key}={value}\n".encode()
+        length = len(text) + 1
+        while len(str(length)) + len(text) != length:
+            length = len(str(length)) + len(text)
+        body += str(length).encode() + text
+    info = tarfile.TarInfo("./ROOST")
+    info.type, info.size, info.mode = kind, len(body), 0o644
+    return info.tobuf(tarfile.USTAR_FORMAT, "utf-8", "surrogateescape") + body + bytes(-len(body) % BLOCK)
+
+
+# Receiving
+
+
+async def read_bundle(chunks: AsyncIterable[bytes], root: Path, *, limit_bytes: int | None = None) -> list[Entry]:
+    """Receive a stream into the directory `root`, all or nothing.
+
+    Members are written to a directory of their own inside root and moved to their places only when the whole stream was
+    received and verified. Files that were there already under these names are replaced. limit_bytes bounds the content.
+    Raises TransferError for anything that is not a whole, honest bundle; root is then as it was.
+    """
+    with Extraction(root, limit_bytes=limit_bytes) as extraction:
+        async for chunk in chunks:
+            if len(chunk) > CHUNK:
+                await asyncio.to_thread(extraction.feed, chunk)
+            else:
+                extraction.feed(chunk)
+        entries = extraction.finish()
+        if len(entries) > 64:
+            await asyncio.to_thread(extraction.move_in)
+        else:
+            extraction.move_in()
+        return entries
+
+
+__all__ = [
+    "CHUNK",
+    "Entry",
+    "Extraction",
+    "Source",
+    "check_sources",
+    "read_bundle",
+    "write_bundle",
+]

@@ -1,0 +1,144 @@
+"""The client's end of file transfer: the startd's starter (input, output) and `roost` (spooling) use it.
+
+A capability token says which run or sandbox is meant and is all the authority there is: it comes with the job
+(`Activation.transfer_token`, `Submitted.upload_token`, `FileAccess.token`) and must never be logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import aiohttp
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_exponential_jitter,
+)
+
+from shared.transfer.bundle import CHUNK, Entry, Source, read_bundle, write_bundle
+from shared.transfer.errors import TransferError, TransferRefused, TransferUnavailable
+
+#: How long a transfer is repeated while the endpoint is away (a schedd that restarts is back in a few seconds).
+PATIENCE_S: Final = 60.0
+#: No byte for so long: the connection is dead.
+STALL_S: Final = 60.0
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=STALL_S)
+_RETRY_STATUS: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What `fetch` put into the directory."""
+
+    entries: list[Entry]
+    bytes: int  # content, without the wrapping
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What `send` delivered; the other side has verified and stored it."""
+
+    bytes: int  # on the wire
+    repeated: bool = False  # it was there already: an earlier attempt had arrived, only its answer was lost
+
+
+async def fetch(
+    session: aiohttp.ClientSession,
+    url: str,
+    token: str,
+    root: Path,
+    *,
+    what: str = "input",
+    limit_bytes: int | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Received:
+    """GET `<url>/<what>` into the directory root, all or nothing (see read_bundle).
+
+    Raises TransferRefused when the endpoint refuses (a file that can not be read, a token that is no longer good),
+    TransferError for a bad bundle, TransferUnavailable when it could not be had within patience_s.
+    """
+
+    async def once() -> Received:
+        async with session.get(f"{url}/{what}", headers=_headers(token), timeout=_TIMEOUT) as response:
+            await _check(response)
+            entries = await read_bundle(response.content.iter_chunked(CHUNK), root, limit_bytes=limit_bytes)
+            return Received(entries, sum(entry.size for entry in entries))
+
+    return await _patiently(once, patience_s)
+
+
+async def send(
+    session: aiohttp.ClientSession,
+    url: str,
+    token: str,
+    sources: Sequence[Source],
+    *,
+    what: str = "output",
+    patience_s: float = PATIENCE_S,
+) -> Sent:
+    """PUT these sources to `<url>/<what>`. When it returns, the other side has them all, verified and for good.
+
+    Sending the same again changes nothing twice. Raises as `fetch`, and TransferError for a source that can
+    not be sent.
+    """
+
+    async def once() -> Sent:
+        count = 0
+        failed: list[TransferError] = []
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal count
+            try:
+                async for chunk in write_bundle(sources):
+                    count += len(chunk)
+                    yield chunk
+            except TransferError as error:
+                # aiohttp makes a connection error of it, which would be taken for a reason to try again.
+                failed.append(error)
+                raise
+
+        try:
+            async with session.put(f"{url}/{what}", headers=_headers(token), data=body(), timeout=_TIMEOUT) as response:
+                await _check(response)
+                return Sent(count, repeated=response.headers.get("X-Roost-Repeated") == "1")
+        except (aiohttp.ClientError, OSError, TransferError):
+            if failed:
+                raise failed[0] from None
+            raise
+
+    return await _patiently(once, patience_s)
+
+
+async def _patiently(once: Callable[[], Awaitable[T]], patience_s: float) -> T:
+    async def mapped() -> T:
+        try:
+            return await once()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise TransferUnavailable(f"file transfer broke off: {type(error).__name__}: {error}") from error
+
+    retrying = AsyncRetrying(
+        retry=retry_if_exception_type(TransferUnavailable),
+        stop=stop_after_delay(patience_s),
+        wait=wait_exponential_jitter(multiplier=0.1, max=5.0, jitter=0.2),
+        reraise=True,
+    )
+    return await retrying(mapped)
+
+
+async def _check(response: aiohttp.ClientResponse) -> None:
+    if response.status < 300:
+        return
+    reason = (await response.content.read(4096)).decode("utf-8", "replace").strip()
+    if response.status in _RETRY_STATUS:
+        raise TransferUnavailable(f"file transfer: {response.status}: {reason}")
+    raise TransferRefused(response.status, reason or f"file transfer refused with status {response.status}")
+
+
+def _headers(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}

@@ -1,0 +1,21 @@
+"""What can go wrong when sandboxes travel."""
+
+from __future__ import annotations
+
+from shared.errors import PermanentError, RetryableError
+
+
+class TransferError(PermanentError):
+    """A sandbox that can not be sent or may not be received: the text names the member and the mend."""
+
+
+class TransferRefused(TransferError):
+    """The other side does not want this transfer (wrong or revoked token, an attempt that is over, a bad bundle)."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class TransferUnavailable(RetryableError):
+    """The connection broke or the endpoint is away: the whole transfer may be repeated, it changed nothing."""
