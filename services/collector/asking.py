@@ -1,0 +1,58 @@
+"""Whom to ask for all its ads, and when: a daemon of which something was missed (see shared.daemon.ad_table).
+
+Not at once, since what is missing may only be late; not too often, since it may be gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.daemon.ad_table import AdTable, GroupKey
+
+GRACE_S = 0.2
+FIRST_WAIT_S, LONGEST_WAIT_S = 2.0, 60.0
+#: Askings after which a daemon that does not answer is left alone until it is heard of again.
+MOST = 8
+
+
+@dataclass(slots=True)
+class _Question:
+    start_time: int
+    sequence: int  # what was heard and could not be used
+    when: float
+    asked: int = 0
+
+
+class Asking:
+    """Open questions. Times are a monotonic clock's, in seconds."""
+
+    def __init__(self) -> None:
+        self._open: dict[GroupKey, _Question] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def missed(self, key: GroupKey, start_time: int, sequence: int, now: float) -> None:
+        """This message of a group stood on something unknown."""
+        question = self._open.get(key)
+        if question is None:
+            self._open[key] = _Question(start_time, sequence, now + GRACE_S)
+        else:
+            question.start_time, question.sequence = start_time, sequence
+
+    def due(self, table: AdTable, now: float) -> list[GroupKey]:
+        """Whom to ask now. Who has answered meanwhile is forgotten."""
+        ask: list[GroupKey] = []
+        for key, question in list(self._open.items()):
+            group = table.group(*key)
+            if group is not None and (group.start_time, group.sequence) >= (question.start_time, question.sequence):
+                del self._open[key]
+            elif question.when > now:
+                continue
+            elif question.asked >= MOST:
+                del self._open[key]
+            else:
+                question.when = now + min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**question.asked)
+                question.asked += 1
+                ask.append(key)
+        return ask

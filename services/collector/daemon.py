@@ -1,0 +1,245 @@
+"""The collector: hears all ads, answers queries, lets go of what is silent.
+
+It hears every ad twice: from its own copy of all broadcasts, which keeps its index whole, and from the queue
+that all collectors share, which holds what was said while none of them was there. The second time changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, ClassVar
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector as MetricSource
+
+from services.collector.acceptance import AbsentPolicy, check
+from services.collector.asking import Asking
+from services.collector.directory import Directory
+from services.collector.queries import BadQuery, answer, read
+from shared.bus.api import BusUnavailable, Exchange, Reject
+from shared.classad import ClassAd
+from shared.config.knobs import CollectorSettings
+from shared.daemon.ad_rows import BadAd
+from shared.daemon.ad_table import inbox_of
+from shared.daemon.advertiser import Advertiser
+from shared.daemon.base import Daemon
+from shared.daemon.context import Context
+from shared.messages.ads import (
+    AdDelta,
+    AdHeartbeat,
+    AdInvalidate,
+    AdPage,
+    AdUpdate,
+    AskForAds,
+    PrivateAds,
+    QueryAds,
+    SendAds,
+)
+from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.state import StoreUnavailable
+from shared.version import VERSION
+
+#: Seconds between looks for ads whose time is over, and between looks at open questions.
+EXPIRE_EVERY_S, ASK_EVERY_S = 1.0, 0.1
+WORK_QUEUE = "roost.collector"
+
+
+class Collector(Daemon):
+    """See the module."""
+
+    subsystem: ClassVar[str] = "COLLECTOR"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.settings = CollectorSettings.from_config(context.config)
+        self.directory = Directory(
+            context.store, context.clock, context.log, float(self.settings.classad_lifetime), policy(self.settings)
+        )
+        self.advertiser = Advertiser(context, "Collector")
+        self.updates = 0
+        self.queries = 0
+        self._asking = Asking()
+        self._questions = asyncio.Event()
+        self._loaded = False
+        context.metrics.register(_Metrics(self))
+
+    async def setup(self) -> None:
+        bus = self.context.bus
+        ads = await self.directory.load()
+        self._loaded = True
+        self.context.log.info("ads_loaded", ads=ads, absent=len(self.directory.absentees))
+        bus.on_gap(self._on_gap)
+        await bus.listen(Exchange.ADS, ["#"], self._on_broadcast)
+        await bus.listen(Exchange.PRIVATE, ["#"], self._on_private)
+        await bus.consume(WORK_QUEUE, self._on_ads)
+        await bus.serve("collector", self._on_request)
+        await bus.serve(f"collector.{self.context.name}", self._on_request)
+        await self._ask_everybody()
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {
+            "write": self.directory.keep_written(),
+            "expire": self._expire(),
+            "ask": self._ask(),
+            "advertise": self._advertise(),
+        }
+
+    async def drain(self) -> None:
+        await self.advertiser.invalidate()
+        while self.directory.waiting:
+            await self.directory.write_some()
+
+    def ready(self) -> str:
+        return "" if self._loaded else "the ads to be read from Redis"
+
+    # What comes in
+
+    async def _on_ads(self, envelope: Envelope) -> None:
+        body = envelope.body
+        if isinstance(body, AskForAds):
+            return  # for those who have ads
+        if not isinstance(body, AdUpdate | AdDelta | AdHeartbeat | AdInvalidate):
+            raise Reject(f"{body.type} is no ad")
+        problem = check(body, envelope.sender)
+        if problem:
+            raise Reject(problem)
+        try:
+            change = self.directory.apply(body)
+        except BadAd as error:
+            raise Reject(str(error)) from error
+        self.updates += 1
+        if change.ask:
+            now = self.context.clock.monotonic()
+            self._asking.missed((body.my_type, body.daemon), body.start_time, body.sequence, now)
+            self._questions.set()
+
+    async def _on_broadcast(self, envelope: Envelope) -> None:
+        try:
+            await self._on_ads(envelope)
+        except Reject as refused:
+            # The same message in the queue becomes a dead letter; one is enough.
+            self.context.log.info("ads_refused", sender=envelope.sender, reason=str(refused))
+
+    async def _on_private(self, envelope: Envelope) -> None:
+        body = envelope.body
+        if isinstance(body, PrivateAds):
+            if envelope.sender and envelope.sender != inbox_of(body.daemon):
+                raise Reject(f"claim ids of {body.daemon} from {envelope.sender}: a daemon speaks for itself only")
+            self.directory.take_claims(body.daemon, body.start_time, body.sequence, body.claims)
+
+    async def _on_gap(self) -> None:
+        """Broadcasts were missed; what other collectors took from the shared queue is in Redis."""
+        await self.directory.load()
+        await self._ask_everybody()
+
+    async def _ask_everybody(self) -> None:
+        await self.context.bus.publish(Exchange.ADS, "ask.all", AskForAds(by=f"collector.{self.context.name}"))
+
+    async def _on_request(self, envelope: Envelope) -> Message:
+        body = envelope.body
+        if isinstance(body, QueryAds):
+            return self._query(body)
+        if isinstance(body, SendAds):
+            self.advertiser.resend(body)
+            return Ack()
+        return Failure(code="bad-request", reason=f"a collector does not answer {body.type}")
+
+    def _query(self, body: QueryAds) -> Message:
+        self.queries += 1
+        try:
+            query = read(body.my_types, body.constraint, body.projection, body.limit, body.after, body.absent)
+        except BadQuery as error:
+            return Failure(code="bad-request", reason=str(error))
+        page = answer(query, self.directory.order, self.directory.absentees, self.context.clock.now())
+        if page.unreadable:
+            self.context.log.warning("ads_unreadable", count=page.unreadable, types=list(query.types))
+        return AdPage(ads=page.ads, next=page.next)
+
+    # Root tasks
+
+    async def _expire(self) -> None:
+        clock = self.context.clock
+        while True:
+            await clock.sleep(EXPIRE_EVERY_S)
+            try:
+                dropped = await self.directory.drop(self.directory.expire())
+                await self.directory.forget(clock.now())
+            except StoreUnavailable as error:
+                self.context.log.warning("ads_not_expired", reason=str(error))
+                continue
+            if dropped:
+                self.context.log.info("ads_expired", ads=dropped)
+
+    async def _ask(self) -> None:
+        clock = self.context.clock
+        while True:
+            if not len(self._asking):
+                self._questions.clear()
+                await self._questions.wait()
+            await clock.sleep(ASK_EVERY_S)
+            for my_type, daemon in self._asking.due(self.directory.table, clock.monotonic()):
+                self.context.log.info("asking_for_ads", my_type=my_type, daemon=daemon)
+                try:
+                    await self.context.bus.send(inbox_of(daemon), SendAds(my_type=my_type))
+                except (BusUnavailable, ValueError) as error:
+                    self.context.log.info("not_asked", daemon=daemon, reason=str(error))
+
+    async def _advertise(self) -> None:
+        while True:
+            await self.advertiser.publish({self.context.name: self._ad()})
+            await self.context.clock.sleep(float(self.settings.master_update_interval))
+
+    def _ad(self) -> ClassAd:
+        table = self.directory.table
+        return ClassAd(
+            {
+                "MyType": "Collector",
+                "Name": self.context.name,
+                "Machine": self.context.name,
+                "MyAddress": f"collector.{self.context.name}",
+                "RoostVersion": VERSION,
+                "DaemonStartTime": self.advertiser.start_time,
+                "UpdatesTotal": self.updates,
+                "UpdatesLost": sum(group.lost for group in table.groups()),
+                "QueriesTotal": self.queries,
+                "AbsentAds": len(self.directory.absentees),
+                **{f"{my_type}Ads": sum(1 for _ in table.rows(my_type)) for my_type in sorted(table.types())},
+            }
+        )
+
+
+def policy(settings: CollectorSettings) -> AbsentPolicy:
+    """Without COLLECTOR_PERSISTENT_AD_LOG nothing is remembered (ABS-09). The file itself is not used: Redis
+    keeps absent ads as it keeps all others."""
+    if not settings.collector_persistent_ad_log or settings.absent_requirements is None:
+        return AbsentPolicy()
+    return AbsentPolicy(
+        requirements=settings.absent_requirements,
+        keep_s=float(settings.absent_expire_ads_after),
+        invalidated_too=settings.expire_invalidated_ads,
+    )
+
+
+class _Metrics(MetricSource):
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        collector = self._collector
+        table = collector.directory.table
+        ads = GaugeMetricFamily("roost_collector_ads", "Ads by type", labels=["type"])
+        for my_type in table.types():
+            ads.add_metric([my_type], sum(1 for _ in table.rows(my_type)))
+        yield ads
+        for name, text, value in (
+            ("roost_collector_absent_ads", "Absent ads remembered", len(collector.directory.absentees)),
+            ("roost_collector_updates_total", "Messages about ads taken", collector.updates),
+            ("roost_collector_queries_total", "Queries answered", collector.queries),
+            ("roost_collector_unwritten_groups", "Groups of ads not in Redis yet", collector.directory.waiting),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
