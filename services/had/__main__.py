@@ -1,0 +1,4 @@
+from services.had.daemon import Had
+from shared.daemon.main import run
+
+run(Had)
