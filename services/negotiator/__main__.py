@@ -1,0 +1,4 @@
+from services.negotiator.daemon import Negotiator
+from shared.daemon.main import run
+
+run(Negotiator)

@@ -1,0 +1,48 @@
+"""From knobs to what the pure parts take."""
+
+from __future__ import annotations
+
+from services.negotiator.pool import CycleConfig
+from services.negotiator.priorities import Factors
+from services.negotiator.timing import Timing
+from shared.config import Config
+from shared.config.knobs import NegotiatorSettings
+from shared.config.macros import DEFAULT
+
+
+def cycle_config(settings: NegotiatorSettings) -> CycleConfig:
+    return CycleConfig(
+        pre_job_rank=settings.negotiator_pre_job_rank,
+        post_job_rank=settings.negotiator_post_job_rank,
+        slot_constraint=settings.negotiator_slot_constraint,
+        poolsize_constraint=settings.negotiator_slot_poolsize_constraint,
+        use_slot_weights=settings.negotiator_use_slot_weights,
+    )
+
+
+def factors(settings: NegotiatorSettings) -> Factors:
+    groups = [(name.lower(), factor) for name, factor in settings.group_prio_factor_by_groupname.items()]
+    return Factors(
+        default=settings.default_prio_factor,
+        nice=settings.nice_user_prio_factor,
+        remote=settings.remote_prio_factor,
+        nice_group=settings.nice_user_accounting_group_name,
+        local_domain=settings.accountant_local_domain or "",
+        groups=tuple(groups),
+    )
+
+
+def timing(settings: NegotiatorSettings, config: Config) -> Timing:
+    """MIN_INTERVAL and CYCLE_DELAY hold an event-driven pool back, so they count only where somebody set them."""
+    return Timing(
+        interval=float(settings.negotiator_interval),
+        min_interval=float(settings.negotiator_min_interval) if is_written(config, "NEGOTIATOR_MIN_INTERVAL") else 0.0,
+        cycle_delay=float(settings.negotiator_cycle_delay) if is_written(config, "NEGOTIATOR_CYCLE_DELAY") else 0.0,
+        coalesce=settings.roost_negotiator_coalesce,
+    )
+
+
+def is_written(config: Config, name: str) -> bool:
+    """Whether somebody wrote the knob, rather than leaving it at its default."""
+    origin = config.origin(name)
+    return origin is not None and origin != DEFAULT

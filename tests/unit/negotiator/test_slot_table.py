@@ -1,0 +1,90 @@
+"""Slots between cycles: what is offered, and what waits for a match to arrive."""
+
+from __future__ import annotations
+
+from services.negotiator.cycle import slot_weight
+from services.negotiator.pool import CycleConfig, Matched, Request, Slot
+from services.negotiator.slot_table import SlotTable
+from shared.classad import ClassAd, parse_expr
+
+CONFIG = CycleConfig()
+NAME = "slot1@ep"
+
+
+def ad(cpus: int, claims: int | None) -> ClassAd:
+    made = ClassAd({"Name": NAME, "PartitionableSlot": True, "State": "Unclaimed", "Cpus": cpus, "SlotWeight": cpus})
+    made["Requirements"] = parse_expr("true")
+    if claims is not None:
+        made["RoostClaims"] = claims
+    return made
+
+
+def match(count: int) -> Matched:
+    slot_ad = ad(8, 0)
+    slot = Slot(NAME, slot_ad, slot_weight(slot_ad, CONFIG), "startd.ep", "secret", True, "Unclaimed")
+    return Matched("alice@pool", Request("schedd.ap", 1, 5, ClassAd()), slot, count, float(count))
+
+
+def offered(table: SlotTable) -> bool:
+    return bool(table.offered(CONFIG))
+
+
+def matched(count: int) -> SlotTable:
+    table = SlotTable()
+    assert table.put(NAME, ad(8, 10))
+    table.matched(match(count), until=100.0)
+    assert not offered(table)
+    return table
+
+
+def test_slot_whose_job_came_and_went_between_two_ads_is_offered_again() -> None:
+    table = matched(1)
+    assert table.put(NAME, ad(8, 11))
+    assert offered(table)
+
+
+def test_slot_waits_until_the_startd_was_asked_for_every_job_of_the_match() -> None:
+    table = matched(3)
+    assert not table.put(NAME, ad(6, 12))
+    assert not offered(table)
+    assert table.in_use(CONFIG)["alice@pool"] == (1.0, 1)
+    assert table.put(NAME, ad(5, 13))
+    assert offered(table)
+
+
+def test_news_about_something_else_leave_the_match_on_its_way() -> None:
+    table = matched(1)
+    assert not table.put(NAME, ad(8, 10))
+    assert not offered(table)
+
+
+def test_startd_in_another_life_or_without_the_count_ends_the_waiting() -> None:
+    for claims in (0, None):
+        table = matched(2)
+        assert table.put(NAME, ad(8, claims))
+        assert offered(table)
+
+
+def test_full_slot_asks_for_no_cycle_when_its_match_has_arrived() -> None:
+    table = matched(1)
+    assert not table.put(NAME, ad(0, 11))
+
+
+def test_jobs_that_the_schedd_no_longer_has_do_not_hold_the_slot() -> None:
+    table = matched(3)
+    assert not table.unmatched(match(3), 1)
+    assert table.in_use(CONFIG)["alice@pool"] == (2.0, 2)
+    assert table.put(NAME, ad(6, 12))
+    assert offered(table)
+    table.matched(match(3), until=100.0)
+    assert table.unmatched(match(3))
+    assert offered(table)
+
+
+def test_match_that_never_arrives_ends_with_its_time() -> None:
+    table = matched(1)
+    assert table.next_end() == 100.0
+    assert not table.expire(99.0)
+    assert table.expire(100.0)
+    assert offered(table)
+    assert table.next_end() is None
