@@ -1,0 +1,158 @@
+"""What people and policies do to jobs that are queued: remove, hold, release, vacate, edit (spec row TLS-05)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from services.schedd.acceptance import BadSubmit, check_edits, priority_of, submitter_of
+from services.schedd.job_states import JobEvent
+from services.schedd.jobs import Job, JobStatus, full_ad
+from services.schedd.keeper import Keeper
+from services.schedd.policies import Action, Hold, needs_watching, periodic, stays_in_queue
+from services.schedd.queries import TURN_S, chosen
+from services.schedd.settings import Settings
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd
+from shared.messages.queue import Acted, ActOnJobs
+
+SLICE: Final = 200
+_EVENTS: Final = {
+    "remove": (JobEvent.REMOVE, "graceful"),
+    "remove-force": (JobEvent.FORCE, "fast"),
+    "hold": (JobEvent.HOLD, "graceful"),
+    "release": (JobEvent.RELEASE, "graceful"),
+    "vacate": (JobEvent.VACATE, "graceful"),
+    "vacate-fast": (JobEvent.VACATE, "fast"),
+}
+
+
+def may_act(user: str, admin: bool, owner: str, settings: Settings) -> bool:
+    """Whether a user may act on jobs of `owner`: on one's own, as an administrator, or as a QUEUE_SUPER_USERS."""
+    return admin or user == owner or user in settings.super_users or user.partition("@")[0] in settings.super_users
+
+
+class Actions:
+    """Carries out ActOnJobs, and the periodic policies."""
+
+    def __init__(self, keeper: Keeper, settings: Settings) -> None:
+        self.keeper = keeper
+        self.settings = settings
+
+    async def act(self, asked: ActOnJobs) -> Acted:
+        """Each job's outcome: done, not-found, denied, already, wrong-state. Raises RemoteFailure bad-request."""
+        if asked.action in ("suspend", "continue"):
+            raise RemoteFailure(
+                "not-supported", f"{asked.action}: execution points take no such order; hold or vacate jobs"
+            )
+        if not asked.ids and not asked.constraint:
+            raise RemoteFailure("bad-request", "name jobs by ids, or by a constraint (true means all)")
+        edits: ClassAd | None = None
+        if asked.action == "edit":
+            try:
+                edits = check_edits(asked.edits, admin=asked.admin)
+            except BadSubmit as error:
+                raise RemoteFailure("bad-request", str(error)) from error
+            if not edits:
+                raise RemoteFailure("bad-request", "edits: name at least one attribute to change")
+        jobs, missing = await chosen(self.keeper, asked.ids, asked.constraint)
+        results = dict.fromkeys(missing, "not-found")
+        for number, job in enumerate(jobs):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if self.keeper.table.get(job.id) is not job:
+                results[str(job.id)] = "not-found"
+            elif not may_act(asked.user, asked.admin, job.cluster.user, self.settings):
+                results[str(job.id)] = "denied"
+            elif edits is not None:
+                results[str(job.id)] = self._edit(job, edits)
+            else:
+                results[str(job.id)] = self._happen(job, asked)
+        await self.keeper.commit()
+        return Acted(results=results)
+
+    def _happen(self, job: Job, asked: ActOnJobs) -> str:
+        event, how = _EVENTS[asked.action]
+        if event in (JobEvent.REMOVE, JobEvent.HOLD) and not self.settings.graceful:
+            how = "fast"
+        if (
+            event == JobEvent.RELEASE
+            and job.status == JobStatus.HELD
+            and job.ad.eval("HoldReasonCode") == Hold.SPOOLING_INPUT
+        ):
+            return "wrong-state"  # its files are not there yet
+        reason = asked.reason[:2000] or f"via roost {asked.action} (by user {asked.user})"
+        return self.keeper.happen(
+            job, event, reason=reason, code=Hold.USER_REQUEST if event == JobEvent.HOLD else 0, how=how
+        ).verdict.value
+
+    def _edit(self, job: Job, edits: ClassAd) -> str:
+        if job.status in (JobStatus.REMOVED, JobStatus.COMPLETED):
+            return "wrong-state"
+        trial = job.ad.copy()
+        trial.chain(job.cluster.ad)
+        trial.update(edits)
+        try:
+            priority = priority_of(trial)
+            submitter = submitter_of(trial, job.cluster.user, self.settings.nice_group)
+        except BadSubmit as error:
+            raise RemoteFailure("bad-request", f"job {job.id}: {error}") from error
+        job.ad.update(edits)
+        self.keeper.table.changed(job, priority=priority, submitter=submitter)
+        self.keeper.save(job)
+        if job.idle_key is not None:
+            self.keeper.demand_grew.set()
+        self.keeper.counts_changed.set()
+        return "done"
+
+    # Periodic policies
+
+    async def look(self) -> None:
+        """Evaluate the periodic policies of all jobs once."""
+        watched: dict[int, bool] = {}
+        until = time.perf_counter() + TURN_S
+        for job in list(self.keeper.table.jobs()):
+            cluster = job.cluster
+            if cluster.id not in watched:
+                watched[cluster.id] = needs_watching(cluster.ad) or "LeaveJobInQueue" in cluster.ad
+            if not watched[cluster.id] and not self.settings.system and not needs_watching(job.ad):
+                continue
+            # By time, not by number: one job's expressions may take a second.
+            if time.perf_counter() > until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + TURN_S
+            self.look_at(job)
+        await self.keeper.commit()
+
+    def look_at(self, job: Job) -> None:
+        """Evaluate the policies of one job and do what they say. The caller commits."""
+        keeper = self.keeper
+        if keeper.table.get(job.id) is not job:
+            return
+        now = keeper.now()
+        ad = full_ad(keeper.name, job, now)
+        if (
+            job.status in (JobStatus.COMPLETED, JobStatus.REMOVED)
+            and job.shadow is None
+            and not stays_in_queue(ad, now)
+        ):
+            keeper.leave(job)
+            return
+        decision = periodic(ad, job.status, now, self.settings.system)
+        if decision is None:
+            return
+        event = {
+            Action.HOLD: JobEvent.HOLD,
+            Action.RELEASE: JobEvent.RELEASE,
+            Action.REMOVE: JobEvent.REMOVE,
+            Action.VACATE: JobEvent.VACATE,
+        }[decision.action]
+        if event == JobEvent.VACATE and job.shadow is not None and job.shadow.stop:
+            return
+        keeper.happen(job, event, reason=decision.reason, code=decision.code, subcode=decision.subcode)
+
+    def duration_reached(self, job: Job) -> None:
+        """A limit on a running job's duration may be reached now."""
+        self.look_at(job)
+        self.keeper.commit()

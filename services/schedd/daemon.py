@@ -1,0 +1,413 @@
+"""The schedd's shell: recovers the queue, serves its inbox, keeps the pool told, and runs the timers.
+
+What is decided lives in the other rooms: `submission`, `actions`, `queries` and `requests` answer messages, `runs`
+follows jobs on their slots, `leases` keeps claims alive, `keeper` carries every change of a job out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from services.schedd import history
+from services.schedd.actions import Actions, may_act
+from services.schedd.autoclusters import Autoclusters
+from services.schedd.claims import Claims
+from services.schedd.jobs import Cluster, JobId, JobStatus
+from services.schedd.keeper import Keeper, QueueDamaged
+from services.schedd.leases import Leases
+from services.schedd.queries import Queries, parse_ids
+from services.schedd.queue import Queue, rows
+from services.schedd.requests import Requests
+from services.schedd.runs import Runs
+from services.schedd.settings import Settings
+from services.schedd.shadow import Claim
+from services.schedd.submission import Submission, make_job
+from services.schedd.submitters import Identity, schedd_ad, submitter_ad
+from services.schedd.table import JobTable
+from services.schedd.transfer import Endpoint
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd
+from shared.daemon.advertiser import Advertiser
+from shared.daemon.base import Daemon
+from shared.daemon.context import Context
+from shared.host import host_id
+from shared.messages.ads import SendAds
+from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.messages.claims import ClaimLost, JobReport
+from shared.messages.negotiation import GetRequests, Matches, MatchesTaken
+from shared.messages.queue import (
+    ActOnJobs,
+    DescribeSchedd,
+    FetchFiles,
+    FileAccess,
+    QueryJobs,
+    ScheddDescription,
+    SubmitJobs,
+    Submitted,
+)
+from shared.state import keys
+from shared.version import VERSION
+
+#: Counts that only go down, or move between running and held, are told this much later, many at a time.
+COALESCE_S: Final = 0.2
+#: Autocluster numbers are set aside in blocks, so that a restarted schedd never gives one out twice.
+BLOCK: Final = 100_000
+TIDY_EVERY_S: Final = 600.0
+
+Answer = Callable[[Any], Awaitable[Message]]
+
+
+class Schedd(Daemon):
+    """An access point."""
+
+    subsystem: ClassVar[str] = "SCHEDD"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.settings = Settings.from_config(context.config)
+        folder = Path(context.spool) / "schedd" / context.name
+        self.queue = Queue(folder / "job_queue.db")
+        self.table = JobTable(Autoclusters(significant=self.settings.significant))
+        self.keeper = Keeper(context, self.queue, self.table, folder / "sandboxes")
+        self.runs = Runs(self.keeper, self.settings)
+        self.claims = Claims(self.runs)
+        self.leases = Leases(self.runs)
+        self.endpoint = Endpoint(self.keeper, self.settings, self.runs.claims)
+        self.submission = Submission(self.keeper, self.settings)
+        self.actions = Actions(self.keeper, self.settings)
+        self.queries = Queries(self.keeper)
+        self.requests = Requests(self.keeper, self.settings)
+        self.runs.on_duration = self.actions.duration_reached
+        self.highest_epoch = 0
+        self._submitter_ads = Advertiser(context, "Submitter", subsystem="SCHEDD")
+        self._schedd_ads = Advertiser(context, "Scheduler", subsystem="SCHEDD")
+        self._identity = Identity(
+            schedd=context.name,
+            inbox=f"schedd.{context.name}",
+            machine=context.config.get("FULL_HOSTNAME") or context.name,
+            start_time=self._submitter_ads.start_time,
+            release=VERSION,
+        )
+        self._answers: dict[type[Message], Answer] = {
+            SubmitJobs: self._submit,
+            QueryJobs: self.queries.query,
+            ActOnJobs: self._act,
+            FetchFiles: self._fetch_files,
+            DescribeSchedd: self._describe,
+            GetRequests: self._get_requests,
+            Matches: self._matches,
+            JobReport: self.runs.report,
+            ClaimLost: self._claim_lost,
+            SendAds: self._send_ads,
+        }
+        self._stored_claims: list[Claim] = []
+        self._meta: dict[str, Any] = {}
+        self._ready = False
+
+    # Life
+
+    async def setup(self) -> None:
+        await self.queue.open()
+        events = await self._load()
+        await self.endpoint.recover()
+        port = await self._listen()
+        self.endpoint.url = self.runs.transfer_url = f"http://{_bracketed(self.settings.transfer_host)}:{port}"
+        await self.keeper.log.recover(events)
+        await self.context.bus.serve(self._identity.inbox, self._on_request, prefetch=500)
+        for claim in self._stored_claims:
+            self.claims.recover(claim)
+        self._stored_claims = []
+        await self.keeper.commit()
+        self._ready = True
+        self.keeper.demand_grew.set()
+        self.context.log.info("queue_loaded", jobs=self.table.total, running=len(self.runs.claims))
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {
+            "queue": self._watch_queue(),
+            "advertise": self._advertise(),
+            "leases": self._keep_alive(),
+            "policies": self._look(),
+            "tidy": self._tidy(),
+        }
+
+    async def drain(self) -> None:
+        # Jobs run on, but nobody should negotiate with us or look for us meanwhile.
+        await self._submitter_ads.invalidate()
+        await self._schedd_ads.invalidate()
+
+    async def close(self) -> None:
+        await self.runs.close()
+        await self.endpoint.close()
+        await self.keeper.close()
+        if not self.keeper.broken.is_set():
+            await self.queue.close()
+
+    def ready(self) -> str:
+        return "" if self._ready else "the job queue to be read"
+
+    # Recovery
+
+    async def _load(self) -> list[tuple[int, str, bytes]]:
+        """Read the database; returns the events that may not be in users' logs yet."""
+        now = self.keeper.now()
+
+        def read(database: sqlite3.Connection) -> dict[str, list[tuple[Any, ...]]]:
+            database.execute("DELETE FROM jobs WHERE cluster IN (SELECT id FROM clusters WHERE NOT complete)")
+            database.execute("DELETE FROM submits WHERE cluster IN (SELECT id FROM clusters WHERE NOT complete)")
+            database.execute("DELETE FROM clusters WHERE NOT complete")
+            database.execute("DELETE FROM clusters WHERE id NOT IN (SELECT cluster FROM jobs)")
+            self.submission.load(database, now)
+            return {
+                "meta": list(rows(database, "SELECT key, value FROM meta")),
+                "clusters": list(
+                    rows(
+                        database,
+                        "SELECT id, user, submitter, qdate, spool, submit_id, next_proc, ad FROM clusters ORDER BY id",
+                    )
+                ),
+                "jobs": list(
+                    rows(
+                        database,
+                        "SELECT cluster, proc, ad, status, priority, submitter FROM jobs ORDER BY cluster, proc",
+                    )
+                ),
+                "claims": list(rows(database, "SELECT id, body FROM claims")),
+                "events": list(rows(database, "SELECT seq, path, text FROM log_events ORDER BY seq")),
+                "last_event": list(rows(database, "SELECT seq FROM sqlite_sequence WHERE name = 'log_events'")),
+            }
+
+        found = await self.queue.read(read)
+        self._meta = dict(found["meta"])
+        self.highest_epoch = int(self._meta.get("epoch", 0))
+        self._reserve(int(self._meta.get("autoclusters", 1)))
+        clusters: dict[int, Cluster] = {}
+        for number, user, submitter, qdate, spool, submit_id, next_proc, ad in found["clusters"]:
+            clusters[number] = Cluster(
+                id=number,
+                owner=user.partition("@")[0],
+                user=user,
+                submitter=submitter,
+                qdate=qdate,
+                ad=ClassAd.unpack(ad),
+                spool=bool(spool),
+                submit_id=submit_id,
+                next_proc=next_proc,
+            )
+        for cluster, proc, ad, status, priority, submitter in found["jobs"]:
+            owner = clusters[cluster]
+            job = make_job(owner, proc, ad, JobStatus(status), priority, submitter)
+            self.table.add(owner, [job])
+        self._stored_claims = [Claim.unpack(key, body) for key, body in found["claims"]]
+        for claim in self._stored_claims:
+            run = claim.shadow
+            running = self.table.get(run.job) if run is not None else None
+            if run is not None and running is not None:
+                run.claim = claim.id
+                running.shadow = run
+                self.table.refresh(running)
+        self._mend(now)
+        last = found["last_event"][0][0] if found["last_event"] else 0
+        self.keeper.next_log = int(last) + 1
+        return [(seq, os.fsdecode(path), text) for seq, path, text in found["events"]]
+
+    def _mend(self, now: float) -> None:
+        """Jobs that would wait for ever: running or removed without a run, cooling down."""
+        for job in list(self.table.jobs()):
+            if job.shadow is None and job.status in (
+                JobStatus.RUNNING,
+                JobStatus.TRANSFERRING_OUTPUT,
+                JobStatus.SUSPENDED,
+            ):
+                self.table.set_status(job, JobStatus.IDLE, now)
+                self.keeper.save(job)
+            elif job.shadow is None and job.status in (JobStatus.REMOVED, JobStatus.COMPLETED):
+                self.keeper.leave(job)
+            until = job.number("JobCoolDownExpiration")
+            if until > now and job.status == JobStatus.IDLE:
+                self.runs.cool(job, until - now)
+
+    def _reserve(self, first: int) -> None:
+        """Take a block of autocluster numbers."""
+        self.table.autoclusters.next_id = first
+        self._set_meta("autoclusters", first + BLOCK)
+
+    def _set_meta(self, key: str, value: Any) -> None:
+        self._meta[key] = value
+        self.queue.do("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
+
+    async def _listen(self) -> int:
+        """Start the transfer endpoint, on the port it had before: runs under way have its address."""
+        wanted = self.settings.transfer_port or int(self._meta.get("transfer_port", 0))
+        port = await self.endpoint.start(self.settings.transfer_host, wanted)
+        if port != self._meta.get("transfer_port"):
+            self._set_meta("transfer_port", port)
+        return port
+
+    # Requests
+
+    async def _on_request(self, envelope: Envelope) -> Message:
+        answer = self._answers.get(type(envelope.body))
+        if answer is None:
+            return Failure(code="bad-request", reason=f"a schedd does not answer {envelope.body.type}")
+        try:
+            return await answer(envelope.body)
+        except QueueDamaged as error:
+            raise RemoteFailure("unavailable", str(error), retryable=True) from error
+
+    async def _submit(self, asked: SubmitJobs) -> Message:
+        answer = await self.submission.submit(asked)
+        if asked.spool and not asked.more:
+            url, token = self.endpoint.grant(JobId(answer.cluster, -1))
+            return Submitted(
+                cluster=answer.cluster,
+                first_proc=answer.first_proc,
+                count=answer.count,
+                upload_url=url,
+                upload_token=token,
+            )
+        return answer
+
+    async def _act(self, asked: ActOnJobs) -> Message:
+        return await self.actions.act(asked)
+
+    async def _fetch_files(self, asked: FetchFiles) -> Message:
+        job_id = parse_ids([asked.job_id])[0]
+        cluster = self.table.clusters.get(job_id.cluster)
+        if cluster is None or (job_id.proc >= 0 and job_id.proc not in cluster.jobs):
+            raise RemoteFailure("not-found", f"job {asked.job_id} is not in the queue")
+        if not may_act(asked.user, asked.admin, cluster.user, self.settings):
+            raise RemoteFailure("denied", f"job {asked.job_id} belongs to {cluster.user}")
+        if not cluster.spool:
+            raise RemoteFailure(
+                "bad-request", f"job {asked.job_id} was not spooled: its files are in its own directory"
+            )
+        url, token = self.endpoint.grant(job_id)
+        return FileAccess(url=url, token=token)
+
+    async def _describe(self, asked: DescribeSchedd) -> Message:
+        where = await asyncio.to_thread(host_id)
+        return ScheddDescription(name=self.context.name, host_id=where, uid=os.getuid(), release=VERSION)
+
+    async def _get_requests(self, asked: GetRequests) -> Message:
+        await self._check_epoch(asked.epoch)
+        answer = await self.requests.get(asked)
+        clusters = self.table.autoclusters
+        if clusters.next_id >= int(self._meta["autoclusters"]):
+            # Before anybody hears of these numbers, they must be set aside.
+            self._set_meta("autoclusters", clusters.next_id + BLOCK)
+            await self.keeper.commit()
+        return answer
+
+    async def _matches(self, asked: Matches) -> Message:
+        await self._check_epoch(asked.epoch)
+        for rejection in asked.rejections:
+            self._rejected(rejection.submitter, rejection.autocluster, rejection.reason)
+        begun = await self.claims.match(asked.matches, asked.epoch, asked.negotiator, asked.cycle)
+        self.context.log.info(
+            "matches", cycle=asked.cycle, epoch=asked.epoch, matches=len(asked.matches), begun=sum(begun)
+        )
+        return MatchesTaken(begun=begun)
+
+    async def _check_epoch(self, epoch: int) -> None:
+        """Obey no negotiator that was replaced: the highest epoch seen counts, over restarts too."""
+        if not 0 <= epoch <= keys.MAX_EPOCH:
+            raise RemoteFailure("bad-request", f"epoch {epoch}: want 0 to {keys.MAX_EPOCH}")
+        if epoch < self.highest_epoch:
+            raise RemoteFailure(
+                "stale-epoch", f"epoch {epoch} is over: a negotiator with epoch {self.highest_epoch} is active"
+            )
+        if epoch > self.highest_epoch:
+            self.highest_epoch = epoch
+            self._set_meta("epoch", epoch)
+            await self.keeper.commit()
+
+    def _rejected(self, submitter: str, autocluster: int, reason: str) -> None:
+        """The first job of the request remembers why it did not get a slot."""
+        idle = self.table.idle.get(submitter)
+        key = idle.first(autocluster) if idle is not None else None
+        if key is not None:
+            job = self.table.at(key)
+            job.ad["LastRejMatchTime"] = int(self.keeper.now())
+            job.ad["LastRejMatchReason"] = reason[:1000]
+
+    async def _claim_lost(self, message: ClaimLost) -> Message:
+        await self.runs.claim_lost(message)
+        return Ack()
+
+    async def _send_ads(self, asked: SendAds) -> Message:
+        for my_type, advertiser in (("Submitter", self._submitter_ads), ("Scheduler", self._schedd_ads)):
+            if asked.my_type in ("", my_type):
+                advertiser.resend(asked)
+        return Ack()
+
+    # Tasks
+
+    async def _watch_queue(self) -> None:
+        """A schedd that can not write its queue must not go on promising."""
+        await self.keeper.broken.wait()
+        raise QueueDamaged(f"{self.queue.path}: {self.queue.failed}")
+
+    async def _advertise(self) -> None:
+        """Submitter ads: at once when there is more to do, a little later for all else, and every interval."""
+        keeper = self.keeper
+        while True:
+            keeper.demand_grew.clear()
+            keeper.counts_changed.clear()
+            await self._publish()
+            grew = asyncio.ensure_future(keeper.demand_grew.wait())
+            changed = asyncio.ensure_future(keeper.counts_changed.wait())
+            try:
+                done, _ = await asyncio.wait(
+                    (grew, changed), timeout=self.settings.update_interval_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done and grew not in done:
+                    await asyncio.wait((grew,), timeout=COALESCE_S)
+            finally:
+                for waiting in (grew, changed):
+                    waiting.cancel()
+                await asyncio.gather(grew, changed, return_exceptions=True)
+
+    async def _publish(self) -> None:
+        ads: dict[str, ClassAd] = {}
+        for name, count in list(self.table.counts.items()):
+            idle, weighted = self.table.demand(name)
+            if count.total:
+                ads[name] = submitter_ad(self._identity, name, count, idle=idle, weighted_idle=weighted)
+            else:
+                del self.table.counts[name]
+        await self._submitter_ads.publish(ads)
+        mine = schedd_ad(
+            self._identity,
+            self.table.counts.values(),
+            transfer_url=self.endpoint.url,
+            max_jobs=self.settings.max_jobs_running,
+        )
+        await self._schedd_ads.publish({self.context.name: mine})
+
+    async def _keep_alive(self) -> None:
+        await self.leases.tell_all()
+        await self.leases.run()
+
+    async def _look(self) -> None:
+        """Periodic policies, every PERIODIC_EXPR_INTERVAL."""
+        while True:
+            await self.context.clock.sleep(self.settings.periodic_interval_s or 3600.0)
+            if self.settings.periodic_interval_s:
+                await self.actions.look()
+
+    async def _tidy(self) -> None:
+        """Forget what is too old to matter."""
+        while True:
+            await self.submission.tidy()
+            await self.queue.read(lambda database: history.prune(database, self.settings.history_max_bytes))
+            await self.context.clock.sleep(TIDY_EVERY_S)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,294 @@
+"""What a run does to its job's ad, and what becomes of the job when the run is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from services.schedd import job_log
+from services.schedd.acceptance import PROTECTED
+from services.schedd.job_states import JobEvent
+from services.schedd.jobs import ACTIVE, Job, full_ad
+from services.schedd.keeper import Keeper
+from services.schedd.policies import Action, Hold, after_exit
+from services.schedd.shadow import Claim, Shadow
+from shared.classad import ClassAd
+from shared.classad.ad import is_private
+from shared.classad.expr import fold
+from shared.messages.claims import JobExit, JobReport, Usage
+from shared.messages.events import JobEnded, JobEvicted
+
+#: A last report that does not say how the run ended: run it again.
+NO_EXIT: Final = JobExit(reason="failed", message="the execution point did not say how the run ended")
+#: Never taken from an execution point: who the job is, and what the schedd decides.
+_NAMES: Final = """
+    clusterid procid globaljobid owner user qdate jobstatus cmd iwd jobprio accountinggroup numjobstarts
+    numshadowstarts holdreason holdreasoncode holdreasonsubcode requirements userlog out err
+    transferoutputremaps
+"""
+_NOT_THEIRS: Final = frozenset(_NAMES.split())
+
+
+#: Amounts above this, and times after this, are no truth.
+_MOST: Final = 2**60
+_LATEST: Final = 2.0**33
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run ended."""
+
+    usage: Usage
+    exit: JobExit
+    slot: str
+    slot_ad: ClassAd
+    run: Shadow
+    now: float
+
+
+# Attributes along the way
+
+
+def on_start(job: Job, claim: Claim, now: float) -> None:
+    ad, stamp = job.ad, int(now)
+    if "JobStartDate" not in ad:
+        ad["JobStartDate"] = stamp
+    last = ad.find("jobcurrentstartdate")
+    if last is not None:
+        ad["JobLastStartDate"] = last
+    ad["JobCurrentStartDate"] = stamp
+    ad["ShadowBday"] = stamp
+    ad["AutoClusterId"] = job.autocluster
+    job.count("JobRunCount")
+    on_granted(job, claim)
+
+
+def on_granted(job: Job, claim: Claim) -> None:
+    job.ad["RemoteHost"] = claim.slot
+    job.ad["StartdAddr"] = claim.startd
+    slot_id = claim.slot_classad().eval("SlotID")
+    if isinstance(slot_id, int):
+        job.ad["RemoteSlotID"] = slot_id
+
+
+def on_executing(job: Job, run: Shadow, now: float) -> None:
+    job.ad["JobCurrentStartExecutingDate"] = int(run.executing or now)
+    job.count("NumJobStarts")
+
+
+def on_suspend(job: Job, run: Shadow, now: float) -> None:
+    run.suspended = now
+    job.ad["LastSuspensionTime"] = int(now)
+    job.count("TotalSuspensions")
+
+
+def on_continue(job: Job, run: Shadow, now: float) -> None:
+    if run.suspended:
+        job.count("CumulativeSuspensionTime", int(now - run.suspended))
+        run.suspended = 0.0
+    job.ad["LastSuspensionTime"] = 0
+
+
+def sane(report: JobReport) -> JobReport:
+    """The report with numbers that can be counted on: an execution point may send any. Refused it would only come
+    again, and its job would never end."""
+    usage = report.usage
+    numbers = {name: _counted(value) for name, value in usage}
+    sound = usage if numbers == dict(usage) else usage.model_copy(update=numbers)
+    if sound is usage and 0 <= report.at <= _LATEST and 0 <= report.started_at <= _LATEST:
+        return report
+    times = {name: _counted(getattr(report, name), _LATEST) for name in ("at", "started_at")}
+    return report.model_copy(update={"usage": sound, **times})
+
+
+def _counted(value: Any, most: float = _MOST) -> Any:
+    return type(value)(min(max(value, 0), most)) if value == value else 0.0
+
+
+def on_usage(job: Job, usage: Usage) -> None:
+    """What the run used so far. Sizes only grow: a short look at a process may miss its peak."""
+    ad = job.ad
+    for name, value in (
+        ("ImageSize", usage.image_size_kib),
+        ("ResidentSetSize", usage.resident_set_kib),
+        ("MemoryUsage", usage.memory_mib),
+        ("DiskUsage", usage.disk_kib),
+    ):
+        if value and value > job.number(name):
+            ad[name] = value
+    if usage.user_cpu_s or usage.sys_cpu_s:
+        ad["RemoteUserCpu"] = usage.user_cpu_s
+        ad["RemoteSysCpu"] = usage.sys_cpu_s
+
+
+def on_updates(job: Job, packed: bytes) -> None:
+    """Further attributes that the execution point sets, but none that are not its own to set."""
+    if not packed:
+        return
+    try:
+        updates = ClassAd.unpack(packed).check()
+    except ValueError:
+        return  # a report with a broken ad is still a report
+    for name, cell in updates.cells():
+        key = fold(name)
+        if key not in _NOT_THEIRS and key not in PROTECTED and not is_private(key):
+            job.ad[name] = cell
+
+
+def idle_since(job: Job) -> float:
+    """When the job last became able to start: when it was submitted, released or put back."""
+    return job.number("LastVacateTime") or job.number("QDate")
+
+
+def on_over(job: Job, claim: Claim, run: Shadow, now: float) -> None:
+    """Accounts of a run that is over."""
+    ran = max(0.0, now - run.started)
+    if run.suspended:
+        on_continue(job, run, now)
+    job.ad["RemoteWallClockTime"] = float(job.number("RemoteWallClockTime")) + ran
+    job.ad["CumulativeSlotTime"] = float(job.number("CumulativeSlotTime")) + ran * claim.weight()
+    job.ad["LastRemoteHost"] = claim.slot
+    job.drop("RemoteHost", "RemoteSlotID", "StartdAddr", "ShadowBday")
+
+
+# The end
+
+
+def conclude(keeper: Keeper, job: Job, result: Result, *, requeue: Callable[[str, bool], None]) -> None:
+    """What becomes of the job. requeue(reason, failed) puts it back; failed: it could not even start."""
+    exit_, now = result.exit, result.now
+    _add_up(job, result.usage)
+    if job.status not in ACTIVE:
+        # Held or removed meanwhile: that stands, whatever the run came to.
+        if exit_.reason == "exited":
+            _note_exit(job, exit_)
+        keeper.happen(job, JobEvent.OVER)
+    elif exit_.reason == "exited":
+        _exited(keeper, job, result, requeue)
+    elif exit_.reason == "hold":
+        reason = exit_.message or "The execution point put the job on hold"
+        keeper.happen(
+            job, JobEvent.HOLD, reason=reason, code=exit_.hold_code or Hold.STARTD_HELD_JOB, subcode=exit_.hold_subcode
+        )
+    elif exit_.reason == "failed":
+        reason = exit_.message or "the job could not be started"
+        keeper.record(job, lambda: job_log.shadow_exception(job.id, now, reason, result.usage))
+        requeue(reason, True)
+    else:
+        reason = exit_.message or ("its run was vacated" if result.run.stop == "vacate" else "its run was evicted")
+        _evicted(keeper, job, result, reason)
+        requeue(reason, False)
+
+
+def output_missing(run: Shadow, exit_: JobExit) -> bool:
+    """Whether a run that exited did not bring its output home: then it does not count."""
+    return exit_.reason == "exited" and run.transfer and not run.output and not exit_.output_committed
+
+
+def _exited(keeper: Keeper, job: Job, result: Result, requeue: Callable[[str, bool], None]) -> None:
+    exit_, now, run = result.exit, result.now, result.run
+    if output_missing(run, exit_):
+        reason = exit_.message or "its output did not arrive"
+        keeper.record(job, lambda: job_log.shadow_exception(job.id, now, reason, result.usage))
+        requeue(reason, True)
+        return
+    _note_exit(job, exit_)
+    job.count("NumJobCompletions")
+    decision = after_exit(full_ad(keeper.name, job, now), now)
+    if decision.action == Action.HOLD:
+        keeper.happen(job, JobEvent.HOLD, reason=decision.reason, code=decision.code, subcode=decision.subcode)
+        return
+    if decision.action == Action.REQUEUE:
+        _evicted(keeper, job, result, decision.reason)
+        requeue(decision.reason, False)
+        return
+    job.ad["CompletionDate"] = int(now)
+    job.ad["JobFinishedHookDone"] = int(now)
+    ran = max(0.0, now - (run.executing or run.started))
+    if run.transfer:
+        keeper.record(job, lambda: job_log.transferring(job.id, now, "output", "finished"))
+    keeper.record(job, lambda: _terminated(job, result, ran))
+    keeper.tell(
+        JobEnded(
+            at=now,
+            schedd=keeper.name,
+            job_id=str(job.id),
+            owner=job.cluster.owner,
+            slot=result.slot,
+            attempt=run.attempt,
+            exit_code=exit_.exit_code,
+            exit_signal=exit_.exit_signal,
+            ran_s=ran,
+            user_cpu_s=result.usage.user_cpu_s,
+            sys_cpu_s=result.usage.sys_cpu_s,
+            memory_mib=result.usage.memory_mib,
+        )
+    )
+    keeper.happen(job, JobEvent.COMPLETE)
+
+
+def _note_exit(job: Job, exit_: JobExit) -> None:
+    ad = job.ad
+    if exit_.exit_signal is not None:
+        ad["ExitBySignal"] = True
+        ad["ExitSignal"] = exit_.exit_signal
+        job.drop("ExitCode")
+    else:
+        ad["ExitBySignal"] = False
+        ad["ExitCode"] = exit_.exit_code or 0
+        job.drop("ExitSignal")
+    ad["ExitStatus"] = exit_.exit_code or 0
+    ad["JobCoreDumped"] = exit_.core_dumped
+
+
+def _add_up(job: Job, usage: Usage) -> None:
+    """Totals over all runs of the job."""
+    for name, value in (
+        ("CumulativeRemoteUserCpu", usage.user_cpu_s),
+        ("CumulativeRemoteSysCpu", usage.sys_cpu_s),
+        ("BytesSent", float(usage.bytes_sent)),
+        ("BytesRecvd", float(usage.bytes_received)),
+    ):
+        job.ad[name] = float(job.number(name)) + value
+
+
+def _terminated(job: Job, result: Result, ran: float) -> bytes:
+    total = Usage(
+        user_cpu_s=job.number("CumulativeRemoteUserCpu"),
+        sys_cpu_s=job.number("CumulativeRemoteSysCpu"),
+        bytes_sent=int(job.number("BytesSent")),
+        bytes_received=int(job.number("BytesRecvd")),
+    )
+    return job_log.terminated(
+        job.id,
+        result.now,
+        exit_code=result.exit.exit_code,
+        exit_signal=result.exit.exit_signal,
+        core=job.text("JobCoreFileName") if result.exit.core_dumped else "",
+        run=result.usage,
+        total=total,
+        resources=job_log.resources(job.ad, result.slot_ad, result.usage, ran),
+    )
+
+
+def _evicted(keeper: Keeper, job: Job, result: Result, reason: str) -> None:
+    now = result.now
+    ran = max(0.0, now - (result.run.executing or result.run.started))
+    keeper.record(
+        job,
+        lambda: job_log.evicted(
+            job.id, now, reason, result.usage, job_log.resources(job.ad, result.slot_ad, result.usage, ran)
+        ),
+    )
+    keeper.tell(
+        JobEvicted(
+            at=now,
+            schedd=keeper.name,
+            job_id=str(job.id),
+            owner=job.cluster.owner,
+            slot=result.slot,
+            attempt=result.run.attempt,
+            reason=reason,
+        )
+    )

@@ -1,0 +1,142 @@
+"""Jobs as the schedd holds them: a cluster with what its procs share, and each proc with what is its own.
+
+Attributes that follow from others (ProcId, GlobalJobId, ServerTime) are not stored; `full_ad` adds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import msgpack
+
+from services.schedd.job_id import JobId as JobId
+from services.schedd.shadow import Shadow
+from shared.classad import ClassAd
+from shared.classad.expr import fold
+
+
+class JobStatus(IntEnum):
+    """HTCondor's numbers."""
+
+    IDLE = 1
+    RUNNING = 2
+    REMOVED = 3
+    COMPLETED = 4
+    HELD = 5
+    TRANSFERRING_OUTPUT = 6
+    SUSPENDED = 7
+
+
+#: The states in which a job occupies a slot.
+ACTIVE = frozenset((JobStatus.RUNNING, JobStatus.TRANSFERRING_OUTPUT, JobStatus.SUSPENDED))
+
+STATUS_NAMES = {
+    JobStatus.IDLE: "Idle",
+    JobStatus.RUNNING: "Running",
+    JobStatus.REMOVED: "Removed",
+    JobStatus.COMPLETED: "Completed",
+    JobStatus.HELD: "Held",
+    JobStatus.TRANSFERRING_OUTPUT: "TransferringOutput",
+    JobStatus.SUSPENDED: "Suspended",
+}
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What one submit made."""
+
+    id: int
+    owner: str  # "alice"
+    user: str  # "alice@pool"
+    submitter: str  # of procs that do not say otherwise
+    qdate: int
+    ad: ClassAd
+    spool: bool = False
+    submit_id: str = ""
+    next_proc: int = 0
+    jobs: dict[int, Job] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()  # folded names of its attributes
+    autocluster: tuple[int, int] = (-1, 0)  # (generation, id) of procs that differ in nothing that matters
+    raw: dict[str, Any] | None = None  # the ad as msgpack reads it: merging packed ads needs no parsing
+
+    def packed_cells(self) -> dict[str, Any]:
+        """The cluster's attributes in packed form, folded name to (name, packed cell); kept until the ad changes."""
+        if self.raw is None:
+            self.raw = raw_cells(self.ad.pack())
+        return self.raw
+
+
+@dataclass(slots=True)
+class Job:
+    """One proc. `ad` holds what differs from the cluster, and is chained to the cluster's."""
+
+    cluster: Cluster
+    proc: int
+    ad: ClassAd
+    status: JobStatus
+    priority: int
+    submitter: str
+    autocluster: int = 0
+    generation: int = -1  # of the significant attributes that `autocluster` belongs to
+    shadow: Shadow | None = None  # the run under way, also while it is being torn down
+    idle_key: tuple[int, int, int] | None = None  # where it stands in the idle queue
+    cooling: bool = False  # waits after a failure; not offered meanwhile
+    refusals: int = 0  # by execution points, in a row
+
+    @property
+    def id(self) -> JobId:
+        return JobId(self.cluster.id, self.proc)
+
+    def number(self, name: str, default: float = 0) -> float:
+        """A numeric attribute; `default` where it is something else."""
+        value = self.ad.eval(name)
+        return value if isinstance(value, int | float) else default
+
+    def count(self, name: str, by: int = 1) -> int:
+        """Add to a counter attribute; gives the new value."""
+        value = int(self.number(name)) + by
+        self.ad[name] = value
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.ad.eval(name)
+        return value if isinstance(value, str) else ""
+
+    def drop(self, *names: str) -> None:
+        """Remove own attributes, those that are there."""
+        for name in names:
+            if fold(name) in self.ad.table():
+                del self.ad[name]
+
+
+def raw_cells(packed: bytes) -> dict[str, Any]:
+    """A packed ad without parsing its expressions: folded name to (name, packed cell)."""
+    body = msgpack.unpackb(packed, unicode_errors="surrogateescape")
+    return {fold(name): (name, cell) for name, cell in body.items()}
+
+
+def global_id(schedd: str, job: Job) -> str:
+    return f"{schedd}#{job.cluster.id}.{job.proc}#{job.cluster.qdate}"
+
+
+def full_packed(schedd: str, job: Job, now: float) -> bytes:
+    """The whole ad, packed: cluster and proc merged, derived attributes added. No expression is parsed for it."""
+    cells = dict(job.cluster.packed_cells())
+    cells.update(raw_cells(job.ad.pack()))
+    body = dict(cells.values())
+    body["ProcId"] = job.proc
+    body["GlobalJobId"] = global_id(schedd, job)
+    body["ServerTime"] = int(now)
+    packed: bytes = msgpack.packb(body, unicode_errors="surrogateescape")
+    return packed
+
+
+def full_ad(schedd: str, job: Job, now: float) -> ClassAd:
+    """The whole ad as one that is chained to nothing."""
+    ad = ClassAd.from_table({**job.cluster.ad.table(), **job.ad.table()})
+    ad["ProcId"] = job.proc
+    ad["GlobalJobId"] = global_id(schedd, job)
+    ad["ServerTime"] = int(now)
+    return ad

@@ -1,0 +1,235 @@
+"""Changes jobs and all that hangs on a change: the database, the user's log, the events, the idle queue, the history.
+
+Every decision (`job_states`, `policies`) comes through here to be carried out, so that none of these is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from services.schedd import job_log
+from services.schedd.job_log import JobLog
+from services.schedd.job_states import Change, Effect, JobEvent, Verdict, transition
+from services.schedd.jobs import Job, JobId, JobStatus, full_ad, full_packed
+from services.schedd.policies import stays_in_queue
+from services.schedd.queue import Queue, QueueDamaged
+from services.schedd.table import JobTable
+from shared.bus.api import BusUnavailable, Exchange, Outgoing
+from shared.daemon.context import Context
+from shared.messages.events import Event, JobHeld, JobReleased, JobRemoved
+
+#: More events than this wait for a broker that is away: the oldest are dropped, as events repair nothing.
+MAX_EVENTS = 10_000
+
+
+class Keeper:
+    """The schedd's hands on its jobs."""
+
+    def __init__(self, context: Context, queue: Queue, table: JobTable, spool: Path) -> None:
+        self.context = context
+        self.queue = queue
+        self.table = table
+        self.spool = spool
+        self.name = context.name
+        self.log = JobLog(self._log_written, self._log_failed)
+        self.next_log = 1
+        self.broken = asyncio.Event()  # the database can not be written
+        self.demand_grew = asyncio.Event()  # tell the negotiator at once
+        self.counts_changed = asyncio.Event()  # tell it soon
+        self.stop_run: Callable[[Job, str, str], None] = _nobody
+        self.abandon_run: Callable[[Job], None] = _no_one
+        self._log_pending: list[tuple[int, str, bytes]] = []
+        self._events: list[Outgoing] = []
+        self._publisher: asyncio.Task[None] | None = None
+        self._cleaners: set[asyncio.Task[None]] = set()
+
+    def now(self) -> float:
+        return self.context.clock.now()
+
+    # Writing
+
+    def commit(self) -> asyncio.Future[None]:
+        """All changes so far, on disk when the future is done; users' logs and events follow by themselves."""
+        pending, self._log_pending = self._log_pending, []
+        done = self.queue.commit()
+
+        def after(future: asyncio.Future[None]) -> None:
+            if future.cancelled():
+                return
+            if future.exception() is not None:
+                self.broken.set()
+            else:
+                self.log.write(pending)
+
+        done.add_done_callback(after)
+        self._publish_soon()
+        return done
+
+    def save(self, job: Job) -> None:
+        self.queue.put(job)
+
+    def tell(self, event: Event) -> None:
+        """Publish a fact, after the next commit was asked for."""
+        self._events.append(Outgoing(Exchange.EVENTS, event.type, event))
+        if len(self._events) > MAX_EVENTS:
+            del self._events[: MAX_EVENTS // 2]
+
+    def record(self, job: Job, text: Callable[[], bytes]) -> None:
+        """An event for the user's log, if the job has one."""
+        path = self.log_path(job)
+        if path:
+            entry = (self.next_log, path, text())
+            self.next_log += 1
+            # As bytes: a path need not be UTF-8, and SQLite takes no other text.
+            row = (entry[0], path.encode("utf-8", "surrogateescape"), entry[2])
+            self.queue.do("INSERT INTO log_events (seq, path, text) VALUES (?, ?, ?)", row)
+            self._log_pending.append(entry)
+
+    def log_path(self, job: Job) -> str:
+        """Where the job's events are logged; empty: nowhere."""
+        path = job.text("UserLog")
+        if not path or path == "/dev/null":
+            return ""
+        if job.cluster.spool:
+            return str(self.spool / str(job.cluster.id) / f"proc{job.proc}" / "out" / Path(path).name)
+        return str(Path(job.text("Iwd") or "/") / path)
+
+    # Changing jobs
+
+    def happen(
+        self, job: Job, event: JobEvent, *, reason: str = "", code: int = 0, subcode: int = 0, how: str = "graceful"
+    ) -> Change:
+        """An event befalls a job: its new state and all consequences. The caller commits."""
+        old = job.status
+        change = transition(old, event, has_run=job.shadow is not None)
+        if change.verdict is not Verdict.DONE:
+            return change
+        now = self.now()
+        self.table.set_status(job, change.status, now)
+        if event == JobEvent.HOLD:
+            self._on_hold(job, reason, code, subcode, now)
+        elif event == JobEvent.RELEASE:
+            self._on_release(job, reason, now)
+        elif event in (JobEvent.REMOVE, JobEvent.FORCE) and old != JobStatus.REMOVED:
+            job.ad["RemoveReason"] = reason
+            self.record(job, lambda: job_log.aborted(job.id, now, reason))
+            self.tell(JobRemoved(at=now, schedd=self.name, job_id=str(job.id), owner=job.cluster.owner, reason=reason))
+        self.save(job)
+        for effect in change.effects:
+            if effect == Effect.STOP_RUN:
+                self.stop_run(job, {JobEvent.HOLD: "hold", JobEvent.VACATE: "vacate"}.get(event, "remove"), how)
+            elif effect == Effect.ABANDON_RUN:
+                self.abandon_run(job)
+            elif effect == Effect.LEAVE:
+                self.leave(job, forced=event == JobEvent.FORCE)
+            elif effect == Effect.OFFER:
+                self.table.refresh(job)
+        if change.status == JobStatus.IDLE:
+            self.demand_grew.set()
+        self.counts_changed.set()
+        return change
+
+    def _on_hold(self, job: Job, reason: str, code: int, subcode: int, now: float) -> None:
+        job.ad.update({"HoldReason": reason, "HoldReasonCode": code, "HoldReasonSubCode": subcode})
+        job.count("NumHolds")
+        self.record(job, lambda: job_log.held(job.id, now, reason, code, subcode))
+        self.tell(
+            JobHeld(
+                at=now,
+                schedd=self.name,
+                job_id=str(job.id),
+                owner=job.cluster.owner,
+                code=code,
+                subcode=subcode,
+                reason=reason,
+            )
+        )
+
+    def _on_release(self, job: Job, reason: str, now: float) -> None:
+        for name in ("HoldReason", "HoldReasonCode", "HoldReasonSubCode"):
+            cell = job.ad.find(name.lower())
+            if cell is not None:
+                job.ad[f"Last{name}"] = cell
+            job.drop(name)
+        job.ad["ReleaseReason"] = reason
+        self.record(job, lambda: job_log.released(job.id, now, reason))
+        self.tell(JobReleased(at=now, schedd=self.name, job_id=str(job.id), owner=job.cluster.owner, reason=reason))
+
+    def leave(self, job: Job, *, forced: bool = False) -> None:
+        """Into the history, unless LeaveJobInQueue keeps the job."""
+        now = self.now()
+        if not forced and stays_in_queue(full_ad(self.name, job, now), now):
+            return
+        self.queue.leave(job, full_packed(self.name, job, now), now)
+        cluster = job.cluster
+        last = self.table.forget(job)
+        if last:
+            self.queue.do("DELETE FROM clusters WHERE id = ?", (cluster.id,))
+        if cluster.spool:
+            folder = self.spool / str(cluster.id)
+            self._clean(folder if last else folder / f"proc{job.proc}")
+        self.counts_changed.set()
+
+    def _clean(self, folder: Path) -> None:
+        async def clean() -> None:
+            await self.queue.commit()  # the job must be gone before its files are
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+
+        task = asyncio.get_running_loop().create_task(clean(), name="schedd:clean")
+        self._cleaners.add(task)
+        task.add_done_callback(self._cleaners.discard)
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+        await asyncio.gather(*self._cleaners, return_exceptions=True)
+        if not self.broken.is_set():
+            await self.commit()
+        await self.log.close()
+        while self._publisher is not None:
+            await self._publisher
+
+    # Inside
+
+    def _publish_soon(self) -> None:
+        if self._events and self._publisher is None:
+            self._publisher = asyncio.get_running_loop().create_task(self._publish(), name="schedd:events")
+
+    async def _publish(self) -> None:
+        try:
+            while self._events:
+                batch, self._events = self._events, []
+                try:
+                    await self.context.bus.publish_many(batch)
+                except BusUnavailable as error:
+                    self.context.log.warning("events_not_sent", count=len(batch), reason=str(error))
+        finally:
+            self._publisher = None
+
+    def _log_written(self, last: int) -> None:
+        # Rides on the next transaction: until then a restart finds the events at the end of their logs.
+        self.queue.do("DELETE FROM log_events WHERE seq <= ?", (last,))
+
+    def _log_failed(self, path: str, reason: str) -> None:
+        self.context.log.warning("job_log_not_written", path=path, reason=reason)
+
+
+def _nobody(job: Job, why: str, how: str) -> None:
+    raise AssertionError("no runs yet")
+
+
+def _no_one(job: Job) -> None:
+    raise AssertionError("no runs yet")
+
+
+def job_of(table: JobTable, text: str) -> Job | None:
+    """The job an id names; None for what is no id or no job."""
+    try:
+        return table.get(JobId.parse(text))
+    except ValueError:
+        return None
+
+
+__all__ = ["Keeper", "QueueDamaged", "job_of"]

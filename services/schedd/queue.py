@@ -1,0 +1,245 @@
+"""The job queue on disk: SQLite in WAL mode, written in groups by a thread of its own.
+
+Everything is read from memory, so the database is a log that is also its own snapshot. What is put between two commits
+travels in one transaction; `commit` returns when it is safely on disk (synchronous=FULL). A job that leaves and its
+history record, or a job that ends and the next on its claim, thus change together or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from services.schedd.jobs import Job
+from services.schedd.shadow import Claim
+from shared.errors import PermanentError
+
+SCHEMA: Final = 1
+_TABLES: Final = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE clusters (
+  id INTEGER PRIMARY KEY, user TEXT NOT NULL, submitter TEXT NOT NULL, qdate INTEGER NOT NULL, spool INTEGER NOT NULL,
+  submit_id TEXT NOT NULL, next_proc INTEGER NOT NULL, complete INTEGER NOT NULL, ad BLOB NOT NULL
+);
+CREATE UNIQUE INDEX clusters_submit ON clusters (user, submit_id);
+CREATE TABLE jobs (
+  cluster INTEGER NOT NULL, proc INTEGER NOT NULL, status INTEGER NOT NULL, priority INTEGER NOT NULL,
+  submitter TEXT NOT NULL, ad BLOB NOT NULL, PRIMARY KEY (cluster, proc)
+) WITHOUT ROWID;
+CREATE TABLE submits (user TEXT NOT NULL, submit_id TEXT NOT NULL, part INTEGER NOT NULL, cluster INTEGER NOT NULL,
+  first_proc INTEGER NOT NULL, count INTEGER NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (user, submit_id, part)
+) WITHOUT ROWID;
+CREATE TABLE claims (id TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE history (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, cluster INTEGER NOT NULL, proc INTEGER NOT NULL, owner TEXT NOT NULL,
+  left_at INTEGER NOT NULL, ad BLOB NOT NULL
+);
+CREATE INDEX history_job ON history (cluster, proc);
+CREATE TABLE outputs (cluster INTEGER NOT NULL, proc INTEGER NOT NULL, attempt INTEGER NOT NULL, plan BLOB NOT NULL,
+  PRIMARY KEY (cluster, proc)) WITHOUT ROWID;
+CREATE TABLE log_events (seq INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL, text BLOB NOT NULL);
+"""
+
+T = TypeVar("T")
+
+
+class QueueDamaged(PermanentError):
+    """The queue's database can not be used: the text says why and what to do."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What the next transaction holds. Jobs and claims by key: only their last state is written."""
+
+    jobs: dict[tuple[int, int], Job] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    bulk: list[tuple[str, list[tuple[Any, ...]]]] = field(default_factory=list)
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.claims or self.bulk or self.waiting)
+
+
+class Queue:
+    """The database. All methods are for the event loop's thread; blocking work happens in the writer's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="schedd-queue")
+        self._batch = _Batch()
+        self._writer: asyncio.Task[None] | None = None
+        self._failed: BaseException | None = None
+        self._database: sqlite3.Connection | None = None
+        self.commits = 0
+        self.commit_s = 0.0  # time spent in transactions, for the metrics
+
+    async def open(self) -> None:
+        """Open or create the database. Raises QueueDamaged."""
+        await self.read(lambda database: None)
+
+    async def close(self) -> None:
+        """Write what is waiting, and close."""
+        if self._failed is None:
+            await self.commit()
+        if self._writer is not None:
+            await self._writer
+
+        def shut() -> None:
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+
+        await asyncio.get_running_loop().run_in_executor(self._thread, shut)
+        self._thread.shutdown()
+
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a query in the writer's thread, after what was committed."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: query(self._open()))
+
+    # Changes; each is written with the next commit.
+
+    def put(self, job: Job) -> None:
+        """The job as it is when the transaction is written."""
+        self._batch.jobs[job.cluster.id, job.proc] = job
+
+    def put_claim(self, claim: Claim) -> None:
+        self._batch.claims[claim.id] = claim
+
+    def drop_claim(self, claim: Claim) -> None:
+        self._batch.claims.pop(claim.id, None)
+        self.do("DELETE FROM claims WHERE id = ?", (claim.id,))
+
+    def leave(self, job: Job, ad: bytes, now: float) -> None:
+        """Move a job into the history, with its whole ad."""
+        key = (job.cluster.id, job.proc)
+        self._batch.jobs.pop(key, None)
+        self.do("DELETE FROM jobs WHERE cluster = ? AND proc = ?", key)
+        self.do(
+            "INSERT INTO history (cluster, proc, owner, left_at, ad) VALUES (?, ?, ?, ?, ?)",
+            (*key, job.cluster.owner, int(now), ad),
+        )
+
+    def do(self, sql: str, row: tuple[Any, ...]) -> None:
+        bulk = self._batch.bulk
+        if bulk and bulk[-1][0] == sql:
+            bulk[-1][1].append(row)
+        else:
+            bulk.append((sql, [row]))
+
+    def do_many(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
+        self._batch.bulk.append((sql, rows))
+
+    def commit(self) -> asyncio.Future[None]:
+        """Write everything put so far; the future is done when it is on disk."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        if self._failed is not None:
+            done.set_exception(QueueDamaged(f"{self.path}: {self._failed}"))
+            return done
+        self._batch.waiting.append(done)
+        self.flush()
+        return done
+
+    def flush(self) -> None:
+        """Write everything put so far, soon; nobody waits."""
+        if self._writer is None and self._batch and self._failed is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write(), name="schedd:queue")
+
+    async def _write(self) -> None:
+        """Transactions, one after the other, as long as there is something to write."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._batch:
+                batch, self._batch = self._batch, _Batch()
+                try:
+                    # Packed here, so that the thread never sees an ad that the loop is changing.
+                    jobs = [
+                        (cluster, proc, int(job.status), job.priority, job.submitter, job.ad.pack())
+                        for (cluster, proc), job in batch.jobs.items()
+                    ]
+                    claims = [(key, claim.pack()) for key, claim in batch.claims.items()]
+                    await loop.run_in_executor(self._thread, self._transaction, batch.bulk, jobs, claims)
+                except Exception as error:  # noqa: BLE001  a value SQLite can not take is no sqlite3.Error
+                    # Whatever it is: who waits must hear of it, or the daemon would stand still without ending.
+                    self._failed = error
+                    problem = QueueDamaged(
+                        f"{self.path}: cannot be written: {error}. Make room or mend the file, and start it again"
+                    )
+                    for future in (*batch.waiting, *self._batch.waiting):
+                        if not future.done():
+                            future.set_exception(problem)
+                    return
+                for future in batch.waiting:
+                    if not future.done():
+                        future.set_result(None)
+        finally:
+            self._writer = None
+
+    @property
+    def failed(self) -> BaseException | None:
+        """Why nothing can be written any more: the daemon must end then, so that it is started again."""
+        return self._failed
+
+    # In the writer's thread
+
+    def _open(self) -> sqlite3.Connection:
+        if self._database is not None:
+            return self._database
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            database = sqlite3.connect(self.path, isolation_level=None)
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute("PRAGMA wal_autocheckpoint = 4000")
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+            elif version != SCHEMA:
+                raise QueueDamaged(
+                    f"{self.path}: is of version {version}; this schedd reads {SCHEMA}. Run the Roost that wrote it"
+                )
+        except sqlite3.Error as error:
+            raise QueueDamaged(f"{self.path}: {error}; move the file away to begin with an empty queue") from error
+        self._database = database
+        return database
+
+    def _transaction(
+        self,
+        bulk: list[tuple[str, list[tuple[Any, ...]]]],
+        jobs: list[tuple[Any, ...]],
+        claims: list[tuple[str, bytes]],
+    ) -> None:
+        database = self._open()
+        began = time.perf_counter()
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            for sql, rows in bulk:
+                database.executemany(sql, rows)
+            if jobs:
+                # A job that left meanwhile was taken out of the batch; one of a cluster that is gone can not come back.
+                database.executemany(
+                    "INSERT INTO jobs (cluster, proc, status, priority, submitter, ad) VALUES (?, ?, ?, ?, ?, ?) "
+                    "ON CONFLICT DO UPDATE SET status = excluded.status, priority = excluded.priority, "
+                    "submitter = excluded.submitter, ad = excluded.ad",
+                    jobs,
+                )
+            if claims:
+                database.executemany("INSERT OR REPLACE INTO claims (id, body) VALUES (?, ?)", claims)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        self.commits += 1
+        self.commit_s += time.perf_counter() - began
+
+
+def rows(database: sqlite3.Connection, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query."""
+    yield from database.execute(sql, tuple(values))

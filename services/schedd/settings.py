@@ -1,0 +1,93 @@
+"""From knobs to what the schedd's parts take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from services.schedd.policies import SystemPolicy
+from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
+from shared.config import Config, ConfigError, Problem
+from shared.config.knobs import ScheddSettings
+from shared.config.knobs.base import to_list
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a schedd is told by its configuration. Durations in seconds."""
+
+    alive_interval_s: int = 300  # ALIVE_INTERVAL
+    max_alives_missed: int = 6  # MAX_CLAIM_ALIVES_MISSED
+    claim_worklife_s: float = 1200  # CLAIM_WORKLIFE; negative: for ever
+    periodic_interval_s: float = 60  # PERIODIC_EXPR_INTERVAL; 0: never
+    update_interval_s: float = 300  # SCHEDD_INTERVAL
+    max_jobs_per_submission: int = 20_000  # MAX_JOBS_PER_SUBMISSION
+    max_jobs_per_owner: int = 100_000  # MAX_JOBS_PER_OWNER
+    max_jobs_running: int = 10_000  # MAX_JOBS_RUNNING
+    request_counts: bool = True  # USE_RESOURCE_REQUEST_COUNTS
+    significant: tuple[str, ...] = ()  # SIGNIFICANT_ATTRIBUTES
+    nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
+    history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
+    max_transfer_input_mb: float = -1  # MAX_TRANSFER_INPUT_MB; negative: no limit
+    max_transfer_output_mb: float = -1  # MAX_TRANSFER_OUTPUT_MB; negative: no limit
+    transfer_host: str = "127.0.0.1"  # ROOST_SCHEDD_TRANSFER_HOST
+    transfer_port: int = 0  # ROOST_SCHEDD_TRANSFER_PORT; 0: any, kept over restarts
+    file_users: tuple[str, ...] = ()  # ROOST_SCHEDD_FILE_USERS: whose files this account reads and writes directly
+    super_users: frozenset[str] = field(default=frozenset(("root", "condor")))  # QUEUE_SUPER_USERS
+    graceful: bool = True  # GRACEFULLY_REMOVE_JOBS
+    system: SystemPolicy = field(default_factory=SystemPolicy)
+
+    @classmethod
+    def from_config(cls, config: Config) -> Settings:
+        """Raises ConfigError naming every knob that is wrong."""
+        knobs = ScheddSettings.from_config(config)
+        vacate = config.get("SYSTEM_PERIODIC_VACATE")
+        return cls(
+            alive_interval_s=max(1, knobs.alive_interval),
+            max_alives_missed=int(_number(config, "MAX_CLAIM_ALIVES_MISSED", 6)),
+            claim_worklife_s=_number(config, "CLAIM_WORKLIFE", 1200),
+            periodic_interval_s=knobs.periodic_expr_interval,
+            update_interval_s=knobs.schedd_interval,
+            max_jobs_per_submission=knobs.max_jobs_per_submission,
+            max_jobs_per_owner=knobs.max_jobs_per_owner,
+            max_jobs_running=knobs.max_jobs_running,
+            request_counts=(config.get("USE_RESOURCE_REQUEST_COUNTS") or "true").strip().lower() not in ("false", "f"),
+            significant=knobs.significant_attributes,
+            nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
+            history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
+            max_transfer_input_mb=_limit(knobs.max_transfer_input_mb),
+            max_transfer_output_mb=_limit(knobs.max_transfer_output_mb),
+            transfer_host=knobs.roost_schedd_transfer_host,
+            transfer_port=knobs.roost_schedd_transfer_port,
+            file_users=to_list(config.get("ROOST_SCHEDD_FILE_USERS") or ""),
+            super_users=frozenset(knobs.queue_super_users),
+            graceful=knobs.gracefully_remove_jobs,
+            system=SystemPolicy(
+                hold=knobs.system_periodic_hold,
+                hold_reason=knobs.system_periodic_hold_reason,
+                hold_subcode=knobs.system_periodic_hold_subcode,
+                release=knobs.system_periodic_release,
+                remove=knobs.system_periodic_remove,
+                vacate=_expr("SYSTEM_PERIODIC_VACATE", vacate) if vacate else None,
+            ),
+        )
+
+
+def _limit(expr: Expr | None) -> float:
+    value = evaluate(expr, ClassAd()) if expr is not None else -1
+    return value if isinstance(value, int | float) else -1
+
+
+def _number(config: Config, name: str, default: float) -> float:
+    """A knob of the execution point that the schedd goes by too."""
+    text = config.get(name)
+    if not text:
+        return default
+    value = evaluate(_expr(name, text), ClassAd())
+    return value if isinstance(value, int | float) else default
+
+
+def _expr(name: str, text: str) -> Expr:
+    try:
+        return parse_expr(text)
+    except ParseError as error:
+        raise ConfigError([Problem(f"{name}: {error}", None, "give a ClassAd expression")]) from error

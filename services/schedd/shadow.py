@@ -1,0 +1,125 @@
+"""What the schedd keeps of a claim and of the run on it: HTCondor's shadow, without a process.
+
+Both are stored in the queue's database whenever a loss would matter, so that a schedd that was killed finds its running
+jobs again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgpack
+
+from services.schedd.job_id import JobId
+from shared.classad import ClassAd
+from shared.messages.claims import Usage
+
+#: A heavier slot is a mistake, and counts as one.
+MAX_WEIGHT: Final = 1e6
+
+
+@dataclass(slots=True)
+class Shadow:
+    """One run of one job: (job, attempt) names it everywhere."""
+
+    job: JobId
+    attempt: int
+    token: str  # for file transfer; a secret
+    transfer: bool  # whether files travel
+    started: float  # wall clock, when the schedd gave the job away
+    sequence: int = -1  # of the last report that counted; -1: nothing heard yet
+    executing: float = 0.0  # wall clock, when its program started
+    suspended: float = 0.0  # wall clock, since when
+    stop: str = ""  # why it is being ended: remove, hold, vacate; empty: it is not
+    how: str = "graceful"
+    output: bool = False  # its output is in its place
+    # Not stored:
+    claim: str = ""  # Claim.id
+    stored_usage: Usage = field(default_factory=Usage)  # as last reported
+
+
+@dataclass(slots=True)
+class Claim:
+    """A slot that was given to a submitter of ours."""
+
+    id: str  # ours: names it in the database, and the request for it
+    claim_id: str  # the startd's: a secret
+    startd: str  # its inbox
+    slot: str
+    slot_ad: bytes
+    submitter: str
+    epoch: int
+    lease_s: int  # 0: none was asked for
+    alive_s: int
+    preempts: list[str] = field(default_factory=list)
+    granted: bool = False
+    granted_at: float = 0.0  # wall clock
+    shadow: Shadow | None = None
+    previous: tuple[str, int] | None = (
+        None  # (job, attempt) that ran before: its repeated last report is answered again
+    )
+    # Not stored:
+    heard: float = 0.0  # monotonic: when the startd last proved that it has this claim
+    disconnected: bool = False
+    fits: dict[int, bool] = field(default_factory=dict)  # autocluster -> whether it suits the slot
+    generation: int = -1  # of the autoclusters in `fits`
+    ad: ClassAd | None = None
+
+    def slot_classad(self) -> ClassAd:
+        if self.ad is None:
+            self.ad = ClassAd.unpack(self.slot_ad)
+        return self.ad
+
+    def weight(self) -> float:
+        """SlotWeight of the slot; its cores where it does not say."""
+        for name in ("SlotWeight", "Cpus"):
+            value = self.slot_classad().eval(name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_WEIGHT:
+                return float(value)
+        return 1.0
+
+    def pack(self) -> bytes:
+        run = self.shadow
+        body: dict[str, Any] = {
+            "claim_id": self.claim_id,
+            "startd": self.startd,
+            "slot": self.slot,
+            "slot_ad": self.slot_ad,
+            "submitter": self.submitter,
+            "epoch": self.epoch,
+            "lease_s": self.lease_s,
+            "alive_s": self.alive_s,
+            "preempts": self.preempts,
+            "granted": self.granted,
+            "granted_at": self.granted_at,
+            "previous": self.previous,
+        }
+        if run is not None:
+            body["run"] = {
+                "job": list(run.job),
+                "attempt": run.attempt,
+                "token": run.token,
+                "transfer": run.transfer,
+                "started": run.started,
+                "sequence": run.sequence,
+                "executing": run.executing,
+                "suspended": run.suspended,
+                "stop": run.stop,
+                "how": run.how,
+                "output": run.output,
+            }
+        packed: bytes = msgpack.packb(body)
+        return packed
+
+    @classmethod
+    def unpack(cls, key: str, packed: bytes) -> Claim:
+        body = msgpack.unpackb(packed)
+        run = body.pop("run", None)
+        previous = body.pop("previous", None)
+        claim = cls(id=key, **body)
+        claim.previous = (previous[0], previous[1]) if previous else None
+        if run is not None:
+            cluster, proc = run.pop("job")
+            claim.shadow = Shadow(job=JobId(cluster, proc), **run)
+        return claim

@@ -1,0 +1,328 @@
+"""Taking new jobs: SubmitJobs, in one part or several, each as often as its sender needs to be sure of it."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import socket
+import sqlite3
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from services.schedd import job_log
+from services.schedd.acceptance import (
+    BadSubmit,
+    accept_cluster,
+    accept_proc,
+    checked,
+    owner_of,
+    priority_of,
+    submitter_of,
+)
+from services.schedd.jobs import Cluster, Job, JobStatus
+from services.schedd.keeper import Keeper
+from services.schedd.queue import rows
+from services.schedd.settings import Settings
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd
+from shared.messages.events import JobsSubmitted
+from shared.messages.queue import SubmitJobs, Submitted
+
+#: How long a repeated submit is recognised, seconds.
+REMEMBER_S: Final = 24 * 3600
+#: Parts that came without the last one are thrown away after this time.
+UNFINISHED_S: Final = 3600
+#: More parts than this has no submit.
+MAX_PARTS: Final = 1 << 31
+#: Jobs taken on between two looks at other messages.
+SLICE: Final = 500
+
+
+@dataclass(slots=True)
+class Draft:
+    """A submit whose last part has not come yet: in the database, but not in the queue."""
+
+    cluster: Cluster
+    status: JobStatus
+    each: dict[str, Any]
+    at: float  # wall clock, of its last part
+    stored: bool = False  # the cluster has its row; a first part may well bring no job, to learn the number
+    rows: list[tuple[int, bytes, int, str]] = field(default_factory=list)  # proc, ad, priority, submitter
+
+
+class Submission:
+    """Makes clusters of SubmitJobs messages."""
+
+    def __init__(self, keeper: Keeper, settings: Settings) -> None:
+        self.keeper = keeper
+        self.settings = settings
+        self.next_cluster = 1
+        self._drafts: dict[tuple[str, str], Draft] = {}
+        self._answers: OrderedDict[tuple[str, str, int], tuple[float, Submitted]] = OrderedDict()
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+
+    def load(self, database: sqlite3.Connection, now: float) -> None:
+        """What is remembered of earlier submits."""
+        for user, submit_id, part, cluster, first, count, at in rows(
+            database, "SELECT user, submit_id, part, cluster, first_proc, count, at FROM submits ORDER BY at"
+        ):
+            if now - at < REMEMBER_S:
+                self._answers[user, submit_id, part] = (
+                    at,
+                    Submitted(cluster=cluster, first_proc=first, count=count),
+                )
+        highest = database.execute(
+            "SELECT max(m) FROM (SELECT max(id) AS m FROM clusters UNION ALL SELECT max(cluster) FROM history "
+            "UNION ALL SELECT max(cluster) FROM submits)"
+        ).fetchone()[0]
+        stored = database.execute("SELECT value FROM meta WHERE key = 'next_cluster'").fetchone()
+        self.next_cluster = max((highest or 0) + 1, stored[0] if stored else 1)
+
+    def may_use_files(self, user: str) -> bool:
+        """Whether jobs of this user read and write files here directly: only the schedd's own account's, and those of
+        users that the configuration names. Everybody else's come and go over HTTP."""
+        owner = user.partition("@")[0]
+        return owner == getpass.getuser() or owner in self.settings.file_users or user in self.settings.file_users
+
+    async def submit(self, asked: SubmitJobs) -> Submitted:
+        """Queue the jobs of one message. Raises RemoteFailure (bad-request, too-many-jobs); nothing stays then."""
+        key = (asked.user, asked.submit_id)
+        if not asked.submit_id or len(asked.submit_id) > 200:
+            raise RemoteFailure("bad-request", "submit_id: want a unique text of up to 200 characters")
+        if asked.part is not None and not 0 <= asked.part < MAX_PARTS:
+            raise RemoteFailure("bad-request", f"part {asked.part}: want 0, 1, 2, ... below {MAX_PARTS}")
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:  # a repeated message waits for the first to be done
+                known = self._answers.get((*key, _part(asked)))
+                if known is not None:
+                    return known[1]
+                return await self._take(asked, key)
+        except BadSubmit as error:
+            await self._discard(key)
+            raise RemoteFailure("bad-request", str(error)) from error
+        finally:
+            if not lock.locked():
+                self._locks.pop(key, None)
+
+    async def _take(self, asked: SubmitJobs, key: tuple[str, str]) -> Submitted:
+        now = self.keeper.now()
+        draft = self._drafts.get(key)
+        if draft is None:
+            if asked.part:
+                raise BadSubmit(
+                    f"part {asked.part} of a submit whose earlier parts are not here; submit everything anew"
+                )
+            draft = self._begin(asked, now)
+            self._drafts[key] = draft
+        draft.at = now
+        cluster = draft.cluster
+        first = cluster.next_proc
+        self._check_limits(asked, len(draft.rows))
+        added = await self._accept(asked, draft)
+        cluster.next_proc += len(added)
+        draft.rows += added
+        if not asked.more:
+            cluster.ad["TotalSubmitProcs"] = len(draft.rows)
+        self._store(asked, draft, added)
+        answer = Submitted(cluster=cluster.id, first_proc=first, count=len(added))
+        if not asked.more:
+            answer = Submitted(cluster=cluster.id, first_proc=0, count=len(draft.rows))
+            del self._drafts[key]
+        self._remember(key, asked, answer, now)
+        if asked.more:
+            await self.keeper.commit()
+            return answer
+        if not draft.rows:
+            await self._discard(key, draft)
+            raise RemoteFailure("bad-request", "the submit has no job; queue at least one")
+        jobs = self._jobs(draft)
+        # The user's log and the stream tell of the jobs after this same commit.
+        for job in jobs:
+            self.keeper.record(job, lambda job=job: _logged(job, now))  # type: ignore[misc]
+        self.keeper.tell(
+            JobsSubmitted(
+                at=now,
+                schedd=self.keeper.name,
+                owner=cluster.owner,
+                submitter=cluster.submitter,
+                cluster=cluster.id,
+                first_proc=0,
+                count=len(jobs),
+            )
+        )
+        await self.keeper.commit()
+        for start in range(0, len(jobs), SLICE):
+            self.keeper.table.add(cluster, jobs[start : start + SLICE])
+            if start + SLICE < len(jobs):
+                await asyncio.sleep(0)
+        self.keeper.demand_grew.set()
+        return answer
+
+    def _begin(self, asked: SubmitJobs, now: float) -> Draft:
+        owner = owner_of(asked.user)
+        common = checked(asked.cluster_ad, "cluster ad")
+        if not asked.spool and not self.may_use_files(asked.user):
+            raise BadSubmit(
+                f"files of {owner} can not be used directly by this schedd, which runs as {getpass.getuser()}; submit "
+                "with spooling (roost submit -spool)"
+            )
+        number = self.next_cluster
+        accepted = accept_cluster(
+            common, user=asked.user, cluster=number, now=now, spool=asked.spool, nice_group=self.settings.nice_group
+        )
+        # The submit language writes false where its user said nothing.
+        if asked.spool and (accepted.ad.text("LeaveJobInQueue") or "false").lower() == "false":
+            # Ten days for its owner to fetch the output, as HTCondor gives.
+            accepted.ad.set_text(
+                "LeaveJobInQueue", "JobStatus == 4 && (CompletionDate =?= 0 || time() - CompletionDate < 864000)"
+            )
+        self.next_cluster += 1
+        self.keeper.queue.do(
+            "INSERT OR REPLACE INTO meta (key, value) VALUES ('next_cluster', ?)", (self.next_cluster,)
+        )
+        cluster = Cluster(
+            id=number,
+            owner=owner,
+            user=asked.user,
+            submitter=accepted.submitter,
+            qdate=int(now),
+            ad=accepted.ad,
+            spool=asked.spool,
+            submit_id=asked.submit_id,
+        )
+        return Draft(cluster, accepted.status, accepted.each, now)
+
+    def _check_limits(self, asked: SubmitJobs, earlier: int) -> None:
+        """Raises RemoteFailure when there would be too many jobs."""
+        settings, table = self.settings, self.keeper.table
+        wanted = earlier + len(asked.procs)
+        for limit, have, name in (
+            (settings.max_jobs_per_submission, 0, "MAX_JOBS_PER_SUBMISSION"),
+            (settings.max_jobs_per_owner, table.per_user.get(asked.user, 0), "MAX_JOBS_PER_OWNER"),
+        ):
+            if have + wanted > limit:
+                raise BadSubmit(
+                    f"{wanted} jobs besides {have} in the queue are more than {name} = {limit}; submit fewer, or "
+                    "have the limit raised"
+                )
+
+    async def _accept(self, asked: SubmitJobs, draft: Draft) -> list[tuple[int, bytes, int, str]]:
+        """Check every proc. Other messages get their turn now and then."""
+        cluster = draft.cluster
+        first = cluster.next_proc
+        priority = priority_of(cluster.ad)
+        special = {"jobprio", "accountinggroup", "niceuser"}
+        done: list[tuple[int, bytes, int, str]] = []
+        for offset, packed in enumerate(asked.procs):
+            if offset % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            proc = first + offset
+            ad_bytes, names = accept_proc(packed, f"job {proc}")
+            own_priority, submitter = priority, cluster.submitter
+            if draft.each or not names.isdisjoint(special):
+                ad = ClassAd.unpack(ad_bytes)
+                ad.chain(cluster.ad)
+                try:
+                    own_priority = priority_of(ad)
+                except BadSubmit as error:
+                    raise BadSubmit(f"job {proc}: {error}") from error
+                submitter = submitter_of(ad, cluster.user, self.settings.nice_group)
+                ad.chain(None)
+                ad.update(draft.each)
+                ad_bytes = ad.pack()
+            done.append((proc, ad_bytes, own_priority, submitter))
+        return done
+
+    def _store(self, asked: SubmitJobs, draft: Draft, added: list[tuple[int, bytes, int, str]]) -> None:
+        queue, cluster = self.keeper.queue, draft.cluster
+        if not draft.stored:
+            draft.stored = True
+            queue.do(
+                "INSERT INTO clusters (id, user, submitter, qdate, spool, submit_id, next_proc, complete, ad) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    cluster.id,
+                    cluster.user,
+                    cluster.submitter,
+                    cluster.qdate,
+                    cluster.spool,
+                    cluster.submit_id,
+                    cluster.next_proc,
+                    not asked.more,
+                    cluster.ad.pack(),
+                ),
+            )
+        else:
+            queue.do(
+                "UPDATE clusters SET next_proc = ?, complete = ?, ad = ? WHERE id = ?",
+                (cluster.next_proc, not asked.more, cluster.ad.pack(), cluster.id),
+            )
+        queue.do_many(
+            "INSERT INTO jobs (cluster, proc, status, priority, submitter, ad) VALUES (?, ?, ?, ?, ?, ?)",
+            [(cluster.id, proc, int(draft.status), priority, submitter, ad) for proc, ad, priority, submitter in added],
+        )
+
+    def _jobs(self, draft: Draft) -> list[Job]:
+        return [
+            make_job(draft.cluster, proc, ad, draft.status, priority, submitter)
+            for proc, ad, priority, submitter in draft.rows
+        ]
+
+    def _remember(self, key: tuple[str, str], asked: SubmitJobs, answer: Submitted, now: float) -> None:
+        part = _part(asked)
+        if part == ANY_PART:
+            return
+        self._answers[(*key, part)] = (now, answer)
+        self.keeper.queue.do(
+            "INSERT OR REPLACE INTO submits (user, submit_id, part, cluster, first_proc, count, at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*key, part, answer.cluster, answer.first_proc, answer.count, int(now)),
+        )
+
+    async def _discard(self, key: tuple[str, str], draft: Draft | None = None) -> None:
+        """Nothing half-done stays in the queue."""
+        draft = self._drafts.pop(key, None) or draft
+        for known in [entry for entry in self._answers if entry[:2] == key]:
+            del self._answers[known]
+        self.keeper.queue.do("DELETE FROM submits WHERE user = ? AND submit_id = ?", key)
+        if draft is not None:
+            self.keeper.queue.do("DELETE FROM jobs WHERE cluster = ?", (draft.cluster.id,))
+            self.keeper.queue.do("DELETE FROM clusters WHERE id = ?", (draft.cluster.id,))
+        await self.keeper.commit()
+
+    async def tidy(self) -> None:
+        """Forget old submits, and parts whose rest never came."""
+        now = self.keeper.now()
+        while self._answers and now - next(iter(self._answers.values()))[0] > REMEMBER_S:
+            self._answers.popitem(last=False)
+        self.keeper.queue.do("DELETE FROM submits WHERE at < ?", (int(now - REMEMBER_S),))
+        for key, draft in list(self._drafts.items()):
+            if now - draft.at > UNFINISHED_S:
+                await self._discard(key)
+
+
+#: A part of a submit that has no number can not be told from a repeated one.
+ANY_PART: Final = -2
+LAST_PART: Final = -1
+
+
+def _part(asked: SubmitJobs) -> int:
+    """What a part is remembered by. The last part is the whole submit: repeated, it is the same whatever its number."""
+    if not asked.more:
+        return LAST_PART
+    return asked.part if asked.part is not None else ANY_PART
+
+
+def make_job(cluster: Cluster, proc: int, packed: bytes, status: JobStatus, priority: int, submitter: str) -> Job:
+    """A job from what the database has of it."""
+    ad = ClassAd.unpack(packed)
+    ad.chain(cluster.ad)
+    return Job(cluster, proc, ad, status, priority, submitter)
+
+
+def _logged(job: Job, now: float) -> bytes:
+    return job_log.submitted(
+        job.id, now, socket.gethostname(), job.text("SubmitEventNotes"), job.text("SubmitEventUserNotes")
+    )

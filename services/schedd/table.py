@@ -1,0 +1,154 @@
+"""All jobs in memory, with the views that are kept up to date: idle jobs in order, counts, autoclusters. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from services.schedd.autoclusters import Autoclusters
+from services.schedd.idle import IdleJobs, Key, key_of
+from services.schedd.jobs import STATUS_NAMES, Cluster, Job, JobId, JobStatus
+from services.schedd.submitters import Count
+
+#: A job that asks for more cores than this never runs; sums of its kind would be no ClassAd numbers any more.
+MAX_WEIGHT: Final = 1e6
+
+
+class JobTable:
+    """The queue as the schedd sees it. Changes of a job's state, priority or submitter go through here."""
+
+    def __init__(self, autoclusters: Autoclusters) -> None:
+        self.clusters: dict[int, Cluster] = {}
+        self.counts: dict[str, Count] = {}
+        self.idle: dict[str, IdleJobs] = {}
+        self.per_user: dict[str, int] = {}
+        self.autoclusters = autoclusters
+        self.total = 0
+        self._weights: dict[int, float] = {}  # of each autocluster
+
+    def get(self, job_id: JobId) -> Job | None:
+        cluster = self.clusters.get(job_id.cluster)
+        return cluster.jobs.get(job_id.proc) if cluster is not None else None
+
+    def jobs(self) -> Iterator[Job]:
+        """All jobs in (cluster, proc) order, as far as the table stands still; a snapshot cluster by cluster."""
+        for number in sorted(self.clusters):
+            cluster = self.clusters.get(number)
+            if cluster is not None:
+                yield from [cluster.jobs[proc] for proc in sorted(cluster.jobs)]
+
+    def totals(self) -> dict[str, int]:
+        """Jobs by the name of their state."""
+        result = dict.fromkeys(STATUS_NAMES.values(), 0)
+        for count in self.counts.values():
+            for status, number in count.by_status.items():
+                result[STATUS_NAMES[status]] += number
+        return result
+
+    def add(self, cluster: Cluster, jobs: Iterable[Job]) -> None:
+        """New jobs of a cluster."""
+        self.clusters[cluster.id] = cluster
+        for job in jobs:
+            cluster.jobs[job.proc] = job
+            self.count(job.submitter).move(None, job.status)
+            self.total += 1
+            self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + 1
+            self.refresh(job)
+
+    def count(self, submitter: str) -> Count:
+        count = self.counts.get(submitter)
+        if count is None:
+            count = self.counts[submitter] = Count()
+        return count
+
+    def set_status(self, job: Job, status: JobStatus, now: float) -> None:
+        """Put a job into another state."""
+        if status == job.status:
+            return
+        job.ad["LastJobStatus"] = int(job.status)
+        job.ad["JobStatus"] = int(status)
+        job.ad["EnteredCurrentStatus"] = int(now)
+        self.count(job.submitter).move(job.status, status)
+        job.status = status
+        self.refresh(job)
+
+    def refresh(self, job: Job) -> None:
+        """Offer the job to claims and the negotiator, or not, as it is now."""
+        wanted = job.status == JobStatus.IDLE and job.shadow is None and not job.cooling
+        if not wanted:
+            self.withdraw(job)
+        elif job.idle_key is None:
+            autocluster = self.autoclusters.assign(job)
+            job.idle_key = key_of(job.priority, job.cluster.id, job.proc)
+            queue = self.idle.get(job.submitter)
+            if queue is None:
+                queue = self.idle[job.submitter] = IdleJobs()
+            queue.add(autocluster, job.idle_key)
+            self.count(job.submitter).offered += 1
+
+    def withdraw(self, job: Job) -> None:
+        if job.idle_key is not None:
+            self.idle[job.submitter].remove(job.autocluster, job.idle_key)
+            job.idle_key = None
+
+    def changed(self, job: Job, *, priority: int, submitter: str) -> None:
+        """The job's ad was edited: sort it in anew."""
+        self.withdraw(job)
+        if submitter != job.submitter:
+            self.count(job.submitter).move(job.status, None)
+            self.count(submitter).move(None, job.status)
+        job.priority, job.submitter = priority, submitter
+        job.generation = -1
+        self.refresh(job)
+
+    def forget(self, job: Job) -> bool:
+        """The job is no more. True if it was the last of its cluster, which is gone then too."""
+        self.withdraw(job)
+        self.count(job.submitter).move(job.status, None)
+        self.total -= 1
+        user = job.cluster.user
+        self.per_user[user] -= 1
+        if not self.per_user[user]:
+            del self.per_user[user]
+        del job.cluster.jobs[job.proc]
+        if job.cluster.jobs:
+            return False
+        del self.clusters[job.cluster.id]
+        return True
+
+    def set_significant(self, names: Iterable[str]) -> bool:
+        """Attributes that slots look at, told by the negotiator; sorts all idle jobs anew if that changes anything."""
+        if not self.autoclusters.set_significant(names):
+            return False
+        waiting = [job for job in self.jobs() if job.idle_key is not None]
+        for job in waiting:
+            self.withdraw(job)
+        self.idle.clear()
+        self._weights.clear()
+        for job in waiting:
+            self.refresh(job)
+        return True
+
+    def at(self, key: Key) -> Job:
+        """The idle job that stands at this place of an idle queue."""
+        return self.clusters[key[1]].jobs[key[2]]
+
+    def weight(self, autocluster: int, first: Key) -> float:
+        """What one job of an autocluster asks for, in cores: the weight of its demand."""
+        known = self._weights.get(autocluster)
+        if known is None:
+            value = self.at(first).ad.eval("RequestCpus")
+            number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+            known = number if 0 < number <= MAX_WEIGHT else 1.0
+            self._weights[autocluster] = known
+        return known
+
+    def demand(self, submitter: str) -> tuple[int, float]:
+        """Idle jobs of a submitter that may start now, and their weight."""
+        queue = self.idle.get(submitter)
+        if queue is None:
+            return 0, 0.0
+        weight = sum(
+            len(bucket) * self.weight(autocluster, bucket.first()) for autocluster, bucket in queue.buckets.items()
+        )
+        return queue.total, weight

@@ -1,0 +1,395 @@
+"""The schedd's end of file transfer, over HTTP.
+
+    GET  /runs/<job>/<attempt>/input    what the run takes along          (the run's token)
+    PUT  /runs/<job>/<attempt>/output   what it brings back               (the run's token)
+    PUT  /sandbox/<job or cluster>      input of spooled jobs             (a token of FetchFiles or SubmitJobs)
+    GET  /sandbox/<job>                 output of a spooled job           (a token of FetchFiles)
+
+Output is received and verified in the spool first. Then the list of its members and places is committed to the
+database, and only then are they moved: a schedd that was killed in between goes on moving when it is back, so the
+output of a run is there as a whole or not at all, and a repeated PUT changes nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hmac
+import os
+import secrets
+import shutil
+import sqlite3
+import stat
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgpack
+from aiohttp import web
+
+from services.schedd import sandbox
+from services.schedd.job_states import JobEvent
+from services.schedd.jobs import Cluster, Job, JobId, JobStatus, full_ad
+from services.schedd.keeper import Keeper
+from services.schedd.policies import Hold
+from services.schedd.queue import rows
+from services.schedd.settings import Settings
+from services.schedd.shadow import Claim, Shadow
+from services.schedd.table import JobTable
+from shared.transfer.bundle import (
+    CHUNK,
+    Entry,
+    Extraction,
+    Source,
+    check_sources,
+    read_bundle,
+    write_bundle,
+)
+from shared.transfer.errors import TransferError
+
+#: How long a token for a spooled sandbox is good, seconds.
+GRANT_S: Final = 3600.0
+MIB: Final = 1 << 20
+#: A limit above this many MiB (a TiB of them, infinity) is none.
+MAX_LIMIT_MIB: Final = 1 << 40
+#: Bytes, and seconds, that are read on after a transfer was refused.
+MAX_DISCARDED: Final = 64 * MIB
+DISCARD_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a token for spooled files allows."""
+
+    job: JobId  # proc -1: the whole cluster
+    until: float  # monotonic
+
+
+class Endpoint:
+    """Serves the files of this schedd's jobs."""
+
+    def __init__(self, keeper: Keeper, settings: Settings, claims: dict[str, Claim]) -> None:
+        self.keeper = keeper
+        self.table: JobTable = keeper.table
+        self.settings = settings
+        self.claims = claims
+        self.url = ""
+        self._grants: dict[str, Grant] = {}
+        self._receiving: set[tuple[JobId, int]] = set()
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. A port that is taken gives way to any other when it was only remembered."""
+        app = web.Application(client_max_size=0)
+        app.add_routes(
+            [
+                web.get("/runs/{job}/{attempt}/input", self._input),
+                web.put("/runs/{job}/{attempt}/output", self._output),
+                web.put("/sandbox/{job}", self._upload),
+                web.get("/sandbox/{job}", self._download),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        try:
+            await self._site(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or self.settings.transfer_port:
+                raise
+            self.keeper.context.log.warning("transfer_port_taken", port=port)
+            await self._site(host, 0)
+        bound: int = self._runner.addresses[0][1]
+        return bound
+
+    async def _site(self, host: str, port: int) -> None:
+        assert self._runner is not None
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
+            # A name by which others reach us that is no address here: we are behind a translation of addresses.
+            self.keeper.context.log.info("transfer_listens_everywhere", host=host, reason=str(error))
+            await web.TCPSite(self._runner, None, port).start()
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def grant(self, job: JobId) -> tuple[str, str]:
+        """(URL, token) for the spooled files of a job, or of a cluster (proc -1)."""
+        now = self.keeper.context.clock.monotonic()
+        self._grants = {token: grant for token, grant in self._grants.items() if grant.until > now}
+        token = secrets.token_urlsafe(24)
+        self._grants[token] = Grant(job, now + GRANT_S)
+        name = str(job) if job.proc >= 0 else str(job.cluster)
+        return f"{self.url}/sandbox/{name}", token
+
+    # Runs
+
+    def _run(self, request: web.Request) -> tuple[Job, Shadow]:
+        """The run that is meant. Refuses a wrong token, and an attempt that is over, in the same way."""
+        token = _token(request)
+        try:
+            job = self.table.get(JobId.parse(request.match_info["job"]))
+        except ValueError:
+            job = None
+        run = job.shadow if job is not None else None
+        attempt = request.match_info["attempt"]
+        if (
+            job is None
+            or run is None
+            or not run.transfer
+            or not attempt.isdigit()
+            or int(attempt) != run.attempt
+            or not hmac.compare_digest(token.encode(), run.token.encode())
+        ):
+            raise web.HTTPForbidden(text="no such run, or it is over, or its token is wrong")
+        return job, run
+
+    async def _input(self, request: web.Request) -> web.StreamResponse:
+        job, _ = self._run(request)
+        try:
+            sources = await asyncio.to_thread(self._input_sources, job)
+            size = await asyncio.to_thread(check_sources, sources)
+        except (TransferError, OSError, ValueError) as error:  # ValueError: a zero byte in a path
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        limit = job.number("MaxTransferInputMB", self.settings.max_transfer_input_mb)
+        if 0 <= limit * MIB < size:
+            raise web.HTTPRequestEntityTooLarge(
+                max_size=int(limit * MIB),
+                actual_size=size,
+                text=f"the job's input has {size // MIB} MiB, more than MaxTransferInputMB = {limit:g}",
+            )
+        return await _stream(request, sources)
+
+    def _input_sources(self, job: Job) -> list[Source]:
+        if job.cluster.spool:
+            shared, own, _ = sandbox.spool_dirs(self.keeper.spool, job)
+            return sandbox.spooled_sources(shared, own)
+        return sandbox.input_sources(full_ad(self.keeper.name, job, self.keeper.now()))
+
+    async def _output(self, request: web.Request) -> web.StreamResponse:
+        job, run = self._run(request)
+        key = (job.id, run.attempt)
+        if run.output:
+            return web.Response(headers={"X-Roost-Repeated": "1"})
+        if key in self._receiving:
+            raise web.HTTPServiceUnavailable(text="this output is being received already")
+        self._receiving.add(key)
+        try:
+            await self._receive(request, job, run)
+        except (TransferError, ValueError) as error:  # ValueError: a zero byte in a path
+            await _discard_rest(request)
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        finally:
+            self._receiving.discard(key)
+        return web.Response()
+
+    async def _receive(self, request: web.Request, job: Job, run: Shadow) -> None:
+        limit = job.number("MaxTransferOutputMB", self.settings.max_transfer_output_mb)
+        incoming = self.keeper.spool / "incoming"
+        await asyncio.to_thread(incoming.mkdir, parents=True, exist_ok=True)
+        with Extraction(incoming, limit_bytes=int(limit * MIB) if 0 <= limit < MAX_LIMIT_MIB else None) as extraction:
+            async for chunk in request.content.iter_chunked(CHUNK):
+                extraction.feed(chunk)
+            entries = extraction.finish()
+            moves = await asyncio.to_thread(self._places, job, entries)
+            if job.shadow is not run:
+                raise TransferError("the run is over; its output is not wanted any more")
+            # From here on it is this run's output, whatever happens.
+            plan = msgpack.packb([[m.name, m.target, m.directory] for m in moves])
+            row = (job.id.cluster, job.id.proc, run.attempt, msgpack.packb([str(extraction.staging), plan]))
+            self.keeper.queue.do(
+                "INSERT OR REPLACE INTO outputs (cluster, proc, attempt, plan) VALUES (?, ?, ?, ?)", row
+            )
+            await self.keeper.commit()
+            try:
+                await asyncio.to_thread(put_in_place, extraction.staging, moves, begun=False)
+            except TransferError:
+                self._forget_plan(job.id)
+                raise
+            self._arrived(job.id, run)
+            await self.keeper.commit()
+
+    def _places(self, job: Job, entries: list[Entry]) -> list[sandbox.Move]:
+        ad = full_ad(self.keeper.name, job, self.keeper.now())
+        if not job.cluster.spool:
+            return sandbox.output_moves(ad, entries, iwd=Path(sandbox.text(ad, "Iwd") or "/"))
+        # The client that fetches the files puts them to their places; here they keep their names.
+        _, _, out = sandbox.spool_dirs(self.keeper.spool, job)
+        out.mkdir(parents=True, exist_ok=True)
+        for name in ("Out", "Err"):
+            place = sandbox.text(ad, name)
+            ad[name] = Path(place).name if place and place != sandbox.NOWHERE else sandbox.NOWHERE
+        ad["TransferOutputRemaps"] = ""
+        return sandbox.output_moves(ad, entries, iwd=out)
+
+    def _arrived(self, job_id: JobId, run: Shadow) -> None:
+        run.output = True
+        claim = self.claims.get(run.claim)
+        if claim is not None:
+            self.keeper.queue.put_claim(claim)
+        self._forget_plan(job_id)
+
+    def _forget_plan(self, job_id: JobId) -> None:
+        self.keeper.queue.do("DELETE FROM outputs WHERE cluster = ? AND proc = ?", (job_id.cluster, job_id.proc))
+
+    async def recover(self) -> None:
+        """Finish what a killed schedd had begun to put in place; throw away what it had only begun to receive.
+
+        Before the endpoint listens: what comes in from then on must not be thrown away with it."""
+
+        def plans(database: sqlite3.Connection) -> list[tuple[int, int, int, bytes]]:
+            return [tuple(row) for row in rows(database, "SELECT cluster, proc, attempt, plan FROM outputs")]
+
+        for cluster, proc, attempt, packed in await self.keeper.queue.read(plans):
+            staging, plan = msgpack.unpackb(packed)
+            moves = [sandbox.Move(*entry) for entry in msgpack.unpackb(plan)]
+            job = self.table.get(JobId(cluster, proc))
+            run = job.shadow if job is not None else None
+            if run is not None and run.attempt == attempt:
+                try:
+                    await asyncio.to_thread(put_in_place, Path(staging), moves, begun=True)
+                    self._arrived(JobId(cluster, proc), run)
+                except TransferError as error:
+                    self.keeper.context.log.warning("output_not_placed", job_id=f"{cluster}.{proc}", reason=str(error))
+                    self._forget_plan(JobId(cluster, proc))
+            else:
+                self._forget_plan(JobId(cluster, proc))
+        await self.keeper.commit()
+        await asyncio.to_thread(shutil.rmtree, self.keeper.spool / "incoming", True)
+
+    # Spooled sandboxes
+
+    def _granted(self, request: web.Request) -> tuple[Cluster, JobId]:
+        token = _token(request)
+        grant = self._grants.get(token)
+        name = request.match_info["job"]
+        now = self.keeper.context.clock.monotonic()
+        if grant is None or grant.until < now or name not in (str(grant.job), str(grant.job.cluster)):
+            raise web.HTTPForbidden(text="the token is wrong or too old; ask for a new one")
+        job_id = JobId.parse(name)
+        cluster = self.table.clusters.get(job_id.cluster)
+        if cluster is None or (job_id.proc >= 0 and job_id.proc not in cluster.jobs):
+            raise web.HTTPNotFound(text=f"job {name} is not in the queue (any more)")
+        if not cluster.spool:
+            raise web.HTTPConflict(text=f"job {name} was not submitted with spooled files")
+        if job_id.proc != grant.job.proc and grant.job.proc >= 0:
+            raise web.HTTPForbidden(text="the token is for one job only")
+        return cluster, job_id
+
+    async def _upload(self, request: web.Request) -> web.StreamResponse:
+        cluster, job_id = self._granted(request)
+        jobs = list(cluster.jobs.values()) if job_id.proc < 0 else [cluster.jobs[job_id.proc]]
+        waiting = [
+            job for job in jobs if job.status == JobStatus.HELD and job.ad.eval("HoldReasonCode") == Hold.SPOOLING_INPUT
+        ]
+        if not waiting:
+            return web.Response(headers={"X-Roost-Repeated": "1"})
+        shared, own, _ = sandbox.spool_dirs(self.keeper.spool, waiting[0])
+        target = shared if job_id.proc < 0 else own
+        try:
+            await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
+            await read_bundle(request.content.iter_chunked(CHUNK), target)
+        except (TransferError, OSError) as error:
+            await _discard_rest(request)
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        stamp = int(self.keeper.now())
+        for job in waiting:
+            if job.status == JobStatus.HELD and self.table.get(job.id) is job:
+                job.ad["StageInFinish"] = stamp
+                self.keeper.happen(job, JobEvent.RELEASE, reason="Its input files have arrived")
+        await self.keeper.commit()
+        return web.Response()
+
+    async def _download(self, request: web.Request) -> web.StreamResponse:
+        cluster, job_id = self._granted(request)
+        if job_id.proc < 0:
+            raise web.HTTPBadRequest(text=f"name one job of the cluster, for instance {job_id.cluster}.0")
+        job = cluster.jobs[job_id.proc]
+        _, _, out = sandbox.spool_dirs(self.keeper.spool, job)
+        try:
+            sources = await asyncio.to_thread(sandbox.spooled_sources, out, out)
+            await asyncio.to_thread(check_sources, sources)
+        except (TransferError, OSError) as error:
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        response = await _stream(request, sources)
+        if job.status == JobStatus.COMPLETED and self.table.get(job.id) is job:
+            job.ad["StageOutFinish"] = int(self.keeper.now())
+            self.keeper.save(job)
+            self.keeper.commit()
+        return response
+
+
+def _token(request: web.Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+async def _discard_rest(request: web.Request) -> None:
+    """Read on for a while after a refusal: a client that is still sending would see a broken connection, and not the
+    reason."""
+    left = MAX_DISCARDED
+    try:
+        async with asyncio.timeout(DISCARD_S):
+            async for chunk in request.content.iter_chunked(CHUNK):
+                left -= len(chunk)
+                if left < 0:
+                    return
+    except TimeoutError:
+        return
+
+
+async def _stream(request: web.Request, sources: list[Source]) -> web.StreamResponse:
+    bundle: AsyncIterator[bytes] = write_bundle(sources)
+    response = web.StreamResponse(headers={"Content-Type": "application/x-tar"})
+    await response.prepare(request)
+    try:
+        async for chunk in bundle:
+            await response.write(chunk)
+    except TransferError:
+        # The header is out: only a connection that breaks tells the other side that this is no whole bundle.
+        if request.transport is not None:
+            request.transport.abort()
+        raise
+    await response.write_eof()
+    return response
+
+
+def put_in_place(staging: Path, moves: list[sandbox.Move], *, begun: bool) -> None:
+    """Move received members to their places. `begun`: this was cut off before, so what is no longer in `staging` is in
+    place already. Raises TransferError."""
+    for move in moves:
+        source, target = staging / move.name, Path(move.target)
+        try:
+            if move.directory:
+                target.mkdir(exist_ok=True)
+                continue
+            if begun and not os.path.lexists(source):
+                continue
+            if target.exists():
+                mode = target.stat().st_mode
+                if not stat.S_ISREG(mode):
+                    kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+                    raise TransferError(f"{move.name}: {target} is {kind}; it is not replaced")
+            _replace(source, target)
+        except OSError as error:
+            raise TransferError(f"{move.name}: cannot be written to {target}: {error.strerror}") from error
+
+
+def _replace(source: Path, target: Path) -> None:
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # Another file system: copied beside its place first, so that nobody ever sees half a file.
+        descriptor, name = tempfile.mkstemp(prefix=".roost-", dir=target.parent)
+        os.close(descriptor)
+        os.unlink(name)
+        shutil.copy2(source, name, follow_symlinks=False)
+        os.replace(name, target)
+        source.unlink()

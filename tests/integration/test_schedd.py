@@ -1,0 +1,373 @@
+"""The schedd as a whole, against a scripted execution point and negotiator."""
+
+import pytest
+
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd
+from shared.messages.claims import ClaimLost, ClaimRefused, JobExit, Usage
+from shared.messages.queue import DescribeSchedd, QueryJobs, SubmitJobs
+from tests.scheddpool import USER, Pool, job_ad
+from tests.waiting import eventually
+
+
+@pytest.fixture
+async def pool(tmp_path):
+    async with Pool(tmp_path) as pool:
+        yield pool
+
+
+async def test_a_job_runs_to_its_end_and_into_the_history(pool):
+    run = await pool.run_one()
+    assert (await pool.job("1.0"))["JobStatus"] == 2
+    await pool.startd.report(run, "running", started_at=5.0)
+    ack = await pool.startd.finish(run, 3, usage=Usage(user_cpu_s=1.5, memory_mib=12, image_size_kib=99))
+    assert ack.known
+    assert ack.release
+    assert await pool.jobs() == []
+    (ad,) = await pool.history()
+    assert (ad["JobStatus"], ad["ExitCode"], ad["ExitBySignal"]) == (4, 3, False)
+    assert (ad["NumJobStarts"], ad["NumShadowStarts"], ad["MemoryUsage"], ad["ImageSize"]) == (1, 1, 12, 99)
+    assert ad["LastRemoteHost"] == "slot1_1@ep"
+    assert ad["GlobalJobId"].startswith("ap#1.0#")
+    assert ad["CompletionDate"] > 0
+    assert "RemoteHost" not in ad
+    await eventually(lambda: pool.event_types() == ["job.submitted", "job.matched", "job.started", "job.ended"])
+
+
+async def test_idle_jobs_are_advertised_at_once(pool):
+    await pool.submit(procs=3)
+    await eventually(lambda: pool.submitter() is not None and pool.submitter()["IdleJobs"] == 3, 2)
+    assert pool.submitter()["WeightedIdleJobs"] == 3
+    assert pool.submitter()["ScheddIpAddr"] == "schedd.ap"
+
+
+async def test_one_match_starts_as_many_jobs_as_it_counts(pool):
+    await pool.submit(procs=5)
+    await pool.match(count=3)
+    await eventually(lambda: len(pool.startd.activations) == 3)
+    assert [run.job_id for run in pool.startd.activations] == ["1.0", "1.1", "1.2"]
+    await eventually(lambda: pool.submitter() is not None and pool.submitter()["RunningJobs"] == 3)
+    assert pool.submitter()["IdleJobs"] == 2
+
+
+async def test_the_ack_of_an_end_hands_over_the_next_job(pool):
+    await pool.submit(procs=2)
+    await pool.match()
+    await eventually(lambda: pool.startd.activations)
+    first = pool.startd.activations[0]
+    ack = await pool.startd.finish(first)
+    assert ack.next is not None
+    assert ack.next.job_id == "1.1"
+    # The same report again, its answer having been lost, gets the same answer.
+    again = await pool.startd.finish(first)
+    assert again.next == ack.next or (again.next.job_id, again.next.attempt) == ("1.1", 1)
+    last = await pool.startd.finish(ack.next)
+    assert last.release
+    assert last.next is None
+    assert len(await pool.history()) == 2
+
+
+async def test_a_claim_past_its_worklife_takes_no_further_job(tmp_path):
+    async with Pool(tmp_path, CLAIM_WORKLIFE=0) as pool:
+        await pool.submit(procs=2)
+        await pool.match()
+        await eventually(lambda: pool.startd.activations)
+        ack = await pool.startd.finish(pool.startd.activations[0])
+        assert ack.release
+        assert (await pool.job("1.1"))["JobStatus"] == 1
+
+
+async def test_a_job_that_does_not_fit_the_claim_is_not_handed_over(pool):
+    await pool.submit()
+    await pool.match()
+    await eventually(lambda: pool.startd.activations)
+    await pool.submit(job_ad(RequestMemory=4000))
+    ack = await pool.startd.finish(pool.startd.activations[0])
+    assert ack.release
+
+
+async def test_a_refused_claim_puts_the_job_back(pool):
+    pool.startd.refuse = ClaimRefused(reason="full", code="resources")
+    await pool.submit()
+    await pool.match()
+    await eventually(lambda: pool.startd.requests)
+
+    async def idle():
+        ad = await pool.job("1.0")
+        return ad["JobStatus"] == 1 and ad
+
+    ad = await eventually(idle)
+    assert ad["NumShadowStarts"] == 0
+    pool.startd.refuse = None
+    await eventually(lambda: pool.schedd.table.demand(USER)[0] == 1)
+    await pool.match()
+    await eventually(lambda: pool.startd.activations)
+    assert pool.startd.activations[0].attempt == 1
+
+
+async def test_a_replaced_negotiator_is_not_obeyed_even_after_a_restart(pool):
+    await pool.submit()
+    await pool.requests(epoch=7)
+    await pool.restart()
+    with pytest.raises(RemoteFailure) as refusal:
+        await pool.match(autocluster=1, epoch=6)
+    assert refusal.value.code == "stale-epoch"
+
+
+async def test_remove_hold_and_release_of_idle_jobs(pool):
+    await pool.submit(procs=3)
+    assert await pool.act("hold", "1.0", reason="wait") == {"1.0": "done"}
+    ad = await pool.job("1.0")
+    assert (ad["JobStatus"], ad["HoldReason"], ad["HoldReasonCode"]) == (5, "wait", 1)
+    assert await pool.act("hold", "1.0") == {"1.0": "already"}
+    assert await pool.act("release", "1.0", "9.9") == {"1.0": "done", "9.9": "not-found"}
+    assert "HoldReason" not in await pool.job("1.0")
+    assert (await pool.job("1.0"))["LastHoldReason"] == "wait"
+    assert await pool.act("remove", "1.1", user="mallory@pool") == {"1.1": "denied"}
+    assert await pool.act("remove", "1.1", user="boss@pool", admin=True) == {"1.1": "done"}
+    assert await pool.act("remove", constraint="ProcId == 2") == {"1.2": "done"}
+    assert [ad["JobStatus"] for ad in await pool.history()] == [3, 3]
+
+
+async def test_a_running_job_is_removed_when_its_run_is_over(pool):
+    run = await pool.run_one()
+    assert await pool.act("remove", "1.0") == {"1.0": "done"}
+    await eventually(lambda: pool.startd.deactivated)
+    assert (await pool.job("1.0"))["JobStatus"] == 3
+    await pool.startd.finish(run, exit=JobExit(reason="killed"))
+    assert await pool.jobs() == []
+    assert (await pool.history())[0]["JobStatus"] == 3
+
+
+async def test_a_held_running_job_starts_only_after_its_run_is_over(pool):
+    run = await pool.run_one()
+    await pool.act("hold", "1.0")
+    await pool.act("release", "1.0")
+    assert (await pool.requests()).requests == {}
+    await pool.startd.finish(run, exit=JobExit(reason="killed"))
+    assert (await pool.job("1.0"))["JobStatus"] in (1, 2)
+
+
+async def test_remove_by_force_does_not_wait(pool):
+    run = await pool.run_one()
+    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await pool.act("remove-force", "1.0")
+    assert await pool.jobs() == []
+    await eventually(lambda: pool.startd.released)
+    ack = await pool.startd.finish(run)
+    assert not ack.known
+
+
+async def test_an_evicted_job_runs_again_as_a_new_attempt(pool):
+    run = await pool.run_one()
+    ack = await pool.startd.finish(run, exit=JobExit(reason="evicted", message="drained"))
+    assert ack.release
+    assert (await pool.job("1.0"))["JobStatus"] == 1
+    await pool.match()
+    await eventually(lambda: len(pool.startd.activations) == 2)
+    assert pool.startd.activations[1].attempt == 2
+    stale = await pool.startd.finish(run)
+    assert not stale.known
+    assert (await pool.job("1.0"))["JobStatus"] == 2
+
+
+async def test_a_lost_claim_puts_its_job_back(pool):
+    run = await pool.run_one()
+    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    claim, slot = pool.startd.claim_of[run.job_id, run.attempt]
+    await pool.startd.bus.send("schedd.ap", ClaimLost(startd="ep", slot=slot, claim_id=claim, reason="drained"))
+
+    async def idle():
+        return (await pool.job("1.0"))["JobStatus"] == 1
+
+    await eventually(idle)
+
+
+async def test_an_execution_point_that_holds_a_job_says_why(pool):
+    run = await pool.run_one()
+    await pool.startd.finish(run, exit=JobExit(reason="hold", message="no such program", hold_code=6, hold_subcode=2))
+    ad = await pool.job("1.0")
+    assert (ad["JobStatus"], ad["HoldReason"], ad["HoldReasonCode"], ad["HoldReasonSubCode"]) == (
+        5,
+        "no such program",
+        6,
+        2,
+    )
+
+
+async def test_on_exit_policies(pool):
+    run = await pool.run_one(ad=job_ad(OnExitRemove="=ExitCode == 0 || NumJobCompletions > 1"))
+    ack = await pool.startd.finish(run, 1)
+    assert ack.next is not None  # requeued, and the same claim takes it again
+    assert ack.next.attempt == 2
+    await pool.startd.finish(ack.next, 1)
+    assert (await pool.history())[0]["NumJobCompletions"] == 2
+
+
+async def test_dollar_dollar_is_expanded_from_the_slot_or_holds_the_job(pool):
+    run = await pool.run_one(ad=job_ad(Args="$$(Machine) $$([TARGET.Cpus * 2]) $$(Nope:dflt)"))
+    assert ClassAd.unpack(run.job_ad)["Args"] == "ep 16 dflt"
+    assert (await pool.job("1.0"))["Args"] == "$$(Machine) $$([TARGET.Cpus * 2]) $$(Nope:dflt)"
+    assert (await pool.job("1.0"))["MATCH_EXP_Machine"] == "ep"
+    await pool.submit(job_ad(Args="$$(Nope)"))
+    await pool.match()
+    ad = await pool.job("2.0")
+    assert ad["JobStatus"] == 5
+    assert "$$(Nope)" in ad["HoldReason"]
+
+
+async def test_the_owner_is_who_was_authenticated(pool):
+    await pool.submit(job_ad(Owner="root", User="root@pool", JobStatus=2, NumShadowStarts=9, ClaimId="x"))
+    ad = await pool.job("1.0")
+    assert ad["User"] == USER
+    assert (ad["JobStatus"], ad["NumShadowStarts"]) == (1, 0)
+    assert "ClaimId" not in ad
+    with pytest.raises(RemoteFailure, match="Owner"):
+        await pool.act("edit", "1.0", edits=ClassAd({"Owner": "root"}).pack())
+
+
+async def test_files_of_others_are_not_used_directly(pool):
+    with pytest.raises(RemoteFailure, match="spool"):
+        await pool.submit(user="mallory@pool")
+    assert await pool.jobs() == []
+
+
+async def test_edits_move_a_job_in_its_queue(pool):
+    await pool.submit(procs=3)
+    await pool.act("edit", "1.2", edits=ClassAd({"JobPrio": 10}).pack())
+    requests = (await pool.requests()).requests[USER]
+    assert requests[0].first_job == "1.2"
+    assert sum(request.count for request in requests) == 3
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"cluster_ad": b"garbage"},
+        {"procs": [b"\xc1"]},
+        {"procs": []},
+        {"user": "we ird@pool"},
+        {"submit_id": ""},
+    ],
+)
+async def test_a_bad_submit_leaves_nothing(pool, bad):
+    options = {"cluster_ad": job_ad().pack(), "procs": [ClassAd().pack()], "user": USER, "submit_id": "x", **bad}
+
+    with pytest.raises(RemoteFailure) as refusal:
+        await pool.call(SubmitJobs(**options))
+    assert refusal.value.code == "bad-request"
+    assert await pool.jobs() == []
+    await pool.submit()
+    assert len(await pool.jobs()) == 1
+
+
+async def test_a_repeated_submit_is_the_same_submit(pool):
+    first = await pool.submit(procs=2, submit_id="same")
+    assert await pool.submit(procs=2, submit_id="same") == first
+    await pool.restart()
+    assert await pool.submit(procs=2, submit_id="same") == first
+    assert len(await pool.jobs()) == 2
+
+
+async def test_a_submit_in_parts_is_seen_only_as_a_whole(pool):
+    for part in (0, 0, 1):
+        await pool.submit(procs=2, submit_id="parts", more=True, part=part)
+    assert await pool.jobs() == []
+    done = await pool.submit(procs=1, submit_id="parts", part=2)
+    assert (done.cluster, done.count) == (1, 5)
+    assert [ad["ProcId"] for ad in await pool.jobs()] == [0, 1, 2, 3, 4]
+
+
+async def test_pages_of_the_queue(pool):
+    await pool.submit(procs=7)
+    seen, after = [], ""
+    while True:
+        page = await pool.call(QueryJobs(limit=3, after=after, projection=["ProcId"]))
+        seen += [ClassAd.unpack(ad)["ProcId"] for ad in page.ads]
+        after = page.next
+        if not after:
+            break
+    assert seen == list(range(7))
+    assert page.totals["Idle"] == 7
+    with pytest.raises(RemoteFailure, match="constraint"):
+        await pool.jobs(constraint="1 +")
+
+
+async def test_what_a_client_is_told_of_the_schedd(pool):
+    answer = await pool.call(DescribeSchedd())
+    assert answer.name == "ap"
+    assert answer.host_id
+
+
+async def test_running_jobs_survive_a_restart_of_the_schedd(pool):
+    run = await pool.run_one()
+    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await pool.restart()
+    assert (await pool.job("1.0"))["JobStatus"] == 2
+    await eventually(lambda: pool.startd.alive)
+    ack = await pool.startd.finish(run)
+    assert ack.known
+    assert (await pool.history())[0]["NumShadowStarts"] == 1
+
+
+async def test_an_end_reported_again_after_a_restart_is_answered_with_the_same_next_job(pool):
+    await pool.submit(procs=2)
+    await pool.match()
+    await eventually(lambda: pool.startd.activations)
+    first = pool.startd.activations[0]
+    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    ack = await pool.startd.finish(first)
+    await pool.restart()
+    again = await pool.startd.finish(first)
+    assert (again.next.job_id, again.next.attempt) == (ack.next.job_id, ack.next.attempt)
+    assert len(await pool.history()) == 1
+
+
+async def test_a_claim_that_nobody_knows_makes_the_job_run_again(pool):
+    run = await pool.run_one()
+    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    pool.startd.unknown = [pool.startd.claim_of[run.job_id, run.attempt][0]]
+    await pool.restart()
+
+    async def idle():
+        return (await pool.job("1.0"))["JobStatus"] == 1
+
+    await eventually(idle)
+    await pool.match()
+    await eventually(lambda: len(pool.startd.activations) == 2)
+    assert pool.startd.activations[1].attempt == 2
+
+
+async def test_a_request_whose_answer_was_lost_is_asked_again_and_made_once(pool):
+    pool.startd.mute = True
+    await pool.submit()
+    await pool.match()
+    await pool.restart()
+    pool.startd.mute = False
+    await eventually(lambda: pool.startd.activations)
+    assert len(pool.startd.granted) == 1
+    assert pool.startd.activations[0].attempt == 1
+
+
+async def test_a_job_that_comes_just_after_one_that_ended_is_told_to_the_negotiator(pool):
+    """The counts are the same as before, if nobody looked in between: the ad must differ nevertheless."""
+    run = await pool.run_one()
+    await eventually(lambda: pool.submitter() is not None and pool.submitter()["RunningJobs"] == 1)
+    await pool.startd.finish(run)
+    before = pool.submitter()["JobsOffered"]
+    await pool.submit()
+    await eventually(lambda: pool.submitter()["JobsOffered"] == before + 1 and pool.submitter()["IdleJobs"] == 1, 2)
+
+
+async def test_a_job_refused_again_and_again_waits_longer_each_time(pool):
+    pool.startd.refuse = ClaimRefused(reason="full", code="resources")
+    await pool.submit()
+    autocluster = (await pool.requests()).requests[USER][0].autocluster
+    for refusals in range(1, 4):
+        await eventually(lambda: pool.submitter() is not None and pool.schedd.table.demand(USER)[0] == 1)
+        await pool.match(autocluster=autocluster)
+        await eventually(lambda refusals=refusals: len(pool.startd.requests) == refusals)
+    job = next(pool.schedd.table.jobs())
+    await eventually(lambda: job.refusals == 3)
+    assert job.cooling
+    assert [pool.schedd.runs.cool_down.refused_s(count) for count in (1, 2, 3, 50)] == [0.05, 0.1, 0.2, 10]

@@ -1,0 +1,277 @@
+"""What a schedd that is killed at any moment leaves, and what the next makes of it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.messages.claims import JobExit, Usage
+from tests.scheddpool import Pool, job_ad
+from tests.waiting import eventually
+
+#: A schedd that takes submits for ever, printing each before it is sent and after it is answered.
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from tests.scheddpool import Pool, job_ad
+
+async def main():
+    async with Pool(Path(sys.argv[1])) as pool:
+        number = 0
+        while True:
+            number += 1
+            print("sent", number, flush=True)
+            await pool.submit(job_ad(Number=number), procs=1 + number % 5, submit_id=f"child{sys.argv[2]}-{number}")
+            print("answered", number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("answers", [1, 7, 40])
+async def test_an_answered_submit_survives_kill_9_and_none_is_half_there(tmp_path, answers):
+    """Kill a child between submits and answers: all that was answered is there, with all its procs; of what was only
+    sent, all or nothing."""
+
+    def kill_after_answers():
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(tmp_path), str(answers)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        told = {"sent": 0, "answered": 0}
+        try:
+            for line in child.stdout:
+                word, _, number = line.partition(" ")
+                if word in told:
+                    told[word] = int(number)
+                if told["answered"] >= answers:
+                    break
+        finally:
+            os.kill(child.pid, signal.SIGKILL)
+            for line in child.stdout:  # what it still said before it died
+                word, _, number = line.partition(" ")
+                if word in told:
+                    told[word] = int(number)
+            child.wait()
+            child.stdout.close()
+        return told
+
+    told = await asyncio.to_thread(kill_after_answers)
+    assert told["answered"] >= answers
+    async with Pool(tmp_path) as pool:
+        procs = {}
+        for ad in await pool.jobs():
+            procs.setdefault(ad["Number"], []).append(ad["ProcId"])
+        assert set(range(1, told["answered"] + 1)) <= procs.keys() <= set(range(1, told["sent"] + 1))
+        assert all(found == list(range(1 + number % 5)) for number, found in procs.items())
+        # Sent again because its answer was lost, a submit that is there is not doubled.
+        for number in range(1, told["sent"] + 1):
+            await pool.submit(job_ad(Number=number), procs=1 + number % 5, submit_id=f"child{answers}-{number}")
+        assert len(await pool.jobs()) == sum(1 + number % 5 for number in range(1, told["sent"] + 1))
+
+
+async def test_parts_whose_rest_never_came_are_gone_after_a_restart(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await pool.submit(procs=3, submit_id="half", more=True, part=0)
+        await pool.restart()
+        assert await pool.jobs() == []
+        done = await pool.submit(procs=1)
+        assert done.cluster == 2
+
+
+async def test_cluster_numbers_are_never_given_twice(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await pool.submit()
+        await pool.act("remove", "1")
+        await pool.restart()
+        assert (await pool.submit()).cluster == 2
+
+
+async def test_held_jobs_and_their_reasons_survive(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await pool.submit(procs=2)
+        await pool.act("hold", "1.1", reason="because")
+        await pool.restart()
+        ads = await pool.jobs()
+        assert [ad["JobStatus"] for ad in ads] == [1, 5]
+        assert ads[1]["HoldReason"] == "because"
+        assert (await pool.call_totals())["Held"] == 1
+
+
+async def test_a_removal_under_way_is_carried_on(tmp_path):
+    async with Pool(tmp_path) as pool:
+        run = await pool.run_one()
+        await eventually(lambda: pool.schedd.runs.by_claim_id)
+        pool.startd.mute = True
+        await pool.act("remove", "1.0")
+        await pool.restart()
+        pool.startd.mute = False
+        await eventually(lambda: pool.startd.deactivated)
+        await pool.startd.finish(run, exit=JobExit(reason="killed"))
+        assert (await pool.history())[0]["JobStatus"] == 3
+
+
+async def test_matches_of_before_a_restart_hit_no_other_jobs(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await pool.submit()
+        old = (await pool.requests()).requests[pool.user][0].autocluster
+        await pool.restart()
+        new = (await pool.requests()).requests[pool.user][0].autocluster
+        assert old != new
+        await pool.match(autocluster=old)
+        assert (await pool.job("1.0"))["JobStatus"] == 1
+
+
+async def test_a_queue_that_can_not_be_written_ends_the_daemon_and_is_not_answered(tmp_path):
+    from services.schedd.keeper import QueueDamaged
+    from shared.bus.api import RemoteFailure
+
+    pool = Pool(tmp_path)
+    await pool.__aenter__()
+    await pool.submit()
+    await pool.schedd.queue.read(lambda database: database.execute("PRAGMA query_only = ON"))
+    with pytest.raises(RemoteFailure):
+        await pool.submit()
+    with pytest.raises((QueueDamaged, BaseExceptionGroup)):
+        await pool._life
+    await pool.context.bus.stop()
+    await pool.begin()
+    assert len(await pool.jobs()) == 1
+    await pool.__aexit__()
+
+
+async def test_a_damaged_database_is_refused_with_a_mend(tmp_path):
+    from services.schedd.keeper import QueueDamaged
+    from services.schedd.queue import Queue
+
+    path = tmp_path / "job_queue.db"
+    path.write_bytes(b"this is no database, " * 100)
+    queue = Queue(path)
+    with pytest.raises(QueueDamaged, match=r"job_queue\.db.*move the file away"):
+        await queue.open()
+
+
+# Leases
+
+
+async def test_a_silent_execution_point_is_waited_for_until_its_lease_is_over(tmp_path):
+    async with Pool(tmp_path) as pool:
+        log = tmp_path / "job.log"
+        run = await pool.run_one(ad=job_ad(UserLog=str(log)))
+        await eventually(lambda: pool.schedd.runs.by_claim_id)
+        pool.startd.mute = True
+        leases = pool.schedd.leases
+        await leases.tell("startd.ep")
+        assert (await pool.job("1.0"))["JobStatus"] == 2
+        pool.startd.mute = False
+        await leases.tell("startd.ep")
+        pool.startd.mute = True
+        (claim,) = pool.schedd.runs.claims.values()
+        assert leases.lease_of(claim) == 2400
+        claim.heard -= 2406
+        await leases.tell("startd.ep")
+        assert (await pool.job("1.0"))["JobStatus"] == 1
+        pool.startd.mute = False
+        assert not (await pool.startd.finish(run)).known
+        await eventually(lambda: b"024 (001" in log.read_bytes())
+        assert [line[:3] for line in log.read_text().splitlines() if "(001.000" in line] == ["000", "022", "023", "024"]
+
+
+async def test_the_alive_interval_is_a_third_of_the_lease(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await pool.run_one(ad=job_ad(JobLeaseDuration=60))
+        (request,) = pool.startd.requests.values()
+        assert (request.lease_s, request.alive_interval_s) == (60, 20)
+        await pool.run_one(ad=job_ad(JobLeaseDuration=0))
+        *_, request = pool.startd.requests.values()
+        assert (request.lease_s, request.alive_interval_s) == (0, 300)
+        await eventually(lambda: len(pool.schedd.runs.by_claim_id) == 2)
+        assert {pool.schedd.leases.lease_of(claim) for claim in pool.schedd.runs.claims.values()} == {60, 1800}
+
+
+# The user's log
+
+
+def events_of(reference, path):
+    return [(event.type.name, dict(event)) for event in reference.htcondor.JobEventLog(str(path)).events(0)]
+
+
+async def test_the_log_of_a_job_is_read_by_the_reference(tmp_path, reference):
+    async with Pool(tmp_path) as pool:
+        log = tmp_path / "job.log"
+        run = await pool.run_one(ad=job_ad(UserLog=str(log)))
+        usage = Usage(user_cpu_s=61, sys_cpu_s=2, image_size_kib=5000, resident_set_kib=400, memory_mib=5, disk_kib=9)
+        await pool.startd.report(run, "running", started_at=5.0)
+        await pool.startd.report(run, "running", usage=usage)
+        await pool.startd.report(run, "suspended", usage=usage)
+        await pool.startd.report(run, "running", usage=usage)
+        await pool.startd.finish(run, exit=JobExit(reason="evicted", message="drained"), usage=usage)
+        await pool.act("hold", "1.0", reason="wait\n...\nfor me")
+        await pool.act("release", "1.0", reason="go")
+        await pool.match()
+        await eventually(lambda: len(pool.startd.activations) == 2)
+        await pool.startd.finish(pool.startd.activations[1], 3, usage=usage, started_at=9.0)
+        await pool.submit(job_ad(UserLog=str(log)))
+        await pool.act("remove", "2.0", reason="enough")
+        await eventually(lambda: log.read_bytes().count(b"\n...\n") == 12)
+        events = events_of(reference, log)
+        assert [name for name, _ in events] == [
+            "SUBMIT", "EXECUTE", "IMAGE_SIZE", "JOB_SUSPENDED", "JOB_UNSUSPENDED", "JOB_EVICTED", "JOB_HELD",
+            "JOB_RELEASED", "EXECUTE", "JOB_TERMINATED", "SUBMIT", "JOB_ABORTED",
+        ]  # fmt: skip
+        by_name = dict(events)
+        assert by_name["EXECUTE"]["SlotName"].startswith("slot1_")
+        assert (by_name["IMAGE_SIZE"]["Size"], by_name["IMAGE_SIZE"]["MemoryUsage"]) == (5000, 5)
+        assert by_name["JOB_EVICTED"]["Reason"] == "drained"
+        assert (by_name["JOB_HELD"]["HoldReason"], by_name["JOB_HELD"]["HoldReasonCode"]) == ("wait ... for me", 1)
+        assert by_name["JOB_RELEASED"]["Reason"] == "go"
+        end = by_name["JOB_TERMINATED"]
+        assert (end["TerminatedNormally"], end["ReturnValue"]) == (True, 3)
+        assert (end["RequestMemory"], end["MemoryUsage"], end["Memory"]) == (128, 5, 128)
+        assert "0 00:01:01" in end["RunRemoteUsage"]
+        assert "0 00:02:02" in end["TotalRemoteUsage"]
+        assert by_name["JOB_ABORTED"]["Reason"] == "enough"
+
+
+async def test_events_that_were_committed_but_not_written_are_written_once(tmp_path, reference):
+    async with Pool(tmp_path) as pool:
+        log = tmp_path / "job.log"
+        await pool.submit(job_ad(UserLog=str(log)), procs=3)
+        await eventually(lambda: log.exists() and log.read_bytes().count(b"...") == 3)
+        written = log.read_bytes()
+        database = pool.schedd.queue
+        await pool.end()
+        first, second, third = (written.split(b"...\n")[index] + b"...\n" for index in range(3))
+        # As after a kill: all three are in the database still, the last two are not in the file.
+        import sqlite3
+
+        with sqlite3.connect(database.path) as connection:
+            connection.execute("DELETE FROM log_events")
+            connection.executemany(
+                "INSERT INTO log_events (seq, path, text) VALUES (?, ?, ?)",
+                [(100 + number, str(log), text) for number, text in enumerate((first, second, third))],
+            )
+        connection.close()
+        log.write_bytes(first)
+        await pool.begin()
+        await eventually(lambda: log.read_bytes() == written)
+        await pool.restart()
+        assert log.read_bytes() == written
+        assert len(events_of(reference, log)) == 3
+
+
+async def test_a_log_that_can_not_be_written_stops_nobody(tmp_path):
+    async with Pool(tmp_path) as pool:
+        os.mkfifo(tmp_path / "pipe")
+        good = tmp_path / "good.log"
+        await pool.submit(job_ad(UserLog="/nonexistent/job.log"))
+        await pool.submit(job_ad(UserLog=str(tmp_path / "pipe")))
+        await pool.submit(job_ad(UserLog=str(good)))
+        await eventually(lambda: good.exists() and good.read_bytes().endswith(b"...\n"))

@@ -1,0 +1,88 @@
+"""The table of job states: what is allowed, and what can never happen."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.schedd.job_states import Effect, JobEvent, Verdict, transition
+from services.schedd.jobs import ACTIVE, JobStatus
+
+IDLE, RUNNING, REMOVED, COMPLETED, HELD, OUTPUT, SUSPENDED = JobStatus
+
+
+@pytest.mark.parametrize(
+    ("status", "event", "has_run", "new", "effects"),
+    [
+        (IDLE, "start", False, RUNNING, ()),
+        (RUNNING, "complete", False, COMPLETED, ("leave",)),
+        (RUNNING, "hold", True, HELD, ("stop-run",)),
+        (IDLE, "hold", False, HELD, ()),
+        (HELD, "release", False, IDLE, ("offer",)),
+        (HELD, "release", True, IDLE, ()),
+        (IDLE, "over", False, IDLE, ("offer",)),
+        (HELD, "over", False, HELD, ()),
+        (REMOVED, "over", False, REMOVED, ("leave",)),
+        (RUNNING, "remove", True, REMOVED, ("stop-run",)),
+        (HELD, "remove", True, REMOVED, ("stop-run",)),
+        (HELD, "remove", False, REMOVED, ("leave",)),
+        (RUNNING, "vacate", True, RUNNING, ("stop-run",)),
+        (SUSPENDED, "requeue", False, IDLE, ("offer",)),
+        (REMOVED, "force", True, REMOVED, ("abandon-run", "leave")),
+        (COMPLETED, "remove", False, REMOVED, ("leave",)),
+    ],
+)
+def test_what_follows(status, event, has_run, new, effects):
+    change = transition(status, JobEvent(event), has_run=has_run)
+    assert (change.verdict, change.status, change.effects) == (Verdict.DONE, new, effects)
+
+
+@pytest.mark.parametrize(
+    ("status", "event", "verdict"),
+    [
+        (HELD, "hold", "already"),
+        (REMOVED, "remove", "already"),
+        (IDLE, "release", "already"),
+        (IDLE, "vacate", "wrong-state"),
+        (COMPLETED, "hold", "wrong-state"),
+        (REMOVED, "release", "wrong-state"),
+        (HELD, "start", "wrong-state"),
+    ],
+)
+def test_what_changes_nothing_says_why(status, event, verdict):
+    change = transition(status, JobEvent(event))
+    assert (change.verdict, change.status, change.effects) == (verdict, status, ())
+    assert change.reason
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(JobEvent)), st.booleans()), max_size=30))
+def test_a_job_never_leaves_while_it_has_a_run_nor_starts_twice(steps):
+    """Random events, with a run that begins at `start` and ends when the table says so or at `over`."""
+    status, has_run = IDLE, False
+    for event, run_ends in steps:
+        if event in (JobEvent.OVER, JobEvent.REQUEUE, JobEvent.COMPLETE):
+            if not has_run:
+                continue
+            has_run = False  # these are told when the run is over
+            if status not in ACTIVE:
+                event = JobEvent.OVER
+            elif event == JobEvent.OVER:
+                event = JobEvent.REQUEUE
+        elif event == JobEvent.START and (has_run or run_ends):
+            continue
+        change = transition(status, event, has_run=has_run)
+        if change.verdict is not Verdict.DONE:
+            assert change.status == status
+            continue
+        status = change.status
+        if event == JobEvent.START:
+            has_run = True
+        if Effect.ABANDON_RUN in change.effects:
+            has_run = False
+        if Effect.LEAVE in change.effects:
+            assert not has_run
+            assert status in (REMOVED, COMPLETED)
+            return
+        if Effect.OFFER in change.effects:
+            assert status == IDLE
+            assert not has_run
+        assert (status in ACTIVE) <= has_run
