@@ -1,0 +1,4 @@
+from services.startd.daemon import Startd
+from shared.daemon.main import run
+
+run(Startd)

@@ -1,0 +1,181 @@
+"""The ads of a machine's slots, with the attributes that HTCondor's users and default expressions expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.startd.amounts import CPUS, STANDARD, Amounts
+from services.startd.claims import Slot
+from services.startd.machine import Detected, Sample
+from services.startd.partition import SlotKind
+from services.startd.policy import WITHIN_LIMITS, Policy, start_is_false
+from services.startd.settings import Settings
+from services.startd.transitions import State
+from shared.classad import UNDEFINED, ClassAd, evaluate, parse_expr
+from shared.messages.claims import public_claim_id
+from shared.version import VERSION
+
+_WITHIN_LIMITS = parse_expr(WITHIN_LIMITS)
+_REQUIREMENTS = parse_expr("START && WithinResourceLimits")
+#: Job attribute -> slot attribute, while a job or claim is there.
+_FROM_JOB = (
+    ("User", "RemoteOwner"),
+    ("AccountingGroup", "AccountingGroup"),
+    ("GlobalJobId", "GlobalJobId"),
+    ("ConcurrencyLimits", "ConcurrencyLimits"),
+    ("JobUniverse", "JobUniverse"),
+    ("JobStart", "JobStart"),
+    ("ImageSize", "ImageSize"),
+    ("NiceUser", "NiceUser"),
+    ("RemoteNegotiatingGroup", "RemoteNegotiatingGroup"),
+    ("RemoteGroup", "RemoteGroup"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all slots of the machine share."""
+
+    startd: str
+    start_time: int
+    detected: Detected
+    total: Amounts
+    slot_count: int
+    settings: Settings
+    docker_version: str = ""  # empty: no engine answers
+
+
+def machine_ad(around: Surroundings) -> ClassAd:
+    """The attributes that all slot ads of this machine have alike."""
+    detected, settings = around.detected, around.settings
+    opsys_and_version = f"{detected.opsys_name}{detected.opsys_major}"
+    ad = ClassAd(
+        {
+            "MyType": "Machine",
+            "TargetType": "Job",
+            "Machine": around.startd,
+            "MyAddress": f"startd.{around.startd}",
+            "StartdIpAddr": f"startd.{around.startd}",
+            "RoostVersion": VERSION,
+            "RoostPlatform": f"{detected.arch}-{opsys_and_version}",
+            "DaemonStartTime": around.start_time,
+            "Arch": detected.arch,
+            "OpSys": detected.opsys,
+            "OpSysAndVer": opsys_and_version,
+            "OpSysName": detected.opsys_name,
+            "OpSysShortName": detected.opsys_name,
+            "OpSysLongName": detected.opsys_long_name,
+            "OpSysMajorVer": detected.opsys_major,
+            "OpSysVer": detected.opsys_major * 100,
+            "OpSysLegacy": detected.opsys,
+            "DetectedCpus": detected.cpus,
+            "DetectedMemory": detected.memory_mib,
+            "TotalVirtualMemory": detected.swap_kib + detected.memory_mib * 1024,
+            "TotalSlots": around.slot_count,
+            "FileSystemDomain": settings.filesystem_domain,
+            "UidDomain": settings.uid_domain,
+            "HasFileTransfer": True,
+            "HasFileTransferPluginMethods": "",
+            "HasIOProxy": False,
+            "HasReconnect": True,
+            "HasTDP": False,
+            "HasMPI": False,
+            "HasVM": False,
+            "CanHibernate": False,
+            "RunBenchmarks": False,
+            "CpuModel": detected.cpu_model,
+        }
+    )
+    for name in around.total:
+        ad[f"Total{name}"] = around.total[name]
+        if name not in STANDARD:
+            ad[f"Detected{name}"] = around.total[name]
+    ad["MachineResources"] = " ".join((*STANDARD, *(name for name in around.total if name not in STANDARD)))
+    ad["HasDocker"] = bool(around.docker_version)
+    if around.docker_version:
+        ad["DockerVersion"] = around.docker_version
+        ad["HasContainer"] = True
+    return ad
+
+
+def slot_ad(
+    base: ClassAd, slot: Slot, sample: Sample, around: Surroundings, dynamic: Sequence[Slot], now: float
+) -> ClassAd:
+    """The ad of one slot. `dynamic`: the slots carved from it."""
+    settings = around.settings
+    policy = settings.policy(slot.type_id)
+    ad = base.copy()
+    share = float(slot.total[CPUS]) / float(around.total[CPUS] or 1)
+    ad.update(
+        {
+            "Name": slot.name,
+            "SlotID": slot.slot_id,
+            "SlotType": str(slot.kind),
+            "SlotTypeID": slot.type_id if slot.kind is not SlotKind.DYNAMIC else -max(1, slot.type_id),
+            "PartitionableSlot": slot.kind is SlotKind.PARTITIONABLE,
+            "DynamicSlot": slot.kind is SlotKind.DYNAMIC,
+            "State": str(slot.state),
+            "Activity": str(slot.activity),
+            # Tells the negotiator that its match has arrived, also where the job came and went between two ads.
+            "RoostClaims": slot.asked,
+            "EnteredCurrentState": int(slot.state_since),
+            "EnteredCurrentActivity": int(slot.activity_since),
+            "MyCurrentTime": int(now),
+            "LoadAvg": round(sample.load_avg * share, 2),
+            "TotalLoadAvg": sample.load_avg,
+            "KeyboardIdle": sample.keyboard_idle_s,
+            "ConsoleIdle": sample.keyboard_idle_s,
+            "ClockMin": sample.clock_min,
+            "ClockDay": sample.clock_day,
+            "VirtualMemory": int((sample.free_swap_kib + around.detected.memory_mib * 1024) * share),
+        }
+    )
+    if slot.kind is SlotKind.DYNAMIC:
+        ad["DSlotID"] = slot.dynamic_id
+        ad["ParentSlotName"] = slot.parent
+    elif slot.kind is SlotKind.PARTITIONABLE:
+        ad["NumDynamicSlots"] = len(dynamic)
+    for name in slot.total:
+        ad[name] = slot.free[name] if slot.kind is SlotKind.PARTITIONABLE else slot.total[name]
+        ad[f"TotalSlot{name}"] = slot.total[name]
+    _put_policy(ad, slot, policy)
+    for name, expr in settings.attributes.items():
+        ad[name] = expr
+    for name, expr in settings.slot_attributes.get(slot.slot_id, {}).items():
+        ad[name] = expr
+    _put_claim(ad, slot, policy)
+    return ad
+
+
+def _put_policy(ad: ClassAd, slot: Slot, policy: Policy) -> None:
+    ad["Start"] = policy.start
+    ad["Rank"] = policy.rank
+    ad["IsOwner"] = policy.is_owner
+    ad["SlotWeight"] = policy.slot_weight
+    ad["MachineMaxVacateTime"] = policy.machine_max_vacate_time
+    ad["WithinResourceLimits"] = _WITHIN_LIMITS
+    if slot.state in (State.MATCHED, State.PREEMPTING) or start_is_false(policy, ad):
+        ad["Requirements"] = False
+    else:
+        ad["Requirements"] = _REQUIREMENTS
+
+
+def _put_claim(ad: ClassAd, slot: Slot, policy: Policy) -> None:
+    claim = slot.claim
+    if claim is None:
+        ad["CurrentRank"] = 0.0
+        return
+    job = ClassAd.unpack(claim.job_ad)
+    for theirs, ours in _FROM_JOB:
+        value = job.eval(theirs, ad)
+        if value is not UNDEFINED:
+            ad[ours] = value
+    ad["RemoteUser"] = claim.submitter
+    ad["ClientMachine"] = claim.schedd
+    ad["RemoteScheddName"] = claim.schedd
+    ad["PublicClaimId"] = public_claim_id(claim.claim_id)
+    rank = evaluate(policy.rank, ad, job)
+    ad["CurrentRank"] = float(rank) if isinstance(rank, bool | int | float) else 0.0
+    if claim.run:
+        ad["JobId"] = claim.run.partition("/")[0]

@@ -1,0 +1,107 @@
+"""What every launcher offers. A run goes by a name that is unique for ever, and outlives the startd: a restarted one
+asks `knows` and goes on waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One job, ready to be started."""
+
+    run: str
+    executable: str  # empty: what the image has
+    argv: tuple[str, ...]  # with argv[0]; empty when there is no executable
+    env: Mapping[str, str]
+    cwd: str
+    stdin: str  # paths; empty: /dev/null
+    stdout: str
+    stderr: str
+    scratch: Path
+    cpus: float
+    memory_mib: int
+    append: bool = False  # stdout and stderr are added to
+    nice: int = 0
+    limits: Mapping[str, int] = field(default_factory=dict)  # RLIMIT_*: value
+    image: str = ""
+    network: str = ""  # Docker: none, host, or the engine's default
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class LaunchFailed(Exception):
+    """The job could not be started. `hold`: the job is at fault; `failed`: this machine is."""
+
+    def __init__(self, kind: Literal["hold", "failed"], message: str, code: int = 0, subcode: int = 0) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.code = code
+        self.subcode = subcode
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    pid: int
+    at: float
+    updates: Mapping[str, object] = field(default_factory=dict)  # further job attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a run ended. All of exit_code, exit_signal None: it was lost, nobody knows."""
+
+    at: float
+    started_at: float
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    core_dumped: bool = False
+    user_cpu_s: float = 0.0
+    sys_cpu_s: float = 0.0
+    max_rss_kib: int = 0
+    hold_code: int = 0  # the launcher saw that the job must be held
+    hold_subcode: int = 0
+    hold_message: str = ""
+    trouble: str = ""  # why it was lost
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run's processes use now (cpu: so far)."""
+
+    user_cpu_s: float = 0.0
+    sys_cpu_s: float = 0.0
+    image_size_kib: int = 0
+    resident_set_kib: int = 0
+    procs: int = 0
+
+
+class Launcher(Protocol):
+    async def prepare(self, launch: Launch) -> None:
+        """What may take long before a start, such as fetching an image. May be cancelled. Raises LaunchFailed."""
+
+    async def start(self, launch: Launch) -> Started:
+        """Quick, and never cancelled. Raises LaunchFailed."""
+
+    async def finished(self, run: str) -> Finished:
+        """Wait for its end. May be asked again, until `forget`. A run that is not known is lost."""
+
+    def knows(self, run: str) -> bool:
+        """Whether the run is under way, or ended and was not forgotten."""
+
+    async def signal(self, run: str, number: int) -> None:
+        """To the job's main process; nothing happens when it has ended."""
+
+    async def kill(self, run: str) -> None:
+        """End every process of the run, at once."""
+
+    async def measure(self, run: str) -> Measured: ...
+
+    async def forget(self, run: str) -> None:
+        """Its end is on record: remove what is left of it."""
+
+    async def stop(self) -> None:
+        """The startd ends; what runs goes on."""

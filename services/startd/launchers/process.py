@@ -1,0 +1,142 @@
+"""Jobs as plain processes, children of the fork server."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+from pathlib import Path
+
+import psutil
+
+from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
+from services.startd.starter.client import ForkServer, ForkServerGone, SpawnFailed
+
+#: HTCondor's hold codes by the step that failed.
+_HOLD = {"exec": 6, "stdin": 8, "stdout": 7, "stderr": 7, "cwd": 14}
+_WHAT = {
+    "exec": "the executable can not be run",
+    "stdin": "the input file can not be read",
+    "stdout": "the output file can not be written",
+    "stderr": "the error file can not be written",
+    "cwd": "the working directory can not be entered",
+}
+#: The machine's trouble rather than the job's: run it elsewhere.
+_MACHINE = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOSPC))
+
+
+class ProcessLauncher:
+    def __init__(self, server: ForkServer) -> None:
+        self.server = server
+
+    async def prepare(self, launch: Launch) -> None:
+        """Nothing to do."""
+
+    async def start(self, launch: Launch) -> Started:
+        request = {
+            "executable": launch.executable,
+            "argv": list(launch.argv),
+            "env": dict(launch.env),
+            "cwd": launch.cwd,
+            "stdin": launch.stdin,
+            "stdout": launch.stdout,
+            "stderr": launch.stderr,
+            "append_stdout": launch.append,
+            "append_stderr": launch.append,
+            "nice": launch.nice,
+            "limits": dict(launch.limits),
+        }
+        try:
+            process = await self.server.spawn(launch.run, request)
+        except ForkServerGone as error:
+            raise LaunchFailed("failed", str(error)) from error
+        except SpawnFailed as error:
+            raise _reason(error, launch) from error
+        return Started(process.pid, process.started_at)
+
+    async def finished(self, run: str) -> Finished:
+        try:
+            end = await self.server.end_of(run)
+        except ForkServerGone as error:
+            return Finished(0.0, 0.0, trouble=str(error))
+        if end.status is None:
+            return Finished(end.at, end.started_at, trouble="the job's processes were lost with their parent")
+        signaled = os.WIFSIGNALED(end.status)
+        return Finished(
+            at=end.at,
+            started_at=end.started_at,
+            exit_code=None if signaled else os.WEXITSTATUS(end.status),
+            exit_signal=os.WTERMSIG(end.status) if signaled else None,
+            core_dumped=signaled and os.WCOREDUMP(end.status),
+            user_cpu_s=end.user_cpu_s,
+            sys_cpu_s=end.sys_cpu_s,
+            max_rss_kib=end.max_rss_kib,
+        )
+
+    def knows(self, run: str) -> bool:
+        return self.server.knows(run)
+
+    async def signal(self, run: str, number: int) -> None:
+        self.server.signal(run, number)
+        if number == signal.SIGTERM:
+            # A stopped process would never see it.
+            self.server.signal(run, signal.SIGCONT, tree=True)
+
+    async def kill(self, run: str) -> None:
+        self.server.kill(run)
+
+    async def measure(self, run: str) -> Measured:
+        process = self.server.running.get(run)
+        return Measured() if process is None else await asyncio.to_thread(measure_tree, process.nanny)
+
+    async def forget(self, run: str) -> None:
+        self.server.forget(run)
+
+    async def stop(self) -> None:
+        await self.server.stop(end_server=not self.server.running)
+
+
+def measure_tree(nanny: int) -> Measured:
+    """What the processes below a nanny use; those that end meanwhile count as far as they were seen."""
+    user = system = 0.0
+    rss = size = count = 0
+    try:
+        processes = psutil.Process(nanny).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return Measured()
+    for process in processes:
+        try:
+            with process.oneshot():
+                times, memory = process.cpu_times(), process.memory_info()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        user += times.user + times.children_user
+        system += times.system + times.children_system
+        rss += memory.rss
+        size += memory.vms
+        count += 1
+    return Measured(user, system, size // 1024, rss // 1024, count)
+
+
+def _reason(error: SpawnFailed, launch: Launch) -> LaunchFailed:
+    code = _HOLD.get(error.what)
+    if code is None or error.errno in _MACHINE:
+        return LaunchFailed("failed", f"this machine could not start the job: {error.message}")
+    hint = ""
+    if error.what == "exec":
+        hint = _hint(Path(launch.executable), error.errno)
+    message = f"{_WHAT[error.what]}: {error.message}{hint} (errno {error.errno})"
+    return LaunchFailed("hold", message, code, error.errno)
+
+
+def _hint(executable: Path, number: int) -> str:
+    if number == errno.ENOENT and executable.exists():
+        return "; the file is there, so the interpreter that its first line names is missing"
+    if number == errno.ENOEXEC:
+        return "; it is neither a program for this machine nor a script that begins with #!"
+    if number == errno.EACCES and executable.is_file() and not os.access(executable, os.X_OK):
+        return "; it lacks the permission to be executed (chmod +x)"
+    if number == errno.EACCES and executable.is_dir():
+        return "; it is a directory"
+    return ""

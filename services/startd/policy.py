@@ -1,0 +1,71 @@
+"""What the owner of the machine decides: whether a slot takes a job, and how much it likes it.
+
+Expressions see the slot's ad as MY and the job's as TARGET (spec row SLT-15). What is not defined is not true.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.classad import UNDEFINED, ClassAd, Expr, evaluate, half_match, is_true
+
+#: A job fits into what is left of a slot. Attributes that the job does not have ask for the least.
+WITHIN_LIMITS = (
+    "(TARGET.RequestCpus ?: 1) <= MY.Cpus && MY.Cpus > 0 && (TARGET.RequestMemory ?: 1) <= MY.Memory && MY.Memory > 0"
+    " && (TARGET.RequestDisk ?: 1) <= MY.Disk && MY.Disk > 0"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The expressions of one slot type. Names as in the configuration."""
+
+    start: Expr
+    rank: Expr
+    is_owner: Expr
+    slot_weight: Expr
+    claim_worklife: Expr
+    machine_max_vacate_time: Expr
+
+
+def owner_wants(policy: Policy, slot: ClassAd) -> bool:
+    """IS_OWNER is TRUE for this slot, without any job (STM-01, STM-02)."""
+    return is_true(evaluate(policy.is_owner, slot))
+
+
+def start_is_false(policy: Policy, slot: ClassAd) -> bool:
+    """START is FALSE whatever job might come (STM-43)."""
+    value = evaluate(policy.start, slot)
+    return value is not UNDEFINED and not is_true(value)
+
+
+def refusal(slot: ClassAd, job: ClassAd) -> str:
+    """Why slot and job do not match; empty when both sides' Requirements are TRUE."""
+    if not half_match(slot, job):
+        return "the slot's Requirements (START) are not true for this job"
+    if "Requirements" in job and not half_match(job, slot):
+        return "the job's Requirements are not true for this slot"
+    return ""
+
+
+def rank_of(policy: Policy, slot: ClassAd, job: ClassAd) -> float:
+    value = evaluate(policy.rank, slot, job)
+    return float(value) if isinstance(value, bool | int | float) else 0.0
+
+
+def worklife_over(policy: Policy, slot: ClassAd, job: ClassAd, age_s: float) -> bool:
+    """A claim this old takes no further job (STM-53); negative or undefined CLAIM_WORKLIFE: no limit."""
+    value = evaluate(policy.claim_worklife, slot, job)
+    return isinstance(value, int | float) and value >= 0 and age_s >= value
+
+
+def vacate_time_s(policy: Policy, slot: ClassAd, job: ClassAd) -> float:
+    """How long a job may take to leave gracefully: MachineMaxVacateTime, or the job's own if that is less (STM-48)."""
+    machine = evaluate(policy.machine_max_vacate_time, slot, job)
+    longest = float(machine) if isinstance(machine, int | float) else 600.0
+    wanted = job.eval("JobMaxVacateTime", slot)
+    if wanted is UNDEFINED:
+        wanted = job.eval("KillSigTimeout", slot)
+    if isinstance(wanted, int | float) and not isinstance(wanted, bool):
+        longest = min(longest, float(wanted))
+    return max(0.0, longest)

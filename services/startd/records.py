@@ -1,0 +1,96 @@
+"""Claims, slots and runs as the journal keeps them: plain maps, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from services.startd.amounts import Amounts
+from services.startd.claims import Claim, Slot
+from services.startd.partition import SlotKind
+from services.startd.transitions import Activity, Condition, State
+from shared.messages.claims import Activation, JobExit, Usage
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """One run, as far as it has come."""
+
+    name: str  # unique for ever: how launchers know it
+    claim_id: str
+    slot: str
+    schedd: str
+    job_id: str
+    attempt: int
+    job_ad: bytes
+    transfer_url: str
+    transfer_token: str
+    scratch: str  # name of its directory under EXECUTE, hard to guess
+    docker: bool
+    began: float
+    lease_s: float
+    launched: bool = False
+    started_at: float = 0.0
+    pid: int = 0
+    sequence: int = 0
+    before: dict[str, list[int]] = field(default_factory=dict)  # files of the scratch directory before the start
+    usage: dict[str, Any] = field(default_factory=dict)
+    exit: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.job_id}/{self.attempt}"
+
+    @property
+    def outcome(self) -> JobExit | None:
+        return None if self.exit is None else JobExit.model_validate(self.exit)
+
+    @property
+    def used(self) -> Usage:
+        return Usage.model_validate(self.usage)
+
+    def pack(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _RUN_FIELDS}
+
+    @classmethod
+    def unpack(cls, record: Mapping[str, Any]) -> RunRecord:
+        return cls(**{name: record[name] for name in _RUN_FIELDS if name in record})
+
+
+_RUN_FIELDS = tuple(one.name for one in fields(RunRecord))
+
+
+def run_key(activation: Activation) -> str:
+    return f"{activation.job_id}/{activation.attempt}"
+
+
+def pack_claim(claim: Claim, slot: Slot) -> dict[str, Any]:
+    kept = asdict(claim)
+    kept["at"] = {
+        "name": slot.name,
+        "slot_id": slot.slot_id,
+        "dynamic_id": slot.dynamic_id,
+        "kind": str(slot.kind),
+        "type_id": slot.type_id,
+        "total": dict(slot.total.of),
+        "condition": str(slot.condition),
+        "state_since": slot.state_since,
+        "activity_since": slot.activity_since,
+        "parent": slot.parent,
+    }
+    return kept
+
+
+def unpack_claim(record: Mapping[str, Any]) -> tuple[Claim, Slot]:
+    kept = dict(record)
+    at = dict(kept.pop("at"))
+    state, activity = at.pop("condition").split("/")
+    total = Amounts(at.pop("total"))
+    slot = Slot(
+        **at | {"kind": SlotKind(at["kind"])},
+        total=total,
+        free=total,
+        condition=Condition(State(state), Activity(activity)),
+    )
+    return Claim(**kept), slot

@@ -1,0 +1,161 @@
+"""From knobs to what the startd's parts take: one frozen model, read once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from services.startd.amounts import CPUS, DISK, MEMORY, Amounts, Number
+from services.startd.machine import Detected
+from services.startd.partition import MAX_TYPES, Carving, PlannedSlot, divide, slot_types
+from services.startd.policy import Policy
+from shared.classad import Expr, ParseError, evaluate, is_true, parse_expr
+from shared.config import Config
+from shared.config.evaluate import number
+from shared.config.knobs import StartdSettings
+from shared.errors import PermanentError
+
+
+class BadSetting(PermanentError):
+    """Knobs of the startd that do not fit each other: names them and the mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Seconds unless the name says otherwise."""
+
+    update_interval: float
+    polling_interval: float
+    alives_missed: int
+    initial_job_update: float
+    job_update: float
+    orphan: float  # how long jobs live on without any startd
+    filesystem_domain: str
+    uid_domain: str
+    job_nice: int
+    docker: bool
+    docker_drop_capabilities: bool
+    docker_probe: float
+    docker_pull_timeout: float
+    docker_host_execute: str  # EXECUTE as the Docker engine's host sees it; empty: the same path
+    docker_user: str  # uid:gid of jobs in containers; empty: the startd's own, or nobody's when that is root
+    policies: Mapping[int, Policy]  # by slot type; 0 for all that are not there
+    carving: Carving
+    attributes: Mapping[str, Expr]  # STARTD_ATTRS
+    slot_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT<N>_STARTD_ATTRS and SLOT<N>_attr, by slot id
+
+    def policy(self, type_id: int) -> Policy:
+        return self.policies.get(type_id) or self.policies[0]
+
+
+def read(config: Config, detected: Detected) -> Settings:
+    """Raises ConfigError."""
+    knobs = StartdSettings.from_config(config)
+    return Settings(
+        update_interval=max(1, knobs.update_interval),
+        polling_interval=max(1, knobs.polling_interval),
+        alives_missed=max(1, knobs.max_claim_alives_missed),
+        initial_job_update=max(1, knobs.starter_initial_update_interval),
+        job_update=max(1, knobs.starter_update_interval),
+        orphan=knobs.roost_startd_orphan_timeout,
+        filesystem_domain=knobs.filesystem_domain or detected.hostname,
+        uid_domain=knobs.uid_domain or detected.hostname,
+        job_nice=_whole(knobs.job_renice_increment),
+        docker=knobs.roost_docker,
+        docker_drop_capabilities=is_true(evaluate(knobs.docker_drop_all_capabilities)),
+        docker_probe=knobs.roost_docker_probe_interval,
+        docker_pull_timeout=knobs.roost_docker_pull_timeout,
+        docker_host_execute=knobs.roost_execute_on_host or "",
+        docker_user=knobs.roost_docker_user or "",
+        policies={n: _policy(knobs, config, n) for n in (0, *used_types(config))},
+        carving=Carving(
+            {
+                CPUS: knobs.modify_request_expr_requestcpus,
+                MEMORY: knobs.modify_request_expr_requestmemory,
+                DISK: knobs.modify_request_expr_requestdisk,
+            },
+            knobs.must_modify_request_exprs,
+        ),
+        attributes=_attributes(config, knobs.startd_attrs, ""),
+        slot_attributes=_slot_attributes(config, knobs),
+    )
+
+
+def used_types(config: Config) -> list[int]:
+    """Numbers of the slot types that are used."""
+    return [n for n in range(1, MAX_TYPES + 1) if config.get(f"NUM_SLOTS_TYPE_{n}")]
+
+
+def machine_amounts(config: Config, detected: Detected, free_disk_kib: int) -> Amounts:
+    """What the administrator lets the pool have of this machine (NUM_CPUS, MEMORY, RESERVED_*, MACHINE_RESOURCE_*).
+    Raises ConfigError, BadSetting."""
+    knobs = StartdSettings.from_config(config)
+    memory = knobs.memory if knobs.memory is not None else detected.memory_mib - knobs.reserved_memory
+    # The units are HTCondor's: RESERVED_DISK is MiB, Disk KiB.
+    disk = (knobs.disk if knobs.disk is not None else free_disk_kib) - 1024 * knobs.reserved_disk
+    amounts: dict[str, Number] = {CPUS: max(1, knobs.num_cpus), MEMORY: max(1, memory), DISK: max(0, disk)}
+    resources = {name.lower(): text for name, text in knobs.machine_resource_by_name.items()}
+    for name in knobs.machine_resource_names or knobs.machine_resource_by_name:
+        text = resources.get(name.lower())
+        if text is None:
+            raise BadSetting(f"MACHINE_RESOURCE_NAMES lists {name}, but MACHINE_RESOURCE_{name} is not defined")
+        count = number(text)
+        # A list of ids instead of a number: so many there are.
+        amounts[name] = max(0, count) if count is not None else len(text.replace(",", " ").split())
+    return Amounts(amounts)
+
+
+def plan(config: Config, machine: Amounts) -> list[PlannedSlot]:
+    """The slots that the configuration makes of this machine. Raises ImpossiblePartition."""
+    custom = [name for name in machine if name not in (CPUS, MEMORY, DISK)]
+    return divide(machine, slot_types(config.get, int(machine[CPUS]), custom))
+
+
+def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:
+    """The expressions of one slot type: SLOT_TYPE_<N>_START, _RANK and _SLOT_WEIGHT win over the plain ones."""
+
+    def of(name: str, plain: Expr) -> Expr:
+        own = config.get(f"SLOT_TYPE_{type_id}_{name}") if type_id else None
+        return parse_expr(own, "old") if own else plain
+
+    return Policy(
+        start=of("START", knobs.start),
+        rank=of("RANK", knobs.rank),
+        is_owner=of("IS_OWNER", knobs.is_owner),
+        slot_weight=of("SLOT_WEIGHT", knobs.slot_weight),
+        claim_worklife=knobs.claim_worklife,
+        machine_max_vacate_time=knobs.machinemaxvacatetime,
+    )
+
+
+def _whole(expr: Expr) -> int:
+    value = evaluate(expr)
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _attributes(config: Config, names: Iterable[str], prefix: str) -> dict[str, Expr]:
+    """Macros to be published, by name. Raises BadSetting."""
+    found = {}
+    for name in names:
+        text = (config.get(prefix + name) if prefix else None) or config.get(name)
+        if text:
+            try:
+                found[name] = parse_expr(text, "old")
+            except ParseError as error:
+                raise BadSetting(f"{prefix}{name} = {text}: no ClassAd expression: {error}") from error
+    return found
+
+
+def _slot_attributes(config: Config, knobs: StartdSettings) -> dict[int, dict[str, Expr]]:
+    """For the slots that have any: SLOT<N>_<attr> of STARTD_ATTRS, and their own SLOT<N>_STARTD_ATTRS (SLT-25)."""
+    own_names = {int(n): names for n, names in knobs.slot_startd_attrs_by_n.items() if n.isdigit()}
+    mentioned = (re.match(r"slot(\d+)_", name) for name in config.names())
+    slots = own_names.keys() | {int(found.group(1)) for found in mentioned if found}
+    result = {}
+    for slot_id in slots:
+        prefix = f"SLOT{slot_id}_"
+        shared = [name for name in knobs.startd_attrs if config.get(prefix + name)]
+        if attributes := _attributes(config, (*shared, *own_names.get(slot_id, ())), prefix):
+            result[slot_id] = attributes
+    return result

@@ -1,0 +1,498 @@
+"""One run of one job, from the activation to the acknowledged report of its end.
+
+prepare scratch -> fetch input -> launch -> (report running) -> wait -> send output -> write the end down -> free the
+slot -> report the end until it is acknowledged. Every step can be taken up again by a restarted startd: a run that was
+not launched begins anew, one that was launched is waited for, one that has ended is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import aiohttp
+
+from services.startd import sandbox
+from services.startd.launchers.api import Finished, Launcher, LaunchFailed
+from services.startd.records import RunRecord
+from services.startd.starter.job import (
+    EXECUTABLE,
+    HOLD_INPUT,
+    HOLD_OUTPUT,
+    JOB_AD,
+    MACHINE_AD,
+    OWN_FILES,
+    STDERR,
+    STDOUT,
+    BadJob,
+    Place,
+    Stop,
+    ad_file,
+    describe,
+    exit_of,
+    kill_signal,
+    output_of,
+)
+from shared.classad import ClassAd
+from shared.daemon.context import Context
+from shared.errors import RetryableError, RoostError
+from shared.messages.claims import JobExit, JobReport, JobReportAck, Usage
+from shared.transfer.bundle import Source
+from shared.transfer.client import fetch, send
+from shared.transfer.errors import TransferError, TransferRefused, TransferUnavailable
+
+#: Between two attempts to report an end, seconds: first and longest.
+REPORT_FIRST_S, REPORT_LONGEST_S = 0.2, 30.0
+#: An end that nobody wants to hear of is forgotten after its lease and this time, seconds.
+REPORT_FOR_S = 86400.0
+#: A transfer that takes longer than this is told to the schedd, seconds.
+QUIET_TRANSFER_S = 1.0
+#: The schedd's endpoint says that this run is over or not meant: statuses of HTTP.
+_NOT_WANTED = (401, 404, 409, 410)
+
+T = TypeVar("T")
+
+
+class Hands(Protocol):
+    """What a run needs of the daemon around it."""
+
+    context: Context
+
+    def launcher(self, docker: bool) -> Launcher: ...
+
+    def session(self) -> aiohttp.ClientSession: ...
+
+    def machine_ad(self, slot: str) -> ClassAd: ...
+
+    def save(self, record: RunRecord, *, soon: bool = False) -> None:
+        """Write it down; `soon`: with whatever is written next, half a second from now at the latest."""
+
+    async def sync(self) -> None: ...
+
+    def vacate_time(self, slot: str, job: ClassAd) -> float: ...
+
+    def run_ended(self, run: Run) -> None:
+        """The processes are gone and the end is written down."""
+
+    def run_told(self, run: Run, ack: JobReportAck | None) -> None:
+        """The schedd knows (None: it never answered); forget the run, do what it says next."""
+
+    def in_background(self, work: Coroutine[Any, Any, None], name: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Seconds."""
+
+    first_update: float
+    update: float
+    nice: int
+    startd: str
+
+
+@dataclass(slots=True)
+class StopOrder:
+    how: Stop
+    why: str  # remove, hold, vacate, evict
+    message: str
+    fast: bool
+    want_output: bool
+
+
+class Run:
+    def __init__(self, record: RunRecord, hands: Hands, intervals: Intervals, cpus: float, memory_mib: int) -> None:
+        self.record = record
+        self.hands = hands
+        self.intervals = intervals
+        self.cpus = cpus
+        self.memory_mib = memory_mib
+        self.job = ClassAd.unpack(record.job_ad)
+        self.stop_order: StopOrder | None = None
+        self._stopped = asyncio.Event()
+        self._fast = asyncio.Event()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._starting = False  # too late to give up: the job is started, then stopped
+        self._asked = False  # to leave, by its signal
+        self._over = False
+        self._log = hands.context.log.bind(job_id=record.job_id, attempt=record.attempt, slot=record.slot)
+
+    @property
+    def key(self) -> str:
+        return self.record.key
+
+    @property
+    def ended(self) -> bool:
+        return self.record.exit is not None
+
+    @property
+    def launcher(self) -> Launcher:
+        return self.hands.launcher(self.record.docker)
+
+    @property
+    def scratch(self) -> Path:
+        return self.hands.context.execute / self.record.scratch
+
+    # -- orders from outside
+
+    def stop(self, how: Stop, why: str, message: str, *, fast: bool, want_output: bool = False) -> None:
+        """End the job: ask it first (and kill it after its vacate time), or at once. A later order may only hurry."""
+        if self.ended:
+            return
+        if self.stop_order is None:
+            self.stop_order = StopOrder(how, why, message, fast, want_output)
+            self._stopped.set()
+        elif fast:
+            self.stop_order.fast = True
+        if self.stop_order.fast:
+            self._fast.set()
+        if self.record.launched:
+            self.hands.in_background(self._end_processes(), f"stop:{self.key}")
+
+    async def _end_processes(self) -> None:
+        order = self.stop_order
+        assert order is not None
+        if order.fast:
+            await self.launcher.kill(self.record.name)
+            return
+        if self._asked:
+            return
+        self._asked = True
+        patience = self.hands.vacate_time(self.record.slot, self.job)
+        self._timers.append(asyncio.get_running_loop().call_later(patience, self._lose_patience))
+        await self.launcher.signal(self.record.name, kill_signal(self.job, order.why))
+
+    def _lose_patience(self) -> None:
+        if not self.ended and self.stop_order is not None:
+            self.stop_order.fast = True
+            self.hands.in_background(self._end_processes(), f"kill:{self.key}")
+
+    # -- life
+
+    async def live(self) -> None:
+        """Runs until the end is acknowledged. Cancelling leaves everything as it is, for a later life."""
+        try:
+            if not self.ended:
+                outcome = await self._perform()
+                self.record.exit = outcome.model_dump()
+                self.hands.save(self.record, soon=True)  # `run_ended` writes it, with the slot's
+            self._log.info("run_ended", **self._outcome_fields())
+            self.hands.run_ended(self)
+            self.hands.in_background(self._clean_up(), f"clean-up:{self.key}")
+            ack = await self._report_end()
+        finally:
+            self._over = True
+            for timer in self._timers:
+                timer.cancel()
+        self.hands.run_told(self, ack)
+
+    def _outcome_fields(self) -> Mapping[str, object]:
+        outcome = self.record.outcome
+        assert outcome is not None
+        return {"reason": outcome.reason, "exit_code": outcome.exit_code, "message": outcome.message}
+
+    async def _perform(self) -> JobExit:
+        try:
+            if self.launcher.knows(self.record.name):
+                self.record.launched = True  # perhaps by a life that ended before it wrote that down
+            elif self.record.launched:
+                return JobExit(reason="evicted", message="the job was lost while the startd was away")
+            if not self.record.launched:
+                trouble = await self._unless_stopped(self._prepare_and_launch())
+                if trouble is not None:
+                    return trouble
+            self._watch()
+            if self.stop_order is not None:
+                await self._end_processes()
+            end = await self.launcher.finished(self.record.name)
+            self._note_usage(end)
+            outcome = exit_of(end, *self._stop_words())
+            return await self._send_output(outcome)
+        except (BadJob, LaunchFailed) as error:
+            kind = "hold" if isinstance(error, BadJob) else error.kind
+            return JobExit(reason=kind, message=error.message, hold_code=error.code, hold_subcode=error.subcode)
+        except OSError as error:
+            # The machine's disk or memory, not the job: EXECUTE is full, say.
+            return JobExit(reason="failed", message=f"this machine failed: {error}")
+        except Exception as error:  # noqa: BLE001
+            # The one catch-all of a run: a mistake of ours must not keep the slot, nor end the daemon.
+            self._log.exception("run_failed")
+            if self.record.launched:
+                await self.launcher.kill(self.record.name)
+            return JobExit(reason="failed", message=f"the starter failed: {type(error).__name__}: {error}")
+
+    def _stop_words(self) -> tuple[Stop | None, str]:
+        return (None, "") if self.stop_order is None else (self.stop_order.how, self.stop_order.message)
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> JobExit | None:
+        """Do the work; when a stop comes before the job is being started, give it up and return that end."""
+        task = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and not self._starting:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            if task.cancelled():
+                how, message = self._stop_words()
+                assert how is not None
+                return JobExit(reason=how, message=message)
+            await task
+        finally:
+            for one in (task, stopped):
+                one.cancel()
+        return None
+
+    # -- before
+
+    async def _prepare_and_launch(self) -> None:
+        record = self.record
+        try:
+            sandbox.make(self.hands.context.execute, record.scratch)
+        except FileExistsError:  # a life before this one began to prepare it
+            await asyncio.to_thread(sandbox.remove, self.scratch)
+            sandbox.make(self.hands.context.execute, record.scratch)
+        launch = describe(self.job, self._place())
+        record.docker = bool(launch.image)
+        if record.docker:
+            self.hands.save(record)  # whom to ask about the run after a restart
+        if record.transfer_url:
+            await self._fetch_input()
+        machine_ad = self.hands.machine_ad(record.slot)
+        (self.scratch / JOB_AD).write_text(ad_file(self.job), errors="surrogateescape")
+        (self.scratch / MACHINE_AD).write_text(ad_file(machine_ad), errors="surrogateescape")
+        await self.launcher.prepare(launch)
+        self._starting = True
+        started = await self.launcher.start(launch)
+        record.launched = True
+        record.started_at, record.pid = started.at, started.pid
+        # A startd that is killed before this is written asks the launcher, which knows the run; but nobody else knows
+        # which files were there before.
+        self.hands.save(record, soon=not record.transfer_url)
+        self._tell("running", ClassAd(started.updates) if started.updates else None)
+
+    def _place(self) -> Place:
+        return Place(
+            run=self.record.name,
+            slot=self.record.slot,
+            scratch=self.scratch,
+            cpus=self.cpus,
+            memory_mib=self.memory_mib,
+            transfer=bool(self.record.transfer_url),
+            nice=self.intervals.nice,
+            labels={"roost.job": self.record.job_id, "roost.attempt": str(self.record.attempt)},
+        )
+
+    async def _fetch_input(self) -> None:
+        record = self.record
+        timer = self._tell_later("transferring-input")
+        try:
+            received = await self._while_wanted(
+                lambda: fetch(self.hands.session(), record.transfer_url, record.transfer_token, self.scratch)
+            )
+        except TransferRefused as error:
+            if error.status in _NOT_WANTED:
+                raise LaunchFailed("failed", f"the schedd does not want this run: {error}") from error
+            raise BadJob(f"input files: {error}", HOLD_INPUT) from error
+        except TransferError as error:
+            raise BadJob(f"input files: {error}", HOLD_INPUT) from error
+        finally:
+            timer.cancel()
+        record.usage["bytes_received"] = received.bytes
+        executable = self.scratch / EXECUTABLE
+        if executable.is_file() and not executable.is_symlink():
+            executable.chmod(0o755)
+        record.before = _top_files(self.scratch)
+
+    async def _while_wanted(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a transfer while the schedd's endpoint is away. The lease of the claim bounds it: its end cancels or
+        stops this run."""
+        while True:
+            try:
+                return await work()
+            except TransferUnavailable as error:
+                if self._fast.is_set():
+                    raise
+                self._log.warning("transfer_waits", reason=str(error))
+
+    # -- meanwhile
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(self.intervals.first_update, self._measure_soon))
+
+    def _measure_soon(self) -> None:
+        if not self._over and not self.ended:
+            self.hands.in_background(self._measure(), f"measure:{self.key}")
+            loop = asyncio.get_running_loop()
+            self._timers[:] = [timer for timer in self._timers if timer.when() > loop.time()]
+            self._timers.append(loop.call_later(self.intervals.update, self._measure_soon))
+
+    async def _measure(self) -> None:
+        seen = await self.launcher.measure(self.record.name)
+        disk = await asyncio.to_thread(sandbox.size_kib, self.scratch)
+        if self.ended or self._over or not seen.procs:
+            return
+        usage = self.record.usage
+        usage["user_cpu_s"] = max(seen.user_cpu_s, usage.get("user_cpu_s", 0.0))
+        usage["sys_cpu_s"] = max(seen.sys_cpu_s, usage.get("sys_cpu_s", 0.0))
+        usage["image_size_kib"] = max(seen.image_size_kib, usage.get("image_size_kib", 0))
+        usage["resident_set_kib"] = max(seen.resident_set_kib, usage.get("resident_set_kib", 0))
+        usage["memory_mib"] = -(-usage["resident_set_kib"] // 1024)
+        usage["disk_kib"] = disk
+        usage["procs"] = seen.procs
+        self._tell("running")
+
+    def _note_usage(self, end: Finished) -> None:
+        usage = self.record.usage
+        usage["user_cpu_s"] = max(end.user_cpu_s, usage.get("user_cpu_s", 0.0))
+        usage["sys_cpu_s"] = max(end.sys_cpu_s, usage.get("sys_cpu_s", 0.0))
+        usage["resident_set_kib"] = max(end.max_rss_kib, usage.get("resident_set_kib", 0))
+        usage["image_size_kib"] = max(usage["resident_set_kib"], usage.get("image_size_kib", 0))
+        usage["memory_mib"] = -(-usage["resident_set_kib"] // 1024)
+        self.record.started_at = end.started_at or self.record.started_at
+
+    # -- after
+
+    async def _send_output(self, outcome: JobExit) -> JobExit:
+        record = self.record
+        if not record.transfer_url or outcome.reason in ("hold", "failed"):
+            return outcome
+        asked = self.stop_order is not None and self.stop_order.want_output
+        by_itself = outcome.reason == "exited"
+        output = output_of(self.job, outcome.exit_code, ended_by_itself=by_itself, asked=asked)
+        if output is None or (outcome.exit_code is None and outcome.exit_signal is None):
+            return outcome
+        sources = self._standard_streams()
+        if output.listed is None:
+            sources += await asyncio.to_thread(self._changed_files)
+        else:
+            sources += [_listed(self.scratch, name, output.flatten) for name in output.listed]
+        record.usage["disk_kib"] = await asyncio.to_thread(sandbox.size_kib, self.scratch)
+        timer = self._tell_later("transferring-output")
+        try:
+            sent = await self._while_wanted(
+                lambda: send(self.hands.session(), record.transfer_url, record.transfer_token, sources)
+            )
+        except TransferUnavailable as error:
+            return outcome.model_copy(update={"reason": "evicted", "message": f"output could not be sent: {error}"})
+        except TransferRefused as error:
+            if error.status in _NOT_WANTED:
+                return JobExit(reason="failed", message=f"the schedd does not want this run: {error}")
+            return _bad_output(outcome, error)
+        except TransferError as error:
+            return _bad_output(outcome, error)
+        finally:
+            timer.cancel()
+        record.usage["bytes_sent"] = sent.bytes
+        return outcome.model_copy(update={"output_committed": True})
+
+    def _standard_streams(self) -> list[Source]:
+        names = (name for name in (STDOUT, STDERR) if (self.scratch / name).is_file())
+        return [Source(self.scratch / name, name) for name in names]
+
+    def _changed_files(self) -> list[Source]:
+        """Files of the scratch's top directory that are new or were changed; what else is there stays here."""
+        now = _top_files(self.scratch)
+        before = self.record.before
+        names = (name for name, seen in now.items() if seen != before.get(name))
+        return [Source(self.scratch / name, name) for name in sorted(names) if name not in OWN_FILES]
+
+    async def _clean_up(self) -> None:
+        """Leave nothing behind: the container, the kept result, the scratch directory."""
+        if self.record.launched:
+            await self.launcher.forget(self.record.name)
+        if not self.record.scratch or sandbox.remove_small(self.scratch):
+            return
+        if not await asyncio.to_thread(sandbox.remove, self.scratch):
+            self._log.warning("scratch_not_removed", path=str(self.scratch))
+
+    # -- reports
+
+    def _report(self, phase: Any, updates: ClassAd | None = None, outcome: JobExit | None = None) -> JobReport:
+        record = self.record
+        record.sequence += 1
+        return JobReport(
+            startd=self.intervals.startd,
+            slot=record.slot,
+            claim_id=record.claim_id,
+            job_id=record.job_id,
+            attempt=record.attempt,
+            sequence=record.sequence,
+            phase=phase,
+            at=self.hands.context.clock.now(),
+            started_at=record.started_at,
+            pid=record.pid,
+            usage=Usage.model_validate(record.usage),
+            exit=outcome,
+            updates=updates.pack() if updates else b"",
+        )
+
+    def _tell(self, phase: str, updates: ClassAd | None = None) -> None:
+        """Tell the schedd, without waiting; what gets lost is repeated by the next report."""
+        self.hands.in_background(self._send_report(self._report(phase, updates)), f"report:{self.key}")
+
+    async def _send_report(self, report: JobReport) -> None:
+        try:
+            await self.hands.context.bus.send(f"schedd.{self.record.schedd}", report)
+        except RoostError as error:
+            self._log.info("report_not_sent", phase=report.phase, reason=str(error))
+
+    def _tell_later(self, phase: str) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(QUIET_TRANSFER_S, self._tell, phase)
+
+    async def _report_end(self) -> JobReportAck | None:
+        """Repeat the final report until it is acknowledged. None: nobody wanted to hear it for very long."""
+        context, record = self.hands.context, self.record
+        report = self._report("ended", outcome=record.outcome)
+        give_up = context.clock.monotonic() + record.lease_s + REPORT_FOR_S
+        delay = REPORT_FIRST_S
+        synced = False
+        while context.clock.monotonic() < give_up:
+            try:
+                answer = await context.bus.call(f"schedd.{record.schedd}", report)
+            except RetryableError as error:
+                self._log.info("end_not_acknowledged", reason=str(error))
+            except RoostError as error:
+                self._log.warning("end_refused", reason=str(error))
+            else:
+                if isinstance(answer, JobReportAck):
+                    return answer
+                self._log.warning("end_refused", reason=f"the schedd answered {answer.type}")
+            if not synced:
+                await self.hands.sync()
+                synced = True
+            await context.clock.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, REPORT_LONGEST_S)
+        self._log.error("end_given_up", after_s=record.lease_s + REPORT_FOR_S)
+        return None
+
+
+def _bad_output(outcome: JobExit, error: TransferError) -> JobExit:
+    return outcome.model_copy(update={"reason": "hold", "message": f"output files: {error}", "hold_code": HOLD_OUTPUT})
+
+
+def _listed(scratch: Path, name: str, flatten: bool) -> Source:
+    """A path that the job lists. It must lie in the scratch directory, links followed."""
+    clean = os.path.normpath(name)
+    if os.path.isabs(clean) or clean.split(os.sep)[0] == "..":
+        inside = os.path.relpath(clean, scratch) if os.path.isabs(clean) else ".."
+        if inside.split(os.sep)[0] == "..":
+            raise BadJob(f"output file {name!r} lies outside of the scratch directory", HOLD_OUTPUT)
+        clean = inside
+    return Source(scratch / clean, os.path.basename(clean) if flatten else clean, within=scratch)
+
+
+def _top_files(folder: Path) -> dict[str, list[int]]:
+    """Files of a directory, each with what changes when it is written: time, size, inode."""
+    found = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                found[entry.name] = [status.st_mtime_ns, status.st_size, status.st_ino]
+    return found

@@ -1,0 +1,144 @@
+"""A slot's State and Activity, and the one table of how they change (manual: "condor_startd Policy Configuration").
+
+Rows are named after the numbered arrows of the manual's diagram (spec rows STM-01 to STM-37). What is not in the table
+cannot happen: `step` raises InvalidTransition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    OWNER = "Owner"
+    UNCLAIMED = "Unclaimed"
+    MATCHED = "Matched"
+    CLAIMED = "Claimed"
+    PREEMPTING = "Preempting"
+    BACKFILL = "Backfill"
+    DRAINED = "Drained"
+
+
+class Activity(StrEnum):
+    IDLE = "Idle"
+    BUSY = "Busy"
+    SUSPENDED = "Suspended"
+    RETIRING = "Retiring"
+    VACATING = "Vacating"
+    KILLING = "Killing"
+    BENCHMARKING = "Benchmarking"
+
+
+class Cause(StrEnum):
+    """Why a slot changes. Each is one fact or one decision of the policy."""
+
+    AVAILABLE = "the machine is not its owner's"
+    OWNER_CAME = "the owner wants the machine"
+    BENCHMARK = "benchmarks are due"
+    BENCHMARKED = "benchmarks are done"
+    MATCHED = "the negotiator matched the slot"
+    MATCH_EXPIRED = "nobody claimed the match"
+    CLAIMED = "an access point claimed the slot"
+    ACTIVATED = "a job starts"
+    JOB_GONE = "the job is gone"
+    SUSPEND = "the policy suspends the job"
+    CONTINUE = "the policy lets the job go on"
+    RETIRE = "the job is to leave when its retirement is over"
+    UNRETIRE = "what wanted the job to leave went away"
+    VACATE = "the claim ends gracefully"
+    KILL = "the claim ends at once"
+    FREED = "nothing is left of the claim"
+    CLAIMED_ANEW = "a better claim takes over"
+    DRAIN = "the machine is drained"
+    ALL_DRAINED = "all slots are drained"
+    DRAINING_OVER = "draining ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    state: State
+    activity: Activity
+
+    def __str__(self) -> str:
+        return f"{self.state}/{self.activity}"
+
+
+class InvalidTransition(AssertionError):
+    """A programmer's error: the table has no such arrow."""
+
+
+_ROWS = """
+STM-01 Owner/Idle            AVAILABLE     Unclaimed/Idle
+STM-02 Unclaimed/Idle        OWNER_CAME    Owner/Idle
+STM-03 Unclaimed/Idle        BENCHMARK     Unclaimed/Benchmarking
+STM-04 Unclaimed/Benchmarking BENCHMARKED  Unclaimed/Idle
+STM-05 Unclaimed/Idle        CLAIMED       Claimed/Idle
+STM-06 Unclaimed/Idle        MATCHED       Matched/Idle
+STM-08 Matched/Idle          MATCH_EXPIRED Owner/Idle
+STM-09 Matched/Idle          CLAIMED       Claimed/Idle
+STM-10 Claimed/Idle          VACATE        Preempting/Vacating
+STM-10 Claimed/Idle          KILL          Preempting/Killing
+STM-11 Claimed/Idle          ACTIVATED     Claimed/Busy
+STM-12 Claimed/Busy          JOB_GONE      Claimed/Idle
+STM-13 Claimed/Busy          RETIRE        Claimed/Retiring
+STM-14 Claimed/Busy          SUSPEND       Claimed/Suspended
+STM-15 Claimed/Suspended     CONTINUE      Claimed/Busy
+STM-16 Claimed/Suspended     RETIRE        Claimed/Retiring
+STM-17 Claimed/Suspended     VACATE        Preempting/Vacating
+STM-17 Claimed/Suspended     KILL          Preempting/Killing
+STM-18 Claimed/Retiring      VACATE        Preempting/Vacating
+STM-18 Claimed/Retiring      KILL          Preempting/Killing
+STM-18 Claimed/Retiring      JOB_GONE      Claimed/Idle
+STM-19 Claimed/Retiring      UNRETIRE      Claimed/Busy
+STM-20 Claimed/Retiring      SUSPEND       Claimed/Suspended
+STM-51 Claimed/Busy          KILL          Preempting/Killing
+STM-12 Claimed/Suspended     JOB_GONE      Claimed/Idle
+STM-21 Preempting/Vacating   KILL          Preempting/Killing
+STM-22 Preempting/Vacating   FREED         Owner/Idle
+STM-23 Preempting/Vacating   CLAIMED_ANEW  Claimed/Idle
+STM-24 Preempting/Killing    CLAIMED_ANEW  Claimed/Idle
+STM-25 Preempting/Killing    FREED         Owner/Idle
+STM-33 Drained/Retiring      ALL_DRAINED   Drained/Idle
+STM-34 Drained/Idle          DRAINING_OVER Owner/Idle
+STM-35 Drained/Retiring      DRAINING_OVER Owner/Idle
+STM-36 Owner/Idle            DRAIN         Drained/Retiring
+STM-37 Unclaimed/Idle        DRAIN         Drained/Retiring
+STM-37 Unclaimed/Benchmarking DRAIN        Drained/Retiring
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    row: str
+    before: Condition
+    cause: Cause
+    after: Condition
+
+
+def _condition(text: str) -> Condition:
+    state, activity = text.split("/")
+    return Condition(State(state), Activity(activity))
+
+
+def _read() -> tuple[Transition, ...]:
+    rows = (line.split() for line in _ROWS.strip().splitlines())
+    return tuple(
+        Transition(row, _condition(before), Cause[cause], _condition(after)) for row, before, cause, after in rows
+    )
+
+
+TABLE = _read()
+_NEXT = {(t.before, t.cause): t.after for t in TABLE}
+
+
+def step(before: Condition, cause: Cause) -> Condition:
+    """Where a slot goes from here. Raises InvalidTransition."""
+    after = _NEXT.get((before, cause))
+    if after is None:
+        raise InvalidTransition(f"{before}: no arrow for {cause.name} ({cause.value})")
+    return after
+
+
+def allowed(before: Condition, cause: Cause) -> bool:
+    return (before, cause) in _NEXT

@@ -1,0 +1,91 @@
+"""The fork server alone, with real processes."""
+
+import time
+
+import psutil
+import pytest
+
+from services.startd.starter import forkserver
+from services.startd.starter.client import ForkServer, SpawnFailed
+from tests.waiting import eventually
+
+
+def request(*argv, **fields):
+    return {
+        "executable": argv[0],
+        "argv": list(argv),
+        "env": {},
+        "cwd": "/",
+        "stdin": "",
+        "stdout": "",
+        "stderr": "",
+    } | fields
+
+
+@pytest.fixture
+async def server(tmp_path):
+    server = ForkServer(tmp_path, orphan_s=600, now=time.time)
+    await server.start()
+    yield server
+    await server.stop(end_server=True)
+
+
+def test_frames_survive_any_cut():
+    frames = [{"op": "x", "n": n, "text": "ü" * n} for n in range(50)]
+    stream = b"".join(map(forkserver.pack, frames))
+    for size in (1, 3, 7, 1000):
+        reader = forkserver.Frames()
+        found = [f for at in range(0, len(stream), size) for f in reader.feed(stream[at : at + size])]
+        assert found == frames
+
+
+def test_a_stream_that_is_no_frames_is_refused():
+    with pytest.raises(ValueError):
+        forkserver.Frames().feed(b"\xff\xff\xff\xff")
+
+
+async def test_exit_status_and_usage_come_back(server):
+    process = await server.spawn("one", request("/bin/sh", "-c", "exit 7"))
+    end = await server.end_of("one")
+    assert (end.status, end.started_at) == (7 << 8, process.started_at)
+    assert end.at >= process.started_at
+    assert end.max_rss_kib > 0
+
+
+async def test_a_start_that_fails_names_its_step(server):
+    for fields, what in (({}, "exec"), ({"cwd": "/no/such"}, "cwd"), ({"stdin": "/no/such"}, "stdin")):
+        with pytest.raises(SpawnFailed) as failed:
+            await server.spawn(what, request("/no/such/program", **fields))
+        assert (failed.value.what, failed.value.errno) == (what, 2)
+
+
+async def test_results_wait_for_the_next_client_until_they_are_forgotten(tmp_path, server):
+    await server.spawn("one", request("/bin/sh", "-c", "exit 3"))
+    await server.end_of("one")
+    await server.stop(end_server=False)
+    second = ForkServer(tmp_path, orphan_s=600, now=time.time)
+    await second.start()
+    assert (await second.end_of("one")).status == 3 << 8
+    second.forget("one")
+    await eventually(lambda: not list((tmp_path / "results").iterdir()))
+    await second.stop(end_server=True)
+
+
+async def test_result_that_nobody_acknowledges_outlives_the_server(tmp_path, server):
+    await server.spawn("one", request("/bin/sh", "-c", "exit 3"))
+    await server.end_of("one")
+    await eventually(lambda: list((tmp_path / "results").iterdir()))
+    await server.stop(end_server=True)
+    second = ForkServer(tmp_path, orphan_s=600, now=time.time)
+    await second.start()
+    assert (await second.end_of("one")).status == 3 << 8
+    await second.stop(end_server=True)
+
+
+async def test_a_server_that_is_left_alone_ends_with_its_jobs(tmp_path):
+    server = ForkServer(tmp_path, orphan_s=0.3, now=time.time)
+    await server.start()
+    process = await server.spawn("one", request("/bin/sleep", "1000"))
+    await server.stop(end_server=False)
+    await eventually(lambda: not psutil.pid_exists(process.pid))
+    await eventually(lambda: not (tmp_path / "socket").exists())

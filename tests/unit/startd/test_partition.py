@@ -1,0 +1,173 @@
+"""Dividing a machine and carving slots."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.startd.amounts import Amounts
+from services.startd.partition import (
+    Carving,
+    ImpossiblePartition,
+    Refusal,
+    SlotKind,
+    carve,
+    divide,
+    read_shares,
+    slot_types,
+)
+from shared.classad import ClassAd, parse_expr
+
+MACHINE = Amounts({"Cpus": 8, "Memory": 16000, "Disk": 1_000_000})
+ROUNDING = Carving(
+    {
+        "Cpus": parse_expr("quantize(RequestCpus, {1})"),
+        "Memory": parse_expr("quantize(RequestMemory, {128})"),
+        "Disk": parse_expr("quantize(RequestDisk, {1024})"),
+    }
+)
+
+
+def slots(machine=MACHINE, **macros):
+    custom = [name for name in machine if name not in ("Cpus", "Memory", "Disk")]
+    return divide(machine, slot_types(macros.get, int(machine["Cpus"]), custom))
+
+
+def column(planned, name):
+    return [slot.amounts[name] for slot in planned]
+
+
+def test_by_default_one_partitionable_slot_has_everything():
+    (slot,) = slots()
+    assert (slot.slot_id, slot.kind, slot.amounts) == (1, SlotKind.PARTITIONABLE, MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("shares", "count", "cpus", "memory"),
+    [
+        ("cpus=2, memory=25%, disk=1/4", 4, 2, 4000),
+        ("1/4", 4, 2, 4000),
+        ("25%", 2, 2, 4000),
+        ("auto", 3, 2, 5333),
+        ("", 8, 1, 2000),
+        ("c=2; m=1000 auto", 2, 2, 1000),
+        ("ram=100", 2, 4, 100),
+        ("cpus=1, disk=auto, 50%", 2, 1, 8000),
+        ("cpus=1.5", 2, 1, 8000),
+        ("mem=0", 2, 4, 1),
+        ("cpus=0", 2, 1, 8000),
+        ("cpus=many", 2, 1, 8000),
+        ("cpus=-1", 2, 4, 8000),
+        ("cpus = 2\nmemory = 1000\n", 2, 2, 1000),
+    ],
+)
+def test_shares_in_all_forms(shares, count, cpus, memory):
+    planned = slots(NUM_SLOTS_TYPE_1=str(count), SLOT_TYPE_1=shares)
+    assert column(planned, "Cpus") == [cpus] * count
+    assert column(planned, "Memory") == [memory] * count
+    assert {slot.kind for slot in planned} == {SlotKind.STATIC}
+    assert [slot.slot_id for slot in planned] == list(range(1, count + 1))
+
+
+def test_types_may_be_mixed_and_autos_share_what_is_left():
+    planned = slots(
+        NUM_SLOTS_TYPE_1="1",
+        SLOT_TYPE_1="cpus=2, memory=1000",
+        NUM_SLOTS_TYPE_2="2",
+        SLOT_TYPE_2_PARTITIONABLE="true",
+    )
+    assert column(planned, "Cpus") == [2, 3, 3]
+    assert column(planned, "Memory") == [1000, 7500, 7500]
+    assert [slot.kind for slot in planned] == [
+        SlotKind.STATIC,
+        SlotKind.PARTITIONABLE,
+        SlotKind.PARTITIONABLE,
+    ]
+
+
+def test_the_rest_of_a_custom_resource_goes_to_the_first_slots():
+    planned = slots(Amounts({**MACHINE.of, "Licences": 16}), NUM_SLOTS_TYPE_1="3")
+    assert column(planned, "Licences") == [6, 5, 5]
+    assert column(planned, "Cpus") == [2, 2, 2]
+
+
+def test_more_slots_than_cores_are_not_made():
+    assert len(slots(NUM_SLOTS="20")) == 8
+    assert slots(NUM_SLOTS="0") == []
+
+
+@pytest.mark.parametrize(
+    "macros",
+    [
+        {"NUM_SLOTS_TYPE_1": "9"},
+        {"NUM_SLOTS_TYPE_1": "2", "SLOT_TYPE_1": "cpus=5"},
+        {"NUM_SLOTS_TYPE_1": "3", "SLOT_TYPE_1": "40%"},
+        {"NUM_SLOTS_TYPE_1": "-1"},
+        {"NUM_SLOTS_TYPE_1": "some"},
+        {"NUM_SLOTS_TYPE_1": "1", "SLOT_TYPE_1": "disk=100"},
+        {"NUM_SLOTS_TYPE_1": "1", "SLOT_TYPE_1": "cpus = 2"},
+        {"NUM_SLOTS_TYPE_1": "1", "SLOT_TYPE_1": "bananas=2"},
+        {"NUM_SLOTS_TYPE_1": "1", "SLOT_TYPE_1": "1/0"},
+    ],
+)
+def test_impossible_configurations_are_refused(macros):
+    with pytest.raises(ImpossiblePartition):
+        slots(**macros)
+
+
+@given(
+    st.integers(1, 64),
+    st.integers(1, 200_000),
+    st.lists(
+        st.tuples(st.integers(0, 6), st.sampled_from(["", "auto", "1/8", "10%", "cpus=1", "mem=100"])),
+        max_size=3,
+    ),
+)
+def test_slots_never_hold_more_than_the_machine(cpus, memory, types):
+    machine = Amounts({"Cpus": cpus, "Memory": memory, "Disk": 1000, "GPUs": 5})
+    macros = {}
+    for number, (count, shares) in enumerate(types, 1):
+        macros |= {f"NUM_SLOTS_TYPE_{number}": str(count), f"SLOT_TYPE_{number}": shares}
+    try:
+        planned = slots(machine, **macros)
+    except ImpossiblePartition:
+        return
+    for name in machine:
+        assert sum(column(planned, name)) <= machine[name]
+    assert all(slot.amounts["Cpus"] >= 1 and slot.amounts["Memory"] >= 1 for slot in planned)
+
+
+def job(**attrs):
+    return ClassAd({"RequestCpus": 1, "RequestMemory": 2048, "RequestDisk": 20_480} | attrs)
+
+
+def test_requests_are_rounded_up_and_what_is_left_stays():
+    free = Amounts({"Cpus": 3, "Memory": 10_240, "Disk": 102_400})
+    given_ = carve(job(RequestMemory=2000), ClassAd(), free, ROUNDING)
+    assert given_ == Amounts({"Cpus": 1, "Memory": 2048, "Disk": 20_480 + 1024})
+    assert free.minus(given_) == Amounts({"Cpus": 2, "Memory": 8192, "Disk": 80_896})
+
+
+def test_a_rounded_request_that_does_not_fit_falls_back_to_the_plain_one():
+    free = Amounts({"Cpus": 1, "Memory": 2000, "Disk": 102_400})
+    assert carve(job(RequestMemory=1990), ClassAd(), free, ROUNDING)["Memory"] == 1990
+    must = Carving(ROUNDING.modify, must_modify=True)
+    assert isinstance(carve(job(RequestMemory=1990), ClassAd(), free, must), Refusal)
+
+
+@pytest.mark.parametrize("name", ["Cpus", "Memory", "Disk", "GPUs"])
+def test_what_does_not_fit_is_named(name):
+    free = Amounts({"Cpus": 2, "Memory": 4096, "Disk": 102_400, "GPUs": 1})
+    refused = carve(job(**{f"Request{name}": 1_000_000}), ClassAd(), free, ROUNDING)
+    assert isinstance(refused, Refusal)
+    assert name in refused.reason
+
+
+def test_an_expression_that_gives_less_than_asked_is_no_slot():
+    free = Amounts({"Cpus": 8, "Memory": 4096, "Disk": 102_400})
+    assert isinstance(carve(job(RequestCpus=4), ClassAd(), free, Carving({"Cpus": parse_expr("1")})), Refusal)
+
+
+def test_shares_are_named_by_any_prefix():
+    for text in ("c=1", "CPU=1", "cpus=1"):
+        parts, _ = read_shares(text, (), "SLOT_TYPE_1")
+        assert parts["Cpus"].amount == 1
