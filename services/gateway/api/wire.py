@@ -1,0 +1,102 @@
+"""How ads travel over HTTP: as JSON for everybody, and as msgpack pages, exactly as the daemons pack them, for clients
+that unpack ads themselves (`Accept: application/x-msgpack`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgpack
+from fastapi import HTTPException, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.responses import Response
+
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd, to_json
+from shared.errors import RetryableError, RoostError
+
+MSGPACK = "application/x-msgpack"
+
+_STATUS = {
+    "bad-request": 400,
+    "denied": 403,
+    "not-found": 404,
+    "conflict": 409,
+    "not-leader": 503,
+    "busy": 503,
+    "unavailable": 503,
+}
+
+
+def problem(code: str, message: str, retryable: bool = False, status: int | None = None) -> JSONResponse:
+    """The one shape of every error answer."""
+    return JSONResponse(
+        {"error": {"code": code, "message": told(message, 10_000), "retryable": retryable}},
+        status_code=status or _STATUS.get(code, 500),
+        headers={"Retry-After": "1"} if retryable else None,
+    )
+
+
+def explain(error: Exception) -> JSONResponse:
+    """An exception from below as an error answer."""
+    if isinstance(error, RemoteFailure):
+        # Only what is broken on the other side is a 5xx; any other refusal is an answer to what was asked.
+        broken = error.code in ("internal", "unavailable") or error.retryable
+        return problem(error.code, error.reason, error.retryable, _STATUS.get(error.code, 502 if broken else 400))
+    if isinstance(error, RetryableError):
+        return problem("unavailable", str(error) or type(error).__name__, True, 503)
+    if isinstance(error, RoostError):
+        return problem("bad-request", str(error))
+    raise error
+
+
+def told(text: str, longest: int = 1000) -> str:
+    """Text of a refusal that may repeat what a user sent: bounded, and of whole characters."""
+    return text[:longest].encode(errors="replace").decode()
+
+
+async def read_msgpack(request: Request, limit: int) -> object:
+    """The body as msgpack. Raises HTTPException 400 or 413 with the reason."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise HTTPException(413, f"the body is larger than {limit} bytes; send it in parts")
+    try:
+        return msgpack.unpackb(bytes(body), strict_map_key=False)
+    except Exception as error:
+        raise HTTPException(400, f"the body is not msgpack: {error}") from error
+
+
+async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Response:
+    """Stream pages of packed ads in the form the client asked for. The first page is fetched before the answer begins,
+    so that a bad constraint is a clean error."""
+    try:
+        first = await anext(pages)
+    except StopAsyncIteration:
+        first = []
+    if MSGPACK in request.headers.get("accept", ""):
+
+        async def packed() -> AsyncIterator[bytes]:
+            yield msgpack.packb(first)
+            async for page in pages:
+                yield msgpack.packb(page)
+
+        return StreamingResponse(packed(), media_type=MSGPACK)
+
+    async def text() -> AsyncIterator[bytes]:
+        yield b"["
+        separator = b"\n"
+        for ad in first:
+            yield separator + _json(ad)
+            separator = b",\n"
+        async for page in pages:
+            for ad in page:
+                yield separator + _json(ad)
+                separator = b",\n"
+        yield b"\n]\n"
+
+    return StreamingResponse(text(), media_type="application/json")
+
+
+def _json(packed: bytes) -> bytes:
+    return to_json(ClassAd.unpack(packed), one_line=True).encode()

@@ -1,0 +1,384 @@
+"""The gateway's doors, in front of a whole pool: who may come in, and what becomes of bad input."""
+
+import json
+import socket
+import threading
+import uuid
+
+import msgpack
+import pytest
+
+from roost.client import Client
+from roost.errors import ClientError
+from shared.classad import ClassAd
+from tests.integration.inside import InsidePool
+from tests.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    inside = InsidePool(tmp_path_factory.mktemp("pool"))
+    yield inside
+    inside.close()
+
+
+def token(pool, level, user="alice@elsewhere", **more) -> str:
+    with pool.client() as client:
+        return client.create_token(user, level, **more)
+
+
+def job(**attributes) -> ClassAd:
+    """A job that waits: it is submitted on hold."""
+    return ClassAd({"Cmd": "/bin/true", "Iwd": "/tmp", "ShouldTransferFiles": "NO", "JobStatus": 5, **attributes})
+
+
+def is_error(answer, status, *, code=None, says="", retryable=False):
+    got, headers, body = answer
+    assert got == status, answer
+    assert set(body["error"]) == {"code", "message", "retryable"}
+    assert body["error"]["retryable"] is retryable
+    assert ("Retry-After" in {k.title() for k in headers}) is retryable
+    assert says in body["error"]["message"]
+    if code:
+        assert body["error"]["code"] == code
+    return True
+
+
+#: Every door, with a harmless request, and the level it needs.
+DOORS = [
+    ("READ", "GET", "/v1/pool", None),
+    ("READ", "GET", "/v1/whoami", None),
+    ("READ", "GET", "/v1/schedd", None),
+    ("READ", "GET", "/v1/ads?limit=1", None),
+    ("READ", "GET", "/v1/jobs?limit=1", None),
+    ("READ", "GET", "/v1/jobs/totals", None),
+    ("READ", "GET", "/v1/priorities", None),
+    ("WRITE", "POST", "/v1/jobs", b""),
+    ("WRITE", "POST", "/v1/jobs/action", {"action": "hold", "ids": ["999999"]}),
+    ("WRITE", "PUT", "/v1/jobs/999999/files", b""),
+    ("WRITE", "GET", "/v1/jobs/999999.0/files", None),
+    ("WRITE", "POST", "/v1/reschedule", None),
+    ("ADMINISTRATOR", "POST", "/v1/priorities/nobody@x", {"what": "factor", "value": 10}),
+    ("ADMINISTRATOR", "GET", "/v1/dead-letters", None),
+    ("ADMINISTRATOR", "POST", "/v1/dead-letters/requeue", {"ids": []}),
+    ("ADMINISTRATOR", "POST", "/v1/dead-letters/discard", {"ids": []}),
+    ("ADMINISTRATOR", "GET", "/v1/tokens", None),
+    ("ADMINISTRATOR", "POST", "/v1/tokens", {"user": "x", "level": "READ", "lifetime_s": 1}),
+    ("ADMINISTRATOR", "DELETE", "/v1/tokens/0123456789ab", None),
+]
+LEVELS = ("READ", "WRITE", "ADMINISTRATOR")
+
+
+@pytest.fixture(scope="module")
+def tokens(pool):
+    return {level: token(pool, level) for level in LEVELS}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("needs", "method", "path", "body"), DOORS, ids=[f"{d[1]} {d[2]}" for d in DOORS])
+def test_a_door_opens_from_its_level_on(pool, tokens, level, needs, method, path, body):
+    answer = pool.ask(method, path, body=body, token=tokens[level])
+    if LEVELS.index(level) < LEVELS.index(needs):
+        assert is_error(answer, 403, code="denied", says=f"needs {needs}, your token gives {level}")
+    else:
+        assert answer[0] not in (401, 403)
+        assert answer[0] < 500
+
+
+@pytest.mark.parametrize("wrong", [None, "", "wrong", "x" * 10_000, "ü"])
+@pytest.mark.parametrize(("_needs", "method", "path", "body"), DOORS, ids=[f"{d[1]} {d[2]}" for d in DOORS])
+def test_without_a_valid_token_every_door_is_shut(pool, _needs, method, path, body, wrong):
+    wrong = wrong.encode().decode("latin-1") if wrong else wrong
+    answer = pool.ask(method, path, body=body, token=wrong)
+    assert is_error(answer, 401, code="unauthenticated", says="no valid token")
+    assert answer[1]["www-authenticate"] == "Bearer"
+
+
+def test_the_table_above_knows_every_door(pool):
+    _, _, document = pool.ask("GET", "/openapi.json")
+    doors = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    listed = {(d[1], d[2].partition("?")[0]) for d in DOORS} | {("GET", "/v1/events")}
+    samples = {"999999.0": "{job_id}", "999999": "{job_id}", "nobody@x": "{submitter}", "0123456789ab": "{prefix}"}
+    for sample, name in samples.items():
+        listed = {(m, "/".join(name if part == sample else part for part in p.split("/"))) for m, p in listed}
+    assert doors == listed
+
+
+def test_only_bearer_tokens_count(pool):
+    for header in (pool.token, f"Basic {pool.token}", "Bearer", "Bearer  ", f"Bearer {pool.token} more"):
+        assert pool.ask("GET", "/v1/pool", token=None, headers={"Authorization": header})[0] == 401
+    assert pool.ask("GET", "/v1/pool", token=None, headers={"Authorization": f"bearer {pool.token}"})[0] == 200
+
+
+# --- owners
+
+
+def test_the_owner_of_a_job_is_who_the_token_says(pool, tokens):
+    body = {
+        "submit_id": uuid.uuid4().hex,
+        "user": "root@forged",
+        "admin": True,
+        "cluster_ad": job(Owner="root", User="root@forged", OsUser="root").pack(),
+        "procs": [ClassAd({"Owner": "root", "User": "root@forged"}).pack()],
+        "spool": True,
+    }
+    status, _, answer = pool.submit_raw(
+        body, token=tokens["WRITE"], headers={"X-Remote-User": "root@forged", "X-Forwarded-User": "root"}
+    )
+    assert status == 200, answer
+    with pool.client() as client:
+        (ad,) = client.jobs(str(answer["cluster"]))
+    assert (ad.eval("Owner"), ad.eval("User")) == ("alice", "alice@elsewhere")
+
+
+def test_nobody_acts_on_the_jobs_of_others_but_administrators(pool, tokens):
+    alices, bobs = (pool.client(token(pool, "WRITE", user)) for user in ("alice@elsewhere", "bob@elsewhere"))
+    with alices, bobs, pool.client() as admin:
+        cluster = alices.submit(job(), [ClassAd()], spool=True)
+        (name,) = cluster.ids()
+        assert bobs.act("remove", [name]) == {name: "denied"}
+        raw = {"action": "remove", "ids": [name], "user": "alice@elsewhere", "admin": True}
+        bob = token(pool, "WRITE", "bob@elsewhere")
+        assert pool.ask("POST", "/v1/jobs/action", body=raw, token=bob)[2] == {name: "denied"}
+        assert pool.ask("GET", f"/v1/jobs/{name}/files", token=bob)[0] == 403
+        assert pool.ask("PUT", f"/v1/jobs/{name}/files", body=b"", token=bob)[0] == 403
+        # Not even an edit of the owner's own comes through this door.
+        edit = {"action": "edit", "ids": [name], "edits": "Owner"}
+        assert is_error(pool.ask("POST", "/v1/jobs/action", body=edit, token=tokens["WRITE"]), 400)
+        assert [ad.eval("Owner") for ad in admin.jobs(name)] == ["alice"]
+        assert admin.act("remove", [name]) == {name: "done"}
+
+
+# --- tokens
+
+
+def test_tokens_are_listed_without_themselves_and_can_be_revoked(pool):
+    made = token(pool, "READ", "carol@x", label="for a test")
+    with pool.client() as admin, pool.client(made) as carol:
+        assert carol.whoami() == {"user": "carol@x", "level": "READ"}
+        (listed,) = [t for t in admin.tokens() if t["label"] == "for a test"]
+        assert made not in json.dumps(admin.tokens())
+        assert (listed["user"], listed["level"], listed["expires"]) == ("carol@x", "READ", 0.0)
+        assert admin.revoke_token(listed["id"]) == 1
+        with pytest.raises(ClientError, match="no valid token"):
+            carol.whoami()
+        assert admin.revoke_token(listed["id"]) == 0
+
+
+def test_a_token_ends_when_its_time_is_over(pool):
+    made = token(pool, "READ", lifetime_s=0.5)
+
+    def over() -> bool:
+        return pool.ask("GET", "/v1/whoami", token=made)[0] == 401
+
+    assert not over()
+    wait_until(over, 10, "the token's end")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"user": "", "level": "READ"},
+        {"user": "a b", "level": "READ"},
+        {"user": "a@b@c", "level": "READ"},
+        {"user": "x", "level": "ROOT"},
+        {"user": "x", "level": "READ", "lifetime_s": -1},
+        {"user": "x", "level": "READ", "lifetime_s": float("nan")},
+        {"user": "x", "level": "READ", "lifetime_s": 1e300},
+        {"user": "x", "level": "READ", "label": "l" * 1000},
+        {"user": "\ud800", "level": "READ"},
+        {"user": "x", "level": "READ", "label": "\ud800"},
+        {"level": "READ"},
+        [],
+    ],
+)
+def test_a_bad_token_order_is_refused(pool, bad):
+    assert is_error(pool.ask("POST", "/v1/tokens", body=bad), 400, code="bad-request")
+
+
+def test_a_token_to_revoke_is_named_by_enough_digits(pool):
+    assert is_error(pool.ask("DELETE", "/v1/tokens/0"), 400, says="at least 8 digits")
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/ads?constraint=%28%28%28", None, 400),
+        ("GET", "/v1/ads?constraint=" + "(" * 5000, None, 400),
+        ("GET", "/v1/ads?limit=-1", None, 400),
+        ("GET", "/v1/ads?limit=99999999999999999999999", None, 400),
+        ("GET", "/v1/ads?limit=many", None, 400),
+        ("GET", "/v1/ads?absent=perhaps", None, 400),
+        ("GET", "/v1/jobs?constraint=JobStatus+%3D%3D", None, 400),
+        ("GET", "/v1/jobs?ids=twelve", None, 400),
+        ("GET", "/v1/jobs?ids=12.x", None, 400),
+        ("GET", "/v1/jobs?ids=" + "9" * 40, None, 400),
+        ("GET", "/v1/jobs?history=1&constraint=%22", None, 400),
+        ("GET", "/v1/jobs?schedd=nobody", None, 400),
+        ("GET", "/v1/schedd?name=nobody", None, 400),
+        ("GET", "/v1/jobs/totals?schedd=nobody", None, 400),
+        ("POST", "/v1/jobs/action", b"not json", 400),
+        ("POST", "/v1/jobs/action", [], 400),
+        ("POST", "/v1/jobs/action", {"action": "explode", "ids": ["1"]}, 400),
+        ("POST", "/v1/jobs/action", {"action": "hold"}, 400),
+        ("POST", "/v1/jobs/action", {"action": "hold", "ids": "1.0"}, 400),
+        ("POST", "/v1/jobs/action", {"action": "hold", "ids": [1]}, 400),
+        ("POST", "/v1/jobs/action", {"action": "hold", "ids": ["one"]}, 400),
+        ("POST", "/v1/jobs/action", {"action": "hold", "constraint": "((("}, 400),
+        ("POST", "/v1/jobs/action", {"action": "hold", "constraint": "x" * 200_000}, 400),
+        ("POST", "/v1/jobs/action", {"action": "hold", "ids": ["\ud800"]}, 400),
+        ("POST", "/v1/jobs/action", {"action": "hold", "constraint": '"\ud800"'}, 400),
+        ("POST", "/v1/jobs/action", {"action": "hold", "ids": ["1"], "reason": "\ud800"}, 400),
+        ("POST", "/v1/priorities/x", {"what": "colour", "value": 1}, 400),
+        ("POST", "/v1/priorities/x", {"what": "factor"}, 400),
+        ("POST", "/v1/priorities/x", {"what": "factor", "value": "much"}, 400),
+        ("POST", "/v1/priorities/x", {"what": "factor", "value": float("inf")}, 400),
+        ("POST", "/v1/priorities/x", {"what": "factor", "value": -1}, 400),
+        ("GET", "/v1/dead-letters?limit=0", None, 400),
+        ("POST", "/v1/dead-letters/requeue", {"ids": [1]}, 400),
+        ("POST", "/v1/dead-letters/discard", {}, 400),
+        ("GET", "/v1/jobs/nonsense/files", None, 400),
+        ("GET", "/v1/jobs/999999.0/files", None, 404),
+        ("PUT", "/v1/jobs/999999/files", b"x", 404),
+        ("GET", "/v1/nowhere", None, 404),
+        ("DELETE", "/v1/pool", None, 405),
+        ("POST", "/v1/jobs", b"\xc1", 400),
+        ("POST", "/v1/jobs", b"\x91" * 100_000, 400),
+        ("POST", "/v1/jobs", msgpack.packb([1, 2]), 400),
+        ("POST", "/v1/jobs", msgpack.packb({}), 400),
+        ("POST", "/v1/jobs", msgpack.packb({1: 2, "submit_id": 7, "cluster_ad": b"", "procs": []}), 400),
+        ("POST", "/v1/jobs", msgpack.packb({"submit_id": "s", "cluster_ad": b"junk", "procs": [b""]}), 400),
+        ("POST", "/v1/jobs", msgpack.packb({"submit_id": "t", "cluster_ad": job().pack(), "procs": [b"junk"]}), 400),
+        ("POST", "/v1/jobs", msgpack.packb({"submit_id": "u", "cluster_ad": job().pack(), "procs": []}), 400),
+        ("POST", "/v1/jobs", msgpack.packb({"submit_id": "v" * 999, "cluster_ad": job().pack(), "procs": []}), 400),
+    ],
+)
+def test_bad_input_is_refused_clearly(pool, method, path, body, status):
+    assert is_error(pool.ask(method, path, body=body), status)
+
+
+def test_nothing_stays_of_a_refused_submit(pool):
+    with pool.client() as client:
+        before = client.job_totals()
+        with pytest.raises(ClientError):
+            client.submit(job(), [ClassAd(), ClassAd({"JobPrio": "high"})], spool=True)
+        with pytest.raises(ClientError, match="nothing to submit"):
+            client.submit(job(), [], spool=True)
+        assert client.job_totals() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "size"), [("/v1/jobs/action", 9 << 20), ("/v1/tokens", 9 << 20), ("/v1/jobs", 65 << 20)]
+)
+def test_a_huge_body_is_refused_before_it_is_kept(pool, path, size):
+    """Also where its sender tells no length."""
+    host, port = pool.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as line:
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {pool.token}\r\n"
+        line.sendall(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+        try:
+            for _ in range(size >> 20):
+                line.sendall(chunk)
+            line.sendall(b"0\r\n\r\n")
+        except OSError:
+            pass  # it has hung up on us
+        answer = line.recv(65536)
+    assert b" 413 " in answer.splitlines()[0]
+    assert pool.ask("GET", "/v1/whoami")[0] == 200
+
+
+def test_users_with_strange_names_have_priorities(pool):
+    with pool.client() as client:
+        client.set_priority("group/sub.ü user@x y", "factor", 7.5)
+        found = {ad.eval("Name"): ad.eval("PriorityFactor") for ad in client.priorities()}
+    assert found["group/sub.ü user@x y"] == 7.5
+
+
+# --- large answers
+
+
+@pytest.mark.timeout(240)
+def test_ten_thousand_jobs_are_streamed(pool):
+    with pool.client() as client:
+        cluster = client.submit(job(), [ClassAd({"Number": n}) for n in range(10_000)], spool=True)
+        assert cluster.count == 10_000
+        assert [ad.eval("ProcId") for ad in client.jobs(str(cluster.cluster), projection=["ProcId"])] == [
+            *range(10_000)
+        ]
+        some = list(client.jobs(str(cluster.cluster), projection=["ProcId"], limit=4321))
+        assert len(some) == 4321
+        _, _, text = pool.ask("GET", f"/v1/jobs?ids={cluster.cluster}&projection=Number,TotalSubmitProcs")
+        assert sorted(ad["Number"] for ad in text) == [*range(10_000)]
+        assert {ad["TotalSubmitProcs"] for ad in text} == {10_000}
+        # A reader who stops early gets a clean line for the next question.
+        assert next(iter(client.jobs(str(cluster.cluster)))).eval("ProcId") == 0
+        assert client.whoami()["level"] == "ADMINISTRATOR"
+        client.act("remove", [str(cluster.cluster)])
+
+
+# --- events
+
+
+class Listener(threading.Thread):
+    """Follows events until it is told to stop."""
+
+    def __init__(self, client: Client, *types: str, after: str = "") -> None:
+        super().__init__(daemon=True)
+        self.client = client
+        self.arguments = (types, after)
+        self.open = threading.Event()
+        self.events = []
+        self.start()
+        assert self.open.wait(20)
+
+    def run(self) -> None:
+        types, after = self.arguments
+        for event in self.client.events(*types, after=after, on_open=self.open.set):
+            self.events.append(event)
+            if event.body.get("submitter") == "end@x":
+                return
+
+
+def test_events_are_filtered_and_resumed_by_id(pool):
+    with pool.client() as admin:
+        listener = Listener(pool.client(), "accountant.*")
+        for number in range(5):
+            admin.set_priority(f"user{number}@x", "factor", 10 + number)
+        admin.set_priority("end@x", "factor", 10)
+        wait_until(lambda: [e for e in listener.events if e.body["submitter"] == "end@x"], 20, "the last event")
+        seen = [e.body["submitter"] for e in listener.events]
+        assert seen == [*(f"user{n}@x" for n in range(5)), "end@x"]
+        again = Listener(pool.client(), "accountant.*", after=listener.events[1].id)
+        wait_until(lambda: [e for e in again.events if e.body["submitter"] == "end@x"], 20, "the last event again")
+        assert [e.body["submitter"] for e in again.events] == seen[2:]
+
+
+def test_a_stream_tells_when_the_id_is_not_kept_any_more(pool):
+    host, port = pool.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as line:
+        head = f"GET /v1/events?type=no.such HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {pool.token}\r\n"
+        line.sendall(f"{head}Last-Event-ID: {'0' * 32}\r\n\r\n".encode())
+        got = b""
+        while b"event: gap" not in got:
+            more = line.recv(65536)
+            assert more, got
+            got += more
+
+
+def test_a_listener_that_hangs_up_is_forgotten(pool):
+    with pool.client() as client:
+        before = client.pool()["listeners"]
+        follower = pool.client()
+        stream = follower.events("no.such", on_open=lambda: opened.set())
+        opened = threading.Event()
+        thread = threading.Thread(target=lambda: next(stream, None), daemon=True)
+        thread.start()
+        assert opened.wait(20)
+        assert client.pool()["listeners"] == before + 1
+        follower._connection.sock.shutdown(socket.SHUT_RDWR)
+        # It reconnects by itself; what counts is that the old one does not stay.
+        wait_until(lambda: client.pool()["listeners"] <= before + 1, 20, "the listener to go")

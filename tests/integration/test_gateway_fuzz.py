@@ -1,0 +1,35 @@
+"""Requests made up from the description of the gateway: no answer is a 5xx, and errors have one shape."""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+
+from tests.integration.inside import InsidePool
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    inside = InsidePool(tmp_path_factory.mktemp("pool"))
+    yield inside
+    inside.close()
+
+
+def test_no_made_up_request_breaks_it(pool):
+    description = schemathesis.openapi.from_url(f"{pool.url}/openapi.json")
+    tried = 0
+    for found in description.get_all_operations():
+        operation = found.ok()
+        if operation.path == "/v1/events":
+            continue  # an answer without end
+
+        @given(case=operation.as_strategy())
+        @settings(max_examples=5, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        def ask(case):
+            answer = case.call(headers={"Authorization": f"Bearer {pool.token}"}, timeout=30)
+            assert answer.status_code < 500, f"{case.as_curl_command()}: {answer.text}"
+            if answer.status_code >= 400:
+                assert set(answer.json()["error"]) == {"code", "message", "retryable"}
+
+        ask()
+        tried += 1
+    assert tried >= 15

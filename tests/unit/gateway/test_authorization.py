@@ -1,0 +1,65 @@
+import pytest
+
+from services.gateway.authorization import NEEDS, Identity, Level, Token, digest, identify, refusal
+from services.gateway.tokens import Tokens
+from shared.state.embedded import EmbeddedStore
+
+TABLE = {
+    "pool": "READ",
+    "ads": "READ",
+    "jobs.query": "READ",
+    "jobs.submit": "WRITE",
+    "jobs.act": "WRITE",
+    "jobs.files": "WRITE",
+    "events": "READ",
+    "priorities": "READ",
+    "priorities.set": "ADMINISTRATOR",
+    "dead-letters": "ADMINISTRATOR",
+    "tokens": "ADMINISTRATOR",
+    "config": "READ",
+}
+
+
+def test_the_table_is_whole():
+    assert {name: level.name for name, level in NEEDS.items()} == TABLE
+
+
+@pytest.mark.parametrize("operation", TABLE)
+@pytest.mark.parametrize("level", Level)
+def test_each_cell(operation, level):
+    refused = refusal(Identity("alice@x", level), operation)
+    assert bool(refused) == (level < Level[TABLE[operation]])
+    if refused:
+        assert TABLE[operation] in refused
+        assert level.name in refused
+
+
+def test_nobody_may_nothing_and_unlisted_doors_do_not_open():
+    assert all(refusal(None, operation) for operation in TABLE)
+    with pytest.raises(KeyError):
+        refusal(Identity("root@x", Level.ADMINISTRATOR), "no.such.door")
+
+
+def test_tokens_end():
+    assert identify(None, 5.0) is None
+    assert identify(Token("a@x", Level.READ, expires=10.0), 9.9) == Identity("a@x", Level.READ)
+    assert identify(Token("a@x", Level.READ, expires=10.0), 10.0) is None
+    assert identify(Token("a@x", Level.READ), 1e12) == Identity("a@x", Level.READ)
+
+
+async def test_the_first_token_is_in_a_file_for_its_owner_only(tmp_path):
+    store = EmbeddedStore()
+    await store.start()
+    path = tmp_path / "deep" / "token"
+    tokens = Tokens(store, lambda: 1000.0)
+    await tokens.bootstrap(path, "me@here")
+    assert path.stat().st_mode & 0o777 == 0o600
+    token = path.read_text().strip()
+    assert await tokens.identity(token) == Identity("me@here", Level.ADMINISTRATOR)
+    again = Tokens(store, lambda: 1000.0)
+    await again.bootstrap(path, "me@here")
+    assert path.read_text().strip() == token
+    assert await again.identity(token + "x") is None
+    assert token not in str(await store.hgetall("roost:tokens"))
+    assert [*await again.listed()] == [digest(token)[:12]]
+    await store.stop()
