@@ -1,0 +1,75 @@
+"""`roost rm | hold | release | vacate-job`: act on jobs by id, owner or constraint."""
+
+from __future__ import annotations
+
+import json
+
+from roost.cli.options import COMMON, Option, flag, parse, usage, value
+from roost.cli.output import constraints, say
+from roost.client import Client
+from roost.errors import UsageError
+
+_SUMMARY = {
+    "rm": "Remove jobs. JOB is a cluster (12), a job (12.3) or an owner's name.",
+    "hold": "Put jobs on hold; running ones are stopped.",
+    "release": "Release held jobs, so that they run again.",
+    "vacate-job": "End the run of jobs; they go back to idle and start again.",
+}
+_DONE = {"rm": "marked for removal", "hold": "held", "release": "released", "vacate-job": "vacated"}
+
+OPTIONS: tuple[Option, ...] = (
+    value("constraint", help="all jobs for which this expression is true", metavar="EXPR"),
+    flag("all", "a", help="all jobs that you may act on"),
+    value("reason", help="kept with the job and its events", metavar="TEXT"),
+    flag("forcex", help="rm: drop a job that can not be removed in the ordinary way"),
+    flag("fast", help="vacate-job: kill at once instead of asking first"),
+    value("name", help="only jobs of this schedd", metavar="SCHEDD"),
+    flag("json", help="outcome of each job as JSON"),
+    *COMMON,
+)
+
+
+def run(command: str, argv: list[str]) -> int:
+    parsed = parse(argv, OPTIONS)
+    if parsed.has("help"):
+        say(usage(command, "JOB...", _SUMMARY[command], OPTIONS))
+        return 0
+    ids: list[str] = []
+    owners: list[str] = []
+    for word in parsed.arguments:
+        (ids if word.replace(".", "", 1).isdigit() else owners).append(word)
+    terms = constraints(parsed)
+    if owners:
+        terms.append("(" + " || ".join(f"Owner == {json.dumps(owner)}" for owner in owners) + ")")
+    if parsed.has("all"):
+        terms.append("true")
+    if not ids and not terms:
+        raise UsageError(f"{command} what? name jobs (12 or 12.3), an owner, -constraint EXPR or -all")
+    if ids and terms:
+        raise UsageError("name jobs either by id or by owner, -constraint or -all, not both")
+    action = {"rm": "remove-force" if parsed.has("forcex") else "remove", "vacate-job": "vacate"}.get(command, command)
+    if command == "vacate-job" and parsed.has("fast"):
+        action = "vacate-fast"
+    with Client(parsed.one("pool") or None) as client:
+        outcome = client.act(
+            action, ids, constraint=" && ".join(terms), reason=parsed.one("reason"), schedd=parsed.one("name")
+        )
+    if parsed.has("json"):
+        say(json.dumps(outcome, indent=2))
+    elif not outcome:
+        say("No jobs match.")
+    else:
+        for job, result in outcome.items():
+            text = f"Job {job} {_DONE[command]}" if result == "done" else f"Job {job}: {_said(result)}"
+            say(text)
+    failed = [r for r in outcome.values() if r not in ("done", "already")]
+    return 1 if failed or not outcome else 0
+
+
+def _said(result: str) -> str:
+    return {
+        "not-found": "not found",
+        "denied": "permission denied: it belongs to somebody else",
+        "already": "already so",
+        "wrong-state": "not in a state for that",
+    }.get(result, result)

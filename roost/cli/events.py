@@ -1,0 +1,48 @@
+"""`roost events`: follow what happens in the pool."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from roost.cli.options import COMMON, Option, flag, parse, usage, value
+from roost.cli.output import say
+from roost.client import Client, Event
+
+OPTIONS: tuple[Option, ...] = (
+    flag("json", help="one JSON object a line"),
+    value("after", help="go on after this event id, as far as the gateway still has it", metavar="ID"),
+    value("limit", help="stop after so many events", metavar="N"),
+    *COMMON,
+)
+
+
+def run(command: str, argv: list[str]) -> int:
+    parsed = parse(argv, OPTIONS)
+    if parsed.has("help"):
+        say(
+            usage(
+                command, "[TYPE]...", "Follow events; TYPE is a pattern such as 'job.*' or negotiation.cycle.", OPTIONS
+            )
+        )
+        return 0
+    limit = parsed.integer("limit", 0)
+    with Client(parsed.one("pool") or None) as client:
+        for count, event in enumerate(client.events(*parsed.arguments, after=parsed.one("after")), 1):
+            if parsed.has("json"):
+                say(json.dumps({"id": event.id, "type": event.type, **event.body}))
+            else:
+                say(line(event))
+            sys.stdout.flush()
+            if limit and count >= limit:
+                break
+    return 0
+
+
+def line(event: Event) -> str:
+    """Time, type, and the fields that say something."""
+    body = {k: v for k, v in event.body.items() if v not in ("", None) and k not in ("at", "sender")}
+    fields = " ".join(f"{k}={v:.3f}" if isinstance(v, float) else f"{k}={v}" for k, v in body.items())
+    at = event.body.get("at", 0.0)
+    return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at * 1000) % 1000:03} {event.type:<18} {fields}"

@@ -1,0 +1,88 @@
+"""The `roost` command: finds the subcommand, and turns errors into one line on standard error and exit code 1."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from roost.errors import ClientError
+from shared.errors import RoostError
+
+#: Command -> module in roost.cli (each has `run(argv) -> int`), and one line for `roost help`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("up", "start a personal pool (or all daemons in one process on RabbitMQ and Redis)"),
+    "down": ("up", "stop the personal pool; running jobs go on and are found again"),
+    "demo": ("demo", "watch a pool work: some forty real jobs, start to finish"),
+    "submit": ("submit", "queue the jobs of a submit file"),
+    "q": ("q", "jobs in the queue"),
+    "wait": ("wait", "wait until jobs are done"),
+    "rm": ("act", "remove jobs"),
+    "hold": ("act", "put jobs on hold"),
+    "release": ("act", "release held jobs"),
+    "vacate-job": ("act", "end a job's run; it starts again elsewhere"),
+    "history": ("history", "jobs that left the queue"),
+    "transfer-data": ("transfer_data", "fetch the output of jobs submitted with -spool"),
+    "status": ("status", "slots and daemons of the pool"),
+    "userprio": ("userprio", "users' priorities and usage"),
+    "events": ("events", "follow what happens in the pool"),
+    "config-val": ("config_val", "what the configuration says, and where"),
+    "dead-letters": ("dead_letters", "messages that no daemon could take"),
+    "token": ("token", "make, list and revoke access tokens"),
+    "version": ("version", "print the version"),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command. Returns the exit code: 0 done, 1 refused or failed."""
+    if not argv or argv[0] in ("help", "-h", "-help", "--help"):
+        sys.stdout.write(overview())
+        return 0
+    name, rest = argv[0], list(argv[1:])
+    if name in ("-version", "--version"):
+        name = "version"
+    found = COMMANDS.get(name)
+    if found is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean `roost {near[0]}`?" if near else "see `roost help`"
+        return fail(ClientError(f"unknown command {name!r}; {hint}", "usage"), as_json=False)
+    module = importlib.import_module(f"roost.cli.{found[0]}")
+    try:
+        code: int = module.run(name, rest)
+        sys.stdout.flush()
+        return code
+    except RoostError as error:
+        return fail(error, as_json=any(word in ("-json", "--json") for word in rest))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no complaint at exit
+        return 0
+
+
+def fail(error: RoostError, *, as_json: bool) -> int:
+    """One line for people; a JSON object for scripts that asked for JSON."""
+    if as_json:
+        code = getattr(error, "code", "error")
+        retryable = bool(getattr(error, "retryable", False))
+        body = {"error": {"code": code, "message": str(error), "retryable": retryable}}
+        sys.stderr.write(json.dumps(body) + "\n")
+    else:
+        sys.stderr.write(f"roost: {error}\n")
+    return 1
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items())
+    return f"usage: roost COMMAND [options]\n\n{rows}\n\n`roost COMMAND -help` tells more of each.\n"
+
+
+def entry() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,147 @@
+"""Command lines as HTCondor's users type them: single-dash words (`-constraint`, `-af:hj`), double dashes welcome,
+unique beginnings enough (`-const`). argparse has neither the colon forms nor options that take names up to the next
+dash, hence this small reader."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from roost.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `takes`: "" (a flag), "one" (a value), "many" (values up to the next option)."""
+
+    names: tuple[str, ...]  # without dashes; the first names it in the result
+    help: str
+    takes: str = ""
+    metavar: str = ""
+    letters: bool = False  # may carry letters after a colon: -af:hj
+
+
+def flag(*names: str, help: str) -> Option:
+    return Option(names, help)
+
+
+def value(*names: str, help: str, metavar: str = "VALUE") -> Option:
+    return Option(names, help, "one", metavar)
+
+
+def many(*names: str, help: str, metavar: str = "NAME", letters: bool = False) -> Option:
+    return Option(names, help, "many", f"{metavar}...", letters)
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What was typed."""
+
+    arguments: list[str] = field(default_factory=list)
+    values: dict[str, list[str]] = field(default_factory=dict)  # option -> its values, all occurrences
+    letters: dict[str, str] = field(default_factory=dict)  # option -> letters after its colon
+
+    def has(self, name: str) -> bool:
+        return name in self.values
+
+    def one(self, name: str, default: str = "") -> str:
+        found = self.values.get(name)
+        return found[-1] if found else default
+
+    def all(self, name: str) -> list[str]:
+        return self.values.get(name, [])
+
+    def integer(self, name: str, default: int) -> int:
+        """Raises UsageError unless the value is a whole number."""
+        text = self.one(name, str(default))
+        try:
+            return int(text)
+        except ValueError:
+            raise UsageError(f"-{name} wants a whole number, not {text!r}") from None
+
+    def seconds(self, name: str) -> float | None:
+        text = self.one(name)
+        if not text:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise UsageError(f"-{name} wants seconds, not {text!r}") from None
+
+
+#: Understood by every command that talks to a pool.
+COMMON = (
+    value("pool", help="address of the pool's gateway, host[:port] or URL", metavar="ADDRESS"),
+    flag("help", "h", help="show this help"),
+)
+
+
+def parse(argv: Sequence[str], options: Sequence[Option]) -> Parsed:
+    """Raises UsageError naming the option and the nearest known one."""
+    by_name = {name: option for option in options for name in option.names}
+    result = Parsed()
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            result.arguments += words
+            break
+        if not word.startswith("-") or word == "-" or _is_number(word):
+            result.arguments.append(word)
+            continue
+        body, _, attached = word.lstrip("-").partition("=") if word.startswith("--") else (word[1:], "", "")
+        name, _, letters = body.partition(":")
+        option = _find(name, by_name)
+        if letters and not option.letters:
+            raise UsageError(f"-{name} takes nothing after a colon")
+        values = result.values.setdefault(option.names[0], [])
+        if letters:
+            result.letters[option.names[0]] = letters
+        if attached:
+            if not option.takes:
+                raise UsageError(f"-{name} takes no value")
+            values.append(attached)
+        elif option.takes == "one":
+            if not words:
+                raise UsageError(f"-{name} wants a value: -{name} {option.metavar}")
+            values.append(words.pop(0))
+        elif option.takes == "many":
+            while words and (not words[0].startswith("-") or words[0] == "-"):
+                values.append(words.pop(0))
+            if not values:
+                raise UsageError(f"-{name} wants at least one value: -{name} {option.metavar}")
+    return result
+
+
+def _find(name: str, by_name: dict[str, Option]) -> Option:
+    exact = by_name.get(name) or by_name.get(name.lower())
+    if exact is not None:
+        return exact
+    begun = {
+        id(option): option for known, option in by_name.items() if len(name) > 1 and known.startswith(name.lower())
+    }
+    if len(begun) == 1:
+        return next(iter(begun.values()))
+    if begun:
+        choices = ", ".join(f"-{o.names[0]}" for o in begun.values())
+        raise UsageError(f"-{name} could be {choices}: write more of it")
+    near = difflib.get_close_matches(name, by_name, 1)
+    raise UsageError(f"unknown option -{name}" + (f"; did you mean -{near[0]}?" if near else "; see -help"))
+
+
+def _is_number(word: str) -> bool:
+    return word[1:].replace(".", "", 1).isdigit()
+
+
+def usage(command: str, arguments: str, summary: str, options: Sequence[Option]) -> str:
+    """The text of `roost COMMAND -help`."""
+    lines = [f"usage: roost {command} [options] {arguments}".rstrip(), "", summary, ""]
+    rows = []
+    for option in options:
+        names = ", ".join(f"-{name}" for name in option.names)
+        letters = "[:letters]" if option.letters else ""
+        rows.append((f"{names}{letters} {option.metavar}".rstrip(), option.help))
+    width = min(34, max((len(left) for left, _ in rows), default=0))
+    lines += [f"  {left:<{width}}  {text}" for left, text in rows]
+    return "\n".join(lines)

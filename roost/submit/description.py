@@ -1,0 +1,372 @@
+"""A submit file, read: clusters of job ads (manual: condor_submit).
+
+place = here("job.sub")
+description = Description(read_file("job.sub", place), place, now=time.time())
+for cluster in description.clusters():
+    cluster.ad, cluster.procs          # what is common, and what differs in each job
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from roost.submit.ads import RULES, WRITES
+from roost.submit.attributes import Attributes, Rule
+from roost.submit.commands import Commands
+from roost.submit.items import Items, parse
+from roost.submit.place import Place
+from shared.classad import ClassAd
+from shared.config import Config, load_config
+from shared.config.errors import Problem, Source, config_error
+from shared.config.macros import DEFAULT, MacroTable
+from shared.config.reader import Dialect, Reader
+
+SUBMIT = Dialect(keywords=frozenset({"queue"}), attributes=True)
+#: Live names that every job has of its own.
+EVERY_JOB = ("process", "procid", "step", "row", "itemindex", "item", "jobid")
+#: Stands for the number that a cluster gets when it is queued.
+CLUSTER_UNKNOWN = 1
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One cluster: the attributes that its jobs share, and for each job those that differ (at least ProcId and
+    JobStatus)."""
+
+    attributes: Attributes
+    procs: list[Attributes] = field(default_factory=list)
+
+    @property
+    def ad(self) -> ClassAd:
+        """What the schedd gets of it: with the JobStatus of its jobs, by which it knows `hold = true`."""
+        status = {"JobStatus": self.procs[0]["JobStatus"]} if self.procs and "JobStatus" in self.procs[0] else {}
+        return ClassAd({**self.attributes, **status})
+
+    def jobs(self, common: Attributes | None = None) -> Iterator[ClassAd]:
+        """What differs in each job from the cluster's ad, or from `common` where that was queued in its place."""
+        base: Attributes = {}
+        if common is not None:
+            base = {n: v for n, v in self.attributes.items() if n not in common or not same(common[n], v)}
+        for proc in self.procs:
+            yield ClassAd({**base, **{n: v for n, v in proc.items() if n != "ProcId"}})
+
+
+@dataclass(slots=True)
+class Description:
+    """What a submit file asks for. `clusters` reads it; `warnings` and `unused` are complete afterwards."""
+
+    text: str
+    place: Place
+    queue_override: str | None = None  # `-queue` of the command line, instead of the file's own
+    prelude: Sequence[str] = ()  # `name = value` lines read first
+    append: Sequence[str] = ()  # `-append` lines, read before each queue statement
+    cluster: int = CLUSTER_UNKNOWN  # what $(Cluster) gives
+    now: float = 0.0
+    stdin: Callable[[], str] = str  # what `queue ... from -` reads
+    warnings: list[Problem] = field(default_factory=list)
+    needs_cluster: bool = False  # some text depends on $(Cluster)
+
+    def clusters(self) -> Iterator[Cluster]:
+        """Raises ConfigError naming file, line and mend. A changed executable begins a new cluster."""
+        table = _table(self.place, self.now)
+        reader = Reader(table, SUBMIT)
+        for number, line in enumerate(self.prelude, 1):
+            reader.read_text(line, f"<command line, setting {number}>")
+        commands = Commands(table, self.place, self.warnings)
+        cluster: Cluster | None = None
+        executable: str | None = None
+        queued = 0
+        for statement in reader.statements(self.text, self.place.file):
+            if self.queue_override is not None:
+                raise config_error(
+                    "-queue of the command line conflicts with this queue statement", statement.source, "remove one"
+                )
+            if queued == 1:
+                self.warnings.append(
+                    Problem("Use of multiple queue statements in one submit file is deprecated", statement.source)
+                )
+            self._append(reader)
+            queued += 1
+            inside_if = reader.open_ifs
+            if cluster is not None and executable != table.raw("executable"):
+                yield cluster
+                cluster = None
+            executable = table.raw("executable")
+            cluster = self._queue(reader, commands, statement.rest, statement.source, cluster)
+            if inside_if:
+                reader.forget_ifs()  # as the reference, which then takes the endif for one too many
+        if self.queue_override is not None:
+            self._append(reader)
+            queued += 1
+            source = Source("<command line>")
+            cluster = self._queue(reader, commands, self.queue_override, source, None)
+        if not queued:
+            raise config_error(
+                "no queue statement", Source(self.place.file, reader.line_number), "end with a line: queue"
+            )
+        self.warnings += reader.warnings
+        self.needs_cluster = bool(commands.varying(("cluster", "clusterid", "joblistid")) & commands.used)
+        if cluster is not None:
+            self._tell_unused(table, commands)
+            if cluster.procs:
+                yield cluster
+
+    def _append(self, reader: Reader) -> None:
+        for number, line in enumerate(self.append, 1):
+            reader.read_text(line, f"<-append {number}>")
+
+    def _queue(
+        self, reader: Reader, commands: Commands, rest: str, source: Source, cluster: Cluster | None
+    ) -> Cluster | None:
+        table = commands.table
+        items = parse(
+            table.expand(rest, source=source),
+            source,
+            directory=self.place.directory,
+            take_line=reader.take_line,
+            stdin=self.stdin,
+        )
+        if items.count == 0 or items.rows == ():
+            self.warnings.append(Problem("this queue statement queues no jobs", source))
+            return cluster
+        cluster = _Builder(commands, items, self.cluster, self.warnings, source).build(cluster)
+        for name in (*EVERY_JOB, *map(str.lower, items.variables)):
+            table.live.pop(name, None)
+        return cluster
+
+    def _tell_unused(self, table: MacroTable, commands: Commands) -> None:
+        """Lines that nothing looked at are likely misspelt."""
+        mentioned = " ".join(macro.text for macro in table).lower()
+        for macro in table:
+            key = macro.name.lower()
+            if key in commands.used or macro.source.name.startswith("<") or f"({key}" in mentioned:
+                continue
+            self.warnings.append(
+                Problem(f"the line '{macro.name} = {macro.text}' was unused. Is it a typo?", macro.source, _near(key))
+            )
+
+
+def _near(name: str) -> str:
+    import difflib
+
+    from roost.submit.known import KNOWN
+
+    found = difflib.get_close_matches(name, KNOWN, 1, 0.75)
+    return f"did you mean {found[0]}?" if found else ""
+
+
+class _Builder:
+    """The jobs of one queue statement: of a new cluster, or further ones of `cluster`, whose attributes they share."""
+
+    def __init__(self, commands: Commands, items: Items, number: int, warnings: list[Problem], source: Source) -> None:
+        self._commands = commands
+        self._items = items
+        self._warnings = warnings
+        self._source = source
+        self._live = commands.table.live
+        self._number = number
+
+    def build(self, cluster: Cluster | None) -> Cluster:
+        commands = self._commands
+        commands.variables = self._items.variables
+        live = frozenset(map(str.lower, (*EVERY_JOB, *self._items.variables)))
+        changing = commands.varying(live)
+        each: list[Rule] | None = None
+        common: Attributes = {}  # of the jobs of this statement
+        base: Attributes = {}  # what it has in place of the cluster's
+        try:
+            for proc in self._jobs(len(cluster.procs) if cluster is not None else 0):
+                if each is None:
+                    common, each = self._first(changing, cluster.attributes if cluster is not None else {})
+                    status = common.pop("JobStatus")
+                    if cluster is None:
+                        cluster = Cluster(common)
+                    else:
+                        base = _different(common, cluster.attributes)
+                        common = {**cluster.attributes, **common}
+                    cluster.procs.append({"ProcId": proc, "JobStatus": status, **base})
+                    if each:
+                        commands.repeat(live, changing)
+                elif each:
+                    assert cluster is not None  # made with the first job
+                    out = _Overlay(common)
+                    for rule in each:
+                        rule(commands, out)
+                    made: Attributes = {"ProcId": proc, "JobStatus": status, **base}
+                    attributes = cluster.attributes
+                    for name, value in out.items():
+                        if name not in attributes or not same(attributes[name], value) or name == "JobStatus":
+                            made[name] = value
+                        elif base:
+                            made.pop(name, None)
+                    cluster.procs.append(made)
+                else:
+                    assert cluster is not None  # made with the first job
+                    cluster.procs.append({"ProcId": proc, "JobStatus": status, **base})
+        finally:
+            commands.restart()
+        assert cluster is not None  # the caller has seen that there are jobs
+        return cluster
+
+    def _jobs(self, proc: int) -> Iterator[int]:
+        """Set the live names for one job after the other; `proc` is the number of the first."""
+        live, items = self._live, self._items
+        live["cluster"] = live["clusterid"] = live["joblistid"] = str(self._number)
+        names = [name.lower() for name in items.variables]
+        own_number = not {"process", "procid"} & set(names)
+        rows = items.rows if items.rows is not None else ((0, ()),)
+        for index, values in rows:
+            live["row"] = live["itemindex"] = str(index)
+            for name, value in zip(names, values, strict=False):
+                if value is not None:
+                    live[name] = value
+                if value == "":
+                    self._warnings.append(Problem(f"Empty value(s) for {name} at ItemIndex={index}", self._source))
+            for step in range(items.count):
+                live["step"] = str(step)
+                if own_number:
+                    live["process"] = live["procid"] = str(proc)
+                    live["jobid"] = f"{self._number}.{proc}"
+                yield proc
+                proc += 1
+
+    def _first(self, changing: set[str], below: Attributes) -> tuple[Attributes, list[Rule]]:
+        """All rules for the first job, and which of them must run again for the others: those that read a command or
+        another rule's attribute that changes."""
+        out = _Watched(below)
+        again: list[Rule] = []
+        unsteady: set[str] = set()  # attributes that rules write again
+        for rule in RULES:
+            self._commands.read.clear()
+            out.read.clear()
+            out.written.clear()
+            rule(self._commands, out)
+            if self._commands.read & changing or out.read & unsteady:
+                again.append(rule)
+                unsteady |= out.written | set(WRITES.get(rule, ()))
+        return dict(out), again
+
+
+def _different(left: Attributes, right: Attributes) -> Attributes:
+    return {n: v for n, v in left.items() if n not in right or not same(right[n], v)}
+
+
+class _Overlay(dict[str, Any]):
+    """What a job's rules write, over what it shares with others: reading falls through, writing stays here."""
+
+    def __init__(self, below: Attributes) -> None:
+        super().__init__()
+        self._below = below
+
+    def __missing__(self, name: str) -> Any:
+        return self._below[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return dict.get(self, name, self._below.get(name, default))
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._below
+
+
+class _Watched(_Overlay):
+    """Notes which attributes a rule reads and writes."""
+
+    def __init__(self, below: Attributes) -> None:
+        super().__init__(below)
+        self.read: set[str] = set()
+        self.written: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.read.add(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.written.add(name)
+        super().__setitem__(name, value)
+
+
+def same(left: Any, right: Any) -> bool:
+    return type(left) is type(right) and bool(left == right)
+
+
+def _table(place: Place, now: float) -> MacroTable:
+    local = time.localtime(now)
+    defaults = {
+        "arch": place.arch,
+        "opsys": place.opsys,
+        "year": time.strftime("%Y", local),
+        "month": time.strftime("%m", local),
+        "day": time.strftime("%d", local),
+        "submit_time": str(int(now)),
+        "submit_file": place.file,
+        "islinux": str(int(place.opsys == "LINUX")),
+        "iswindows": str(int(place.opsys == "WINDOWS")),
+        **_release(),
+    }
+    return MacroTable(defaults=defaults, environment=place.environment)
+
+
+def _release() -> dict[str, str]:
+    """OPSYSANDVER and the like, as the reference tells them of a Linux."""
+    try:
+        found = platform.freedesktop_os_release()
+    except OSError:
+        return {}
+    name, major = found.get("NAME", "").split(" ")[0], found.get("VERSION_ID", "").split(".")[0]
+    return {"opsysandver": name + major, "opsysmajorver": major, "opsysver": f"{major}00" if major else ""}
+
+
+def here(file: str, directory: Path | None = None, **settings: Any) -> Place:
+    """The place of a submit on this machine, by this user."""
+    config = load_config(subsystem="SUBMIT")
+    knobs = {
+        "filesystem_domain": "FILESYSTEM_DOMAIN",
+        "default_universe": "DEFAULT_UNIVERSE",
+        "default_cpus": "JOB_DEFAULT_REQUESTCPUS",
+        "default_memory": "JOB_DEFAULT_REQUESTMEMORY",
+        "default_disk": "JOB_DEFAULT_REQUESTDISK",
+        "nice_group": "NICE_USER_ACCOUNTING_GROUP_NAME",
+        "arch": "ARCH",
+        "opsys": "OPSYS",
+    }
+    chosen = {field: text for field, knob in knobs.items() if (text := config.get(knob)) and _written(config, knob)}
+    machine = platform.machine().upper()
+    place = Place(
+        directory=(directory or Path.cwd()).absolute(),
+        file=file,
+        user=getpass.getuser(),
+        environment=dict(os.environ),
+        filesystem_domain=config.get("FILESYSTEM_DOMAIN") or socket.getfqdn(),
+        arch={"AMD64": "X86_64"}.get(machine, machine),
+        opsys=platform.system().upper(),
+    )
+    return replace(place, **{**chosen, **settings})
+
+
+def _written(config: Config, knob: str) -> bool:
+    origin = config.origin(knob)
+    return origin is not None and origin != DEFAULT
+
+
+def read_file(file: str | Path, place: Place) -> str:
+    """The text of a submit file. Raises ConfigError when it can not be read."""
+    try:
+        return (place.directory / file).read_text(errors="surrogateescape")
+    except OSError as error:
+        raise config_error(f"can not read submit file {file}: {error.strerror}", None, "correct the path") from None

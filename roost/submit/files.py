@@ -1,0 +1,232 @@
+"""The files of a job: the rules for its executable, its standard files, its log, and what travels with it."""
+
+from __future__ import annotations
+
+import re
+
+from roost.submit.attributes import NULL, Attributes, iwd, usage
+from roost.submit.commands import Commands
+from shared.config.errors import config_error
+
+_SHOULD = {
+    "YES": "YES",
+    "TRUE": "YES",
+    "ALWAYS": "YES",
+    "NO": "NO",
+    "FALSE": "NO",
+    "NEVER": "NO",
+    "IF_NEEDED": "IF_NEEDED",
+    "AUTO": "IF_NEEDED",
+}
+#: NEVER is accepted and means the default, as in the reference.
+_WHEN = {name: name for name in ("ON_EXIT", "ON_EXIT_OR_EVICT", "ON_SUCCESS")} | {
+    "NEVER": "ON_EXIT",
+    "ALWAYS": "ON_EXIT_OR_EVICT",
+}
+
+
+def executable(c: Commands, out: Attributes) -> None:
+    text = c.text("executable")
+    transfer = c.boolean("transfer_executable")
+    containers = "WantDocker" in out or "WantContainer" in out
+    if not text:
+        if not containers:
+            raise config_error("No 'executable' parameter was provided", None, "add executable = PROGRAM")
+        out["Cmd"] = ""
+        out["TransferExecutable"] = False
+        size = 0
+    else:
+        keep = transfer is False or (containers and transfer is None and text.startswith("/"))
+        path = c.place.directory / text
+        out["Cmd"] = text if keep or text.startswith("/") else f"{c.place.directory}/{text}"
+        size = 0
+        if "$$" not in text:
+            if path.exists():
+                size = c.size(str(c.place.directory), text)
+            elif not (keep and containers) and not keep:
+                raise config_error(f"Executable file {text} does not exist", c.source("executable"), "correct the path")
+        if keep:
+            out["TransferExecutable"] = False
+    if "ExecutableSize" not in out:  # the first job's: a cluster has one executable
+        c.image_kib = size if c.image_kib is None else c.image_kib
+        out["ExecutableSize"] = size
+        out["ImageSize"] = c.image_kib
+
+
+def stdin(c: Commands, out: Attributes) -> None:
+    _standard_file(c, out, ("input", "stdin"), "In", "StreamIn", "transfer_input")
+
+
+def stdout(c: Commands, out: Attributes) -> None:
+    _standard_file(c, out, ("output", "stdout"), "Out", "StreamOut", "transfer_output")
+
+
+def stderr(c: Commands, out: Attributes) -> None:
+    _standard_file(c, out, ("error", "stderr"), "Err", "StreamErr", "transfer_error")
+
+
+def _standard_file(
+    c: Commands, out: Attributes, names: tuple[str, ...], attribute: str, stream: str, transfer: str
+) -> None:
+    name = c.text(*names)
+    streamed = bool(c.boolean(f"stream_{names[0]}"))
+    out[attribute] = name or NULL
+    wanted = c.boolean(transfer)
+    if not name or name == NULL or wanted is False:
+        out[f"Transfer{attribute}"] = False
+    else:
+        out[stream] = streamed
+
+
+def logs(c: Commands, out: Attributes) -> None:
+    log = c.text("log", "userlog")
+    if log:
+        out["UserLog"] = f"{iwd(c)}/{log}" if log[0] != "/" else log
+    as_xml = c.boolean("log_xml")
+    if as_xml is not None:
+        out["UserLogUseXML"] = as_xml
+    nodes = c.text("dagman_log")
+    if nodes:
+        out["DAGManNodesLog"] = f"{iwd(c)}/{nodes}" if nodes[0] != "/" else nodes
+
+
+def _list(text: str) -> str:
+    return ",".join(part.strip() for part in text.split(",") if part.strip())
+
+
+def transfer(c: Commands, out: Attributes) -> None:
+    should, when = _when(c, out)
+    out["ShouldTransferFiles"] = should
+    if should != "NO":
+        out["WhenToTransferOutput"] = when
+    if should != "YES":
+        out["FileSystemDomain"] = c.place.filesystem_domain
+    inputs = _list(c.text("transfer_input_files", "TransferInputFiles") or "")
+    if out.get("ContainerImageSource", "local") not in ("local", "docker", "oras"):
+        if should == "NO":
+            raise config_error(
+                "the container image must be transferred, but should_transfer_files = NO",
+                c.source("should_transfer_files"),
+                "write transfer_container = false",
+            )
+        inputs = _list(f"{inputs},{c.text('container_image')}")
+    if inputs:
+        out["TransferInput"] = inputs
+    outputs = c.text("transfer_output_files", "TransferOutputFiles")
+    public = _list(c.text("public_input_files") or "")
+    if public:
+        out["PublicInputFiles"] = public
+    if outputs is not None and (listed := "" if outputs == '""' else _list(outputs)) + outputs.strip(" ,\t"):
+        out["TransferOutput"] = listed
+    remaps = c.text("transfer_output_remaps")
+    if remaps is not None and not (len(remaps) > 1 and remaps[0] == remaps[-1] == '"'):
+        raise config_error(
+            f"transfer_output_remaps must be a quoted string, not: {remaps}",
+            c.source("transfer_output_remaps"),
+            'write "name = newname ; ..."',
+        )
+    if remaps and remaps != '""':
+        out["TransferOutputRemaps"] = remaps[1:-1]
+    extra = sum(c.size(iwd(c), name) for name in inputs.split(",") if name and "://" not in name and "$$" not in name)
+    stdin = out.get("In", NULL)
+    if stdin != NULL and "TransferIn" not in out:
+        extra += c.size(iwd(c), stdin)
+    image = usage(c, "image_size")
+    if image is not None:
+        out["ImageSize"] = image
+    given = usage(c, "disk_usage")
+    if given is None:
+        out["DiskUsage"] = out["ExecutableSize"] + extra
+        out["TransferInputSizeMB"] = (out["ExecutableSize"] + extra) // 1024
+    else:
+        out["DiskUsage"] = given
+    for command, attribute in (
+        ("transfer_checkpoint_files", "TransferCheckpoint"),
+        ("checkpoint_destination", "CheckpointDestination"),
+        ("encrypt_input_files", "EncryptInputFiles"),
+        ("encrypt_output_files", "EncryptOutputFiles"),
+        ("dont_encrypt_input_files", "DontEncryptInputFiles"),
+        ("dont_encrypt_output_files", "DontEncryptOutputFiles"),
+        ("output_destination", "OutputDestination"),
+        ("transfer_plugins", "TransferPlugins"),
+    ):
+        text = c.text(command)
+        if text:
+            out[attribute] = text
+    for command, attribute in (
+        ("preserve_relative_paths", "PreserveRelativePaths"),
+        ("skip_if_dataflow", "SkipIfDataflow"),
+        ("transfer_container", "TransferContainer"),
+    ):
+        answer = c.boolean(command)
+        if answer is not None:
+            out[attribute] = answer
+    c.boolean("skip_filechecks")
+    code = c.integer("checkpoint_exit_code")
+    if code is not None:
+        out["SuccessCheckpointExitCode"] = code
+        out["WantFTOnCheckpoint"] = True
+    schemes = {
+        match[1].lower().rpartition("+")[2]
+        for name in (
+            *inputs.split(","),
+            c.text("output_destination") or "",
+            *(remap.partition("=")[2].strip() for remap in (remaps or "").strip('"').split(";")),
+        )
+        if (match := re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", name))
+    }
+    plugins = [plugin.partition("=")[0] for plugin in (c.text("transfer_plugins") or "").split(";")]
+    schemes -= {tag.strip().lower() for tags in plugins for tag in tags.split(",")}
+    if schemes & {"s3", "gs"} and not c.text("aws_secret_access_key_file", "s3_secret_access_key_file"):
+        raise config_error(
+            "s3:// and gs:// URLs require aws_access_key_id_file and aws_secret_access_key_file",
+            c.source("transfer_input_files"),
+            "set both",
+        )
+    if schemes:
+        out["WantTransferPluginMethods"] = ",".join(sorted(schemes))
+
+
+def _when(c: Commands, out: Attributes) -> tuple[str, str]:
+    """should_transfer_files and when_to_transfer_output, which must not contradict each other or the other commands."""
+    given, when = c.text("should_transfer_files"), c.text("when_to_transfer_output")
+    should = _SHOULD.get((given or "IF_NEEDED").upper(), "")
+    if not should:
+        raise config_error(
+            f"invalid value ({given}) for should_transfer_files",
+            c.source("should_transfer_files"),
+            "specify YES, NO, or IF_NEEDED",
+        )
+    if when is not None and when.upper() not in _WHEN:
+        raise config_error(
+            f"invalid value ({when}) for when_to_transfer_output",
+            c.source("when_to_transfer_output"),
+            "specify ON_EXIT, ON_EXIT_OR_EVICT, or ON_SUCCESS",
+        )
+    if should == "NO":
+        contradiction = next(
+            (
+                name
+                for name in ("when_to_transfer_output", "transfer_input_files", "transfer_output_files")
+                if c.text(name) is not None
+            ),
+            "transfer_executable" if c.boolean("transfer_executable") else "",
+        )
+        if not contradiction and "WhenToTransferOutput" in out:
+            contradiction = "when_to_transfer_output"  # of an earlier job of the cluster
+        if contradiction:
+            raise config_error(
+                f"{contradiction} contradicts should_transfer_files = {given}",
+                c.source(contradiction),
+                f"remove {contradiction}, or write should_transfer_files = YES",
+            )
+    wanted = _WHEN[(when or "ON_EXIT").upper()]
+    if wanted == "ON_EXIT_OR_EVICT" and should == "IF_NEEDED":
+        if given is not None or "ShouldTransferFiles" in out:
+            raise config_error(
+                "when_to_transfer_output = ON_EXIT_OR_EVICT contradicts should_transfer_files = IF_NEEDED",
+                c.source("when_to_transfer_output"),
+                "write should_transfer_files = YES",
+            )
+        should = "YES"
+    return should, wanted

@@ -1,0 +1,133 @@
+"""The Requirements that a job gets: the user's own, and terms for what the job asks for, in fixed order. A term is left
+out when the user's text already speaks of it, except for Disk and Memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shared.classad import UNDEFINED, references
+
+if TYPE_CHECKING:
+    from roost.submit.commands import Commands
+
+LOCAL = 12
+_NEWER = 'versioncmp(split(TARGET.CondorVersion)[1],"8.9.7") >= 0'
+
+
+def requirements(c: Commands, out: dict[str, Any]) -> str:
+    """The text of Requirements. `out` has the job's other attributes."""
+    own = c.text("requirements")
+    named: set[str] = set()
+    if own:
+        found = references(c.parsed("requirements", "Requirements"))
+        named = {_attribute(name.lower()) for name in (*found.external, *found.internal)}
+    terms = [f"({own})"] if own else []
+    if "arch" not in named:
+        terms.append(f'(TARGET.Arch == "{c.place.arch}")')
+    terms += _platform(c, out, named)
+    terms += _amounts(c, out, named)
+    term = _transfer(c, out, named)
+    if term:
+        terms.append(term)
+    if out.get("WantFTOnCheckpoint") or c.text("MY.WantFTOnCheckpoint"):
+        terms.append("TARGET.HasSelfCheckpointTransfers")
+    if "CUDAVersion" in out:
+        terms.append("CUDAVersion <= TARGET.CUDAMaxSupportedVersion")
+    if "ScheddInterval" in out:
+        able = "" if out["JobUniverse"] == LOCAL else "TARGET.HasJobDeferral && "
+        terms.append(
+            f"{able}(((time() + ScheddInterval) >= (DeferralTime - DeferralPrepTime)) "
+            "&& (time() < (DeferralTime + DeferralWindow)))"
+        )
+    return " && ".join(terms)
+
+
+def _attribute(reference: str) -> str:
+    """The name that a reference like target.memory speaks of; those of other scopes are left whole."""
+    scope, dot, name = reference.partition(".")
+    return name.partition(".")[0] if dot and scope in ("target", "my") else reference
+
+
+def _wanted(c: Commands, value: Any, least: float) -> bool:
+    """Whether an amount needs a term: an expression does, a literal when it is a number above `least`."""
+    literal = c.literal(value)
+    return not isinstance(literal, int | float) or literal > least
+
+
+def _platform(c: Commands, out: dict[str, Any], named: set[str]) -> list[str]:
+    if out.get("WantDocker"):
+        terms = ["TARGET.HasDocker"]
+        network = out.get("DockerNetworkType")
+        if network and network not in ("host", "none", "nat"):
+            terms.append("StringListMember(My.DockerNetworkType,TARGET.DockerNetworks)")
+        return terms
+    if out.get("WantContainer"):
+        image = c.text("container_image") or "docker:"
+        kind = "DockerURL" if image.startswith("docker:") else "SIF" if image.endswith(".sif") else "SandboxImage"
+        return ["TARGET.HasContainer", f"TARGET.Has{kind}"]
+    if named & {"opsys", "opsysandver", "opsysname", "opsyslongname", "opsysshortname"}:
+        return []
+    return [f'(TARGET.OpSys == "{c.place.opsys}")']
+
+
+def _amounts(c: Commands, out: dict[str, Any], named: set[str]) -> list[str]:
+    terms = []
+    for resource in ("Disk", "Memory"):
+        if resource.lower() in named:
+            c.warn(
+                f"your Requirements expression refers to TARGET.{resource}. This is obsolete. Set "
+                f"request_{resource.lower()} and the Requirements are extended as needed",
+                "requirements",
+            )
+    if "RequestDisk" not in out:
+        terms.append("(TARGET.Disk >= DiskUsage)")
+    elif _wanted(c, out["RequestDisk"], 0):
+        terms.append("(TARGET.Disk >= RequestDisk)")
+    if "RequestMemory" in out and _wanted(c, out["RequestMemory"], 1):
+        terms.append("(TARGET.Memory >= RequestMemory)")
+    if "RequestCpus" in out and "cpus" not in named and _wanted(c, out["RequestCpus"], 1):
+        terms.append("(TARGET.Cpus >= RequestCpus)")
+    for attribute in sorted({*c.custom_requests(), "RequestGPUs"}, key=str.lower):
+        if attribute not in out or attribute[len("Request") :].lower() in named:
+            continue
+        if attribute == "RequestGPUs" and "RequireGPUs" in out and _wanted(c, out["RequestGPUs"], 0):
+            terms.append("(countMatches(MY.RequireGPUs,TARGET.AvailableGPUs) >= RequestGPUs)")
+        else:
+            terms += _custom(c, attribute, out[attribute])
+    if out.get("EncryptExecuteDirectory") is True:
+        terms.append("TARGET.HasEncryptExecuteDirectory")
+    return terms
+
+
+def _custom(c: Commands, attribute: str, value: Any) -> list[str]:
+    resource = attribute[len("Request") :]
+    literal = c.literal(value)
+    if isinstance(literal, str):
+        return [f"regexp({attribute},TARGET.{resource})"] if literal else []
+    number = isinstance(literal, int | float) and not isinstance(literal, bool) and literal > 0
+    wanted = number or literal is None or literal is UNDEFINED
+    return [f"(TARGET.{resource} >= {attribute})"] if wanted else []
+
+
+def _transfer(c: Commands, out: dict[str, Any], named: set[str]) -> str:
+    domain = "(TARGET.FileSystemDomain == MY.FileSystemDomain)"
+    should = out["ShouldTransferFiles"]
+    if out["JobUniverse"] in (7, 12):  # beside the schedd: nothing travels
+        return ""
+    if should == "NO":
+        return "" if "filesystemdomain" in named else domain
+    if "hasfiletransfer" in named:
+        return ""
+    capable = "TARGET.HasJobTransferPlugins" if out.get("TransferPlugins") else "TARGET.HasFileTransfer"
+    if any(
+        name in out
+        for name in ("EncryptInputFiles", "EncryptOutputFiles", "DontEncryptInputFiles", "DontEncryptOutputFiles")
+    ):
+        capable += " && TARGET.HasPerFileEncryption"
+    newer = out.get("PreserveRelativePaths") or out.get("TransferCheckpoint")
+    if newer or out["WhenToTransferOutput"] == "ON_SUCCESS":
+        capable += f" && {_NEWER}"
+    for method in str(out.get("WantTransferPluginMethods", "")).split(","):
+        if method and "hasfiletransferpluginmethods" not in named:
+            capable += f' && stringListIMember("{method}",TARGET.HasFileTransferPluginMethods)'
+    return f"({capable})" if should == "YES" or "filesystemdomain" in named else f"({domain} || ({capable}))"

@@ -1,0 +1,229 @@
+"""A personal pool: every daemon in this process, its state in one directory. With `--amqp` and `--redis` the same
+daemons use servers instead of what is embedded.
+
+The directory holds `pool.json` (where the gateway is), `token` (an administrator's), `config` (HTCondor's language,
+yours to edit), `spool/` (job queue, accounts, ads) and `execute/` (scratch directories of running jobs). Stopped or
+killed and started again, the pool knows its jobs, priorities and ads; jobs that were running are found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from roost.errors import ClientError
+from roost.where import POOL_FILE, TOKEN_FILE
+from services.collector.daemon import Collector
+from services.gateway.daemon import Gateway
+from services.had.daemon import Had
+from services.negotiator.daemon import Negotiator
+from services.schedd.daemon import Schedd
+from services.startd.daemon import Startd
+from shared import bus as transport
+from shared.bus.api import Bus
+from shared.bus.memory import MemoryBus, MemoryHub
+from shared.config import Config, load_config
+from shared.daemon.base import Daemon
+from shared.daemon.main import make_context, name_of
+from shared.daemon.runner import Runner
+from shared.state import open_store
+from shared.state.api import Store
+from shared.version import VERSION
+
+#: In the order in which they start; they stop the other way round.
+DAEMONS: tuple[type[Daemon], ...] = (Collector, Had, Negotiator, Schedd, Startd, Gateway)
+
+#: Seconds after which a start tells what it waits for.
+SLOW_START_S = 3.0
+
+CONFIG_TEMPLATE = """\
+# Configuration of this personal pool, in HTCondor's language. `roost config-val -dump` shows what is in force;
+# changes take effect when the pool is started again.
+#
+# NUM_CPUS = 4
+# MEMORY = 8192
+# START = KeyboardIdle > 15 * 60
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `roost up` was asked for."""
+
+    directory: Path
+    amqp_url: str = ""  # empty: messages stay in the process
+    redis_url: str = ""  # empty: a private redis-server where there is one, else embedded
+    knobs: dict[str, str] = field(default_factory=dict)  # win over the configuration file
+
+
+class PersonalPool:
+    """The daemons and what they share."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.runners: list[Runner] = []
+        self._store: Store | None = None
+        self._hub = MemoryHub()
+
+    @property
+    def url(self) -> str:
+        """Where the gateway answers."""
+        gateway = self._daemon(Gateway)
+        assert isinstance(gateway, Gateway)
+        host = gateway.settings.roost_gateway_bind
+        shown = "127.0.0.1" if host in ("", "0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{gateway.port}"
+
+    async def start(self) -> None:
+        """Start the store and every daemon. Raises RoostError when one of them can not start."""
+        directory = self.plan.directory
+        for daemon_class in DAEMONS:
+            self._config(daemon_class.subsystem)  # a file that can not be read is told before anything is started
+        self._store = open_store(self.plan.redis_url or "auto", directory)
+        await self._store.start()
+        for daemon_class in DAEMONS:
+            runner = Runner(daemon_class.subsystem.lower(), self._maker(daemon_class))
+            self.runners.append(runner)
+            await runner.start()
+            if runner.deaths:
+                kind, _, said = runner.last_error.partition(": ")
+                ours = kind in ("ConfigError", "PermanentError")
+                raise ClientError(f"the {runner.name} did not start: {said if ours else runner.last_error}")
+        described = {"url": self.url, "pid": os.getpid(), "version": VERSION, "bus": self.bus_kind}
+        partial = directory / f"{POOL_FILE}.new"
+        partial.write_text(json.dumps(described) + "\n")
+        partial.replace(directory / POOL_FILE)
+
+    def waits_for(self) -> str:
+        """What the start waits for, as far as that is known."""
+        if not self.runners:
+            return "the store"
+        runner = self.runners[-1]
+        waiting = runner.daemon.context.bus.health.waiting_for if runner.daemon is not None else ""
+        return f"the {runner.name}" + (f", which waits for {waiting}" if waiting else "")
+
+    async def stop(self) -> None:
+        """Stop everything; running jobs go on and are found again."""
+        (self.plan.directory / POOL_FILE).unlink(missing_ok=True)
+        for runner in reversed(self.runners):
+            await runner.stop()
+        if self._store is not None:
+            await self._store.stop()
+
+    @property
+    def bus_kind(self) -> str:
+        return "RabbitMQ" if self.plan.amqp_url else "in-process"
+
+    def report(self) -> dict[str, Any]:
+        return {runner.name: runner.report() for runner in self.runners}
+
+    def _daemon(self, daemon_class: type[Daemon]) -> Daemon:
+        for runner in self.runners:
+            if isinstance(runner.daemon, daemon_class):
+                return runner.daemon
+        raise ClientError(f"the {daemon_class.subsystem.lower()} is not running")
+
+    def _maker(self, daemon_class: type[Daemon]) -> Callable[[], Daemon]:
+        def make() -> Daemon:
+            config = self._config(daemon_class.subsystem)
+            name = name_of(daemon_class.subsystem, config, None)
+            bus = self._bus(f"{daemon_class.subsystem.lower()}.{name}")
+            assert self._store is not None
+            return daemon_class(make_context(daemon_class, config, name, bus, self._store))
+
+        return make
+
+    def _bus(self, sender: str) -> Bus:
+        if self.plan.amqp_url:
+            return transport.connect(self.plan.amqp_url, sender)
+        return MemoryBus(self._hub, sender=sender)
+
+    def _config(self, subsystem: str) -> Config:
+        directory = self.plan.directory
+        overrides = {
+            "ROOST_POOL_DIR": str(directory),
+            "SPOOL": str(directory / "spool"),
+            "EXECUTE": str(directory / "execute"),
+            "LOG": str(directory / "log"),
+            "ROOST_TOKEN_FILE": str(directory / TOKEN_FILE),
+            **self.plan.knobs,
+        }
+        paths = [directory / "config"] if "CONDOR_CONFIG" not in os.environ else None
+        return load_config(paths, subsystem=subsystem, overrides=overrides)
+
+
+@contextlib.contextmanager
+def only_one(directory: Path) -> Iterator[None]:
+    """Hold the directory: two pools in one would take each other's jobs. Raises ClientError."""
+    with _usable(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / "lock").open("a")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ClientError(f"a pool is up in {directory} already; `roost down` stops it") from None
+        yield
+
+
+def prepare(directory: Path) -> None:
+    """Make the directory a pool's: only its owner reads it, and there is a configuration file to edit. Raises
+    ClientError."""
+    with _usable(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o700)
+        (directory / "log").mkdir(exist_ok=True)
+        config = directory / "config"
+        if not config.exists():
+            config.write_text(CONFIG_TEMPLATE)
+
+
+@contextlib.contextmanager
+def _usable(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ClientError(
+            f"{directory} can not be this pool's directory: {error.filename or directory}: {error.strerror}; "
+            "name another one with -dir or ROOST_POOL_DIR"
+        ) from error
+
+
+async def run(
+    plan: Plan, announce: Callable[[PersonalPool], None], still_waiting: Callable[[str], None] = lambda _: None
+) -> None:
+    """Run a pool until SIGINT or SIGTERM, which also end its start. `announce` is called once it is up;
+    `still_waiting` with what it waits for, should its start take long."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    pool = PersonalPool(plan)
+    starting = asyncio.create_task(pool.start(), name="start")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    try:
+        told, done = "", set[asyncio.Task[Any]]()
+        while not done:
+            done, _ = await asyncio.wait(
+                (starting, stopping), timeout=SLOW_START_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done and told != pool.waits_for():
+                told = pool.waits_for()
+                still_waiting(told)
+        if starting.done():
+            await starting
+            announce(pool)
+            await stopping
+    finally:
+        starting.cancel()
+        stopping.cancel()
+        await asyncio.gather(starting, stopping, return_exceptions=True)
+        await pool.stop()

@@ -1,0 +1,110 @@
+"""A daemon as a process: what it says when it can not start, what it waits for, how it ends."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.processes import DaemonProcess, daemons
+from tests.servers import free_port
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.servers
+
+
+def collector(tmp_path, amqp_url, redis_url, **config):
+    return DaemonProcess("collector", "cm1", tmp_path, amqp_url=amqp_url, redis_url=redis_url, config=config)
+
+
+def run(env, *arguments):
+    command = [sys.executable, "-m", "services.collector", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def events(process):
+    return [json.loads(line)["event"] for line in process.log.read_text().splitlines()]
+
+
+def test_missing_address_is_a_configuration_error(tmp_path):
+    env = collector(tmp_path, "", "redis://127.0.0.1:1").env
+    done = run(env)
+    assert done.returncode == 78
+    assert "ROOST_AMQP_URL" in done.stderr
+
+
+def test_bad_configuration_names_the_knob_and_the_mend(tmp_path):
+    done = run(collector(tmp_path, "amqp://127.0.0.1:1", "redis://127.0.0.1:1", CLASSAD_LIFETIME="soon").env)
+    assert done.returncode == 78
+    assert "CLASSAD_LIFETIME" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_wrong_arguments_exit_with_2(tmp_path):
+    assert run(dict(os.environ), "--nonsense").returncode == 2
+
+
+def test_it_waits_for_its_servers_and_says_so_and_can_be_stopped_meanwhile(tmp_path):
+    process = collector(tmp_path, f"amqp://127.0.0.1:{free_port()}", f"redis://127.0.0.1:{free_port()}")
+    try:
+        process.start(wait=False)
+        wait_until(lambda: process.ask("/readyz")[0] == 503, what="an answer from its health server")
+        waiting = json.loads(process.ask("/readyz")[1])["waiting_for"]
+        assert any(reason.startswith("bus") for reason in waiting)
+        assert any(reason.startswith("store") for reason in waiting)
+        assert process.ask("/healthz")[0] == 200
+        process.process.terminate()
+        assert process.process.wait() == 0
+    finally:
+        process.close()
+
+
+def test_container_health_check_tells_living_from_ready(tmp_path):
+    process = collector(tmp_path, f"amqp://127.0.0.1:{free_port()}", f"redis://127.0.0.1:{free_port()}")
+
+    def check(*arguments):
+        command = [sys.executable, "-m", "shared.daemon.healthcheck", *arguments]
+        env = os.environ | {"ROOST_HEALTH_PORT": str(process.port)}
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
+
+    try:
+        assert check().returncode == 1
+        process.start(wait=False)
+        wait_until(lambda: check().returncode == 0, what="a living process")
+        done = check("--ready")
+        assert done.returncode == 1
+        assert "waiting_for" in done.stderr
+    finally:
+        process.close()
+
+
+def test_hangup_with_a_broken_configuration_keeps_the_old_one(tmp_path, amqp_url, redis_url):
+    process = collector(tmp_path, amqp_url, redis_url)
+    config = tmp_path / "condor_config"
+    config.write_text("CLASSAD_LIFETIME = 700\n")
+    process.env |= {"CONDOR_CONFIG": str(config)}
+    with daemons(process):
+        config.write_text("if nonsense\nCLASSAD_LIFETIME = 800\n")
+        process.process.signal(signal.SIGHUP)
+        wait_until(lambda: "configuration_kept" in events(process), what="word of the broken configuration")
+        config.write_text("CLASSAD_LIFETIME = 800\n")
+        process.process.signal(signal.SIGHUP)
+        wait_until(lambda: "reconfigured" in events(process), what="word of the new configuration")
+        assert process.ready()
+
+
+async def test_broker_restart_is_survived(tmp_path, rabbit_server, amqp_url, redis_url):
+    process = collector(tmp_path, amqp_url, redis_url)
+    with daemons(process):
+        # A broker killed within two seconds of a declaration forgets its quorum queues (docs/testing.md).
+        declared = time.monotonic()
+        wait_until(lambda: time.monotonic() - declared > 2.5)
+        await asyncio.to_thread(rabbit_server.kill)
+        wait_until(lambda: process.ask("/readyz")[0] == 503, what="word of the lost broker")
+        await asyncio.to_thread(rabbit_server.start)
+        await asyncio.to_thread(wait_until, process.ready, 60, "the daemon to be ready again")
+        assert process.process.returncode is None

@@ -1,0 +1,124 @@
+"""`roost submit` as far as it goes without a pool: dry runs, command line settings, messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roost.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.sh").write_text("#!/bin/sh\n")
+    return tmp_path
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "job.sub").write_text(text)
+
+
+def dry_run(capsys, *words: str) -> str:
+    assert main(["submit", "-dry-run", "-", *words]) == 0
+    return capsys.readouterr().out
+
+
+def values(text: str, name: str) -> list[str]:
+    return [line.partition("=")[2] for line in text.splitlines() if line.startswith(f"{name}=")]
+
+
+def test_dry_run_writes_every_job_and_how_many_there_are(folder, capsys) -> None:
+    write(folder, "executable = x.sh\narguments = $(Process)\nqueue 3\n")
+    text = dry_run(capsys, "job.sub")
+    assert text.startswith("Dry-Run job(s)\nClusterId=1\n")
+    assert text.endswith("3 job(s) dry-run to cluster 1.\n")
+    assert text.count("\n.\n") == 3
+    assert values(text, "Args") == ['"0"', '"1"', '"2"']
+
+
+def test_dry_run_into_a_file_keeps_the_ads_out_of_the_output(folder, capsys) -> None:
+    write(folder, "executable = x.sh\nqueue 2\n")
+    assert main(["submit", "-dry-run", "ads.txt", "job.sub"]) == 0
+    assert capsys.readouterr().out == "Dry-Run job(s)..\n2 job(s) dry-run to cluster 1.\n"
+    ads = (folder / "ads.txt").read_text()
+    assert ads.startswith("ClusterId=1\n")
+    assert values(ads, "ProcId") == ["0", "1"]
+
+
+def test_a_changed_executable_makes_another_cluster(folder, capsys) -> None:
+    (folder / "y.sh").write_text("#!/bin/sh\n")
+    write(folder, "executable = x.sh\nqueue\nexecutable = y.sh\nqueue\n")
+    assert values(dry_run(capsys, "job.sub"), "ClusterId") == ["1", "2"]
+
+
+def test_settings_of_the_command_line_come_before_the_file_and_appended_lines_behind_it(folder, capsys) -> None:
+    write(folder, "executable = x.sh\narguments = $(who)\nqueue\n")
+    text = dry_run(capsys, "who=me", "-append", "+Extra = 7", "-append", "request_cpus = 2", "job.sub")
+    assert values(text, "Args") == ['"me"']
+    assert values(text, "Extra") == ["7"]
+    assert values(text, "RequestCpus") == ["2"]
+
+
+def test_batch_name_of_the_command_line_wins(folder, capsys) -> None:
+    write(folder, "executable = x.sh\nbatch_name = file\nqueue\n")
+    assert values(dry_run(capsys, "-batch-name", "line", "job.sub"), "JobBatchName") == ['"line"']
+
+
+def test_queue_of_the_command_line_serves_a_file_without_one(folder, capsys) -> None:
+    write(folder, "executable = x.sh\narguments = $(n)\n")
+    text = dry_run(capsys, "job.sub", "-queue", "n", "in", "(a b)")
+    assert values(text, "Args") == ['"a"', '"b"']
+
+
+def test_queue_of_the_command_line_beside_one_in_the_file_is_refused(folder, capsys) -> None:
+    write(folder, "executable = x.sh\nqueue\n")
+    assert main(["submit", "-dry-run", "-", "job.sub", "-queue", "2"]) == 1
+    assert "job.sub, line 2" in capsys.readouterr().err
+
+
+def test_the_file_may_come_from_standard_input(monkeypatch, capsys) -> None:
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("executable = x.sh\nqueue 2\n"))
+    assert values(dry_run(capsys, "-"), "ProcId") == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("executable = x.sh\nrequest_memory = 10X\nqueue\n", "job.sub, line 2"),
+        ("executable = nope\nqueue\n", "job.sub, line 1"),
+        ("executable = x.sh\nqueue\nrequest_cpus = a b\nqueue\n", "job.sub, line 3"),
+        ("executable = x.sh\nqueue in (a\n", "job.sub, line 2"),
+        ("executable = x.sh\nqueue 2 # two\n", "job.sub, line 2"),
+        ("executable = x.sh\nif maybe\nendif\nqueue\n", "job.sub, line 2"),
+        ("executable = x.sh\nif true\nqueue\nendif\n", "job.sub, line 4"),
+        ("executable = x.sh\n", "end with a line: queue"),
+        ("executable = x.sh\nconcurrency_limits = a\nconcurrency_limits_expr = b\nqueue\n", "job.sub, line 3"),
+        ("executable = x.sh\nuniverse = docker\nqueue\n", "docker_image"),
+        ('executable = x.sh\narguments = a " b\nqueue\n', "job.sub, line 2"),
+        ("executable = x.sh\nhold = maybe\nqueue\n", "write true or false"),
+        ("executable = x.sh\nrequest_memory = $CHOICE(Process,1,2,3 X)\nqueue 3\n", "job.sub, line 2"),
+    ],
+)
+def test_an_error_names_the_place_and_exits_with_1(folder, capsys, text: str, told: str) -> None:
+    write(folder, text)
+    assert main(["submit", "-dry-run", "ads.txt", "job.sub"]) == 1
+    assert told in capsys.readouterr().err
+    assert not (folder / "ads.txt").exists()
+
+
+def test_a_misspelt_command_is_told_with_its_line_and_the_likely_one(folder, capsys) -> None:
+    write(folder, "executable = x.sh\narguemnts = a\nuseful = 1\noutput = $(useful)\nqueue\n")
+    assert main(["submit", "-dry-run", "ads.txt", "job.sub"]) == 0
+    told = capsys.readouterr().err
+    assert "job.sub, line 2" in told
+    assert "did you mean arguments?" in told
+    assert "useful" not in told
+
+
+def test_a_missing_submit_file_is_told(capsys) -> None:
+    assert main(["submit", "nowhere.sub"]) == 1
+    assert "nowhere.sub" in capsys.readouterr().err
