@@ -1,0 +1,155 @@
+"""The compose pool: brought up, given jobs in containers, crashed, taken down."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.containers.pool import DAEMONS, SERVERS, ComposePool
+from tests.waiting import wait_until
+
+IMAGE = "debian:bookworm-slim"
+FAILING = 3
+
+SUBMIT = f"""
+universe = docker
+docker_image = {IMAGE}
+executable = work.sh
+arguments = $(n) $(seconds)
+transfer_input_files = input.$(n)
+transfer_output_files = result
+should_transfer_files = YES
+when_to_transfer_output = ON_EXIT
+output = out.$(n)
+error = err.$(n)
+transfer_output_remaps = "result=result.$(n)"
+request_cpus = 1
+request_memory = 64
+"""
+WORK = f"""#!/bin/sh
+sha256sum <input.$1 | cut -d' ' -f1 >result
+echo "ran $1 in $(. /etc/os-release; echo $VERSION_CODENAME)"
+sleep $2
+[ "$1" != {FAILING} ] || exit 7
+"""
+
+
+class Batch:
+    """Jobs that hash a file each; the one numbered FAILING exits with 7 all the same."""
+
+    def __init__(self, pool: ComposePool, directory: Path, jobs: int, seconds: float = 0) -> None:
+        self.pool, self.directory, self.jobs = pool, directory, jobs
+        (directory / "work.sh").write_text(WORK)
+        for number in range(jobs):
+            (directory / f"input.{number}").write_bytes(self.content(number))
+        text = f"seconds = {seconds}\n{SUBMIT}\nqueue n from seq 0 {jobs - 1} |\n"
+        (directory / "batch.sub").write_text(text)
+        done = pool.roost("submit", "-spool", "-terse", "batch.sub", cwd=directory)
+        assert done.returncode == 0, done.stderr
+        self.cluster = re.match(r"(\d+)", done.stdout)[1]
+
+    def content(self, number: int) -> bytes:
+        return f"input of job {number} of {self.directory}\n".encode() * (1000 + number)
+
+    def wait_until_some_run(self) -> None:
+        with self.pool.client() as client:
+
+            def some_run() -> bool:
+                return any(ad.eval("JobStatus") == 2 for ad in client.jobs(self.cluster, projection=["JobStatus"]))
+
+            wait_until(some_run, 60, "a running job")
+
+    def check(self) -> None:
+        """All are done; every result is right, and there once."""
+        waited = self.pool.roost("wait", self.cluster, "-timeout", "240")
+        assert waited.returncode == 0, waited.stdout + waited.stderr + self.pool.logs("schedd", "startd1", "startd2")
+        fetched = self.pool.roost("transfer-data", self.cluster, cwd=self.directory)
+        assert fetched.returncode == 0, fetched.stderr
+        for number in range(self.jobs):
+            wanted = hashlib.sha256(self.content(number)).hexdigest()
+            assert (self.directory / f"result.{number}").read_text() == f"{wanted}\n"
+            assert (self.directory / f"out.{number}").read_text() == f"ran {number} in bookworm\n"
+        with self.pool.client() as client:
+            ads = list(client.jobs(self.cluster, history=True)) or list(client.jobs(self.cluster))
+        codes = {ad.eval("ProcId"): ad.eval("ExitCode") for ad in ads}
+        assert codes == {number: 7 if number == FAILING else 0 for number in range(self.jobs)}
+
+
+def test_every_service_is_healthy_and_no_daemon_is_root_or_has_capabilities(compose_pool: ComposePool):
+    compose_pool.wait_ready()
+    for service in (*SERVERS, *DAEMONS):
+        container = compose_pool.container(service)
+        assert container.attrs["State"]["Health"]["Status"] == "healthy"
+        status = container.exec_run(["cat", "/proc/1/status"]).output.decode()
+        assert not re.search(r"^Uid:\s+0\s", status, re.MULTILINE), service
+        assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE), service
+        assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE), service
+
+
+def test_no_daemon_sees_the_key_of_another_role(compose_pool: ComposePool):
+    for service in DAEMONS:
+        found = (
+            compose_pool.container(service).exec_run(["sh", "-c", "grep -rhoE '//[a-z]+:' /run/roost"]).output.decode()
+        )
+        assert set(found.split()) == {f"//{service.rstrip('12')}:"}
+
+
+def test_redis_refuses_a_role_the_keys_of_another(compose_pool: ComposePool):
+    attempt = (
+        "import os, redis\n"
+        "client = redis.Redis.from_url(open('/run/roost/key/redis_url').read())\n"
+        "client.set('roost:had:epoch', 10**9)\n"
+    )
+    refused = compose_pool.container("collector").exec_run(["python3", "-c", attempt])
+    assert refused.exit_code == 1
+    assert b"No permissions to access a key" in refused.output
+
+
+def test_another_run_of_prepare_keeps_the_keys(compose_pool: ComposePool):
+    def keys() -> bytes:
+        return compose_pool.container("schedd").exec_run(["cat", "/run/roost/key/amqp_url"]).output
+
+    before = keys()
+    compose_pool.compose("run", "--rm", "-T", "prepare")
+    assert keys() == before
+
+
+def test_jobs_in_containers_bring_back_their_results(compose_pool: ComposePool, tmp_path):
+    compose_pool.wait_ready()
+    Batch(compose_pool, tmp_path, jobs=8).check()
+
+
+@pytest.mark.parametrize("service", ["schedd", "startd1", "negotiator", "collector", "gateway"])
+def test_a_batch_survives_the_crash_of(service, compose_pool: ComposePool, tmp_path):
+    compose_pool.wait_ready()
+    batch = Batch(compose_pool, tmp_path, jobs=6, seconds=2)
+    batch.wait_until_some_run()
+    compose_pool.crash(service)
+    compose_pool.find_gateway()
+    compose_pool.wait_ready()
+    batch.check()
+
+
+@pytest.mark.parametrize("service", SERVERS)
+def test_a_batch_survives_the_crash_of_the_server(service, compose_pool: ComposePool, tmp_path):
+    compose_pool.wait_ready()
+    batch = Batch(compose_pool, tmp_path, jobs=6, seconds=2)
+    batch.wait_until_some_run()
+    compose_pool.crash(service)
+    compose_pool.wait_ready()
+    batch.check()
+
+
+def test_nothing_of_a_job_stays_behind(compose_pool: ComposePool, tmp_path):
+    compose_pool.wait_ready()
+    Batch(compose_pool, tmp_path, jobs=4).check()
+
+    def gone() -> bool:
+        jobs = compose_pool.engine.client.containers.list(all=True, filters={"label": "roost.run"})
+        ours = [
+            job for job in jobs if any(str(compose_pool.execute) in bind for bind in job.attrs["HostConfig"]["Binds"])
+        ]
+        return not ours and not [path for startd in compose_pool.execute.iterdir() for path in startd.glob("dir_*")]
+
+    wait_until(gone, 30, "no container and no scratch directory of a job")
