@@ -1,0 +1,185 @@
+"""Fixtures that every suite may use. docs/testing.md is the guide to them."""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import Rabbit, Redis, Server, ServerError
+
+if TYPE_CHECKING:
+    from tests.containers.engine import Engine
+    from tests.containers.pool import ComposePool
+
+NEEDS = {
+    "servers": ("rabbit_server", "redis_server"),
+    "docker": ("docker_engine", "compose_pool"),
+    "reference": ("reference",),
+}
+# Making the images, when nobody has made them before, takes longer than a test may.
+DOCKER_TIMEOUT_S = 600
+# A task that will not be cancelled must not keep the suite waiting as well.
+UNWILLING_S = 5.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--without",
+        action="append",
+        default=[],
+        choices=sorted(NEEDS),
+        help="leave out the tests that need real servers, a Docker engine or the reference implementation; "
+        "without this flag they fail where it is missing (may be given several times)",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whoever uses a server's fixture carries its marker, and is skipped where the user said so."""
+    without = config.getoption("--without")
+    for item in items:
+        used = set(getattr(item, "fixturenames", ()))
+        for name, fixtures in NEEDS.items():
+            if used & set(fixtures):
+                item.add_marker(name)
+            if name in without and item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=f"--without {name}"))
+        if item.get_closest_marker("docker") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(DOCKER_TIMEOUT_S))
+        if "compose_pool" in used:
+            item.add_marker(pytest.mark.xdist_group("compose"))
+
+
+def need(request: pytest.FixtureRequest, name: str) -> None:
+    """Skip when left out by flag: for fixtures that a test asks for while it runs."""
+    if name in request.config.getoption("--without"):
+        pytest.skip(f"--without {name}")
+
+
+def _started(server_type: type[Server]) -> Iterator[Server]:
+    try:
+        server = server_type()
+    except ServerError as missing:
+        pytest.fail(str(missing), pytrace=False)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def _rabbit_session(request: pytest.FixtureRequest) -> Iterator[Server]:
+    need(request, "servers")
+    yield from _started(Rabbit)
+
+
+@pytest.fixture(scope="session")
+def _redis_session(request: pytest.FixtureRequest) -> Iterator[Server]:
+    need(request, "servers")
+    yield from _started(Redis)
+
+
+@pytest.fixture
+def rabbit_server(_rabbit_session: Rabbit) -> Iterator[Rabbit]:
+    """This worker's own RabbitMQ, running. Tests may kill, freeze or restart it: the next finds it mended."""
+    _rabbit_session.ensure_running()
+    yield _rabbit_session
+    _rabbit_session.ensure_running()
+
+
+@pytest.fixture
+def amqp_url(rabbit_server: Rabbit) -> Iterator[str]:
+    """URL of a virtual host that only this test uses."""
+    with rabbit_server.vhost() as url:
+        yield url
+
+
+@pytest.fixture
+def redis_server(_redis_session: Redis) -> Iterator[Redis]:
+    """This worker's own redis-server, running and empty. A test may kill, freeze or restart it."""
+    _redis_session.ensure_running()
+    _redis_session.flush()
+    yield _redis_session
+    _redis_session.ensure_running()
+
+
+@pytest.fixture
+def redis_url(redis_server: Redis) -> str:
+    """URL of an empty Redis database that only this test uses."""
+    return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def docker_engine(request: pytest.FixtureRequest) -> Iterator["Engine"]:
+    """A Docker engine, shared by all workers: name what you make in it after your test, and remove it."""
+    need(request, "docker")
+    from tests.containers.engine import Engine
+
+    with contextlib.ExitStack() as stack:
+        try:
+            engine = stack.enter_context(Engine.join())
+        except ServerError as missing:
+            pytest.fail(str(missing), pytrace=False)
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def compose_pool(docker_engine: "Engine") -> Iterator["ComposePool"]:
+    """The pool of compose/compose.yaml, up and healthy. A test that crashes a service waits until it is ready again."""
+    from tests.containers.pool import ComposePool
+
+    with ComposePool.up(docker_engine) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def reference(request: pytest.FixtureRequest) -> SimpleNamespace:
+    """The reference implementation: .htcondor (module htcondor2) and .classad (module classad2)."""
+    need(request, "reference")
+    try:
+        import htcondor2  # must come before classad2
+
+        import classad2  # isort: skip
+    except ImportError as missing:
+        pytest.fail(
+            f"{missing}. The reference implementation is the wheel 'htcondor', a development dependency that "
+            "bin/setup installs; or leave these tests out with --without reference.",
+            pytrace=False,
+        )
+    return SimpleNamespace(htcondor=htcondor2, classad=classad2)
+
+
+@pytest.fixture
+async def _no_task_left_behind() -> Iterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    # Only tasks that are already on their way out get the time for it.
+    for _ in range(10):
+        left = {task for task in asyncio.all_tasks() - before if task is not asyncio.current_task()}
+        if not left:
+            return
+        await asyncio.sleep(0)
+    names = "\n".join(sorted(f"  {task.get_name()}: {task.get_coro()!r}" for task in left))
+    for task in left:
+        task.cancel()
+    await asyncio.wait(left, timeout=UNWILLING_S)
+    pytest.fail(f"the test left {len(left)} asyncio task(s) running:\n{names}", pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def _task_watch(request: pytest.FixtureRequest) -> None:
+    """An asynchronous test that leaves tasks running, its fixtures torn down, fails."""
+    if inspect.iscoroutinefunction(getattr(request, "function", None)):
+        request.getfixturevalue("_no_task_left_behind")
+
+
+@pytest.fixture(autouse=True)
+def _quiet_amqp_logs() -> None:
+    # Both log a traceback for every connection that a test cuts.
+    for name in ("aiormq", "aio_pika"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
