@@ -21,6 +21,7 @@ in one place.
 from __future__ import annotations
 
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 from shared.classad.ad import ClassAd
 from shared.classad.cells import Cell
 from shared.classad.columnar.column import ABSENT, OTHER, Floats, Mask
+from shared.classad.columnar.shapes import HIDDEN
 from shared.classad.columnar.table import Stretch, Table
 from shared.classad.columnar.vector import Run
 from shared.classad.compiled.plan import COLUMN, LEFT, RIGHT, Known, Node, Planner, Unplannable
@@ -39,7 +41,7 @@ from shared.classad.depth import with_room
 from shared.classad.evaluate import evaluate
 from shared.classad.expr import AttrRef, Binary, Call, Expr, Literal, Parens, Subscript, walk
 from shared.classad.match import is_true
-from shared.classad.unparse import unparse_exact
+from shared.classad.unparse import unparse, unparse_exact
 from shared.classad.values import UNDEFINED
 
 OTHER_SIDE: Final = LEFT  # the ad that meets the table: the job
@@ -60,6 +62,7 @@ _RANK: Final = AttrRef("Rank", AttrRef("MY"))
 _NOTHING: Final = Literal(UNDEFINED)
 _NOBODY: Final = ClassAd()
 _UNKNOWN: Final = np.zeros(0, np.bool_)
+_HIDDEN_CONSTANT: Final = re.compile(rf"MY\.'{HIDDEN}[^']*'")
 
 Marks: TypeAlias = "frozenset[tuple[int, str]]"
 Array: TypeAlias = "NDArray[Any]"
@@ -76,6 +79,22 @@ class Term:
     marks: Marks = frozenset()
     depth: int = 0
     attribute: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunct:
+    """One of the conditions that must all be true for a match, over the rows start to stop: what stands in some rows'
+    policies only, or reads attributes that are expressions in some rows, comes once for each stretch of rows.
+
+    `side`: OTHER_SIDE for the job's Requirements, ROW_SIDE for the rows'. `text`: the condition, for people; `...` is a
+    constant that differs from row to row. `mask`: (stop - start,) bool, where it is true; read-only.
+    """
+
+    side: int
+    text: str
+    start: int
+    stop: int
+    mask: Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +217,29 @@ class Matching:
         ad, term = self._met(job), self._root(_REQUIREMENTS, ROW_SIDE, "requirements")
         return self._settled(lambda: self._conjunction(term, ad))
 
+    def conjuncts(self, job: ClassAd, apart: bool = False) -> list[Conjunct]:
+        """The conditions of both sides with their masks, the job's first. `match` is true in the rows in which all of
+        them that cover the row are true.
+
+        Costs next to nothing after `match`: the masks are those in its cache. What only the evaluator can do is
+        evaluated anew, in the rows where all else holds, and counts as true elsewhere. With `apart` the job's
+        conditions are all evaluated in all rows, each once, in the order in which they are written.
+        """
+        own = job.find("requirements")
+        mine = None if own is None else self._root(_expression(own), OTHER_SIDE)
+        theirs = self._root(_REQUIREMENTS, ROW_SIDE, "requirements")
+        ad = self._met(job)
+
+        def work() -> list[Conjunct]:
+            if mine is None:
+                size = len(self.table)
+                first = [Conjunct(OTHER_SIDE, _REQUIREMENTS.name, 0, size, np.zeros(size, np.bool_))]
+            else:
+                first = self._apart(mine, ad) if apart else self._as_planned(mine, ad)
+            return first + self._as_planned(theirs, ad)
+
+        return self._settled(work)
+
     def job_rank(self, job: ClassAd) -> Floats:
         """(rows,) float64: the job's Rank of each row; 0.0 where it is no number."""
         own = job.find("rank")
@@ -231,7 +273,7 @@ class Matching:
             if self.table.version == version:
                 return result
 
-    def _settled(self, work: Callable[[], Array]) -> Array:
+    def _settled(self, work: Callable[[], T]) -> T:
         """The result of work that may find that the table has to be put in another order, and is then done again."""
         while True:
             if self._version != self.table.version:
@@ -297,10 +339,47 @@ class Matching:
 
     # Conjunctions
 
-    def _conjunction(self, term: Term, ad: _Other) -> Mask:
+    def _plan(self, term: Term, ad: _Other) -> Plan:
         plan = self._plans.get((id(term), ad.shape))
         if plan is None:
             plan = self._plans[id(term), ad.shape] = self._split(term, ad)
+        return plan
+
+    def _apart(self, term: Term, ad: _Other) -> list[Conjunct]:
+        """The conjuncts of a root on the other ad's side, in all rows."""
+        size = len(self.table)
+        found = []
+        for each in self._conjuncts(term, {}):
+            mask = self._known(each, self._need(each, ad), ad, False, 0, size)
+            if mask is None:
+                mask = self._by_rows(each, ad, False, 0, size, np.ones(size, np.bool_))
+            found.append(Conjunct(term.side, _text(each), 0, size, mask))
+        return found
+
+    def _as_planned(self, term: Term, ad: _Other) -> list[Conjunct]:
+        """The conjuncts of a root as `_conjunction` evaluates them."""
+        found: list[Conjunct] = []
+        lost: dict[tuple[int, int], list[Term]] = {}
+        for stretch, terms in self._plan(term, ad):
+            start, stop = (0, len(self.table)) if stretch is None else (stretch.start, stretch.stop)
+            for each, needs in terms:
+                mask = self._known(each, needs, ad, False, start, stop)
+                if mask is None:
+                    lost.setdefault((start, stop), []).append(each)
+                else:
+                    found.append(Conjunct(term.side, _text(each), start, stop, mask))
+        if lost:
+            rest = np.ones(len(self.table), np.bool_)
+            for known in found:
+                rest[known.start : known.stop] &= known.mask
+            for (start, stop), some in lost.items():
+                asked = rest[start:stop]
+                mask = self._by_rows(term, ad, False, start, stop, asked) | ~asked
+                found.append(Conjunct(term.side, " && ".join(map(_text, some)), start, stop, mask))
+        return found
+
+    def _conjunction(self, term: Term, ad: _Other) -> Mask:
+        plan = self._plan(term, ad)
         result: Mask | None = None
         owned = False
         lost: list[tuple[int, int]] = []
@@ -516,6 +595,14 @@ class Matching:
 
 def _expression(cell: Cell) -> Expr:
     return cell if isinstance(cell, Expr) else Literal(cell)
+
+
+def _text(term: Term) -> str:
+    """A term for people."""
+    if term.attribute is not None:
+        return term.attribute.capitalize()
+    text = unparse(term.expr, "old")
+    return _HIDDEN_CONSTANT.sub("...", text) if HIDDEN in text else text
 
 
 def _word(scope: AttrRef) -> str:

@@ -43,6 +43,23 @@ def compare(ads, text, job=None, matching=None):
     return dict(zip(matching.table.keys, mask.tolist(), strict=True))
 
 
+def compare_conjuncts(matching, ads, job):
+    """All conjuncts together are the match, with and without `apart`; those of a job mean what the evaluator means."""
+    for apart in (False, True):
+        matching.conjuncts(job, apart)  # a first question may put the table in another order
+        everything = np.ones(len(matching.table), bool)
+        for conjunct in matching.conjuncts(job, apart):
+            assert conjunct.mask.shape == (conjunct.stop - conjunct.start,)
+            assert "\0" not in conjunct.text
+            everything[conjunct.start : conjunct.stop] &= conjunct.mask
+            if conjunct.side == OTHER_SIDE and apart and job.lookup("Requirements") is not None:
+                expr = parse_expr(conjunct.text)
+                keys = matching.table.keys[conjunct.start : conjunct.stop]
+                for key, true in zip(keys, conjunct.mask, strict=True):
+                    assert bool(true) is is_true(evaluate(expr, job, ads[key], NOW)), conjunct.text
+        assert everything.tolist() == matching.match(job).tolist()
+
+
 def compare_matches(matching, ads, job):
     for ask in (matching.match, matching.job_rank, matching.row_rank):
         ask(job)  # a first question may put the table in another order
@@ -66,6 +83,7 @@ def play(rng, rounds=2):
         for _ in range(2):
             job = flat_ad(rng, policies)
             compare_matches(matching, ads, job)
+            compare_conjuncts(matching, ads, job)
             compare(ads, expression(rng, rng.choice((1, 2, 3, 4))), job, matching)
         for key in rng.sample(sorted(ads), 2):
             if rng.random() < 0.3:
@@ -309,3 +327,45 @@ def test_an_ad_is_kept_packed():
     table = table_of({"a": ad})
     Matching(table, NOW).match(parse_ad("[ y = 0; Requirements = true ]"))
     assert table.ad(0).pack() == ad.pack()
+
+
+def test_conjuncts_tell_what_stops_whom():
+    owners = [f"user{n}" for n in range(20)]
+    slot = '[ Memory = {memory}; Start = TARGET.Owner == "{owner}" && TARGET.Nice; Requirements = Start && Memory > 1 ]'
+    ads = {o: parse_ad(slot.format(owner=o, memory=2 * n)) for n, o in enumerate(owners)}
+    job = parse_ad(
+        '[ Owner = "user7"; Nice = true; Requirements = TARGET.Memory >= 20 && (true && regexp("^u", "u")) ]'
+    )
+    matching = Matching(table_of(ads), NOW)
+    found = matching.together(lambda: matching.conjuncts(job))
+    # the owners' names differ from row to row
+    assert [(c.side, c.text, int(c.mask.sum())) for c in found] == [
+        (OTHER_SIDE, "TARGET.Memory >= 20", 10),
+        (OTHER_SIDE, "true", 20),
+        (OTHER_SIDE, 'regexp("^u","u")', 20),
+        (ROW_SIDE, "TARGET.Owner == ...", 1),
+        (ROW_SIDE, "TARGET.Nice", 20),
+        (ROW_SIDE, "Memory > 1", 19),
+    ]
+
+
+def test_conjuncts_that_need_the_evaluator_are_asked_where_all_else_holds():
+    ads = {str(n): parse_ad(f"[ Memory = {n}; Parts = {{ {n}, 7 }}; Requirements = true ]") for n in range(6)}
+    job = parse_ad("[ Requirements = TARGET.Parts[0] > 3 && TARGET.Memory < 5 ]")
+    matching = Matching(table_of(ads), NOW)
+    plain = [
+        (c.text, c.mask.tolist()) for c in matching.together(lambda: matching.conjuncts(job)) if c.side == OTHER_SIDE
+    ]
+    assert np.logical_and.reduce([mask for _, mask in plain]).tolist() == [False] * 4 + [True, False]
+    apart = matching.together(lambda: matching.conjuncts(job, apart=True))
+    assert [(c.text, int(c.mask.sum())) for c in apart if c.side == OTHER_SIDE] == [
+        ("TARGET.Parts[0] > 3", 2),
+        ("TARGET.Memory < 5", 5),
+    ]
+
+
+def test_a_job_without_requirements_fails_at_its_requirements():
+    matching = Matching(table_of({"a": parse_ad("[ Requirements = true ]")}), NOW)
+    mine, theirs = matching.conjuncts(ClassAd())
+    assert (mine.side, mine.text, mine.mask.tolist()) == (OTHER_SIDE, "Requirements", [False])
+    assert (theirs.side, theirs.text, theirs.mask.tolist()) == (ROW_SIDE, "Requirements", [True])
