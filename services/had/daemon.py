@@ -47,7 +47,8 @@ class Had(Daemon):
         super().__init__(context)
         self.settings = HadSettings.from_config(context.config)
         order = election.hosts(" ".join(self.settings.had_list))
-        self.rules = Rules(context.name, context.new_id(), order, self.settings.had_use_primary)
+        shard = self.settings.negotiator_name or ""
+        self.rules = Rules(context.name, context.new_id(), order, self.settings.had_use_primary, shard)
         self.timing = timing(self.settings.roost_had_lease, alone=len(order) < 2)
         self.standing = Standing()
         self.advertiser = Advertiser(context, "HAD")
@@ -117,7 +118,7 @@ class Had(Daemon):
     async def _on_event(self, envelope: Envelope) -> None:
         """Epochs that others got are remembered, in case Redis forgets them."""
         body = envelope.body
-        if isinstance(body, LeaderChanged):
+        if isinstance(body, LeaderChanged) and body.shard == self.rules.shard:
             self._hear_of(body.epoch)
 
     def _hear_of(self, epoch: int) -> None:
@@ -272,6 +273,7 @@ class Had(Daemon):
             negotiator=self.context.name,
             epoch=epoch,
             state="leader" if state is State.LEADER else "passive",
+            shard=self.rules.shard,
         )
         try:
             await self.context.bus.publish(Exchange.EVENTS, event.type, event)

@@ -39,6 +39,7 @@ class Rules:
     life: str  # unique for each start
     order: tuple[str, ...] = ()  # HAD_LIST as host names
     use_primary: bool = False  # HAD_USE_PRIMARY
+    shard: str = ""  # NEGOTIATOR_NAME: which of a pool's elections this is
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ async def look(store: Store, rules: Rules, *, wants: bool, lease_s: float, known
     """Say that this HAD is there; take or renew the lead if it wants it and may. Raises StoreUnavailable."""
     reply = await store.run(
         "had_lease",
-        [keys.HAD_LEASE, keys.HAD_EPOCH, keys.HAD_PRESENT],
+        [keys.had_lease(rules.shard), keys.had_epoch(rules.shard), keys.had_present(rules.shard)],
         [rules.name, rules.life, int(wants), round(lease_s * 1000), known, int(answering)],
     )
     assert isinstance(reply, list)
@@ -24,4 +24,8 @@ async def look(store: Store, rules: Rules, *, wants: bool, lease_s: float, known
 
 async def release(store: Store, rules: Rules, *, for_good: bool) -> None:
     """Give the lead up; harmless for who does not have it. Raises StoreUnavailable."""
-    await store.run("had_release", [keys.HAD_LEASE, keys.HAD_PRESENT], [rules.name, rules.life, int(for_good)])
+    await store.run(
+        "had_release",
+        [keys.had_lease(rules.shard), keys.had_present(rules.shard)],
+        [rules.name, rules.life, int(for_good)],
+    )

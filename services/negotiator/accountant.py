@@ -23,9 +23,10 @@ _FIELDS = {f.name for f in fields(Record)}
 class Accountant:
     """Records of all submitters of one negotiator."""
 
-    def __init__(self, store: Store, negotiator: str, factors: Factors, half_life: float) -> None:
+    def __init__(self, store: Store, negotiator: str, factors: Factors, half_life: float, shard: str = "") -> None:
         self._store = store
-        self._key = keys.accountant(negotiator)
+        self._key = keys.accountant(shard)  # whichever negotiator of the shard leads
+        self._epoch_key = keys.had_epoch(shard)
         self._negotiator = negotiator
         self.factors = factors
         self.half_life = half_life
@@ -76,7 +77,7 @@ class Accountant:
             record = self.records.get(name)
             args += [name, _encode(record) if record is not None else b""]
         try:
-            await self._store.run("accountant_write", [keys.HAD_EPOCH, self._key], args, confirm=True)
+            await self._store.run("accountant_write", [self._epoch_key, self._key], args, confirm=True)
         except BaseException:
             self._dirty |= dirty  # nothing was written, or it does no harm to write it again
             raise

@@ -17,6 +17,7 @@ from services.negotiator.pool import Pool, Request, Result
 from services.negotiator.slot_table import SlotTable, Submitter, by_schedd, submitters
 from services.negotiator.timing import LastCycle, next_start
 from shared.bus.api import Exchange, Reject, RemoteFailure, Subscription
+from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.config.knobs import NegotiatorSettings
 from shared.daemon.ad_rows import BadAd
@@ -66,12 +67,15 @@ class Negotiator(Daemon):
         self.settings = NegotiatorSettings.from_config(context.config)
         self.config = knobs.cycle_config(self.settings)
         self.timing = knobs.timing(self.settings, context.config)
-        self.name = self.settings.negotiator_name or context.name
+        self.shard = self.settings.negotiator_name or ""
+        self.name = self.shard or context.name
+        self.inbox = negotiator_inbox(self.shard)
         self.accountant = Accountant(
             context.store,
             self.name,
             knobs.factors(self.settings),
             float(self.settings.priority_halflife),
+            self.shard,
         )
         self.table = SlotTable()
         self.ads = AdTable(float(self.settings.classad_lifetime))
@@ -251,7 +255,7 @@ class Negotiator(Daemon):
             self.context.log.info("leading", epoch=epoch)
             await self._load()
         if self._active_subscription is None:
-            self._active_subscription = await self.context.bus.serve("negotiator", self._on_request)
+            self._active_subscription = await self.context.bus.serve(self.inbox, self._on_request)
         self._trigger("requested")
 
     async def _stop_leading(self, reason: str) -> None:
@@ -423,6 +427,7 @@ class Negotiator(Daemon):
                 negotiator=self.name,
                 epoch=epoch,
                 cycle=self.cycle,
+                shard=self.shard,
                 submitters=names,
                 job_constraint=self.context.config.get("NEGOTIATOR_JOB_CONSTRAINT") or "",
                 limit=self.settings.negotiator_resource_request_list_size,
@@ -454,7 +459,7 @@ class Negotiator(Daemon):
         """A schedd says that a newer negotiator is active. Raises StaleEpoch if the store knows of one; else only the
         jobs of that schedd wait, as one that is wrong must not stop the whole pool."""
         if isinstance(error, RemoteFailure) and error.code == "stale-epoch":
-            highest = await self.context.store.get(keys.HAD_EPOCH)
+            highest = await self.context.store.get(keys.had_epoch(self.shard))
             if highest is not None and int(highest) > self.epoch:
                 raise StaleEpoch(error.reason) from error
 
@@ -479,6 +484,7 @@ class Negotiator(Daemon):
                 negotiator=self.name,
                 epoch=epoch,
                 cycle=self.cycle,
+                shard=self.shard,
                 matches=[
                     Match(
                         submitter=m.submitter,

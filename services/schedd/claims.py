@@ -19,7 +19,7 @@ from shared.errors import PermanentError
 from shared.messages.base import Message
 from shared.messages.claims import Activation, ClaimGranted, ClaimRefused, RequestClaim
 from shared.messages.events import JobMatched
-from shared.messages.negotiation import Match
+from shared.messages.negotiation import Match, Matches
 
 #: How long one request for a claim waits, and how long requests are repeated before the match is given up.
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -39,18 +39,18 @@ class Claims:
         self.queue = runs.queue
         self.settings = runs.settings
 
-    async def match(self, matches: Iterable[Match], epoch: int, negotiator: str, cycle: int) -> list[int]:
-        """Use matches of the negotiator: gives a job to each slot, several to a partitionable one. Returns how many
+    async def match(self, decided: Matches) -> list[int]:
+        """Use matches of a negotiator: gives a job to each slot, several to a partitionable one. Returns how many
         of each match."""
         now = self.keeper.now()
         begun: list[tuple[Claim, Activation]] = []
         counts: list[int] = []
         # All are read before the first is used: a broken one must not leave runs begun that nobody asks for.
-        for match, slot in [(match, _slot(match.slot_ad)) for match in matches]:
+        for match, slot in [(match, _slot(match.slot_ad)) for match in decided.matches]:
             before = len(begun)
             budget = max(1, match.count) if slot.eval("PartitionableSlot") is True else 1
             while budget > 0 and len(self.runs.claims) < self.settings.max_jobs_running:
-                started = self._use(match, slot, epoch, now)
+                started = self._use(match, slot, decided, now)
                 if started is None:
                     break
                 budget -= 1
@@ -63,8 +63,8 @@ class Claims:
                         job_id=str(started[0].shadow.job),
                         owner=self._owner(started[0].shadow.job),
                         slot=match.slot,
-                        negotiator=negotiator,
-                        cycle=cycle,
+                        negotiator=decided.negotiator,
+                        cycle=decided.cycle,
                     )
                 )
             counts.append(len(begun) - before)
@@ -76,7 +76,7 @@ class Claims:
         job = self.table.get(job_id)
         return job.cluster.owner if job is not None else ""
 
-    def _use(self, match: Match, slot: ClassAd, epoch: int, now: float) -> tuple[Claim, Activation] | None:
+    def _use(self, match: Match, slot: ClassAd, decided: Matches, now: float) -> tuple[Claim, Activation] | None:
         """Begin a run of the first job that the match is for; None when there is none (any more)."""
         idle = self.table.idle.get(match.submitter)
         while idle is not None and (key := idle.first(match.autocluster)) is not None:
@@ -91,7 +91,8 @@ class Claims:
                 slot=match.slot,
                 slot_ad=match.slot_ad,
                 submitter=match.submitter,
-                epoch=epoch,
+                epoch=decided.epoch,
+                shard=decided.shard,
                 lease_s=lease_s,
                 alive_s=min(alive, max(10, lease_s // 3)) if lease_s else alive,
                 preempts=list(match.preempts),
@@ -146,6 +147,7 @@ class Claims:
             lease_s=claim.lease_s,
             alive_interval_s=claim.alive_s,
             epoch=claim.epoch,
+            shard=claim.shard,
             preempts=claim.preempts,
             activation=run,
         )

@@ -7,6 +7,7 @@ follows jobs on their slots, `leases` keeps claims alive, `keeper` carries every
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
@@ -58,6 +59,8 @@ COALESCE_S: Final = 0.2
 #: Autocluster numbers are set aside in blocks, so that a restarted schedd never gives one out twice.
 BLOCK: Final = 100_000
 TIDY_EVERY_S: Final = 600.0
+#: Negotiators of different names; more than any pool has is somebody's mistake.
+MAX_SHARDS: Final = 1_000
 
 Answer = Callable[[Any], Awaitable[Message]]
 
@@ -83,7 +86,7 @@ class Schedd(Daemon):
         self.queries = Queries(self.keeper)
         self.requests = Requests(self.keeper, self.settings)
         self.runs.on_duration = self.actions.duration_reached
-        self.highest_epoch = 0
+        self.epochs: dict[str, int] = {}  # by shard: the highest seen
         self._submitter_ads = Advertiser(context, "Submitter", subsystem="SCHEDD")
         self._schedd_ads = Advertiser(context, "Scheduler", subsystem="SCHEDD")
         self._identity = Identity(
@@ -184,7 +187,7 @@ class Schedd(Daemon):
 
         found = await self.queue.read(read)
         self._meta = dict(found["meta"])
-        self.highest_epoch = int(self._meta.get("epoch", 0))
+        self.epochs = json.loads(self._meta.get("epochs", "{}"))
         self._reserve(int(self._meta.get("autoclusters", 1)))
         clusters: dict[int, Cluster] = {}
         for number, user, submitter, qdate, spool, submit_id, next_proc, ad in found["clusters"]:
@@ -295,7 +298,7 @@ class Schedd(Daemon):
         return ScheddDescription(name=self.context.name, host_id=where, uid=os.getuid(), release=VERSION)
 
     async def _get_requests(self, asked: GetRequests) -> Message:
-        await self._check_epoch(asked.epoch)
+        await self._check_epoch(asked.shard, asked.epoch)
         answer = await self.requests.get(asked)
         clusters = self.table.autoclusters
         if clusters.next_id >= int(self._meta["autoclusters"]):
@@ -305,26 +308,27 @@ class Schedd(Daemon):
         return answer
 
     async def _matches(self, asked: Matches) -> Message:
-        await self._check_epoch(asked.epoch)
+        await self._check_epoch(asked.shard, asked.epoch)
         for rejection in asked.rejections:
             self._rejected(rejection.submitter, rejection.autocluster, rejection.reason)
-        begun = await self.claims.match(asked.matches, asked.epoch, asked.negotiator, asked.cycle)
+        begun = await self.claims.match(asked)
         self.context.log.info(
             "matches", cycle=asked.cycle, epoch=asked.epoch, matches=len(asked.matches), begun=sum(begun)
         )
         return MatchesTaken(begun=begun)
 
-    async def _check_epoch(self, epoch: int) -> None:
-        """Obey no negotiator that was replaced: the highest epoch seen counts, over restarts too."""
+    async def _check_epoch(self, shard: str, epoch: int) -> None:
+        """Obey no negotiator that was replaced: the highest epoch seen of its shard counts, over restarts too."""
         if not 0 <= epoch <= keys.MAX_EPOCH:
             raise RemoteFailure("bad-request", f"epoch {epoch}: want 0 to {keys.MAX_EPOCH}")
-        if epoch < self.highest_epoch:
-            raise RemoteFailure(
-                "stale-epoch", f"epoch {epoch} is over: a negotiator with epoch {self.highest_epoch} is active"
-            )
-        if epoch > self.highest_epoch:
-            self.highest_epoch = epoch
-            self._set_meta("epoch", epoch)
+        highest = self.epochs.get(shard, 0)
+        if epoch < highest:
+            raise RemoteFailure("stale-epoch", f"epoch {epoch} is over: a negotiator with epoch {highest} is active")
+        if epoch > highest:
+            if shard not in self.epochs and len(self.epochs) >= MAX_SHARDS:
+                raise RemoteFailure("bad-request", f"negotiator {shard[:80]!r}: {MAX_SHARDS} others are known already")
+            self.epochs[shard] = epoch
+            self._set_meta("epochs", json.dumps(self.epochs))
             await self.keeper.commit()
 
     def _rejected(self, submitter: str, autocluster: int, reason: str) -> None:

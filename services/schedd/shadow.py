@@ -52,6 +52,7 @@ class Claim:
     epoch: int
     lease_s: int  # 0: none was asked for
     alive_s: int
+    shard: str = ""  # of the negotiator whose epoch that is
     preempts: list[str] = field(default_factory=list)
     granted: bool = False
     granted_at: float = 0.0  # wall clock
@@ -88,6 +89,7 @@ class Claim:
             "slot_ad": self.slot_ad,
             "submitter": self.submitter,
             "epoch": self.epoch,
+            "shard": self.shard,
             "lease_s": self.lease_s,
             "alive_s": self.alive_s,
             "preempts": self.preempts,

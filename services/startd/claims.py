@@ -34,6 +34,7 @@ class Claim:
     job_ad: bytes  # the request's ad, then the running job's
     made_at: float
     epoch: int
+    shard: str = ""  # of the negotiator whose epoch that is
     run: str = ""  # "job_id/attempt" of the run that occupies it; empty: idle
     jobs: int = 0  # runs begun on it
     ending: str = ""  # why it is given up as soon as its run is gone; empty: it goes on
@@ -77,6 +78,7 @@ class ClaimRequest:
     lease_s: float
     alive_interval_s: int
     epoch: int
+    shard: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class Book:
         self.start_time = start_time
         self.slots: dict[str, Slot] = {}
         self.claims: dict[str, Claim] = {}
-        self.epoch = 0  # the highest seen
+        self.epochs: dict[str, int] = {}  # by shard: the highest seen
         self._ad_of = ad_of
         self._policy_of = policy_of
         self._carving = carving
@@ -196,13 +198,14 @@ class Book:
             claim = self.claims[known]
             slot = self.slots[claim.slot]
             return Granted(slot, claim, self._leftover(slot), again=True)
-        if request.epoch < self.epoch:
-            return Refused("stale-epoch", f"the match is of epoch {request.epoch}, {self.epoch} was seen")
+        highest = self.epochs.get(request.shard, 0)
+        if request.epoch < highest:
+            return Refused("stale-epoch", f"the match is of epoch {request.epoch}, {highest} was seen")
         found = self.slots.get(request.slot)
         if found is None or not found.offer or found.offer != request.claim_id:
             code = "busy" if found is not None and found.claim is not None else "unknown-claim"
             return Refused(code, f"this claim id does not open {request.slot} (any more)")
-        self.epoch = request.epoch
+        self.epochs[request.shard] = request.epoch  # only who knows a claim id gets here: there are few shards
         found.asked += 1
         self._changes.slots.add(found.name)
         slot_ad = self._ad_of(found)
@@ -229,6 +232,7 @@ class Book:
             job_ad=request.job_ad,
             made_at=now,
             epoch=request.epoch,
+            shard=request.shard,
         )
         if given is None:
             found.offer = ""
@@ -319,7 +323,7 @@ class Book:
             known.state_since, known.activity_since = slot.state_since, slot.activity_since
             slot = known
         self._occupy(slot, claim)
-        self.epoch = max(self.epoch, claim.epoch)
+        self.epochs[claim.shard] = max(self.epochs.get(claim.shard, 0), claim.epoch)
         return ""
 
     def restore_offer(self, slot_name: str, offer: str, children: int) -> None:

@@ -257,6 +257,7 @@ class Startd(Daemon):
             lease_s=lease_s(body.lease_s, body.alive_interval_s, missed),
             alive_interval_s=body.alive_interval_s,
             epoch=body.epoch,
+            shard=body.shard,
         )
         answer = self.book.request(request, job, self._now())
         if isinstance(answer, Refused):

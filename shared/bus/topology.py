@@ -80,6 +80,12 @@ def work_queue(name: str) -> WorkQueue:
     return found
 
 
+def negotiator_inbox(shard: str) -> str:
+    """Where the active one of the negotiators called `shard` (NEGOTIATOR_NAME) is spoken to; "" is the shard without a
+    name."""
+    return f"negotiator.active.{shard}" if shard else "negotiator"
+
+
 def inbox_queue(inbox: str) -> str:
     """The name of the queue behind an inbox."""
     return f"roost.inbox.{inbox}"

@@ -57,6 +57,7 @@ class RequestClaim(Message):
     lease_s: int  # JobLeaseDuration, or 0 for none
     alive_interval_s: int
     epoch: int  # of the negotiator that made the match
+    shard: str = ""  # NEGOTIATOR_NAME: whose epoch that is
     preempts: list[str] = []
     activation: Activation | None = None  # first job, so that claim and start cost one round trip
 

@@ -154,6 +154,7 @@ class LeaderChanged(Event):
     negotiator: str
     epoch: int
     state: str  # leader, passive
+    shard: str = ""  # NEGOTIATOR_NAME, where a pool has several
 
 
 @message

@@ -24,6 +24,7 @@ class GetRequests(Message):
     epoch: int
     cycle: int
     submitters: list[str]
+    shard: str = ""  # NEGOTIATOR_NAME: whose epoch that is
     job_constraint: str = ""  # NEGOTIATOR_JOB_CONSTRAINT
     limit: int = 200  # RESOURCE_REQUEST_LIST_SIZE, for each submitter
     significant: list[str] = []  # attributes of jobs that slots and policies look at: they split autoclusters
@@ -78,6 +79,7 @@ class Matches(Message):
     negotiator: str
     epoch: int
     cycle: int
+    shard: str = ""  # NEGOTIATOR_NAME: whose epoch that is
     matches: list[Match]
     rejections: list[Rejection] = []
 

@@ -6,7 +6,11 @@ ad name -> packed ad; field "" -> what orders it (shared.state.ads) | | roost:cl
 slots' claim ids: secrets, for central managers only | | roost:absent | hash | Name -> a machine ad that
 expired and is remembered (spec rows ABS-*) | | roost:had:lease | hash | owner, epoch, until (ms since 1970,
 Redis's clock): who leads | | roost:had:epoch | string | the highest epoch ever given; only grows | |
-roost:accountant:<negotiator> | hash | submitter -> packed record |
+roost:had:present | hash | HAD -> when it was last seen, and whether its negotiator answers | |
+roost:accountant:<shard> | hash | submitter -> packed record |
+
+Where a pool has several negotiators, each with slots of its own (NEGOTIATOR_NAME, spec rows MUL-*), each name is a shard
+with an election and books of its own: `roost:had:lease:<shard>` and so on. The shard without a name is "".
 
 With `?prefix=poolA:` in the URL of the store every key gets that in front, so that pools can share a Redis.
 """
@@ -18,9 +22,6 @@ from typing import Final
 ADS_EXPIRY: Final = "roost:ads:expiry"
 CLAIMS: Final = "roost:claims"
 ABSENT: Final = "roost:absent"
-HAD_LEASE: Final = "roost:had:lease"
-HAD_EPOCH: Final = "roost:had:epoch"
-HAD_PRESENT: Final = "roost:had:present"
 #: An epoch above this is nobody's: the scripts count in doubles, the schedd's database in 64 bits.
 MAX_EPOCH: Final = 2**52
 TOKENS: Final = "roost:tokens"  # hash: SHA-256 of a token -> whose it is and what it may do
@@ -36,6 +37,25 @@ def ads(my_type: str, daemon: str) -> str:
     return f"roost:ads:{group(my_type, daemon)}"
 
 
-def accountant(negotiator: str) -> str:
-    """The books of one negotiator (NEGOTIATOR_NAME)."""
-    return f"roost:accountant:{negotiator}"
+def accountant(shard: str) -> str:
+    """The books of the negotiators called `shard`: whichever of them leads."""
+    return f"roost:accountant:{shard}"
+
+
+def had_lease(shard: str = "") -> str:
+    """Who leads."""
+    return _of_shard("roost:had:lease", shard)
+
+
+def had_epoch(shard: str = "") -> str:
+    """The highest epoch ever given."""
+    return _of_shard("roost:had:epoch", shard)
+
+
+def had_present(shard: str = "") -> str:
+    """Which HADs were seen when."""
+    return _of_shard("roost:had:present", shard)
+
+
+def _of_shard(key: str, shard: str) -> str:
+    return f"{key}:{shard}" if shard else key

@@ -96,24 +96,24 @@ async def _gone(store, key):
 
 async def test_stale_epoch_is_refused_and_writes_nothing(store):
     books = keys.accountant("n")
-    await store.run("accountant_write", [keys.HAD_EPOCH, books], [0, "a@p", b"old\x00"])
+    await store.run("accountant_write", [keys.had_epoch(), books], [0, "a@p", b"old\x00"])
     await _win(store, "had1", times=1)
     with pytest.raises(StaleEpoch):
-        await store.run("accountant_write", [keys.HAD_EPOCH, books], [0, "a@p", b"new"])
+        await store.run("accountant_write", [keys.had_epoch(), books], [0, "a@p", b"new"])
     assert await store.hgetall(books) == {b"a@p": b"old\x00"}
-    await store.run("accountant_write", [keys.HAD_EPOCH, books], [1, "a@p", b"new"], confirm=True)
+    await store.run("accountant_write", [keys.had_epoch(), books], [1, "a@p", b"new"], confirm=True)
     assert await store.hgetall(books) == {b"a@p": b"new"}
 
 
 async def test_wrong_script_call_is_an_error_of_its_own(store):
     with pytest.raises(ScriptError, match="accountant_write"):
-        await store.run("accountant_write", [keys.HAD_EPOCH, "x"], ["no number", "a", "b"])
+        await store.run("accountant_write", [keys.had_epoch(), "x"], ["no number", "a", "b"])
 
 
 async def _lease(store, name, life=None, *, wants=True, ms=10_000, known=0, answers=True):
     reply = await store.run(
         "had_lease",
-        [keys.HAD_LEASE, keys.HAD_EPOCH, keys.HAD_PRESENT],
+        [keys.had_lease(), keys.had_epoch(), keys.had_present()],
         [name, life or f"{name}-1", int(wants), ms, known, int(answers)],
     )
     now, owner, owner_life, epoch, until, highest, *present = reply
@@ -149,8 +149,8 @@ async def test_lease_that_ran_out_goes_to_the_next_with_a_higher_epoch(store):
 
 async def test_lease_given_up_is_free_at_once(store):
     await _lease(store, "a")
-    assert await store.run("had_release", [keys.HAD_LEASE, keys.HAD_PRESENT], ["b", "b-1", 0]) == 0
-    assert await store.run("had_release", [keys.HAD_LEASE, keys.HAD_PRESENT], ["a", "a-1", 1]) == 1
+    assert await store.run("had_release", [keys.had_lease(), keys.had_present()], ["b", "b-1", 0]) == 0
+    assert await store.run("had_release", [keys.had_lease(), keys.had_present()], ["a", "a-1", 1]) == 1
     got = await _lease(store, "b")
     assert (got["owner"], got["epoch"]) == ("b", 2)
     assert set(got["present"]) == {b"b"}
@@ -165,9 +165,9 @@ async def test_had_started_again_takes_its_own_lease_over_with_a_new_epoch(store
 async def test_epoch_grows_past_what_any_had_remembers(store):
     """Redis may have lost the last epochs it gave."""
     await _lease(store, "a")
-    await store.run("had_release", [keys.HAD_LEASE, keys.HAD_PRESENT], ["a", "a-1", 0])
+    await store.run("had_release", [keys.had_lease(), keys.had_present()], ["a", "a-1", 0])
     assert (await _lease(store, "b", known=41))["epoch"] == 42
-    assert await store.get(keys.HAD_EPOCH) == b"42"
+    assert await store.get(keys.had_epoch()) == b"42"
 
 
 async def test_leader_that_hears_of_a_higher_epoch_gets_a_higher_one_still(store):
@@ -281,7 +281,7 @@ async def test_everything_is_there_after_a_restart(place):
     again = await place.open()
     assert await again.mget(["plain", "lasting"]) == [b"\x00", b"x"]
     assert await again.hgetall("h") == {b"b": b"2"}
-    assert await again.get(keys.HAD_EPOCH) == b"1"
+    assert await again.get(keys.had_epoch()) == b"1"
     ((back),) = await load_ads(again)
     assert len(back.ads) == 1500
     assert await again.zrange_by_score(keys.ADS_EXPIRY, 1900.25, 1900.25) == [b"Machine/startd@a"]
@@ -326,7 +326,7 @@ async def test_calls_wait_for_a_redis_that_restarts(place, redis_server):
     await asyncio.to_thread(redis_server.start)
     assert await call == b"b"
     assert store.health.waiting_for == ""
-    await store.run("had_lease", [keys.HAD_LEASE, keys.HAD_EPOCH, keys.HAD_PRESENT], ["a", "l", 1, 1000, 0, 1])
+    await store.run("had_lease", [keys.had_lease(), keys.had_epoch(), keys.had_present()], ["a", "l", 1, 1000, 0, 1])
 
 
 @pytest.mark.parametrize("place", ["redis"], indirect=True)

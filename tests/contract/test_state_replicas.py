@@ -31,7 +31,7 @@ def pair():
 
 
 async def write(store, value, **options):
-    await store.run("accountant_write", [keys.HAD_EPOCH, keys.accountant("n")], [0, "user", value], **options)
+    await store.run("accountant_write", [keys.had_epoch(), keys.accountant("n")], [0, "user", value], **options)
 
 
 async def test_confirmed_write_is_on_the_replica(pair):

@@ -96,8 +96,8 @@ async def test_killed_leader_is_replaced_and_its_epoch_is_over(tmp_path, amqp_ur
         store = open_store(redis_url)
         await store.start()
         with pytest.raises(StaleEpoch):
-            await store.run("accountant_write", [keys.HAD_EPOCH, keys.accountant("x")], [first.epoch, "a", b"b"])
-        await store.run("accountant_write", [keys.HAD_EPOCH, keys.accountant("x")], [second.epoch, "a", b"b"])
+            await store.run("accountant_write", [keys.had_epoch(), keys.accountant("x")], [first.epoch, "a", b"b"])
+        await store.run("accountant_write", [keys.had_epoch(), keys.accountant("x")], [second.epoch, "a", b"b"])
         await store.stop()
         # It comes back, and does not take the lead (HAD_USE_PRIMARY false).
         await asyncio.to_thread(cms.hads[first.name].start)
@@ -178,7 +178,7 @@ async def test_epochs_grow_though_redis_forgot_them(tmp_path, amqp_url, redis_se
         first = await cms.leader(*NAMES[:2])
         store = open_store(redis_server.url)
         await store.start()
-        await store.delete(keys.HAD_EPOCH, keys.HAD_LEASE)
+        await store.delete(keys.had_epoch(), keys.had_lease())
         await store.stop()
         epoch = first.epoch
         await eventually(lambda: any(n.leading() and n.epoch > epoch for n in cms.negotiators.values()))

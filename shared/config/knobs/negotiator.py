@@ -23,10 +23,6 @@ class NegotiatorSettings(CommonSettings):
         "$(SBIN)/condor_negotiator",
         meaning="path of the negotiator program; also its name in DAEMON_LIST",
     )
-    negotiator_name: str | None = knob(
-        "NEGOTIATOR_NAME",
-        meaning="Name of the negotiator ad and NegotiatorName of its accounting ads, for two negotiators on one host",
-    )
     negotiator_interval: int = knob(
         "NEGOTIATOR_INTERVAL", "60", unit="s", least=0, meaning="longest wait between the STARTS of two cycles"
     )

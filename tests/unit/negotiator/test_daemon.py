@@ -108,7 +108,7 @@ class Bench:
             hub=self.hub,
             store=self.store,
             clock=self.clock,
-            config={"NEGOTIATOR_NAME": "n", **knobs},
+            config=knobs,
         )
         await context.bus.start()
         daemon = Negotiator(context)
@@ -135,7 +135,7 @@ class Bench:
         await self.store.stop()
 
     async def lead(self, name: str, epoch: int, lease_s: float = 60.0) -> Following:
-        await self.store.set(keys.HAD_EPOCH, epoch)
+        await self.store.set(keys.had_epoch(), epoch)
         answer = await self.client.call(f"negotiator.{name}", Lead(had=name, epoch=epoch, lease_s=lease_s))
         assert isinstance(answer, Following)
         return answer
@@ -196,7 +196,7 @@ async def test_decides_nothing_before_it_is_told_to_lead(bench: Bench) -> None:
     await bench.want(1)
     await bench.lead("cm2", 1)
     await eventually(lambda: bench.schedd.told)
-    assert {told.negotiator for told in bench.schedd.told} == {"n"}
+    assert {told.negotiator for told in bench.schedd.told} == {"cm2"}
     assert (waiting.cycle, waiting.role()) == (0, "passive")
 
 
@@ -230,7 +230,7 @@ async def test_schedd_that_knows_a_newer_epoch_ends_its_lead(bench: Bench) -> No
     bench.schedd.refuse_below = 9
     await bench.offer()
     await bench.lead("cm1", 8)
-    await bench.store.set(keys.HAD_EPOCH, "9")
+    await bench.store.set(keys.had_epoch(), "9")
     await bench.want(1)
     await eventually(lambda: daemon.role() == "passive")
     assert not bench.schedd.told
@@ -256,12 +256,12 @@ async def test_books_written_under_a_newer_epoch_are_left_alone(bench: Bench) ->
     await bench.lead("cm1", 1)
     await bench.offer(claimed_by="alice@pool")
     await eventually(lambda: old.table.ads)
-    await bench.store.set(keys.HAD_EPOCH, 2)
+    await bench.store.set(keys.had_epoch(), 2)
     bench.clock.at += 1000
-    before = await bench.store.hgetall(keys.accountant("n"))
+    before = await bench.store.hgetall(keys.accountant(""))
     await old._commit()
     assert old.role() == "passive"
-    assert await bench.store.hgetall(keys.accountant("n")) == before
+    assert await bench.store.hgetall(keys.accountant("")) == before
 
 
 async def test_every_second_of_use_is_charged_once_across_a_crash(bench: Bench) -> None:

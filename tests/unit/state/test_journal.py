@@ -104,7 +104,7 @@ async def test_script_is_not_run_again_at_another_time(tmp_path):
 
     async def lease(store, name):
         args = [name, name, 1, 1000, 0, 1]
-        return await store.run("had_lease", [keys.HAD_LEASE, keys.HAD_EPOCH, keys.HAD_PRESENT], args)
+        return await store.run("had_lease", [keys.had_lease(), keys.had_epoch(), keys.had_present()], args)
 
     store = EmbeddedStore(tmp_path, now=lambda: now[0])
     await store.start()
@@ -117,8 +117,8 @@ async def test_script_is_not_run_again_at_another_time(tmp_path):
     now[0] = 5000.0
     again = EmbeddedStore(tmp_path, now=lambda: now[0])
     await again.start()
-    assert await again.get(keys.HAD_EPOCH) == b"2"
-    assert await again.hget(keys.HAD_LEASE, "owner") == b"b"
+    assert await again.get(keys.had_epoch()) == b"2"
+    assert await again.hget(keys.had_lease(), "owner") == b"b"
     await again.stop()
 
 
@@ -127,7 +127,7 @@ async def test_what_a_failing_script_had_written_is_kept_too(tmp_path):
     await store.start()
     books = keys.accountant("n")
     with pytest.raises(ScriptError):
-        await store.run("accountant_write", [keys.HAD_EPOCH, books], [0, "a", b"x", "b"])
+        await store.run("accountant_write", [keys.had_epoch(), books], [0, "a", b"x", "b"])
     before = await store.hgetall(books)
     crashed = (tmp_path / "state.journal").read_bytes()
     await store.stop()
