@@ -7,14 +7,15 @@ itself; schedds and the accountant's scripts refuse what still carries the old e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable
 from typing import Any, ClassVar
 
 from services.negotiator import settings as knobs
 from services.negotiator.accountant import Accountant
 from services.negotiator.cycle import negotiate
-from services.negotiator.pool import Pool, Request, Result
-from services.negotiator.slot_table import SlotTable, Submitter, by_schedd, submitters
+from services.negotiator.pool import Matched, Pool, Result
+from services.negotiator.requests import Bearings, Schedds
+from services.negotiator.slot_table import SlotTable, by_schedd, submitters
 from services.negotiator.timing import LastCycle, next_start
 from shared.bus.api import Exchange, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
@@ -32,23 +33,16 @@ from shared.messages.events import CycleDone, PriorityChanged
 from shared.messages.had import Following, Lead, StepDown
 from shared.messages.negotiation import (
     GetPriorities,
-    GetRequests,
     Match,
-    Matches,
-    MatchesTaken,
     Priorities,
     Rejection,
-    RequestList,
     Reschedule,
-    ResourceRequest,
     SetPriority,
 )
 from shared.state import keys
 from shared.state.ads import load_ads, load_claims
 from shared.state.api import StaleEpoch
 
-#: Of one submitter at one schedd in a cycle: more requests, and jobs of one request, wait for the next.
-MAX_REQUESTS, MAX_COUNT = 100_000, 1_000_000
 #: A match that its startd has not confirmed by now is offered again (seconds).
 _PENDING_S = 10.0
 #: Trigger of a cycle: slots have room that they had not before.
@@ -77,6 +71,7 @@ class Negotiator(Daemon):
             float(self.settings.priority_halflife),
             self.shard,
         )
+        self.schedds = Schedds(context, knobs.lists(self.settings, context.config))
         self.table = SlotTable()
         self.ads = AdTable(float(self.settings.classad_lifetime))
         self.advertiser = Advertiser(context, "Negotiator")
@@ -356,7 +351,8 @@ class Negotiator(Daemon):
         if trigger == _FREED and not by_schedd(asking):
             return  # nobody waits for it: who comes later starts a cycle
         self.cycle += 1
-        requests = await self._fetch_requests(asking, epoch)
+        bearings = Bearings(self.name, self.shard, epoch, self.cycle)
+        requests = await self.schedds.requests(by_schedd(asking), bearings)
         self._charge()
         pool = Pool(
             slots=self.table.offered(self.config),
@@ -375,7 +371,7 @@ class Negotiator(Daemon):
             self.table.matched(match, clock.monotonic() + _PENDING_S)
         self._charge()
         await self.accountant.commit(epoch)
-        await self._hand_out(result, epoch, trigger)
+        await self._hand_out(result, bearings, trigger)
         duration = clock.monotonic() - began
         self.context.log.info(
             "cycle",
@@ -407,121 +403,31 @@ class Negotiator(Daemon):
             ),
         )
 
-    async def _fetch_requests(self, asking: list[Submitter], epoch: int) -> dict[str, list[Request]]:
-        """Request lists of all submitters with idle jobs, from all schedds at once. A schedd that does not answer in
-        NEGOTIATOR_TIMEOUT is left out of this cycle."""
-        wanted = by_schedd(asking)
-        lists = await asyncio.gather(*(self._ask_schedd(inbox, names, epoch) for inbox, names in wanted.items()))
-        requests: dict[str, list[Request]] = {}
-        for answer in lists:
-            for name, found in answer.items():
-                requests.setdefault(name, []).extend(found)
-        return requests
-
-    async def _ask_schedd(self, inbox: str, names: list[str], epoch: int) -> dict[str, list[Request]]:
-        found: dict[str, list[Request]] = {}
-        fetched: dict[str, int] = {}
-        skip: dict[str, int] = {}
-        while names:
-            question = GetRequests(
-                negotiator=self.name,
-                epoch=epoch,
-                cycle=self.cycle,
-                shard=self.shard,
-                submitters=names,
-                job_constraint=self.context.config.get("NEGOTIATOR_JOB_CONSTRAINT") or "",
-                limit=self.settings.negotiator_resource_request_list_size,
-                skip=skip,
-            )
-            try:
-                answer = await self.context.bus.call(
-                    inbox, question, timeout=float(self.settings.negotiator_timeout), epoch=epoch
-                )
-            except RoostError as error:
-                self.context.log.warning("schedd_silent", schedd=inbox, error=str(error))
-                await self._check_lead(error)
-                return found
-            if not isinstance(answer, RequestList):
-                self.context.log.warning("schedd_silent", schedd=inbox, error=f"it answered {answer.type}")
-                return found
-            asked, names = names, []
-            for name in asked:
-                listed = answer.requests.get(name, ())
-                fetched[name] = fetched.get(name, 0) + len(listed)
-                found.setdefault(name, []).extend(self._requests(inbox, listed))
-                # More of a list of which nothing came would never end.
-                if listed and name in answer.more and fetched[name] < MAX_REQUESTS:
-                    names.append(name)
-            skip = {name: fetched[name] for name in names}
-        return {name: requests for name, requests in found.items() if requests}
-
-    async def _check_lead(self, error: RoostError) -> None:
-        """A schedd says that a newer negotiator is active. Raises StaleEpoch if the store knows of one; else only the
-        jobs of that schedd wait, as one that is wrong must not stop the whole pool."""
-        if isinstance(error, RemoteFailure) and error.code == "stale-epoch":
-            highest = await self.context.store.get(keys.had_epoch(self.shard))
-            if highest is not None and int(highest) > self.epoch:
-                raise StaleEpoch(error.reason) from error
-
-    def _requests(self, inbox: str, listed: Iterable[ResourceRequest]) -> Iterator[Request]:
-        """Requests of a schedd that can be read."""
-        for one in listed:
-            try:
-                ad = ClassAd.unpack(one.ad).check()
-            except (ValueError, RecursionError) as error:
-                self.context.log.warning("request_unreadable", schedd=inbox, job=one.first_job[:40], error=str(error))
-                continue
-            if one.count > 0:
-                yield Request(inbox, one.autocluster, min(one.count, MAX_COUNT), ad)
-
-    async def _hand_out(self, result: Result, epoch: int, trigger: str) -> None:
+    async def _hand_out(self, result: Result, bearings: Bearings, trigger: str) -> None:
         """Send every schedd its matches and rejections. What a schedd does not take is offered again."""
-        inboxes = {m.request.schedd for m in result.matches} | {r.request.schedd for r in result.rejections}
+        matches: dict[str, list[Matched]] = {}
+        rejections: dict[str, list[Rejection]] = {}
+        for match in result.matches:
+            matches.setdefault(match.request.schedd, []).append(match)
+        for r in result.rejections:
+            rejections.setdefault(r.request.schedd, []).append(
+                Rejection(submitter=r.submitter, autocluster=r.request.autocluster, code=r.code, reason=r.reason)
+            )
 
         async def tell(inbox: str) -> None:
-            mine = [m for m in result.matches if m.request.schedd == inbox]
-            decisions = Matches(
-                negotiator=self.name,
-                epoch=epoch,
-                cycle=self.cycle,
-                shard=self.shard,
-                matches=[
-                    Match(
-                        submitter=m.submitter,
-                        autocluster=m.request.autocluster,
-                        count=m.count,
-                        slot=m.slot.name,
-                        startd=m.slot.startd,
-                        claim_id=m.slot.claim_id,
-                        slot_ad=m.slot.ad.pack(),
-                    )
-                    for m in mine
-                ],
-                rejections=[
-                    Rejection(submitter=r.submitter, autocluster=r.request.autocluster, code=r.code, reason=r.reason)
-                    for r in result.rejections
-                    if r.request.schedd == inbox
-                ],
-            )
-            try:
-                answer = await self.context.bus.call(
-                    inbox, decisions, timeout=float(self.settings.negotiator_timeout), epoch=epoch
-                )
-            except RoostError as error:
-                self.context.log.warning("matches_not_taken", schedd=inbox, matches=len(mine), error=str(error))
-                for match in mine:
-                    self.table.unmatched(match)
-                await self._check_lead(error)
-                return
-            if isinstance(answer, MatchesTaken):
-                unused = [
-                    self.table.unmatched(m, m.count - min(max(0, n), m.count))
-                    for m, n in zip(mine, answer.begun, strict=False)
-                ]
-                if any(unused) and trigger != _UNUSED:  # else two of us could play this ball for ever
+            mine = matches.get(inbox, [])
+
+            def taken(index: int, begun: int) -> None:
+                match = mine[index]
+                # Not after a cycle of what nobody took: two of us could play this ball for ever.
+                if self.table.unmatched(match, match.count - begun) and trigger != _UNUSED:
                     self._trigger(_UNUSED)
 
-        await asyncio.gather(*(tell(inbox) for inbox in sorted(inboxes)))
+            await self.schedds.tell(
+                inbox, [_message(match) for match in mine], rejections.get(inbox, []), bearings, taken
+            )
+
+        await asyncio.gather(*(tell(inbox) for inbox in sorted({*matches, *rejections})))
 
     # --- accounting
 
@@ -578,6 +484,18 @@ class Negotiator(Daemon):
             }
         )
         return ad
+
+
+def _message(match: Matched) -> Match:
+    return Match(
+        submitter=match.submitter,
+        autocluster=match.request.autocluster,
+        count=match.count,
+        slot=match.slot.name,
+        startd=match.slot.startd,
+        claim_id=match.slot.claim_id,
+        slot_ad=match.slot.ad.pack(),
+    )
 
 
 def _speaks_for(envelope: Envelope, daemon: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from services.negotiator.limits import NO_LIMIT, LimitConfig
 from services.negotiator.pool import CycleConfig
 from services.negotiator.priorities import Factors
+from services.negotiator.requests import Lists
 from services.negotiator.timing import Timing
 from shared.config import Config
+from shared.config.evaluate import number
 from shared.config.knobs import NegotiatorSettings
 from shared.config.macros import DEFAULT
 
@@ -29,6 +32,26 @@ def factors(settings: NegotiatorSettings) -> Factors:
         nice_group=settings.nice_user_accounting_group_name,
         local_domain=settings.accountant_local_domain or "",
         groups=tuple(groups),
+    )
+
+
+def lists(settings: NegotiatorSettings, config: Config) -> Lists:
+    return Lists(
+        job_constraint=config.get("NEGOTIATOR_JOB_CONSTRAINT") or "",
+        limit=settings.negotiator_resource_request_list_size,
+        timeout_s=float(settings.negotiator_timeout),
+    )
+
+
+def limit_config(settings: NegotiatorSettings) -> LimitConfig:
+    """Concurrency limits (LIM-01, LIM-04, LIM-05). Each is a number, or an expression that is one."""
+    capacities = {name: number(text) for name, text in settings.limit_by_name.items()}
+    default = settings.concurrency_limit_default
+    return LimitConfig(
+        limits={name: float(capacity) for name, capacity in capacities.items() if capacity is not None},
+        defaults=dict(settings.concurrency_limit_default_by_name),
+        default=None if default == NO_LIMIT else default,
+        unreadable={name: settings.limit_by_name[name] for name, capacity in capacities.items() if capacity is None},
     )
 
 

@@ -6,7 +6,6 @@ What a match gives is used at once and no further than its count; what is refuse
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final
 
 from services.schedd import ending

@@ -9,8 +9,8 @@ Redis's clock): who leads | | roost:had:epoch | string | the highest epoch ever 
 roost:had:present | hash | HAD -> when it was last seen, and whether its negotiator answers | |
 roost:accountant:<shard> | hash | submitter -> packed record |
 
-Where a pool has several negotiators, each with slots of its own (NEGOTIATOR_NAME, spec rows MUL-*), each name is a shard
-with an election and books of its own: `roost:had:lease:<shard>` and so on. The shard without a name is "".
+Where a pool has several negotiators, each with slots of its own (NEGOTIATOR_NAME, spec rows MUL-*), each name
+is a shard with an election and books of its own: `roost:had:lease:<shard>` and so on. The shard without a name is "".
 
 With `?prefix=poolA:` in the URL of the store every key gets that in front, so that pools can share a Redis.
 """

@@ -31,7 +31,7 @@ class CommonSettings(Settings):
     collector_port: int = knob("COLLECTOR_PORT", "9618", least=0, most=65535, meaning="port of the collector")
     negotiator_name: str | None = knob(
         "NEGOTIATOR_NAME",
-        meaning="Name of the negotiator ad and NegotiatorName of its accounting ads, where a pool has several; their HADs read it too",
+        meaning="Name of the negotiator ad where a pool has several negotiators; its HAD reads it too",
     )
     collector_name: str = knob(
         "COLLECTOR_NAME", "My Pool - $(CONDOR_HOST)", meaning="name of the pool, for people to read"

@@ -1,0 +1,161 @@
+"""The negotiator's talk with schedds: request lists in, matches and rejections out.
+
+All schedds are spoken to at once. One that does not answer in NEGOTIATOR_TIMEOUT is left out of this cycle and keeps
+nobody else waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from services.negotiator.pool import Request
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd
+from shared.daemon.context import Context
+from shared.errors import RoostError
+from shared.messages.negotiation import (
+    GetRequests,
+    Match,
+    Matches,
+    MatchesTaken,
+    Rejection,
+    RequestList,
+    ResourceRequest,
+)
+from shared.state import keys
+from shared.state.api import StaleEpoch
+
+#: Of one submitter at one schedd in a cycle: more requests, and jobs of one request, wait for the next.
+MAX_REQUESTS, MAX_COUNT = 100_000, 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """What every request list is asked with (spec rows NEG-29 to NEG-31)."""
+
+    job_constraint: str = ""  # NEGOTIATOR_JOB_CONSTRAINT
+    limit: int = 200  # NEGOTIATOR_RESOURCE_REQUEST_LIST_SIZE
+    timeout_s: float = 30.0  # NEGOTIATOR_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Bearings:
+    """Who speaks, and in which cycle."""
+
+    negotiator: str
+    shard: str
+    epoch: int
+    cycle: int
+
+
+class Schedds:
+    """The schedds of the pool, as the active negotiator speaks to them."""
+
+    def __init__(self, context: Context, lists: Lists) -> None:
+        self.context = context
+        self.lists = lists
+
+    async def requests(
+        self, wanted: Mapping[str, Sequence[str]], bearings: Bearings, significant: Sequence[str] = ()
+    ) -> dict[str, list[Request]]:
+        """Request lists by submitter. `wanted`: submitters with idle jobs, by the inbox of their schedd; `significant`:
+        attributes of jobs that slots and policies look at. Raises StaleEpoch."""
+        answers = await asyncio.gather(
+            *(self._ask(inbox, list(names), bearings, list(significant)) for inbox, names in wanted.items())
+        )
+        requests: dict[str, list[Request]] = {}
+        for answer in answers:
+            for name, found in answer.items():
+                requests.setdefault(name, []).extend(found)
+        return requests
+
+    async def _ask(
+        self, inbox: str, names: list[str], bearings: Bearings, significant: list[str]
+    ) -> dict[str, list[Request]]:
+        found: dict[str, list[Request]] = {}
+        fetched: dict[str, int] = {}
+        skip: dict[str, int] = {}
+        while names:
+            question = GetRequests(
+                negotiator=bearings.negotiator,
+                shard=bearings.shard,
+                epoch=bearings.epoch,
+                cycle=bearings.cycle,
+                submitters=names,
+                job_constraint=self.lists.job_constraint,
+                limit=self.lists.limit,
+                significant=significant,
+                skip=skip,
+            )
+            try:
+                answer = await self.context.bus.call(
+                    inbox, question, timeout=self.lists.timeout_s, epoch=bearings.epoch
+                )
+            except RoostError as error:
+                self.context.log.warning("schedd_silent", schedd=inbox, error=str(error))
+                await self._check_lead(error, bearings)
+                return found
+            if not isinstance(answer, RequestList):
+                self.context.log.warning("schedd_silent", schedd=inbox, error=f"it answered {answer.type}")
+                return found
+            asked, names = names, []
+            for name in asked:
+                listed = answer.requests.get(name, ())
+                fetched[name] = fetched.get(name, 0) + len(listed)
+                found.setdefault(name, []).extend(self._readable(inbox, listed))
+                # More of a list of which nothing came would never end.
+                if listed and name in answer.more and fetched[name] < MAX_REQUESTS:
+                    names.append(name)
+            skip = {name: fetched[name] for name in names}
+        return {name: requests for name, requests in found.items() if requests}
+
+    def _readable(self, inbox: str, listed: Iterable[ResourceRequest]) -> Iterator[Request]:
+        """Requests of a schedd that can be read."""
+        for one in listed:
+            try:
+                ad = ClassAd.unpack(one.ad).check()
+            except (ValueError, RecursionError) as error:
+                self.context.log.warning("request_unreadable", schedd=inbox, job=one.first_job[:40], error=str(error))
+                continue
+            if one.count > 0:
+                yield Request(inbox, one.autocluster, min(one.count, MAX_COUNT), ad)
+
+    async def tell(
+        self,
+        inbox: str,
+        matches: Sequence[Match],
+        rejections: Sequence[Rejection],
+        bearings: Bearings,
+        taken: Callable[[int, int], None],
+    ) -> None:
+        """Hand a schedd its decisions. `taken(i, n)` is called for each match of which it uses `n` jobs; 0 for all if
+        it does not answer. Raises StaleEpoch."""
+        decisions = Matches(
+            negotiator=bearings.negotiator,
+            shard=bearings.shard,
+            epoch=bearings.epoch,
+            cycle=bearings.cycle,
+            matches=list(matches),
+            rejections=list(rejections),
+        )
+        try:
+            answer = await self.context.bus.call(inbox, decisions, timeout=self.lists.timeout_s, epoch=bearings.epoch)
+        except RoostError as error:
+            self.context.log.warning("matches_not_taken", schedd=inbox, matches=len(matches), error=str(error))
+            for index in range(len(matches)):
+                taken(index, 0)
+            await self._check_lead(error, bearings)
+            return
+        if isinstance(answer, MatchesTaken):
+            for index, (match, begun) in enumerate(zip(matches, answer.begun, strict=False)):
+                taken(index, min(max(0, begun), match.count))
+
+    async def _check_lead(self, error: RoostError, bearings: Bearings) -> None:
+        """A schedd says that a newer negotiator is active. Raises StaleEpoch if the store knows of one; else only the
+        jobs of that schedd wait, as one that is wrong must not stop the whole pool."""
+        if isinstance(error, RemoteFailure) and error.code == "stale-epoch":
+            highest = await self.context.store.get(keys.had_epoch(bearings.shard))
+            if highest is not None and int(highest) > bearings.epoch:
+                raise StaleEpoch(error.reason) from error
