@@ -199,11 +199,12 @@ class NegotiatorSettings(CommonSettings):
         "false",
         meaning="re-read config before each cycle (updates e.g. limits; does not rebuild the group tree)",
     )
-    limit_by_name: Mapping[str, int] = family("<NAME>_LIMIT", meaning="capacity of the concurrency limit <NAME>")
-    concurrency_limit_default: int = knob(
+    # Texts: of all the macros whose names end so, only those that a job asks for are limits, and must be numbers.
+    limit_by_name: Mapping[str, str] = family("<NAME>_LIMIT", meaning="capacity of the concurrency limit <NAME>")
+    concurrency_limit_default: float = knob(
         "CONCURRENCY_LIMIT_DEFAULT", "2308032", meaning="capacity of every limit with no own or set value"
     )
-    concurrency_limit_default_by_name: Mapping[str, int] = family(
+    concurrency_limit_default_by_name: Mapping[str, float] = family(
         "CONCURRENCY_LIMIT_DEFAULT_<NAME>",
         meaning="capacity of limits named <NAME>.something with no own <NAME>.x_LIMIT",
     )

@@ -104,7 +104,7 @@ def test_families_are_maps_by_what_stands_for_the_blank(tmp_path):
     assert dict(made.group_quota_by_groupname) == {"physics.hep": 10.0, "bio": 1.0}
     assert dict(made.group_quota_dynamic_by_groupname) == {"chem": 0.25}
     assert made.group_quota_round_robin_rate == 3.0
-    assert dict(made.limit_by_name) == {"xsw": 3}
+    assert dict(made.limit_by_name) == {"xsw": "3"}
 
 
 def test_empty_value_is_the_default_or_none(tmp_path):
