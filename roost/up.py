@@ -137,7 +137,9 @@ class PersonalPool:
             name = name_of(daemon_class.subsystem, config, None)
             bus = self._bus(f"{daemon_class.subsystem.lower()}.{name}")
             assert self._store is not None
-            return daemon_class(make_context(daemon_class, config, name, bus, self._store))
+            context = make_context(daemon_class, config, name, bus, self._store)
+            context.reread = lambda: self._config(daemon_class.subsystem)
+            return daemon_class(context)
 
         return make
 

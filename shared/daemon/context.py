@@ -35,4 +35,6 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     new_id: Callable[[], str] = new_id
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Reads the configuration anew, from the files; None where there are none. Blocks, and raises ConfigError.
+    reread: Callable[[], Config] | None = None
     metrics: CollectorRegistry = field(default_factory=CollectorRegistry)  # give metrics `registry=context.metrics`

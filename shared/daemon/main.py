@@ -121,7 +121,8 @@ async def _process(daemon_class: type[Daemon], options: argparse.Namespace, conf
         context.log.warning("configuration", problem=str(problem))
     if options.pidfile:
         options.pidfile.write_text(f"{os.getpid()}\n")
-    _signals(daemon, lambda: _configuration(daemon_class, options))
+    context.reread = lambda: _configuration(daemon_class, options)
+    _signals(daemon)
     try:
         if health is not None:
             await health.start()
@@ -186,7 +187,7 @@ async def _ping(context: Context) -> None:
             await context.store.ping()
 
 
-def _signals(daemon: Daemon, read_config: Callable[[], Config]) -> None:
+def _signals(daemon: Daemon) -> None:
     loop = asyncio.get_running_loop()
     context = daemon.context
     background: set[asyncio.Task[None]] = set()
@@ -199,8 +200,9 @@ def _signals(daemon: Daemon, read_config: Callable[[], Config]) -> None:
         context.stopping.set()
 
     def reconfigure() -> None:
+        assert context.reread is not None
         try:
-            context.config = read_config()
+            context.config = context.reread()
         except ConfigError as error:
             context.log.error("configuration_kept", reason=str(error))
             return
