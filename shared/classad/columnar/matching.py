@@ -87,7 +87,8 @@ class Conjunct:
     policies only, or reads attributes that are expressions in some rows, comes once for each stretch of rows.
 
     `side`: OTHER_SIDE for the job's Requirements, ROW_SIDE for the rows'. `text`: the condition, for people; `...` is a
-    constant that differs from row to row. `mask`: (stop - start,) bool, where it is true; read-only.
+    constant that differs from row to row. `mask`: (stop - start,) bool, where it is true; read-only. `expr`: the
+    condition, to ask more about on that side of this Matching; None where it is known by its result only.
     """
 
     side: int
@@ -95,6 +96,7 @@ class Conjunct:
     start: int
     stop: int
     mask: Mask
+    expr: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +162,15 @@ class Matching:
 
     Masks are read-only arrays, shared with the cache: copy before changing. `now` is what time() gives; set it anew for
     each cycle, which drops what depends on it. Not for several threads at once.
+
+    `patience` is called between the single evaluations of what has no vector form, which can take long over many rows;
+    what it raises ends the question, and nothing else changes.
     """
 
     def __init__(self, table: Table, now: float, cache_bytes: int = CACHE_BYTES) -> None:
         self.table: Final = table
         self.cache_bytes = cache_bytes
+        self.patience: Callable[[], None] | None = None
         self._now = now
         self._version = table.version
         self._bytes = 0
@@ -353,7 +359,7 @@ class Matching:
             mask = self._known(each, self._need(each, ad), ad, False, 0, size)
             if mask is None:
                 mask = self._by_rows(each, ad, False, 0, size, np.ones(size, np.bool_))
-            found.append(Conjunct(term.side, _text(each), 0, size, mask))
+            found.append(Conjunct(term.side, _text(each), 0, size, mask, each.expr))
         return found
 
     def _as_planned(self, term: Term, ad: _Other) -> list[Conjunct]:
@@ -367,7 +373,7 @@ class Matching:
                 if mask is None:
                     lost.setdefault((start, stop), []).append(each)
                 else:
-                    found.append(Conjunct(term.side, _text(each), start, stop, mask))
+                    found.append(Conjunct(term.side, _text(each), start, stop, mask, each.expr))
         if lost:
             rest = np.ones(len(self.table), np.bool_)
             for known in found:
@@ -557,7 +563,7 @@ class Matching:
         def work() -> Array:
             planner = Planner(Known(ad), _RowSide(self.table, shape))
             plan = planner.plan(expr, term.side, term.depth, term.marks)
-            run = Run(self.table.columns, self.table.codes, start, stop, self._now)
+            run = Run(self.table.columns, self.table.codes, start, stop, self._now, self.patience)
             return run.numbers(plan) if numbers else run.true(plan)
 
         return with_room(work)
@@ -580,6 +586,8 @@ class Matching:
         return result
 
     def _of_row(self, term: Term, ad: ClassAd, numbers: bool, row: int) -> float | bool:
+        if self.patience is not None:
+            self.patience()
         mine = self.table.ad(row)
         if term.attribute is not None:
             value = mine.eval(term.attribute, ad, self._now)

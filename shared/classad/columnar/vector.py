@@ -72,12 +72,21 @@ class _Unsupported(Exception):
 class Run:
     """Evaluates plans over rows start to stop of some columns."""
 
-    def __init__(self, columns: dict[str, Column], codes: Codes, start: int, stop: int, now: float) -> None:
+    def __init__(
+        self,
+        columns: dict[str, Column],
+        codes: Codes,
+        start: int,
+        stop: int,
+        now: float,
+        patience: Callable[[], None] | None = None,
+    ) -> None:
         self._columns = columns
         self._codes = codes
         self._start, self._stop = start, stop
         self._size = stop - start
         self._now = now
+        self._patience = patience
 
     def true(self, node: Node) -> Mask:
         """(rows,) bool: where the plan's value satisfies a condition. Raises Unplannable."""
@@ -402,6 +411,8 @@ class Run:
         return gathered(values, inverse, self._codes)
 
     def _scalar(self, function: Callable[..., Any], table: dict[str, tuple[str, object]]) -> Value:
+        if self._patience is not None:
+            self._patience()
         try:
             value: Value = function(table.get, table.get, self._now)
             return value

@@ -369,3 +369,24 @@ def test_a_job_without_requirements_fails_at_its_requirements():
     mine, theirs = matching.conjuncts(ClassAd())
     assert (mine.side, mine.text, mine.mask.tolist()) == (OTHER_SIDE, "Requirements", [False])
     assert (theirs.side, theirs.text, theirs.mask.tolist()) == (ROW_SIDE, "Requirements", [True])
+
+
+@pytest.mark.parametrize("text", ["TARGET.Parts[Number] > 3", 'strcat(TARGET.Name, Number) == "77"'])
+def test_patience_ends_a_question_and_nothing_else(text):
+    ads = {str(n): parse_ad(f'[ Parts = {{ {n}, 7 }}; Name = "{n}"; Requirements = true ]') for n in range(20)}
+    matching = Matching(table_of(ads), NOW)
+    job = ClassAd({"Requirements": parse_expr(text), "Number": 0})
+    left = 5
+
+    def patience():
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise TimeoutError
+
+    matching.patience = patience
+    with pytest.raises(TimeoutError):
+        matching.match(job)
+    matching.patience = None
+    fresh = Matching(matching.table, NOW)
+    assert matching.match(job).tolist() == fresh.match(job).tolist()
