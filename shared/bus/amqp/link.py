@@ -79,6 +79,21 @@ class _Connection(aio_pika.Connection):
         if self.socket.writer is not None:
             self.socket.writer.transport.abort()
 
+    async def open(self) -> None:
+        """Connect; what fails half-way, or is given up, is closed again. Raises what the library raises."""
+        try:
+            await self.connect()
+        except BaseException:
+            # The library may have opened the socket and lost it, as when the broker greets us with "blocked".
+            self.abort()
+            await self.close()
+            raise
+
+    def __del__(self) -> None:
+        """The library's would close the connection in a task of its own, from wherever the garbage is collected: in a
+        thread without an event loop it makes a coroutine that nobody awaits, elsewhere a task that nobody knows. There
+        is nothing to do here: `open` and `Link.close` close every connection."""
+
 
 async def guarded(work: Awaitable[T]) -> T:
     """Await something of the client library; whatever a broken connection makes of it becomes LinkLost."""
@@ -146,9 +161,8 @@ class Link:
         if "heartbeat" not in target.query:
             target = target.update_query(heartbeat=heartbeat_s)
         async with asyncio.timeout(timeout_s):
-            connection = await guarded(
-                aio_pika.connect(target, connection_class=_Connection, client_properties={"connection_name": name})
-            )
+            connection = _Connection(target, client_properties={"connection_name": name})
+            await guarded(connection.open())
             link = cls(connection)
             try:
                 connection.close_callbacks.add(link._connection_closed)
