@@ -8,6 +8,7 @@ from typing import Final
 
 from services.schedd.idle import IdleJobs, Key
 from shared.classad import ClassAd, half_match, is_true
+from shared.job_limits import parse, text_of, wanted
 
 #: What a dynamic or static slot offers of what a job requests.
 _RESOURCES: Final = (("RequestCpus", "Cpus"), ("RequestMemory", "Memory"), ("RequestDisk", "Disk"))
@@ -24,14 +25,25 @@ class Next:
     reason: str = ""
 
 
-def fits(job: ClassAd, slot: ClassAd, now: float) -> bool:
+def fits(job: ClassAd, slot: ClassAd, now: float, limits: str = "") -> bool:
     """Whether a job may run on a slot that is claimed already: each accepts the other, and the slot, which is not
-    carved any more, is large enough."""
+    carved any more, is large enough.
+
+    limits: what the claim was matched for. The negotiator counts just that of each concurrency limit while the claim
+    lasts, so a job that takes anything else needs a match of its own.
+    """
+    if sorted(parse(limits_of(job, slot, now))) != sorted(parse(limits)):
+        return False
     for request, offer in _RESOURCES:
         wanted, there = job.eval(request, slot, now), slot.eval(offer)
         if isinstance(wanted, int | float) and isinstance(there, int | float) and wanted > there:
             return False
     return half_match(job, slot, now=now) and _accepts(slot, job, now)
+
+
+def limits_of(job: ClassAd, slot: ClassAd, now: float) -> str:
+    """What a job takes of concurrency limits on a slot, as a match says it."""
+    return text_of(wanted(job, slot, now))
 
 
 def _accepts(slot: ClassAd, job: ClassAd, now: float) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 from typing import Final
 
 from services.schedd import ending
+from services.schedd.claiming import limits_of
 from services.schedd.jobs import JobId
 from services.schedd.runs import Runs
 from services.schedd.shadow import Claim
@@ -95,6 +96,7 @@ class Claims:
                 lease_s=lease_s,
                 alive_s=min(alive, max(10, lease_s // 3)) if lease_s else alive,
                 preempts=list(match.preempts),
+                concurrency_limits=match.concurrency_limits or limits_of(job.ad, slot, now),
                 ad=slot,
             )
             run = self.runs.begin(job, claim, now)
@@ -148,6 +150,7 @@ class Claims:
             epoch=claim.epoch,
             shard=claim.shard,
             preempts=claim.preempts,
+            concurrency_limits=claim.concurrency_limits,
             activation=run,
         )
         give_up = self.context.clock.monotonic() + REQUEST_PATIENCE_S

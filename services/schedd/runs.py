@@ -276,7 +276,7 @@ class Runs:
         slot = claim.slot_classad()
 
         def fit(key: Key, autocluster: int) -> bool:
-            return fits(full_ad(self.keeper.name, self.table.at(key), now), slot, now)
+            return fits(full_ad(self.keeper.name, self.table.at(key), now), slot, now, claim.concurrency_limits)
 
         while True:
             found = next_job(self.table.idle.get(claim.submitter), claim.fits, fit)

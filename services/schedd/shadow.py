@@ -54,6 +54,7 @@ class Claim:
     alive_s: int
     shard: str = ""  # of the negotiator whose epoch that is
     preempts: list[str] = field(default_factory=list)
+    concurrency_limits: str = ""  # as matched; jobs with others do not get this claim
     granted: bool = False
     granted_at: float = 0.0  # wall clock
     shadow: Shadow | None = None
@@ -93,6 +94,7 @@ class Claim:
             "lease_s": self.lease_s,
             "alive_s": self.alive_s,
             "preempts": self.preempts,
+            "concurrency_limits": self.concurrency_limits,
             "granted": self.granted,
             "granted_at": self.granted_at,
             "previous": self.previous,

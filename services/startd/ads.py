@@ -171,6 +171,8 @@ def _put_claim(ad: ClassAd, slot: Slot, policy: Policy) -> None:
         value = job.eval(theirs, ad)
         if value is not UNDEFINED:
             ad[ours] = value
+    if claim.concurrency_limits:
+        ad["ConcurrencyLimits"] = claim.concurrency_limits
     ad["RemoteUser"] = claim.submitter
     ad["ClientMachine"] = claim.schedd
     ad["RemoteScheddName"] = claim.schedd

@@ -35,6 +35,7 @@ class Claim:
     made_at: float
     epoch: int
     shard: str = ""  # of the negotiator whose epoch that is
+    concurrency_limits: str = ""  # as matched; what the slot's ad shows of it (LIM-12)
     run: str = ""  # "job_id/attempt" of the run that occupies it; empty: idle
     jobs: int = 0  # runs begun on it
     ending: str = ""  # why it is given up as soon as its run is gone; empty: it goes on
@@ -79,6 +80,7 @@ class ClaimRequest:
     alive_interval_s: int
     epoch: int
     shard: str = ""
+    concurrency_limits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,7 @@ class Book:
             made_at=now,
             epoch=request.epoch,
             shard=request.shard,
+            concurrency_limits=request.concurrency_limits,
         )
         if given is None:
             found.offer = ""

@@ -258,6 +258,7 @@ class Startd(Daemon):
             alive_interval_s=body.alive_interval_s,
             epoch=body.epoch,
             shard=body.shard,
+            concurrency_limits=body.concurrency_limits,
         )
         answer = self.book.request(request, job, self._now())
         if isinstance(answer, Refused):

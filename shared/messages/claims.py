@@ -59,6 +59,7 @@ class RequestClaim(Message):
     epoch: int  # of the negotiator that made the match
     shard: str = ""  # NEGOTIATOR_NAME: whose epoch that is
     preempts: list[str] = []
+    concurrency_limits: str = ""  # as matched: the slot shows it while it is claimed (LIM-12)
     activation: Activation | None = None  # first job, so that claim and start cost one round trip
 
 

@@ -59,6 +59,7 @@ class Match(_Part):
     claim_id: str
     slot_ad: bytes  # packed, public; with NegotiatorMatchExpr* where configured
     preempts: list[str] = []  # names of dynamic slots to be preempted first
+    concurrency_limits: str = ""  # what each of the jobs takes of which limit, expressions evaluated (LIM-08)
 
 
 class Rejection(_Part):

@@ -7,9 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.negotiator.limits import (
-    MAX_NAMES,
-    MAX_UNITS,
-    TOO_MANY,
     Counters,
     LimitConfig,
     counts_of,
@@ -24,6 +21,7 @@ from services.negotiator.settings import limit_config
 from shared.classad import ClassAd, parse_ad
 from shared.config import load_config
 from shared.config.knobs import NegotiatorSettings
+from shared.job_limits import MAX_NAMES, MAX_UNITS, TOO_MANY
 
 NOW = 1_000_000.0
 SLOT = ClassAd({"Name": "slot1@a"})
