@@ -34,6 +34,11 @@ _SEPARATORS: Final = re.compile(r"[\s,]+")
 _MAX_CACHED: Final = 1_000
 
 
+def is_limit_name(name: str) -> bool:
+    """Letters, digits and underscores, at most one period; no part begins with a digit (LIM-03)."""
+    return _NAME.fullmatch(name) is not None
+
+
 def parse(text: str) -> Wanted:
     """The names and units of a ConcurrencyLimits text: `xsw, fileserver:3`, commas or blanks between them (LIM-09).
 
@@ -47,7 +52,7 @@ def _parse(text: str) -> Wanted:
     found: dict[str, float] = {}
     for item in _SEPARATORS.split(text):
         name, _, units = item.partition(":")
-        if _NAME.fullmatch(name):
+        if is_limit_name(name):
             key = name.lower()
             found[key] = min(MAX_UNITS, found.get(key, 0.0) + _units(units))
             if len(found) > MAX_NAMES:

@@ -20,6 +20,7 @@ from roost.submit.files import executable, logs, stderr, stdin, stdout, transfer
 from roost.submit.requirements import requirements
 from shared.classad import UNDEFINED
 from shared.config.errors import config_error
+from shared.job_limits import is_limit_name
 
 UNIVERSES = {
     "vanilla": 5,
@@ -59,7 +60,6 @@ _ZERO_REAL = (
 #: Universes whose jobs run beside the schedd.
 _LOCAL = (7, 12)
 _SIGNALS = {s.value: s.name for s in signal.Signals if s.name not in ("SIGPWR", "SIGSTKFLT", "SIGRTMIN", "SIGRTMAX")}
-_LIMIT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)?")
 
 
 def basics(c: Commands, out: Attributes) -> None:
@@ -343,7 +343,7 @@ def limits(c: Commands, out: Attributes) -> None:
     elif plain:
         names = [name for name in re.split(r"[\s,]+", plain.lower()) if name]
         for name in names:
-            if not _LIMIT.fullmatch(name.partition(":")[0]):
+            if not is_limit_name(name.partition(":")[0]):
                 raise config_error(
                     f"Invalid concurrency limit '{name}'", c.source("concurrency_limits"), "write NAME or NAME:UNITS"
                 )

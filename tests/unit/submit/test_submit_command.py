@@ -97,6 +97,7 @@ def test_the_file_may_come_from_standard_input(monkeypatch, capsys) -> None:
         ("executable = x.sh\nif true\nqueue\nendif\n", "job.sub, line 4"),
         ("executable = x.sh\n", "end with a line: queue"),
         ("executable = x.sh\nconcurrency_limits = a\nconcurrency_limits_expr = b\nqueue\n", "job.sub, line 3"),
+        ("executable = x.sh\nconcurrency_limits = a, b.9\nqueue\n", "Invalid concurrency limit 'b.9'"),
         ("executable = x.sh\nuniverse = docker\nqueue\n", "docker_image"),
         ('executable = x.sh\narguments = a " b\nqueue\n', "job.sub, line 2"),
         ("executable = x.sh\nhold = maybe\nqueue\n", "write true or false"),
