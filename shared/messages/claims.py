@@ -58,7 +58,8 @@ class RequestClaim(Message):
     alive_interval_s: int
     epoch: int  # of the negotiator that made the match
     shard: str = ""  # NEGOTIATOR_NAME: whose epoch that is
-    preempts: list[str] = []
+    preempts: list[str] = []  # names of dynamic slots of the partitionable one that are to be preempted for it
+    preempt_claims: list[str] = []  # their claim ids, in the same order: the proof that the negotiator chose them
     concurrency_limits: str = ""  # as matched: the slot shows it while it is claimed (LIM-12)
     activation: Activation | None = None  # first job, so that claim and start cost one round trip
 
@@ -72,6 +73,29 @@ class ClaimGranted(Message):
     leftover: Leftover | None = None
     activated: bool = False
     refusal: str = ""  # why the first job was not activated
+
+
+@message
+class ClaimWaiting(Message):
+    """The claim is accepted, and what runs on its slot is asked to leave. The schedd keeps the claim by asking again
+    with the same `request_id`, at least once in its lease, and gives it up with ReleaseClaim. ClaimReady tells that
+    asking again will get the slot."""
+
+    type: ClassVar[str] = "claim.waiting"
+    claim_id: str  # how the claim is named from now on
+    slot: str  # that it waits for
+    within_s: float = 0.0  # the slot empties in this time at the latest, as far as is known now
+
+
+@message
+class ClaimReady(Message):
+    """Startd tells a schedd that the slot it waits for is its own now. A hint: lost ones cost the time until the schedd
+    asks again."""
+
+    type: ClassVar[str] = "claim.ready"
+    startd: str
+    slot: str
+    claim_id: str
 
 
 @message
@@ -151,6 +175,7 @@ class JobExit(_Part):
     hold_code: int = 0
     hold_subcode: int = 0
     output_committed: bool = False  # the schedd has the complete output of this run
+    vacate_code: int = 0  # why it was evicted: HTCondor's VacateReasonCode, 0 where that has no number
 
 
 class Usage(_Part):
@@ -186,6 +211,7 @@ class JobReport(Message):
     pid: int = 0
     usage: Usage = Usage()
     exit: JobExit | None = None
+    claim_over: bool = False  # the claim ends with this run: there is no use in handing over a next job
     updates: bytes = b""  # packed ad of further job attributes (e.g. ProvisionedResources, DockerContainer...)
 
 

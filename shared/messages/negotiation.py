@@ -58,7 +58,8 @@ class Match(_Part):
     startd: str  # the startd's inbox, e.g. "startd.node1"
     claim_id: str
     slot_ad: bytes  # packed, public; with NegotiatorMatchExpr* where configured
-    preempts: list[str] = []  # names of dynamic slots to be preempted first
+    preempts: list[str] = []  # names of dynamic slots to be preempted first; empty where the slot itself is preempted
+    preempt_claims: list[str] = []  # their claim ids, in the same order; secrets too
     concurrency_limits: str = ""  # what each of the jobs takes of which limit, expressions evaluated (LIM-08)
 
 
@@ -92,6 +93,26 @@ class MatchesTaken(Message):
     type: ClassVar[str] = "negotiation.taken"
     durable: ClassVar[bool] = True
     begun: list[int]  # jobs, for each match in its order
+
+
+class NoticedSlot(_Part):
+    """A slot of a MatchNotice. Its claim id proves that the negotiator speaks of the slot as it is now."""
+
+    slot: str
+    claim_id: str
+
+
+@message
+class MatchNotice(Message):
+    """Negotiator tells a startd which of its slots it has matched, where NEGOTIATOR_INFORM_STARTD asks for that: they
+    are Matched until they are claimed, or MATCH_TIMEOUT is over (spec rows NEG-39, STM-06). A slot that is claimed
+    already, or partitionable, stays as it is."""
+
+    type: ClassVar[str] = "negotiation.match-notice"
+    negotiator: str
+    epoch: int
+    shard: str = ""  # NEGOTIATOR_NAME: whose epoch that is
+    slots: list[NoticedSlot]
 
 
 @message
