@@ -58,16 +58,21 @@ class WholePool:
         return self
 
     async def __aexit__(self, *exc):
-        for subsystem in ("had", "startd", "schedd", "negotiator", "collector"):
-            await self.end(subsystem)
+        further = [key for key in self.daemons if key not in KINDS]
+        for key in (*further, "had", "startd", "schedd", "negotiator", "collector"):
+            await self.end(key)
         for bus in self._buses.values():
             await bus.stop()
         await self.store.stop()
 
-    async def begin(self, subsystem: str, name: str) -> None:
+    async def begin(self, subsystem: str, name: str, key: str = "", **config) -> None:
+        """Start a daemon. A further one of its kind needs a key of its own; `config` goes before the pool's."""
+        key = key or subsystem
+        directory = self.directory if key == subsystem else self.directory / key
         context = make_context(
-            subsystem.upper(), name, hub=self.hub, store=self.store, config=self.config, directory=self.directory
+            subsystem.upper(), name, hub=self.hub, store=self.store, config=self.config | config, directory=directory
         )
+        context.spool.mkdir(parents=True, exist_ok=True)
         await context.bus.start()
         daemon = Startd(context, Machine(cpus=self.cpus)) if subsystem == "startd" else KINDS[subsystem](context)
         started = asyncio.Event()
@@ -77,16 +82,17 @@ class WholePool:
         waiting.cancel()
         if life.done():
             life.result()
-        self.daemons[subsystem], self.lives[subsystem] = daemon, life
+        self.daemons[key], self.lives[key] = daemon, life
 
-    async def end(self, subsystem: str) -> None:
-        context = self.daemons[subsystem].context
+    async def end(self, key: str) -> None:
+        daemon = self.daemons[key]
+        context = daemon.context
         context.stopping.set()
-        if subsystem == "startd":
-            for run in list(self.daemons["startd"].runs.values()):
+        if isinstance(daemon, Startd):
+            for run in list(daemon.runs.values()):
                 run.stop("killed", "remove", "the test is over", fast=True)
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self.lives[subsystem], 30)
+            await asyncio.wait_for(self.lives[key], 30)
         await context.bus.stop()
 
     def __getattr__(self, name):

@@ -19,7 +19,7 @@ from services.negotiator.slot_table import SlotTable, by_schedd, submitters
 from services.negotiator.timing import LastCycle, next_start
 from shared.bus.api import Exchange, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
-from shared.classad import ClassAd
+from shared.classad import ClassAd, evaluate
 from shared.config.knobs import NegotiatorSettings
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, inbox_of
@@ -187,10 +187,17 @@ class Negotiator(Daemon):
         freed = touched = False
         for name in changed:
             ad = self._readable("Machine", daemon, name)
-            if ad is not None and self._owner(name, daemon) == daemon:
-                self._owners[name] = daemon
+            if ad is None or self._owner(name, daemon) != daemon:
+                continue
+            self._owners[name] = daemon
+            touched = True
+            if self._in_shard(ad):
                 freed |= self.table.put(name, ad)
-                touched = True
+            elif name in self.table.ads:
+                claim = self.table.claims.get(name)
+                self.table.drop(name)
+                if claim is not None:  # it may come back without its startd saying so again
+                    self.table.claims[name] = claim
         for name in gone:
             if self._owner(name, daemon) == daemon:
                 self._owners.pop(name, None)
@@ -200,6 +207,12 @@ class Negotiator(Daemon):
             self._charge()
         if freed:
             self._trigger(_FREED)
+
+    def _in_shard(self, ad: ClassAd) -> bool:
+        """Slots outside of NEGOTIATOR_SLOT_CONSTRAINT are neither offered nor charged nor part of the pool's size: they
+        are another negotiator's (NEG-04, MUL-01, MUL-02)."""
+        constraint = self.settings.negotiator_slot_constraint
+        return constraint is None or evaluate(constraint, ad, now=self.context.clock.now()) is True
 
     def _wants(self, daemon: str, name: str) -> bool:
         ad = self._readable("Submitter", daemon, name)
