@@ -123,9 +123,8 @@ class _Cycle:
         request = asking.request
         key = (submitter, request.schedd, request.autocluster, index)
         so_far = self.matches.get(key)
-        self.matches[key] = Matched(
-            submitter, request, slot, (so_far.count if so_far else 0) + 1, (so_far.weight if so_far else 0.0) + weight
-        )
+        count, weight_so_far = (so_far.count, so_far.weight) if so_far else (0, 0.0)
+        self.matches[key] = Matched(submitter, request, slot.name, count + 1, weight_so_far + weight)
 
     def reject(self, submitter: str, request: Request, failed: Counter[str], suited: int, too_heavy: int) -> None:
         total = len(self.pool.slots)
@@ -140,7 +139,7 @@ class _Cycle:
         else:
             code, reason = "no-match", explain(failed, total)
         key = (submitter, request.schedd, request.autocluster)
-        self.rejections[key] = Rejected(submitter, request, code, reason, counts)
+        self.rejections[key] = Rejected(submitter, request, 0, code, reason, counts)
 
 
 def slot_weight(ad: ClassAd, config: CycleConfig) -> float:

@@ -421,7 +421,8 @@ class Negotiator(Daemon):
         matches: dict[str, list[Matched]] = {}
         rejections: dict[str, list[Rejection]] = {}
         for match in result.matches:
-            matches.setdefault(match.request.schedd, []).append(match)
+            if match.slot in self.table.ads:  # else it went away while the cycle was decided
+                matches.setdefault(match.request.schedd, []).append(match)
         for r in result.rejections:
             rejections.setdefault(r.request.schedd, []).append(
                 Rejection(submitter=r.submitter, autocluster=r.request.autocluster, code=r.code, reason=r.reason)
@@ -437,7 +438,7 @@ class Negotiator(Daemon):
                     self._trigger(_UNUSED)
 
             await self.schedds.tell(
-                inbox, [_message(match) for match in mine], rejections.get(inbox, []), bearings, taken
+                inbox, [_message(match, self.table) for match in mine], rejections.get(inbox, []), bearings, taken
             )
 
         await asyncio.gather(*(tell(inbox) for inbox in sorted({*matches, *rejections})))
@@ -499,15 +500,18 @@ class Negotiator(Daemon):
         return ad
 
 
-def _message(match: Matched) -> Match:
+def _message(match: Matched, table: SlotTable) -> Match:
+    ad = table.ads[match.slot]
     return Match(
         submitter=match.submitter,
         autocluster=match.request.autocluster,
         count=match.count,
-        slot=match.slot.name,
-        startd=match.slot.startd,
-        claim_id=match.slot.claim_id,
-        slot_ad=match.slot.ad.pack(),
+        slot=match.slot,
+        startd=str(ad.eval("MyAddress")),
+        claim_id=table.claims[match.slot],
+        slot_ad=ad.pack(),
+        preempts=list(match.preempts),
+        concurrency_limits=match.limits,
     )
 
 

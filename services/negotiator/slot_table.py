@@ -78,11 +78,11 @@ class SlotTable:
 
     def matched(self, match: Matched, until: float) -> None:
         pending = _Pending(match.submitter, match.weight / match.count, match.count, until)
-        self.pending.setdefault(match.slot.name, []).append(pending)
+        self.pending.setdefault(match.slot, []).append(pending)
 
     def unmatched(self, match: Matched, count: int | None = None) -> bool:
         """The schedd did not take so many jobs (None: all) of the match. True when the slot can be offered again."""
-        waiting = self.pending.get(match.slot.name)
+        waiting = self.pending.get(match.slot)
         left = match.count if count is None else count
         if waiting is None or left <= 0:
             return False
@@ -94,7 +94,7 @@ class SlotTable:
                 waiting.remove(pending)
         if waiting:
             return False
-        del self.pending[match.slot.name]
+        del self.pending[match.slot]
         return True
 
     def next_end(self) -> float | None:

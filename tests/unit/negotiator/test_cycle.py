@@ -109,7 +109,7 @@ def test_order_of_slots_by_pre_job_post_rank() -> None:
     slots = [slot(i, 1.0, Pre=a, Mid=b, Post=c) for i, (a, b, c) in enumerate(values, 1)]
     config = CycleConfig(pre_job_rank=parse_expr("MY.Pre"), post_job_rank=parse_expr("MY.Post"))
     one = negotiate(pool(slots, {"a": [request(3, Rank=parse_expr("TARGET.Mid"))]}, {"a": eup(1)}), config)
-    assert [m.slot.name for m in one.matches] == ["slot5@m", "slot3@m", "slot2@m"]
+    assert [m.slot for m in one.matches] == ["slot5@m", "slot3@m", "slot2@m"]
 
 
 def test_rank_that_is_no_number_counts_as_zero() -> None:
@@ -119,7 +119,7 @@ def test_rank_that_is_no_number_counts_as_zero() -> None:
         pool(slots, {"a": [request(1, Rank=parse_expr("TARGET.Speed"))]}, {"a": eup(1)}),
         CycleConfig(pre_job_rank=parse_expr("undefined"), post_job_rank=parse_expr('"text"')),
     )
-    assert [m.slot.name for m in chosen.matches] == ["slot1@m"]
+    assert [m.slot for m in chosen.matches] == ["slot1@m"]
 
 
 @pytest.mark.parametrize("text", ["false", "undefined", "error", '"yes"', "TARGET.Nope > 1"])
@@ -139,7 +139,7 @@ def test_requirements_must_hold_on_both_sides(text: str) -> None:
 def test_claimed_and_offline_slots_are_not_given_away() -> None:
     slots = [slot(1, 1.0, State="Claimed"), slot(2, 1.0, Offline=True), slot(3)]
     result = negotiate(pool(slots, {"a": [request(3)]}, {"a": eup(1)}), PLAIN)
-    assert [m.slot.name for m in result.matches] == ["slot3@m"]
+    assert [m.slot for m in result.matches] == ["slot3@m"]
     assert result.rejections[0].counts == {"claimed": 1, "offline": 1}
 
 
@@ -200,10 +200,10 @@ def test_nothing_is_given_twice_and_no_machine_overcommitted(
     records = {name: eup(p) for name, p in zip("abcd", priorities, strict=True)}
     result = negotiate(pool(slots, wanted, records), PLAIN)
     taken: Counter[str] = Counter()
+    by_name = {one.name: one for one in slots}
     for match in result.matches:
-        taken[match.slot.name] += match.count * (
-            int(str(match.request.ad.eval("RequestCpus"))) if match.slot.partitionable else 1
-        )
+        size = int(str(match.request.ad.eval("RequestCpus"))) if by_name[match.slot].partitionable else 1
+        taken[match.slot] += match.count * size
     for one in slots:
         assert taken[one.name] <= (int(str(one.ad.eval("Cpus"))) if one.partitionable else 1)
     for name, listed in wanted.items():

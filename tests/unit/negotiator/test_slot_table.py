@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from services.negotiator.cycle import slot_weight
-from services.negotiator.pool import CycleConfig, Matched, Request, Slot
+from services.negotiator.pool import CycleConfig, Matched, Request
 from services.negotiator.slot_table import SlotTable
 from shared.classad import ClassAd, parse_expr
 
@@ -20,9 +19,7 @@ def ad(cpus: int, claims: int | None) -> ClassAd:
 
 
 def match(count: int) -> Matched:
-    slot_ad = ad(8, 0)
-    slot = Slot(NAME, slot_ad, slot_weight(slot_ad, CONFIG), "startd.ep", "secret", True, "Unclaimed")
-    return Matched("alice@pool", Request("schedd.ap", 1, 5, ClassAd()), slot, count, float(count))
+    return Matched("alice@pool", Request("schedd.ap", 1, 5, ClassAd()), NAME, count, float(count))
 
 
 def offered(table: SlotTable) -> bool:
