@@ -13,6 +13,7 @@ from services.startd.policy import WITHIN_LIMITS, Policy, start_is_false
 from services.startd.settings import Settings
 from services.startd.transitions import State
 from shared.classad import UNDEFINED, ClassAd, evaluate, parse_expr
+from shared.consumption import within_limits
 from shared.messages.claims import public_claim_id
 from shared.version import VERSION
 
@@ -155,6 +156,11 @@ def _put_policy(ad: ClassAd, slot: Slot, policy: Policy) -> None:
     ad["SlotWeight"] = policy.slot_weight
     ad["MachineMaxVacateTime"] = policy.machine_max_vacate_time
     ad["WithinResourceLimits"] = _WITHIN_LIMITS
+    if policy.consumption and slot.kind is not SlotKind.STATIC:
+        # Dynamic slots have it too, as in HTCondor: what fits them is what their policy says a job consumes.
+        for resource, expr in policy.consumption.items():
+            ad[f"Consumption{resource}"] = expr
+        ad["WithinResourceLimits"] = within_limits(tuple(policy.consumption))
     if slot.state in (State.MATCHED, State.PREEMPTING) or start_is_false(policy, ad):
         ad["Requirements"] = False
     else:

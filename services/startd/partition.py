@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from services.startd.amounts import CPUS, DISK, MEMORY, STANDARD, Amounts, Number
 from shared.classad import ClassAd, Expr, evaluate
+from shared.consumption import Shortage, consumption, has_policy
 from shared.errors import PermanentError
 
 #: SLOT_TYPE_<N> is read for N from 1 to this.
@@ -267,7 +268,16 @@ def rounded(plain: Amounts, job: ClassAd, slot: ClassAd, modify: Mapping[str, Ex
 
 
 def carve(job: ClassAd, slot: ClassAd, free: Amounts, carving: Carving) -> Amounts | Refusal:
-    """What a dynamic slot for this job gets out of a partitionable slot, or why it can not have it (SLT-18, SLT-19)."""
+    """What a dynamic slot for this job gets out of a partitionable slot, or why it can not have it (SLT-18, SLT-19).
+
+    Where the slot has a consumption policy, that alone decides (CON-02, CON-05): what the negotiator foresaw.
+    """
+    if has_policy(slot):
+        consumed = consumption(job, slot)
+        if isinstance(consumed, Shortage):
+            return Refusal(consumed.reason)
+        amounts = Amounts(consumed)
+        return amounts if free.holds(amounts) else Refusal("not enough is left of the slot")
     names = (*STANDARD, *(name for name in free if name not in STANDARD))
     plain = requested(job, slot, names)
     wanted = rounded(plain, job, slot, carving.modify)

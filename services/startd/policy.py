@@ -5,9 +5,11 @@ Expressions see the slot's ad as MY and the job's as TARGET (spec row SLT-15). W
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from shared.classad import UNDEFINED, ClassAd, Expr, evaluate, half_match, is_true
+from shared.consumption import Shortage, as_consumed, consumption, has_policy
 
 #: A job fits into what is left of a slot. Attributes that the job does not have ask for the least.
 WITHIN_LIMITS = (
@@ -26,6 +28,8 @@ class Policy:
     slot_weight: Expr
     claim_worklife: Expr
     machine_max_vacate_time: Expr
+    #: By resource; empty: CONSUMPTION_POLICY is off (CON-01).
+    consumption: Mapping[str, Expr] = field(default_factory=dict)
 
 
 def owner_wants(policy: Policy, slot: ClassAd) -> bool:
@@ -40,7 +44,12 @@ def start_is_false(policy: Policy, slot: ClassAd) -> bool:
 
 
 def refusal(slot: ClassAd, job: ClassAd) -> str:
-    """Why slot and job do not match; empty when both sides' Requirements are TRUE."""
+    """Why slot and job do not match; empty when both sides' Requirements are TRUE.
+
+    Where the slot has a consumption policy they see what the job consumes as its requests (CON-07).
+    """
+    if has_policy(slot) and not isinstance(amounts := consumption(job, slot), Shortage):
+        job = as_consumed(job, amounts)
     if not half_match(slot, job):
         return "the slot's Requirements (START) are not true for this job"
     if "Requirements" in job and not half_match(job, slot):

@@ -113,7 +113,8 @@ def plan(config: Config, machine: Amounts) -> list[PlannedSlot]:
 
 
 def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:
-    """The expressions of one slot type: SLOT_TYPE_<N>_START, _RANK and _SLOT_WEIGHT win over the plain ones."""
+    """The expressions of one slot type: SLOT_TYPE_<N>_START, _RANK, _SLOT_WEIGHT and _CONSUMPTION_* win over the plain
+    ones. Raises BadSetting."""
 
     def of(name: str, plain: Expr) -> Expr:
         own = config.get(f"SLOT_TYPE_{type_id}_{name}") if type_id else None
@@ -126,7 +127,29 @@ def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:
         slot_weight=of("SLOT_WEIGHT", knobs.slot_weight),
         claim_worklife=knobs.claim_worklife,
         machine_max_vacate_time=knobs.machinemaxvacatetime,
+        consumption=_consumption(knobs, config, type_id),
     )
+
+
+def _consumption(knobs: StartdSettings, config: Config, type_id: int) -> dict[str, Expr]:
+    """What a job consumes of each resource of a slot of this type (CON-01, CON-02, CON-05): SLOT_TYPE_<N>_CONSUMPTION_*
+    wins over CONSUMPTION_*. Of a custom resource without either a job consumes what it requests. Empty: no policy.
+    Raises BadSetting."""
+    if not knobs.slot_type_consumption_policy_by_n.get(str(type_id), knobs.consumption_policy):
+        return {}
+    plain = {CPUS: knobs.consumption_cpus, MEMORY: knobs.consumption_memory, DISK: knobs.consumption_disk}
+    for name in knobs.machine_resource_names or knobs.machine_resource_by_name:
+        known = knobs.consumption_by_resource.get(name.lower())
+        plain[name] = known if known is not None else parse_expr(f"TARGET.Request{name} ?: 0")
+    found = {}
+    for resource, expr in plain.items():
+        name = f"SLOT_TYPE_{type_id}_CONSUMPTION_{resource}".upper()
+        own = config.get(f"SLOT_TYPE_{type_id}_CONSUMPTION_{resource}") if type_id else None
+        try:
+            found[resource] = parse_expr(own, "old") if own else expr
+        except ParseError as error:
+            raise BadSetting(f"{name} = {own}: no ClassAd expression: {error}") from error
+    return found
 
 
 def _whole(expr: Expr) -> int:

@@ -280,16 +280,6 @@ class NegotiatorSettings(CommonSettings):
         "Cpus",
         meaning="cost of a slot; only Cpus, Memory, Disk valid in it with consumption policies; same on all machines",
     )
-    consumption_by_resource: Mapping[str, Expr] = family("CONSUMPTION_<Resource>", meaning="amount a match consumes")
-    consumption_cpus: Expr = knob(
-        "CONSUMPTION_CPUS", "quantize(target.RequestCpus,{1})", meaning="cores consumed by a match"
-    )
-    consumption_memory: Expr = knob(
-        "CONSUMPTION_MEMORY", "quantize(target.RequestMemory,{128})", unit="MiB", meaning="consumed by a match"
-    )
-    consumption_disk: Expr = knob(
-        "CONSUMPTION_DISK", "quantize(target.RequestDisk,{1024})", unit="KiB", meaning="consumed by a match"
-    )
     roost_negotiator_coalesce: float = knob(
         "ROOST_NEGOTIATOR_COALESCE",
         "0.2",

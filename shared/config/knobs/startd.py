@@ -118,6 +118,16 @@ class StartdSettings(CommonSettings):
     slot_type_consumption_policy_by_n: Mapping[str, bool] = family(
         "SLOT_TYPE_<N>_CONSUMPTION_POLICY", meaning="per slot type"
     )
+    consumption_by_resource: Mapping[str, Expr] = family("CONSUMPTION_<Resource>", meaning="amount a match consumes")
+    consumption_cpus: Expr = knob(
+        "CONSUMPTION_CPUS", "quantize(target.RequestCpus,{1})", meaning="cores consumed by a match"
+    )
+    consumption_memory: Expr = knob(
+        "CONSUMPTION_MEMORY", "quantize(target.RequestMemory,{128})", unit="MiB", meaning="consumed by a match"
+    )
+    consumption_disk: Expr = knob(
+        "CONSUMPTION_DISK", "quantize(target.RequestDisk,{1024})", unit="KiB", meaning="consumed by a match"
+    )
     modify_request_expr_requestcpus: Expr = knob(
         "MODIFY_REQUEST_EXPR_REQUESTCPUS",
         "quantize(RequestCpus,{1})",
