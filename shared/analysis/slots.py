@@ -1,0 +1,113 @@
+"""The slots of a pool as an explanation looks at them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.classad import parse_expr
+from shared.classad.columnar import Matching, Table
+from shared.classad.columnar.column import STRING
+from shared.classad.expr import fold
+
+Mask = NDArray[np.bool_]
+
+_STANDARD: Final = ("Cpus", "Memory", "Disk")
+#: Columns that every explanation reads: asked for at once, as each new one costs a look at all ads.
+COLUMNS: Final = (
+    "state",
+    "partitionableslot",
+    "dynamicslot",
+    "offline",
+    "remoteuser",
+    "accountinggroup",
+    "machine",
+    "machineresources",
+    *(fold(f"TotalSlot{name}") for name in _STANDARD),
+)
+_CLAIMED: Final = parse_expr('State == "Claimed" || State == "Preempting"')
+_OWNER: Final = parse_expr('State == "Owner"')
+_PARTITIONABLE: Final = parse_expr("PartitionableSlot =?= true")
+_DYNAMIC: Final = parse_expr("DynamicSlot =?= true")
+_OFFLINE: Final = parse_expr("Offline =?= true")
+
+
+class Slots:
+    """A table of slot ads by name, as of its last flush, with `now` for time() in their expressions.
+
+    `unoffered`: by the name of a slot, why a cycle would not hand it out though it suits: "pending", "no-claim-id" or
+    "constraint" (see report.OUTCOMES). `patience` is called often and may raise to end an explanation that takes too
+    long. The table may get further columns and another order of rows, so nobody else may use it meanwhile.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        now: float,
+        unoffered: Mapping[str, str] | None = None,
+        patience: Callable[[], None] | None = None,
+    ) -> None:
+        self.table: Final = table
+        self.matching: Final = Matching(table, now)
+        self.matching.patience = patience
+        self.unoffered: Final = unoffered or {}
+        table.want(COLUMNS)
+        words = {word for text in self._texts("machineresources") for word in text.split()}
+        #: What partitionable slots are divided into: folded name -> name, and -> the name of its whole amount.
+        self.consumables: Final = {fold(word): word for word in (*sorted(words), *_STANDARD)}
+        self.totals: Final = {key: f"TotalSlot{word}" for key, word in self.consumables.items()}
+        table.want(fold(name) for name in self.totals.values())
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def look(self) -> View:
+        """What the slots are in the present order of the rows."""
+        mask = self.matching.mask
+        return View(
+            claimed=mask(_CLAIMED) & ~mask(_PARTITIONABLE),
+            owner=mask(_OWNER),
+            partitionable=mask(_PARTITIONABLE),
+            dynamic=mask(_DYNAMIC),
+            offline=mask(_OFFLINE),
+        )
+
+    def users(self, rows: Mask) -> Counter[str]:
+        """Who has these claimed slots, with how many."""
+        users: Counter[str] = Counter()
+        for row in np.flatnonzero(rows).tolist():
+            users[self._text(row, "accountinggroup") or self._text(row, "remoteuser") or "somebody"] += 1
+        return users
+
+    def on_machines_of(self, rows: Mask) -> Mask:
+        """Slots on the machines that these slots are on."""
+        column = self.table.columns["machine"]
+        known: Mask = column.tag == STRING
+        same: Mask = np.isin(column.code, column.code[rows & known])
+        return known & same
+
+    def _text(self, row: int, key: str) -> str:
+        value = self.table.columns[key].cell(row, self.table.codes)
+        return value if isinstance(value, str) else ""
+
+    def _texts(self, key: str) -> list[str]:
+        """The different strings of a column."""
+        column = self.table.columns[key]
+        return [self.table.codes.texts[code] for code in np.unique(column.code[column.tag == STRING]).tolist()]
+
+
+class View:
+    """Masks over the rows. `claimed`: static and dynamic slots that have a user."""
+
+    __slots__ = ("claimed", "dynamic", "offline", "owner", "partitionable")
+
+    def __init__(self, *, claimed: Mask, owner: Mask, partitionable: Mask, dynamic: Mask, offline: Mask) -> None:
+        self.claimed = claimed
+        self.owner = owner
+        self.partitionable = partitionable
+        self.dynamic = dynamic
+        self.offline = offline
