@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.negotiator.group_tree import GroupConfig
 from services.negotiator.limits import NO_LIMIT, LimitConfig
 from services.negotiator.pool import CycleConfig
 from services.negotiator.priorities import Factors
@@ -20,6 +21,27 @@ def cycle_config(settings: NegotiatorSettings) -> CycleConfig:
         slot_constraint=settings.negotiator_slot_constraint,
         poolsize_constraint=settings.negotiator_slot_poolsize_constraint,
         use_slot_weights=settings.negotiator_use_slot_weights,
+    )
+
+
+def group_config(settings: NegotiatorSettings) -> GroupConfig:
+    """What the knobs say about accounting groups. `Tree.of` tells what of it can not be used."""
+    return GroupConfig(
+        names=settings.group_names,
+        quota=settings.group_quota_by_groupname,
+        dynamic_quota=settings.group_quota_dynamic_by_groupname,
+        accept_surplus=settings.group_accept_surplus,
+        accept_surplus_by=settings.group_accept_surplus_by_groupname,
+        autoregroup=settings.group_autoregroup,
+        autoregroup_by=settings.group_autoregroup_by_groupname,
+        allow_oversubscription=settings.negotiator_allow_quota_oversubscription,
+        strict_enforce=settings.negotiator_strict_enforce_quota,
+        sort_expr=settings.group_sort_expr,
+        weighted_demand=settings.negotiator_use_weighted_demand,
+        weighted_slots=settings.negotiator_use_slot_weights,
+        consider_preemption=settings.negotiator_consider_preemption,
+        max_allocation_rounds=settings.group_quota_max_allocation_rounds,
+        round_robin_rate=settings.group_quota_round_robin_rate,
     )
 
 

@@ -275,6 +275,11 @@ class NegotiatorSettings(CommonSettings):
         "true",
         meaning="true leaves static child quotas unscaled when their sum exceeds the parent's",
     )
+    negotiator_strict_enforce_quota: bool = knob(
+        "NEGOTIATOR_STRICT_ENFORCE_QUOTA",
+        "true",
+        meaning="no group may take more than what any group above it that refuses surplus has left",
+    )
     slot_weight: Expr = knob(
         "SLOT_WEIGHT",
         "Cpus",
