@@ -8,10 +8,13 @@ from services.negotiator.pool import CycleConfig
 from services.negotiator.priorities import Factors
 from services.negotiator.requests import Lists
 from services.negotiator.timing import Timing
+from shared.classad import parse_expr
 from shared.config import Config
 from shared.config.evaluate import number
-from shared.config.knobs import NegotiatorSettings
+from shared.config.knobs import KNOBS, NegotiatorSettings
 from shared.config.macros import DEFAULT
+
+_DEFAULT_SORT = str(parse_expr(KNOBS["group_sort_expr"].default or ""))
 
 
 def cycle_config(settings: NegotiatorSettings) -> CycleConfig:
@@ -36,7 +39,8 @@ def group_config(settings: NegotiatorSettings) -> GroupConfig:
         autoregroup_by=settings.group_autoregroup_by_groupname,
         allow_oversubscription=settings.negotiator_allow_quota_oversubscription,
         strict_enforce=settings.negotiator_strict_enforce_quota,
-        sort_expr=settings.group_sort_expr,
+        # The default is known without being evaluated, which takes most of the time in a pool of a thousand groups.
+        sort_expr=None if str(settings.group_sort_expr) == _DEFAULT_SORT else settings.group_sort_expr,
         weighted_demand=settings.negotiator_use_weighted_demand,
         weighted_slots=settings.negotiator_use_slot_weights,
         consider_preemption=settings.negotiator_consider_preemption,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from services.negotiator.groups import (
     negotiate_groups,
 )
 from shared.classad import parse_expr
+from shared.config.knobs import KNOBS
 from tests.group_pools import Pool, configured
 
 PHYSICS = """
@@ -183,11 +185,10 @@ def test_equal_keys_go_by_name_GRP_18():
 
 
 def test_the_default_expression_is_what_none_stands_for_GRP_18():
-    text = ORDER + "GROUP_ACCEPT_SURPLUS = true\n"
+    built_in = configured(ORDER + "GROUP_ACCEPT_SURPLUS = true\n")
+    assert built_in.sort_expr is None
+    written = replace(built_in, sort_expr=parse_expr(KNOBS["group_sort_expr"].default))
     asked = {"g1": 60.0, "g2": 60.0, "g3": 60.0, ROOT: 60.0}
-    written = configured(text)
-    assert written.sort_expr is not None
-    built_in = GroupConfig(names=written.names, quota=written.quota, accept_surplus=True)
     for have in ({}, {"g1": 8.0, "g2": 1.0}, {"g1": 1.0, ROOT: 3.0}):
         pools = [Pool(60, dict(asked), in_use=dict(have)) for _ in range(2)]
         plans = [pool.cycle(config) for pool, config in zip(pools, (written, built_in), strict=True)]
