@@ -33,6 +33,8 @@ from numpy.typing import NDArray
 from shared.classad.ad import ClassAd
 from shared.classad.cells import Cell
 from shared.classad.columnar.column import ABSENT, OTHER, Floats, Mask
+from shared.classad.columnar.frame import Frame
+from shared.classad.columnar.ranks import Ranks
 from shared.classad.columnar.shapes import HIDDEN
 from shared.classad.columnar.table import Stretch, Table
 from shared.classad.columnar.vector import Run
@@ -108,6 +110,7 @@ class _Needs:
     shapes: tuple[str, ...]
     steady: bool  # whether that is all and always gives the same
     number: int  # the same for the same names
+    live: bool  # whether one of the columns changes while results are kept
 
 
 Plan: TypeAlias = "list[tuple[Stretch | None, tuple[tuple[Term, _Needs], ...]]]"
@@ -139,7 +142,7 @@ class _Other:
 class _RowSide:
     """The rows of a stretch as a side of a plan."""
 
-    def __init__(self, table: Table, shape: dict[str, Expr]) -> None:
+    def __init__(self, table: Table | Frame, shape: dict[str, Expr]) -> None:
         self._table = table
         self._shape = shape
 
@@ -167,7 +170,7 @@ class Matching:
     what it raises ends the question, and nothing else changes.
     """
 
-    def __init__(self, table: Table, now: float, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, table: Table | Frame, now: float, cache_bytes: int = CACHE_BYTES) -> None:
         self.table: Final = table
         self.cache_bytes = cache_bytes
         self.patience: Callable[[], None] | None = None
@@ -181,6 +184,7 @@ class Matching:
         self._needs: dict[tuple[int, int], _Needs] = {}
         self._numbers: dict[object, int] = {}
         self._numbered: dict[int, tuple[Expr, int]] = {}
+        self._ranks = Ranks(self)
 
     @property
     def now(self) -> float:
@@ -199,6 +203,7 @@ class Matching:
     def clear(self) -> None:
         """Forget all results."""
         self._cache.clear()
+        self._ranks.clear()
         self._bytes = 0
 
     # What to ask
@@ -293,6 +298,7 @@ class Matching:
         self._inner.clear()
         self._plans.clear()
         self._needs.clear()
+        self._ranks = Ranks(self)
         self._version = self.table.version
 
     # The ads and expressions that were met
@@ -342,6 +348,31 @@ class Matching:
         if known is None:
             known = self._inner[key] = Term(expr, term.side, marks, term.depth + 1)
         return known
+
+    # What Ranks asks
+
+    def root_of(self, key: str) -> Term:
+        """The term of an attribute of the rows."""
+        return self._root(AttrRef(key, AttrRef("MY")), ROW_SIDE, key)
+
+    def shapes_of(self, term: Term, ad: _Other) -> tuple[str, ...]:
+        """The columns that a root can read and that are expressions in some rows."""
+        return self._need(term, ad).shapes
+
+    def is_steady(self, term: Term, ad: _Other) -> bool:
+        """Whether a root gives the same for the same ads, and can be told what it reads."""
+        return self._need(term, ad).steady
+
+    def epoch_of(self, term: Term, ad: _Other) -> int:
+        """A number that changes with the rows as far as a root reads them."""
+        return self.table.epoch if self._need(term, ad).live else 0
+
+    def row_side(self, shape: dict[str, Expr]) -> _RowSide:
+        return _RowSide(self.table, shape)
+
+    @staticmethod
+    def places(node: AttrRef, side: int) -> tuple[int, ...]:
+        return _places(node, side)
 
     # Conjunctions
 
@@ -513,28 +544,47 @@ class Matching:
         shapes = tuple(sorted(key for key in columns if self.table.columns[key].tags & (1 << OTHER)))
         order = tuple(sorted(names))
         number = self._numbers.setdefault(("names", order), len(self._numbers))
-        return _Needs(order, tuple(sorted(columns)), shapes, steady, number)
+        live = not self.table.live.isdisjoint(columns)
+        return _Needs(order, tuple(sorted(columns)), shapes, steady, number, live)
 
     def _number_of(self, term: Term, ad: _Other) -> Floats:
         size = len(self.table)
-        values = self._known(term, self._need(term, ad), ad, True, 0, size)
+        needs = self._need(term, ad)
+        values = self._ranks.values(term, ad) if needs.shapes else None
+        if values is None:
+            values = self._known(term, needs, ad, True, 0, size)
         return self._by_rows(term, ad, True, 0, size, np.ones(size, np.bool_)) if values is None else values
 
     def _known(self, term: Term, needs: _Needs, ad: _Other, numbers: bool, start: int, stop: int) -> Any:
         """The mask or the values of a term over rows start to stop; None if it is for the evaluator."""
         if not needs.steady:
             return None
-        key = (id(term), start, stop, numbers, needs.number, *map(ad.digest, needs.names))
-        cache = self._cache
-        known = cache.get(key, _UNKNOWN)
+        epoch = 0
+        if needs.live:
+            first = self.table.live_from
+            if start < first < stop:
+                parts = [self._known(term, needs, ad, numbers, *span) for span in ((start, first), (first, stop))]
+                return None if any(part is None for part in parts) else np.concatenate(parts)
+            epoch = self.table.epoch if stop > first else 0
+        key = (id(term), start, stop, numbers, epoch, needs.number, *map(ad.digest, needs.names))
+        known = self._cache.get(key, _UNKNOWN)
         if known is not _UNKNOWN:
-            cache.move_to_end(key)
+            self._cache.move_to_end(key)
             return known
         try:
-            result = self._compute(term, needs, ad.ad, numbers, start, stop)
+            return self.keep(key, lambda: self._compute(term, needs, ad.ad, numbers, start, stop))
         except Unplannable:
-            cache[key] = None
+            self._cache[key] = None
             return None
+
+    def keep(self, key: tuple[object, ...], make: Callable[[], Array]) -> Array:
+        """What is in the cache under `key`; made if it is not there."""
+        cache = self._cache
+        known = cache.get(key)
+        if known is not None:
+            cache.move_to_end(key)
+            return known
+        result = make()
         result.flags.writeable = False
         cache[key] = result
         self._bytes += result.nbytes

@@ -13,7 +13,7 @@ the plan is evaluated by the scalar gear once for each distinct tuple of the val
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -74,7 +74,7 @@ class Run:
 
     def __init__(
         self,
-        columns: dict[str, Column],
+        columns: Mapping[str, Column],
         codes: Codes,
         start: int,
         stop: int,
@@ -101,6 +101,11 @@ class Run:
         number = np.asarray(vector.number, dtype=np.float64)
         number = np.where(np.isnan(number), 0.0, number)
         return np.broadcast_to(number, (self._size,)).copy() if number.ndim == 0 else number
+
+    def vector(self, node: Node) -> Vector:
+        """The plan's value in each row. Raises Unplannable."""
+        with np.errstate(all="ignore"):
+            return self._value(node)
 
     # Conditions
 

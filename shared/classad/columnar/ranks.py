@@ -1,0 +1,263 @@
+"""Ranks over a table whose rows have attributes that are expressions, such as the RANK of a slot in a sort key.
+
+A key like `10000000 * MY.Rank - Cpus` would have to be evaluated apart for each RANK text of the pool. Instead the
+attribute is evaluated first, as a column: for one job it is mostly a constant in all rows with the same text. Jobs for
+which the constants are the same share that column, and with it everything that is made from it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.classad.columnar.column import EXACT_LIMIT, OTHER, Column, Vector, constant
+from shared.classad.columnar.frame import Over
+from shared.classad.columnar.vector import Run
+from shared.classad.compiled.plan import COLUMN, CONST, LEFT, RIGHT, Known, Node, Planner, Unplannable
+from shared.classad.depth import with_room
+from shared.classad.expr import AttrRef, Expr, walk
+
+if TYPE_CHECKING:
+    from shared.classad.ad import ClassAd
+    from shared.classad.cells import Cell
+    from shared.classad.columnar.matching import Matching, Term, _Other
+
+MAX_COLUMNS: Final = 128  # kept, each some 17 bytes a row
+MAX_KNOWN: Final = 10_000  # constants kept of one shape
+
+
+@dataclass(slots=True)
+class _Part:
+    """Rows in which an attribute, and all it leads to, has one shape. `names`: what it reads there of the other ad.
+    `known`: by what these names hold, the value if it is a constant, else None."""
+
+    shape: dict[str, Expr]
+    spans: list[tuple[int, int]]
+    names: tuple[str, ...] = ()
+    known: dict[tuple[object, ...], Vector | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An attribute as a column of values, and a number that no other such column has."""
+
+    column: Column
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Outer:
+    """What an expression reads by itself: `inner`: attributes of the rows that are expressions in some rows; `names` in
+    the other ad."""
+
+    inner: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+class _Rows:
+    """The rows with values in the place of expressions."""
+
+    def __init__(self, made: dict[str, Column], matching: Matching, shape: dict[str, Expr]) -> None:
+        self._made = made
+        self._rest = matching.row_side(shape)
+
+    def attribute(self, key: str) -> Cell | Node | None:
+        return Node(COLUMN, key, (), RIGHT) if key in self._made else self._rest.attribute(key)
+
+    def lacks(self, key: str) -> bool:
+        return self._rest.lacks(key)
+
+
+class Ranks:
+    """Part of a Matching, which forgets it when the table's layout changes."""
+
+    def __init__(self, matching: Matching) -> None:
+        self._matching = matching
+        self._outers: dict[tuple[int, int], _Outer | None] = {}
+        self._parts: dict[tuple[str, int], list[_Part] | None] = {}
+        self._columns: OrderedDict[tuple[object, ...], _Made] = OrderedDict()
+        self._serial = 0
+
+    def clear(self) -> None:
+        """Forget what was evaluated."""
+        self._columns.clear()
+
+    def values(self, term: Term, ad: _Other) -> NDArray[np.float64] | None:
+        """(rows,) float64: the value of a root as a rank; None if it has to be found in another way."""
+        matching = self._matching
+        if matching.table.special:
+            return None
+        if term.attribute is not None:
+            made = self._column(term.attribute, ad)
+            if made is None:
+                return None
+            number = made.column.number
+            return matching.keep((made.serial, "number"), lambda: np.where(np.isnan(number), 0.0, number))
+        known = (id(term), ad.shape)
+        if known not in self._outers:
+            self._outers[known] = self._look(term, ad)
+        outer = self._outers[known]
+        if outer is None:
+            return None
+        columns: dict[str, Column] = {}
+        serials = []
+        for name in outer.inner:
+            made = self._column(name, ad)
+            if made is None:
+                return None
+            columns[name] = made.column
+            serials.append(made.serial)
+
+        def work() -> NDArray[np.float64]:
+            plan = Planner(Known(ad.ad), _Rows(columns, matching, {})).plan(term.expr, term.side)
+            table = matching.table
+            run = Run(Over(columns, table.columns), table.codes, 0, len(table), matching.now, matching.patience)
+            return run.numbers(plan)
+
+        key = (id(term), *serials, matching.epoch_of(term, ad), *map(ad.digest, outer.names))
+        try:
+            return matching.keep(key, lambda: with_room(work))
+        except Unplannable:
+            self._outers[known] = None
+            return None
+
+    def _look(self, term: Term, ad: _Other) -> _Outer | None:
+        table = self._matching.table
+        if not self._matching.is_steady(term, ad):
+            return None
+        inner: set[str] = set()
+        names: set[str] = set()
+        seen: set[tuple[int, int]] = set()
+        todo: list[tuple[Expr, int]] = [(term.expr, term.side)]
+        while todo:
+            expr, side = todo.pop()
+            if (id(expr), side) in seen:
+                continue
+            seen.add((id(expr), side))
+            for node in walk(expr):
+                if not isinstance(node, AttrRef):
+                    continue
+                for place in self._matching.places(node, side):
+                    if place == RIGHT:
+                        if table.columns[node.key].tags & (1 << OTHER):
+                            inner.add(node.key)
+                    elif node.key not in names:
+                        names.add(node.key)
+                        cell = ad.ad.find(node.key)
+                        if isinstance(cell, Expr):
+                            todo.append((cell, LEFT))
+        return _Outer(tuple(sorted(inner)), tuple(sorted(names))) if inner else None
+
+    def _column(self, key: str, ad: _Other) -> _Made | None:
+        """The attribute `key` of the rows as values, as this ad makes them."""
+        matching = self._matching
+        if (key, ad.shape) not in self._parts:
+            self._parts[key, ad.shape] = self._part(key, ad)
+        parts = self._parts[key, ad.shape]
+        if parts is None:
+            return None
+        values: list[Vector | None] = []
+        sign: list[object] = [key, matching.epoch_of(matching.root_of(key), ad)]
+        for part in parts:
+            digests = tuple(map(ad.digest, part.names))
+            if digests not in part.known:
+                if len(part.known) > MAX_KNOWN:
+                    part.known.clear()
+                part.known[digests] = self._constant(key, part, ad.ad)
+            value = part.known[digests]
+            values.append(value)
+            sign.append(digests if value is None else (value.tags, repr(value.number), value.code))
+        made = self._columns.get(tuple(sign))
+        if made is None:
+            try:
+                column = self._make(key, parts, values, ad.ad)
+            except Unplannable:
+                self._parts[key, ad.shape] = None
+                return None
+            self._serial += 1
+            made = self._columns[tuple(sign)] = _Made(column, self._serial)
+            if len(self._columns) > MAX_COLUMNS:
+                self._columns.popitem(last=False)
+        else:
+            self._columns.move_to_end(tuple(sign))
+        return made
+
+    def _part(self, key: str, ad: _Other) -> list[_Part] | None:
+        matching = self._matching
+        table = matching.table
+        term = matching.root_of(key)
+        shapes = matching.shapes_of(term, ad)
+        if not matching.is_steady(term, ad) or not table.shape(shapes):
+            return None
+        parts: dict[tuple[tuple[str, int], ...], _Part] = {}
+        for each in table.stretches(shapes):
+            if key in each.shape:
+                number = tuple((name, id(expr)) for name, expr in each.shape.items())
+                part = parts.get(number)
+                if part is None:
+                    part = parts[number] = _Part(each.shape, [], self._names(each.shape[key], each.shape, ad.ad))
+                part.spans.append((each.start, each.stop))
+        return list(parts.values())
+
+    def _names(self, expr: Expr, shape: dict[str, Expr], ad: ClassAd) -> tuple[str, ...]:
+        names: set[str] = set()
+        seen: set[tuple[int, int]] = set()
+        todo: list[tuple[Expr, int]] = [(expr, RIGHT)]
+        while todo:
+            expr, side = todo.pop()
+            if (id(expr), side) in seen:
+                continue
+            seen.add((id(expr), side))
+            for node in walk(expr):
+                if isinstance(node, AttrRef):
+                    for place in self._matching.places(node, side):
+                        if place == RIGHT:
+                            cell: object = shape.get(node.key)
+                        else:
+                            names.add(node.key)
+                            cell = ad.find(node.key)
+                        if isinstance(cell, Expr):
+                            todo.append((cell, place))
+        return tuple(sorted(names))
+
+    def _constant(self, key: str, part: _Part, ad: ClassAd) -> Vector | None:
+        try:
+            plan = self._plan(key, part, ad)
+            return constant(plan.value, self._matching.table.codes) if plan.op == CONST else None  # type: ignore[arg-type]
+        except Unplannable:
+            return None
+
+    def _plan(self, key: str, part: _Part, ad: ClassAd) -> Node:
+        side = self._matching.row_side(part.shape)
+        return with_room(lambda: Planner(Known(ad), side).plan(part.shape[key], RIGHT))
+
+    def _make(self, key: str, parts: list[_Part], values: list[Vector | None], ad: ClassAd) -> Column:
+        table = self._matching.table
+        base = table.columns[key]
+        if base.exact is not None:
+            raise Unplannable("integers of 2^53 and beyond")
+        column = Column(base.tag.copy(), base.number.copy(), base.code.copy(), base.folded.copy(), None, 0)
+        for part, value in zip(parts, values, strict=True):
+            plan = None if value is not None else self._plan(key, part, ad)
+            for start, stop in part.spans:
+                vector = value
+                if vector is None:
+                    assert plan is not None
+                    vector = Run(table.columns, table.codes, start, stop, self._matching.now).vector(plan)
+                _write(column, start, stop, vector)
+        column.count()
+        return column
+
+
+def _write(column: Column, start: int, stop: int, vector: Vector) -> None:
+    exact: Any = vector.exact
+    if isinstance(exact, np.ndarray) or (isinstance(exact, int) and not -EXACT_LIMIT < exact < EXACT_LIMIT):
+        raise Unplannable("integers of 2^53 and beyond")
+    column.tag[start:stop] = vector.tag
+    column.number[start:stop] = vector.number
+    column.code[start:stop] = vector.code
+    column.folded[start:stop] = vector.folded
