@@ -1,8 +1,9 @@
 """Jobs that no slot and no policy can tell apart share an AutoClusterId (spec row NEG-17).
 
-Significant are: the attributes that slots and the negotiator's policies look at (the negotiator sends them), those that
-the submitter's share depends on, and whatever these refer to in the job itself. Numbers are given once and never again
-to other jobs, so that a match for an autocluster can not hit jobs it was not made for. Pure.
+Significant are: the attributes that slots and the negotiator's policies look at (the negotiator sends them; an
+administrator may name them in SIGNIFICANT_ATTRIBUTES instead), those that decide whatever slots look at, and what these
+refer to in the job itself. Numbers are given once and never again to other jobs, so that a match for an autocluster can
+not hit jobs it was not made for. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from services.schedd.jobs import Cluster, Job, raw_cells
 from shared.classad import ClassAd, Expr
 from shared.classad.expr import AttrRef, fold, walk
 
-#: Significant whatever slots look at.
+#: Significant whatever slots look at, and whatever SIGNIFICANT_ATTRIBUTES says: who differs in these needs other slots.
 ALWAYS = (
     "Requirements",
     "Rank",
@@ -38,17 +39,27 @@ MAX_NAMES = 500
 
 class Autoclusters:
     """Gives every job its autocluster. `generation` grows when the significant attributes change: then all idle jobs
-    are sorted anew."""
+    are sorted anew.
+
+    significant: SIGNIFICANT_ATTRIBUTES. If there are any, what negotiators name does not count, as in HTCondor.
+    """
 
     def __init__(self, next_id: int = 1, significant: Iterable[str] = ()) -> None:
+        significant = tuple(significant)
+        self.fixed = bool(significant)
         self.generation = 0
         self.next_id = next_id
         self._asked: frozenset[str] = frozenset(fold(name) for name in (*ALWAYS, *significant))
         self._ids: dict[tuple[Any, ...], int] = {}
 
-    def set_significant(self, names: Iterable[str]) -> bool:
-        """The attributes the negotiator named, besides those known already. True if that changes anything."""
-        asked = self._asked | {fold(name) for name in names}
+    def set_significant(self, names: Iterable[str], needed: Iterable[str] = ()) -> bool:
+        """The attributes a negotiator named, besides those known already; `needed` count in any case. True if that
+        changes anything.
+
+        None is forgotten while the schedd runs: slots come and go, and all idle jobs would be sorted anew each time.
+        """
+        counting = needed if self.fixed else (*names, *needed)
+        asked = self._asked | {fold(name) for name in counting}
         if asked == self._asked:
             return False
         self._asked = asked

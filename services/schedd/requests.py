@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Final
 
+from services.schedd.autoclusters import own_references
 from services.schedd.idle import IdleJobs, Run
 from services.schedd.jobs import full_ad, full_packed
 from services.schedd.keeper import Keeper
@@ -28,8 +29,10 @@ class Requests:
     async def get(self, asked: GetRequests) -> RequestList:
         """Raises RemoteFailure bad-request for a constraint that is no expression."""
         table = self.keeper.table
-        table.set_significant(asked.significant)
         constraint = parse_constraint(asked.job_constraint)
+        # A match is for an autocluster: the constraint must not divide one.
+        table.set_significant(asked.significant, own_references(constraint) if constraint is not None else ())
+        counts = asked.counts and self.settings.request_counts
         requests: dict[str, list[ResourceRequest]] = {}
         more: list[str] = []
         for submitter in asked.submitters:
@@ -39,9 +42,9 @@ class Requests:
             skip = max(0, asked.skip.get(submitter, 0))
             limit = asked.limit if asked.limit > 0 else 200
             if constraint is None:
-                runs, goes_on = idle.runs(limit, skip=skip, counts=self.settings.request_counts)
+                runs, goes_on = idle.runs(limit, skip=skip, counts=counts)
             else:
-                runs, goes_on = await self._constrained(idle, constraint, limit, skip)
+                runs, goes_on = await self._constrained(idle, constraint, limit, skip, counts)
             requests[submitter] = [self._request(run) for run in runs]
             if goes_on:
                 more.append(submitter)
@@ -56,7 +59,9 @@ class Requests:
             first_job=str(job.id),
         )
 
-    async def _constrained(self, idle: IdleJobs, constraint: Expr, limit: int, skip: int) -> tuple[list[Run], bool]:
+    async def _constrained(
+        self, idle: IdleJobs, constraint: Expr, limit: int, skip: int, counts: bool
+    ) -> tuple[list[Run], bool]:
         """As IdleJobs.runs, with only the jobs for which the constraint is true: each must be looked at."""
         now = self.keeper.now()
         runs: list[Run] = []
@@ -73,7 +78,7 @@ class Requests:
                 continue  # it was started or removed meanwhile
             if not is_true(evaluate(constraint, full_ad(self.keeper.name, job, now), None, now)):
                 continue
-            if runs and runs[-1].autocluster == autocluster and self.settings.request_counts:
+            if runs and runs[-1].autocluster == autocluster and counts:
                 runs[-1] = Run(autocluster, runs[-1].first, runs[-1].count + 1)
             elif len(runs) == skip + limit:
                 return runs[skip:], True

@@ -116,9 +116,10 @@ class JobTable:
         del self.clusters[job.cluster.id]
         return True
 
-    def set_significant(self, names: Iterable[str]) -> bool:
-        """Attributes that slots look at, told by the negotiator; sorts all idle jobs anew if that changes anything."""
-        if not self.autoclusters.set_significant(names):
+    def set_significant(self, names: Iterable[str], needed: Iterable[str] = ()) -> bool:
+        """Attributes that slots look at, told by the negotiator; sorts all idle jobs anew if that changes anything.
+        needed: see Autoclusters."""
+        if not self.autoclusters.set_significant(names, needed):
             return False
         waiting = [job for job in self.jobs() if job.idle_key is not None]
         for job in waiting:

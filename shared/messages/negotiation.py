@@ -27,6 +27,7 @@ class GetRequests(Message):
     shard: str = ""  # NEGOTIATOR_NAME: whose epoch that is
     job_constraint: str = ""  # NEGOTIATOR_JOB_CONSTRAINT
     limit: int = 200  # RESOURCE_REQUEST_LIST_SIZE, for each submitter
+    counts: bool = True  # USE_RESOURCE_REQUEST_COUNTS; False: each job is a request of its own
     significant: list[str] = []  # attributes of jobs that slots and policies look at: they split autoclusters
     skip: dict[str, int] = {}  # submitter -> how many requests of its list were already fetched this cycle
 

@@ -92,6 +92,78 @@ async def test_a_claim_without_limits_goes_to_no_job_that_has_some_LIM_01(pool):
     assert (await pool.startd.finish(run)).release
 
 
+# Request lists
+
+
+def listed(answer):
+    return [(request.first_job, request.count) for request in answer.requests.get(USER, ())]
+
+
+async def test_jobs_come_by_priority_then_age_NEG_15(pool):
+    for priority, memory in ((0, 1), (5, 2), (-5, 3), (5, 4)):
+        await submit(pool, JobPrio=priority, RequestMemory=memory)
+    assert [job for job, _ in listed(await pool.requests())] == ["2.0", "4.0", "1.0", "3.0"]
+
+
+async def test_consecutive_jobs_of_an_autocluster_are_one_request_NEG_29(pool):
+    await pool.submit(procs=3)
+    await submit(pool, RequestMemory=7, JobPrio=1)
+    await pool.submit(procs=2)
+    assert listed(await pool.requests()) == [("2.0", 1), ("1.0", 5)]
+    each = listed(await pool.requests(counts=False))
+    assert each == [("2.0", 1), ("1.0", 1), ("1.1", 1), ("1.2", 1), ("3.0", 1), ("3.1", 1)]
+    assert listed(await pool.requests(counts=False, job_constraint="RequestMemory == 7")) == [("2.0", 1)]
+
+
+async def test_the_access_points_own_knob_makes_each_job_a_request_too_NEG_29(tmp_path):
+    async with scheddpool.Pool(tmp_path, USE_RESOURCE_REQUEST_COUNTS="false") as pool:
+        await pool.submit(procs=2)
+        assert listed(await pool.requests()) == [("1.0", 1), ("1.1", 1)]
+
+
+@pytest.mark.parametrize("constraint", ["", "RequestMemory > 0"])
+async def test_lists_come_in_parts_NEG_30(pool, constraint):
+    for memory in range(1, 6):
+        await submit(pool, RequestMemory=memory)
+    found, skip = [], 0
+    for more in (True, True, False):
+        part = await pool.requests(limit=2, skip={USER: skip}, job_constraint=constraint)
+        assert part.more == ([USER] if more else [])
+        found += [job for job, _ in listed(part)]
+        skip = len(found)
+    assert found == [f"{cluster}.0" for cluster in range(1, 6)]
+
+
+async def test_a_match_never_starts_a_job_outside_the_job_constraint_NEG_31(pool):
+    # The two differ in nothing that slots or the schedd look at.
+    await submit(pool, Site="far")
+    await submit(pool, Site="near")
+    constraint = 'Site == "near"'
+    answer = await pool.requests(job_constraint=constraint)
+    assert listed(answer) == [("2.0", 1)]
+    await pool.match(autocluster=answer.requests[USER][0].autocluster)
+    await eventually(lambda: pool.startd.activations)
+    assert [run.job_id for run in pool.startd.activations] == ["2.0"]
+
+
+async def test_the_negotiators_significant_attributes_divide_autoclusters_NEG_17(pool):
+    await submit(pool, Colour="red")
+    await submit(pool, Colour="blue")
+    assert listed(await pool.requests()) == [("1.0", 2)]
+    assert listed(await pool.requests(significant=["colour"])) == [("1.0", 1), ("2.0", 1)]
+
+
+async def test_the_administrators_significant_attributes_replace_the_negotiators_NEG_17(tmp_path):
+    async with scheddpool.Pool(tmp_path, SIGNIFICANT_ATTRIBUTES="Size, Weight") as pool:
+        await submit(pool, Colour="red", Size=1)
+        await submit(pool, Colour="blue", Size=1)
+        await submit(pool, Colour="blue", Size=2)
+        assert listed(await pool.requests(significant=["colour"])) == [("1.0", 2), ("3.0", 1)]
+
+
+# The startd
+
+
 class Ads:
     """The slot ads that a startd publishes."""
 

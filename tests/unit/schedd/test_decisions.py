@@ -70,6 +70,15 @@ def test_new_significant_attributes_sort_anew_and_never_reuse_a_number():
     assert not before & after
 
 
+def test_what_the_administrator_calls_significant_replaces_what_negotiators_say_NEG_17():
+    found, cluster = Autoclusters(significant=["Colour"]), cluster_of("RequestMemory = 5")
+    assert not found.set_significant(["Size"])
+    same = [job_of(cluster, 0, "Size = 1"), job_of(cluster, 1, "Size = 2")]
+    assert len({found.assign(job) for job in same}) == 1
+    differing = [job_of(cluster, 2, "Colour = 1"), job_of(cluster, 3, "RequestMemory = 6")]
+    assert len({found.assign(job) for job in (*same, *differing)}) == 3
+
+
 def test_different_submitters_never_share():
     found, cluster = Autoclusters(), cluster_of("RequestMemory = 5")
     other = job_of(cluster, 1)
