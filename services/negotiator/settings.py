@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.negotiator.group_tree import GroupConfig
 from services.negotiator.limits import NO_LIMIT, LimitConfig
+from services.negotiator.match_exprs import MatchExprs, match_exprs
 from services.negotiator.pool import CycleConfig
 from services.negotiator.priorities import Factors
 from services.negotiator.requests import Lists
@@ -79,6 +80,11 @@ def limit_config(settings: NegotiatorSettings) -> LimitConfig:
         default=None if default == NO_LIMIT else default,
         unreadable={name: settings.limit_by_name[name] for name, capacity in capacities.items() if capacity is None},
     )
+
+
+def match_exprs_of(settings: NegotiatorSettings, config: Config) -> MatchExprs:
+    """NEGOTIATOR_MATCH_EXPRS with the values of the macros that it names (NEG-32)."""
+    return match_exprs(settings.negotiator_match_exprs, config.get)
 
 
 def timing(settings: NegotiatorSettings, config: Config) -> Timing:

@@ -33,9 +33,10 @@ ROOTS: Final = ("requirements", "start", "rank", "withinresourcelimits", "consum
 MAX_NAMES: Final = 500
 
 _RESOURCES: Final = "machineresources"
-#: What only the negotiator knows, during a cycle (NEG-43, NEG-44): no job's attributes, whatever the name says.
+#: What only the negotiator knows, during a cycle (NEG-43, NEG-44), or adds itself (NEG-32): no attributes of jobs that
+#: wait, whatever the name says.
 _EPHEMERAL: Final = re.compile(
-    r"currenttime|submittorprio"
+    r"currenttime|submittorprio|negotiatormatchexpr.*"
     r"|(slot[0-9]+_)?(submitter|remote)(user(prio|resourcesinuse)|group(resourcesinuse|quota)?|negotiatinggroup|autoregroup)"
 )
 

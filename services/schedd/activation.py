@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
 from services.schedd.expansion import MARK, Expanded, expand
 from services.schedd.jobs import Job, full_ad, global_id
 from services.schedd.shadow import Claim, Shadow
+from shared.classad import ClassAd
 from shared.classad.expr import fold
 from shared.messages.claims import Activation
+
+#: How the names of such attributes begin, folded.
+MATCH_EXPR: Final = "negotiatormatchexpr"
 
 
 def expansion(schedd: str, job: Job, claim: Claim, now: float) -> Expanded:
@@ -19,6 +23,19 @@ def expansion(schedd: str, job: Job, claim: Claim, now: float) -> Expanded:
     if MARK not in job.ad.pack() and not any(_has_mark(cell) for _, cell in job.cluster.packed_cells().values()):
         return Expanded()
     return expand(full_ad(schedd, job, now), claim.slot_classad(), now)
+
+
+def match_exprs(slot: ClassAd) -> bytes:
+    """What the negotiator added to the ad of a matched slot about itself (NEG-32), packed; empty if nothing."""
+    told = {entry[0]: slot.lookup(key) for key, entry in slot.table().items() if key.startswith(MATCH_EXPR)}
+    return ClassAd(told).pack() if told else b""
+
+
+def tell_match(job: Job, claim: Claim) -> None:
+    """Put what the negotiator told with the match into the job's ad, in place of what an earlier one told (NEG-32)."""
+    job.drop(*(name for name in job.ad if fold(name).startswith(MATCH_EXPR)))
+    if claim.match_exprs:
+        job.ad.update(ClassAd.unpack(claim.match_exprs))
 
 
 def _has_mark(cell: Any) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 from typing import Final
 
 from services.schedd import ending
+from services.schedd.activation import match_exprs
 from services.schedd.claiming import limits_of
 from services.schedd.jobs import JobId
 from services.schedd.runs import Runs
@@ -97,6 +98,7 @@ class Claims:
                 alive_s=min(alive, max(10, lease_s // 3)) if lease_s else alive,
                 preempts=list(match.preempts),
                 concurrency_limits=match.concurrency_limits or limits_of(job.ad, slot, now),
+                match_exprs=match_exprs(slot),
                 ad=slot,
             )
             run = self.runs.begin(job, claim, now)

@@ -64,6 +64,7 @@ class Runs:
         if expanded.problem:
             self.keeper.happen(job, JobEvent.HOLD, reason=expanded.problem, code=Hold.UNSPECIFIED)
             return None
+        activation.tell_match(job, claim)
         for name, text in expanded.changes.items():
             if name.startswith("MATCH_EXP_"):
                 job.ad[name] = text

@@ -55,6 +55,7 @@ class Claim:
     shard: str = ""  # of the negotiator whose epoch that is
     preempts: list[str] = field(default_factory=list)
     concurrency_limits: str = ""  # as matched; jobs with others do not get this claim
+    match_exprs: bytes = b""  # packed: what the negotiator tells every job on this claim (NEG-32); empty: nothing
     granted: bool = False
     granted_at: float = 0.0  # wall clock
     shadow: Shadow | None = None
@@ -95,6 +96,7 @@ class Claim:
             "alive_s": self.alive_s,
             "preempts": self.preempts,
             "concurrency_limits": self.concurrency_limits,
+            "match_exprs": self.match_exprs,
             "granted": self.granted,
             "granted_at": self.granted_at,
             "previous": self.previous,

@@ -4,10 +4,11 @@ lists. The schedd and the startd each against a script of the other side."""
 import pytest
 
 from services.negotiator.limits import counts_of
+from services.negotiator.match_exprs import match_exprs
 from shared.bus.api import Exchange
 from shared.classad import UNDEFINED, ClassAd
 from shared.daemon.ad_table import AdTable
-from shared.messages.claims import ClaimGranted, ReleaseClaim
+from shared.messages.claims import ClaimGranted, JobExit, ReleaseClaim
 from shared.messages.negotiation import Match, Matches
 from tests import scheddpool, startd_pool
 from tests.scheddpool import USER, slot_ad
@@ -159,6 +160,36 @@ async def test_the_administrators_significant_attributes_replace_the_negotiators
         await submit(pool, Colour="blue", Size=1)
         await submit(pool, Colour="blue", Size=2)
         assert listed(await pool.requests(significant=["colour"])) == [("1.0", 2), ("3.0", 1)]
+
+
+# Match expressions
+
+EXPRS = match_exprs(
+    ["NegotiatorName", "NegotiatorMatchExprSite"],
+    {"NegotiatorName": '"My Negotiator"', "NegotiatorMatchExprSite": "1 + 2"}.get,
+)
+
+
+async def test_the_matched_job_carries_the_negotiators_match_expressions_W_06_NEG_32(pool):
+    await pool.submit(procs=2)
+    slot = ClassAd.unpack(EXPRS.into(slot_ad().pack()))
+    run = await give(pool, slot)
+    told = {"NegotiatorMatchExprNegotiatorName": "My Negotiator", "NegotiatorMatchExprSite": 3}
+    for ad in (await pool.job("1.0"), ClassAd.unpack(run.job_ad)):
+        assert {name: ad.eval(name) for name in ad if name.startswith("NegotiatorMatchExpr")} == told
+    # The next job on the claim was matched by the same negotiator, also after a restart.
+    await pool.restart()
+    following = (await pool.startd.finish(run)).next
+    assert ClassAd.unpack(following.job_ad)["NegotiatorMatchExprNegotiatorName"] == "My Negotiator"
+
+
+async def test_what_another_negotiator_told_is_gone_NEG_32(pool):
+    await submit(pool)
+    run = await give(pool, ClassAd.unpack(EXPRS.into(slot_ad().pack())))
+    await pool.startd.finish(run, exit=JobExit(reason="evicted"))
+    await eventually(lambda: pool.schedd.table.demand(USER)[0] == 1)
+    again = await give(pool)
+    assert not any(name.startswith("NegotiatorMatchExpr") for name in ClassAd.unpack(again.job_ad))
 
 
 # The startd

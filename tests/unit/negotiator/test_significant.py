@@ -89,6 +89,7 @@ def test_what_only_the_negotiator_knows_is_no_jobs_attribute_NEG_43_NEG_44():
             "SubmitterNegotiatingGroup",
             "RemoteAutoregroup",
             "CurrentTime",
+            "NegotiatorMatchExprNegotiatorName",
         )
     )
     assert named(f"Requirements = {text} > 1", exprs=[text]) == set()
