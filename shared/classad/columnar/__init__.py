@@ -9,6 +9,17 @@ from __future__ import annotations
 
 from shared.classad.columnar.frame import Frame
 from shared.classad.columnar.matching import OTHER_SIDE, ROW_SIDE, ColumnarExpr, Conjunct, Matching, compile_columnar
+from shared.classad.columnar.probe import Probe
 from shared.classad.columnar.table import Table
 
-__all__ = ["OTHER_SIDE", "ROW_SIDE", "ColumnarExpr", "Conjunct", "Frame", "Matching", "Table", "compile_columnar"]
+__all__ = [
+    "OTHER_SIDE",
+    "ROW_SIDE",
+    "ColumnarExpr",
+    "Conjunct",
+    "Frame",
+    "Matching",
+    "Probe",
+    "Table",
+    "compile_columnar",
+]

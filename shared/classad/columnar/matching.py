@@ -185,6 +185,8 @@ class Matching:
         self._numbers: dict[object, int] = {}
         self._numbered: dict[int, tuple[Expr, int]] = {}
         self._ranks = Ranks(self)
+        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._steady: dict[int, _Other] = {}
 
     @property
     def now(self) -> float:
@@ -201,10 +203,16 @@ class Matching:
         return self._bytes
 
     def clear(self) -> None:
-        """Forget all results."""
+        """Forget all results, and what was told by `hold`."""
+        self._steady.clear()
         self._cache.clear()
         self._ranks.clear()
         self._bytes = 0
+
+    def hold(self, ad: ClassAd) -> None:
+        """Promise that an ad will not change until `clear`, so that it need not be looked through at each question."""
+        self._steady.pop(id(ad), None)
+        self._steady[id(ad)] = self._met(ad)
 
     # What to ask
 
@@ -298,6 +306,7 @@ class Matching:
         self._inner.clear()
         self._plans.clear()
         self._needs.clear()
+        self._nodes.clear()
         self._ranks = Ranks(self)
         self._version = self.table.version
 
@@ -308,6 +317,9 @@ class Matching:
             if side == OTHER_SIDE:
                 raise ValueError("an expression on the other ad's side needs that ad")
             ad = _NOBODY
+        steady = self._steady.get(id(ad))
+        if steady is not None:
+            return steady
         shape: list[tuple[str, int]] = []
         above: ClassAd | None = ad
         while above is not None:
@@ -323,6 +335,7 @@ class Matching:
             self._numbers.clear()
             self._numbered.clear()
             self._roots.clear()
+            self._steady.clear()
             self._forget()
         return _Other(ad, self._numbers.setdefault(tuple(shape), len(self._numbers)), self._number)
 
@@ -349,7 +362,34 @@ class Matching:
             known = self._inner[key] = Term(expr, term.side, marks, term.depth + 1)
         return known
 
-    # What Ranks asks
+    # What Ranks and Probe ask
+
+    def met(self, ad: ClassAd | None) -> _Other:
+        return self._met(ad)
+
+    def root(self, expr: Expr, side: int) -> Term:
+        return self._root(expr, side)
+
+    def sides(self, job: ClassAd) -> tuple[Term, Term]:
+        """The Requirements of a job that has some, and those of the rows."""
+        own = job.find("requirements")
+        assert own is not None
+        return self._root(_expression(own), OTHER_SIDE), self._root(_REQUIREMENTS, ROW_SIDE, "requirements")
+
+    def plan_of(self, term: Term, ad: _Other) -> Plan:
+        return self._plan(term, ad)
+
+    def need(self, term: Term, ad: _Other) -> _Needs:
+        return self._need(term, ad)
+
+    def node(self, key: tuple[object, ...], make: Callable[[], Node]) -> Node:
+        """A plan that is kept while the layout of the table stays. Raises Unplannable."""
+        known = self._nodes.get(key)
+        if known is None:
+            if len(self._nodes) > _MAX_KNOWN:
+                self._nodes.clear()
+            known = self._nodes[key] = make()
+        return known
 
     def root_of(self, key: str) -> Term:
         """The term of an attribute of the rows."""

@@ -1,0 +1,153 @@
+"""Probe: some rows of a table as they would stand if their live columns held other values.
+
+Who carves a machine asks what it looks like after one job, after two, after three: the same row in several states, each
+a line of a probe. Only what reads live columns is evaluated; the rest does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.classad.ad import ClassAd
+from shared.classad.columnar.column import BOOL, REAL, Column, Floats, Mask
+from shared.classad.columnar.frame import Over
+from shared.classad.columnar.vector import Run
+from shared.classad.compiled.plan import LEFT, RIGHT, Known, Node, Planner, Unplannable
+from shared.classad.depth import with_room
+from shared.classad.evaluate import evaluate
+from shared.classad.expr import Expr
+from shared.classad.match import is_true
+from shared.classad.values import Value
+
+if TYPE_CHECKING:
+    from shared.classad.columnar.matching import Matching, Term, _Needs, _Other
+
+
+class _Taken(Mapping[str, Column]):
+    """Columns of some rows, read when they are asked for."""
+
+    def __init__(self, columns: Mapping[str, Column], rows: NDArray[np.intp]) -> None:
+        self._columns = columns
+        self._rows = rows
+        self._have: dict[str, Column] = {}
+
+    def __getitem__(self, key: str) -> Column:
+        found = self._have.get(key)
+        if found is None:
+            found = self._have[key] = self._columns[key].taken(self._rows)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+class Probe:
+    """`rows`: (m,) of the table, ascending, a row as often as there are states of it. `live`: by folded name, the live
+    columns of these m lines."""
+
+    def __init__(self, matching: Matching, rows: NDArray[np.intp], live: Mapping[str, Column]) -> None:
+        self._matching = matching
+        self._rows = rows
+        self._live = live
+        self._columns = Over(live, _Taken(matching.table.columns, rows))
+
+    def match(self, job: ClassAd) -> Mask:
+        """(m,) bool: where what reads live columns, in the Requirements of both sides, is true."""
+        matching, rows = self._matching, self._rows
+        ad = matching.met(job)
+        result = np.ones(len(rows), np.bool_)
+        for root in matching.sides(job):
+            for stretch, terms in matching.plan_of(root, ad):
+                first, last = 0, len(rows)
+                if stretch is not None:
+                    first, last = np.searchsorted(rows, (stretch.start, stretch.stop)).tolist()
+                if first == last:
+                    continue
+                for term, needs in terms:
+                    if needs.live or not needs.steady:
+                        result[first:last] &= self._true(term, needs, ad, first, last)
+        return result
+
+    def numbers(self, expr: Expr, job: ClassAd | None = None, side: int = RIGHT) -> tuple[Floats, Mask]:
+        """(m,) float64 and bool: the value as a rank, 0.0 where it is no number, and where it is one."""
+        matching = self._matching
+        ad = matching.met(job)
+        term = matching.root(expr, side)
+        needs = matching.need(term, ad)
+        values = np.zeros(len(self._rows))
+        valid = np.zeros(len(self._rows), np.bool_)
+        for first, last, vector in self._vectors(term, needs, ad):
+            number = np.asarray(vector.number, np.float64)
+            tag = np.asarray(vector.tag)
+            good = (tag >= BOOL) & (tag <= REAL) & ~np.isnan(number)
+            values[first:last] = np.where(good, number, 0.0)
+            valid[first:last] = good
+        return values, valid
+
+    def _vectors(self, term: Term, needs: _Needs, ad: _Other) -> Iterator[tuple[int, int, Any]]:
+        for first, last, shape in self._spans(needs, 0, len(self._rows)):
+            try:
+                yield first, last, self._run(first, last).vector(self._plan(term, needs, ad, shape))
+            except Unplannable:
+                values = [self._evaluated(term, ad, line) for line in range(first, last)]
+                yield first, last, Column.of([_cell(value) for value in values], self._matching.table.codes)
+
+    def _true(self, term: Term, needs: _Needs, ad: _Other, first: int, last: int) -> Mask:
+        result = np.zeros(last - first, np.bool_)
+        for start, stop, shape in self._spans(needs, first, last):
+            try:
+                mask = self._run(start, stop).true(self._plan(term, needs, ad, shape))
+            except Unplannable:
+                mask = np.array([is_true(self._evaluated(term, ad, line)) for line in range(start, stop)], np.bool_)
+            result[start - first : stop - first] = mask
+        return result
+
+    def _spans(self, needs: _Needs, first: int, last: int) -> Iterator[tuple[int, int, dict[str, Expr]]]:
+        """Lines first to last, cut where the expressions that a term leads to change."""
+        table = self._matching.table
+        if not needs.shapes or not needs.steady or not table.shape(needs.shapes):
+            yield first, last, {}
+            return
+        stretches = table.stretches(needs.shapes)
+        starts = np.searchsorted(self._rows[first:last], [each.start for each in stretches]) + first
+        for each, start, stop in zip(stretches, starts.tolist(), [*starts[1:].tolist(), last], strict=True):
+            if start < stop:
+                yield start, stop, each.shape
+
+    def _run(self, start: int, stop: int) -> Run:
+        matching = self._matching
+        return Run(self._columns, matching.table.codes, start, stop, matching.now, matching.patience)
+
+    def _plan(self, term: Term, needs: _Needs, ad: _Other, shape: dict[str, Expr]) -> Node:
+        if not needs.steady or (needs.shapes and not self._matching.table.shape(needs.shapes)):
+            raise Unplannable("for the evaluator")
+        key = ("plan", id(term), needs.number, *map(id, shape.values()), *map(ad.digest, needs.names))
+
+        def make() -> Node:
+            expr = term.expr if term.attribute is None else shape.get(term.attribute, term.expr)
+            planner = Planner(Known(ad.ad), self._matching.row_side(shape))
+            return planner.plan(expr, term.side, term.depth, term.marks)
+
+        return self._matching.node(key, lambda: with_room(make))
+
+    def _evaluated(self, term: Term, ad: _Other, line: int) -> Value:
+        row = self._matching.table.ad(int(self._rows[line]))
+        for name, column in self._live.items():
+            cell = column.cell(line, self._matching.table.codes)
+            if cell is not None:
+                row[name] = cell
+        now = self._matching.now
+        if term.attribute is not None:
+            return row.eval(term.attribute, ad.ad, now)
+        return evaluate(term.expr, ad.ad, row, now) if term.side == LEFT else evaluate(term.expr, row, ad.ad, now)
+
+
+def _cell(value: Value) -> object:
+    return value if isinstance(value, bool | int | float) else ""
