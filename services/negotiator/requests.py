@@ -27,8 +27,9 @@ from shared.messages.negotiation import (
 from shared.state import keys
 from shared.state.api import StaleEpoch
 
-#: Of one submitter at one schedd in a cycle: more requests, and jobs of one request, wait for the next.
-MAX_REQUESTS, MAX_COUNT = 100_000, 1_000_000
+#: Of one submitter at one schedd in a cycle: more requests, bytes of their ads, and jobs of one request, wait for the
+#: next.
+MAX_REQUESTS, MAX_BYTES, MAX_COUNT = 100_000, 64 << 20, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Lists:
 
     job_constraint: str = ""  # NEGOTIATOR_JOB_CONSTRAINT
     limit: int = 200  # NEGOTIATOR_RESOURCE_REQUEST_LIST_SIZE
+    counts: bool = True  # USE_RESOURCE_REQUEST_COUNTS
     timeout_s: float = 30.0  # NEGOTIATOR_TIMEOUT
 
 
@@ -76,6 +78,7 @@ class Schedds:
     ) -> dict[str, list[Request]]:
         found: dict[str, list[Request]] = {}
         fetched: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         skip: dict[str, int] = {}
         while names:
             question = GetRequests(
@@ -86,6 +89,7 @@ class Schedds:
                 submitters=names,
                 job_constraint=self.lists.job_constraint,
                 limit=self.lists.limit,
+                counts=self.lists.counts,
                 significant=significant,
                 skip=skip,
             )
@@ -100,13 +104,15 @@ class Schedds:
             if not isinstance(answer, RequestList):
                 self.context.log.warning("schedd_silent", schedd=inbox, error=f"it answered {answer.type}")
                 return found
+            came = any(answer.requests.values())
             asked, names = names, []
             for name in asked:
                 listed = answer.requests.get(name, ())
                 fetched[name] = fetched.get(name, 0) + len(listed)
+                sizes[name] = sizes.get(name, 0) + sum(len(one.ad) for one in listed)
                 found.setdefault(name, []).extend(self._readable(inbox, listed))
-                # More of a list of which nothing came would never end.
-                if listed and name in answer.more and fetched[name] < MAX_REQUESTS:
+                # Lists of which nothing came may have more when others leave room; if nothing came at all, never.
+                if came and name in answer.more and fetched[name] < MAX_REQUESTS and sizes[name] < MAX_BYTES:
                     names.append(name)
             skip = {name: fetched[name] for name in names}
         return {name: requests for name, requests in found.items() if requests}

@@ -65,7 +65,9 @@ def factors(settings: NegotiatorSettings) -> Factors:
 def lists(settings: NegotiatorSettings, config: Config) -> Lists:
     return Lists(
         job_constraint=config.get("NEGOTIATOR_JOB_CONSTRAINT") or "",
-        limit=settings.negotiator_resource_request_list_size,
+        # One by one where jobs are asked for one by one, as the manual has it (NEG-29).
+        limit=settings.negotiator_resource_request_list_size if settings.use_resource_request_counts else 1,
+        counts=settings.use_resource_request_counts,
         timeout_s=float(settings.negotiator_timeout),
     )
 

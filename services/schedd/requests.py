@@ -17,6 +17,10 @@ from shared.messages.negotiation import GetRequests, RequestList, ResourceReques
 
 #: Jobs looked at one by one for a submitter where NEGOTIATOR_JOB_CONSTRAINT is set.
 MAX_LOOKED: Final = 50_000
+#: Of one answer, all submitters together. A job's ad may have a megabyte, and a message has an end.
+MAX_ANSWER_BYTES: Final = 4 << 20
+#: Of a request, besides its ad.
+_OVERHEAD: Final = 100
 
 
 class Requests:
@@ -27,7 +31,11 @@ class Requests:
         self.settings = settings
 
     async def get(self, asked: GetRequests) -> RequestList:
-        """Raises RemoteFailure bad-request for a constraint that is no expression."""
+        """Raises RemoteFailure bad-request for a constraint that is no expression.
+
+        No submitter may fill the answer with huge ads: each has an equal part of what is left of it, and what does not
+        fit comes with the next question. Only where nothing else was listed one request may exceed it.
+        """
         table = self.keeper.table
         constraint = parse_constraint(asked.job_constraint)
         # A match is for an autocluster: the constraint must not divide one.
@@ -35,7 +43,8 @@ class Requests:
         counts = asked.counts and self.settings.request_counts
         requests: dict[str, list[ResourceRequest]] = {}
         more: list[str] = []
-        for submitter in asked.submitters:
+        left = MAX_ANSWER_BYTES
+        for number, submitter in enumerate(asked.submitters):
             idle = table.idle.get(submitter)
             if idle is None or not idle.total:
                 continue
@@ -45,7 +54,19 @@ class Requests:
                 runs, goes_on = idle.runs(limit, skip=skip, counts=counts)
             else:
                 runs, goes_on = await self._constrained(idle, constraint, limit, skip, counts)
-            requests[submitter] = [self._request(run) for run in runs]
+            part = left // (len(asked.submitters) - number)
+            listed: list[ResourceRequest] = []
+            size = 0
+            for run in runs:
+                request = self._request(run)
+                needs = len(request.ad) + _OVERHEAD
+                if size + needs > part and (listed or left < MAX_ANSWER_BYTES):
+                    goes_on = True
+                    break
+                listed.append(request)
+                size += needs
+            left -= size
+            requests[submitter] = listed
             if goes_on:
                 more.append(submitter)
         return RequestList(requests=requests, more=more)

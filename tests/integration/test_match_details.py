@@ -9,7 +9,7 @@ from shared.bus.api import Exchange
 from shared.classad import UNDEFINED, ClassAd
 from shared.daemon.ad_table import AdTable
 from shared.messages.claims import ClaimGranted, JobExit, ReleaseClaim
-from shared.messages.negotiation import Match, Matches
+from shared.messages.negotiation import GetRequests, Match, Matches
 from tests import scheddpool, startd_pool
 from tests.scheddpool import USER, slot_ad
 from tests.waiting import eventually
@@ -133,6 +133,31 @@ async def test_lists_come_in_parts_NEG_30(pool, constraint):
         found += [job for job, _ in listed(part)]
         skip = len(found)
     assert found == [f"{cluster}.0" for cluster in range(1, 6)]
+
+
+async def test_huge_ads_come_in_several_answers_and_keep_nobody_else_waiting_NEG_30(pool):
+    # Every other submitter's requests fit into each answer, whatever one of them fills his ads with.
+    for memory in range(6):
+        await pool.submit(scheddpool.job_ad(RequestMemory=memory + 1, Environment="x" * 900_000))
+        await pool.submit(scheddpool.job_ad(RequestMemory=memory + 1, AccountingGroup="g.x", AcctGroup="g"))
+    names = sorted(pool.schedd.table.idle)
+    assert len(names) == 2
+    seen, skip, answers = dict.fromkeys(names, 0), {}, 0
+    while True:
+        answer = await pool.call(GetRequests(negotiator="n", epoch=1, cycle=1, submitters=names, skip=skip))
+        answers += 1
+        assert sum(len(one.ad) for part in answer.requests.values() for one in part) < 5 << 20
+        for name, part in answer.requests.items():
+            seen[name] += len(part)
+        if answers == 1:
+            small = min(names, key=lambda name: len(answer.requests[name][0].ad))
+            assert seen[small] == 6
+        if not answer.more:
+            break
+        assert any(answer.requests.values())
+        skip = dict(seen)
+    assert seen == dict.fromkeys(names, 6)
+    assert answers > 1
 
 
 async def test_a_match_never_starts_a_job_outside_the_job_constraint_NEG_31(pool):
