@@ -5,8 +5,8 @@ comes here. With it, an administrator can have a slot matched by an older ad, sa
 kept back is asked about again before each cycle, as the expression may look at the clock.
 
 The reference asks only about ads with a flag that its manual does not know of, so there the knob seems to do nothing.
-Here it does what the manual says: every slot is asked about. What a kept-back ad says of claims is kept back with it; an
-expression should let changes of State pass:
+Here it does what the manual says: every slot is asked about. What a kept-back ad says of claims is kept back with it;
+an expression should let changes of State pass:
 
     STARTD_AD_REEVAL_EXPR = TARGET.State =!= MY.State || TARGET.EnteredCurrentState > MY.EnteredCurrentState
 
