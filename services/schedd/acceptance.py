@@ -89,7 +89,6 @@ class Accepted:
 
     ad: ClassAd
     status: JobStatus
-    submitter: str
     each: dict[str, Any]  # to be set in every proc: what must be able to vanish from it again
 
 
@@ -137,9 +136,7 @@ def submitter_of(ad: ClassAd, user: str, nice_group: str = "nice-user") -> str:
     return name if "@" in name or not domain else f"{name}@{domain}"
 
 
-def accept_cluster(
-    common: ClassAd, *, user: str, cluster: int, now: float, spool: bool, nice_group: str = "nice-user"
-) -> Accepted:
+def accept_cluster(common: ClassAd, *, user: str, cluster: int, now: float, spool: bool) -> Accepted:
     """The common ad of a new cluster. Raises BadSubmit."""
     held = common.eval("JobStatus") == JobStatus.HELD
     reason = common.eval("HoldReason")
@@ -174,7 +171,7 @@ def accept_cluster(
         each["HoldReasonCode"] = int(code)
         each["HoldReasonSubCode"] = 0
         each["HoldReason"] = reason if isinstance(reason, str) and reason and not spool else f"The job waits: {why}"
-    return Accepted(ad, status, submitter_of(ad, user, nice_group), each)
+    return Accepted(ad, status, each)
 
 
 _FORBIDDEN_IN_PROC: Final = PROTECTED | {"jobuniverse"}
@@ -195,12 +192,15 @@ def accept_proc(packed: bytes, what: str) -> tuple[bytes, frozenset[str]]:
     return packed, names
 
 
-def check_edits(packed: bytes, *, admin: bool) -> ClassAd:
-    """The attributes of an edit. Raises BadSubmit naming what may not be changed."""
+def check_edits(packed: bytes, *, admin: bool, immutable: frozenset[str] = frozenset()) -> ClassAd:
+    """The attributes of an edit. Raises BadSubmit naming what may not be changed. `immutable`: folded names that the
+    administrator lets nobody change (IMMUTABLE_JOB_ATTRS)."""
     ad = checked(packed, "edits")
     for key, (name, _) in ad.table().items():
         if key in PROTECTED or is_private(key):
             raise BadSubmit(f"{name}: the schedd keeps this attribute itself; it can not be edited")
+        if key in immutable:
+            raise BadSubmit(f"{name}: this pool lets nobody change it in a queued job (IMMUTABLE_JOB_ATTRS)")
         if key in FIXED and not admin:
             raise BadSubmit(f"{name}: can not be changed after submission; remove the job and submit it anew")
     if "JobPrio" in ad:

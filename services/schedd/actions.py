@@ -51,7 +51,7 @@ class Actions:
         edits: ClassAd | None = None
         if asked.action == "edit":
             try:
-                edits = check_edits(asked.edits, admin=asked.admin)
+                edits = check_edits(asked.edits, admin=asked.admin, immutable=self.settings.rules.immutable)
             except BadSubmit as error:
                 raise RemoteFailure("bad-request", str(error)) from error
             if not edits:

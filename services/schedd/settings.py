@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from services.schedd.policies import SystemPolicy
+from services.schedd.rules import Rules, read_rules
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.config import Config, ConfigError, Problem
 from shared.config.knobs import ScheddSettings
@@ -35,6 +36,7 @@ class Settings:
     super_users: frozenset[str] = field(default=frozenset(("root", "condor")))  # QUEUE_SUPER_USERS
     graceful: bool = True  # GRACEFULLY_REMOVE_JOBS
     system: SystemPolicy = field(default_factory=SystemPolicy)
+    rules: Rules = field(default_factory=Rules)  # JOB_TRANSFORM_*, SUBMIT_REQUIREMENT_*, IMMUTABLE_JOB_ATTRS
 
     @classmethod
     def from_config(cls, config: Config) -> Settings:
@@ -61,6 +63,7 @@ class Settings:
             file_users=to_list(config.get("ROOST_SCHEDD_FILE_USERS") or ""),
             super_users=frozenset(knobs.queue_super_users),
             graceful=knobs.gracefully_remove_jobs,
+            rules=read_rules(config),
             system=SystemPolicy(
                 hold=knobs.system_periodic_hold,
                 hold_reason=knobs.system_periodic_hold_reason,

@@ -47,6 +47,8 @@ class Draft:
     status: JobStatus
     each: dict[str, Any]
     at: float  # wall clock, of its last part
+    before: ClassAd  # the common ad before the administrator's rules changed it
+    checked: bool = False  # the common ad meets all requirements
     stored: bool = False  # the cluster has its row; a first part may well bring no job, to learn the number
     rows: list[tuple[int, bytes, int, str]] = field(default_factory=list)  # proc, ad, priority, submitter
 
@@ -169,15 +171,17 @@ class Submission:
                 "with spooling (roost submit -spool)"
             )
         number = self.next_cluster
-        accepted = accept_cluster(
-            common, user=asked.user, cluster=number, now=now, spool=asked.spool, nice_group=self.settings.nice_group
-        )
+        accepted = accept_cluster(common, user=asked.user, cluster=number, now=now, spool=asked.spool)
         # The submit language writes false where its user said nothing.
         if asked.spool and (accepted.ad.text("LeaveJobInQueue") or "false").lower() == "false":
             # Ten days for its owner to fetch the output, as HTCondor gives.
             accepted.ad.set_text(
                 "LeaveJobInQueue", "JobStatus == 4 && (CompletionDate =?= 0 || time() - CompletionDate < 864000)"
             )
+        before = accepted.ad.copy()
+        self.settings.rules.transform(accepted.ad, now)
+        priority_of(accepted.ad)
+        submitter = submitter_of(accepted.ad, asked.user, self.settings.nice_group)
         self.next_cluster += 1
         self.keeper.queue.do(
             "INSERT OR REPLACE INTO meta (key, value) VALUES ('next_cluster', ?)", (self.next_cluster,)
@@ -186,13 +190,13 @@ class Submission:
             id=number,
             owner=owner,
             user=asked.user,
-            submitter=accepted.submitter,
+            submitter=submitter,
             qdate=int(now),
             ad=accepted.ad,
             spool=asked.spool,
             submit_id=asked.submit_id,
         )
-        return Draft(cluster, accepted.status, accepted.each, now)
+        return Draft(cluster, accepted.status, accepted.each, now, before)
 
     def _check_limits(self, asked: SubmitJobs, earlier: int) -> None:
         """Raises RemoteFailure when there would be too many jobs."""
@@ -213,6 +217,7 @@ class Submission:
         cluster = draft.cluster
         first = cluster.next_proc
         priority = priority_of(cluster.ad)
+        rules, now = self.settings.rules, self.keeper.now()
         special = {"jobprio", "accountinggroup", "niceuser"}
         done: list[tuple[int, bytes, int, str]] = []
         for offset, packed in enumerate(asked.procs):
@@ -220,6 +225,8 @@ class Submission:
                 await asyncio.sleep(0)
             proc = first + offset
             ad_bytes, names = accept_proc(packed, f"job {proc}")
+            if rules:
+                ad_bytes, names = self._ruled(draft, proc, ad_bytes, names, now)
             own_priority, submitter = priority, cluster.submitter
             if draft.each or not names.isdisjoint(special):
                 ad = ClassAd.unpack(ad_bytes)
@@ -234,6 +241,31 @@ class Submission:
                 ad_bytes = ad.pack()
             done.append((proc, ad_bytes, own_priority, submitter))
         return done
+
+    def _ruled(
+        self, draft: Draft, proc: int, ad_bytes: bytes, names: frozenset[str], now: float
+    ) -> tuple[bytes, frozenset[str]]:
+        """A job as the administrator's rules make it, and the names it says itself then. Raises BadSubmit."""
+        rules, by_number = self.settings.rules, "procid" in self.settings.rules.touched
+        if names.isdisjoint(rules.touched) and not by_number:
+            if not draft.checked:
+                self._warn(rules.check(draft.cluster.ad, now), draft)
+                draft.checked = True
+            return ad_bytes, names
+        ad = ClassAd.unpack(ad_bytes)
+        if by_number:
+            ad["ProcId"] = proc
+        try:
+            self._warn(rules.rule(ad, draft.before, draft.cluster.ad, now), draft)
+        except BadSubmit as error:
+            raise BadSubmit(f"job {proc}: {error}") from error
+        if by_number:
+            del ad["ProcId"]
+        return ad.pack(), frozenset(ad.table())
+
+    def _warn(self, warnings: list[str], draft: Draft) -> None:
+        for warning in warnings:
+            self.keeper.context.log.warning("submit_requirement", cluster=draft.cluster.id, unmet=warning)
 
     def _store(self, asked: SubmitJobs, draft: Draft, added: list[tuple[int, bytes, int, str]]) -> None:
         queue, cluster = self.keeper.queue, draft.cluster

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from shared.bus.api import Exchange
+from shared.daemon import user_maps
 from shared.daemon.ad_table import daemon_name
 from shared.daemon.base import Daemon
 from shared.errors import RoostError
@@ -37,6 +38,7 @@ async def live(daemon: Daemon, *, drain_s: float = DRAIN_S, started: Callable[[]
     context = daemon.context
     log = context.log
     reason = "stopped"
+    await install_user_maps(daemon)
     try:
         if not await _unless_stopped(daemon, daemon.setup()):
             return
@@ -52,9 +54,18 @@ async def live(daemon: Daemon, *, drain_s: float = DRAIN_S, started: Callable[[]
         finally:
             await _tell(daemon, DaemonStopped.type, reason)
     finally:
+        user_maps.remove(daemon_name(daemon.subsystem, context.name))
         async with asyncio.timeout(drain_s):
             await daemon.close()
         log.info("daemon_stopped", reason=reason)
+
+
+async def install_user_maps(daemon: Daemon) -> None:
+    """The maps of userMap() as the daemon's configuration says now; called again whenever it has a new one."""
+    context = daemon.context
+    maps, problems = await asyncio.to_thread(user_maps.read, context.config, daemon.subsystem)
+    for problem in user_maps.install(daemon_name(daemon.subsystem, context.name), maps, problems):
+        context.log.error("user_map", problem=problem)
 
 
 async def _unless_stopped(daemon: Daemon, work: Coroutine[Any, Any, None]) -> bool:

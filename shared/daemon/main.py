@@ -27,7 +27,7 @@ from shared.daemon import logs
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.health import HealthServer
-from shared.daemon.life import TaskEnded, live
+from shared.daemon.life import TaskEnded, install_user_maps, live
 from shared.errors import RoostError
 from shared.state import Store, open_store
 
@@ -217,6 +217,7 @@ def _signals(daemon: Daemon) -> None:
 
 async def _reconfigure(daemon: Daemon) -> None:
     try:
+        await install_user_maps(daemon)
         await daemon.reconfigure()
         daemon.context.log.info("reconfigured")
     except (RoostError, ValueError) as error:

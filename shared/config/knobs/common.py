@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.config.knobs.base import Settings, knob
+from shared.config.knobs.base import Settings, family, knob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,16 @@ class CommonSettings(Settings):
         "ROOST_TOKEN_FILE",
         "$(ROOST_POOL_DIR)/token",
         meaning="file with an administrator's token; the gateway makes it where there is none",
+    )
+    classad_user_map_names: tuple[str, ...] = knob(
+        "CLASSAD_USER_MAP_NAMES",
+        meaning="maps of userMap() for every daemon; <SUBSYS>_CLASSAD_USER_MAP_NAMES adds its own",
+    )
+    classad_user_mapfile_by_name: Mapping[str, str] = family(
+        "CLASSAD_USER_MAPFILE_<name>", meaning="file of a user map: lines `* user groups` or `* /pattern/ groups`"
+    )
+    classad_user_mapdata_by_name: Mapping[str, str] = family(
+        "CLASSAD_USER_MAPDATA_<name>", meaning="the lines of a user map that has no file"
     )
     classad_lifetime: int = knob("CLASSAD_LIFETIME", "900", unit="s", least=0, meaning="an unrefreshed ad is kept")
     roost_health_port: int = knob(

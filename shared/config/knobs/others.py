@@ -42,6 +42,13 @@ OTHERS: tuple[Knob, ...] = (
         daemons=("MASTER",),
     ),
     Knob(
+        "<SUBSYS>_CLASSAD_USER_MAP_NAMES",
+        None,
+        "maps of userMap() for the daemons of one kind, besides CLASSAD_USER_MAP_NAMES",
+        kind="list",
+        daemons=(),
+    ),
+    Knob(
         "<SUBSYS>_DEBUG",
         None,
         "logging level pattern; D_FULLDEBUG also shows power-method selection",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 # ruff: noqa: RUF009  (knob() makes a dataclass field)
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from shared.classad import Expr
-from shared.config.knobs.base import knob
+from shared.config.knobs.base import family, knob
 from shared.config.knobs.common import CommonSettings
 
 
@@ -104,6 +105,27 @@ class ScheddSettings(CommonSettings):
     )
     max_concurrent_downloads: int = knob(
         "MAX_CONCURRENT_DOWNLOADS", "100", least=0, meaning="output transfers at once; 0: no limit"
+    )
+    job_transform_names: tuple[str, ...] = knob(
+        "JOB_TRANSFORM_NAMES", meaning="names of the transforms made of every submitted job, in this order"
+    )
+    job_transform_by_name: Mapping[str, str] = family(
+        "JOB_TRANSFORM_<Name>", meaning="lines of SET, DEFAULT, EVALSET, COPY, RENAME, DELETE and REQUIREMENTS"
+    )
+    submit_requirement_names: tuple[str, ...] = knob(
+        "SUBMIT_REQUIREMENT_NAMES", meaning="names of what every submitted job must meet, in this order"
+    )
+    submit_requirement_by_name: Mapping[str, str] = family(
+        "SUBMIT_REQUIREMENT_<Name>", meaning="a job of which it is not true is refused"
+    )
+    submit_requirement_reason_by_name: Mapping[str, str] = family(
+        "SUBMIT_REQUIREMENT_<Name>_REASON", meaning="expression for the words of the refusal"
+    )
+    submit_requirement_is_warning_by_name: Mapping[str, bool] = family(
+        "SUBMIT_REQUIREMENT_<Name>_IS_WARNING", meaning="tell of it in the log only"
+    )
+    immutable_job_attrs: tuple[str, ...] = knob(
+        "IMMUTABLE_JOB_ATTRS", meaning="attributes that nobody may change in a queued job"
     )
     queue_super_users: tuple[str, ...] = knob(
         "QUEUE_SUPER_USERS", "root, condor", meaning="users who may change the jobs of others"

@@ -220,6 +220,16 @@ def test_user_maps_answer_as_the_manual_says(maps, arguments, expected):
     assert value(f"userMap({arguments})") == expected
 
 
+def test_the_first_line_that_fits_decides(maps):
+    maps({"g": UserMap.parse("* ada first\n* /^a/ pattern\n* ada again\n* abe late\n* /^ab/ never")})
+    assert [value(f'userMap("g","{user}")') for user in ("ada", "abe", "amy", "bob")] == [
+        "first",
+        "pattern",
+        "pattern",
+        UNDEFINED,
+    ]
+
+
 def test_without_maps_every_user_is_unknown():
     assert value('userMap("g","alice")') is UNDEFINED
     assert value('userMap("g","alice","a","b")') == "b"
