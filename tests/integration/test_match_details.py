@@ -187,6 +187,31 @@ async def test_the_administrators_significant_attributes_replace_the_negotiators
         assert listed(await pool.requests(significant=["colour"])) == [("1.0", 2), ("3.0", 1)]
 
 
+# Claims that go on
+
+
+async def test_a_claim_serves_several_jobs_without_new_negotiation_NEG_42(pool):
+    await pool.submit(procs=3)
+    run = await give(pool)
+    order = []
+    while run is not None:
+        order.append(run.job_id)
+        ack = await pool.startd.finish(run)
+        run = ack.next
+    assert order == ["1.0", "1.1", "1.2"]
+    assert ack.release
+    assert len(pool.startd.requests) == 1
+
+
+@pytest.mark.parametrize(("worklife", "following"), [(0, None), (1_000_000, "1.1"), (-1, "1.1")])
+async def test_a_claim_takes_jobs_until_its_worklife_is_over_NEG_42(tmp_path, worklife, following):
+    async with scheddpool.Pool(tmp_path, CLAIM_WORKLIFE=worklife) as pool:
+        await pool.submit(procs=2)
+        ack = await pool.startd.finish(await give(pool))
+        assert (ack.next.job_id if ack.next is not None else None) == following
+        assert ack.release is (following is None)
+
+
 # Match expressions
 
 EXPRS = match_exprs(
