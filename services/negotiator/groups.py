@@ -215,13 +215,14 @@ class _Cycle:
                 self.requested[index] = used
 
     def _ordered(self, first: bool) -> list[Group]:
-        """The groups by sort key, equal ones by name; `<none>` last if members of others come with it."""
+        """The groups by sort key, equal ones level by level of the tree and by name; `<none>` last if members of others
+        come with it."""
         for group in self.tree.groups:
             if first or self._has_turn(group):
                 self.keys[group.index] = self._sort_key(group)
         return sorted(
             self.tree.groups,
-            key=lambda group: (bool(self.regrouping) and group.index == 0, self.keys[group.index], group.key),
+            key=lambda group: (bool(self.regrouping) and group.index == 0, self.keys[group.index], group.index),
         )
 
     def _sort_key(self, group: Group) -> float:
@@ -260,10 +261,8 @@ class _Cycle:
         return self.pool_weight if group.index == 0 and self.regrouping else self.quotas.own[group.index]
 
     def _missing(self, group: Group) -> float:
-        """What a group may get in this round: up to its allocation, or its quota if that is more; nothing if it has
-        its allocation."""
-        used, allocated = self.used[group.index], self.allocated[group.index]
-        return 0.0 if used >= allocated else max(allocated, self._quota(group)) - used
+        """What a group may get in this round: up to its allocation, or its quota if that is more."""
+        return max(0.0, max(self.allocated[group.index], self._quota(group)) - self.used[group.index])
 
     # --- the turns of a round
 
@@ -274,7 +273,12 @@ class _Cycle:
         going = [
             _Going(group, self.used[group.index], self._missing(group)) for group in order if self._has_turn(group)
         ]
-        most = max((one.missing for one in going), default=0.0)
+        # Who has its allocation comes along, up to its quota, where another group still lacks some of its own.
+        lacking = [one.missing for one in going if one.had < self.allocated[one.group.index]]
+        most = max(lacking, default=0.0)
+        if not lacking:
+            for one in going:
+                one.missing = 0.0
         step = min(rate, most)
         handed_out, first = 0.0, True
         while True:

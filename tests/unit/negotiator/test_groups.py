@@ -184,6 +184,13 @@ def test_equal_keys_go_by_name_GRP_18():
     assert [turn.group for turn in pool.turns] == ["a", "b", "c", ROOT]
 
 
+def test_equal_keys_go_level_by_level_of_the_tree_GRP_18():
+    names = ("a", "a.x", "b", "c", "c.x")
+    pool = Pool(30, dict.fromkeys(names, 1), weight=1.0)
+    pool.cycle(GroupConfig(names=names, quota=dict.fromkeys(names, 2)))
+    assert [turn.group for turn in pool.turns] == ["a", "b", "c", "a.x", "c.x"]
+
+
 def test_the_default_expression_is_what_none_stands_for_GRP_18():
     built_in = configured(ORDER + "GROUP_ACCEPT_SURPLUS = true\n")
     assert built_in.sort_expr is None
@@ -225,7 +232,7 @@ def test_who_can_not_use_its_allocation_frees_it_for_the_next_round_GRP_21():
     plans = pool.cycle(configured(text))
     assert pool.in_use == {"a": 3, "b": 17}
     assert plans["b"].allocated == 17
-    assert steps(pool) == [("a", 10), ("b", 10), ("b", 7)]
+    assert steps(pool) == [("a", 10), ("b", 10), ("a", 7), ("b", 7)]
     pool = Pool(20, {"a": 60, "b": 60}, matching={"a": 3})
     pool.cycle(configured(text + "GROUP_QUOTA_MAX_ALLOCATION_ROUNDS = 1"))
     assert pool.in_use == {"a": 3, "b": 10}
@@ -327,6 +334,14 @@ def test_a_group_at_its_allocation_gets_nothing_even_below_its_quota():
         )
     # One turn, for slots that prefer its jobs.
     assert [(turn.group, turn.limit) for turn in turns] == [("a", 0.0)]
+
+
+def test_a_group_at_its_allocation_goes_on_to_its_quota_where_another_lacks_some():
+    # As the reference has it: that nobody gets anything is so only while no group lacks any of its allocation.
+    config = GroupConfig(names=("a", "b"), quota={"a": 10, "b": 10})
+    pool = Pool(30, {"a": 3, "b": 2}, in_use={"a": 5.0})
+    pool.cycle(config)
+    assert pool.turns[:2] == [Turn("b", ("b",), 10.0, 10.0), Turn("a", ("a",), 5.0, 10.0)]
 
 
 def test_groups_of_heavy_slots_leave_the_rounding_to_the_cycle():
