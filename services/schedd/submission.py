@@ -6,6 +6,7 @@ import asyncio
 import getpass
 import socket
 import sqlite3
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +23,7 @@ from services.schedd.acceptance import (
 )
 from services.schedd.jobs import Cluster, Job, JobStatus
 from services.schedd.keeper import Keeper
+from services.schedd.queries import TURN_S
 from services.schedd.queue import rows
 from services.schedd.settings import Settings
 from shared.bus.api import RemoteFailure
@@ -220,9 +222,11 @@ class Submission:
         rules, now = self.settings.rules, self.keeper.now()
         special = {"jobprio", "accountinggroup", "niceuser"}
         done: list[tuple[int, bytes, int, str]] = []
+        until = time.perf_counter() + TURN_S
         for offset, packed in enumerate(asked.procs):
-            if offset % SLICE == SLICE - 1:
+            if time.perf_counter() > until:  # what users write may take long to evaluate
                 await asyncio.sleep(0)
+                until = time.perf_counter() + TURN_S
             proc = first + offset
             ad_bytes, names = accept_proc(packed, f"job {proc}")
             if rules:
