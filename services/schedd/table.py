@@ -70,6 +70,8 @@ class JobTable:
         job.ad["EnteredCurrentStatus"] = int(now)
         self.count(job.submitter).move(job.status, status)
         job.status = status
+        if status == JobStatus.IDLE:
+            job.generation = -1  # its run, or whoever held it, may have changed what slots look at
         self.refresh(job)
 
     def refresh(self, job: Job) -> None:

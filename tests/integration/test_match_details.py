@@ -179,6 +179,17 @@ async def test_the_negotiators_significant_attributes_divide_autoclusters_NEG_17
     assert listed(await pool.requests(significant=["colour"])) == [("1.0", 1), ("2.0", 1)]
 
 
+async def test_a_job_that_ran_is_sorted_anew_by_what_its_run_changed_NEG_17(pool):
+    await pool.submit(procs=2)
+    significant = ["NumJobStarts"]
+    assert listed(await pool.requests(significant=significant)) == [("1.0", 2)]
+    run = await give(pool)
+    await pool.startd.report(run, "running", started_at=5.0)
+    await pool.startd.finish(run, exit=JobExit(reason="evicted"))
+    await eventually(lambda: pool.schedd.table.demand(USER)[0] == 2)
+    assert listed(await pool.requests(significant=significant)) == [("1.0", 1), ("1.1", 1)]
+
+
 async def test_the_administrators_significant_attributes_replace_the_negotiators_NEG_17(tmp_path):
     async with scheddpool.Pool(tmp_path, SIGNIFICANT_ATTRIBUTES="Size, Weight") as pool:
         await submit(pool, Colour="red", Size=1)
