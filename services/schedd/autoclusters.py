@@ -35,6 +35,8 @@ ALWAYS = (
 )
 #: How far references are followed from attribute to attribute.
 MAX_NAMES = 500
+#: Autoclusters remembered. Forgetting one is harmless: equal jobs that come later share another number.
+MAX_KNOWN = 100_000
 
 
 class Autoclusters:
@@ -126,6 +128,8 @@ class Autoclusters:
         signature = (submitter, *cells)
         known = self._ids.get(signature)
         if known is None:
+            if len(self._ids) >= MAX_KNOWN:
+                self._ids.clear()
             known = self._ids[signature] = self.next_id
             self.next_id += 1
         return known

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.schedd import history
+from services.schedd import autoclusters, history
 from services.schedd.acceptance import BadSubmit, accept_cluster, accept_proc, check_edits, submitter_of
 from services.schedd.autoclusters import Autoclusters
 from services.schedd.claiming import expired, fits, next_job
@@ -77,6 +77,17 @@ def test_what_the_administrator_calls_significant_replaces_what_negotiators_say_
     assert len({found.assign(job) for job in same}) == 1
     differing = [job_of(cluster, 2, "Colour = 1"), job_of(cluster, 3, "RequestMemory = 6")]
     assert len({found.assign(job) for job in (*same, *differing)}) == 3
+
+
+def test_autoclusters_of_jobs_long_gone_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(autoclusters, "MAX_KNOWN", 3)
+    found, cluster = Autoclusters(), cluster_of("RequestMemory = 5")
+    ids = [found.assign(job_of(cluster, proc, f"RequestX = {proc % 7}")) for proc in range(50)]
+    assert len(found._ids) <= 3
+    # Whoever shares a number is alike.
+    kinds = {}
+    for proc, number in enumerate(ids):
+        assert kinds.setdefault(number, proc % 7) == proc % 7
 
 
 def test_different_submitters_never_share():
