@@ -7,13 +7,14 @@ itself; schedds and the accountant's scripts refuse what still carries the old e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from services.negotiator import settings as knobs
 from services.negotiator.accountant import Accountant
 from services.negotiator.cycle import negotiate
-from services.negotiator.pool import Matched, Pool, Result
+from services.negotiator.pool import Matched, Pool, Request, Result
+from services.negotiator.questions import Questions
 from services.negotiator.requests import Bearings, Schedds
 from services.negotiator.slot_table import SlotTable, by_schedd, submitters
 from services.negotiator.timing import LastCycle, next_start
@@ -28,6 +29,7 @@ from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, AskForAds, PrivateAds, SendAds
+from shared.messages.analysis import Analyze
 from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.events import CycleDone, PriorityChanged
 from shared.messages.had import Following, Lead, StepDown
@@ -74,6 +76,7 @@ class Negotiator(Daemon):
         self.schedds = Schedds(context, knobs.lists(self.settings, context.config))
         self.table = SlotTable()
         self.ads = AdTable(float(self.settings.classad_lifetime))
+        self.questions = Questions(context.clock, self.ads, self._owner)
         self.advertiser = Advertiser(context, "Negotiator")
         self.epoch = 0
         self.leads_until = 0.0  # monotonic
@@ -144,6 +147,8 @@ class Negotiator(Daemon):
             return Priorities(ads=[ad.pack() for ad in self.accountant.ads()])
         if isinstance(body, SetPriority):
             return await self._set_priority(body)
+        if isinstance(body, Analyze):
+            return await self._analyze(body)
         return Failure(code="bad-request", reason=f"a negotiator does not answer {body.type}")
 
     async def _on_ads(self, envelope: Envelope) -> None:
@@ -380,6 +385,7 @@ class Negotiator(Daemon):
         result = await asyncio.to_thread(negotiate, pool, self.config)
         if not self.leading() or epoch != self.epoch:
             return
+        self.questions.remember(result.rejections)
         for match in result.matches:
             self.table.matched(match, clock.monotonic() + _PENDING_S)
         self._charge()
@@ -442,6 +448,29 @@ class Negotiator(Daemon):
             )
 
         await asyncio.gather(*(tell(inbox) for inbox in sorted({*matches, *rejections})))
+
+    # --- explanations
+
+    async def _analyze(self, asked: Analyze) -> Message:
+        if asked.negotiator not in ("", self.name):
+            return Failure(code="not-found", reason=f"this is negotiator {self.name}, not {asked.negotiator[:80]}")
+        try:
+            return await self.questions.answer(
+                asked,
+                claims=self.table.claims,
+                pending=self.table.pending,
+                constraint=self.config.slot_constraint,
+                requests=self._waiting,
+            )
+        except StaleEpoch as error:
+            await self._stop_leading(str(error))
+            return Failure(code="not-leader", reason=str(error), retryable=True)
+
+    async def _waiting(self) -> Mapping[str, Sequence[Request]]:
+        """What all submitters ask for at this moment."""
+        told = [self._readable("Submitter", daemon, name) for daemon, name, _ in self.ads.rows("Submitter")]
+        wanted = by_schedd(submitters(ad for ad in told if ad is not None))
+        return await self.schedds.requests(wanted, Bearings(self.name, self.shard, self.epoch, self.cycle))
 
     # --- accounting
 

@@ -129,6 +129,8 @@ def full_packed(schedd: str, job: Job, now: float) -> bytes:
     body["ProcId"] = job.proc
     body["GlobalJobId"] = global_id(schedd, job)
     body["ServerTime"] = int(now)
+    if job.generation >= 0:
+        body["AutoClusterId"] = job.autocluster
     packed: bytes = msgpack.packb(body, unicode_errors="surrogateescape")
     return packed
 
@@ -139,4 +141,6 @@ def full_ad(schedd: str, job: Job, now: float) -> ClassAd:
     ad["ProcId"] = job.proc
     ad["GlobalJobId"] = global_id(schedd, job)
     ad["ServerTime"] = int(now)
+    if job.generation >= 0:
+        ad["AutoClusterId"] = job.autocluster
     return ad

@@ -61,7 +61,8 @@ def _explained(slots: Slots, job: ClassAd, last: Rejection | None, also: int) ->
     take("slot-requirements", ~needs.accepted)
     take("offline", view.offline)
     take("busy", view.claimed)
-    for reason in ("constraint", "no-claim-id", "pending"):
+    take("constraint", view.left_out)
+    for reason in ("no-claim-id", "pending"):
         names = [
             slots.table.row(name) for name, why in slots.unoffered.items() if why == reason and name in slots.table
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from shared.classad import parse_expr
 from shared.classad.columnar import Matching, Table
 from shared.classad.columnar.column import STRING
-from shared.classad.expr import fold
+from shared.classad.expr import Expr, fold
 
 Mask = NDArray[np.bool_]
 
@@ -29,6 +30,7 @@ COLUMNS: Final = (
     "machineresources",
     *(fold(f"TotalSlot{name}") for name in _STANDARD),
 )
+CACHE_BYTES: Final = 32 << 20
 _CLAIMED: Final = parse_expr('State == "Claimed" || State == "Preempting"')
 _OWNER: Final = parse_expr('State == "Owner"')
 _PARTITIONABLE: Final = parse_expr("PartitionableSlot =?= true")
@@ -39,9 +41,10 @@ _OFFLINE: Final = parse_expr("Offline =?= true")
 class Slots:
     """A table of slot ads by name, as of its last flush, with `now` for time() in their expressions.
 
-    `unoffered`: by the name of a slot, why a cycle would not hand it out though it suits: "pending", "no-claim-id" or
-    "constraint" (see report.OUTCOMES). `patience` is called often and may raise to end an explanation that takes too
-    long. The table may get further columns and another order of rows, so nobody else may use it meanwhile.
+    `unoffered`: by the name of a slot, why a cycle would not hand it out though it suits: "pending" or "no-claim-id"
+    (see report.OUTCOMES); `constraint`: a condition that slots must satisfy for that, None: none. `patience` is called
+    often and may raise to end an explanation that takes too long. The table may get further columns and another order
+    of rows, so nobody else may use it meanwhile.
     """
 
     def __init__(
@@ -50,9 +53,11 @@ class Slots:
         now: float,
         unoffered: Mapping[str, str] | None = None,
         patience: Callable[[], None] | None = None,
+        constraint: Expr | None = None,
     ) -> None:
         self.table: Final = table
-        self.matching: Final = Matching(table, now)
+        self.constraint: Final = constraint
+        self.matching: Final = Matching(table, now, CACHE_BYTES)
         self.matching.patience = patience
         self.unoffered: Final = unoffered or {}
         table.want(COLUMNS)
@@ -68,7 +73,9 @@ class Slots:
     def look(self) -> View:
         """What the slots are in the present order of the rows."""
         mask = self.matching.mask
+        left_out = np.zeros(len(self), np.bool_) if self.constraint is None else ~mask(self.constraint)
         return View(
+            left_out=left_out,
             claimed=mask(_CLAIMED) & ~mask(_PARTITIONABLE),
             owner=mask(_OWNER),
             partitionable=mask(_PARTITIONABLE),
@@ -100,14 +107,13 @@ class Slots:
         return [self.table.codes.texts[code] for code in np.unique(column.code[column.tag == STRING]).tolist()]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """Masks over the rows. `claimed`: static and dynamic slots that have a user."""
+    """Masks over the rows. `claimed`: static and dynamic slots that have a user; `left_out`: by the constraint."""
 
-    __slots__ = ("claimed", "dynamic", "offline", "owner", "partitionable")
-
-    def __init__(self, *, claimed: Mask, owner: Mask, partitionable: Mask, dynamic: Mask, offline: Mask) -> None:
-        self.claimed = claimed
-        self.owner = owner
-        self.partitionable = partitionable
-        self.dynamic = dynamic
-        self.offline = offline
+    claimed: Mask
+    owner: Mask
+    partitionable: Mask
+    dynamic: Mask
+    offline: Mask
+    left_out: Mask

@@ -65,7 +65,7 @@ def _verdict(slots: Slots, name: str, ad: ClassAd, jobs: int, fits: int) -> str:
         state = "It is promised to a job that was matched a moment ago"
     elif slots.unoffered.get(name) == "no-claim-id":
         state = "It has not sent its claim id yet"
-    elif slots.unoffered.get(name) == "constraint":
+    elif slots.matching.together(slots.look).left_out.all():
         state = "NEGOTIATOR_SLOT_CONSTRAINT leaves it out"
     else:
         state = "It is on offer"

@@ -1,6 +1,6 @@
 """Every message on the bus. Importing this package registers the whole catalogue."""
 
-from shared.messages import ads, base, claims, events, had, negotiation, queue
+from shared.messages import ads, analysis, base, claims, events, had, negotiation, queue
 from shared.messages.base import Ack, BadMessage, Envelope, Failure, Message, catalogue, message, new_id
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Failure",
     "Message",
     "ads",
+    "analysis",
     "base",
     "catalogue",
     "claims",

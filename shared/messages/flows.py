@@ -91,6 +91,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("negotiation.reschedule", "negotiator", "schedd, startd", ()),
             Request("accounting.get", "negotiator", "gateway", ("accounting.table",)),
             Request("accounting.set", "negotiator", "gateway", ("ack",)),
+            Request("negotiation.analyze", "negotiator", "gateway", ("negotiation.analysis",)),
             Request("negotiation.match-notice", "startd.{name}", "negotiator", ("ack",)),
             Request("claim.request", "startd.{name}", "schedd", ("claim.granted", "claim.waiting", "claim.refused")),
             Request("claim.ready", "schedd.{name}", "startd", ("ack",)),

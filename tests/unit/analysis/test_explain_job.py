@@ -6,7 +6,7 @@ import pytest
 
 from shared.analysis import explain_job, to_map
 from shared.analysis.report import Change, Rejection, Suggestion
-from shared.classad import ClassAd
+from shared.classad import ClassAd, parse_expr
 from tests.unit.analysis.pools import job, pool, slot
 
 
@@ -42,9 +42,10 @@ def test_every_slot_is_counted_under_one_outcome():
         slot("private", Start='=TARGET.Owner == "zoe"', State="Owner"),
         slot("promised"),
         slot("new"),
-        slot("elsewhere"),
+        slot("elsewhere", Site="far"),
         slot("claimed-small", Memory=512, State="Claimed", RemoteUser="bob@pool"),
-        unoffered={"promised": "pending", "new": "no-claim-id", "elsewhere": "constraint", "gone": "pending"},
+        unoffered={"promised": "pending", "new": "no-claim-id", "gone": "pending"},
+        constraint=parse_expr('Site =!= "far"'),
     )
     found = explain_job(slots, job())
     assert found.outcomes == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.analysis import Waiting, explain_slot
+from shared.classad import parse_expr
 from tests.unit.analysis.pools import job, pool, slot
 
 
@@ -41,12 +42,16 @@ def test_requests_are_told_apart_by_what_fails():
         ({"Offline": True}, "", "It is offline; no idle jobs wait."),
         ({}, "pending", "It is promised to a job that was matched a moment ago; no idle jobs wait."),
         ({}, "no-claim-id", "It has not sent its claim id yet; no idle jobs wait."),
-        ({}, "constraint", "NEGOTIATOR_SLOT_CONSTRAINT leaves it out; no idle jobs wait."),
     ],
 )
 def test_what_the_slot_is(more, unoffered, says):
     slots = pool(slot("a", **more), unoffered={"a": unoffered} if unoffered else {})
     assert explain_slot(slots, "a", []).verdict == says
+
+
+def test_a_slot_that_the_constraint_leaves_out():
+    slots = pool(slot("a"), constraint=parse_expr("Cpus > 99"))
+    assert explain_slot(slots, "a", []).verdict == "NEGOTIATOR_SLOT_CONSTRAINT leaves it out; no idle jobs wait."
 
 
 def test_an_unknown_slot():

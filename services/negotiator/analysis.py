@@ -1,0 +1,168 @@
+"""Explanations on request: why jobs do not run, and what a slot would take. The work of shared.analysis, done on the
+slots that the negotiator knows.
+
+The negotiator makes them and not the gateway, as it has all slots in hand (of 10,000 slots, 50 MB of ads would have to
+come to the gateway), knows which of them it would not hand out, and what its last cycle said. The columns are the
+analyst's own, over the same packed ads: neither the cycle nor the event loop waits for an explanation, which runs in a
+thread, and an expression that takes too long costs nobody else anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from services.negotiator.pool import Rejected, Request
+from shared.analysis import Slots, Waiting, explain_job, explain_slot, to_map
+from shared.analysis.jobs import name_of
+from shared.analysis.report import Rejection
+from shared.analysis.slots import COLUMNS
+from shared.classad import ClassAd, PackedError
+from shared.classad.columnar import Table
+from shared.classad.columnar.table import POLICIES
+from shared.classad.expr import Expr
+
+#: Seconds one question may take.
+PATIENCE_S: Final = 5.0
+#: Slots looked at one by one where a machine was named.
+MOST_SLOTS: Final = 100
+
+
+class TooSlow(Exception):
+    """The conditions take too long to evaluate."""
+
+
+class NoSuchSlot(Exception):
+    """Nobody of that name is in the pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A job to explain: its ad, its schedd's inbox ("": not known), and how many more are like it."""
+
+    ad: ClassAd
+    schedd: str = ""
+    also: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What else is known at this moment. `claims`: claim ids by slot; `pending`: slots with a match on its way;
+    `constraint`: NEGOTIATOR_SLOT_CONSTRAINT; `now`: seconds since 1970."""
+
+    now: float
+    claims: Mapping[str, str]
+    pending: Sequence[str] = ()
+    constraint: Expr | None = None
+
+
+class Analyst:
+    """Keeps columns of the slots from one question to the next. Not for several threads at once.
+
+    `ads` of its methods: packed ads by the name of the slot; one that is the same object as the last time is not looked
+    at again. `monotonic`: seconds that never step back.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], patience_s: float = PATIENCE_S) -> None:
+        self._monotonic = monotonic
+        self._patience_s = patience_s
+        self._last: dict[tuple[str, int], Rejection] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the columns."""
+        self._table = _table()
+        self._seen: dict[str, bytes] = {}
+
+    def remember(self, rejections: Iterable[Rejected], at: float) -> None:
+        """What the cycle of that time (seconds since 1970) said, in place of what the one before did."""
+        self._last = {
+            (each.request.schedd, each.request.autocluster): Rejection(each.reason, each.code, at, dict(each.counts))
+            for each in rejections
+        }
+
+    def jobs(
+        self, ads: Mapping[str, bytes], around: Around, questions: Sequence[Question], machine: str
+    ) -> list[dict[str, Any]]:
+        """A JobReport as a map for each question, against all slots or those of `machine`. Raises NoSuchSlot,
+        TooSlow."""
+        if machine:
+            table = _table()
+            _fill(table, {}, {name: ads[name] for name in _named(ads, machine)})
+        else:
+            _fill(self._table, self._seen, ads)
+            table = self._table
+        slots = self._slots(table, around)
+        reports = []
+        for each in questions:
+            number = each.ad.eval("AutoClusterId")
+            last = self._last.get((each.schedd, number)) if isinstance(number, int) else None
+            try:
+                reports.append(to_map(explain_job(slots, each.ad, last, each.also)))
+            except TooSlow:
+                raise TooSlow(f"the conditions of job {name_of(each.ad)} {self._too_slow()}") from None
+        return reports
+
+    def slots(
+        self, ads: Mapping[str, bytes], around: Around, requests: Mapping[str, Sequence[Request]], machine: str
+    ) -> list[dict[str, Any]]:
+        """A SlotReport as a map for each slot of that name, or of that machine, against the requests that wait (by
+        submitter). Raises NoSuchSlot, TooSlow."""
+        waiting = [
+            Waiting(name_of(request.ad), submitter, request.count, request.ad)
+            for submitter, listed in sorted(requests.items())
+            for request in listed
+        ]
+        reports = []
+        for name in _named(ads, machine)[:MOST_SLOTS]:
+            table = _table()
+            _fill(table, {}, {name: ads[name]})
+            try:
+                reports.append(to_map(explain_slot(self._slots(table, around), name, waiting)))
+            except TooSlow:
+                raise TooSlow(f"the conditions of {name} or of the jobs that wait {self._too_slow()}") from None
+        return reports
+
+    def _slots(self, table: Table, around: Around) -> Slots:
+        end = self._monotonic() + self._patience_s
+
+        def patience() -> None:
+            if self._monotonic() > end:
+                raise TooSlow
+
+        unoffered = {name: "no-claim-id" for name in table.keys if not around.claims.get(name)}
+        unoffered.update(dict.fromkeys(around.pending, "pending"))
+        return Slots(table, around.now, unoffered, patience, around.constraint)
+
+    def _too_slow(self) -> str:
+        return f"take more than {self._patience_s:g} s to evaluate on the slots of this pool"
+
+
+def _named(ads: Mapping[str, bytes], machine: str) -> list[str]:
+    """The slot of that name, or all slots of that machine. Raises NoSuchSlot."""
+    if machine in ads:
+        return [machine]
+    found = [name for name in ads if name.partition("@")[2] == machine]
+    if not found:
+        raise NoSuchSlot(f"there is no slot or machine {machine[:200]!r} in the pool; `roost status` lists them")
+    return found
+
+
+def _table() -> Table:
+    return Table((*POLICIES, *COLUMNS))
+
+
+def _fill(table: Table, seen: dict[str, bytes], ads: Mapping[str, bytes]) -> None:
+    """Bring a table up to date with these ads. One that can not be read is left out."""
+    for name in [name for name in seen if name not in ads]:
+        table.remove(name)
+        del seen[name]
+    for name, packed in ads.items():
+        if seen.get(name) is not packed:
+            seen[name] = packed
+            table.put(name, packed)
+    try:
+        table.flush()
+    except PackedError:
+        table.flush()  # without the unreadable ones, which it has dropped

@@ -1,0 +1,43 @@
+"""What people ask the active negotiator about jobs that do not run (inbox `negotiator`); reports are made by
+shared.analysis."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.messages.base import Message, message
+
+#: In one question; who asks about more asks again.
+MOST_JOBS = 50
+
+
+class JobInQuestion(BaseModel):
+    """A job and the schedd that has it. `also`: so many further jobs are like it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ad: bytes  # packed
+    schedd: str = ""  # inbox; "": not known
+    also: int = 0
+
+
+@message
+class Analyze(Message):
+    """Why do these jobs not run; or, without jobs, what would this slot take of what waits?"""
+
+    type: ClassVar[str] = "negotiation.analyze"
+    jobs: list[JobInQuestion] = Field(default=[], max_length=MOST_JOBS)
+    machine: str = Field(default="", max_length=1000)  # only this slot, or the slots of this machine
+    negotiator: str = ""  # which one, where there are several
+
+
+@message
+class Analysis(Message):
+    """A report for each job asked about, in order, or for each slot: JobReport and SlotReport of shared.analysis as
+    maps."""
+
+    type: ClassVar[str] = "negotiation.analysis"
+    jobs: list[dict[str, Any]] = []
+    slots: list[dict[str, Any]] = []
