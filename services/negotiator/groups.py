@@ -264,6 +264,15 @@ class _Cycle:
         """What a group may get in this round: up to its allocation, or its quota if that is more."""
         return max(0.0, max(self.allocated[group.index], self._quota(group)) - self.used[group.index])
 
+    def _pace(self) -> float:
+        """What the group that gets most may get in this round, which sets the pace for the others: of what it was
+        allocated, or where no group accepts surplus, of its quota, whether it asks for it or not. Where this is
+        nothing, nobody gets anything, quota or not."""
+        groups = self.tree.groups
+        if any(group.accepts_surplus for group in groups[1:]):
+            return max(allocated - used for allocated, used in zip(self.allocated, self.used, strict=True))
+        return max(self._missing(group) for group in groups)
+
     # --- the turns of a round
 
     def _hand_out(self, order: list[Group], heaviest: float) -> float:
@@ -273,10 +282,8 @@ class _Cycle:
         going = [
             _Going(group, self.used[group.index], self._missing(group)) for group in order if self._has_turn(group)
         ]
-        # Who has its allocation comes along, up to its quota, where another group still lacks some of its own.
-        lacking = [one.missing for one in going if one.had < self.allocated[one.group.index]]
-        most = max(lacking, default=0.0)
-        if not lacking:
+        most = self._pace()
+        if most <= 0.0:
             for one in going:
                 one.missing = 0.0
         step = min(rate, most)

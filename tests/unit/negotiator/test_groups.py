@@ -253,10 +253,21 @@ def steps(pool: Pool) -> list[tuple[str, float]]:
 
 def test_round_robin_hands_out_so_much_per_group_and_step_GRP_22():
     text = "GROUP_NAMES = a, b\nGROUP_QUOTA_a = 6\nGROUP_QUOTA_b = 3\nGROUP_QUOTA_ROUND_ROBIN_RATE = 2\n"
-    pool = Pool(30, {"a": 60, "b": 60})
+    pool = Pool(9, {"a": 60, "b": 60})
     pool.cycle(configured(text))
     assert steps(pool) == [("a", 2), ("b", 1)] * 3
     assert pool.in_use == {"a": 6, "b": 3}
+
+
+def test_a_quota_that_nobody_asks_for_sets_the_pace_of_the_round_robin_without_surplus_GRP_22():
+    # As the reference has it: of 12 steps' worth for `<none>`, a gets one slot in every second step of 2.
+    text = "GROUP_NAMES = a\nGROUP_QUOTA_a = 3\nGROUP_QUOTA_ROUND_ROBIN_RATE = 2\n"
+    pool = Pool(15, {"a": 60})
+    pool.cycle(configured(text))
+    assert steps(pool) == [("a", 1)] * 3
+    pool = Pool(15, {"a": 60})
+    pool.cycle(configured(text + "GROUP_ACCEPT_SURPLUS_a = true\n"))
+    assert steps(pool) == [("a", 2)] * 7 + [("a", 1)]
 
 
 def test_round_robin_shares_scarce_slots_GRP_22():
@@ -318,12 +329,14 @@ def test_members_share_the_quota_by_their_priorities_GRP_24():
     assert in_use == {"a.alice@p": 8, "a.bob@p": 2}
 
 
-def test_a_group_at_its_allocation_gets_nothing_even_below_its_quota():
+def test_a_group_at_its_allocation_gets_nothing_even_below_its_quota_if_no_group_lacks_any():
     # Its ads tell of 3 jobs, 5 slots are in use, its quota is 10.
     in_use = {"a": 5.0}
     turns: list[Turn] = []
     for preemption in (False, True):
-        config = GroupConfig(names=("a", "b"), quota={"a": 10, "b": 10}, consider_preemption=preemption)
+        config = GroupConfig(
+            names=("a", "b"), quota={"a": 10, "b": 10}, accept_surplus=True, consider_preemption=preemption
+        )
         negotiate_groups(
             Tree.of(config),
             config,
@@ -337,11 +350,12 @@ def test_a_group_at_its_allocation_gets_nothing_even_below_its_quota():
 
 
 def test_a_group_at_its_allocation_goes_on_to_its_quota_where_another_lacks_some():
-    # As the reference has it: that nobody gets anything is so only while no group lacks any of its allocation.
-    config = GroupConfig(names=("a", "b"), quota={"a": 10, "b": 10})
-    pool = Pool(30, {"a": 3, "b": 2}, in_use={"a": 5.0})
-    pool.cycle(config)
-    assert pool.turns[:2] == [Turn("b", ("b",), 10.0, 10.0), Turn("a", ("a",), 5.0, 10.0)]
+    # As the reference has it. Without surplus it is enough that another has a quota.
+    for accept_surplus, asked in ((True, {"a": 3, "b": 2}), (False, {"a": 3})):
+        config = GroupConfig(names=("a", "b"), quota={"a": 10, "b": 10}, accept_surplus=accept_surplus)
+        pool = Pool(30, dict(asked), in_use={"a": 5.0})
+        pool.cycle(config)
+        assert Turn("a", ("a",), 5.0, 10.0) in pool.turns
 
 
 def test_groups_of_heavy_slots_leave_the_rounding_to_the_cycle():
