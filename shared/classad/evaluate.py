@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from time import thread_time
-from typing import Final, TypeAlias
+from typing import Final, ParamSpec, TypeAlias
 
 from shared.classad import operators
 from shared.classad.ad import ClassAd
@@ -36,17 +36,18 @@ from shared.classad.expr import (
     Unary,
     fold,
 )
-from shared.classad.functions import FUNCTIONS, Function
+from shared.classad.functions import FUNCTIONS
 from shared.classad.lazy import LazyList, ListValue, TooMuch
 from shared.classad.values import ERROR, UNDEFINED, Value
 
 MAX_DEPTH: Final = 400
 MAX_FRAMES: Final = 3_000  # nested evaluations of any kind: calls and list items do not count as depth
-MAX_STEPS: Final = 250_000
-STEPS_PER_SECOND: Final = 500_000  # of processor time in functions that take long (regular expressions, eval)
-LONG_TEXT: Final = 4_096  # characters; a longer argument costs steps
-CHARACTERS_PER_STEP: Final = 64
+MAX_STEPS: Final = 25_000  # about 50 ms; what a policy takes is tens to hundreds
+STEPS_PER_SECOND: Final = 500_000  # of processor time in what can take long: as many as the walk does
+LONG_TEXT: Final = 128  # characters; what handles a longer text is timed
+ITEMS_PER_STEP: Final = 8  # of lists that are copied item by item
 
+P = ParamSpec("P")
 
 _SPECIAL: Final = frozenset(("my", "self", "target", "other", "parent", "root", "toplevel"))
 
@@ -106,6 +107,7 @@ class Evaluation:
         if mark in self._open:
             return UNDEFINED
         self._open.add(mark)
+        self._spend(len(value.source) // ITEMS_PER_STEP)
         values = [self.finished(item) for item in value]
         self._open.discard(mark)
         return ListValue(values, value.source)
@@ -122,6 +124,11 @@ class Evaluation:
 
     def recover(self) -> None:
         """Go on after TooMuch, or raise it again if it was too many steps."""
+        if self._steps > MAX_STEPS:
+            raise TooMuch
+
+    def _spend(self, steps: int) -> None:
+        self._steps += steps
         if self._steps > MAX_STEPS:
             raise TooMuch
 
@@ -167,7 +174,9 @@ class Evaluation:
             decided = operators.logic_left(op, left)
             value = operators.logic(op, left, self.visit(node.right)) if decided is None else decided
         else:
-            value = operators.binary(op, left, self.visit(node.right))
+            right = self.visit(node.right)
+            long = type(left) is str and len(left) > LONG_TEXT and type(right) is str
+            value = self._timed(operators.binary, op, left, right) if long else operators.binary(op, left, right)
         self.depth -= 1
         return value
 
@@ -210,25 +219,22 @@ class Evaluation:
         function = FUNCTIONS.get(node.key)
         if function is None or not function.accepts(len(node.args)):
             return ERROR
-        return self._timed(function, node) if function.costly else self._apply(function, node)
-
-    def _apply(self, function: Function, node: Call) -> Value:
         if function.lazy is not None:
-            return function.lazy(self, node.args)
+            return self._timed(function.lazy, self, node.args) if function.costly else function.lazy(self, node.args)
         assert function.call is not None
         arguments = [self.visit(argument) for argument in node.args]
-        for argument in arguments:
-            if type(argument) is str and len(argument) > LONG_TEXT:
-                self._steps += len(argument) // CHARACTERS_PER_STEP
+        if function.costly or any(map(_large, arguments)):
+            return self._timed(function.call, arguments)
         return function.call(arguments)
 
-    def _timed(self, function: Function, node: Call) -> Value:
-        """A call whose processor time counts, since one step of it can be long."""
-        began = thread_time()
+    def _timed(self, work: Callable[P, Value], *args: P.args, **kwargs: P.kwargs) -> Value:
+        """The value of something of which one step can be long: it costs its processor time, or the steps that were
+        counted inside it if they are more. Raises TooMuch."""
+        began, steps = thread_time(), self._steps
         try:
-            return self._apply(function, node)
+            return work(*args, **kwargs)
         finally:
-            self._steps += int((thread_time() - began) * STEPS_PER_SECOND)
+            self._steps = max(self._steps, steps + int((thread_time() - began) * STEPS_PER_SECOND))
 
     def _subscript(self, node: Subscript) -> Value:
         self._enter()
@@ -301,6 +307,7 @@ class Evaluation:
                 raise TooMuch
             items = self._items_here(base) if isinstance(base, LazyList) else base
             values = [self._select(item, key) for item in items]
+            self._spend(len(values) // ITEMS_PER_STEP)
             self._frames -= 1
             return values
         return UNDEFINED if base is UNDEFINED else ERROR
@@ -386,6 +393,13 @@ class Evaluation:
         self._open.discard(mark)
         self.my, self.target, self.scope = saved
         return value
+
+
+def _large(value: Value) -> bool:
+    """Whether a function can be busy with an argument for long."""
+    if type(value) is str:
+        return len(value) > LONG_TEXT
+    return isinstance(value, list | ClassAd)
 
 
 def outermost(ad: ClassAd) -> ClassAd:

@@ -48,7 +48,8 @@ RIGHT: Final = 1
 MAX_DEPTH: Final = 300  # well below the evaluator's, so that a plan never needs to count
 MAX_NODES: Final = 2_000
 MAX_LEVELS: Final = 60  # of a plan: what generated source and Python's own compiler bear
-SLOW_S: Final = 0.005  # a function that takes longer is left to the evaluator, which counts its time
+MAX_CALLS: Final = 48  # of functions; more of them are left to the evaluator, which counts what they cost
+SLOW_S: Final = 0.001  # a function that takes longer is left to the evaluator, which counts its time
 
 _SPECIAL: Final = frozenset(("my", "self", "target", "other", "parent", "root", "toplevel"))
 _OWN: Final = frozenset(("my", "self"))
@@ -120,6 +121,7 @@ class Planner:
     def __init__(self, left: Side | None, right: Side | None) -> None:
         self._sides = (left, right)
         self._nodes = 0
+        self._calls = 0
 
     def plan(
         self, expr: Expr, side: int = LEFT, depth: int = 0, marks: frozenset[tuple[int, str]] = frozenset()
@@ -151,7 +153,7 @@ class Planner:
                 return Node(AND if expr.op == "&&" else OR, None, (left, right))
             right = self.plan(expr.right, side, depth, marks)
             if left.op == CONST and right.op == CONST:
-                return Node(CONST, operators.binary(expr.op, left.value, right.value))  # type: ignore[arg-type]
+                return Node(CONST, binary(expr.op, left.value, right.value))  # type: ignore[arg-type]
             return Node(BINARY, expr.op, (left, right))
         if isinstance(expr, Unary):
             operand = self.plan(expr.operand, side, depth, marks)
@@ -188,8 +190,9 @@ class Planner:
             return self._choice(expr.args, side, depth, marks)
         if expr.key == "time":
             return Node(NOW)
-        if function.call is None:
-            raise Unplannable(f"{function.name}()")
+        self._calls += 1
+        if function.call is None or self._calls > MAX_CALLS:
+            raise Unplannable(f"{function.name}(), or many calls")
         args = tuple(
             _constant_list(arg)
             if isinstance(arg, ListExpr) and expr.key in _ON_LISTS
@@ -251,7 +254,15 @@ def _constant_list(expr: ListExpr) -> Node:
     raise Unplannable("a list")
 
 
-LONG_TEXT: Final = 4_096  # characters: a longer argument costs the evaluator steps, so it is left to it
+LONG_TEXT: Final = 4_096  # characters of an argument; the evaluator counts what longer ones cost
+LONG_OPERAND: Final = 1_024  # characters of an operand: there are more operators in a plan than calls
+
+
+def binary(op: str, left: Value, right: Value) -> Value:
+    """`operators.binary`; Unplannable where the evaluator has to count what it costs."""
+    if type(left) is str and len(left) > LONG_OPERAND and type(right) is str:
+        raise Unplannable("a long text")
+    return operators.binary(op, left, right)
 
 
 def call(function: Function, arguments: list[Value]) -> Value:

@@ -24,11 +24,13 @@ from shared.classad.compiled.plan import (
     CONST,
     ELVIS,
     LEFT,
+    LONG_OPERAND,
     NOW,
     OR,
     UNARY,
     Node,
     Unplannable,
+    binary,
     call,
 )
 from shared.classad.expr import IS, ISNT, Expr, Literal
@@ -70,7 +72,13 @@ def _binary(op: str, left: Any, right: Any) -> Value:
         left = settle(left)
     if right.__class__ not in _PLAIN:
         right = settle(right)
-    return operators.binary(op, left, right)
+    return binary(op, left, right)
+
+
+def _fold(text: str) -> str:
+    if len(text) > LONG_OPERAND:
+        raise Unplannable("a long text")
+    return operators.fold_string(text)
 
 
 def _unary(op: str, value: Any) -> Value:
@@ -103,7 +111,7 @@ _GLOBALS: Final[dict[str, Any]] = {
     "truth": _truth,
     "call": _call,
     "holds": _holds,
-    "fold": operators.fold_string,
+    "fold": _fold,
     "wrap": operators.wrap,
     "clock": time.time,
 }

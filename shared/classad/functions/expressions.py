@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shared.classad.ad import ClassAd
     from shared.classad.context import Context
 
-MAX_EVAL_TEXT: Final = 1 << 16
+MAX_EVAL_TEXT: Final = 1 << 14
 """The longest text that eval() reads, in characters; a longer one is ERROR."""
 
 DebugListener = Callable[[Expr, Value], None]
@@ -181,8 +181,8 @@ FUNCTIONS: Final = table(
     Function("ifThenElse", 3, 3, lazy=if_then_else),
     Function("eval", 1, 1, lazy=eval_, costly=True),
     Function("debug", 1, 1, lazy=debug),
-    Function("unparse", 1, 1, lazy=unparse_),
-    Function("unresolved", 1, 2, lazy=unresolved),
-    Function("evalInEachContext", 2, 2, lazy=eval_in_each_context),
-    Function("countMatches", 2, 2, lazy=count_matches),
+    Function("unparse", 1, 1, lazy=unparse_, costly=True),
+    Function("unresolved", 1, 2, lazy=unresolved, costly=True),
+    Function("evalInEachContext", 2, 2, lazy=eval_in_each_context, costly=True),
+    Function("countMatches", 2, 2, lazy=count_matches, costly=True),
 )

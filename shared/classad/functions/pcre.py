@@ -7,8 +7,9 @@ backreferences nor look-around. The `pcre2` package carries PCRE2 itself (BSD li
 How time is bounded: PCRE2 counts the steps of each match attempt and gives up at a limit that is written in front of
 the pattern (`(*LIMIT_MATCH=...)`; a pattern can lower it, not raise it). The limit shrinks with the length of the
 subject, because there is one attempt for every position. A search that hits it, or whose subject is
-long, is made position by position with a higher limit and a clock: after DEADLINE_S of the thread's own
-processor time it is given up. What is given up is ERROR, as in the reference, whose limit is 10,000,000 steps.
+long, is made position by position with a clock, and limits that rise at a position as long as the next is sure to
+end in time: after DEADLINE_S of the thread's own processor time it is given up. What is given up is ERROR, as in the
+reference, whose limit is 10,000,000 steps.
 Memory is bounded by `(*LIMIT_HEAP=...)`, the pattern by MAX_PATTERN bytes. The JIT is off: it counts steps in
 another way and has a small stack of its own, and a compiled pattern costs more than it gains for short subjects.
 
@@ -31,15 +32,19 @@ from shared.classad.functions.coerce import encode
 MAX_PATTERN: Final = 1 << 14
 """The longest pattern, in bytes; a longer one is ERROR."""
 
-DEADLINE_S: Final = 0.2
+DEADLINE_S: Final = 0.04
 """Processor seconds that one patient search may take."""
 
-# Bytes of subject, and the steps of one attempt of a quick search: about 10,000,000 for all attempts together.
+# Bytes of subject, and the steps of one attempt of a quick search: about 1,000,000 for all attempts together.
 # For longer subjects not even the steps that PCRE2 does not count (the square of the length) would be few.
-_QUICK_STEPS: Final = ((256, 40_000), (4_096, 2_500), (16_384, 600))
-_PATIENT_STEPS: Final = 1_000_000  # of one attempt of a patient search: about 10 to 100 ms
+_QUICK_STEPS: Final = ((256, 4_000), (4_096, 250), (16_384, 60))
+# Steps of one attempt of a patient search, tried in turn: each at most some eight times as long as the one before.
+_PATIENT_STEPS: Final = (16, 128, 1_024, 8_192, 65_536)
+_RUNG: Final = 8
+# Where that begins: bytes of subject, and the rung. A single step may run over the whole subject.
+_FIRST_RUNG: Final = ((10_000, 2), (80_000, 1))
 _HEAP_KIB: Final = 65_536
-_CLOCK_EVERY: Final = 64  # attempts between looks at the clock
+_CLOCK_EVERY: Final = 64  # easy attempts between looks at the clock
 
 # PCRE2's own numbers (pcre2.h), part of its stable interface.
 _ANCHORED: Final = 0x80000000
@@ -67,9 +72,9 @@ class Stopwatch:
     def __init__(self) -> None:
         self._end = thread_time() + DEADLINE_S
 
-    def check(self) -> None:
-        """Raises RegexError when the time is up."""
-        if thread_time() > self._end:
+    def check(self, ahead: float = 0.0) -> None:
+        """Raises RegexError when the time is up, or will be after `ahead` more seconds."""
+        if thread_time() + ahead > self._end:
             raise RegexError("many matches took too long together")
 
 
@@ -115,7 +120,7 @@ class Pattern:
         Raises RegexError.
         """
         if again:
-            data = self._attempt(_PATIENT_STEPS, subject, start, _ANCHORED | _NOT_EMPTY_AT_START)
+            data = self._climb(subject, start, _ANCHORED | _NOT_EMPTY_AT_START, Stopwatch())
         else:
             data = self._search(subject, start)
         return None if data is None else Match(data, self._groups, subject)
@@ -131,13 +136,27 @@ class Pattern:
 
     def _patient(self, subject: bytes, start: int) -> Any:
         watch = Stopwatch()
+        steps = _PATIENT_STEPS[_first_rung(subject)]
         for at in range(start, len(subject) + 1):
-            data = self._attempt(_PATIENT_STEPS, subject, at, _ANCHORED)
+            try:
+                data = self._attempt(steps, subject, at, _ANCHORED)
+            except RegexError:
+                data = self._climb(subject, at, _ANCHORED, watch)
             if data is not None:
                 return data
             if at % _CLOCK_EVERY == 0:
                 watch.check()
         return None
+
+    def _climb(self, subject: bytes, start: int, options: int, watch: Stopwatch) -> Any:
+        """One attempt with more and more steps, as long as the next is sure to end in time. Raises RegexError."""
+        for steps in _PATIENT_STEPS[_first_rung(subject) :]:
+            began = thread_time()
+            try:
+                return self._attempt(steps, subject, start, options)
+            except RegexError:
+                watch.check(ahead=(thread_time() - began) * _RUNG)
+        raise RegexError("an attempt took too many steps")
 
     def _attempt(self, steps: int, subject: bytes, start: int, options: int) -> Any:
         try:
@@ -153,6 +172,10 @@ class Pattern:
             limits = b"(*LIMIT_MATCH=%d)(*LIMIT_HEAP=%d)" % (steps, _HEAP_KIB)
             code = self._codes[steps] = _cy.compile(limits + self._source, self._options, _ALT_BSUX)
         return code
+
+
+def _first_rung(subject: bytes) -> int:
+    return next((rung for length, rung in _FIRST_RUNG if len(subject) <= length), 0)
 
 
 @lru_cache(maxsize=1024)

@@ -26,8 +26,9 @@ Lazy: TypeAlias = "Callable[[Context, tuple[Expr, ...]], Value]"
 class Function:
     """One builtin. `max_args` None means any number; `name` is spelled as the manual spells it.
 
-    `costly` is set where one call can take a large part of a second (regular expressions, eval of a long text), so
-    that an evaluation must count the time and not the calls.
+    `costly` is set where one call can take long whatever its arguments look like (regular expressions, eval,
+    countMatches), so that an evaluation must count the time and not the calls. Of every other function it does so for
+    long texts, lists and ads only.
     """
 
     name: str

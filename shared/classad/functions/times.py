@@ -252,6 +252,6 @@ FUNCTIONS: Final = table(
     _part("getMinutes", lambda parts: parts.tm_min, (3600, 60)),
     _part("getSeconds", lambda parts: parts.tm_sec, (60, 1)),
     Function("splitTime", 1, 1, split_time),
-    Function("formatTime", 0, 2, lazy=format_time),
+    Function("formatTime", 0, 2, lazy=format_time, costly=True),
     Function("interval", 1, 1, interval),
 )

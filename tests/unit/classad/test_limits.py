@@ -1,6 +1,8 @@
 """Hostile input ends in a ParseError or in ERROR: no recursion error, no stall, no crash, in whatever thread."""
 
 import contextlib
+import importlib
+import itertools
 import sys
 import threading
 
@@ -22,6 +24,8 @@ from shared.classad import (
     to_xml,
     unparse,
 )
+from shared.classad.compiled import compile_expr
+from shared.classad.compiled.plan import LONG_OPERAND, MAX_CALLS, Planner, Unplannable
 
 
 def value(text, my=None):
@@ -221,3 +225,87 @@ def test_many_different_lines_names_and_texts_do_not_fill_the_memory():
     assert len(old._lines) <= old._CACHE_LIMIT
     assert len(expr.FOLDED) <= expr._CACHE_LIMIT
     assert len(cells._TEXTS) <= cells._TEXTS_LIMIT
+
+
+EVALUATE = importlib.import_module("shared.classad.evaluate")
+LONG = "x" * (EVALUATE.LONG_TEXT + 1)
+
+
+@pytest.fixture
+def slow_calls(monkeypatch):
+    """A processor that needs a second for whatever is timed."""
+    monkeypatch.setattr(EVALUATE, "thread_time", itertools.count().__next__)
+
+
+@pytest.mark.usefixtures("slow_calls")
+@pytest.mark.parametrize(
+    "text",
+    [
+        'regexp("a", "b")',
+        'replaceall("a", "b", "c")',
+        'stringList_regexpMember("a", "b")',
+        'eval("1")',
+        "unparse(list)",
+        "unresolved(list)",
+        "countMatches(true, list)",
+        "evalInEachContext(true, list)",
+        "formatTime(1)",
+        'userMap("nobody", "a")',
+        "size(split(long))",
+        "stringListSize(long)",
+        "toUpper(long)",
+        "sum({1, 2})",
+        "member(1, {1, 2})",
+        "string([a = 1])",
+        'long == "a" || long == other',
+        "long < other",
+        "long =?= other",
+    ],
+)
+def test_what_one_step_can_be_slow_in_costs_its_processor_time(text):
+    ad = ClassAd({"long": LONG, "other": LONG + "y", "list": [1, 2]})
+    assert value(f"({text}) is 77 || 1 + 1 == 2", ad) is ERROR
+
+
+@pytest.mark.usefixtures("slow_calls")
+@pytest.mark.parametrize("text", ['strcat("a", "b")', "floor(1.5)", '"a" == "b"', "1 + 1", "2 ?: 3", "member"])
+def test_the_clock_is_not_asked_for_what_is_quick(text):
+    assert value(f"({text}) is 77 || 1 + 1 == 2", ClassAd()) is True
+
+
+def test_time_inside_a_timed_call_is_not_counted_twice(monkeypatch):
+    """Each eval() takes 60 % of the budget, of which the one inside takes all."""
+    monkeypatch.setattr(EVALUATE, "thread_time", iter((0.0, 0.0, 0.03, 0.03)).__next__)
+    assert value('eval("eval(\\"1\\")") + 1') == 2
+
+
+def test_items_of_nested_lists_cost_steps():
+    """Each level has twice the items of the one below it, in two steps."""
+    levels = 12
+    ad = parse_ad("\n".join(f"a{n} = {{a{n + 1}, a{n + 1}}}" for n in range(levels)), "old")
+    for count in (2, 1000):
+        ad.set_text(f"a{levels}", "{" + ", ".join(["1"] * count) + "}")
+        assert (evaluate(parse_expr("a0"), ad) is ERROR) == (count == 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("+".join(f'size(strcat("{n}", a))' for n in range(MAX_CALLS + 1)), None),
+        ("+".join(f'size(strcat("{n}", a))' for n in range(MAX_CALLS // 2)), 2 * (MAX_CALLS // 2) + 14),
+        (f'"{"x" * (LONG_OPERAND + 1)}" != "{"x" * LONG_OPERAND}"', True),
+        ("text != other", True),
+    ],
+)
+def test_the_compiled_gear_leaves_to_the_evaluator_what_must_be_counted(text, wanted):
+    ad = ClassAd({"a": "b", "text": "x" * (LONG_OPERAND + 1), "other": "x" * LONG_OPERAND})
+    expected = value(text, ad)
+    assert wanted is None or expected == wanted
+    assert compile_expr(parse_expr(text)).evaluate(ad) == expected
+
+
+@pytest.mark.parametrize(("calls", "fits"), [(MAX_CALLS, True), (MAX_CALLS + 1, False)])
+def test_a_plan_has_so_many_calls_and_no_more(calls, fits):
+    expr = parse_expr("&&".join(f"floor({n}.5) != {n + 1}" for n in range(calls)))
+    with contextlib.nullcontext() if fits else pytest.raises(Unplannable, match="many calls"):
+        Planner(None, None).plan(expr)
