@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 
 PR_SET_CHILD_SUBREAPER = 36
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def become_subreaper() -> None:

@@ -134,7 +134,7 @@ class FakeStartd:
         self.activations.append(activation)
         self.claim_of[activation.job_id, activation.attempt] = (claim, slot)
 
-    async def report(self, activation, phase, *, usage=None, exit=None, timeout=10.0, **more):
+    async def report(self, activation, phase, *, usage=None, exit=None, timeout=30.0, **more):
         claim, slot = self.claim_of[activation.job_id, activation.attempt]
         ack = await self.bus.call(
             "schedd.ap",
@@ -232,7 +232,7 @@ class Pool:
         row = self.ads.row("Submitter", "schedd@ap", name)
         return ClassAd.unpack(row.packed()) if row is not None else None
 
-    async def call(self, message, timeout=10.0):
+    async def call(self, message, timeout=30.0):
         return await self.client.call("schedd.ap", message, timeout=timeout)
 
     async def submit(self, ad=None, procs=1, **more):
@@ -277,5 +277,5 @@ class Pool:
         before = len(self.startd.activations)
         await self.submit(**more)
         await self.match()
-        await eventually(lambda: len(self.startd.activations) > before, 5, "a run")
+        await eventually(lambda: len(self.startd.activations) > before, what="a run")
         return self.startd.activations[before]

@@ -19,10 +19,13 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from select import select
 from typing import Any
 from urllib.parse import quote
+
+from tests.waiting import PATIENCE_S
 
 LEASH = Path(__file__).with_name("leash.py")
 START_TIMEOUT_S = 90.0
@@ -116,7 +119,7 @@ class Leashed:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGTERM)
 
-    def wait(self, timeout_s: float = 30.0) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """The exit status, once the whole process group is gone."""
         if self.returncode is None and not select([self._stdout], [], [], timeout_s)[0]:
             raise TimeoutError(f"process {self.pid} still runs after {timeout_s:g} s\n{self.tail()}")
@@ -274,7 +277,9 @@ class Redis(Server):
 
     def launch(self) -> Leashed:
         settings = ["--port", str(self.port), "--bind", self.host, "--dir", str(self.directory)]
-        settings += ["--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0", *self.extra]
+        # With the default, everysec, Redis answers before it has written while its disk is busy, and kill() loses that.
+        settings += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        settings += ["--repl-diskless-sync-delay", "0", *self.extra]
         return Leashed([self.executable, *settings], log=self.log, cwd=self.directory, directory=self.directory)
 
     def ready(self) -> bool:
@@ -365,7 +370,7 @@ class Rabbit(Server):
             return False
         try:
             self.api("GET", "/api/overview")
-        except OSError:
+        except (OSError, HTTPException, ValueError):  # it may hang up in the middle of an answer while it starts
             return False
         return True
 

@@ -15,6 +15,7 @@ from shared.messages.base import Ack
 from shared.messages.claims import Activation, ClaimLost, JobReport, JobReportAck, RequestClaim
 from shared.transfer.bundle import Source, read_bundle, write_bundle
 from tests.daemons import make_context
+from tests.waiting import PATIENCE_S
 
 
 class Machine:
@@ -95,7 +96,7 @@ class Schedd:
         self.heard.set()
         return answer
 
-    async def until(self, condition, timeout=20.0):
+    async def until(self, condition, timeout=PATIENCE_S):
         async with asyncio.timeout(timeout):
             while not (found := condition()):
                 self.heard.clear()
@@ -103,7 +104,7 @@ class Schedd:
                     await asyncio.wait_for(self.heard.wait(), 0.02)
         return found
 
-    async def end_of(self, job_id, attempt=1, timeout=20.0):
+    async def end_of(self, job_id, attempt=1, timeout=PATIENCE_S):
         await self.until(lambda: f"{job_id}/{attempt}" in self.ends, timeout)
         return self.ends[f"{job_id}/{attempt}"]
 

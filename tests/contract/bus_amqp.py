@@ -4,6 +4,11 @@ import aio_pika
 
 from shared.bus.amqp import AmqpBus
 from tests.contract.bus_pool import RETRY
+from tests.waiting import PATIENCE_S, eventually
+
+#: Seconds between the watchdog's looks: a broker that is only slow, on a busy machine, is not taken for a dead one.
+#: Tests of the watchdog itself set their own.
+CALM_S = 15.0
 
 
 class AmqpPool:
@@ -14,7 +19,7 @@ class AmqpPool:
         self.buses: list[AmqpBus] = []
 
     async def bus(self, sender: str, **options: object) -> AmqpBus:
-        options = {"retry": RETRY, "publish_wait_s": 20.0, "watch_s": 1.0, **options}
+        options = {"retry": RETRY, "publish_wait_s": PATIENCE_S, "watch_s": CALM_S, **options}
         bus = AmqpBus(self.url, sender=sender, **options)
         self.buses.append(bus)
         await bus.start()
@@ -29,9 +34,11 @@ class AmqpPool:
         await connection.close()
 
     async def cut(self, bus: AmqpBus) -> None:
-        """Lose the connection of this bus; it comes back by itself."""
-        if bus._link is not None:  # else it is lost already
-            bus._link.connection.abort()
+        """Lose the connection of this bus, once it has one; it comes back by itself."""
+        # Messages come as soon as their consumer is on a new link, a moment before the bus has that link: to cut only
+        # what the bus has would now and then cut nothing.
+        await eventually(lambda: bus._link is not None and bus._link.usable, what="a connection to cut")
+        bus._link.connection.abort()
 
     async def close(self) -> None:
         for bus in self.buses:

@@ -49,7 +49,7 @@ async def test_confirmed_write_is_on_the_replica(pair):
 
 async def test_silent_replica_leaves_the_write_unconfirmed(pair):
     primary, replica = pair
-    store = RedisStore(parse(primary.url), confirm_s=0.1)
+    store = RedisStore(parse(primary.url), confirm_s=1.0)
     await store.start()
     await write(store, "before", confirm=True)
     replica.freeze()
@@ -83,7 +83,7 @@ def sentinel(pair, tmp_path):
     conf = tmp_path / "sentinel.conf"
     conf.write_text(
         f"sentinel monitor pool {primary.host} {primary.port} 1\n"
-        "sentinel down-after-milliseconds pool 300\nsentinel failover-timeout pool 2000\n"
+        "sentinel down-after-milliseconds pool 1000\nsentinel failover-timeout pool 2000\n"
     )
     command = ["redis-server", conf, "--sentinel", "--port", str(port), "--bind", "127.0.0.1", "--dir", tmp_path]
     process = Leashed(command, log=tmp_path / "sentinel.log")
@@ -96,7 +96,7 @@ def sentinel(pair, tmp_path):
 
 async def test_store_follows_sentinel_to_the_new_primary(pair, sentinel):
     primary, replica = pair
-    store = RedisStore(parse(sentinel), retry_s=30.0)
+    store = RedisStore(parse(sentinel), retry_s=60.0)
     await store.start()
     await write(store, "confirmed", confirm=True)
     # Sentinel must know of the replica before it can promote it: it learns that from the primary every 10 s at the

@@ -11,7 +11,7 @@ import aio_pika
 import redis.asyncio
 
 from tests.servers import Leashed, Rabbit, Redis
-from tests.waiting import wait_until
+from tests.waiting import registered, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,14 +21,14 @@ def run_pytest(folder: Path, source: str, *arguments: str) -> subprocess.Complet
     (folder / "test_inner.py").write_text(source)
     options = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "tests.conftest", "-n", "0"]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *arguments, str(folder)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
 
 
 def gone(pid: int) -> bool:
     """Whether the process has ended; a zombie that its parent has not yet reaped has."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before the file was opened, or before it was read
         return True
     return state == "Z"
 
@@ -138,6 +138,7 @@ async def test_a_killed_broker_comes_back_on_its_port_with_durable_data(amqp_url
         await channel.declare_queue("kept", durable=True)
         message = aio_pika.Message(b"x", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
         await channel.default_exchange.publish(message, "kept")
+        await registered()
         await asyncio.to_thread(rabbit_server.kill)
     await asyncio.to_thread(rabbit_server.start)
     async with await aio_pika.connect(amqp_url) as connection:

@@ -34,7 +34,7 @@ class InsidePool:
         self.run(self.pool.start())
         self.url = self.pool.url
         self.token = (directory / "token").read_text().strip()
-        wait_until(self._has_slots, 30, "slots")
+        wait_until(self._has_slots, what="slots")
 
     def run(self, work, timeout_s=60.0):
         """Run a coroutine in the pool's loop."""

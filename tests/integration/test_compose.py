@@ -152,4 +152,4 @@ def test_nothing_of_a_job_stays_behind(compose_pool: ComposePool, tmp_path):
         ]
         return not ours and not [path for startd in compose_pool.execute.iterdir() for path in startd.glob("dir_*")]
 
-    wait_until(gone, 30, "no container and no scratch directory of a job")
+    wait_until(gone, what="no container and no scratch directory of a job")

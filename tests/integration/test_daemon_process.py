@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.processes import DaemonProcess, daemons
 from tests.servers import free_port
-from tests.waiting import wait_until
+from tests.waiting import registered, wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -100,9 +99,7 @@ def test_hangup_with_a_broken_configuration_keeps_the_old_one(tmp_path, amqp_url
 async def test_broker_restart_is_survived(tmp_path, rabbit_server, amqp_url, redis_url):
     process = collector(tmp_path, amqp_url, redis_url)
     with daemons(process):
-        # A broker killed within two seconds of a declaration forgets its quorum queues (docs/testing.md).
-        declared = time.monotonic()
-        wait_until(lambda: time.monotonic() - declared > 2.5)
+        await registered()
         await asyncio.to_thread(rabbit_server.kill)
         wait_until(lambda: process.ask("/readyz")[0] == 503, what="word of the lost broker")
         await asyncio.to_thread(rabbit_server.start)

@@ -67,7 +67,7 @@ async def test_a_job_runs_in_its_container_and_leaves_nothing(pool, files, engin
     (files.input / "data").write_text("input\n")
     text = "cat /etc/os-release | grep ^ID=; cat data; id -u; echo bad >&2; echo x > made; exit 3"
     activation, _ = await start(pool, files, text)
-    end = await pool.schedd.end_of(activation.job_id, timeout=60)
+    end = await pool.schedd.end_of(activation.job_id)
     assert (end.exit.reason, end.exit.exit_code, end.exit.output_committed) == ("exited", 3, True), end.exit
     user = os.getuid() or 65534
     assert files.text("_condor_stdout") == f"ID=debian\ninput\n{user}\n"
@@ -82,7 +82,7 @@ async def test_a_job_runs_in_its_container_and_leaves_nothing(pool, files, engin
 async def test_a_job_may_do_little_in_its_container(pool, files):
     text = "grep -E 'CapEff|NoNewPrivs' /proc/self/status; cat /sys/fs/cgroup/pids/x; echo $OMP_NUM_THREADS"
     activation, _ = await start(pool, files, text, RequestCpus=2)
-    await pool.schedd.end_of(activation.job_id, timeout=60)
+    await pool.schedd.end_of(activation.job_id)
     lines = files.text("_condor_stdout").split()
     assert lines == ["CapEff:", "0000000000000000", "NoNewPrivs:", "1", "2"]
 
@@ -90,7 +90,7 @@ async def test_a_job_may_do_little_in_its_container(pool, files):
 async def test_standard_input_reaches_the_container(pool, files):
     (files.input / "typed").write_text("one\ntwo\n" * 1000)
     activation, _ = await start(pool, files, "wc -l", In="typed")
-    await pool.schedd.end_of(activation.job_id, timeout=60)
+    await pool.schedd.end_of(activation.job_id)
     assert files.text("_condor_stdout").strip() == "2000"
 
 
@@ -103,7 +103,7 @@ async def test_a_program_of_the_image_can_be_the_job(pool, files):
         TransferExecutable=False,
         DockerImage=f"docker://{IMAGE}",
     )
-    await pool.schedd.end_of(activation.job_id, timeout=60)
+    await pool.schedd.end_of(activation.job_id)
     assert files.text("_condor_stdout") == "a b c\n"
 
 
@@ -117,7 +117,7 @@ async def test_a_program_of_the_image_can_be_the_job(pool, files):
 )
 async def test_what_can_not_be_started_is_held(pool, files, engine, attrs, code, words):
     activation, _ = await start(pool, files, "exit 0", **attrs)
-    end = await pool.schedd.end_of(activation.job_id, timeout=60)
+    end = await pool.schedd.end_of(activation.job_id)
     assert (end.exit.reason, end.exit.hold_code) == ("hold", code), end.exit
     assert words in end.exit.message
     await eventually(lambda: not containers(engine, pool))
@@ -125,7 +125,7 @@ async def test_what_can_not_be_started_is_held(pool, files, engine, attrs, code,
 
 async def test_too_much_memory_holds_the_job_with_use_and_limit(pool, files):
     activation, _ = await start(pool, files, "exec tail /dev/zero", RequestMemory=64)
-    end = await pool.schedd.end_of(activation.job_id, timeout=60)
+    end = await pool.schedd.end_of(activation.job_id)
     assert (end.exit.reason, end.exit.hold_code) == ("hold", 34), end.exit
     assert "128 MiB" in end.exit.message
 
@@ -136,7 +136,7 @@ async def test_a_stopped_container_is_asked_then_killed(pool, files, engine):
     await eventually(lambda: list(pool.execute.glob("dir_*/up")))
     stop = DeactivateClaim(claim_id=granted.claim_id, job_id=activation.job_id, attempt=1, why="hold", want_output=True)
     await pool.call(stop)
-    end = await pool.schedd.end_of(activation.job_id, timeout=60)
+    end = await pool.schedd.end_of(activation.job_id)
     assert end.exit.reason == "killed"
     assert "asked" in files.text("_condor_stdout")
     await eventually(lambda: not containers(engine, pool))
@@ -160,7 +160,7 @@ async def test_a_restarted_startd_adopts_its_containers(pool, files, engine):
     )
     await pool.restart()
     next(pool.execute.glob("dir_*/up")).with_name("go").touch()
-    end = await pool.schedd.end_of(activation.job_id, timeout=60)
+    end = await pool.schedd.end_of(activation.job_id)
     assert (end.exit.reason, end.exit.exit_code, end.exit.output_committed) == ("exited", 4, True)
     assert files.text("_condor_stdout") == "done\n"
     await eventually(lambda: stranger.id not in [c.id for c in containers(engine, pool)])

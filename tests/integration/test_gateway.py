@@ -12,7 +12,7 @@ from roost.client import Client
 from roost.errors import ClientError
 from shared.classad import ClassAd
 from tests.integration.inside import InsidePool
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_a_token_ends_when_its_time_is_over(pool):
         return pool.ask("GET", "/v1/whoami", token=made)[0] == 401
 
     assert not over()
-    wait_until(over, 10, "the token's end")
+    wait_until(over, what="the token's end")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ class Listener(threading.Thread):
         self.open = threading.Event()
         self.events = []
         self.start()
-        assert self.open.wait(20)
+        assert self.open.wait(PATIENCE_S)
 
     def run(self) -> None:
         types, after = self.arguments
@@ -349,11 +349,11 @@ def test_events_are_filtered_and_resumed_by_id(pool):
         for number in range(5):
             admin.set_priority(f"user{number}@x", "factor", 10 + number)
         admin.set_priority("end@x", "factor", 10)
-        wait_until(lambda: [e for e in listener.events if e.body["submitter"] == "end@x"], 20, "the last event")
+        wait_until(lambda: [e for e in listener.events if e.body["submitter"] == "end@x"], what="the last event")
         seen = [e.body["submitter"] for e in listener.events]
         assert seen == [*(f"user{n}@x" for n in range(5)), "end@x"]
         again = Listener(pool.client(), "accountant.*", after=listener.events[1].id)
-        wait_until(lambda: [e for e in again.events if e.body["submitter"] == "end@x"], 20, "the last event again")
+        wait_until(lambda: [e for e in again.events if e.body["submitter"] == "end@x"], what="the last event again")
         assert [e.body["submitter"] for e in again.events] == seen[2:]
 
 
@@ -377,8 +377,8 @@ def test_a_listener_that_hangs_up_is_forgotten(pool):
         opened = threading.Event()
         thread = threading.Thread(target=lambda: next(stream, None), daemon=True)
         thread.start()
-        assert opened.wait(20)
+        assert opened.wait(PATIENCE_S)
         assert client.pool()["listeners"] == before + 1
         follower._connection.sock.shutdown(socket.SHUT_RDWR)
         # It reconnects by itself; what counts is that the old one does not stay.
-        wait_until(lambda: client.pool()["listeners"] <= before + 1, 20, "the listener to go")
+        wait_until(lambda: client.pool()["listeners"] <= before + 1, what="the listener to go")

@@ -44,13 +44,13 @@ def test_a_daemon_that_is_away_is_named_and_waited_for_only_so_long(pool, daemon
         assert time.monotonic() - began < 25
         return answers[-1][0] == 503
 
-    wait_until(refused, 30, "the gateway to notice")
+    wait_until(refused, what="the gateway to notice")
     _, headers, answer = answers[-1]
     assert int(headers["retry-after"]) >= 1
     assert answer["error"]["retryable"] is True
     assert daemon in answer["error"]["message"]
     pool.start_daemon(daemon)
-    wait_until(lambda: pool.ask(method, path, body=body)[0] == 200, 40, f"the {daemon} back")
+    wait_until(lambda: pool.ask(method, path, body=body)[0] == 200, what=f"the {daemon} back")
 
 
 def test_jobs_of_a_schedd_that_is_away_are_not_shown_as_none(pool):
@@ -102,7 +102,7 @@ def dead_letter_tour(environment) -> None:
     def again():
         return [d["id"] for d in json.loads(roost(environment, "dead-letters", "-json").stdout) if d["id"] != first]
 
-    wait_until(again, 30, "the garbage to be given up again")
+    wait_until(again, what="the garbage to be given up again")
     missing = roost(environment, "dead-letters", "-discard", "no-such-letter", ok=False)
     assert (missing.returncode, missing.stdout) == (1, "0 of 1 discarded\n")
     done = roost(environment, "dead-letters", "-discard", "all")
@@ -115,7 +115,7 @@ def test_garbage_on_the_bus_is_listed_requeued_and_discarded(pool):
     body = AdHeartbeat(my_type="Machine", daemon="x", start_time=1, base=1, sequence=2)
     # To an inbox whose daemon has no use for it.
     pool.run(bus.send(f"schedd.{pool.runner('schedd').daemon.context.name}", body))
-    wait_until(lambda: len(pool.run(bus.dead_letters())) > 0, 30, "the dead letter")
+    wait_until(lambda: len(pool.run(bus.dead_letters())) > 0, what="the dead letter")
     pool.run(bus.stop())
     dead_letter_tour(pool.environment())
 
@@ -142,7 +142,7 @@ def test_garbage_on_a_real_broker_too(amqp_url, redis_url, tmp_path):
             with real.client() as client:
                 return client.dead_letters()
 
-        wait_until(there, 30, "the dead letter")
+        wait_until(there, what="the dead letter")
         dead_letter_tour(real.environment())
     finally:
         real.close()

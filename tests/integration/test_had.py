@@ -13,7 +13,7 @@ from shared.messages.events import LeaderChanged
 from shared.messages.had import Following, Lead, StepDown
 from shared.state import StaleEpoch, keys, open_store
 from tests.processes import DaemonProcess, daemons
-from tests.waiting import eventually, wait_until
+from tests.waiting import PATIENCE_S, eventually, wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -56,7 +56,7 @@ class CentralManagers:
     def leaders(self):
         return [name for name, negotiator in self.negotiators.items() if negotiator.leading()]
 
-    async def leader(self, *expected, timeout_s=30.0):
+    async def leader(self, *expected, timeout_s=PATIENCE_S):
         """Wait until exactly one of these leads; returns its negotiator."""
         await eventually(lambda: len(self.leaders()) == 1 and self.leaders()[0] in expected, timeout_s, "a leader")
         return self.negotiators[self.leaders()[0]]
@@ -199,7 +199,7 @@ async def test_change_of_leader_is_an_event(tmp_path, amqp_url, redis_url):
         cms.hads["cm1"].process.terminate()
         await eventually(lambda: [e.state for e in events] == ["leader", "passive"])
         # Told to step down, not left to run out of its lease.
-        await eventually(lambda: not cms.leaders(), timeout_s=3.0)
+        await eventually(lambda: cms.negotiators["cm1"].until == 0.0, what="the word to step down")
         assert await asyncio.to_thread(cms.hads["cm1"].process.wait) == 0
     await bus.stop()
 

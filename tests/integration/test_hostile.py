@@ -220,7 +220,7 @@ async def deliver(pool, sending):
 async def settle(pool):
     """After a burst: alive, answering, working, and in step."""
     await pool.works()
-    await eventually(lambda: not pool.consistent(), 20, "books that add up")
+    await eventually(lambda: not pool.consistent(), what="books that add up")
 
 
 @settings(
@@ -287,7 +287,7 @@ async def test_no_number_of_a_job_stops_the_pool(pool, name, value):
     with contextlib.suppress(RemoteFailure):
         await submitted(pool, **{name: value})
     await pool.works()
-    await eventually(lambda: not pool.consistent(), 10, "books that add up")
+    await eventually(lambda: not pool.consistent(), what="books that add up")
 
 
 @pytest.mark.parametrize("epoch", [2**63, 2**64 - 1, -1])

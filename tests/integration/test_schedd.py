@@ -36,7 +36,7 @@ async def test_a_job_runs_to_its_end_and_into_the_history(pool):
 
 async def test_idle_jobs_are_advertised_at_once(pool):
     await pool.submit(procs=3)
-    await eventually(lambda: pool.submitter() is not None and pool.submitter()["IdleJobs"] == 3, 2)
+    await eventually(lambda: pool.submitter() is not None and pool.submitter()["IdleJobs"] == 3)
     assert pool.submitter()["WeightedIdleJobs"] == 3
     assert pool.submitter()["ScheddIpAddr"] == "schedd.ap"
 
@@ -356,7 +356,7 @@ async def test_a_job_that_comes_just_after_one_that_ended_is_told_to_the_negotia
     await pool.startd.finish(run)
     before = pool.submitter()["JobsOffered"]
     await pool.submit()
-    await eventually(lambda: pool.submitter()["JobsOffered"] == before + 1 and pool.submitter()["IdleJobs"] == 1, 2)
+    await eventually(lambda: pool.submitter()["JobsOffered"] == before + 1 and pool.submitter()["IdleJobs"] == 1)
 
 
 async def test_a_job_refused_again_and_again_waits_longer_each_time(pool):

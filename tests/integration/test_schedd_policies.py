@@ -56,7 +56,7 @@ async def test_a_limit_on_the_execution_time_is_kept_when_it_is_reached(tmp_path
     async with Pool(tmp_path, PERIODIC_EXPR_INTERVAL=3600) as pool:
         run = await pool.run_one(ad=job_ad(AllowedExecuteDuration=1))
         await pool.startd.report(run, "running", started_at=pool.context.clock.now())
-        await eventually(lambda: pool.startd.deactivated, 10)
+        await eventually(lambda: pool.startd.deactivated)
         assert pool.startd.deactivated[0].why == "hold"
         assert (await pool.job("1.0"))["HoldReasonCode"] == 47
 

@@ -123,7 +123,7 @@ def test_bad_options_are_told(pool, options, says):
 
 def test_a_broker_that_is_away_is_waited_for_until_a_signal(pool):
     process = up(pool, "-port", "0", "-amqp", "amqp://127.0.0.1:1/")
-    wait_until(lambda: "waiting for the collector" in process.tail(), 30, "a word on what it waits for")
+    wait_until(lambda: "waiting for the collector" in process.tail(), what="a word on what it waits for")
     os.kill(process.pid, signal.SIGTERM)
     ended(process)
     assert process.returncode == 0, process.tail()
@@ -133,7 +133,7 @@ def test_a_broker_that_is_away_is_waited_for_until_a_signal(pool):
 def test_a_signal_while_starting_ends_it_cleanly(pool):
     for _ in range(3):
         process = up(pool, "-port", "0")
-        wait_until((pool.directory / "log" / "pool.log").exists, 30, "the log")
+        wait_until((pool.directory / "log" / "pool.log").exists, what="the log")
         os.kill(process.pid, signal.SIGTERM)
         ended(process)
         assert process.returncode == 0, process.tail()
