@@ -11,6 +11,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 #: (-JobPrio, cluster, proc): sorts ascending, first to start first.
 Key = tuple[int, int, int]
@@ -71,14 +72,27 @@ class Run:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Where a list of requests goes on, as long as no job comes or goes: after `skip` of them comes `following`."""
+
+    skip: int
+    counts: bool
+    only: frozenset[int] | None
+    following: Run
+    rest: Iterator[Run]
+
+
 class IdleJobs:
     """The idle jobs of one submitter."""
 
     def __init__(self) -> None:
         self.buckets: dict[int, Bucket] = {}
         self.total = 0
+        self._page: _Page | None = None
 
     def add(self, autocluster: int, key: Key) -> None:
+        self._page = None
         bucket = self.buckets.get(autocluster)
         if bucket is None:
             bucket = self.buckets[autocluster] = Bucket()
@@ -86,6 +100,7 @@ class IdleJobs:
         self.total += 1
 
     def remove(self, autocluster: int, key: Key) -> None:
+        self._page = None
         bucket = self.buckets.get(autocluster)
         if bucket is not None and bucket.remove(key):
             self.total -= 1
@@ -104,22 +119,34 @@ class IdleJobs:
         """(first key, autocluster) of every autocluster, in the order in which they would start."""
         return sorted((bucket.first(), autocluster) for autocluster, bucket in self.buckets.items())
 
-    def runs(self, limit: int, *, skip: int = 0, counts: bool = True) -> tuple[list[Run], bool]:
+    def runs(
+        self, limit: int, *, skip: int = 0, counts: bool = True, only: frozenset[int] | None = None
+    ) -> tuple[list[Run], bool]:
         """Up to `limit` requests after the first `skip`, and whether there are more.
 
-        counts False: each job a request of its own (USE_RESOURCE_REQUEST_COUNTS). O(requests * log autoclusters).
+        counts False: each job a request of its own (USE_RESOURCE_REQUEST_COUNTS). only: the autoclusters that count;
+        None: all. O(requests * log autoclusters); who goes on where the last call ended pays for no request twice.
         """
-        found: list[Run] = []
-        for number, run in enumerate(self._runs(counts)):
-            if number < skip:
-                continue
-            if len(found) == limit:
-                return found, True
-            found.append(run)
-        return found, False
+        page = self._page
+        if page is not None and (page.skip, page.counts, page.only) == (skip, counts, only):
+            rest, found = page.rest, [page.following]
+        else:
+            rest, found = self._runs(counts, only), []
+            for _ in islice(rest, skip):
+                pass
+        found.extend(islice(rest, limit + 1 - len(found)))
+        if len(found) <= limit:
+            self._page = None
+            return found, False
+        self._page = _Page(skip + limit, counts, only, found.pop(), rest)
+        return found, True
 
-    def _runs(self, counts: bool) -> Iterator[Run]:
-        heads = [(bucket.first(), autocluster, bucket.start) for autocluster, bucket in self.buckets.items()]
+    def _runs(self, counts: bool, only: frozenset[int] | None) -> Iterator[Run]:
+        heads = [
+            (bucket.first(), autocluster, bucket.start)
+            for autocluster, bucket in self.buckets.items()
+            if only is None or autocluster in only
+        ]
         heapq.heapify(heads)
         while heads:
             first, autocluster, at = heapq.heappop(heads)

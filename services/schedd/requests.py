@@ -15,12 +15,20 @@ from services.schedd.settings import Settings
 from shared.classad import Expr, evaluate, is_true
 from shared.messages.negotiation import GetRequests, RequestList, ResourceRequest
 
-#: Jobs looked at one by one for a submitter where NEGOTIATOR_JOB_CONSTRAINT is set.
-MAX_LOOKED: Final = 50_000
+#: Negotiators whose cycles are remembered.
+MAX_SHARDS: Final = 100
 #: Of one answer, all submitters together. A job's ad may have a megabyte, and a message has an end.
 MAX_ANSWER_BYTES: Final = 4 << 20
 #: Of a request, besides its ad.
 _OVERHEAD: Final = 100
+
+
+def _looked_at(constraint: Expr | None) -> set[str]:
+    """Attributes of jobs that a constraint looks at, folded."""
+    names = own_references(constraint) if constraint is not None else set()
+    if "globaljobid" in names:
+        names |= {"clusterid", "procid"}  # it is made of these, and stored nowhere
+    return names
 
 
 class Requests:
@@ -29,6 +37,7 @@ class Requests:
     def __init__(self, keeper: Keeper, settings: Settings) -> None:
         self.keeper = keeper
         self.settings = settings
+        self._verdicts: dict[str, tuple[tuple[int, int, str], dict[int, bool]]] = {}
 
     async def get(self, asked: GetRequests) -> RequestList:
         """Raises RemoteFailure bad-request for a constraint that is no expression.
@@ -39,7 +48,7 @@ class Requests:
         table = self.keeper.table
         constraint = parse_constraint(asked.job_constraint)
         # A match is for an autocluster: the constraint must not divide one.
-        table.set_significant(asked.significant, own_references(constraint) if constraint is not None else ())
+        table.set_significant(asked.significant, _looked_at(constraint))
         counts = asked.counts and self.settings.request_counts
         requests: dict[str, list[ResourceRequest]] = {}
         more: list[str] = []
@@ -50,10 +59,8 @@ class Requests:
                 continue
             skip = max(0, asked.skip.get(submitter, 0))
             limit = asked.limit if asked.limit > 0 else 200
-            if constraint is None:
-                runs, goes_on = idle.runs(limit, skip=skip, counts=counts)
-            else:
-                runs, goes_on = await self._constrained(idle, constraint, limit, skip, counts)
+            only = await self._allowed(idle, constraint, asked) if constraint is not None else None
+            runs, goes_on = idle.runs(limit, skip=skip, counts=counts, only=only)
             part = left // (len(asked.submitters) - number)
             listed: list[ResourceRequest] = []
             size = 0
@@ -80,34 +87,27 @@ class Requests:
             first_job=str(job.id),
         )
 
-    async def _constrained(
-        self, idle: IdleJobs, constraint: Expr, limit: int, skip: int, counts: bool
-    ) -> tuple[list[Run], bool]:
-        """As IdleJobs.runs, with only the jobs for which the constraint is true: each must be looked at."""
+    async def _allowed(self, idle: IdleJobs, constraint: Expr, asked: GetRequests) -> frozenset[int]:
+        """The autoclusters that the constraint is true for: all jobs of one agree in what it looks at. Each is asked
+        about once a cycle, and others get their turn meanwhile."""
+        verdicts = self._verdicts_of(asked)
         now = self.keeper.now()
-        runs: list[Run] = []
         until = time.perf_counter() + TURN_S
-        for number, (key, autocluster) in enumerate(list(idle.keys())):
-            if number == MAX_LOOKED:
-                return runs[skip : skip + limit], True
-            if time.perf_counter() > until:
-                await asyncio.sleep(0)
-                until = time.perf_counter() + TURN_S
-            cluster = self.keeper.table.clusters.get(key[1])
-            job = cluster.jobs.get(key[2]) if cluster is not None else None
-            if job is None or job.idle_key != key:
-                continue  # it was started or removed meanwhile
-            if not is_true(evaluate(constraint, full_ad(self.keeper.name, job, now), None, now)):
-                continue
-            if runs and runs[-1].autocluster == autocluster and counts:
-                runs[-1] = Run(autocluster, runs[-1].first, runs[-1].count + 1)
-            elif len(runs) == skip + limit:
-                return runs[skip:], True
-            else:
-                runs.append(Run(autocluster, key, 1))
-        present = [run for run in runs[skip:] if self._still(run)]
-        return present, False
+        for autocluster in list(idle.buckets):
+            if autocluster not in verdicts and (key := idle.first(autocluster)) is not None:
+                ad = full_ad(self.keeper.name, self.keeper.table.at(key), now)
+                verdicts[autocluster] = is_true(evaluate(constraint, ad, None, now))
+                if time.perf_counter() > until:
+                    await asyncio.sleep(0)
+                    until = time.perf_counter() + TURN_S
+        return frozenset(autocluster for autocluster in idle.buckets if verdicts.get(autocluster))
 
-    def _still(self, run: Run) -> bool:
-        cluster = self.keeper.table.clusters.get(run.first[1])
-        return cluster is not None and run.first[2] in cluster.jobs
+    def _verdicts_of(self, asked: GetRequests) -> dict[int, bool]:
+        """What is known of autoclusters in this cycle of this negotiator; a constraint may look at the clock."""
+        if len(self._verdicts) > MAX_SHARDS:
+            self._verdicts.clear()
+        cycle = (asked.epoch, asked.cycle, asked.job_constraint)
+        known = self._verdicts.get(asked.shard)
+        if known is None or known[0] != cycle:
+            known = self._verdicts[asked.shard] = (cycle, {})
+        return known[1]

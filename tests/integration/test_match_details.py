@@ -172,6 +172,15 @@ async def test_a_match_never_starts_a_job_outside_the_job_constraint_NEG_31(pool
     assert [run.job_id for run in pool.startd.activations] == ["2.0"]
 
 
+@pytest.mark.parametrize(
+    "constraint", ["ProcId == 1", 'regexp("#1[.]1#", GlobalJobId)', "ClusterId == 1 && MY.ProcId > 0", "Number == 7"]
+)
+async def test_the_job_constraint_is_asked_of_each_job_NEG_31(pool, constraint):
+    await pool.submit(procs=[ClassAd({"Number": number}) for number in (6, 7)])
+    await pool.submit()
+    assert listed(await pool.requests(job_constraint=constraint)) == [("1.1", 1)]
+
+
 async def test_the_negotiators_significant_attributes_divide_autoclusters_NEG_17(pool):
     await submit(pool, Colour="red")
     await submit(pool, Colour="blue")

@@ -45,16 +45,33 @@ def test_runs_are_consecutive_jobs_of_one_autocluster_in_order(jobs, data):
         assert idle.count(autocluster) == list(plain.values()).count(autocluster)
 
 
-@given(JOBS, st.integers(1, 5))
-def test_pages_of_requests_add_up(jobs, limit):
-    idle, _ = filled(jobs)
-    everything, _ = idle.runs(1000)
+@given(JOBS, st.integers(1, 5), st.booleans(), st.none() | st.frozensets(st.integers(1, 4)))
+def test_pages_of_requests_add_up_NEG_30(jobs, limit, counts, only):
+    idle, plain = filled(jobs)
+    everything, _ = idle.runs(1000, counts=counts, only=only)
+    chosen = sorted(key for key, autocluster in plain.items() if only is None or autocluster in only)
+    assert sum(run.count for run in everything) == len(chosen)
+    if not counts:
+        assert [run.first for run in everything] == chosen
     pages, skip, more = [], 0, True
     while more:
-        page, more = idle.runs(limit, skip=skip)
+        page, more = idle.runs(limit, skip=skip, counts=counts, only=only)
         pages += page
         skip += len(page)
     assert pages == everything
+
+
+@given(JOBS, st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4), st.booleans()), max_size=8), st.data())
+def test_a_page_tells_how_it_is_now_wherever_the_last_one_ended(jobs, pages, data):
+    idle, plain = filled(jobs)
+    for skip, limit, counts in pages:
+        fresh = IdleJobs()
+        for key, autocluster in plain.items():
+            fresh.add(autocluster, key)
+        assert idle.runs(limit, skip=skip, counts=counts) == fresh.runs(limit, skip=skip, counts=counts)
+        if plain and data.draw(st.booleans()):
+            key = data.draw(st.sampled_from(sorted(plain)))
+            idle.remove(plain.pop(key), key)
 
 
 def test_taking_from_the_front_and_adding_again_keeps_the_order():
