@@ -18,7 +18,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from shared.classad import ClassAd
+from shared.classad.columnar import Table
+from shared.classad.columnar.column import OTHER, STRING
 from shared.job_limits import MAX_NAMES, TOO_MANY, Wanted, depends_on_slot, parse, text_of, wanted
 
 __all__ = [
@@ -26,6 +30,7 @@ __all__ = [
     "Counters",
     "LimitConfig",
     "Wanted",
+    "counts_in",
     "counts_of",
     "depends_on_slot",
     "explain",
@@ -37,6 +42,8 @@ __all__ = [
 
 #: HTCondor's number for "no limit", which CONCURRENCY_LIMIT_DEFAULT has where nobody sets it (LIM-04).
 NO_LIMIT: Final = 2308032
+#: Where the ad of a claimed slot tells what is in use, folded.
+_SHOWN: Final = ("concurrencylimits", "preemptingconcurrencylimits")
 #: Sums of tenths miss whole numbers by this much.
 _TOLERANCE: Final = 1e-9
 
@@ -111,8 +118,8 @@ def held_by(slot_ad: ClassAd) -> Wanted:
     """What a slot's ad says its claim holds, and a claim that waits to preempt it (LIM-12)."""
     texts = [
         text
-        for name in ("ConcurrencyLimits", "PreemptingConcurrencyLimits")
-        if isinstance(text := slot_ad.eval(name) if slot_ad.find(name.lower()) is not None else None, str)
+        for name in _SHOWN
+        if isinstance(text := slot_ad.eval(name) if slot_ad.find(name) is not None else None, str)
     ]
     if len(texts) < 2:
         return parse(texts[0]) if texts else ()
@@ -128,6 +135,28 @@ def counts_of(slot_ads: Iterable[ClassAd], under_way: Iterable[tuple[Wanted, int
     counters = Counters(LimitConfig())
     for ad in slot_ads:
         counters.take(held_by(ad))
+    for wants, jobs in under_way:
+        counters.take(wants, jobs)
+    return counters.in_use
+
+
+def counts_in(table: Table, under_way: Iterable[tuple[Wanted, int]] = ()) -> dict[str, float]:
+    """As `counts_of`, of the slots of a columnar table: each different text is read once. Some ms for 100,000 slots."""
+    counters = Counters(LimitConfig())
+    table.want(_SHOWN)
+    unusual: set[int] = set()
+    for name in _SHOWN:
+        column = table.columns[name]
+        codes, numbers = np.unique(column.code[column.tag == STRING], return_counts=True)
+        for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
+            counters.take(parse(table.codes.texts[code]), number)
+        unusual.update(np.flatnonzero(column.tag == OTHER).tolist())
+    for row in unusual:  # an expression, or a text that was written as one
+        ad = table.ad(row)
+        for name in _SHOWN:
+            column = table.columns[name]
+            if column.tag[row] == OTHER and isinstance(text := ad.eval(name), str):
+                counters.take(parse(text))
     for wants, jobs in under_way:
         counters.take(wants, jobs)
     return counters.in_use

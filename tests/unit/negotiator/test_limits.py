@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from services.negotiator.limits import (
     Counters,
     LimitConfig,
+    counts_in,
     counts_of,
     depends_on_slot,
     explain,
@@ -19,6 +20,7 @@ from services.negotiator.limits import (
 )
 from services.negotiator.settings import limit_config
 from shared.classad import ClassAd, parse_ad
+from shared.classad.columnar import Table
 from shared.config import load_config
 from shared.config.knobs import NegotiatorSettings
 from shared.job_limits import MAX_NAMES, MAX_UNITS, TOO_MANY
@@ -224,6 +226,22 @@ def test_counts_come_from_claimed_and_preempting_slots_and_from_matches_under_wa
     ]
     assert held_by(ads[1]) == (("xsw", 4.0), ("db", 1.0))
     assert counts_of(ads, [(parse("db:2"), 3)]) == {"xsw": 5.0, "net": 2.0, "db": 7.0}
+
+
+texts = st.sampled_from(['"xsw"', '"xsw:2 db"', '"9bad, db"', 'strcat("n", "et")', "undefined", "7", "Other", '"XSW"'])
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["ConcurrencyLimits", "PreemptingConcurrencyLimits"]), texts)))
+def test_a_table_of_slots_is_counted_like_its_ads_LIM_12(slots):
+    ads = [
+        parse_ad('[Other = "db:3"; ' + "; ".join(f"{name} = {text}" for name, text in slot.items()) + "]")
+        for slot in slots
+    ]
+    table = Table()
+    for number, ad in enumerate(ads):
+        table.put(f"slot{number}", ad)
+    table.flush()
+    assert counts_in(table, [(parse("xsw"), 2)]) == counts_of(ads, [(parse("xsw"), 2)])
 
 
 def test_what_is_given_back_is_free_again_and_leaves_nothing_behind():
