@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from services.startd.amounts import CPUS, STANDARD, Amounts
-from services.startd.claims import Slot
+from services.startd.claim_ads import put_children, put_claim, put_waiting
 from services.startd.machine import Detected, Sample
 from services.startd.partition import SlotKind
 from services.startd.policy import WITHIN_LIMITS, Policy, start_is_false
 from services.startd.settings import Settings
+from services.startd.slots import Claim, Slot
 from services.startd.transitions import State
-from shared.classad import UNDEFINED, ClassAd, evaluate, parse_expr
+from shared.classad import ClassAd, Expr, parse_expr
 from shared.consumption import within_limits
-from shared.messages.claims import public_claim_id
 from shared.version import VERSION
 
 _WITHIN_LIMITS = parse_expr(WITHIN_LIMITS)
 _REQUIREMENTS = parse_expr("START && WithinResourceLimits")
-#: Job attribute -> slot attribute, while a job or claim is there.
-_FROM_JOB = (
-    ("User", "RemoteOwner"),
-    ("AccountingGroup", "AccountingGroup"),
-    ("GlobalJobId", "GlobalJobId"),
-    ("ConcurrencyLimits", "ConcurrencyLimits"),
-    ("JobUniverse", "JobUniverse"),
-    ("JobStart", "JobStart"),
-    ("ImageSize", "ImageSize"),
-    ("NiceUser", "NiceUser"),
-    ("RemoteNegotiatingGroup", "RemoteNegotiatingGroup"),
-    ("RemoteGroup", "RemoteGroup"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +87,17 @@ def machine_ad(around: Surroundings) -> ClassAd:
     return ad
 
 
-def slot_ad(
-    base: ClassAd, slot: Slot, sample: Sample, around: Surroundings, dynamic: Sequence[Slot], now: float
-) -> ClassAd:
-    """The ad of one slot. `dynamic`: the slots carved from it."""
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What the ad of a slot tells of others. siblings: see `claim_ads.sibling_attributes`."""
+
+    dynamic: Sequence[Slot] = ()  # slots carved from it
+    waiting: Claim | None = None  # the claim that waits for it to empty
+    siblings: Mapping[str, Expr] = field(default_factory=dict)
+
+
+def slot_ad(base: ClassAd, slot: Slot, sample: Sample, around: Surroundings, others: Neighbours, now: float) -> ClassAd:
+    """The ad of one slot."""
     settings = around.settings
     policy = settings.policy(slot.type_id)
     ad = base.copy()
@@ -136,16 +130,20 @@ def slot_ad(
         ad["DSlotID"] = slot.dynamic_id
         ad["ParentSlotName"] = slot.parent
     elif slot.kind is SlotKind.PARTITIONABLE:
-        ad["NumDynamicSlots"] = len(dynamic)
+        put_children(ad, others.dynamic)
     for name in slot.total:
         ad[name] = slot.free[name] if slot.kind is SlotKind.PARTITIONABLE else slot.total[name]
         ad[f"TotalSlot{name}"] = slot.total[name]
+    for name, expr in others.siblings.items():
+        ad[name] = expr
     _put_policy(ad, slot, policy)
     for name, expr in settings.attributes.items():
         ad[name] = expr
     for name, expr in settings.slot_attributes.get(slot.slot_id, {}).items():
         ad[name] = expr
-    _put_claim(ad, slot, policy)
+    put_claim(ad, slot.claim, slot.state, settings.job_attributes)
+    if others.waiting is not None:
+        put_waiting(ad, others.waiting)
     return ad
 
 
@@ -165,25 +163,3 @@ def _put_policy(ad: ClassAd, slot: Slot, policy: Policy) -> None:
         ad["Requirements"] = False
     else:
         ad["Requirements"] = _REQUIREMENTS
-
-
-def _put_claim(ad: ClassAd, slot: Slot, policy: Policy) -> None:
-    claim = slot.claim
-    if claim is None:
-        ad["CurrentRank"] = 0.0
-        return
-    job = ClassAd.unpack(claim.job_ad)
-    for theirs, ours in _FROM_JOB:
-        value = job.eval(theirs, ad)
-        if value is not UNDEFINED:
-            ad[ours] = value
-    if claim.concurrency_limits:
-        ad["ConcurrencyLimits"] = claim.concurrency_limits
-    ad["RemoteUser"] = claim.submitter
-    ad["ClientMachine"] = claim.schedd
-    ad["RemoteScheddName"] = claim.schedd
-    ad["PublicClaimId"] = public_claim_id(claim.claim_id)
-    rank = evaluate(policy.rank, ad, job)
-    ad["CurrentRank"] = float(rank) if isinstance(rank, bool | int | float) else 0.0
-    if claim.run:
-        ad["JobId"] = claim.run.partition("/")[0]

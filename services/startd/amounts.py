@@ -36,6 +36,10 @@ class Amounts(Mapping[str, Number]):
     def minus(self, other: Amounts) -> Amounts:
         return Amounts({name: self[name] - other[name] for name in {**self.of, **other.of}})
 
+    def least(self, other: Amounts) -> Amounts:
+        """Of each resource of `other`, as much as both have."""
+        return Amounts({name: min(self[name], amount) for name, amount in other.of.items()})
+
     def holds(self, other: Amounts) -> bool:
         """Whether `other` can be taken out of this."""
         return all(self[name] >= amount for name, amount in other.of.items())

@@ -16,18 +16,22 @@ from typing import Any, ClassVar
 
 import aiohttp
 
-from services.startd import ads, policy, records, sandbox, settings
-from services.startd.claims import Book, ClaimRequest, Granted, Refused, Slot
+from services.startd import ads, leaving, records, sandbox, settings
+from services.startd.answers import Accepted, Changes, ClaimRequest, Ended, Granted, Refused, StopRun
+from services.startd.claims import Book
 from services.startd.journal import Journal
 from services.startd.launchers.api import Launcher
 from services.startd.launchers.docker import DockerLauncher
 from services.startd.launchers.process import ProcessLauncher
 from services.startd.leases import Leases, lease_s
-from services.startd.machine import RealMachine, Sample, Source
+from services.startd.machine import RealMachine, Source
+from services.startd.partition import SlotKind
 from services.startd.records import RunRecord
+from services.startd.showcase import Showcase
+from services.startd.slots import Claim
 from services.startd.starter.client import ForkServer
 from services.startd.starter.run import Intervals, Run
-from services.startd.transitions import Condition
+from services.startd.transitions import Activity, Condition, State
 from shared.bus.api import BusUnavailable, Exchange, Outgoing, RemoteFailure
 from shared.classad import ClassAd
 from shared.daemon.advertiser import Advertiser
@@ -44,7 +48,9 @@ from shared.messages.claims import (
     AliveReply,
     ClaimGranted,
     ClaimLost,
+    ClaimReady,
     ClaimRefused,
+    ClaimWaiting,
     DeactivateClaim,
     JobExit,
     JobReportAck,
@@ -54,6 +60,7 @@ from shared.messages.claims import (
     public_claim_id,
 )
 from shared.messages.events import ClaimEnded, ClaimMade, SlotChanged
+from shared.messages.negotiation import MatchNotice
 
 #: Ads go out at once, but not more often than this: with many short jobs it bounds what the pool must listen to.
 MIN_GAP_S = 0.02
@@ -61,8 +68,10 @@ MIN_GAP_S = 0.02
 LATER_S = 0.2
 #: A start that is not written down yet is, after this time; the fork server knows of it meanwhile.
 JOURNAL_S = 0.5
-#: How old a sample of load and disk may be when an ad is made.
-SAMPLE_S = 5.0
+#: Refusals of a further job that are about the claim, not the job.
+_CLAIM_IS_OVER = ("unknown-claim", "busy", "worklife")
+#: Activities that time ends.
+_PASSING = (Activity.RETIRING, Activity.VACATING, Activity.KILLING)
 
 
 class Startd(Daemon):
@@ -82,15 +91,15 @@ class Startd(Daemon):
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty = asyncio.Event()
         self._leased = asyncio.Event()
+        self._looks = asyncio.Event()  # a slot began something that ends by itself
         self._later: asyncio.TimerHandle | None = None
         self._unwritten: dict[tuple[str, str], dict[str, Any] | None] = {}  # (table, key): for the next transaction
         self._journal_timer: asyncio.TimerHandle | None = None
         self._changed: set[str] = set()
         self._gone: set[str] = set()
         self._told: dict[str, Condition] = {}  # by slot: what the last event said
-        self._ads: dict[str, ClassAd] = {}  # by slot, as long as nothing changed
-        self._sample = Sample()
-        self._sampled = float("-inf")
+        self._shown: dict[str, tuple[object, ...]] = {}  # by slot: what others act on, as last given out
+        self._offered: dict[str, tuple[str, int]] = {}  # by slot: what the journal knows of its offer
         self._http: aiohttp.ClientSession | None = None
         self._started = False
         self._closing = False
@@ -105,7 +114,7 @@ class Startd(Daemon):
             context.config, self.detected, self.machine.sample(context.execute, self._now()).disk_kib
         )
         plans = settings.plan(context.config, amounts)
-        self.around = ads.Surroundings(
+        around = ads.Surroundings(
             startd=self.name,
             start_time=self.advertiser.start_time,
             detected=self.detected,
@@ -113,15 +122,23 @@ class Startd(Daemon):
             slot_count=len(plans),
             settings=self.settings,
         )
-        self.base_ad = ads.machine_ad(self.around)
+        self.showcase = Showcase(
+            around,
+            sample=lambda: self.machine.sample(context.execute, self._now()),
+            now=context.clock.now,
+            monotonic=context.clock.monotonic,
+        )
         self.book = Book(
             self.name,
             self.advertiser.start_time,
-            ad_of=self._ad_of,
+            ad_of=self.showcase.ad_of,
             policy_of=self.settings.policy,
             carving=self.settings.carving,
             new_secret=lambda: secrets.token_hex(16),
+            match_timeout_s=self.settings.match_timeout,
+            killing_timeout_s=self.settings.killing_timeout,
         )
+        self.showcase.book = self.book
         self.book.add_slots(plans, self._now())
         folder = context.execute / f".starter-{sandbox.prefix(self.name).strip('_')}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -186,6 +203,14 @@ class Startd(Daemon):
                 self._spawn(self._tell_lost(claim.schedd, claim.slot, claim_id, trouble), "claim-lost")
             else:
                 self.leases.grant(claim_id, claim.lease_s, mono)
+        for claim_id, record in self.journal.load("waiting").items():
+            waiting = records.unpack_waiting(record)
+            trouble = self.book.restore_waiting(waiting, self._now())
+            if trouble:
+                self.journal.write([("waiting", claim_id, None)])
+                self._spawn(self._tell_lost(waiting.claim.schedd, waiting.claim.slot, claim_id, trouble), "claim-lost")
+            else:
+                self.leases.grant(claim_id, waiting.claim.lease_s, mono)
         kept = [RunRecord.unpack(record) for record in self.journal.load("runs").values()]
         if any(one.docker for one in kept):
             await self.docker.adopt({one.name for one in kept if one.docker})
@@ -206,6 +231,7 @@ class Startd(Daemon):
             if claim.run and (known is None or known.ended):
                 # Killed between writing down the end and freeing the slot.
                 self.book.run_gone(claim.claim_id, claim.run, self._now())
+        self.book.resume(self._now())
         if kept or self.book.claims:
             self.context.log.info("recovered", runs=len(kept), claims=len(self.book.claims), lost=len(lost))
 
@@ -235,6 +261,8 @@ class Startd(Daemon):
             return self._on_release(body)
         if isinstance(body, Alive):
             return AliveReply(unknown=self.leases.renew(body.claim_ids, self.context.clock.monotonic()))
+        if isinstance(body, MatchNotice):
+            return self._on_notice(body)
         if isinstance(body, SendAds):
             self._spawn(self._resend(body), "resend")
             return Ack()
@@ -266,35 +294,60 @@ class Startd(Daemon):
             self.context.log.info("claim_refused", slot=body.slot, code=answer.code, reason=answer.reason)
             code: Any = answer.code
             return ClaimRefused(reason=answer.reason, code=code)
-        claim = answer.claim
+        claim = answer.waiting.claim if isinstance(answer, Accepted) else answer.claim
+        if answer.again:
+            self.leases.renew([claim.claim_id], self.context.clock.monotonic())
+        else:
+            self._lease(claim)
+        if isinstance(answer, Accepted):
+            self._write_down()
+            within = self.book.empty_within_s(answer.waiting, self._now())
+            self.context.log.info("claim_waits", slot=claim.slot, schedd=claim.schedd, within_s=round(within, 1))
+            return ClaimWaiting(claim_id=claim.claim_id, slot=claim.slot, within_s=within)
         if not answer.again:
-            self.leases.grant(claim.claim_id, claim.lease_s, self.context.clock.monotonic())
-            self._leased.set()
-            self._event(
-                ClaimMade(
-                    at=self._now(),
-                    startd=self.name,
-                    slot=claim.slot,
-                    schedd=claim.schedd,
-                    submitter=claim.submitter,
-                )
-            )
-        refusal = ""
+            self._made(claim)
+        refusal: Refused | None = None
         if body.activation is not None and first is not None:
             refusal = self._activate(claim.claim_id, body.activation, first)
         self._write_down()
         self.context.log.info("claimed", slot=claim.slot, claim=public_claim_id(claim.claim_id), schedd=claim.schedd)
-        return self._granted(answer, body.activation is not None and not refusal, refusal)
+        return self._granted(answer, body.activation is not None and refusal is None, refusal.reason if refusal else "")
+
+    def _lease(self, claim: Claim) -> None:
+        self.leases.grant(claim.claim_id, claim.lease_s, self.context.clock.monotonic())
+        self._leased.set()
+
+    def _made(self, claim: Claim) -> None:
+        self._event(
+            ClaimMade(
+                at=self._now(),
+                startd=self.name,
+                slot=claim.slot,
+                schedd=claim.schedd,
+                submitter=claim.submitter,
+            )
+        )
+
+    def _on_notice(self, body: MatchNotice) -> Message:
+        """The negotiator told us of matches (NEG-39). What it says of a slot that is not as it was is passed over."""
+        if body.epoch < self.book.epochs.get(body.shard, 0):
+            return Failure(code="stale-epoch", reason=f"epoch {body.epoch} of {body.negotiator} is over")
+        for one in body.slots:
+            ignored = self.book.matched(one.slot, one.claim_id, body.epoch, body.shard, self._now())
+            if ignored:
+                self.context.log.info("match_notice_ignored", slot=one.slot[:200], reason=ignored[:400])
+        self._write_down()
+        return Ack()
 
     def _granted(self, granted: Granted, activated: bool, refusal: str) -> ClaimGranted:
         left = granted.leftover
         leftover = None
         if left is not None:
-            leftover = Leftover(slot=left.name, claim_id=left.offer, slot_ad=self._ad_of(left).public().pack())
+            leftover = Leftover(slot=left.name, claim_id=left.offer, slot_ad=self.showcase.ad_of(left).public().pack())
         return ClaimGranted(
             claim_id=granted.claim.claim_id,
             slot=granted.slot.name,
-            slot_ad=self._ad_of(granted.slot).public().pack(),
+            slot_ad=self.showcase.ad_of(granted.slot).public().pack(),
             leftover=leftover,
             activated=activated,
             refusal=refusal,
@@ -304,20 +357,20 @@ class Startd(Daemon):
         activation = body.activation
         refusal = self._activate(body.claim_id, activation, _ad(activation.job_ad))
         self._write_down()
-        if refusal:
-            return Failure(code="refused", reason=refusal)
+        if refusal is not None:
+            return Failure(code="refused", reason=refusal.reason)
         return Activated(job_id=activation.job_id, attempt=activation.attempt)
 
-    def _activate(self, claim_id: str, activation: Activation, job: ClassAd) -> str:
+    def _activate(self, claim_id: str, activation: Activation, job: ClassAd) -> Refused | None:
         """Start a run; why not, if it can not be."""
         key = records.run_key(activation)
         answer = self.book.activate(claim_id, key, activation.job_ad, job, self._now())
         if isinstance(answer, Refused):
-            return answer.reason
+            return answer
         if key in self.runs:
-            return ""
+            return None
         self._take_up(self._record(claim_id, answer.slot, answer.schedd, activation, answer.lease_s))
-        return ""
+        return None
 
     def _record(self, claim_id: str, slot: str, schedd: str, activation: Activation, lease: float) -> RunRecord:
         unique = self.context.new_id()
@@ -357,10 +410,8 @@ class Startd(Daemon):
         self._write_down()
         return Ack()
 
-    def _vacate(self, claim_id: str, reason: str, *, graceful: bool) -> None:
-        claim = self.book.vacate(claim_id, reason, graceful=graceful, now=self._now())
-        if claim is not None and claim.run and (run := self.runs.get(claim.run)) is not None:
-            run.stop("evicted", "evict", reason, fast=not graceful)
+    def _vacate(self, claim_id: str, reason: str, *, graceful: bool, broken: bool = False) -> None:
+        self.book.vacate(claim_id, reason, graceful=graceful, now=self._now(), broken=broken)
 
     # ---------------------------------------------------------------- what runs need (Hands)
 
@@ -374,7 +425,7 @@ class Startd(Daemon):
 
     def machine_ad(self, slot: str) -> ClassAd:
         found = self.book.slots.get(slot)
-        return self._ad_of(found) if found is not None else self.base_ad
+        return self.showcase.ad_of(found) if found is not None else self.showcase.base
 
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         self._unwritten["runs", record.key] = record.pack()
@@ -400,8 +451,14 @@ class Startd(Daemon):
 
     def vacate_time(self, slot: str, job: ClassAd) -> float:
         found = self.book.slots.get(slot)
+        if found is not None and found.state is State.PREEMPTING and found.claim is not None:
+            # The slot's own clock kills the job, and shows it; this one is for the case that it fails to.
+            return found.claim.vacate_s + self.settings.killing_timeout
         type_id = found.type_id if found is not None else 0
-        return policy.vacate_time_s(self.settings.policy(type_id), self.machine_ad(slot), job)
+        return leaving.vacate_time_s(self.settings.policy(type_id), self.machine_ad(slot), job)
+
+    def claim_over(self, claim_id: str) -> bool:
+        return claim_id not in self.book.claims
 
     def run_ended(self, run: Run) -> None:
         self.book.run_gone(run.record.claim_id, run.key, self._now())
@@ -427,16 +484,19 @@ class Startd(Daemon):
         self._write_down()
 
     def _take_next(self, record: RunRecord, activation: Activation) -> None:
-        """The schedd handed over the next job of the claim; it takes it for started, so a refusal is an end."""
+        """The schedd handed over the next job of the claim; it takes it for started, so a refusal is an end. Where the
+        claim went while that was on its way, the job is not to blame."""
+        refusal: Refused | None
         try:
             refusal = self._activate(record.claim_id, activation, _ad(activation.job_ad))
         except RemoteFailure as error:
-            refusal = error.reason
+            refusal = Refused("bad-request", error.reason)
         key = records.run_key(activation)
-        if not refusal or key in self.runs:
+        if refusal is None or key in self.runs:
             return
         refused = self._record(record.claim_id, record.slot, record.schedd, activation, record.lease_s)
-        refused.exit = JobExit(reason="failed", message=refusal).model_dump()
+        reason: Any = "evicted" if refusal.code in _CLAIM_IS_OVER else "failed"
+        refused.exit = JobExit(reason=reason, message=refusal.reason).model_dump()
         self.save(refused, soon=True)
         self._take_up(refused)
 
@@ -451,69 +511,86 @@ class Startd(Daemon):
         if not changes:
             self._flush()
             return
-        rows = self._unwritten
-        urgent = bool(changes.gone)
-        for claim_id, claim in changes.claims.items():
-            if claim is None:
-                self.leases.drop(claim_id)
-                rows["claims", claim_id] = None
-            else:
-                rows["claims", claim_id] = records.pack_claim(claim, self.book.slots[claim.slot])
-        for name in changes.slots:
-            slot = self.book.slots.get(name)
-            self._ads.pop(name, None)
-            if slot is None:
-                continue
-            if slot.kind.value == "Partitionable":
-                rows["offers", name] = {"claim_id": slot.offer, "children": slot.children}
-                urgent = True
-            elif name not in self._told or self._told[name].state is not slot.state:
-                urgent = True
+        urgent = self._note(changes)
         self._flush()
+        for stop in changes.stops:
+            self._stop_run(stop)
         for ended in changes.ended:
-            claim = ended.claim
-            self._event(
-                ClaimEnded(
-                    at=self._now(),
-                    startd=self.name,
-                    slot=claim.slot,
-                    schedd=claim.schedd,
-                    submitter=claim.submitter,
-                    reason=ended.reason,
-                )
-            )
-            self.context.log.info("claim_ended", slot=claim.slot, reason=ended.reason)
+            self._over(ended)
+        for claim in changes.ready:
+            self._lease(claim)
+            self._made(claim)
+            self.context.log.info("claim_ready", slot=claim.slot, schedd=claim.schedd)
+            self._spawn(self._tell_ready(claim), "claim-ready")
         for name in changes.gone:
-            self._ads.pop(name, None)
+            self.showcase.forget(name)
             self._told.pop(name, None)
+            self._shown.pop(name, None)
         self._changed = (self._changed | changes.slots) - changes.gone
         self._gone |= changes.gone
+        if self.showcase.siblings_changed():
+            self._changed |= set(self.book.slots)
         if urgent:
             self._dirty.set()
         elif self._later is None:
             self._later = asyncio.get_running_loop().call_later(LATER_S, self._tell_later)
 
+    def _note(self, changes: Changes) -> bool:
+        """What is to be written down of these changes, and leases of claims that are gone. True when the pool should
+        hear of them at once: somebody may act on them."""
+        rows = self._unwritten
+        urgent = bool(changes.gone)
+        for claim_id, claim in changes.claims.items():
+            if claim is not None and self.book.claims.get(claim_id) is claim:
+                rows["claims", claim_id] = records.pack_claim(claim, self.book.slots[claim.slot])
+            else:
+                self.leases.drop(claim_id)
+                rows["claims", claim_id] = None
+        for claim_id, waiting in changes.waiting.items():
+            rows["waiting", claim_id] = None if waiting is None else records.pack_waiting(waiting)
+            if waiting is None and claim_id not in self.book.claims:
+                self.leases.drop(claim_id)
+        for name in changes.slots:
+            slot = self.book.slots.get(name)
+            if slot is None:
+                continue
+            partitionable = slot.kind is SlotKind.PARTITIONABLE
+            if partitionable and self._offered.get(name) != (slot.offer, slot.children):
+                self._offered[name] = (slot.offer, slot.children)
+                rows["offers", name] = {"claim_id": slot.offer, "children": slot.children}
+            shown = (slot.state, slot.offer, slot.waiting, slot.asked, slot.free if partitionable else None)
+            if self._shown.get(name) != shown:
+                self._shown[name] = shown
+                urgent = True
+            if slot.activity in _PASSING or slot.state is State.MATCHED:
+                self._looks.set()
+        return urgent
+
+    def _stop_run(self, stop: StopRun) -> None:
+        run = self.runs.get(stop.run)
+        if run is not None:
+            run.stop("evicted", "evict", stop.reason, fast=stop.fast, vacate_code=stop.code)
+
+    def _over(self, ended: Ended) -> None:
+        """A claim is over: tell the pool, and its schedd if that does not learn it from the end of a run."""
+        claim = ended.claim
+        self._event(
+            ClaimEnded(
+                at=self._now(),
+                startd=self.name,
+                slot=claim.slot,
+                schedd=claim.schedd,
+                submitter=claim.submitter,
+                reason=ended.reason,
+            )
+        )
+        self.context.log.info("claim_ended", slot=claim.slot, reason=ended.reason)
+        if ended.broken and not any(run.record.claim_id == claim.claim_id for run in self.runs.values()):
+            self._spawn(self._tell_lost(claim.schedd, claim.slot, claim.claim_id, ended.reason), "claim-lost")
+
     def _tell_later(self) -> None:
         self._later = None
         self._dirty.set()
-
-    def _ad_of(self, slot: Slot) -> ClassAd:
-        """The ad of a slot as it is now. Kept until the slot changes or the sample grows old."""
-        ad = self._ads.get(slot.name)
-        if ad is None or self.context.clock.monotonic() - self._sampled > SAMPLE_S:
-            self._take_sample()
-            dynamic = self.book.dynamic_slots(slot.name) if slot.kind.value == "Partitionable" else []
-            ad = ads.slot_ad(self.base_ad, slot, self._sample, self.around, dynamic, self._now())
-            if slot.name in self.book.slots:
-                self._ads[slot.name] = ad
-        return ad
-
-    def _take_sample(self) -> None:
-        mono = self.context.clock.monotonic()
-        if mono - self._sampled > SAMPLE_S:
-            self._sample = self.machine.sample(self.context.execute, self._now())
-            self._sampled = mono
-            self._ads.clear()
 
     async def _advertise(self) -> None:
         """Ads go out when something changed, and every UPDATE_INTERVAL to live on."""
@@ -523,14 +600,14 @@ class Startd(Daemon):
             self._dirty.clear()
             if clock.monotonic() >= due:
                 due = clock.monotonic() + self.settings.update_interval
-                self._ads.clear()
+                self.showcase.renew()
                 self._changed, self._gone = set(), set()
-                whole = {slot.name: self._ad_of(slot) for slot in list(self.book.slots.values())}
+                whole = {slot.name: self.showcase.ad_of(slot) for slot in list(self.book.slots.values())}
                 self._tell_slots(list(whole))
                 await self.advertiser.publish(whole, self.book.offers())
             elif self._changed or self._gone:
                 changed, gone, self._changed, self._gone = self._changed, self._gone, set(), set()
-                some = {n: self._ad_of(self.book.slots[n]) for n in changed if n in self.book.slots}
+                some = {n: self.showcase.ad_of(self.book.slots[n]) for n in changed if n in self.book.slots}
                 self._tell_slots(list(some))
                 await self.advertiser.change(some, gone - some.keys(), self.book.offers())
             await clock.sleep(MIN_GAP_S)
@@ -585,13 +662,22 @@ class Startd(Daemon):
             # The schedd learns it from the next answer to its Alive.
             self.context.log.info("claim_lost_not_sent", slot=slot, reason=str(error))
 
+    async def _tell_ready(self, claim: Claim) -> None:
+        try:
+            message = ClaimReady(startd=self.name, slot=claim.slot, claim_id=claim.claim_id)
+            await self.context.bus.send(f"schedd.{claim.schedd}", message)
+        except RoostError as error:
+            # The schedd asks again by itself.
+            self.context.log.info("claim_ready_not_sent", slot=claim.slot, reason=str(error))
+
     # ---------------------------------------------------------------- meanwhile
 
     async def _watch_leases(self) -> None:
         clock = self.context.clock
         while True:
             for claim_id in self.leases.expired(clock.monotonic()):
-                claim = self.book.claims.get(claim_id)
+                waiting = self.book.waiting.get(claim_id)
+                claim = waiting.claim if waiting is not None else self.book.claims.get(claim_id)
                 if claim is None:
                     continue
                 reason = f"the schedd was silent for the lease of {claim.lease_s:g} s"
@@ -609,31 +695,36 @@ class Startd(Daemon):
                 continue
 
     async def _review(self) -> None:
-        """Look at the owner's wishes every POLLING_INTERVAL while a slot is claimed, else every UPDATE_INTERVAL."""
+        """Look at the policy every POLLING_INTERVAL while a slot is claimed, else every UPDATE_INTERVAL (STM-42); and
+        when something comes to its end meanwhile: a retirement, a vacate time, a match."""
+        clock = self.context.clock
+        due = clock.monotonic()
         while True:
-            wait = self.settings.polling_interval if self.book.claims else self.settings.update_interval
-            await self.context.clock.sleep(wait)
-            self._take_sample()
-            self.book.review(self._now())
-            self._write_down()
+            self._looks.clear()
+            mono, now = clock.monotonic(), self._now()
+            if mono >= due:
+                due = mono + self._look_interval()
+            look = self.book.next_look(now)
+            wait = due - mono if look is None else min(due - mono, max(MIN_GAP_S, look - now))
+            try:
+                async with asyncio.timeout(wait):
+                    await self._looks.wait()
+            except TimeoutError:
+                self.showcase.refresh()
+                self.book.review(self._now())
+                self._write_down()
+            due = min(due, clock.monotonic() + self._look_interval())
+
+    def _look_interval(self) -> float:
+        return self.settings.polling_interval if self.book.claims else self.settings.update_interval
 
     async def _watch_docker(self) -> None:
         """Keep HasDocker and DockerVersion true, and the watch over containers alive."""
         while True:
             version = await self.docker.probe()
-            if version != self.around.docker_version:
+            if version != self.showcase.around.docker_version:
                 self.context.log.info("docker", version=version, reason=self.docker.trouble)
-                self.around = ads.Surroundings(
-                    startd=self.name,
-                    start_time=self.advertiser.start_time,
-                    detected=self.detected,
-                    total=self.around.total,
-                    slot_count=self.around.slot_count,
-                    settings=self.settings,
-                    docker_version=version,
-                )
-                self.base_ad = ads.machine_ad(self.around)
-                self._ads.clear()
+                self.showcase.set_docker(version)
                 self._changed |= set(self.book.slots)
                 self._dirty.set()
             await self.docker.wait_for_trouble(self.settings.docker_probe)

@@ -21,9 +21,9 @@ _SCHEMA = 1
 
 
 class Journal:
-    """Three tables of packed records by key."""
+    """Tables of packed records by key."""
 
-    TABLES = ("claims", "runs", "offers")
+    TABLES = ("claims", "runs", "offers", "waiting")
 
     def __init__(self, path: Path) -> None:
         self.path = path

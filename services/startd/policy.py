@@ -28,6 +28,11 @@ class Policy:
     slot_weight: Expr
     claim_worklife: Expr
     machine_max_vacate_time: Expr
+    max_job_retirement_time: Expr
+    want_suspend: Expr
+    preempt: Expr
+    want_vacate: Expr
+    kill: Expr
     #: By resource; empty: CONSUMPTION_POLICY is off (CON-01).
     consumption: Mapping[str, Expr] = field(default_factory=dict)
 
@@ -58,23 +63,12 @@ def refusal(slot: ClassAd, job: ClassAd) -> str:
 
 
 def rank_of(policy: Policy, slot: ClassAd, job: ClassAd) -> float:
+    """RANK: how much the slot likes the job (SLT-30). What is no number counts 0."""
     value = evaluate(policy.rank, slot, job)
-    return float(value) if isinstance(value, bool | int | float) else 0.0
+    return float(value) if isinstance(value, bool | int | float) and value == value else 0.0
 
 
 def worklife_over(policy: Policy, slot: ClassAd, job: ClassAd, age_s: float) -> bool:
     """A claim this old takes no further job (STM-53); negative or undefined CLAIM_WORKLIFE: no limit."""
     value = evaluate(policy.claim_worklife, slot, job)
     return isinstance(value, int | float) and value >= 0 and age_s >= value
-
-
-def vacate_time_s(policy: Policy, slot: ClassAd, job: ClassAd) -> float:
-    """How long a job may take to leave gracefully: MachineMaxVacateTime, or the job's own if that is less (STM-48)."""
-    machine = evaluate(policy.machine_max_vacate_time, slot, job)
-    longest = float(machine) if isinstance(machine, int | float) else 600.0
-    wanted = job.eval("JobMaxVacateTime", slot)
-    if wanted is UNDEFINED:
-        wanted = job.eval("KillSigTimeout", slot)
-    if isinstance(wanted, int | float) and not isinstance(wanted, bool):
-        longest = min(longest, float(wanted))
-    return max(0.0, longest)

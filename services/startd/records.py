@@ -1,4 +1,6 @@
-"""Claims, slots and runs as the journal keeps them: plain maps, and back."""
+"""Claims, slots, runs and claims that wait as the journal keeps them: plain maps, and back.
+
+A record of an older release lacks what was added since, and means its default."""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from services.startd.amounts import Amounts
-from services.startd.claims import Claim, Slot
 from services.startd.partition import SlotKind
+from services.startd.slots import Claim, Haste, Slot, Waiting
 from services.startd.transitions import Activity, Condition, State
 from shared.messages.claims import Activation, JobExit, Usage
 
@@ -67,6 +69,7 @@ def run_key(activation: Activation) -> str:
 
 def pack_claim(claim: Claim, slot: Slot) -> dict[str, Any]:
     kept = asdict(claim)
+    kept["haste"], kept["vacate_code"] = int(claim.haste), int(claim.vacate_code)
     kept["at"] = {
         "name": slot.name,
         "slot_id": slot.slot_id,
@@ -93,4 +96,30 @@ def unpack_claim(record: Mapping[str, Any]) -> tuple[Claim, Slot]:
         free=total,
         condition=Condition(State(state), Activity(activity)),
     )
-    return Claim(**kept), slot
+    return _claim(kept), slot
+
+
+def pack_waiting(waiting: Waiting) -> dict[str, Any]:
+    """Without what it holds already: a restarted startd sees anew what is free."""
+    return {
+        "claim": asdict(waiting.claim),
+        "victims": waiting.victims,
+        "code": int(waiting.code),
+        "wanted": None if waiting.wanted is None else dict(waiting.wanted.of),
+    }
+
+
+def unpack_waiting(record: Mapping[str, Any]) -> Waiting:
+    wanted = record["wanted"]
+    return Waiting(
+        claim=_claim(record["claim"]),
+        victims=list(record["victims"]),
+        code=record["code"],
+        wanted=None if wanted is None else Amounts(wanted),
+    )
+
+
+def _claim(kept: Mapping[str, Any]) -> Claim:
+    claim = Claim(**kept)
+    claim.haste = Haste(claim.haste)
+    return claim

@@ -27,6 +27,8 @@ class Settings:
 
     update_interval: float
     polling_interval: float
+    match_timeout: float
+    killing_timeout: float
     alives_missed: int
     initial_job_update: float
     job_update: float
@@ -44,6 +46,8 @@ class Settings:
     carving: Carving
     attributes: Mapping[str, Expr]  # STARTD_ATTRS
     slot_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT<N>_STARTD_ATTRS and SLOT<N>_attr, by slot id
+    job_attributes: tuple[str, ...]  # STARTD_JOB_ATTRS
+    sibling_attributes: tuple[str, ...]  # STARTD_SLOT_ATTRS
 
     def policy(self, type_id: int) -> Policy:
         return self.policies.get(type_id) or self.policies[0]
@@ -55,6 +59,8 @@ def read(config: Config, detected: Detected) -> Settings:
     return Settings(
         update_interval=max(1, knobs.update_interval),
         polling_interval=max(1, knobs.polling_interval),
+        match_timeout=max(1, knobs.match_timeout),
+        killing_timeout=max(1, knobs.killing_timeout),
         alives_missed=max(1, knobs.max_claim_alives_missed),
         initial_job_update=max(1, knobs.starter_initial_update_interval),
         job_update=max(1, knobs.starter_update_interval),
@@ -79,6 +85,8 @@ def read(config: Config, detected: Detected) -> Settings:
         ),
         attributes=_attributes(config, knobs.startd_attrs, ""),
         slot_attributes=_slot_attributes(config, knobs),
+        job_attributes=knobs.startd_job_attrs,
+        sibling_attributes=knobs.startd_slot_attrs,
     )
 
 
@@ -127,6 +135,11 @@ def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:
         slot_weight=of("SLOT_WEIGHT", knobs.slot_weight),
         claim_worklife=knobs.claim_worklife,
         machine_max_vacate_time=knobs.machinemaxvacatetime,
+        max_job_retirement_time=knobs.maxjobretirementtime,
+        want_suspend=knobs.want_suspend,
+        preempt=knobs.preempt,
+        want_vacate=knobs.want_vacate,
+        kill=knobs.kill,
         consumption=_consumption(knobs, config, type_id),
     )
 

@@ -1,7 +1,8 @@
 """A slot's State and Activity, and the one table of how they change (manual: "condor_startd Policy Configuration").
 
 Rows are named after the numbered arrows of the manual's diagram (spec rows STM-01 to STM-37). What is not in the table
-cannot happen: `step` raises InvalidTransition.
+cannot happen: `step` raises InvalidTransition. The conditions under which a slot moves by itself stand in the table by
+name; `lifecycle` says what they mean.
 """
 
 from __future__ import annotations
@@ -68,43 +69,44 @@ class InvalidTransition(AssertionError):
     """A programmer's error: the table has no such arrow."""
 
 
+#: Row, from, cause, to, and for what a slot does by itself its guard: a condition of `lifecycle` that is looked at
+#: again and again. Rows without a guard are what somebody does to the slot. Of one condition's guards the first counts.
 _ROWS = """
-STM-01 Owner/Idle            AVAILABLE     Unclaimed/Idle
-STM-02 Unclaimed/Idle        OWNER_CAME    Owner/Idle
-STM-03 Unclaimed/Idle        BENCHMARK     Unclaimed/Benchmarking
-STM-04 Unclaimed/Benchmarking BENCHMARKED  Unclaimed/Idle
-STM-05 Unclaimed/Idle        CLAIMED       Claimed/Idle
-STM-06 Unclaimed/Idle        MATCHED       Matched/Idle
-STM-08 Matched/Idle          MATCH_EXPIRED Owner/Idle
-STM-09 Matched/Idle          CLAIMED       Claimed/Idle
-STM-10 Claimed/Idle          VACATE        Preempting/Vacating
-STM-10 Claimed/Idle          KILL          Preempting/Killing
-STM-11 Claimed/Idle          ACTIVATED     Claimed/Busy
-STM-12 Claimed/Busy          JOB_GONE      Claimed/Idle
-STM-13 Claimed/Busy          RETIRE        Claimed/Retiring
-STM-14 Claimed/Busy          SUSPEND       Claimed/Suspended
-STM-15 Claimed/Suspended     CONTINUE      Claimed/Busy
-STM-16 Claimed/Suspended     RETIRE        Claimed/Retiring
-STM-17 Claimed/Suspended     VACATE        Preempting/Vacating
-STM-17 Claimed/Suspended     KILL          Preempting/Killing
-STM-18 Claimed/Retiring      VACATE        Preempting/Vacating
-STM-18 Claimed/Retiring      KILL          Preempting/Killing
-STM-18 Claimed/Retiring      JOB_GONE      Claimed/Idle
-STM-19 Claimed/Retiring      UNRETIRE      Claimed/Busy
-STM-20 Claimed/Retiring      SUSPEND       Claimed/Suspended
-STM-51 Claimed/Busy          KILL          Preempting/Killing
-STM-12 Claimed/Suspended     JOB_GONE      Claimed/Idle
-STM-21 Preempting/Vacating   KILL          Preempting/Killing
-STM-22 Preempting/Vacating   FREED         Owner/Idle
-STM-23 Preempting/Vacating   CLAIMED_ANEW  Claimed/Idle
-STM-24 Preempting/Killing    CLAIMED_ANEW  Claimed/Idle
-STM-25 Preempting/Killing    FREED         Owner/Idle
-STM-33 Drained/Retiring      ALL_DRAINED   Drained/Idle
-STM-34 Drained/Idle          DRAINING_OVER Owner/Idle
-STM-35 Drained/Retiring      DRAINING_OVER Owner/Idle
-STM-36 Owner/Idle            DRAIN         Drained/Retiring
-STM-37 Unclaimed/Idle        DRAIN         Drained/Retiring
-STM-37 Unclaimed/Benchmarking DRAIN        Drained/Retiring
+STM-01 Owner/Idle             AVAILABLE     Unclaimed/Idle         not-the-owners
+STM-02 Unclaimed/Idle         OWNER_CAME    Owner/Idle             the-owners
+STM-03 Unclaimed/Idle         BENCHMARK     Unclaimed/Benchmarking
+STM-04 Unclaimed/Benchmarking BENCHMARKED   Unclaimed/Idle
+STM-05 Unclaimed/Idle         CLAIMED       Claimed/Idle
+STM-06 Unclaimed/Idle         MATCHED       Matched/Idle
+STM-08 Matched/Idle           MATCH_EXPIRED Owner/Idle             match-is-old
+STM-09 Matched/Idle           CLAIMED       Claimed/Idle
+STM-10 Claimed/Idle           VACATE        Preempting/Vacating    of-no-more-use
+STM-11 Claimed/Idle           ACTIVATED     Claimed/Busy
+STM-12 Claimed/Busy           JOB_GONE      Claimed/Idle
+STM-51 Claimed/Busy           KILL          Preempting/Killing     at-once
+STM-13 Claimed/Busy           RETIRE        Claimed/Retiring       must-leave
+STM-14 Claimed/Busy           SUSPEND       Claimed/Suspended
+STM-12 Claimed/Suspended      JOB_GONE      Claimed/Idle
+STM-15 Claimed/Suspended      CONTINUE      Claimed/Busy
+STM-51 Claimed/Suspended      KILL          Preempting/Killing     at-once
+STM-16 Claimed/Suspended      RETIRE        Claimed/Retiring
+STM-17 Claimed/Suspended      VACATE        Preempting/Vacating    given-back
+STM-18 Claimed/Retiring       KILL          Preempting/Killing     retired-to-be-killed
+STM-18 Claimed/Retiring       VACATE        Preempting/Vacating    retired
+STM-18 Claimed/Retiring       JOB_GONE      Claimed/Idle
+STM-19 Claimed/Retiring       UNRETIRE      Claimed/Busy           may-stay
+STM-20 Claimed/Retiring       SUSPEND       Claimed/Suspended
+STM-21 Preempting/Vacating    KILL          Preempting/Killing     out-of-time
+STM-23 Preempting/Vacating    CLAIMED_ANEW  Claimed/Idle           empty-for-a-better-claim
+STM-22 Preempting/Vacating    FREED         Owner/Idle             empty
+STM-24 Preempting/Killing     CLAIMED_ANEW  Claimed/Idle           empty-for-a-better-claim
+STM-25 Preempting/Killing     FREED         Owner/Idle             empty
+STM-33 Drained/Retiring       ALL_DRAINED   Drained/Idle
+STM-34 Drained/Idle           DRAINING_OVER Owner/Idle
+STM-35 Drained/Retiring       DRAINING_OVER Owner/Idle
+STM-36 Owner/Idle             DRAIN         Drained/Retiring
+STM-37 Unclaimed/Idle         DRAIN         Drained/Retiring
+STM-37 Unclaimed/Benchmarking DRAIN         Drained/Retiring
 """
 
 
@@ -114,6 +116,7 @@ class Transition:
     before: Condition
     cause: Cause
     after: Condition
+    guard: str = ""  # name of the condition under which the slot does this by itself; empty: it does not
 
 
 def _condition(text: str) -> Condition:
@@ -124,12 +127,21 @@ def _condition(text: str) -> Condition:
 def _read() -> tuple[Transition, ...]:
     rows = (line.split() for line in _ROWS.strip().splitlines())
     return tuple(
-        Transition(row, _condition(before), Cause[cause], _condition(after)) for row, before, cause, after in rows
+        Transition(row, _condition(before), Cause[cause], _condition(after), *guard)
+        for row, before, cause, after, *guard in rows
     )
 
 
 TABLE = _read()
 _NEXT = {(t.before, t.cause): t.after for t in TABLE}
+_GUARDED: dict[Condition, tuple[Transition, ...]] = {
+    before: tuple(t for t in TABLE if t.before == before and t.guard) for before in {t.before for t in TABLE}
+}
+
+
+def guarded(before: Condition) -> tuple[Transition, ...]:
+    """What a slot in this condition does by itself, in the order in which the guards are to be looked at."""
+    return _GUARDED.get(before, ())
 
 
 def step(before: Condition, cause: Cause) -> Condition:

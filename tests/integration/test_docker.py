@@ -25,7 +25,7 @@ def engine(docker_engine, monkeypatch):
 async def pool(engine, tmp_path):
     tmp_path.chmod(0o755)
     async with Pool(tmp_path, ROOST_DOCKER="true") as pool:
-        await eventually(lambda: pool.startd.around.docker_version)
+        await eventually(lambda: pool.startd.showcase.around.docker_version)
         yield pool
         for record in pool.startd.journal.load("runs").values():
             await pool.startd.docker.forget(record["name"])

@@ -3,6 +3,8 @@
 prepare scratch -> fetch input -> launch -> (report running) -> wait -> send output -> write the end down -> free the
 slot -> report the end until it is acknowledged. Every step can be taken up again by a restarted startd: a run that was
 not launched begins anew, one that was launched is waited for, one that has ended is reported.
+
+Longer than most modules: the steps of a run work on one record and one set of orders, and are read best in their order.
 """
 
 from __future__ import annotations
@@ -76,6 +78,9 @@ class Hands(Protocol):
 
     def vacate_time(self, slot: str, job: ClassAd) -> float: ...
 
+    def claim_over(self, claim_id: str) -> bool:
+        """The run's claim has ended, or ends with it."""
+
     def run_ended(self, run: Run) -> None:
         """The processes are gone and the end is written down."""
 
@@ -102,6 +107,7 @@ class StopOrder:
     message: str
     fast: bool
     want_output: bool
+    vacate_code: int = 0
 
 
 class Run:
@@ -139,12 +145,14 @@ class Run:
 
     # -- orders from outside
 
-    def stop(self, how: Stop, why: str, message: str, *, fast: bool, want_output: bool = False) -> None:
+    def stop(
+        self, how: Stop, why: str, message: str, *, fast: bool, want_output: bool = False, vacate_code: int = 0
+    ) -> None:
         """End the job: ask it first (and kill it after its vacate time), or at once. A later order may only hurry."""
         if self.ended:
             return
         if self.stop_order is None:
-            self.stop_order = StopOrder(how, why, message, fast, want_output)
+            self.stop_order = StopOrder(how, why, message, fast, want_output, vacate_code)
             self._stopped.set()
         elif fast:
             self.stop_order.fast = True
@@ -178,6 +186,8 @@ class Run:
         try:
             if not self.ended:
                 outcome = await self._perform()
+                if outcome.reason == "evicted" and self.stop_order is not None:
+                    outcome = outcome.model_copy(update={"vacate_code": self.stop_order.vacate_code})
                 self.record.exit = outcome.model_dump()
                 self.hands.save(self.record, soon=True)  # `run_ended` writes it, with the slot's
             self._log.info("run_ended", **self._outcome_fields())
@@ -310,14 +320,25 @@ class Run:
 
     async def _while_wanted(self, work: Callable[[], Awaitable[T]]) -> T:
         """Repeat a transfer while the schedd's endpoint is away. The lease of the claim bounds it: its end cancels or
-        stops this run."""
+        stops this run; and so does a slot that has no more time for it."""
         while True:
+            task = asyncio.ensure_future(work())
+            hurried = asyncio.ensure_future(self._fast.wait())
             try:
-                return await work()
+                await asyncio.wait((task, hurried), return_when=asyncio.FIRST_COMPLETED)
+                order = self.stop_order
+                if not task.done() and order is not None and order.how == "evicted":
+                    raise TransferUnavailable("no time was left for it")
+                return await task
             except TransferUnavailable as error:
                 if self._fast.is_set():
                     raise
                 self._log.warning("transfer_waits", reason=str(error))
+            finally:
+                hurried.cancel()
+                if not task.done():
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
 
     # -- meanwhile
 
@@ -454,7 +475,8 @@ class Run:
         synced = False
         while context.clock.monotonic() < give_up:
             try:
-                answer = await context.bus.call(f"schedd.{record.schedd}", report)
+                told = report.model_copy(update={"claim_over": self.hands.claim_over(record.claim_id)})
+                answer = await context.bus.call(f"schedd.{record.schedd}", told)
             except RetryableError as error:
                 self._log.info("end_not_acknowledged", reason=str(error))
             except RoostError as error:

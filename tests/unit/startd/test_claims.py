@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from services.startd.amounts import Amounts
-from services.startd.claims import Book, ClaimRequest, Granted, Refused
+from services.startd.answers import Accepted, ClaimRequest, Granted, Refused
+from services.startd.claims import Book
 from services.startd.partition import Carving, PlannedSlot, SlotKind
 from services.startd.policy import Policy
 from services.startd.transitions import TABLE, Activity, Cause, InvalidTransition, State, allowed, step
@@ -16,15 +17,20 @@ MACHINE = Amounts({"Cpus": 6, "Memory": 4000, "Disk": 50_000})
 STATIC = Amounts({"Cpus": 2, "Memory": 1000, "Disk": 10_000})
 
 
-def policy(start="true", owner="false", worklife="1200"):
+def policy(**texts):
     texts = {
-        "start": start,
+        "start": "true",
         "rank": "0",
-        "is_owner": owner,
+        "is_owner": "false",
         "slot_weight": "Cpus",
-        "claim_worklife": worklife,
+        "claim_worklife": "1200",
         "machine_max_vacate_time": "600",
-    }
+        "max_job_retirement_time": "0",
+        "want_suspend": "false",
+        "preempt": "false",
+        "want_vacate": "true",
+        "kill": "false",
+    } | texts
     return Policy(**{name: parse_expr(text) for name, text in texts.items()})
 
 
@@ -36,7 +42,9 @@ def make_book(rules=None):
         return ClassAd(
             {
                 "Name": slot.name,
-                "Requirements": parse_expr("START"),
+                "State": str(slot.state),
+                "Requirements": parse_expr("START && WithinResourceLimits"),
+                "WithinResourceLimits": True,
                 "START": rules.start,
                 **(slot.free if slot.kind is SlotKind.PARTITIONABLE else slot.total),
             }
@@ -55,59 +63,110 @@ def make_book(rules=None):
     return book
 
 
-def job(cpus=1, memory=100):
-    return ClassAd({"RequestCpus": cpus, "RequestMemory": memory, "RequestDisk": 100})
+def job(cpus=1, memory=100, **attributes):
+    return ClassAd({"RequestCpus": cpus, "RequestMemory": memory, "RequestDisk": 100} | attributes)
 
 
-def request(book, slot, number, epoch=1, claim_id=None):
-    offer = book.slots[slot].offer if claim_id is None else claim_id
-    return ClaimRequest(f"r{number}", offer, slot, "schedd1", "alice", b"", 60.0, 300, epoch)
+def request(book, slot, number, ad=None, **fields):
+    """A request for a slot by the claim id that it is offered by. `preempts`: names of slots to be preempted."""
+    named = fields.pop("preempts", ())
+    values = {
+        "request_id": f"r{number}",
+        "claim_id": book.slots[slot].offer,
+        "slot": slot,
+        "schedd": "schedd1",
+        "submitter": "alice",
+        "job_ad": (ad or job()).pack(),
+        "lease_s": 60.0,
+        "alive_interval_s": 300,
+        "epoch": 1,
+        "preempts": tuple((name, book.slots[name].offer) for name in named),
+    }
+    return ClaimRequest(**(values | fields))
+
+
+def conditions(book):
+    return {name: str(slot.condition) for name, slot in book.slots.items()}
+
+
+SLOTS = ("slot1@node1", "slot2@node1")
+POLICIES = (
+    {"rank": "TARGET.Liked ?: 0"},
+    {"rank": "TARGET.Liked ?: 0", "max_job_retirement_time": "50", "machine_max_vacate_time": "20"},
+    {"rank": "0", "want_vacate": "false", "claim_worklife": "30"},
+)
 
 
 class Claims(RuleBasedStateMachine):
-    """Whatever is asked in whatever order, resources add up and every slot has one claim and one run at most."""
+    """Whatever is asked in whatever order, resources add up, every slot has one claim and one run at most, and nobody
+    waits for what will not come."""
 
     claims = Bundle("claims")
 
-    def __init__(self):
-        super().__init__()
-        self.book = make_book()
+    @initialize(rules=st.sampled_from(POLICIES))
+    def begin(self, rules):
+        self.book = make_book(policy(**rules))
         self.now = 0.0
         self.number = 0
+        self.told = set()  # runs that were told to stop
 
-    @rule(target=claims, slot=st.sampled_from(["slot1@node1", "slot2@node1"]), cpus=st.integers(1, 7))
-    def claim(self, slot, cpus):
+    def ask(self, slot, ad, **fields):
         self.number += 1
         self.now += 1
-        asked = request(self.book, slot, self.number)
-        answer = self.book.request(asked, job(cpus), self.now)
-        if isinstance(answer, Granted):
-            again = self.book.request(asked, job(cpus), self.now)
-            assert again.again
-            assert again.claim is answer.claim
-            return answer.claim.claim_id
-        assert answer.code in ("resources", "requirements", "busy", "unknown-claim")
-        return "none"
+        asked = request(self.book, slot, self.number, ad, **fields)
+        answer = self.book.request(asked, ad, self.now)
+        if isinstance(answer, Refused):
+            assert answer.code in ("resources", "requirements", "busy", "unknown-claim")
+            return "none"
+        again = self.book.request(asked, ad, self.now)
+        assert again.again
+        assert type(again) is type(answer)
+        if isinstance(answer, Accepted):
+            assert again.waiting is answer.waiting
+            return answer.waiting.claim.claim_id
+        assert again.claim is answer.claim
+        return answer.claim.claim_id
 
-    @rule(claim=claims, run=st.sampled_from(["1.0/1", "2.0/1"]), cpus=st.integers(1, 3))
+    @rule(target=claims, slot=st.sampled_from(SLOTS), cpus=st.integers(1, 7), liked=st.integers(0, 3))
+    def claim(self, slot, cpus, liked):
+        return self.ask(slot, job(cpus, Liked=liked))
+
+    @rule(target=claims, data=st.data(), liked=st.integers(0, 3), submitter=st.sampled_from(["alice", "bob"]))
+    def preempt(self, data, liked, submitter):
+        slot = data.draw(st.sampled_from(sorted(self.book.slots)))
+        return self.ask(slot, job(1, Liked=liked), submitter=submitter)
+
+    @rule(target=claims, data=st.data(), cpus=st.integers(1, 6), liked=st.integers(0, 3))
+    def preempt_parts(self, data, cpus, liked):
+        parts = [slot.name for slot in self.book.dynamic_slots(SLOTS[0])]
+        chosen = data.draw(st.lists(st.sampled_from(parts), max_size=4)) if parts else []
+        return self.ask(SLOTS[0], job(cpus, Liked=liked), submitter="carol", preempts=chosen)
+
+    @rule(slot=st.sampled_from(SLOTS))
+    def notice(self, slot):
+        self.book.matched(slot, self.book.slots[slot].offer, 1, "", self.now)
+
+    @rule(claim=claims, run=st.sampled_from(["1.0/1", "2.0/1", "3.0/1"]), cpus=st.integers(1, 3))
     def activate(self, claim, run, cpus):
         before = self.book.claims.get(claim)
-        answer = self.book.activate(claim, run, b"", job(cpus), self.now)
+        answer = self.book.activate(claim, run, job(cpus).pack(), job(cpus), self.now)
         if isinstance(answer, Refused):
             assert before is None or before.run != run
         else:
             assert answer.run == run
             assert self.book.activate(claim, run, b"", job(cpus), self.now) is answer
 
-    @rule(claim=claims, run=st.sampled_from(["1.0/1", "2.0/1"]))
+    @rule(claim=claims, run=st.sampled_from(["1.0/1", "2.0/1", "3.0/1"]))
     def run_gone(self, claim, run):
         self.book.run_gone(claim, run, self.now)
 
     @rule(claim=claims, graceful=st.booleans())
     def vacate(self, claim, graceful):
+        waited = claim in self.book.waiting
         self.book.vacate(claim, "a reason", graceful=graceful, now=self.now)
         known = self.book.claims.get(claim)
-        assert known is None or (known.run and known.ending)
+        assert claim not in self.book.waiting
+        assert known is None or (not waited and known.run and known.ending)
 
     @rule(claim=consumes(claims))
     def give_back(self, claim):
@@ -117,12 +176,21 @@ class Claims(RuleBasedStateMachine):
             self.book.run_gone(claim, known.run, self.now)
         assert claim not in self.book.claims
 
+    @rule(seconds=st.sampled_from([1.0, 10.0, 40.0, 130.0]))
+    def time_passes(self, seconds):
+        self.now += seconds
+        self.book.review(self.now)
+        look = self.book.next_look(self.now)
+        assert look is None or look > self.now, conditions(self.book)
+
     @invariant()
     def resources_add_up(self):
-        parent = self.book.slots["slot1@node1"]
+        parent = self.book.slots[SLOTS[0]]
         used = Amounts()
         for slot in self.book.dynamic_slots(parent.name):
             used = used.plus(slot.total)
+        for waiting in self.book.waiting.values():
+            used = used.plus(waiting.held)
         assert parent.free.plus(used) == MACHINE
         assert all(amount >= 0 for amount in parent.free.values())
 
@@ -132,43 +200,68 @@ class Claims(RuleBasedStateMachine):
         assert len({id(slot.claim) for slot in self.book.slots.values() if slot.claim}) == len(self.book.claims)
         for slot in self.book.slots.values():
             if slot.claim is None:
-                assert slot.state is State.UNCLAIMED
+                assert slot.state in (State.UNCLAIMED, State.MATCHED)
                 assert slot.kind is not SlotKind.DYNAMIC
                 assert slot.offer
+                assert not slot.waiting
             else:
                 assert slot.kind is not SlotKind.PARTITIONABLE
-                assert not slot.offer
                 assert slot.state in (State.CLAIMED, State.PREEMPTING)
+                assert bool(slot.offer) == (slot.state is State.CLAIMED)
                 assert bool(slot.claim.run) == (slot.activity is not Activity.IDLE)
+                assert slot.claim.rank >= 0
         offers = list(self.book.offers().values())
-        assert len(set(offers) | set(self.book.claims)) == len(offers) + len(self.book.claims)
+        ids = {*offers, *self.book.claims, *self.book.waiting}
+        assert len(ids) == len(offers) + len(self.book.claims) + len(self.book.waiting)
+
+    @invariant()
+    def who_waits_waits_for_something(self):
+        waits = {name: key for key, waiting in self.book.waiting.items() for name in waiting.victims}
+        assert waits == {slot.name: slot.waiting for slot in self.book.slots.values() if slot.waiting}
+        for waiting in self.book.waiting.values():
+            assert waiting.victims
+            assert all(self.book.slots[name].claim.run for name in waiting.victims)
+            if waiting.wanted is None:
+                assert waiting.victims == [waiting.claim.slot]
+            else:
+                assert not waiting.held.holds(waiting.wanted)
+
+    @invariant()
+    def who_must_leave_was_told(self):
+        changes = self.book.drain()
+        self.told |= {(stop.run, stop.fast) for stop in changes.stops}
+        for slot in self.book.slots.values():
+            if slot.state is State.PREEMPTING:
+                assert (slot.claim.run, slot.activity is Activity.KILLING) in self.told
+        for claim in changes.ready:
+            assert self.book.slots[claim.slot].claim is claim or changes.claims[claim.claim_id] is None
 
     def teardown(self):
+        for claim_id in [*self.book.waiting, *self.book.claims]:
+            self.book.vacate(claim_id, "the end", graceful=False, now=self.now)
         for claim in list(self.book.claims.values()):
-            self.book.vacate(claim.claim_id, "the end", graceful=False, now=self.now)
             self.book.run_gone(claim.claim_id, claim.run, self.now)
-        assert {name: str(slot.condition) for name, slot in self.book.slots.items()} == {
-            "slot1@node1": "Unclaimed/Idle",
-            "slot2@node1": "Unclaimed/Idle",
-        }
-        assert self.book.slots["slot1@node1"].free == MACHINE
+        self.book.review(self.now + 1000.0)
+        assert conditions(self.book) == dict.fromkeys(SLOTS, "Unclaimed/Idle")
+        assert self.book.slots[SLOTS[0]].free == MACHINE
+        assert not self.book.waiting
 
 
-Claims.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Claims.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestClaims = Claims.TestCase
 
 
-def test_a_claim_past_its_worklife_takes_no_further_job():
-    book = make_book(policy(worklife="0"))
+def test_a_claim_past_its_worklife_ends_with_its_job_STM_10_STM_53():
+    book = make_book(policy(claim_worklife="0"))
     claim = book.request(request(book, "slot1@node1", 1), job(), 0.0).claim
-    assert not isinstance(book.activate(claim.claim_id, "1.0/1", b"", job(), 5.0), Refused)
+    assert not isinstance(book.activate(claim.claim_id, "1.0/1", job().pack(), job(), 5.0), Refused)
     book.run_gone(claim.claim_id, "1.0/1", 6.0)
-    refused = book.activate(claim.claim_id, "2.0/1", b"", job(), 7.0)
-    assert refused.code == "worklife"
+    refused = book.activate(claim.claim_id, "2.0/1", job().pack(), job(), 7.0)
+    assert refused.code == "unknown-claim"
 
 
 def test_the_owner_takes_idle_slots_only():
-    book = make_book(policy(owner='Name =?= "slot2@node1"'))
+    book = make_book(policy(is_owner='Name =?= "slot2@node1"'))
     assert str(book.slots["slot2@node1"].condition) == "Owner/Idle"
     assert book.slots["slot2@node1"].offer == ""
     assert str(book.slots["slot1@node1"].condition) == "Unclaimed/Idle"

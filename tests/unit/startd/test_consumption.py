@@ -3,7 +3,8 @@
 import pytest
 
 from services.startd import ads, settings
-from services.startd.claims import Book, ClaimRequest, Granted, Refused
+from services.startd.answers import ClaimRequest, Granted, Refused
+from services.startd.claims import Book
 from services.startd.machine import Detected, Sample
 from shared.classad import ClassAd, is_true
 from shared.config import load_config
@@ -63,7 +64,7 @@ class Machine:
         self.requests = 0
 
     def ad(self, slot):
-        return ads.slot_ad(self.base, slot, Sample(disk_kib=10_000_000), self.around, (), NOW)
+        return ads.slot_ad(self.base, slot, Sample(disk_kib=10_000_000), self.around, ads.Neighbours(), NOW)
 
     @property
     def slot(self):

@@ -1,0 +1,131 @@
+"""What the ads of slots say of claims: who has a slot and who waits for it, and what a partitionable slot and the
+siblings of a slot tell of others. It is what preemption expressions look at, so the names are HTCondor's.
+
+Amounts that grow with time stand as expressions over time(), in the same words in every ad: they are always true, and
+cost no update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from services.startd.slots import Claim, Slot
+from services.startd.transitions import Activity, State
+from shared.classad import UNDEFINED, ClassAd, Expr, flatten, parse_expr
+from shared.messages.claims import public_claim_id
+
+#: Job attribute -> slot attribute, while a job or claim is there.
+_FROM_JOB: Final = (
+    ("User", "RemoteOwner"),
+    ("AccountingGroup", "AccountingGroup"),
+    ("GlobalJobId", "GlobalJobId"),
+    ("ConcurrencyLimits", "ConcurrencyLimits"),
+    ("JobUniverse", "JobUniverse"),
+    ("ImageSize", "ImageSize"),
+    ("NiceUser", "NiceUser"),
+    ("RemoteNegotiatingGroup", "RemoteNegotiatingGroup"),
+    ("RemoteGroup", "RemoteGroup"),
+)
+_LEFT = "ifThenElse({0} > time(), {0} - time(), 0)"
+_RETIREMENT_LEFT: Final = parse_expr(_LEFT.format("RoostRetirementEnds"))
+_JOB_RUN_TIME: Final = parse_expr("time() - JobStart - TotalJobSuspendTime")
+_CLAIM_RUN_TIME: Final = parse_expr("RoostEarlierRunTime + TotalJobRunTime")
+#: A promise that goes beyond this is one for ever, and needs no exact end.
+_FOREVER_S: Final = 2.0**31
+
+
+def put_claim(ad: ClassAd, claim: Claim | None, state: State, job_attributes: Iterable[str]) -> None:
+    """Who has the slot, with what. job_attributes: STARTD_JOB_ATTRS, by which policies may see the running job."""
+    if claim is None:
+        ad["CurrentRank"] = 0.0
+        return
+    job = ClassAd.unpack(claim.job_ad)
+    for theirs, ours in (*_FROM_JOB, *((name, name) for name in job_attributes)):
+        value = job.eval(theirs, ad)
+        if value is not UNDEFINED:
+            ad[ours] = value
+    if claim.concurrency_limits:
+        ad["ConcurrencyLimits"] = claim.concurrency_limits
+    ad["RemoteUser"] = claim.submitter
+    ad["ClientMachine"] = claim.schedd
+    ad["RemoteScheddName"] = claim.schedd
+    ad["PublicClaimId"] = public_claim_id(claim.claim_id)
+    ad["CurrentRank"] = claim.rank
+    ad["RetirementTimeRemaining"] = 0
+    if not claim.run:
+        ad["TotalClaimRunTime"] = int(claim.earlier_s)
+        return
+    ad["JobId"] = claim.run.partition("/")[0]
+    ad["JobStart"] = int(claim.run_since)
+    ad["TotalJobSuspendTime"] = int(claim.suspended_s)
+    ad["TotalJobRunTime"] = _JOB_RUN_TIME
+    ad["RoostEarlierRunTime"] = int(claim.earlier_s)
+    ad["TotalClaimRunTime"] = _CLAIM_RUN_TIME
+    ends = _retirement_ends(claim) if state is State.CLAIMED else None
+    if ends is not None:
+        ad["RoostRetirementEnds"] = ends
+        ad["RetirementTimeRemaining"] = _RETIREMENT_LEFT
+
+
+def put_waiting(ad: ClassAd, claim: Claim) -> None:
+    """Who waits for the slot to empty: the one whom a further claim must be better than (PRE-06)."""
+    ad["PreemptingUser"] = claim.submitter
+    ad["PreemptingRank"] = claim.rank
+    if claim.owner:
+        ad["PreemptingOwner"] = claim.owner
+    if claim.accounting_group:
+        ad["PreemptingAccountingGroup"] = claim.accounting_group
+    if claim.concurrency_limits:
+        ad["PreemptingConcurrencyLimits"] = claim.concurrency_limits
+
+
+def put_children(ad: ClassAd, children: Sequence[Slot]) -> None:
+    """What a partitionable slot tells of its dynamic slots: one list for each attribute, all in the same order."""
+    ad["NumDynamicSlots"] = len(children)
+    ad["PslotRollupInformation"] = True
+    lists: dict[str, list[Any]] = {
+        "Name": [slot.name for slot in children],
+        "DSlotId": [slot.dynamic_id for slot in children],
+        "State": [str(slot.state) for slot in children],
+        "Activity": [str(slot.activity) for slot in children],
+        "EnteredCurrentState": [int(slot.state_since) for slot in children],
+        "CurrentRank": [slot.claim.rank if slot.claim else 0.0 for slot in children],
+        "RemoteUser": [slot.claim.submitter if slot.claim else UNDEFINED for slot in children],
+        "RemoteOwner": [(slot.claim and slot.claim.owner) or UNDEFINED for slot in children],
+        "AccountingGroup": [(slot.claim and slot.claim.accounting_group) or UNDEFINED for slot in children],
+        "RetirementTimeRemaining": [_retirement_left(slot) for slot in children],
+    }
+    for resource in {name: None for slot in children for name in slot.total}:
+        lists[resource] = [slot.total[resource] for slot in children]
+    for name, values in lists.items():
+        ad[f"Child{name}"] = values
+
+
+def sibling_attributes(ads: Mapping[str, ClassAd], names: Sequence[str]) -> dict[str, Expr]:
+    """What every slot of the machine shows of the others (SLT-26): slot<N>_<attribute> for the names in
+    STARTD_SLOT_ATTRS, of dynamic slots slot<N>_<M>_<attribute>. `ads` by slot name. What depends on the clock stays an
+    expression."""
+    found = {}
+    for slot_name, ad in ads.items():
+        prefix = slot_name.partition("@")[0]
+        for name in names:
+            expr = ad.lookup(name)
+            if expr is not None:
+                found[f"{prefix}_{name}"] = flatten(expr, ad)
+    return found
+
+
+def _retirement_ends(claim: Claim) -> int | None:
+    """When the retirement promised to the run is over, if it was promised any."""
+    if not claim.run or claim.retirement_s <= 0:
+        return None
+    return int(claim.run_since + claim.suspended_s + min(claim.retirement_s, _FOREVER_S))
+
+
+def _retirement_left(slot: Slot) -> Expr | int:
+    claim = slot.claim
+    if claim is None or slot.activity is Activity.IDLE or slot.state is not State.CLAIMED:
+        return 0
+    ends = _retirement_ends(claim)
+    return 0 if ends is None else parse_expr(_LEFT.format(ends))

@@ -1,0 +1,176 @@
+"""What a slot does by itself, as time passes and expressions change: the guards of the transition table. Pure.
+
+`next_move` gives the first arrow of `transitions.TABLE` whose guard holds; the book takes it and asks again. Another
+reason to move is another guard here and its name in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final
+
+from services.startd import leaving, policy
+from services.startd.policy import Policy
+from services.startd.slots import Claim, Haste, Slot
+from services.startd.transitions import Activity, State, Transition, guarded
+from shared.classad import ClassAd
+
+
+class Situation:
+    """One slot at one moment. Expressions are evaluated when a guard asks, as most are never asked.
+
+    ad_of gives the slot's ad as it is now. `now` is wall-clock seconds, match_timeout_s MATCH_TIMEOUT. has_heir: the
+    claim that waits takes the slot over as it is.
+    """
+
+    def __init__(
+        self,
+        slot: Slot,
+        policy: Policy,
+        ad_of: Callable[[Slot], ClassAd],
+        now: float,
+        *,
+        match_timeout_s: float,
+        has_heir: bool,
+    ) -> None:
+        self.slot = slot
+        self.policy = policy
+        self.now = now
+        self.match_timeout_s = match_timeout_s
+        self.has_heir = has_heir
+        self._ad_of = ad_of
+
+    @property
+    def ad(self) -> ClassAd:
+        return self._ad_of(self.slot)
+
+    @property
+    def claim(self) -> Claim:
+        assert self.slot.claim is not None, f"{self.slot.name} is {self.slot.condition} without a claim"
+        return self.slot.claim
+
+    @cached_property
+    def job(self) -> ClassAd:
+        """The job that runs, or the last one that did."""
+        return ClassAd.unpack(self.claim.job_ad)
+
+    @property
+    def running(self) -> bool:
+        return bool(self.claim.run)
+
+    @property
+    def haste(self) -> Haste:
+        """How soon the claim must go: by itself, or because a better one waits."""
+        return max(self.claim.haste, Haste.RETIRE) if self.slot.waiting else self.claim.haste
+
+    @cached_property
+    def retirement_left_s(self) -> float:
+        """Of the run time that the job was promised (STM-49)."""
+        return leaving.retirement_s(self.policy, self.ad, self.job) - self.claim.run_time(self.now)
+
+    @property
+    def retired(self) -> bool:
+        """The job must begin to leave now to be gone when its retirement is over (STM-50)."""
+        return self.retirement_left_s <= leaving.leave_before_end_s(self.policy, self.ad, self.job)
+
+    @property
+    def owner_preempts(self) -> bool:
+        """PREEMPT wants the job away."""
+        return self.running and leaving.preempts(self.policy, self.ad, self.job)
+
+    @property
+    def vacate_s(self) -> float:
+        """What the job gets for leaving by itself, if it begins now. Retirement counts only where it was waited for."""
+        left = self.retirement_left_s if self.haste is Haste.RETIRE else 0.0
+        return leaving.vacate_time_s(self.policy, self.ad, self.job, left)
+
+
+def _owner_wants(at: Situation) -> bool:
+    return policy.owner_wants(at.policy, at.ad)
+
+
+def _match_is_old(at: Situation) -> bool:
+    return at.now - at.slot.state_since >= at.match_timeout_s
+
+
+def _of_no_more_use(at: Situation) -> bool:
+    if at.running:
+        return False
+    age = at.now - at.claim.made_at
+    return at.haste > Haste.STAY or (
+        at.claim.jobs > 0 and policy.worklife_over(at.policy, at.ad, at.job, age)
+    )  # a claim of no worklife is for one job
+
+
+def _retired(at: Situation) -> bool:
+    """To be asked. Who gives the claim back wants just that; else WANT_VACATE decides (STM-46)."""
+    if at.haste is Haste.VACATE:
+        return True
+    return at.haste is Haste.RETIRE and at.retired and leaving.wants_vacate(at.policy, at.ad, at.job)
+
+
+def _retired_to_be_killed(at: Situation) -> bool:
+    if at.haste is Haste.KILL:
+        return True
+    return at.haste is Haste.RETIRE and at.retired and not leaving.wants_vacate(at.policy, at.ad, at.job)
+
+
+def _out_of_time(at: Situation) -> bool:
+    if not at.running:
+        return False
+    over = at.now - at.slot.activity_since >= at.claim.vacate_s
+    return at.claim.haste is Haste.KILL or over or leaving.kills(at.policy, at.ad, at.job)
+
+
+def _empty_for_a_better_claim(at: Situation) -> bool:
+    """The owner comes first: PREEMPT and START (STM-22, STM-J)."""
+    if at.running or not at.has_heir:
+        return False
+    return not at.claim.for_owner and not policy.start_is_false(at.policy, at.ad)
+
+
+#: By the names in transitions.TABLE.
+GUARDS: Final[Mapping[str, Callable[[Situation], bool]]] = MappingProxyType(
+    {
+        "not-the-owners": lambda at: not _owner_wants(at),
+        "the-owners": _owner_wants,
+        "match-is-old": _match_is_old,
+        "of-no-more-use": _of_no_more_use,
+        "at-once": lambda at: at.haste is Haste.KILL,
+        "must-leave": lambda at: at.haste > Haste.STAY,
+        "given-back": lambda at: at.haste is Haste.VACATE,
+        "may-stay": lambda at: at.haste is Haste.STAY,
+        "retired": _retired,
+        "retired-to-be-killed": _retired_to_be_killed,
+        "out-of-time": _out_of_time,
+        "empty-for-a-better-claim": _empty_for_a_better_claim,
+        "empty": lambda at: not at.running,
+    }
+)
+
+
+def next_move(at: Situation) -> Transition | None:
+    """The arrow the slot takes now; None: it stays."""
+    for transition in guarded(at.slot.condition):
+        if GUARDS[transition.guard](at):
+            return transition
+    return None
+
+
+def next_look(at: Situation, killing_timeout_s: float) -> float | None:
+    """When a guard may come to hold only because time has passed (wall clock); None: not by time alone. What
+    expressions do meanwhile is found out by looking every POLLING_INTERVAL."""
+    slot = at.slot
+    if slot.state is State.MATCHED:
+        return slot.state_since + at.match_timeout_s
+    if slot.claim is None or not slot.claim.run:
+        return None
+    if slot.activity is Activity.RETIRING and at.haste is Haste.RETIRE:
+        return at.now + at.retirement_left_s - leaving.leave_before_end_s(at.policy, at.ad, at.job)
+    if slot.activity is Activity.VACATING:
+        return slot.activity_since + slot.claim.vacate_s
+    if slot.activity is Activity.KILLING:
+        return slot.claim.killed_at + killing_timeout_s
+    return None

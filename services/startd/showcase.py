@@ -1,0 +1,104 @@
+"""The slots' ads as they are now: made when somebody asks, and kept as long as they are true.
+
+An ad is stale when its slot has changed, when the sample of the machine's load and disk is old, or when a sibling that
+it tells of (STARTD_SLOT_ATTRS) has changed. No I/O of its own: `sample` looks at the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from services.startd import ads
+from services.startd.claim_ads import sibling_attributes
+from services.startd.claims import Book
+from services.startd.machine import Sample
+from services.startd.partition import SlotKind
+from services.startd.slots import Slot
+from shared.classad import ClassAd, Expr, unparse
+
+#: How old a sample of load and disk may be when an ad is made, seconds.
+SAMPLE_S = 5.0
+
+
+class Showcase:
+    """See the module. `now` is the wall clock, `monotonic` one that never steps back; seconds. `book` is set by who
+    made it: the two need each other."""
+
+    book: Book
+
+    def __init__(
+        self,
+        around: ads.Surroundings,
+        *,
+        sample: Callable[[], Sample],
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.around = around
+        self.base = ads.machine_ad(around)
+        self._sample_now = sample
+        self._now = now
+        self._monotonic = monotonic
+        self._sample = Sample()
+        self._sampled = float("-inf")
+        self._ads: dict[str, tuple[int, ClassAd]] = {}  # by slot, with the version it shows
+        self._siblings: tuple[int, dict[str, Expr]] = (-1, {})  # after which change of the book
+
+    def ad_of(self, slot: Slot) -> ClassAd:
+        """The ad of a slot as it is now."""
+        self.refresh()
+        siblings = self._sibling_attributes()
+        version, ad = self._ads.get(slot.name, (-1, None))
+        if ad is None or version != slot.version:
+            ad = self._make(slot, siblings)
+            if slot.name in self.book.slots:
+                self._ads[slot.name] = (slot.version, ad)
+        return ad
+
+    def refresh(self) -> None:
+        """Look at the machine again, if the last look was long ago."""
+        mono = self._monotonic()
+        if mono - self._sampled > SAMPLE_S:
+            self._sample, self._sampled = self._sample_now(), mono
+            self.renew()
+
+    def renew(self) -> None:
+        """Make all ads anew when they are asked for next."""
+        self._ads.clear()
+
+    def forget(self, slot_name: str) -> None:
+        """A slot is gone."""
+        self._ads.pop(slot_name, None)
+
+    def set_docker(self, version: str) -> None:
+        """Docker came, went (empty), or is another version."""
+        self.around = replace(self.around, docker_version=version)
+        self.base = ads.machine_ad(self.around)
+        self.renew()
+
+    def siblings_changed(self) -> bool:
+        """Whether what all slots show of each other is not what it was when this was asked last."""
+        before = self._siblings[1]
+        return self._sibling_attributes() is not before
+
+    def _sibling_attributes(self) -> dict[str, Expr]:
+        names = self.around.settings.sibling_attributes
+        after, known = self._siblings
+        if names and after != self.book.changes:
+            plain = {slot.name: self._make(slot, {}) for slot in self.book.slots.values()}
+            found = sibling_attributes(plain, names)
+            if {name: unparse(expr) for name, expr in found.items()} != {n: unparse(e) for n, e in known.items()}:
+                known = found
+                self.renew()
+            self._siblings = (self.book.changes, known)
+        return known
+
+    def _make(self, slot: Slot, siblings: dict[str, Expr]) -> ClassAd:
+        waiting = self.book.waiting.get(slot.waiting)
+        others = ads.Neighbours(
+            dynamic=self.book.dynamic_slots(slot.name) if slot.kind is SlotKind.PARTITIONABLE else (),
+            waiting=waiting.claim if waiting is not None else None,
+            siblings=siblings,
+        )
+        return ads.slot_ad(self.base, slot, self._sample, self.around, others, self._now())

@@ -1,0 +1,163 @@
+"""What the startd's book holds: slots, the claims on them, and the claims that wait for them.
+
+Times are wall-clock seconds since 1970, durations seconds. Only `claims.Book` changes these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from services.startd.amounts import Amounts
+from services.startd.partition import PlannedSlot, SlotKind
+from services.startd.transitions import Activity, Condition, State
+from shared.classad import ClassAd
+
+OWNER_IDLE = Condition(State.OWNER, Activity.IDLE)
+UNCLAIMED_IDLE = Condition(State.UNCLAIMED, Activity.IDLE)
+
+
+class Haste(IntEnum):
+    """How soon what runs on a claim must leave."""
+
+    STAY = 0
+    RETIRE = 1  # when the retirement time it was promised is over
+    VACATE = 2  # now, with time to end by itself
+    KILL = 3  # now
+
+
+class Vacated(IntEnum):
+    """HTCondor's VacateReasonCode, as far as a startd has reasons of its own."""
+
+    UNSAID = 0
+    PREEMPT = 1011
+    RELEASED = 1017
+    RANK = 1018
+    PRIORITY = 1019
+
+
+@dataclass(slots=True)
+class Claim:
+    claim_id: str
+    slot: str
+    schedd: str
+    submitter: str
+    request_id: str
+    lease_s: float
+    alive_interval_s: int
+    job_ad: bytes  # the request's ad, then the running job's
+    made_at: float
+    epoch: int
+    shard: str = ""  # of the negotiator whose epoch that is
+    concurrency_limits: str = ""  # as matched; what the slot's ad shows of it (LIM-12)
+    rank: float = 0.0  # RANK of `job_ad`: the slot's CurrentRank
+    owner: str = ""  # its User
+    accounting_group: str = ""
+    run: str = ""  # "job_id/attempt" of the run that occupies it; empty: idle
+    jobs: int = 0  # runs begun on it
+    run_since: float = 0.0  # when the run began
+    suspended_s: float = 0.0  # of that time it was suspended
+    earlier_s: float = 0.0  # runs before this one took so long together
+    retirement_s: float = 0.0  # promised to the run when it began: for the ads; decisions look again
+    haste: Haste = Haste.STAY
+    ending: str = ""  # why it is given up as soon as its run is gone; empty: it goes on
+    vacate_code: int = Vacated.UNSAID  # the same as a number
+    for_owner: bool = False  # PREEMPT ended it: the slot is the owner's then, not a better claim's
+    vacate_s: float = 0.0  # granted to the run for leaving by itself, once the slot is Preempting
+    killed_at: float = 0.0  # when its run was last told to end at once
+
+    def describe(self, job: ClassAd, rank: float) -> None:
+        """Note of its job what ads and decisions ask for often."""
+        owner, group = job.eval("User"), job.eval("AccountingGroup")
+        self.owner = owner if isinstance(owner, str) else ""
+        self.accounting_group = group if isinstance(group, str) else ""
+        self.rank = rank
+
+    def run_time(self, now: float) -> float:
+        """How long the run has run, without the time it was suspended (STM-49)."""
+        return max(0.0, now - self.run_since - self.suspended_s) if self.run else 0.0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A claim that was accepted before its slot is empty: HTCondor's preempting claim.
+
+    It takes over the one slot it waits for; or, with `wanted`, a dynamic slot of that size is carved for it from the
+    partitionable slot `claim.slot`, when enough has come back from the dynamic slots it waits for (PRE-17).
+    """
+
+    claim: Claim
+    victims: list[str]  # names of the slots that are still to be emptied
+    code: int  # Vacated.RANK or Vacated.PRIORITY: why it may
+    wanted: Amounts | None = None
+    held: Amounts = field(default_factory=Amounts)  # of `wanted`: nobody else gets it any more
+
+    @property
+    def reason(self) -> str:
+        """For the user whose job must leave."""
+        if self.code == Vacated.PRIORITY:
+            return f"preempted: {self.claim.submitter} has the better priority"
+        return f"preempted: RANK of the machine prefers a job of {self.claim.submitter}"
+
+
+@dataclass(slots=True)
+class Slot:
+    name: str
+    slot_id: int
+    dynamic_id: int  # 0: not dynamic
+    kind: SlotKind
+    type_id: int
+    total: Amounts
+    free: Amounts  # of a partitionable slot: what is neither carved away nor held for a claim that waits
+    condition: Condition
+    state_since: float
+    activity_since: float
+    parent: str = ""
+    offer: str = ""  # claim id by which it can be claimed now, if need be from the claim that has it
+    children: int = 0  # dynamic slots ever carved
+    asked: int = 0  # requests made with its claim ids, granted or not
+    claim: Claim | None = None
+    waiting: str = ""  # claim id of the claim that waits for this slot to empty
+    version: int = 0  # counts changes: what was derived from an older one is stale
+
+    @classmethod
+    def planned(cls, plan: PlannedSlot, startd: str, now: float) -> Slot:
+        """A slot of the configuration. It begins in Owner (STM-40)."""
+        return cls(
+            name=f"slot{plan.slot_id}@{startd}",
+            slot_id=plan.slot_id,
+            dynamic_id=0,
+            kind=plan.kind,
+            type_id=plan.type_id,
+            total=plan.amounts,
+            free=plan.amounts,
+            condition=OWNER_IDLE,
+            state_since=now,
+            activity_since=now,
+        )
+
+    @classmethod
+    def carved(cls, parent: Slot, amounts: Amounts, now: float) -> Slot:
+        """The newest dynamic slot of a partitionable one (SLT-17)."""
+        head, at, host = parent.name.partition("@")
+        return cls(
+            name=f"{head}_{parent.children}{at}{host}",
+            slot_id=parent.slot_id,
+            dynamic_id=parent.children,
+            kind=SlotKind.DYNAMIC,
+            type_id=parent.type_id,
+            total=amounts,
+            free=amounts,
+            condition=UNCLAIMED_IDLE,
+            state_since=now,
+            activity_since=now,
+            parent=parent.name,
+        )
+
+    @property
+    def state(self) -> State:
+        return self.condition.state
+
+    @property
+    def activity(self) -> Activity:
+        return self.condition.activity
