@@ -31,7 +31,13 @@ STARTDS = ("startd1", "startd2")
 # be open for writing all the same, as Redis can not tell: so the epoch, which the accountant's script checks.
 REDIS_KEYS = {
     "collector": ("~roost:ads:*", "~roost:claims", "~roost:absent"),
-    "negotiator": ("~roost:accountant:*", "~roost:had:epoch*", "%R~roost:ads:*", "%R~roost:claims"),
+    "negotiator": (
+        "~roost:accountant:*",
+        "~roost:accountant-groups:*",
+        "~roost:had:epoch*",
+        "%R~roost:ads:*",
+        "%R~roost:claims",
+    ),
     "schedd": (),
     "startd": (),
     "had": ("~roost:had:*",),

@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from shared.bus.api import Bus
+from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.daemon.clock import Clock
-from shared.errors import PermanentError
+from shared.errors import PermanentError, RoostError
 from shared.messages.ads import AdPage, QueryAds
 from shared.messages.queue import JobPage, QueryJobs
 
 _SCHEDDS_FOR_S = 2.0
+_NEGOTIATORS_FOR_S = 2.0
 #: Ads in one page between the daemons and the gateway.
 PAGE = 2000
 
@@ -27,8 +29,30 @@ class Schedd:
     inbox: str
 
 
+class Ambiguous(PermanentError):
+    """There are several of them: a name is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Negotiator:
+    """Those who may lead in one shard; one of them does. names: of their ads, by which people call them."""
+
+    shard: str
+    names: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """The one to show."""
+        return self.shard or min(self.names, default="")
+
+    @property
+    def inbox(self) -> str:
+        """Served by the one that leads."""
+        return negotiator_inbox(self.shard)
+
+
 class PoolView:
-    """Asks the collector and the schedds, page by page."""
+    """Asks the collector and the daemons, page by page."""
 
     def __init__(self, bus: Bus, clock: Clock, default_schedd: str = "") -> None:
         self._bus = bus
@@ -36,6 +60,8 @@ class PoolView:
         self._default = default_schedd
         self._schedds: list[Schedd] = []
         self._until = float("-inf")
+        self._negotiators: list[Negotiator] = []
+        self._negotiators_until = float("-inf")
 
     async def schedds(self) -> list[Schedd]:
         """All schedds, by name."""
@@ -62,6 +88,41 @@ class PoolView:
             return known[0]
         names = ", ".join(s.name for s in known) or "none"
         raise NoSuchDaemon(f"there is no schedd {wanted or 'at all'} in the pool; known: {names}")
+
+    async def negotiators(self) -> list[Negotiator]:
+        """All negotiators, by name; those of one shard are one. While the collector is silent, those of the last time:
+        books can be asked for without it."""
+        if self._clock.monotonic() >= self._negotiators_until:
+            try:
+                self._negotiators = await self._find_negotiators()
+            except RoostError:
+                if not self._negotiators:
+                    raise
+            self._negotiators_until = self._clock.monotonic() + _NEGOTIATORS_FOR_S
+        return self._negotiators
+
+    async def _find_negotiators(self) -> list[Negotiator]:
+        found: dict[str, set[str]] = {}
+        async for page in self.ads(["Negotiator"], projection=["Name", "Shard"]):
+            for packed in page:
+                ad = ClassAd.unpack(packed)
+                name, shard = ad.eval("Name"), ad.eval("Shard")
+                if isinstance(name, str):
+                    found.setdefault(shard if isinstance(shard, str) else "", set()).add(name)
+        return sorted((Negotiator(shard, frozenset(names)) for shard, names in found.items()), key=lambda n: n.name)
+
+    async def negotiator(self, name: str = "") -> Negotiator:
+        """The negotiator of that name; without one the only one there is (MUL-04). Raises NoSuchDaemon, Ambiguous."""
+        known = await self.negotiators()
+        listed = ", ".join(n.name for n in known) or "none"
+        for negotiator in known:
+            if name in negotiator.names:
+                return negotiator
+        if name:
+            raise NoSuchDaemon(f"there is no negotiator {name[:80]} in the pool; known: {listed}")
+        if len(known) > 1:
+            raise Ambiguous(f"the pool has several negotiators, each with books of its own: name one ({listed})")
+        return known[0] if known else Negotiator("", frozenset())
 
     async def ads(
         self,

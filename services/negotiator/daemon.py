@@ -11,8 +11,10 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from services.negotiator import settings as knobs
-from services.negotiator.accountant import Accountant
+from services.negotiator.accountant import Accountant, Ended
+from services.negotiator.books import Books
 from services.negotiator.cycle import negotiate
+from services.negotiator.group_tree import Tree
 from services.negotiator.pool import Matched, Pool, Request, Result
 from services.negotiator.questions import Questions
 from services.negotiator.requests import Bearings, Schedds
@@ -31,12 +33,11 @@ from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, AskForAds, PrivateAds, SendAds
 from shared.messages.analysis import Analyze
 from shared.messages.base import Ack, Envelope, Failure, Message
-from shared.messages.events import CycleDone, PriorityChanged
+from shared.messages.events import CycleDone
 from shared.messages.had import Following, Lead, StepDown
 from shared.messages.negotiation import (
     GetPriorities,
     Match,
-    Priorities,
     Rejection,
     Reschedule,
     SetPriority,
@@ -72,7 +73,9 @@ class Negotiator(Daemon):
             knobs.factors(self.settings),
             float(self.settings.priority_halflife),
             self.shard,
+            Tree.of(knobs.group_config(self.settings)),
         )
+        self.books = Books(context, self.name, self.accountant)
         self.schedds = Schedds(context, knobs.lists(self.settings, context.config))
         self.table = SlotTable()
         self.ads = AdTable(float(self.settings.classad_lifetime))
@@ -89,6 +92,7 @@ class Negotiator(Daemon):
         self._wake = asyncio.Event()
         self._active_subscription: Subscription | None = None
         self._started = int(context.clock.now())
+        self._ended: list[Ended] = []  # changes for a while that are over, not told yet
 
     # --- life
 
@@ -106,6 +110,7 @@ class Negotiator(Daemon):
     async def drain(self) -> None:
         if self.leading():
             await self._commit()
+        await self.books.withdraw()
         await self.advertiser.invalidate()
 
     def ready(self) -> str:
@@ -128,7 +133,9 @@ class Negotiator(Daemon):
             if body.epoch >= self.epoch:
                 await self._stop_leading(body.reason)
         elif isinstance(body, SendAds):
-            await self.advertiser.resend(body)
+            for my_type, advertiser in (("Negotiator", self.advertiser), ("Accounting", self.books)):
+                if body.my_type in ("", my_type):
+                    await advertiser.resend(body)
             return Ack()
         else:
             return await self._on_request(envelope)
@@ -142,11 +149,8 @@ class Negotiator(Daemon):
         if isinstance(body, Reschedule):
             self._trigger("requested")
             return Ack()
-        if isinstance(body, GetPriorities):
-            self._charge()
-            return Priorities(ads=[ad.pack() for ad in self.accountant.ads()])
-        if isinstance(body, SetPriority):
-            return await self._set_priority(body)
+        if isinstance(body, GetPriorities | SetPriority):
+            return await self._ask_books(body)
         if isinstance(body, Analyze):
             return await self._analyze(body)
         return Failure(code="bad-request", reason=f"a negotiator does not answer {body.type}")
@@ -476,7 +480,9 @@ class Negotiator(Daemon):
 
     def _charge(self) -> None:
         if self.leading() and self._loaded:
-            self.accountant.charge(self.table.in_use(self.config), self.context.clock.now())
+            now = self.context.clock.now()
+            self.accountant.charge(self.table.in_use(self.config), now)
+            self._ended += self.accountant.end_changes(now)
 
     async def _commit(self) -> None:
         try:
@@ -484,22 +490,18 @@ class Negotiator(Daemon):
             await self.accountant.commit(self.epoch)
         except StaleEpoch as error:
             await self._stop_leading(str(error))
+            return
+        while self._ended:
+            await self.books.tell_ended(self._ended[0])
+            del self._ended[0]
 
-    async def _set_priority(self, asked: SetPriority) -> Message:
-        now = self.context.clock.now()
-        if not asked.submitter.isprintable() or not 0 < len(asked.submitter) <= 600:
-            return Failure(code="bad-request", reason=f"{asked.submitter[:80]!r} is no name of a submitter")
+    async def _ask_books(self, asked: GetPriorities | SetPriority) -> Message:
+        self._charge()
         try:
-            self.accountant.change(asked.submitter, asked.what, asked.value, now)
-        except ValueError as error:
-            return Failure(code="bad-request", reason=str(error))
-        await self.accountant.commit(self.epoch)
-        await self.context.bus.publish(
-            Exchange.EVENTS,
-            PriorityChanged.type,
-            PriorityChanged(at=now, submitter=asked.submitter, what=asked.what, value=asked.value, by=asked.by),
-        )
-        return Ack()
+            return await self.books.answer(asked, self.epoch)
+        except StaleEpoch as error:
+            await self._stop_leading(str(error))
+            return Failure(code="not-leader", reason=str(error), retryable=True)
 
     async def _advertise(self) -> None:
         """The negotiator's own ad, and the books kept current between cycles."""
@@ -509,6 +511,9 @@ class Negotiator(Daemon):
                     await self._commit()
                 except RetryableError as error:
                     self.context.log.warning("books_not_written", error=str(error))
+                await self.books.publish()
+            else:
+                await self.books.withdraw()
             await self.advertiser.publish({self.name: self._ad()})
             await self.context.clock.sleep(min(5.0, float(self.settings.negotiator_update_interval)))
 
@@ -518,6 +523,7 @@ class Negotiator(Daemon):
             {
                 "MyType": "Negotiator",
                 "Name": self.name,
+                "Shard": self.shard,
                 "Machine": self.context.name,
                 "MyAddress": f"negotiator.{self.context.name}",
                 "DaemonStartTime": self._started,

@@ -7,14 +7,33 @@ All functions are pure: a Record goes in, a Record comes out. Times are seconds 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
-MINIMUM_PRIORITY = 0.5
-LARGEST = 1e30
+MINIMUM_PRIORITY: Final = 0.5
+LARGEST: Final = 1e30
+#: Times that an administrator sets are points in time that people can read: up to the year 9999.
+LATEST: Final = 253_402_300_799.0
+#: What may be changed for a while. Not the priority and the usage, which move by themselves: what they were before
+#: would be worth nothing at the end.
+TEMPORARY: Final = ("factor", "floor", "ceiling")
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """A change that ends by itself. `before`: what comes back. `until`: when."""
+
+    what: str  # one of TEMPORARY
+    before: float
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known of one submitter."""
+    """What is known of one submitter, or of one accounting group.
+
+    It tells all that happens until the use changes: `settle` gives its state at any later time. So a record need be
+    touched only when its use changes, however long it stays as it is.
+    """
 
     priority: float = MINIMUM_PRIORITY  # RUP
     factor: float = 0.0  # 0: not chosen yet
@@ -27,6 +46,8 @@ class Record:
     updated: float = 0.0
     floor: float = 0.0
     ceiling: float = -1.0  # -1: none
+    subtree_in_use: float = -1.0  # of a group: weighted, with all groups below; -1: no group
+    temporary: tuple[Temporary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +62,19 @@ class Factors:
     groups: tuple[tuple[str, float], ...] = ()  # (lower-case group, GROUP_PRIO_FACTOR_<group>)
 
 
-def choose_factor(submitter: str, factors: Factors) -> float:
+def choose_factor(submitter: str, factors: Factors, group: str = "") -> float:
     """The factor of a submitter seen for the first time. Order: nice-user, its group, remote, default (ACC-09 to
-    ACC-11). Group factors are not inherited by subgroups."""
+    ACC-11).
+
+    group: key of the accounting group it negotiates in, which is the nearest one in force: a member of a subgroup
+    that is in force does not inherit the factor of the group above. Empty: as its name says.
+    """
     name, _, domain = submitter.partition("@")
-    group = name.rpartition(".")[0].lower()
-    if group == factors.nice_group.lower():
+    own = group or name.rpartition(".")[0].lower()
+    if name.lower().startswith(f"{factors.nice_group.lower()}."):
         return factors.nice
     for known, factor in factors.groups:
-        if known == group:
+        if known == own:
             return factor
     if factors.local_domain and domain.lower() != factors.local_domain.lower():
         return factors.remote
@@ -61,50 +86,104 @@ def effective(record: Record) -> float:
     return record.priority * record.factor
 
 
-def advance(record: Record, now: float, half_life: float, in_use: float, slots_in_use: int) -> Record:
-    """Charge what was in use since the last update, decay the priority, and note what is in use from now on.
+def settle(record: Record, now: float, half_life: float) -> Record:
+    """Charge what was in use since the last update, and decay the priority.
 
-    Splitting an interval into parts gives the same result (ACC-05). A clock that steps back charges nothing and only
-    moves the time (ACC-22).
+    Splitting an interval into parts gives the same result (ACC-05). Nothing changes before `updated`: who notices that
+    the clock stepped back moves that (ACC-22).
     """
     elapsed = now - record.updated if record.updated else 0.0
     if elapsed <= 0.0:
-        return replace(record, updated=now, in_use=in_use, slots_in_use=slots_in_use)
+        return record if record.updated else replace(record, updated=now)
     beta = 0.5 ** (elapsed / half_life) if half_life > 0 else 0.0
-    priority = max(MINIMUM_PRIORITY, beta * record.priority + (1.0 - beta) * record.in_use)
-    used = record.slots_in_use > 0
+    use = record.in_use if record.subtree_in_use < 0.0 else record.subtree_in_use
+    priority = max(MINIMUM_PRIORITY, beta * record.priority + (1.0 - beta) * use)
+    if not record.slots_in_use:
+        return replace(record, priority=priority, updated=now)
     return replace(
         record,
         priority=priority,
         usage=record.usage + record.slots_in_use * elapsed,
         weighted_usage=record.weighted_usage + record.in_use * elapsed,
-        begin=record.begin or (record.updated if used else 0.0),
-        last=now if used else record.last,
+        begin=record.begin or record.updated,
+        last=now,
         updated=now,
-        in_use=in_use,
-        slots_in_use=slots_in_use,
     )
 
 
-def change(record: Record, what: str, value: float | None, now: float) -> Record:
-    """What an administrator may set (`roost userprio -set...`). Raises ValueError with the reason."""
+def advance(
+    record: Record, now: float, half_life: float, in_use: float, slots_in_use: int, subtree_in_use: float = -1.0
+) -> Record:
+    """Charge up to now, and note what is in use from now on. A clock that steps back charges nothing and only moves
+    the time (ACC-22)."""
+    settled = settle(record, now, half_life)
+    return replace(
+        settled, updated=now, in_use=in_use, slots_in_use=slots_in_use, subtree_in_use=max(-1.0, subtree_in_use)
+    )
+
+
+def change(record: Record, what: str, value: float | None, now: float, until: float = 0.0) -> Record:
+    """What an administrator may set (`roost userprio -set...`). `until`: the old value comes back then; 0: never. A
+    change for good ends one for a while. Raises ValueError with the reason."""
     if what == "reset":
+        if until:
+            raise ValueError("a reset of usage can not be for a while only")
         return replace(record, usage=0.0, weighted_usage=0.0, begin=now)
+    if what not in _FIELDS:
+        raise ValueError(f"unknown change {what!r}; use one of {', '.join(_FIELDS)}, reset, reset-all, delete")
     if value is None:
-        raise ValueError(f"-set{what} needs a number")
-    if not abs(value) <= LARGEST:
-        raise ValueError(f"{what} {value:g} is too large; use at most {LARGEST:g}")
-    if what == "factor":
-        if value < 1.0:
-            raise ValueError(f"priority factor {value:g} is below 1; use 1 or more")
-        return replace(record, factor=value)
-    if what == "priority":
-        if value < MINIMUM_PRIORITY:
-            raise ValueError(f"priority {value:g} is below {MINIMUM_PRIORITY}, the best there is")
-        return replace(record, priority=value)
-    fields = {"accumulated": "weighted_usage", "begin": "begin", "last": "last", "floor": "floor", "ceiling": "ceiling"}
-    if what not in fields:
-        raise ValueError(f"unknown change {what!r}; use one of factor, priority, {', '.join(fields)}, reset")
-    if value < 0.0 and what != "ceiling":
-        raise ValueError(f"{what} can not be negative")
-    return replace(record, **{fields[what]: value})  # type: ignore[arg-type]  # every field listed is a float
+        raise ValueError(f"a change of {what} needs a number")
+    if until and what not in TEMPORARY:
+        raise ValueError(f"{what} can not be set for a while only, {', '.join(TEMPORARY)} can")
+    if until and until <= now:
+        raise ValueError("a change for a while must last longer than 0 s")
+    _check(what, value)
+    field = _FIELDS[what]
+    kept = tuple(t for t in record.temporary if t.what != what)
+    if until:
+        before = next((t.before for t in record.temporary if t.what == what), getattr(record, field))
+        kept = (*kept, Temporary(what, before, until))
+    return replace(record, temporary=kept, **{field: value})  # type: ignore[arg-type]  # all of _FIELDS are floats
+
+
+def restore(record: Record, now: float) -> tuple[Record, tuple[Temporary, ...]]:
+    """The record after the changes whose time is over, and which those were."""
+    over = tuple(t for t in record.temporary if t.until <= now)
+    if not over:
+        return record, over
+    left = tuple(t for t in record.temporary if t.until > now)
+    back = {_FIELDS[t.what]: t.before for t in over}
+    return replace(record, temporary=left, **back), over  # type: ignore[arg-type]  # all of _FIELDS are floats
+
+
+def forgettable(record: Record, usual_factor: float) -> bool:
+    """Whether a new record would be the same: never used, no priority to remember, nothing set."""
+    return (
+        record.priority <= MINIMUM_PRIORITY
+        and not (record.slots_in_use or record.in_use or record.usage or record.weighted_usage or record.last)
+        and (record.factor, record.floor, record.ceiling) == (usual_factor, 0.0, -1.0)
+        and not record.temporary
+    )
+
+
+_FIELDS: Final = {
+    "factor": "factor",
+    "priority": "priority",
+    "accumulated": "weighted_usage",
+    "begin": "begin",
+    "last": "last",
+    "floor": "floor",
+    "ceiling": "ceiling",
+}
+
+
+def _check(what: str, value: float) -> None:
+    least = {"factor": 1.0, "priority": MINIMUM_PRIORITY}.get(what, 0.0)
+    most = LATEST if what in ("begin", "last") else LARGEST
+    if not value <= most:
+        raise ValueError(f"{what} {value:g} is too large; use at most {most:g}")
+    if what == "ceiling" and value == -1.0:
+        return  # none
+    if value < least:
+        hint = f"use {least:g} or more" + (", or -1 for none" if what == "ceiling" else "")
+        raise ValueError(f"{what} {value:g} is below {least:g}; {hint}")

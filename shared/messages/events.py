@@ -166,6 +166,17 @@ class PriorityChanged(Event):
     what: str
     value: float | None
     by: str
+    until: float = 0.0  # the old value comes back then (s since 1970); 0: never
+
+
+@message
+class PriorityRestored(Event):
+    """A change for a while is over: `value` is back."""
+
+    type: ClassVar[str] = "accountant.restored"
+    submitter: str
+    what: str  # factor, floor, ceiling
+    value: float
 
 
 @message

@@ -126,18 +126,24 @@ class Reschedule(Message):
 
 @message
 class GetPriorities(Message):
-    """Ask the active negotiator for its accounting table (`roost userprio`)."""
+    """Ask the active negotiator for its accounting ads, page by page (`roost userprio`): groups first, then submitters
+    by name."""
 
     type: ClassVar[str] = "accounting.get"
-    negotiator: str = ""
+    negotiator: str = ""  # Name of the negotiator that is meant; another one refuses
+    after: str = ""  # `next` of the page before
+    limit: int = 1000  # ads, at most
+    active_since: float = 0.0  # only submitters who used something since then (s since 1970), and groups
+    submitters: list[str] = []  # only these, written in full or without their domain; empty: all
 
 
 @message
 class Priorities(Message):
-    """One packed accounting ad (MyType Accounting) for each submitter and group."""
+    """One packed accounting ad (MyType Accounting) for each group and submitter."""
 
     type: ClassVar[str] = "accounting.table"
     ads: list[bytes]
+    next: str = ""  # where the next page begins; empty: there is none
 
 
 @message
@@ -146,7 +152,9 @@ class SetPriority(Message):
 
     type: ClassVar[str] = "accounting.set"
     durable: ClassVar[bool] = True
-    submitter: str
-    what: str  # factor, priority, accumulated, begin, last, floor, ceiling, reset, delete
+    submitter: str  # empty for reset-all
+    what: str  # factor, priority, accumulated, begin, last, floor, ceiling, reset, reset-all, delete
     value: float | None = None
+    duration_s: float = 0.0  # factor, floor, ceiling: the old value comes back then; 0: never
+    negotiator: str = ""  # Name of the negotiator that is meant; another one refuses
     by: str = ""

@@ -7,7 +7,8 @@ slots' claim ids: secrets, for central managers only | | roost:absent | hash | N
 expired and is remembered (spec rows ABS-*) | | roost:had:lease | hash | owner, epoch, until (ms since 1970,
 Redis's clock): who leads | | roost:had:epoch | string | the highest epoch ever given; only grows | |
 roost:had:present | hash | HAD -> when it was last seen, and whether its negotiator answers | |
-roost:accountant:<shard> | hash | submitter -> packed record |
+roost:accountant:<shard> | hash | submitter -> packed record | | roost:accountant-groups:<shard> | hash |
+accounting group -> packed record |
 
 Where a pool has several negotiators, each with slots of its own (NEGOTIATOR_NAME, spec rows MUL-*), each name
 is a shard with an election and books of its own: `roost:had:lease:<shard>` and so on. The shard without a name is "".
@@ -40,6 +41,11 @@ def ads(my_type: str, daemon: str) -> str:
 def accountant(shard: str) -> str:
     """The books of the negotiators called `shard`: whichever of them leads."""
     return f"roost:accountant:{shard}"
+
+
+def accountant_groups(shard: str) -> str:
+    """The books of the accounting groups of these negotiators. Names of users and groups could be alike."""
+    return f"roost:accountant-groups:{shard}"
 
 
 def had_lease(shard: str = "") -> str:

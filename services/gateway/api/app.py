@@ -19,7 +19,7 @@ from starlette.responses import Response
 from services.gateway.api.limits import BodyLimit
 from services.gateway.api.wire import ad_response, explain, problem, read_msgpack, told
 from services.gateway.authorization import Identity, Level, Token, refusal
-from services.gateway.pool import PoolView
+from services.gateway.pool import PAGE, PoolView
 from services.gateway.stream import EventStream, Overflow, Quiet
 from services.gateway.tokens import Tokens
 from shared.bus.api import Bus
@@ -69,8 +69,16 @@ class JobAction(BaseModel):
 
 
 class PriorityChange(BaseModel):
-    what: str = Field(description="factor, priority, accumulated, begin, last, floor, ceiling, reset, delete")
+    what: str = Field(description="factor, priority, accumulated, begin, last, floor, ceiling, reset, delete; or reset-all")
     value: float | None = Field(default=None, allow_inf_nan=False)
+    duration_s: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1e10,
+        allow_inf_nan=False,
+        description="after this the old factor, floor or ceiling comes back; 0: never",
+    )
+    negotiator: str = Field(default="", max_length=1000, description="which one, where there are several")
 
 
 class NewToken(BaseModel):
@@ -341,13 +349,26 @@ def _event_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
 
 def _admin_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
     @app.get("/v1/priorities", dependencies=[Depends(may("priorities"))])
-    async def priorities(request: Request, negotiator: str = "") -> Response:
-        """One accounting ad for each submitter."""
-        answer = await doors.bus.call("negotiator", GetPriorities(negotiator=negotiator))
-        assert isinstance(answer, Priorities)
+    async def priorities(
+        request: Request,
+        negotiator: Annotated[str, Query(description="which one, where there are several")] = "",
+        submitter: Annotated[list[str], Query(description="only this one, with or without domain; repeat")] = [],  # noqa: B006
+        active_since: Annotated[float, Query(description="only who used something since (s since 1970)")] = 0.0,
+    ) -> Response:
+        """One accounting ad for each group and submitter, groups first."""
+        chosen = await doors.pool.negotiator(negotiator)
 
         async def pages() -> AsyncIterator[list[bytes]]:
-            yield answer.ads
+            question = GetPriorities(
+                negotiator=chosen.shard, submitters=submitter, active_since=active_since, limit=PAGE
+            )
+            while True:
+                page = await doors.bus.call(chosen.inbox, question)
+                assert isinstance(page, Priorities)
+                yield page.ads
+                if not page.next:
+                    return
+                question = question.model_copy(update={"after": page.next})
 
         return await ad_response(request, pages())
 
@@ -355,10 +376,18 @@ def _admin_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
     async def set_priority(
         submitter: str, change: PriorityChange, identity: Annotated[Identity, Depends(may("priorities.set"))]
     ) -> dict[str, str]:
-        """Change one thing about a submitter."""
+        """Change one thing about a submitter; for all of them, without a name in the path, `reset-all`."""
+        chosen = await doors.pool.negotiator(change.negotiator)
         await doors.bus.call(
-            "negotiator",
-            SetPriority(submitter=submitter, what=change.what, value=change.value, by=identity.user),
+            chosen.inbox,
+            SetPriority(
+                submitter=submitter,
+                what=change.what,
+                value=change.value,
+                duration_s=change.duration_s,
+                negotiator=chosen.shard,
+                by=identity.user,
+            ),
         )
         return {"status": "done"}
 

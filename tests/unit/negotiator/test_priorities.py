@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.negotiator.priorities import Factors, Record, advance, change, choose_factor, effective
+from services.negotiator.priorities import (
+    Factors,
+    Record,
+    Temporary,
+    advance,
+    change,
+    choose_factor,
+    effective,
+    forgettable,
+    restore,
+    settle,
+)
+from services.negotiator.shares import fractions
+from services.negotiator.usage import charged_to
+from shared.classad import ClassAd
 
 DAY = 86400.0
 HOUR = 3600.0
@@ -76,7 +90,64 @@ def test_factors_by_kind_of_submitter() -> None:
     assert choose_factor("physics.alice@here.org", factors) == 300.0
     assert choose_factor("physics.hep.alice@here.org", factors) == 1000.0  # not inherited
     assert choose_factor("bob@elsewhere.org", Factors()) == 1000.0  # no local domain: nobody is remote
-    assert effective(Record(factor=1000.0)) == 500.0
+    assert choose_factor("physics.xy.bob@p", factors, "physics") == 300.0  # xy is no group in force
+    assert choose_factor("nice-user@here.org", factors) == 1000.0  # a user of that name is no nice user
+    assert [effective(Record(factor=factor)) for factor in (1000.0, 1e10, 1e7)] == [500.0, 5e9, 5e6]
+
+
+def test_the_larger_factor_gets_less_as_W_14_has_it() -> None:
+    """ACC-08, ACC-12: equal RUP, factors 1000 and 2000, 90 cores: 60 and 30."""
+    records = {"a": Record(priority=3.0, factor=1000.0), "b": Record(priority=3.0, factor=2000.0)}
+    shares = fractions(list(records), {name: effective(record) for name, record in records.items()})
+    assert {name: 90 * share for name, share in shares.items()} == pytest.approx({"a": 60.0, "b": 30.0})
+
+
+def test_a_new_record_has_the_best_priority_there_is_as_ACC_02_has_it() -> None:
+    assert Record().priority == 0.5
+    assert settle(Record(priority=0.6, updated=T0), T0 + 100 * DAY, DAY).priority == 0.5
+
+
+@pytest.mark.parametrize(
+    ("attributes", "discount", "charged"),
+    [
+        ({"State": "Claimed"}, False, "alice@p"),
+        ({"State": "Preempting", "Activity": "Vacating"}, False, "alice@p"),  # ACC-15
+        ({"State": "Matched"}, False, ""),
+        ({"State": "Unclaimed"}, False, ""),
+        ({"State": "Claimed", "PartitionableSlot": True}, False, ""),
+        ({"State": "Claimed", "AccountingGroup": "group_physics.bob@p"}, False, "group_physics.bob@p"),
+        ({"State": "Claimed", "Activity": "Suspended"}, False, "alice@p"),  # ACC-14
+        ({"State": "Claimed", "Activity": "Suspended"}, True, ""),
+        ({"State": "Claimed", "Activity": "Busy"}, True, "alice@p"),
+        ({"State": "Claimed", "RemoteUser": 7}, False, ""),
+    ],
+)
+def test_who_is_charged_for_a_slot(attributes: dict[str, object], discount: bool, charged: str) -> None:
+    """ACC-14, ACC-15."""
+    ad = ClassAd({"RemoteUser": "alice@p", **attributes})
+    assert charged_to(ad, discount_suspended=discount) == charged
+
+
+def test_what_was_before_a_change_for_a_while_comes_back() -> None:
+    record = change(Record(factor=1000.0), "floor", 4.0, T0, until=T0 + 10)
+    assert record.temporary == (Temporary("floor", 0.0, T0 + 10),)
+    assert restore(record, T0 + 9) == (record, ())
+    assert restore(record, T0 + 10) == (Record(factor=1000.0), record.temporary)
+
+
+def test_only_what_says_nothing_can_be_forgotten() -> None:
+    assert forgettable(Record(factor=1000.0), 1000.0)
+    for told in (
+        Record(factor=999.0),
+        Record(factor=1000.0, priority=0.6),
+        Record(factor=1000.0, slots_in_use=1),
+        Record(factor=1000.0, last=T0),
+        Record(factor=1000.0, usage=1.0),
+        Record(factor=1000.0, floor=1.0),
+        Record(factor=1000.0, ceiling=0.0),
+        Record(factor=1000.0, temporary=(Temporary("floor", 0.0, T0),)),
+    ):
+        assert not forgettable(told, 1000.0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""The books on the bus: what people ask of the accountant, what they change, what the collector is told (spec rows
+ACC-21, MUL-02). The daemon sees to charging and committing, and asks these hands only while it leads."""
+
+from __future__ import annotations
+
+from services.negotiator.accountant import Accountant, Ended
+from shared.bus.api import Exchange
+from shared.daemon.advertiser import Advertiser
+from shared.daemon.context import Context
+from shared.messages.ads import SendAds
+from shared.messages.base import Ack, Failure, Message
+from shared.messages.events import Event, PriorityChanged, PriorityRestored
+from shared.messages.negotiation import GetPriorities, Priorities, SetPriority
+
+
+class Books:
+    """One negotiator's."""
+
+    def __init__(self, context: Context, negotiator: str, accountant: Accountant) -> None:
+        self._context = context
+        self._negotiator = negotiator
+        self._accountant = accountant
+        self._advertiser = Advertiser(context, "Accounting")
+        self._published = False
+
+    async def answer(self, asked: GetPriorities | SetPriority, epoch: int) -> Message:
+        """To be called when everybody is charged up to now. Raises StaleEpoch when a newer negotiator is active."""
+        if asked.negotiator not in ("", self._negotiator):
+            reason = f"this is negotiator {self._negotiator}, not {asked.negotiator[:80]}: each has books of its own"
+            return Failure(code="not-found", reason=reason)
+        now = self._context.clock.now()
+        if isinstance(asked, GetPriorities):
+            ads, following = self._accountant.page(
+                now, after=asked.after, most=asked.limit, active_since=asked.active_since, only=asked.submitters
+            )
+            return Priorities(ads=[ad.pack() for ad in ads], next=following)
+        try:
+            self._accountant.change(asked.submitter, asked.what, asked.value, now, asked.duration_s)
+        except ValueError as error:
+            return Failure(code="bad-request", reason=str(error))
+        await self._accountant.commit(epoch)
+        await self._tell(
+            PriorityChanged(
+                at=now,
+                submitter=asked.submitter,
+                what=asked.what,
+                value=asked.value,
+                by=asked.by,
+                until=now + asked.duration_s if asked.duration_s else 0.0,
+            )
+        )
+        return Ack()
+
+    async def tell_ended(self, one: Ended) -> None:
+        """A change for a while that is over, and committed."""
+        now = self._context.clock.now()
+        await self._tell(PriorityRestored(at=now, submitter=one.submitter, what=one.what, value=one.value))
+
+    async def publish(self) -> None:
+        """Tell the collector what is new in the books: every few seconds while active (ACC-21)."""
+        changed, gone = self._accountant.news(self._context.clock.now())
+        await self._advertiser.change(changed, gone)
+        self._published = True
+
+    async def withdraw(self) -> None:
+        """Take back what was published: the books are another's now."""
+        if self._published:
+            self._published = False
+            await self._advertiser.invalidate()
+
+    async def resend(self, asked: SendAds) -> None:
+        await self._advertiser.resend(asked)
+
+    async def _tell(self, event: Event) -> None:
+        await self._context.bus.publish(Exchange.EVENTS, event.type, event)
