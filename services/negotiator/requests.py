@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from services.negotiator.chunks import chunks
 from services.negotiator.pool import Request
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
@@ -136,27 +137,31 @@ class Schedds:
         bearings: Bearings,
         taken: Callable[[int, int], None],
     ) -> None:
-        """Hand a schedd its decisions. `taken(i, n)` is called for each match of which it uses `n` jobs; 0 for all if
-        it does not answer. Raises StaleEpoch."""
-        decisions = Matches(
-            negotiator=bearings.negotiator,
-            shard=bearings.shard,
-            epoch=bearings.epoch,
-            cycle=bearings.cycle,
-            matches=list(matches),
-            rejections=list(rejections),
-        )
-        try:
-            answer = await self.context.bus.call(inbox, decisions, timeout=self.lists.timeout_s, epoch=bearings.epoch)
-        except RoostError as error:
-            self.context.log.warning("matches_not_taken", schedd=inbox, matches=len(matches), error=str(error))
-            for index in range(len(matches)):
-                taken(index, 0)
-            await self._check_lead(error, bearings)
-            return
-        if isinstance(answer, MatchesTaken):
-            for index, (match, begun) in enumerate(zip(matches, answer.begun, strict=False)):
-                taken(index, min(max(0, begun), match.count))
+        """Hand a schedd its decisions, in as many messages as they need. `taken(i, n)` is called for each match of
+        which it uses `n` jobs; 0 for all that it does not answer for. Raises StaleEpoch."""
+        for chunk in chunks(matches, rejections):
+            decisions = Matches(
+                negotiator=bearings.negotiator,
+                shard=bearings.shard,
+                epoch=bearings.epoch,
+                cycle=bearings.cycle,
+                matches=list(chunk.matches),
+                rejections=list(chunk.rejections),
+            )
+            try:
+                answer = await self.context.bus.call(
+                    inbox, decisions, timeout=self.lists.timeout_s, epoch=bearings.epoch
+                )
+            except RoostError as error:
+                left = len(matches) - chunk.first
+                self.context.log.warning("matches_not_taken", schedd=inbox, matches=left, error=str(error))
+                for index in range(chunk.first, len(matches)):
+                    taken(index, 0)
+                await self._check_lead(error, bearings)
+                return
+            if isinstance(answer, MatchesTaken):
+                for index, (match, begun) in enumerate(zip(chunk.matches, answer.begun, strict=False)):
+                    taken(chunk.first + index, min(max(0, begun), match.count))
 
     async def _check_lead(self, error: RoostError, bearings: Bearings) -> None:
         """A schedd says that a newer negotiator is active. Raises StaleEpoch if the store knows of one; else only the
