@@ -120,8 +120,13 @@ class Client:
         """Jobs in the queue by status name."""
         return dict(self._json("GET", "/v1/jobs/totals", {"schedd": schedd}))
 
-    def priorities(self, negotiator: str = "") -> list[ClassAd]:
-        return list(self._pages("/v1/priorities", {"negotiator": negotiator}))
+    def priorities(
+        self, negotiator: str = "", *, submitters: Sequence[str] = (), active_since: float = 0.0
+    ) -> list[ClassAd]:
+        """Accounting ads of groups and submitters. submitters: only these, in full or without their domain;
+        active_since: only those who used something since then (seconds since 1970)."""
+        query = {"negotiator": negotiator, "submitter": list(submitters), "active_since": active_since}
+        return list(self._pages("/v1/priorities", query))
 
     def dead_letters(self, limit: int = 100) -> list[dict[str, Any]]:
         return list(self._json("GET", "/v1/dead-letters", {"limit": limit}))
@@ -176,8 +181,13 @@ class Client:
         body = {"action": action, "ids": list(ids), "constraint": constraint, "reason": reason}
         return dict(self._json("POST", "/v1/jobs/action", {"schedd": schedd}, body))
 
-    def set_priority(self, submitter: str, what: str, value: float | None = None) -> None:
-        self._json("POST", f"/v1/priorities/{quote(submitter, safe='')}", {}, {"what": what, "value": value})
+    def set_priority(
+        self, submitter: str, what: str, value: float | None = None, *, duration: float = 0.0, negotiator: str = ""
+    ) -> None:
+        """Change one thing about a submitter (of all, with the name "", `reset-all`). duration: seconds after which the
+        old factor, floor or ceiling comes back; 0: never."""
+        body = {"what": what, "value": value, "duration_s": duration, "negotiator": negotiator}
+        self._json("POST", f"/v1/priorities/{quote(submitter, safe='')}", {}, body)
 
     def reschedule(self) -> None:
         self._json("POST", "/v1/reschedule")

@@ -107,7 +107,7 @@ def parse(argv: Sequence[str], options: Sequence[Option]) -> Parsed:
                 raise UsageError(f"-{name} wants a value: -{name} {option.metavar}")
             values.append(words.pop(0))
         elif option.takes == "many":
-            while words and (not words[0].startswith("-") or words[0] == "-"):
+            while words and (not words[0].startswith("-") or words[0] == "-" or _is_number(words[0])):
                 values.append(words.pop(0))
             if not values:
                 raise UsageError(f"-{name} wants at least one value: -{name} {option.metavar}")

@@ -3,148 +3,263 @@
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Sequence
+from datetime import datetime
 
 from roost.cli import output
-from roost.cli.options import COMMON, Option, flag, many, parse, usage, value
-from roost.cli.output import moment, number, say, span, text
+from roost.cli import priority_table as tables
+from roost.cli.options import COMMON, Option, Parsed, flag, many, parse, usage, value
+from roost.cli.output import number, say, span, text
 from roost.client import Client
 from roost.errors import UsageError
-from shared.classad import ClassAd
+from shared.classad import ClassAd, evaluate, parse_expr, unparse
 
+#: Option -> (what the negotiator calls it, what people do).
 _CHANGES = {
-    "setfactor": "factor",
-    "setprio": "priority",
-    "setaccum": "accumulated",
-    "setbegin": "begin",
-    "setlast": "last",
-    "setfloor": "floor",
-    "setceiling": "ceiling",
+    "setfactor": ("factor", "priority factor"),
+    "setprio": ("priority", "priority"),
+    "setaccum": ("accumulated", "accumulated usage"),
+    "setbegin": ("begin", "begin usage time"),
+    "setlast": ("last", "last usage time"),
+    "setfloor": ("floor", "floor"),
+    "setceiling": ("ceiling", "ceiling"),
 }
 #: Other spellings in use.
 _SPELT = {"setfloor": ("set-floor",), "setceiling": ("setceil", "set-ceil", "set-ceiling")}
+#: Options that choose columns.
+_COLUMNS = {
+    "all": tables.ALL,
+    "most": tables.MOST,
+    "quotas": tables.QUOTAS,
+    "usage": tables.USAGE,
+    "priority": tables.PRIORITIES,
+    "surplus": frozenset(("surplus",)),
+    "sortkey": frozenset(("sort_key",)),
+    "order": frozenset(("order",)),
+    "groupid": frozenset(("group_id",)),
+}
 OPTIONS: tuple[Option, ...] = (
-    flag("all", help="real priority and first and last usage too"),
     flag("allusers", help="users of all times, not only of the last day"),
+    value("activefrom", help="users who used something since this date", metavar="MONTH DAY YEAR"),
+    flag("all", help="all columns"),
+    flag("most", help="the most useful columns (default)"),
+    flag("priority", "prio", help="columns of priorities"),
+    flag("usage", help="columns of usage"),
+    flag("quotas", "quota", help="columns of group quotas"),
+    flag("surplus", help="column of what groups do with surplus"),
+    flag("sortkey", help="column of the groups' sort key"),
+    flag("order", help="column of the groups' order in this table"),
+    flag("groupid", help="column of the groups' numbers"),
+    flag("hierarchical", help="users below their groups (default)"),
+    flag("flat", help="users and groups in one list"),
+    flag("grouporder", help="groups first, then users"),
+    flag("grouprollup", help="groups with the sums of all groups below"),
+    value("getreslist", help="slots that a user has", metavar="USER"),
+    value("constraint", help="only ads for which this expression is true", metavar="EXPR"),
+    flag("legacy", help="with -long: one ad for all, with numbered attributes"),
+    flag("modular", help="with -long: an ad for each (default)"),
+    flag("collector", help="ads from the collector, which has those of the last day"),
+    flag("negotiator", help="ads from the negotiator (default)"),
+    value("inputfile", help="ads of this file (as -long writes them) instead of a pool's", metavar="FILE"),
+    value("name", help="which negotiator, where there are several", metavar="NEGOTIATOR"),
     *(
-        many(name, *_SPELT.get(name, ()), help=f"set a user's {what}", metavar="USER VALUE")
-        for name, what in _CHANGES.items()
+        many(name, *_SPELT.get(name, ()), help=f"set a user's {shown}", metavar="USER VALUE")
+        for name, (_, shown) in _CHANGES.items()
     ),
+    value("duration", help="with -setfactor, -setfloor, -setceiling: the old value comes back then", metavar="TIME"),
     many("resetusage", help="set a user's accumulated usage to zero", metavar="USER"),
+    flag("resetall", help="set everybody's accumulated usage to zero"),
     many("delete", help="forget a user", metavar="USER"),
-    value("name", "negotiator", help="which negotiator, where there are several", metavar="NEGOTIATOR"),
     *output.FORMATS,
     *COMMON,
 )
 _DAY = 86400.0
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": _DAY, "w": 7 * _DAY}
 
 
 def run(command: str, argv: list[str]) -> int:
-    parsed = parse(argv, OPTIONS)
+    parsed = parse(_dates_joined(argv), OPTIONS)
     if parsed.has("help"):
-        say(usage(command, "", "Priorities and usage; a lower effective priority is a better one.", OPTIONS))
+        summary = "Priorities and usage; a lower effective priority is a better one."
+        say(usage(command, "[USER]...", summary, OPTIONS))
         return 0
-    with Client(parsed.one("pool") or None) as client:
-        changed = False
-        for option, what in [*_CHANGES.items(), ("resetusage", "reset"), ("delete", "delete")]:
-            if parsed.has(option):
-                user, amount = _change(option, parsed.all(option))
-                client.set_priority(user, what, amount)
-                say(f"The {what} of {user} was set to {amount:g}" if amount is not None else f"{user}: {what} done")
-                changed = True
-        if changed:
-            return 0
-        ads = client.priorities(parsed.one("name"))
-    if output.chosen(parsed):
-        output.show(parsed, ads)
-        return 0
-    now = time.time()
-    if not parsed.has("allusers"):
-        ads = [
-            ad
-            for ad in ads
-            if number(ad, "ResourcesUsed") > 0
-            or now - max(number(ad, "LastUsageTime"), number(ad, "LastUpdate") - _DAY) < _DAY
-        ]
-    ads.sort(key=lambda ad: (number(ad, "Priority"), text(ad, "Name")))
-    heads, rows = _table(ads, now, everything=parsed.has("all"))
-    say(f"Last Priority Update: {moment(max((number(ad, 'LastUpdate') for ad in ads), default=0) or now):>12}")
-    for line in _ruled(heads, rows, _sums(ads, len(heads), everything=parsed.has("all"))):
-        say(line)
+    changes = _changes(parsed)
+    if changes:
+        _change(parsed, changes)
+    elif parsed.has("getreslist"):
+        _list_slots(parsed)
+    else:
+        _show(parsed)
     return 0
 
 
-def _table(ads: list[ClassAd], now: float, *, everything: bool) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """Headings of two lines each, and one row of cells a user."""
-    heads = [("", "User Name"), ("Effective", "Priority")]
-    heads += [("Real", "Priority")] if everything else []
-    heads += [("Priority", "Factor"), ("Wghted", "In Use"), ("Total Usage", "(wghted-hrs)")]
-    heads += [("Usage", "Start Time"), ("Last", "Usage Time")] if everything else []
-    heads += [("Time Since", "Last Usage"), ("Submitter", "Floor"), ("Submitter", "Ceiling")]
-    rows = []
-    for ad in ads:
-        factor, last = number(ad, "PriorityFactor"), number(ad, "LastUsageTime")
-        cells = [text(ad, "Name"), _amount(number(ad, "Priority"))]
-        cells += [_amount(number(ad, "Priority") / max(factor, 1e-9))] if everything else []
-        cells += [
-            _amount(factor),
-            f"{number(ad, 'WeightedResourcesUsed', number(ad, 'ResourcesUsed')):g}",
-            _amount(number(ad, "WeightedAccumulatedUsage") / 3600),
-        ]
-        cells += [_when(number(ad, "BeginUsageTime")), _when(last)] if everything else []
-        floor, ceiling = number(ad, "Floor"), number(ad, "Ceiling", -1.0)
-        cells += [_since(last, now), f"{floor:g}" if floor > 0 else "", f"{ceiling:g}" if ceiling >= 0 else ""]
-        rows.append(cells)
-    return heads, rows
+# --- changes
 
 
-def _sums(ads: list[ClassAd], columns: int, *, everything: bool) -> list[str]:
-    in_use = sum(number(ad, "WeightedResourcesUsed", number(ad, "ResourcesUsed")) for ad in ads)
-    hours = sum(number(ad, "WeightedAccumulatedUsage") for ad in ads) / 3600
-    cells = [f"Number of users: {len(ads)}", "", *([""] if everything else []), "", f"{in_use:g}", _amount(hours)]
-    return cells + [""] * (columns - len(cells))
+def _changes(parsed: Parsed) -> list[tuple[str, str, float | None, str]]:
+    """(user, what, value, what to say) for each change asked for. Raises UsageError before any is made."""
+    duration = _duration(parsed.one("duration"))
+    found: list[tuple[str, str, float | None, str]] = []
+    for option, (what, shown) in _CHANGES.items():
+        values = parsed.all(option)
+        if len(values) % 2 or (parsed.has(option) and not values):
+            raise UsageError(f"-{option} wants a user and a number: -{option} USER VALUE")
+        for user, written in zip(values[::2], values[1::2], strict=True):
+            amount = _amount(option, user, written)
+            until = f" for {span(duration)}" if duration else ""
+            found.append((_full(option, user), what, amount, f"The {shown} of {user} was set to {amount:g}{until}"))
+            if duration and what not in ("factor", "floor", "ceiling"):
+                raise UsageError(f"-duration goes with -setfactor, -setfloor and -setceiling, not with -{option}")
+    for option, what, done in (
+        ("resetusage", "reset", "The accumulated usage of {} was set to zero"),
+        ("delete", "delete", "The record of {} was deleted"),
+    ):
+        if parsed.has(option):
+            if len(parsed.all(option)) != 1:
+                raise UsageError(f"-{option} wants one user: -{option} USER")
+            user = _full(option, parsed.all(option)[0])
+            found.append((user, what, None, done.format(user)))
+    if parsed.has("resetall"):
+        found.append(("", "reset-all", None, "The accumulated usage of all users was set to zero"))
+    if duration and not any(what in ("factor", "floor", "ceiling") for _, what, _, _ in found):
+        raise UsageError("-duration goes with -setfactor, -setfloor and -setceiling")
+    return found
 
 
-def _ruled(heads: list[tuple[str, str]], rows: list[list[str]], sums: list[str]) -> list[str]:
-    """Two lines of headings, the users, the sums, with rules between them."""
-    cells = [*rows, sums]
-    widths = [max(len(one), len(two), *(len(row[i]) for row in cells)) for i, (one, two) in enumerate(heads)]
-    widths[0] = max(24, widths[0])
-
-    def line(row: Sequence[str]) -> str:
-        rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        return " ".join([row[0].ljust(widths[0]), *rest]).rstrip()
-
-    rule = " ".join("-" * width for width in widths)
-    first, second = (line([head[n] for head in heads]) for n in (0, 1))
-    return [first, second, rule, *(line(row) for row in rows), rule, line(sums)]
+def _change(parsed: Parsed, changes: list[tuple[str, str, float | None, str]]) -> None:
+    if parsed.arguments:
+        raise UsageError(f"{parsed.arguments[0]!r} does not belong to a change")
+    duration = _duration(parsed.one("duration"))
+    with Client(parsed.one("pool") or None) as client:
+        for user, what, amount, done in changes:
+            seconds = duration if what in ("factor", "floor", "ceiling") else 0.0
+            client.set_priority(user, what, amount, duration=seconds, negotiator=parsed.one("name"))
+            say(done)
 
 
-def _amount(number_shown: float) -> str:
-    """Two digits after the point; very large ones as 5e+09."""
-    return f"{number_shown:.2f}" if abs(number_shown) < 1e9 else f"{number_shown:.0e}"
-
-
-def _change(option: str, values: list[str]) -> tuple[str, float | None]:
-    if option in ("resetusage", "delete"):
-        if len(values) != 1:
-            raise UsageError(f"-{option} wants one user: -{option} USER")
-        return values[0], None
-    if len(values) != 2:
-        raise UsageError(f"-{option} wants a user and a number: -{option} USER VALUE")
+def _amount(option: str, user: str, written: str) -> float:
     try:
-        amount = float(values[1])
+        amount = float(written)
     except ValueError:
         amount = math.nan
     if not math.isfinite(amount):
-        raise UsageError(f"-{option} {values[0]}: {values[1]!r} is not a number")
-    return values[0], amount
+        raise UsageError(f"-{option} {user}: {written!r} is not a number")
+    return amount
 
 
-def _since(last: float, now: float) -> str:
-    return span(now - last)[:-3] if last > 0 else "<none>"
+def _full(option: str, user: str) -> str:
+    if "@" not in user:
+        raise UsageError(f"-{option} {user}: name the user in full, as user@domain")
+    return user
 
 
-def _when(seconds: float) -> str:
-    return moment(seconds, "%m/%d/%Y %H:%M") if seconds > 0 else "???"
+def _duration(written: str) -> float:
+    if not written:
+        return 0.0
+    matched = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([smhdw]?)", written.strip().lower())
+    seconds = float(matched[1]) * _UNITS[matched[2]] if matched else 0.0
+    if not 0.0 < seconds <= 1e10:
+        raise UsageError(f"-duration {written}: want a time such as 3600, 90m, 12h or 2d")
+    return seconds
+
+
+# --- what is shown
+
+
+def _show(parsed: Parsed) -> None:
+    now = time.time()
+    since = _since(parsed, now)
+    form = output.chosen(parsed)
+    ads = _ads(parsed, 0.0 if form else since)
+    if parsed.arguments:
+        ads = [ad for ad in ads if _named(ad, parsed.arguments)]
+    wanted = [parse_expr(term, syntax="old") for term in output.constraints(parsed)]
+    ads = [ad for ad in ads if all(evaluate(term, ad) is True for term in wanted)]
+    if parsed.has("grouprollup"):
+        ads = tables.roll_up(ads)
+    if form:
+        output.show(parsed, [tables.as_one(ads)] if form == "long" and parsed.has("legacy") else ads)
+        return
+    chosen = frozenset[str]().union(*(columns for option, columns in _COLUMNS.items() if parsed.has(option)))
+    flat = parsed.has("flat") or parsed.has("grouporder")
+    view = tables.View(
+        columns=chosen or tables.MOST,
+        since=since,
+        now=now,
+        hierarchical=False if flat else True if parsed.has("hierarchical") else None,
+        groups_first=parsed.has("grouporder"),
+        quotas_asked=parsed.has("quotas") or parsed.has("surplus"),
+    )
+    for line in tables.table(ads, view):
+        say(line)
+
+
+def _since(parsed: Parsed, now: float) -> float:
+    """Who used nothing since then is not in the table; -1: everybody is."""
+    if parsed.has("allusers"):
+        return -1.0
+    if not parsed.has("activefrom"):
+        return now - _DAY
+    month, day, year = (int(word) for word in parsed.one("activefrom").split("/"))
+    try:
+        return datetime(year + 2000 if year < 50 else year + 1900 if year < 1900 else year, month, day).timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageError(f"-activefrom {month} {day} {year}: {error}") from error
+
+
+def _dates_joined(argv: list[str]) -> list[str]:
+    """The command line with the three words of -activefrom as one. Raises UsageError."""
+    words = list(argv)
+    for place, word in enumerate(words):
+        if len(word) > 4 and "-activefrom".startswith(f"-{word.lstrip('-').lower()}") and word.startswith("-"):
+            date = words[place + 1 : place + 4]
+            if len(date) < 3 or not all(part.isdecimal() for part in date):
+                raise UsageError("-activefrom wants three numbers: -activefrom MONTH DAY YEAR")
+            return [*words[: place + 1], "/".join(date), *words[place + 4 :]]
+    return words
+
+
+def _ads(parsed: Parsed, active_since: float) -> list[ClassAd]:
+    if parsed.has("inputfile"):
+        return [one for ad in output.ads_from(parsed.one("inputfile")) for one in tables.from_one(ad)]
+    with Client(parsed.one("pool") or None) as client:
+        if not parsed.has("collector"):
+            since = active_since if active_since > 0 else 0.0
+            return client.priorities(parsed.one("name"), submitters=parsed.arguments, active_since=since)
+        constraint = f"NegotiatorName =?= {unparse(parsed.one('name'))}" if parsed.has("name") else ""
+        found: dict[tuple[str, str], ClassAd] = {}
+        for ad in client.ads("Accounting", constraint=constraint):
+            key = (text(ad, "NegotiatorName"), text(ad, "Name"))
+            # One that led before may have left its ads behind.
+            if key not in found or number(ad, "LastUpdate") >= number(found[key], "LastUpdate"):
+                found[key] = ad
+    negotiators = sorted({negotiator for negotiator, _ in found})
+    if len(negotiators) > 1:
+        raise UsageError(f"the pool has several negotiators: name one ({', '.join(negotiators)}) with -name")
+    return [found[key] for key in sorted(found)]
+
+
+def _named(ad: ClassAd, names: list[str]) -> bool:
+    name = text(ad, "Name")
+    return name in names or name.partition("@")[0] in names
+
+
+def _list_slots(parsed: Parsed) -> None:
+    user = _full("getreslist", parsed.one("getreslist"))
+    name = unparse(user)
+    constraint = f"AccountingGroup =?= {name} || (AccountingGroup =?= undefined && RemoteUser =?= {name})"
+    projection = ("Name", "EnteredCurrentState", "State", "PartitionableSlot")
+    with Client(parsed.one("pool") or None) as client:
+        found = client.ads("Machine", constraint=constraint, projection=projection)
+        ads = [ad for ad in found if ad.eval("PartitionableSlot") is not True]
+    if output.chosen(parsed):
+        output.show(parsed, ads)
+        return
+    say(f"{'Resource Name':<30} {' Start Time':>12} {' Match Time':>12}")
+    say(f"{'-------------':<30} {' ----------':>12} {' ----------':>12}")
+    for ad in sorted(ads, key=lambda ad: text(ad, "Name")):
+        since = number(ad, "EnteredCurrentState")
+        say(f"{text(ad, 'Name'):<30} {output.moment(since):>12} {span(time.time() - since):>12}")
+    say(f"{'-------------':<30} {' ------------':>12} {' ------------':>12}")
+    say(f"Number of Resources Used: {len(ads)}")

@@ -69,7 +69,9 @@ class JobAction(BaseModel):
 
 
 class PriorityChange(BaseModel):
-    what: str = Field(description="factor, priority, accumulated, begin, last, floor, ceiling, reset, delete; or reset-all")
+    what: str = Field(
+        description="factor, priority, accumulated, begin, last, floor, ceiling, reset, delete; of all users: reset-all"
+    )
     value: float | None = Field(default=None, allow_inf_nan=False)
     duration_s: float = Field(
         default=0.0,
