@@ -54,6 +54,7 @@ class CycleConfig:
     by who makes the snapshot (NEG-04, NEG-35, MUL-01), not by the cycle.
     use_slot_weights: NEGOTIATOR_USE_SLOT_WEIGHTS; force_slot_weight: FORCE_NEGOTIATOR_SLOT_WEIGHT; slot_weight: the
     negotiator's own SLOT_WEIGHT, for slots without one, and for all with force; None is Cpus (NEG-37).
+    discount_suspended: NEGOTIATOR_DISCOUNT_SUSPENDED_RESOURCES: a suspended slot is not use of its user (ACC-14).
     consider_preemption: NEGOTIATOR_CONSIDER_PREEMPTION (NEG-05); consider_early_preemption:
     NEGOTIATOR_CONSIDER_EARLY_PREEMPTION (PRE-08); allow_pslot_preemption: ALLOW_PSLOT_PREEMPTION (PRE-11).
     trim_shutdown_s: NEGOTIATOR_TRIM_SHUTDOWN_THRESHOLD, 0: off (NEG-33). depth_first: NEGOTIATOR_DEPTH_FIRST (NEG-34).
@@ -79,6 +80,7 @@ class CycleConfig:
     use_slot_weights: bool = True
     force_slot_weight: bool = False
     slot_weight: Expr | None = None
+    discount_suspended: bool = False
     consider_preemption: bool = True
     consider_early_preemption: bool = False
     allow_pslot_preemption: bool = False

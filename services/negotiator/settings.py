@@ -25,6 +25,7 @@ def cycle_config(settings: NegotiatorSettings) -> CycleConfig:
         slot_constraint=settings.negotiator_slot_constraint,
         poolsize_constraint=settings.negotiator_slot_poolsize_constraint,
         use_slot_weights=settings.negotiator_use_slot_weights,
+        discount_suspended=settings.negotiator_discount_suspended_resources,
     )
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from services.negotiator.cycle import slot_weight
 from services.negotiator.pool import CycleConfig, Matched, Slot
+from services.negotiator.usage import charged_to
 from shared.classad import ClassAd, evaluate
 
-#: States in which a slot is charged to its user (a preempting one still is, ACC-15).
-_CHARGED = ("Claimed", "Preempting")
+#: States in which somebody else has the slot.
+_TAKEN = ("Claimed", "Preempting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +137,8 @@ class SlotTable:
             use[submitter] = (weighted + weight, count + 1)
 
         for ad in self.ads.values():
-            if _text(ad, "State") in _CHARGED and ad.eval("PartitionableSlot") is not True:
-                submitter = _text(ad, "AccountingGroup") or _text(ad, "RemoteUser")
-                if submitter:
-                    add(submitter, slot_weight(ad, config))
+            if submitter := charged_to(ad, discount_suspended=config.discount_suspended):
+                add(submitter, slot_weight(ad, config))
         for waiting in self.pending.values():
             for match in waiting:
                 for _ in range(match.left):
@@ -183,7 +182,7 @@ def _room(ad: ClassAd) -> float:
     if ad.eval("PartitionableSlot") is True:
         cpus = ad.eval("Cpus")
         return float(cpus) if isinstance(cpus, int | float) else 0.0
-    return 0.0 if _text(ad, "State") in _CHARGED else 1.0
+    return 0.0 if _text(ad, "State") in _TAKEN else 1.0
 
 
 def _text(ad: ClassAd, name: str) -> str:

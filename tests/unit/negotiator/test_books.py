@@ -11,6 +11,7 @@ from shared.bus.api import Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.daemon.ad_table import AdTable
+from shared.daemon.advertiser import Advertiser
 from shared.daemon.clock import SystemClock
 from shared.daemon.life import live
 from shared.messages.ads import SendAds
@@ -34,7 +35,8 @@ class Books:
     """A negotiator that leads, and somebody who listens to it."""
 
     async def start(self, **knobs: str) -> None:
-        hub, self.store, self.clock = MemoryHub(), EmbeddedStore(), StepClock()
+        self.hub, self.store, self.clock = MemoryHub(), EmbeddedStore(), StepClock()
+        hub = self.hub
         await self.store.start()
         config = {"NEGOTIATOR_UPDATE_INTERVAL": "1", "NEGOTIATOR_NAME": "gpus", **knobs}
         self.context = make_context("NEGOTIATOR", "cm", hub=hub, store=self.store, clock=self.clock, config=config)
@@ -56,6 +58,8 @@ class Books:
         self.context.stopping.set()
         await self.life
         await self.context.bus.stop()
+        if hasattr(self, "startd"):
+            await self.startd.bus.stop()
         await self.bus.stop()
         await self.store.stop()
 
@@ -77,6 +81,18 @@ class Books:
     async def set(self, submitter: str, what: str, value: float | None, **more) -> None:
         change = SetPriority(submitter=submitter, what=what, value=value, by="root@p", **more)
         await self.bus.call("negotiator.active.gpus", change)
+
+    async def slot(self, **attributes: object) -> None:
+        """A slot of a startd, as its ad says."""
+        if not hasattr(self, "startd"):
+            self.startd = make_context("STARTD", "ep", hub=self.hub, store=self.store, clock=self.clock)
+            await self.startd.bus.start()
+            self.slots = Advertiser(self.startd, "Machine")
+        ad = ClassAd({"Name": "slot1@ep", "MyType": "Machine", "Cpus": 4, "SlotWeight": 4, **attributes})
+        await self.slots.publish({"slot1@ep": ad})
+
+    def in_use(self, name: str) -> float:
+        return self.daemon.accountant.record(name, self.clock.at).in_use
 
 
 @pytest.fixture
@@ -141,3 +157,19 @@ async def test_a_change_under_a_stale_epoch_ends_the_lead_and_may_be_tried_again
     assert (caught.value.code, caught.value.retryable) == ("not-leader", True)
     assert books.daemon.role() == "passive"
     assert not await books.store.hgetall(keys.accountant("gpus"))
+
+
+@pytest.mark.parametrize(("discount", "charged"), [("false", 4.0), ("true", 0.0)])
+async def test_suspended_slots_are_charged_unless_ACC_14_says_otherwise(discount, charged):
+    made = Books()
+    await made.start(NEGOTIATOR_DISCOUNT_SUSPENDED_RESOURCES=discount)
+    await made.slot(State="Claimed", Activity="Busy", RemoteUser="alice@p")
+    await eventually(lambda: made.in_use("alice@p") == 4.0)
+    made.clock.at += 100
+    await made.slot(State="Claimed", Activity="Suspended", RemoteUser="alice@p")
+    await eventually(lambda: made.in_use("alice@p") == charged)
+    made.clock.at += 100
+    assert (await made.ask())["alice@p"].eval("WeightedAccumulatedUsage") == 400.0 + 100 * charged
+    await made.slot(State="Preempting", Activity="Vacating", RemoteUser="alice@p")  # ACC-15
+    await eventually(lambda: made.in_use("alice@p") == 4.0)
+    await made.stop()
