@@ -53,11 +53,6 @@ def _accepts(slot: ClassAd, job: ClassAd, now: float) -> bool:
     return half_match(slot, job, now=now)
 
 
-def expired(granted_at: float, worklife_s: float, now: float) -> bool:
-    """Whether a claim takes no further job: CLAIM_WORKLIFE seconds after it was granted, never if that is negative."""
-    return worklife_s >= 0 and now - granted_at >= worklife_s
-
-
 def next_job(idle: IdleJobs | None, known: dict[int, bool], fit: Callable[[Key, int], bool]) -> Next:
     """The first idle job, in the order in which jobs are to start, of an autocluster that fits the slot.
 

@@ -1,30 +1,40 @@
 """From the negotiator's matches to claims: asking startds for their slots, with the first job in the same message.
 
 What a match gives is used at once and no further than its count; what is refused waits for the next cycle.
+
+A slot that is in use must be emptied first. Its claim waits meanwhile, with the job that it is for: the job stays Idle
+and is not offered to anybody else, and its run begins when the slot is there. Asking again keeps the claim.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Final
 
 from services.schedd import ending
 from services.schedd.activation import match_exprs
 from services.schedd.claiming import limits_of
-from services.schedd.jobs import JobId
+from services.schedd.jobs import Job, JobId, JobStatus, full_packed
 from services.schedd.runs import Runs
 from services.schedd.shadow import Claim
 from shared.bus.api import BusUnavailable, CallTimeout, RemoteFailure
 from shared.classad import ClassAd
 from shared.errors import PermanentError
 from shared.messages.base import Message
-from shared.messages.claims import Activation, ClaimGranted, ClaimRefused, RequestClaim
+from shared.messages.claims import Activation, ClaimGranted, ClaimReady, ClaimRefused, ClaimWaiting, RequestClaim
 from shared.messages.events import JobMatched
 from shared.messages.negotiation import Match, Matches
 
 #: How long one request for a claim waits, and how long requests are repeated before the match is given up.
 REQUEST_TIMEOUT_S: Final = 10.0
 REQUEST_PATIENCE_S: Final = 60.0
+#: How long a claim waits for its slot to empty before the job is offered again, as in HTCondor; and how often it asks
+#: at least: a hint that the slot is ready may be lost.
+MAX_WAIT_S: Final = 1800.0
+ASK_EVERY_S: Final = 60.0
+#: Hints that a slot is ready, which nobody has asked for yet: the oldest of more than these are forgotten.
+MAX_HINTS: Final = 1000
 #: A longer JobLeaseDuration counts as this: ten years.
 MAX_LEASE_S: Final = 10 * 366 * 86400
 
@@ -39,73 +49,91 @@ class Claims:
         self.table = runs.table
         self.queue = runs.queue
         self.settings = runs.settings
+        self._wakes: dict[str, asyncio.Event] = {}  # of claims that wait, by Claim.id
+        self._hints: dict[str, None] = {}  # claim ids that are ready, as startds say; oldest first
+        runs.dropped = self._on_dropped
+        self.keeper.wait_no_more = self._job_gone
 
     async def match(self, decided: Matches) -> list[int]:
         """Use matches of a negotiator: gives a job to each slot, several to a partitionable one. Returns how many
         of each match."""
         now = self.keeper.now()
         begun: list[tuple[Claim, Activation]] = []
+        waiting: list[Claim] = []
         counts: list[int] = []
         # All are read before the first is used: a broken one must not leave runs begun that nobody asks for.
         for match, slot in [(match, _slot(match.slot_ad)) for match in decided.matches]:
-            before = len(begun)
-            budget = max(1, match.count) if slot.eval("PartitionableSlot") is True else 1
-            while budget > 0 and len(self.runs.claims) < self.settings.max_jobs_running:
-                started = self._use(match, slot, decided, now)
-                if started is None:
-                    break
-                budget -= 1
-                begun.append(started)
-                assert started[0].shadow is not None
-                self.keeper.tell(
-                    JobMatched(
-                        at=now,
-                        schedd=self.keeper.name,
-                        job_id=str(started[0].shadow.job),
-                        owner=self._owner(started[0].shadow.job),
-                        slot=match.slot,
-                        negotiator=decided.negotiator,
-                        cycle=decided.cycle,
-                    )
-                )
-            counts.append(len(begun) - before)
+            before = len(begun) + len(waiting)
+            if preempts(match, slot):
+                claim = self._wait_with(match, slot, decided, now)
+                if claim is not None:
+                    waiting.append(claim)
+            else:
+                budget = max(1, match.count) if slot.eval("PartitionableSlot") is True else 1
+                while budget > 0 and (started := self._use(match, slot, decided, now)) is not None:
+                    budget -= 1
+                    begun.append(started)
+            counts.append(len(begun) + len(waiting) - before)
         if begun:
             self.runs.spawn(self._request_all(begun), "claim")
+        for claim in waiting:
+            self.runs.spawn(self._wait(claim), "wait")
         return counts
 
-    def _owner(self, job_id: JobId) -> str:
-        job = self.table.get(job_id)
-        return job.cluster.owner if job is not None else ""
+    def _matched(self, job: Job, match: Match, decided: Matches, now: float) -> None:
+        job.count("NumJobMatches")
+        job.ad["LastMatchTime"] = int(now)
+        self.keeper.tell(
+            JobMatched(
+                at=now,
+                schedd=self.keeper.name,
+                job_id=str(job.id),
+                owner=job.cluster.owner,
+                slot=match.slot,
+                negotiator=decided.negotiator,
+                cycle=decided.cycle,
+            )
+        )
+
+    def _first(self, submitter: str, autocluster: int) -> Job | None:
+        """The job that an autocluster's next slot is for; None when there is none, or no claim may be added."""
+        idle = self.table.idle.get(submitter)
+        key = idle.first(autocluster) if idle is not None else None
+        return self.table.at(key) if key is not None else None
+
+    def _claim(self, match: Match, slot: ClassAd, job: Job, decided: Matches, now: float) -> Claim:
+        lease = job.number("JobLeaseDuration", 0)
+        lease_s = int(min(lease, MAX_LEASE_S)) if lease > 0 else 0
+        alive = self.settings.alive_interval_s
+        return Claim(
+            id=self.context.new_id(),
+            claim_id=match.claim_id,
+            startd=match.startd,
+            slot=match.slot,
+            slot_ad=match.slot_ad,
+            submitter=match.submitter,
+            epoch=decided.epoch,
+            shard=decided.shard,
+            lease_s=lease_s,
+            alive_s=min(alive, max(10, lease_s // 3)) if lease_s else alive,
+            preempts=list(match.preempts),
+            preempt_claims=list(match.preempt_claims),
+            concurrency_limits=match.concurrency_limits or limits_of(job.ad, slot, now),
+            match_exprs=match_exprs(slot),
+            ad=slot,
+        )
+
+    def _may_add(self) -> bool:
+        return len(self.runs.claims) < self.settings.max_jobs_running
 
     def _use(self, match: Match, slot: ClassAd, decided: Matches, now: float) -> tuple[Claim, Activation] | None:
         """Begin a run of the first job that the match is for; None when there is none (any more)."""
-        idle = self.table.idle.get(match.submitter)
-        while idle is not None and (key := idle.first(match.autocluster)) is not None:
-            job = self.table.at(key)
-            lease = job.number("JobLeaseDuration", 0)
-            lease_s = int(min(lease, MAX_LEASE_S)) if lease > 0 else 0
-            alive = self.settings.alive_interval_s
-            claim = Claim(
-                id=self.context.new_id(),
-                claim_id=match.claim_id,
-                startd=match.startd,
-                slot=match.slot,
-                slot_ad=match.slot_ad,
-                submitter=match.submitter,
-                epoch=decided.epoch,
-                shard=decided.shard,
-                lease_s=lease_s,
-                alive_s=min(alive, max(10, lease_s // 3)) if lease_s else alive,
-                preempts=list(match.preempts),
-                concurrency_limits=match.concurrency_limits or limits_of(job.ad, slot, now),
-                match_exprs=match_exprs(slot),
-                ad=slot,
-            )
+        while self._may_add() and (job := self._first(match.submitter, match.autocluster)) is not None:
+            claim = self._claim(match, slot, job, decided, now)
             run = self.runs.begin(job, claim, now)
             if run is not None:
                 self.runs.claims[claim.id] = claim
-                job.count("NumJobMatches")
-                job.ad["LastMatchTime"] = int(now)
+                self._matched(job, match, decided, now)
                 return claim, run
         return None
 
@@ -119,6 +147,11 @@ class Claims:
         self.runs.claims[claim.id] = claim
         claim.heard = self.context.clock.monotonic()
         run = claim.shadow
+        if claim.waits is not None and run is None:
+            if claim.waits_as:
+                self.runs.by_claim_id[claim.waits_as] = claim
+            self.runs.spawn(self._wait(claim), "wait")
+            return
         job = self.table.get(run.job) if run is not None else None
         if run is None or job is None:
             self.runs.give_back(claim, "no job of this schedd runs on it any more")
@@ -140,37 +173,10 @@ class Claims:
         job = self.table.get(JobId.parse(run.job_id))
         if job is None:
             return
-        request = RequestClaim(
-            request_id=claim.id,
-            claim_id=claim.claim_id,
-            slot=claim.slot,
-            schedd=self.keeper.name,
-            submitter=claim.submitter,
-            job_ad=run.job_ad,
-            lease_s=claim.lease_s,
-            alive_interval_s=claim.alive_s,
-            epoch=claim.epoch,
-            shard=claim.shard,
-            preempts=claim.preempts,
-            concurrency_limits=claim.concurrency_limits,
-            activation=run,
-        )
         give_up = self.context.clock.monotonic() + REQUEST_PATIENCE_S
         pause = 0.2
         while claim.id in self.runs.claims and not claim.granted:
-            answer: Message | None = None
-            try:
-                answer = await self.context.bus.call(
-                    claim.startd, request, timeout=REQUEST_TIMEOUT_S, epoch=claim.epoch
-                )
-            except RemoteFailure as error:
-                if not error.retryable:
-                    answer = ClaimRefused(reason=str(error), code="unknown-claim")
-            except (BusUnavailable, CallTimeout) as error:
-                self.context.log.info("claim_request_unanswered", slot=claim.slot, reason=str(error))
-            except PermanentError as error:  # too large, or not allowed: it would be so again
-                answer = ClaimRefused(reason=str(error), code="unknown-claim")
-            answer = _readable(answer)
+            answer = await self._ask(claim, run.job_ad, run)
             if claim.id not in self.runs.claims:
                 # The job is over already, or was removed by force.
                 if (
@@ -189,6 +195,10 @@ class Claims:
             if isinstance(answer, ClaimGranted):
                 self._granted(claim, answer)
                 return
+            if isinstance(answer, ClaimWaiting):
+                # Nothing in the match said so, and the run has begun in our books.
+                self.runs.spawn(self.runs.release(claim.startd, answer.claim_id), "release")
+                answer = ClaimRefused(reason="the slot is still in use", code="busy")
             if isinstance(answer, ClaimRefused):
                 self._refused(claim, answer)
                 return
@@ -197,6 +207,35 @@ class Claims:
                 return
             await self.context.clock.sleep(pause)
             pause = min(5.0, pause * 2)
+
+    async def _ask(self, claim: Claim, job_ad: bytes, run: Activation | None) -> Message | None:
+        """Ask for a slot once. None: no answer came."""
+        request = RequestClaim(
+            request_id=claim.id,
+            claim_id=claim.claim_id,
+            slot=claim.slot,
+            schedd=self.keeper.name,
+            submitter=claim.submitter,
+            job_ad=job_ad,
+            lease_s=claim.lease_s,
+            alive_interval_s=claim.alive_s,
+            epoch=claim.epoch,
+            shard=claim.shard,
+            preempts=claim.preempts,
+            preempt_claims=claim.preempt_claims,
+            concurrency_limits=claim.concurrency_limits,
+            activation=run,
+        )
+        try:
+            answer = await self.context.bus.call(claim.startd, request, timeout=REQUEST_TIMEOUT_S, epoch=claim.epoch)
+        except RemoteFailure as error:
+            return None if error.retryable else ClaimRefused(reason=str(error), code="unknown-claim")
+        except (BusUnavailable, CallTimeout) as error:
+            self.context.log.info("claim_request_unanswered", slot=claim.slot, reason=str(error))
+            return None
+        except PermanentError as error:  # too large, or not allowed: it would be so again
+            return ClaimRefused(reason=str(error), code="unknown-claim")
+        return _readable(answer)
 
     @staticmethod
     def _is_granted(claim: Claim) -> bool:
@@ -249,8 +288,169 @@ class Claims:
             job.refusals += 1
             self.runs.cool(job, self.runs.cool_down.refused_s(job.refusals))
             self.runs.back(job)
+        elif claim.waits is not None and (job := self.table.get(claim.waits)) is not None:
+            job.refusals += 1
+            self.runs.cool(job, self.runs.cool_down.refused_s(job.refusals))
         self.runs.drop(claim)
         self.keeper.commit()
+
+    # Claims that wait for their slot to empty
+
+    def _wait_with(self, match: Match, slot: ClassAd, decided: Matches, now: float) -> Claim | None:
+        """A claim of a slot that is in use, for the first job that the match is for; None when there is none."""
+        job = self._first(match.submitter, match.autocluster) if self._may_add() else None
+        if job is None:
+            return None
+        claim = self._claim(match, slot, job, decided, now)
+        claim.autocluster = match.autocluster
+        self.runs.claims[claim.id] = claim
+        self._let_wait(claim, job)
+        self._matched(job, match, decided, now)
+        self.keeper.save(job)
+        return claim
+
+    def _let_wait(self, claim: Claim, job: Job) -> None:
+        claim.waits, job.waits_for = job.id, claim.id
+        self.table.refresh(job)
+        self.queue.put_claim(claim)
+
+    async def _wait(self, claim: Claim) -> None:
+        """Ask for the slot until it is there, and start the job then. Stored first: what was begun in the name of the
+        job must not be forgotten."""
+        clock = self.context.clock
+        wake = self._wakes.setdefault(claim.id, asyncio.Event())
+        await self.keeper.commit()
+        heard = asked_first = clock.monotonic()
+        pause = 0.2
+        ready = False
+        while self.runs.claims.get(claim.id) is claim:
+            job = self._job_of(claim)
+            if job is None:
+                self._forsake(claim, "no job waits for it any more")
+                return
+            if ready:
+                await self._begin(claim, job)
+                return
+            wake.clear()
+            answer = await self._ask(claim, full_packed(self.keeper.name, job, self.keeper.now()), None)
+            if self.runs.claims.get(claim.id) is not claim:
+                self._give_up(claim, answer)
+                return
+            now = clock.monotonic()
+            if isinstance(answer, ClaimRefused):
+                self._refused(claim, answer)
+                return
+            if isinstance(answer, ClaimGranted):
+                self._named(claim, answer.claim_id)
+                ready = True
+                continue
+            if isinstance(answer, ClaimWaiting):
+                self._named(claim, answer.claim_id)
+                heard, pause = now, 0.2
+                ready = self._hinted(claim)
+                delay = min(ASK_EVERY_S, claim.alive_s, answer.within_s + 1.0)
+            else:
+                delay, pause = pause, min(5.0, pause * 2)
+            if now - asked_first > MAX_WAIT_S or now - heard > max(REQUEST_PATIENCE_S, claim.lease_s):
+                self._forsake(claim, "its slot did not become free in time")
+                return
+            if not ready:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await wake.wait()
+                ready = self._hinted(claim)
+
+    async def ready(self, message: ClaimReady) -> None:
+        """A startd says that a slot is there for the claim that waits for it."""
+        while len(self._hints) >= MAX_HINTS:
+            del self._hints[next(iter(self._hints))]
+        self._hints[message.claim_id] = None
+        claim = self.runs.by_claim_id.get(message.claim_id)
+        if claim is not None and (wake := self._wakes.get(claim.id)) is not None:
+            wake.set()
+
+    def _hinted(self, claim: Claim) -> bool:
+        """Whether such a hint came. It may have been faster than the answer that names the claim."""
+        there = claim.waits_as in self._hints
+        self._hints.pop(claim.waits_as, None)
+        return there
+
+    def _named(self, claim: Claim, claim_id: str) -> None:
+        """The startd's name for the claim while it waits: by it it can be given up."""
+        if claim.waits_as != claim_id:
+            self.runs.by_claim_id.pop(claim.waits_as, None)
+            claim.waits_as = claim_id
+            self.runs.by_claim_id[claim_id] = claim
+            self.queue.put_claim(claim)
+            self.keeper.commit()
+
+    def _job_of(self, claim: Claim) -> Job | None:
+        """The job that waits with the claim; another of its kind where that one went."""
+        job = self.table.get(claim.waits) if claim.waits is not None else None
+        if job is not None and job.waits_for == claim.id:
+            if job.status == JobStatus.IDLE and job.shadow is None and job.submitter == claim.submitter:
+                return job
+            job.waits_for = ""
+            self.table.refresh(job)
+        job = self._first(claim.submitter, claim.autocluster)
+        if job is not None:
+            self._let_wait(claim, job)
+        return job
+
+    async def _begin(self, claim: Claim, job: Job) -> None:
+        """The slot is empty: from here on it is as with any other match."""
+        job.waits_for = ""
+        claim.waits = None
+        self.runs.by_claim_id.pop(claim.waits_as, None)
+        self._wakes.pop(claim.id, None)
+        run = self.runs.begin(job, claim, self.keeper.now())
+        if run is None:  # it is on hold now; another of its kind may do
+            claim.waits = job.id
+            if (other := self._job_of(claim)) is not None:
+                await self._begin(claim, other)
+            else:
+                self._forsake(claim, "no job waits for it any more")
+            return
+        await self.keeper.commit()
+        await self._request(claim, run)
+
+    def _forsake(self, claim: Claim, reason: str) -> None:
+        """Give up a claim that waits, or has just got its slot."""
+        self.context.log.info("claim_forsaken", slot=claim.slot, reason=reason)
+        self.runs.drop(claim)
+        if claim.waits_as:
+            self.runs.spawn(self.runs.release(claim.startd, claim.waits_as), "release")
+        self.keeper.commit()
+
+    def _give_up(self, claim: Claim, answer: Message | None) -> None:
+        """An answer came for a claim that was dropped meanwhile."""
+        if isinstance(answer, ClaimGranted | ClaimWaiting) and answer.claim_id != claim.waits_as:
+            self.runs.spawn(self.runs.release(claim.startd, answer.claim_id), "release")
+
+    def _on_dropped(self, claim: Claim) -> None:
+        """A claim is no more: the job that waited with it is offered again."""
+        wake = self._wakes.pop(claim.id, None)
+        if wake is not None:
+            wake.set()
+        job = self.table.get(claim.waits) if claim.waits is not None else None
+        if job is not None and job.waits_for == claim.id:
+            job.waits_for = ""
+            self.table.refresh(job)
+            self.keeper.demand_grew.set()
+
+    def _job_gone(self, job: Job) -> None:
+        """A job that waits is held, removed or gone: its claim looks for another at once."""
+        wake = self._wakes.get(job.waits_for)
+        job.waits_for = ""
+        if wake is not None:
+            wake.set()
+
+
+def preempts(match: Match, slot: ClassAd) -> bool:
+    """Whether somebody must leave before the match can be used."""
+    if match.preempts:
+        return True
+    return slot.eval("PartitionableSlot") is not True and slot.eval("State") in ("Claimed", "Preempting")
 
 
 def _slot(packed: bytes) -> ClassAd:

@@ -39,7 +39,7 @@ from shared.daemon.context import Context
 from shared.host import host_id
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
-from shared.messages.claims import ClaimLost, JobReport
+from shared.messages.claims import ClaimLost, ClaimReady, JobReport
 from shared.messages.negotiation import GetRequests, Matches, MatchesTaken
 from shared.messages.queue import (
     ActOnJobs,
@@ -106,6 +106,7 @@ class Schedd(Daemon):
             Matches: self._matches,
             JobReport: self.runs.report,
             ClaimLost: self._claim_lost,
+            ClaimReady: self._claim_ready,
             SendAds: self._send_ads,
         }
         self._stored_claims: list[Claim] = []
@@ -210,6 +211,10 @@ class Schedd(Daemon):
         for claim in self._stored_claims:
             run = claim.shadow
             running = self.table.get(run.job) if run is not None else None
+            waits = self.table.get(claim.waits) if claim.waits is not None else None
+            if waits is not None:
+                waits.waits_for = claim.id
+                self.table.refresh(waits)
             if run is not None and running is not None:
                 run.claim = claim.id
                 running.shadow = run
@@ -342,6 +347,10 @@ class Schedd(Daemon):
 
     async def _claim_lost(self, message: ClaimLost) -> Message:
         await self.runs.claim_lost(message)
+        return Ack()
+
+    async def _claim_ready(self, message: ClaimReady) -> Message:
+        await self.claims.ready(message)
         return Ack()
 
     async def _send_ads(self, asked: SendAds) -> Message:

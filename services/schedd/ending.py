@@ -21,6 +21,8 @@ from shared.messages.events import JobEnded, JobEvicted
 
 #: A last report that does not say how the run ended: run it again.
 NO_EXIT: Final = JobExit(reason="failed", message="the execution point did not say how the run ended")
+#: HTCondor's VacateReasonCode of a job that its user had vacated.
+USER_VACATED: Final = 1004
 #: Never taken from an execution point: who the job is, and what the schedd decides.
 _NAMES: Final = """
     clusterid procid globaljobid owner user qdate jobstatus cmd iwd jobprio accountinggroup numjobstarts
@@ -155,8 +157,9 @@ def on_over(job: Job, claim: Claim, run: Shadow, now: float) -> None:
 # The end
 
 
-def conclude(keeper: Keeper, job: Job, result: Result, *, requeue: Callable[[str, bool], None]) -> None:
-    """What becomes of the job. requeue(reason, failed) puts it back; failed: it could not even start."""
+def conclude(keeper: Keeper, job: Job, result: Result, *, requeue: Callable[[str, bool, int], None]) -> None:
+    """What becomes of the job. requeue(reason, failed, code) puts it back; failed: it could not even start; code:
+    VacateReasonCode, or 0."""
     exit_, now = result.exit, result.now
     _add_up(job, result.usage)
     if job.status not in ACTIVE:
@@ -174,11 +177,12 @@ def conclude(keeper: Keeper, job: Job, result: Result, *, requeue: Callable[[str
     elif exit_.reason == "failed":
         reason = exit_.message or "the job could not be started"
         keeper.record(job, lambda: job_log.shadow_exception(job.id, now, reason, result.usage))
-        requeue(reason, True)
+        requeue(reason, True, 0)
     else:
         reason = exit_.message or ("its run was vacated" if result.run.stop == "vacate" else "its run was evicted")
-        _evicted(keeper, job, result, reason)
-        requeue(reason, False)
+        if result.run.executing:  # else no log says that it ran: the claim went before the job could start
+            _evicted(keeper, job, result, reason)
+        requeue(reason, False, exit_.vacate_code or (USER_VACATED if result.run.stop == "vacate" else 0))
 
 
 def output_missing(run: Shadow, exit_: JobExit) -> bool:
@@ -186,12 +190,12 @@ def output_missing(run: Shadow, exit_: JobExit) -> bool:
     return exit_.reason == "exited" and run.transfer and not run.output and not exit_.output_committed
 
 
-def _exited(keeper: Keeper, job: Job, result: Result, requeue: Callable[[str, bool], None]) -> None:
+def _exited(keeper: Keeper, job: Job, result: Result, requeue: Callable[[str, bool, int], None]) -> None:
     exit_, now, run = result.exit, result.now, result.run
     if output_missing(run, exit_):
         reason = exit_.message or "its output did not arrive"
         keeper.record(job, lambda: job_log.shadow_exception(job.id, now, reason, result.usage))
-        requeue(reason, True)
+        requeue(reason, True, 0)
         return
     _note_exit(job, exit_)
     job.count("NumJobCompletions")
@@ -201,7 +205,7 @@ def _exited(keeper: Keeper, job: Job, result: Result, requeue: Callable[[str, bo
         return
     if decision.action == Action.REQUEUE:
         _evicted(keeper, job, result, decision.reason)
-        requeue(decision.reason, False)
+        requeue(decision.reason, False, 0)
         return
     job.ad["CompletionDate"] = int(now)
     job.ad["JobFinishedHookDone"] = int(now)

@@ -83,6 +83,7 @@ class Job:
     shadow: Shadow | None = None  # the run under way, also while it is being torn down
     idle_key: tuple[int, int, int] | None = None  # where it stands in the idle queue
     cooling: bool = False  # waits after a failure; not offered meanwhile
+    waits_for: str = ""  # Claim.id of a claim whose slot is being emptied for it; not offered meanwhile
     refusals: int = 0  # by execution points, in a row
 
     @property

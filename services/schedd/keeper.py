@@ -41,6 +41,7 @@ class Keeper:
         self.counts_changed = asyncio.Event()  # tell it soon
         self.stop_run: Callable[[Job, str, str], None] = _nobody
         self.abandon_run: Callable[[Job], None] = _no_one
+        self.wait_no_more: Callable[[Job], None] = _no_one
         self._log_pending: list[tuple[int, str, bytes]] = []
         self._events: list[Outgoing] = []
         self._publisher: asyncio.Task[None] | None = None
@@ -109,6 +110,8 @@ class Keeper:
             return change
         now = self.now()
         self.table.set_status(job, change.status, now)
+        if job.waits_for and change.status != JobStatus.IDLE:
+            self.wait_no_more(job)
         if event == JobEvent.HOLD:
             self._on_hold(job, reason, code, subcode, now)
         elif event == JobEvent.RELEASE:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from services.schedd import activation, ending, job_log, sandbox
-from services.schedd.claiming import expired, fits, next_job
+from services.schedd.claiming import fits, next_job
 from services.schedd.idle import Key
 from services.schedd.job_states import JobEvent, Verdict
 from services.schedd.jobs import ACTIVE, Job, JobId, JobStatus, full_ad
@@ -47,7 +47,8 @@ class Runs:
         self.settings = settings
         self.transfer_url = ""  # base of the transfer endpoint; set when it listens
         self.claims: dict[str, Claim] = {}  # by our own id
-        self.by_claim_id: dict[str, Claim] = {}  # granted ones
+        self.by_claim_id: dict[str, Claim] = {}  # granted ones, and those that wait
+        self.dropped: Callable[[Claim], None] = lambda claim: None
         self.cool_down = CoolDown()
         self.lost_soon = asyncio.Event()  # a new claim: the keep-alive timer looks again
         self.on_duration: Callable[[Job], None] = lambda job: None
@@ -112,8 +113,11 @@ class Runs:
     def drop(self, claim: Claim) -> None:
         """Forget a claim."""
         if self.claims.pop(claim.id, None) is not None:
-            self.by_claim_id.pop(claim.claim_id, None)
+            for claim_id in (claim.claim_id, claim.waits_as):
+                if self.by_claim_id.get(claim_id) is claim:
+                    del self.by_claim_id[claim_id]
             self.queue.drop_claim(claim)
+            self.dropped(claim)
 
     def claim_of(self, job: Job) -> Claim | None:
         """The claim a job's run is on."""
@@ -228,7 +232,12 @@ class Runs:
         exit_ = report.exit
         ending.on_usage(job, report.usage)
         ending.on_updates(job, report.updates)
-        if not run.executing and report.started_at and exit_ is not None and exit_.reason in ("exited", "killed"):
+        if (
+            not run.executing
+            and report.started_at
+            and exit_ is not None
+            and exit_.reason in ("exited", "killed", "evicted")
+        ):
             run.executing = report.started_at  # its report was lost, or came too late
             self._executing(job, claim, run, now)
         stopped = run.stop
@@ -243,13 +252,16 @@ class Runs:
             now,
         )
         ending.conclude(
-            self.keeper, job, result, requeue=lambda reason, failed: self.requeue(job, reason, failed=failed)
+            self.keeper,
+            job,
+            result,
+            requeue=lambda reason, failed, code: self.requeue(job, reason, failed=failed, code=code),
         )
         good = exit_ is not None and (
             (exit_.reason == "exited" and not ending.output_missing(run, exit_))
             or (exit_.reason == "killed" and stopped != "vacate")
         )
-        run_next = self._next(claim, now) if good else None
+        run_next = self._next(claim, now) if good and not report.claim_over else None
         if run_next is not None:
             self.queue.put_claim(claim)
             return JobReportAck(next=run_next)
@@ -269,7 +281,7 @@ class Runs:
 
     def _next(self, claim: Claim, now: float) -> Activation | None:
         """Begin the next job of the same submitter on this claim, if one fits."""
-        if expired(claim.granted_at, self.settings.claim_worklife_s, now) or not self._keeps_leases(claim):
+        if not self._keeps_leases(claim):
             return None
         if claim.generation != self.table.autoclusters.generation:
             claim.fits.clear()
@@ -292,11 +304,15 @@ class Runs:
 
     # Ends that come from elsewhere
 
-    def requeue(self, job: Job, reason: str, *, failed: bool) -> None:
-        """The job's run ended without success; it waits for another, a while longer after repeated failures."""
+    def requeue(self, job: Job, reason: str, *, failed: bool, code: int = 0) -> None:
+        """The job's run ended without success; it waits for another, a while longer after repeated failures. `code` is
+        the VacateReasonCode, if the reason has one."""
         now = self.keeper.now()
         job.ad["LastVacateTime"] = int(now)
         job.ad["VacateReason"] = reason[:1000]
+        job.drop("VacateReasonCode")
+        if code:
+            job.ad["VacateReasonCode"] = code
         if failed:
             wait = self.cool_down.wait_s(job.count("NumShadowExceptions"))
             if wait:

@@ -18,7 +18,6 @@ class Settings:
 
     alive_interval_s: int = 300  # ALIVE_INTERVAL
     max_alives_missed: int = 6  # MAX_CLAIM_ALIVES_MISSED
-    claim_worklife_s: float = 1200  # CLAIM_WORKLIFE; negative: for ever
     periodic_interval_s: float = 60  # PERIODIC_EXPR_INTERVAL; 0: never
     update_interval_s: float = 300  # SCHEDD_INTERVAL
     max_jobs_per_submission: int = 20_000  # MAX_JOBS_PER_SUBMISSION
@@ -46,7 +45,6 @@ class Settings:
         return cls(
             alive_interval_s=max(1, knobs.alive_interval),
             max_alives_missed=int(_number(config, "MAX_CLAIM_ALIVES_MISSED", 6)),
-            claim_worklife_s=_number(config, "CLAIM_WORKLIFE", 1200),
             periodic_interval_s=knobs.periodic_expr_interval,
             update_interval_s=knobs.schedd_interval,
             max_jobs_per_submission=knobs.max_jobs_per_submission,

@@ -53,9 +53,12 @@ class Claim:
     lease_s: int  # 0: none was asked for
     alive_s: int
     shard: str = ""  # of the negotiator whose epoch that is
-    preempts: list[str] = field(default_factory=list)
+    preempts: list[str] = field(default_factory=list)  # dynamic slots that are to be emptied for it
+    preempt_claims: list[str] = field(default_factory=list)  # their claim ids: secrets too
     concurrency_limits: str = ""  # as matched; jobs with others do not get this claim
     match_exprs: bytes = b""  # packed: what the negotiator tells every job on this claim (NEG-32); empty: nothing
+    waits: JobId | None = None  # it preempts others: the job that runs when the slot is empty. None: it does not wait
+    waits_as: str = ""  # claim id by which the startd knows it meanwhile: a secret
     granted: bool = False
     granted_at: float = 0.0  # wall clock
     shadow: Shadow | None = None
@@ -68,6 +71,7 @@ class Claim:
     fits: dict[int, bool] = field(default_factory=dict)  # autocluster -> whether it suits the slot
     generation: int = -1  # of the autoclusters in `fits`
     ad: ClassAd | None = None
+    autocluster: int = -1  # of the job it waits with: another of these will do
 
     def slot_classad(self) -> ClassAd:
         if self.ad is None:
@@ -95,6 +99,9 @@ class Claim:
             "lease_s": self.lease_s,
             "alive_s": self.alive_s,
             "preempts": self.preempts,
+            "preempt_claims": self.preempt_claims,
+            "waits": None if self.waits is None else list(self.waits),
+            "waits_as": self.waits_as,
             "concurrency_limits": self.concurrency_limits,
             "match_exprs": self.match_exprs,
             "granted": self.granted,
@@ -123,8 +130,10 @@ class Claim:
         body = msgpack.unpackb(packed)
         run = body.pop("run", None)
         previous = body.pop("previous", None)
+        waits = body.pop("waits", None)
         claim = cls(id=key, **body)
         claim.previous = (previous[0], previous[1]) if previous else None
+        claim.waits = JobId(*waits) if waits else None
         if run is not None:
             cluster, proc = run.pop("job")
             claim.shadow = Shadow(job=JobId(cluster, proc), **run)

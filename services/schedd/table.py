@@ -76,7 +76,7 @@ class JobTable:
 
     def refresh(self, job: Job) -> None:
         """Offer the job to claims and the negotiator, or not, as it is now."""
-        wanted = job.status == JobStatus.IDLE and job.shadow is None and not job.cooling
+        wanted = job.status == JobStatus.IDLE and job.shadow is None and not job.cooling and not job.waits_for
         if not wanted:
             self.withdraw(job)
         elif job.idle_key is None:

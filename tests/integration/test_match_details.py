@@ -8,7 +8,7 @@ from services.negotiator.match_exprs import match_exprs
 from shared.bus.api import Exchange
 from shared.classad import UNDEFINED, ClassAd
 from shared.daemon.ad_table import AdTable
-from shared.messages.claims import ClaimGranted, JobExit, ReleaseClaim
+from shared.messages.claims import ClaimGranted, JobExit, JobReportAck, ReleaseClaim
 from shared.messages.negotiation import GetRequests, Match, Matches
 from tests import scheddpool, startd_pool
 from tests.scheddpool import USER, slot_ad
@@ -223,13 +223,16 @@ async def test_a_claim_serves_several_jobs_without_new_negotiation_NEG_42(pool):
     assert len(pool.startd.requests) == 1
 
 
-@pytest.mark.parametrize(("worklife", "following"), [(0, None), (1_000_000, "1.1"), (-1, "1.1")])
-async def test_a_claim_takes_jobs_until_its_worklife_is_over_NEG_42(tmp_path, worklife, following):
-    async with scheddpool.Pool(tmp_path, CLAIM_WORKLIFE=worklife) as pool:
-        await pool.submit(procs=2)
-        ack = await pool.startd.finish(await give(pool))
-        assert (ack.next.job_id if ack.next is not None else None) == following
-        assert ack.release is (following is None)
+@pytest.mark.parametrize(("worklife", "over"), [(0, True), (1_000_000, False), (-1, False), ("", False)])
+async def test_a_claim_takes_jobs_until_its_worklife_is_over_NEG_42(tmp_path, worklife, over):
+    """CLAIM_WORKLIFE is the execution point's: it tells the schedd when there is no use in another job."""
+    async with startd_pool.Pool(tmp_path, CLAIM_WORKLIFE=worklife) as pool:
+        second = pool.activation(cmd="/bin/true")
+        pool.schedd.next_job = lambda report: JobReportAck(next=None if report.claim_over else second)
+        activation, _ = await pool.run("/bin/true")
+        assert (await pool.schedd.end_of(activation.job_id)).claim_over is over
+        await eventually(lambda: over or f"{second.job_id}/1" in pool.schedd.ends)
+        assert ("slot1_1@node1" in pool.conditions()) is not over
 
 
 # Match expressions

@@ -67,14 +67,15 @@ async def test_the_ack_of_an_end_hands_over_the_next_job(pool):
     assert len(await pool.history()) == 2
 
 
-async def test_a_claim_past_its_worklife_takes_no_further_job(tmp_path):
-    async with Pool(tmp_path, CLAIM_WORKLIFE=0) as pool:
-        await pool.submit(procs=2)
-        await pool.match()
-        await eventually(lambda: pool.startd.activations)
-        ack = await pool.startd.finish(pool.startd.activations[0])
-        assert ack.release
-        assert (await pool.job("1.1"))["JobStatus"] == 1
+async def test_a_claim_that_ends_with_its_run_takes_no_further_job_NEG_42(pool):
+    """The startd says so: CLAIM_WORKLIFE is over, or a better claim waits for the slot."""
+    await pool.submit(procs=2)
+    await pool.match()
+    await eventually(lambda: pool.startd.activations)
+    ack = await pool.startd.finish(pool.startd.activations[0], claim_over=True)
+    assert ack.release
+    assert ack.next is None
+    assert (await pool.job("1.1"))["JobStatus"] == 1
 
 
 async def test_a_job_that_does_not_fit_the_claim_is_not_handed_over(pool):

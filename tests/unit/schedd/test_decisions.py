@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from services.schedd import autoclusters, history
 from services.schedd.acceptance import BadSubmit, accept_cluster, accept_proc, check_edits, submitter_of
 from services.schedd.autoclusters import Autoclusters
-from services.schedd.claiming import expired, fits, next_job
+from services.schedd.claiming import fits, next_job
 from services.schedd.expansion import expand
 from services.schedd.idle import IdleJobs
 from services.schedd.jobs import Cluster, JobId, JobStatus
@@ -133,11 +133,6 @@ def test_the_first_job_that_fits_is_next_and_misfits_are_remembered():
     idle.remove(9, (0, 1, 3))
     assert next_job(idle, known, fit).reason
     assert next_job(None, {}, fit).key is None
-
-
-@pytest.mark.parametrize(("worklife", "over"), [(-1, False), (0, True), (100, True), (101, False)])
-def test_claims_wear_out(worklife, over):
-    assert expired(900.0, worklife, NOW) is over
 
 
 # Expansion
