@@ -128,6 +128,20 @@ class Client:
         query = {"negotiator": negotiator, "submitter": list(submitters), "active_since": active_since}
         return list(self._pages("/v1/priorities", query))
 
+    def analysis(
+        self,
+        *ids: str,
+        constraint: str = "",
+        schedd: str = "",
+        machine: str = "",
+        negotiator: str = "",
+        limit: int = 20,
+    ) -> dict[str, Any]:
+        """Why jobs do not run and what would help: {"jobs": reports, "slots": reports, "more": kinds of jobs left out}.
+        Without ids and constraint idle jobs; with a slot or machine and no jobs what it would take of what waits."""
+        query: dict[str, Any] = {"ids": ",".join(ids), "constraint": constraint, "schedd": schedd, "machine": machine}
+        return dict(self._json("GET", "/v1/analysis", {**query, "negotiator": negotiator, "limit": limit}))
+
     def dead_letters(self, limit: int = 100) -> list[dict[str, Any]]:
         return list(self._json("GET", "/v1/dead-letters", {"limit": limit}))
 

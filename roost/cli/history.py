@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from roost.cli import output
+from roost.cli.asked import constraint, is_id
 from roost.cli.options import COMMON, Option, parse, usage, value
 from roost.cli.output import Column, moment, number, say, span, text
-from roost.cli.q import LETTER, constraint, is_id, job_id, status_of
+from roost.cli.q import LETTER, job_id, status_of
 from roost.client import Client
 from shared.classad import ClassAd
 

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "watch a pool work: some forty real jobs, start to finish"),
     "submit": ("submit", "queue the jobs of a submit file"),
     "q": ("q", "jobs in the queue"),
+    "analyze": ("analyze", "why jobs do not run, and what would help"),
     "wait": ("wait", "wait until jobs are done"),
     "rm": ("act", "remove jobs"),
     "hold": ("act", "put jobs on hold"),

@@ -34,6 +34,11 @@ def many(*names: str, help: str, metavar: str = "NAME", letters: bool = False) -
     return Option(names, help, "many", f"{metavar}...", letters)
 
 
+def lettered(*names: str, help: str) -> Option:
+    """A flag that may carry words after a colon."""
+    return Option(names, help, letters=True)
+
+
 @dataclass(slots=True)
 class Parsed:
     """What was typed."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable
 
-from roost.cli import output
-from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
+from roost.cli import analyze, output
+from roost.cli.asked import constraint, is_id, one_of
+from roost.cli.options import COMMON, Option, Parsed, flag, lettered, parse, usage, value
 from roost.cli.output import Column, moment, number, say, span, text
 from roost.client import Client
+from roost.errors import UsageError
 from shared.classad import ClassAd
 
 STATUS = {1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
@@ -30,6 +31,11 @@ OPTIONS: tuple[Option, ...] = (
     value("name", help="only the queue of this schedd", metavar="SCHEDD"),
     value("limit", help="at most so many jobs", metavar="N"),
     value("jobads", help="jobs of this file (as -long or -json writes them) instead of a pool's", metavar="FILE"),
+    lettered("analyze", help="why these jobs do not run (`roost analyze`); also -analyze:summary,reverse"),
+    lettered("better-analyze", help="the same"),
+    flag("reverse-analyze", help="the same, what the slots require first"),
+    value("machine", help="with -analyze: only this slot or machine", metavar="NAME"),
+    value("slotads", "machineads", help="with -analyze: slots of this file instead of a pool's", metavar="FILE"),
     *output.FORMATS,
     *COMMON,
 )
@@ -75,11 +81,13 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         say(usage(command, "[JOB | OWNER]...", "Jobs in the queue.", OPTIONS))
         return 0
+    if any(parsed.has(name) for name in ("analyze", "better-analyze", "reverse-analyze")):
+        return analyze.analyze(_for_analyze(parsed))
     ids = [word for word in parsed.arguments if is_id(word)]
     limit = parsed.integer("limit", 0)
     if parsed.has("jobads"):
         file = parsed.one("jobads")
-        only = " && ".join(term for term in (constraint(parsed), _one_of(ids)) if term)
+        only = " && ".join(term for term in (constraint(parsed), one_of(ids)) if term)
         found = sorted(output.ads_from(file, only), key=_number_of)
         if output.chosen(parsed):
             output.show(parsed, found)
@@ -123,37 +131,19 @@ _KEY = {
 }
 
 
-def is_id(word: str) -> bool:
-    """12 or 12.3, and not the name of an owner."""
-    return word.replace(".", "", 1).isdigit()
-
-
-def _one_of(ids: list[str]) -> str:
-    """The constraint that chooses these jobs."""
-    terms = []
-    for word in ids:
-        cluster, _, proc = word.partition(".")
-        terms.append(f"ClusterId == {cluster}" + (f" && ProcId == {proc}" if proc else ""))
-    return "(" + " || ".join(f"({term})" for term in terms) + ")" if terms else ""
+def _for_analyze(parsed: Parsed) -> Parsed:
+    """The options as `roost analyze` has them. Raises UsageError."""
+    words = [word for name in ("analyze", "better-analyze") for word in parsed.letters.get(name, "").split(",") if word]
+    unknown = sorted(set(words) - {"summary", "reverse"})
+    if unknown:
+        raise UsageError(f"-analyze:{unknown[0]}: unknown; known are summary and reverse")
+    for word in words + (["reverse"] if parsed.has("reverse-analyze") else []):
+        parsed.values.setdefault(word, [])
+    return parsed
 
 
 def _number_of(ad: ClassAd) -> tuple[float, float]:
     return number(ad, "ClusterId"), number(ad, "ProcId")
-
-
-def constraint(parsed: Parsed) -> str:
-    terms = output.constraints(parsed)
-    owners = [word for word in parsed.arguments if not is_id(word)]
-    if owners:
-        terms.append("(" + " || ".join(f"Owner == {json.dumps(name)}" for name in owners) + ")")
-    for name, status in (
-        ("hold", "JobStatus == 5"),
-        ("run", "(JobStatus == 2 || JobStatus == 6 || JobStatus == 7)"),
-        ("idle", "JobStatus == 1"),
-    ):
-        if parsed.has(name):
-            terms.append(status)
-    return " && ".join(terms)
 
 
 def show(parsed: Parsed, jobs: list[ClassAd], source: str, now: float, everybody: str | None = None) -> None:

@@ -130,16 +130,15 @@ def _verdict(
         return f"{some} run it now, but the last cycle gave it none: {last.reason}."
     if counts["pending"] or counts["no-claim-id"]:
         return "Slots that suit are not on offer at this moment; it may get one in a moment."
+    if capacity == 1:
+        return "1 slot suits, but is not free: the job waits for it."
     if capacity:
-        some = _slots(capacity, "suits", "suit")
-        return f"{some}, but none is free: it waits for one."
-    if not counts["slot-requirements"] and not counts["offline"]:
-        return "No slot of this pool satisfies its Requirements, so it will never run as it is."
-    if counts["offline"] == total - counts["slot-requirements"] - counts["job-requirements"] > 0:
-        return "The slots that suit are offline; it waits until they are woken up."
-    return (
-        "No slot of this pool suits: some fail its Requirements, others do not accept it. It will never run as it is."
-    )
+        return f"{capacity} slots suit, but none is free: the job waits for one."
+    if counts["offline"]:
+        return "The slots that suit are offline: the job waits until one is woken up."
+    if counts["slot-requirements"]:
+        return "Slots satisfy its Requirements, but none accepts it: it does not run as things are."
+    return "No slot satisfies its Requirements: it does not run as things are."
 
 
 def _at_rest(job: ClassAd, state: str) -> str:

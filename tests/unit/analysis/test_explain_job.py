@@ -84,7 +84,7 @@ def test_too_much_memory_is_one_change_though_two_conditions_fail():
     found = explain_job(slots, job(RequestMemory=999_999))
     assert found.suggestions == (Suggestion((Change("set", "RequestMemory", to="65536", was="999999"),), 2),)
     assert found.capacity == 0
-    assert found.verdict == "No slot of this pool satisfies its Requirements, so it will never run as it is."
+    assert found.verdict == "No slot satisfies its Requirements: it does not run as things are."
 
 
 def test_a_constant_is_changed_to_the_nearest_that_helps():
@@ -148,7 +148,7 @@ def test_nothing_that_the_owner_could_change():
     found = explain_job(pool(*nodes(3, Start='=TARGET.Owner == "bob"')), job())
     assert found.suggestions == ()
     assert found.outcomes == {"slot-requirements": 3}
-    assert "do not accept it" in found.verdict
+    assert found.verdict == "Slots satisfy its Requirements, but none accepts it: it does not run as things are."
 
 
 def test_no_slot_is_short_of_the_minimum_after_a_change():
@@ -179,7 +179,7 @@ def test_partitionable_slots_that_are_in_use_are_short_not_unfit():
 def test_a_job_that_waits_for_a_busy_pool_is_told_so():
     slots = pool(pslot("slot1@a", 0, 0), slot("slot1_1@a", DynamicSlot=True, State="Claimed", RemoteUser="b"))
     found = explain_job(slots, job(RequestMemory=4096))
-    assert found.verdict == "1 slot suits, but none is free: it waits for one."
+    assert found.verdict == "1 slot suits, but is not free: the job waits for it."
     assert found.suggestions == ()
 
 
@@ -198,6 +198,17 @@ def test_the_last_rejection_is_told():
     found = explain_job(pool(slot("a")), job(**fresh), said)
     assert found.last == said
     assert found.verdict == "1 slot could run it now, but the last cycle gave it none: concurrency limit xsw is full."
+
+
+def test_verdicts_where_nothing_is_free():
+    def verdict(*ads):
+        return explain_job(pool(*ads), job()).verdict
+
+    claimed = {"State": "Claimed", "RemoteUser": "bob@pool"}
+    assert verdict(*nodes(2, **claimed)) == "2 slots suit, but none is free: the job waits for one."
+    assert verdict(*nodes(2, Offline=True)) == "The slots that suit are offline: the job waits until one is woken up."
+    promised = explain_job(pool(slot("a"), unoffered={"a": "pending"}), job()).verdict
+    assert promised == "Slots that suit are not on offer at this moment; it may get one in a moment."
 
 
 @pytest.mark.parametrize(

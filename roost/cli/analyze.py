@@ -1,0 +1,314 @@
+"""`roost analyze`: why jobs do not run, and what would help; what a slot would take."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from roost.cli import output
+from roost.cli.asked import constraint, is_id
+from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
+from roost.cli.output import moment, say
+from roost.client import Client
+from roost.errors import UsageError
+from shared.analysis import Slots, Waiting, explain_job, explain_slot, to_map
+from shared.analysis.jobs import name_of, state_of
+from shared.analysis.report import OUTCOMES
+from shared.classad import ClassAd
+from shared.classad.columnar import Table
+
+OPTIONS: tuple[Option, ...] = (
+    flag("reverse", "reverse-analyze", help="what the slots require first, all of it"),
+    flag("summary", help="one line a job"),
+    value("machine", help="only this slot or machine; without jobs: what it would take of what waits", metavar="NAME"),
+    value("constraint", help="only jobs for which this expression is true", metavar="EXPR"),
+    value("name", help="only the queue of this schedd", metavar="SCHEDD"),
+    value("negotiator", help="which one, where there are several", metavar="NEGOTIATOR"),
+    value("limit", help="at most so many reports (20)", metavar="N"),
+    value("jobads", help="jobs of this file (as -long or -json writes them) instead of a pool's", metavar="FILE"),
+    value("slotads", "machineads", help="slots of this file instead of a pool's", metavar="FILE"),
+    flag("json", help="the whole reports as JSON"),
+    *COMMON,
+)
+_LIMIT: Final = 20
+_MOST: Final = 50
+_WIDTH: Final = 100  # of a condition in a table; -json has it whole
+_MOST_ROWS: Final = 12  # of the slots' conditions without -reverse
+
+
+def run(command: str, argv: list[str]) -> int:
+    parsed = parse(argv, OPTIONS)
+    if parsed.has("help"):
+        say(usage(command, "[JOB | OWNER]...", "Why jobs do not run, and what would help.", OPTIONS))
+        return 0
+    return analyze(parsed)
+
+
+def analyze(parsed: Parsed) -> int:
+    """Does what the options say; `roost q -analyze` comes in here too."""
+    limit = parsed.integer("limit", _LIMIT)
+    if not 1 <= limit <= _MOST:
+        raise UsageError(f"-limit wants 1 to {_MOST}, not {limit}")
+    ids = [word for word in parsed.arguments if is_id(word)]
+    if parsed.has("slotads"):
+        found = _offline(parsed, ids, limit)
+    elif parsed.has("jobads"):
+        raise UsageError("-jobads needs -slotads: slots to compare with (`roost status -l` writes such a file)")
+    else:
+        with Client(parsed.one("pool") or None) as client:
+            found = client.analysis(
+                *ids,
+                constraint=constraint(parsed),
+                schedd=parsed.one("name"),
+                machine=parsed.one("machine"),
+                negotiator=parsed.one("negotiator"),
+                limit=limit,
+            )
+    if parsed.has("json"):
+        say(json.dumps(found, indent=1))
+        return 0
+    show(found, parsed)
+    return 0
+
+
+def _offline(parsed: Parsed, ids: Sequence[str], limit: int) -> dict[str, Any]:
+    """The same as the pool answers, of files. Jobs that are alike are not put together: their ads may say anything."""
+    now = time.time()
+    slots = output.ads_from(parsed.one("slotads"))
+    machine = parsed.one("machine")
+    if machine:
+        slots = [ad for ad in slots if machine in (_name(ad), _name(ad).partition("@")[2], _text(ad, "Machine"))]
+        if not slots:
+            raise UsageError(f"-machine {machine}: {parsed.one('slotads')} has no slot or machine of that name")
+    only = constraint(parsed)
+    if parsed.has("jobads"):
+        jobs = output.ads_from(parsed.one("jobads"), only)
+    else:
+        with Client(parsed.one("pool") or None) as client:
+            jobs = list(client.jobs(*ids, constraint=only, schedd=parsed.one("name")))
+    missing = [word for word in ids if not any(word in (name_of(ad), name_of(ad).partition(".")[0]) for ad in jobs)]
+    if missing:
+        raise UsageError(f"there is no job {', '.join(missing)} in {parsed.one('jobads') or 'the queue'}")
+    if ids:
+        jobs = [ad for ad in jobs if name_of(ad) in ids or name_of(ad).partition(".")[0] in ids]
+    elif not only:
+        jobs = [ad for ad in jobs if state_of(ad) == "idle"]
+    if machine and not ids and not only:
+        waiting = [Waiting(name_of(ad), _text(ad, "User"), 1, ad) for ad in jobs]
+        reports = [to_map(explain_slot(_slots([ad], now), _name(ad), waiting)) for ad in slots]
+        return {"jobs": [], "slots": reports, "more": 0}
+    pool = _slots(slots, now)
+    return {
+        "jobs": [to_map(explain_job(pool, ad)) for ad in jobs[:limit]],
+        "slots": [],
+        "more": max(0, len(jobs) - limit),
+    }
+
+
+def _slots(ads: Iterable[ClassAd], now: float) -> Slots:
+    table = Table()
+    for number, ad in enumerate(ads):
+        table.put(_name(ad) or f"slot number {number + 1}", ad)
+    table.flush()
+    return Slots(table, now)
+
+
+def _name(ad: ClassAd) -> str:
+    return _text(ad, "Name")
+
+
+def _text(ad: ClassAd, name: str) -> str:
+    found = ad.eval(name)
+    return found if isinstance(found, str) else ""
+
+
+# --- for people
+
+
+def show(found: Mapping[str, Any], parsed: Parsed) -> None:
+    """Reports as text, an empty line between them."""
+    paint = Paint.of_terminal()
+    if not found["jobs"] and not found["slots"]:
+        say("No such jobs in the queue: nothing to explain.")
+    for number, report in enumerate(found["jobs"]):
+        if parsed.has("summary"):
+            say(f"{_whose(report)}: {report['verdict']}")
+            continue
+        if number:
+            say()
+        for line in job_lines(report, reverse=parsed.has("reverse"), paint=paint):
+            say(line)
+    for number, report in enumerate(found["slots"]):
+        if number:
+            say()
+        for line in slot_lines(report, paint):
+            say(line)
+    if found["more"]:
+        say(f"\n{found['more']} more kinds of jobs are not shown; -limit shows more.")
+
+
+class Paint:
+    """Colours for a terminal, nothing for a file."""
+
+    def __init__(self, on: bool) -> None:
+        self._on = on
+
+    @classmethod
+    def of_terminal(cls) -> Paint:
+        """By what standard output is, and NO_COLOR."""
+        return cls(sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+
+    def strong(self, text: str) -> str:
+        return f"\x1b[1m{text}\x1b[0m" if self._on else text
+
+    def bad(self, text: str) -> str:
+        return f"\x1b[31m{text}\x1b[0m" if self._on else text
+
+    def good(self, text: str) -> str:
+        return f"\x1b[32m{text}\x1b[0m" if self._on else text
+
+
+def job_lines(report: Mapping[str, Any], *, reverse: bool, paint: Paint) -> Iterator[str]:
+    """One job's report. `reverse`: the slots' conditions first and all of them."""
+    yield paint.strong(f"Job {_whose(report)}: {report['state']}")
+    yield f"  {report['verdict']}"
+    if not report["slots"]:
+        return
+    yield from _slots_lines(report, paint)
+    tables = [_terms_lines(report, paint), _slot_terms_lines(report, paint, everything=reverse)]
+    for lines in reversed(tables) if reverse else tables:
+        yield from lines
+    yield from _last_lines(report)
+    yield from _suggestion_lines(report, paint)
+
+
+def _whose(report: Mapping[str, Any]) -> str:
+    also = report["also"]
+    return f"{report['job']} (and {also} more like it)" if also else str(report["job"])
+
+
+def _slots_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
+    yield ""
+    yield paint.strong("  Slots")
+    outcomes: Mapping[str, int] = report["outcomes"]
+    width = len(str(report["slots"]))
+    for outcome, meaning in OUTCOMES.items():
+        if outcome in outcomes:
+            count = f"{outcomes[outcome]:>{width}}"
+            detail = ""
+            if outcome == "busy" and report["users"]:
+                detail = f": {_counts(report['users'])}"
+            elif outcome == "short" and report["short"]:
+                detail = f" ({_counts(report['short'])})"
+                if "busy" not in outcomes and report["users"]:
+                    detail += f", by {_counts(report['users'])}"
+            elif outcome == "slot-requirements" and report["owner_state"]:
+                detail = f" ({report['owner_state']} in state Owner)"
+            yield f"    {paint.good(count) if outcome == 'available' else count}  {meaning}{detail}"
+    yield f"    {report['slots']:>{width}}  in all"
+
+
+def _terms_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
+    if not report["terms"]:
+        return
+    yield ""
+    yield paint.strong("  What the job requires, and how many slots satisfy it")
+    width = max(8, len(str(report["slots"])))
+    yield f"    {'alone':>{width}} {'together':>{width}}  condition"
+    for term in report["terms"]:
+        alone, together = f"{term['alone']:>{width}}", f"{term['together']:>{width}}"
+        if not term["alone"]:
+            alone = paint.bad(alone)
+        if not term["together"]:
+            together = paint.bad(together)
+        yield f"    {alone} {together}  {_cut(term['text'])}"
+
+
+def _slot_terms_lines(report: Mapping[str, Any], paint: Paint, *, everything: bool) -> Iterator[str]:
+    rows = [row for row in report["slot_terms"] if everything or row["rejects"]]
+    if not rows:
+        return
+    yield ""
+    yield paint.strong("  What slots require of the job")
+    width = max(8, len(str(report["slots"])))
+    yield f"    {'rejects':>{width}} {'accept':>{width}} {'of slots':>{width}}  condition"
+    shown = rows if everything else rows[:_MOST_ROWS]
+    for row in shown:
+        rejects = f"{row['rejects']:>{width}}"
+        if row["rejects"]:
+            rejects = paint.bad(rejects)
+        yield f"    {rejects} {row['accept']:>{width}} {row['slots']:>{width}}  {_cut(row['text'])}"
+    if len(rows) > len(shown):
+        yield f"    and {len(rows) - len(shown)} more; -reverse shows them"
+
+
+def _last_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    last = report["last"]
+    if not last:
+        return
+    yield ""
+    when = f" at {moment(last['at'])}" if last["at"] else ""
+    yield f"  The last negotiation cycle{when} said: {last['reason']}"
+
+
+def _suggestion_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
+    if not report["suggestions"]:
+        return
+    yield ""
+    yield paint.strong("  What would help")
+    width = max(len(str(one["gains"])) for one in report["suggestions"])
+    for one in report["suggestions"]:
+        first, *others = [_change(change) for change in one["changes"]]
+        gains = f"+{one['gains']}".rjust(width + 1)
+        yield f"    {paint.good(gains)} {'slot: ' if one['gains'] == 1 else 'slots:'} {first}"
+        for other in others:
+            yield f"    {'':<{width + 1}}    and {other}"
+
+
+def _change(change: Mapping[str, str]) -> str:
+    if change["action"] == "set":
+        return f"{change['what']} = {change['to']} (it is {_cut(change['was'])})"
+    if change["action"] == "change":
+        return f"{_cut(change['to'])} instead of {_cut(change['what'])}"
+    return f"without {_cut(change['what'])}"
+
+
+def slot_lines(report: Mapping[str, Any], paint: Paint) -> Iterator[str]:
+    """One slot's report: what it would take, and why not the rest."""
+    yield paint.strong(f"Slot {report['slot']}: {report['state'] or 'unknown state'}")
+    yield f"  {report['verdict']}"
+    if not report["requests"]:
+        return
+    yield ""
+    rows = [(_fit(one), one["job"], one["submitter"], str(one["count"]), _why(one)) for one in report["requests"]]
+    for number, line in enumerate(
+        output.lines(("", "JOB", "SUBMITTER", "JOBS", "WHY NOT"), rows, (False, False, False, True, False))
+    ):
+        yield f"  {paint.good(line) if number and report['requests'][number - 1]['fits'] else line}"
+
+
+def _fit(request: Mapping[str, Any]) -> str:
+    return "yes" if request["fits"] else "no"
+
+
+def _why(request: Mapping[str, Any]) -> str:
+    if request["fits"]:
+        return ""
+    whose = "the job requires" if request["side"] == "job" else "the slot requires"
+    first, *rest = request["fails"]
+    return f"{whose} {_cut(first)}" + (f" (and {len(rest)} more)" if rest else "")
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{_cut(name)} {count}" for name, count in counts.items())
+
+
+def _cut(text: str) -> str:
+    """One line that a terminal can show, whatever an ad holds."""
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."

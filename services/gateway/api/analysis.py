@@ -1,0 +1,122 @@
+"""The door to explanations: finds the jobs, puts like ones together, and asks the negotiator, which makes reports."""
+
+# No `from __future__ import annotations` here: FastAPI reads the annotations of the handler where they stand.
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Query, Request
+
+from services.gateway.authorization import Identity
+from services.gateway.pool import PoolView, Schedd
+from shared.bus.api import Bus, RemoteFailure
+from shared.classad import ClassAd
+from shared.messages.analysis import MOST_JOBS, Analysis, Analyze, JobInQuestion
+from shared.messages.queue import QueryJobs
+
+#: Jobs looked at for which are alike; of more it is only said that there are more.
+MOST_LOOKED = 100_000
+#: What tells jobs apart here.
+_KEYS = ["ClusterId", "ProcId", "AutoClusterId", "JobStatus"]
+#: Longer than the negotiator's patience, with questions of others before it.
+_TIMEOUT_S = 30.0
+
+Guard = Callable[[str], Callable[[Request], Awaitable[Identity]]]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Jobs that are alike, and the first of them."""
+
+    schedd: Schedd
+    first: str
+    count: int = 0
+    history: bool = False
+
+
+def analysis_doors(app: FastAPI, bus: Bus, pool: PoolView, may: Guard) -> None:
+    @app.get("/v1/analysis", dependencies=[Depends(may("jobs.query"))])
+    async def analysis(
+        ids: Annotated[str, Query(description='"12" or "12.3", separated by commas; none: idle jobs')] = "",
+        constraint: str = "",
+        schedd: Annotated[str, Query(description="name; none: all schedds")] = "",
+        machine: Annotated[
+            str,
+            Query(
+                max_length=1000, description="only this slot or machine; without jobs: what it would take of what waits"
+            ),
+        ] = "",
+        negotiator: Annotated[str, Query(description="which one, where there are several")] = "",
+        limit: Annotated[int, Query(ge=1, le=MOST_JOBS, description="at most so many reports")] = 20,
+    ) -> dict[str, Any]:
+        """Why jobs do not run, what would help: one report for jobs that are alike. `more`: kinds of jobs not shown."""
+        named = [name for name in ids.replace(",", " ").split() if name]
+        chosen = await pool.negotiator(negotiator)
+        groups: list[_Group] = []
+        if named or constraint or not machine:
+            asked = [await pool.schedd(schedd)] if schedd else await pool.schedds()
+            groups = await _alike(pool, asked, named, constraint)
+        questions = await _questions(pool, groups[:limit])
+        answer = Analysis()
+        # Jobs that were asked for and are not there are no question about the slot.
+        if questions or (machine and not (named or constraint)):
+            jobs = [job for _, job in questions]
+            got = await bus.call(
+                chosen.inbox, Analyze(jobs=jobs, machine=machine, negotiator=chosen.shard), timeout=_TIMEOUT_S
+            )
+            assert isinstance(got, Analysis)
+            answer = got
+        reports = [
+            {**report, "schedd": group.schedd.name} for (group, _), report in zip(questions, answer.jobs, strict=False)
+        ]
+        return {"jobs": reports, "slots": answer.slots, "more": max(0, len(groups) - limit)}
+
+
+async def _alike(pool: PoolView, schedds: Sequence[Schedd], ids: list[str], constraint: str) -> list[_Group]:
+    """The jobs asked about, like ones together, in order. Raises RemoteFailure not-found for an id that neither a queue
+    nor a history knows."""
+    groups: dict[tuple[object, ...], _Group] = {}
+    missing = dict.fromkeys(ids)
+
+    async def look(schedd: Schedd, question: QueryJobs) -> None:
+        async for page in pool.jobs(schedd, question):
+            for packed in page.ads:
+                ad = ClassAd.unpack(packed)
+                cluster, proc, kind, status = (ad.eval(key) for key in _KEYS)
+                for name in (f"{cluster}", f"{cluster}.{proc}"):
+                    missing.pop(name, None)
+                # What was never idle in this life of its schedd has no autocluster: its cluster is the next best.
+                key = (schedd.name, status, kind if isinstance(kind, int) else str(cluster), question.history)
+                group = groups.setdefault(key, _Group(schedd, f"{cluster}.{proc}", history=question.history))
+                group.count += 1
+
+    only = constraint or ("" if ids else "JobStatus == 1")
+    for schedd in schedds:
+        await look(schedd, QueryJobs(ids=ids, constraint=only, projection=_KEYS, limit=MOST_LOOKED))
+    if missing and not constraint:
+        for schedd in schedds:
+            gone = list(missing)
+            if gone:
+                await look(schedd, QueryJobs(ids=gone, projection=_KEYS, limit=MOST_JOBS, history=True))
+    if missing and not constraint:
+        where = f"the queue and history of {', '.join(s.name for s in schedds) or 'any schedd'}"
+        raise RemoteFailure("not-found", f"there is no job {', '.join(list(missing)[:5])} in {where}")
+    return list(groups.values())
+
+
+async def _questions(pool: PoolView, groups: Sequence[_Group]) -> list[tuple[_Group, JobInQuestion]]:
+    """Each group with the whole ad of its first job. A job that left its queue a moment ago is left out."""
+    found: dict[tuple[str, str, bool], bytes] = {}
+    for schedd in {group.schedd for group in groups}:
+        for history in (False, True):
+            ids = [g.first for g in groups if g.schedd == schedd and g.history == history]
+            if ids:
+                async for page in pool.jobs(schedd, QueryJobs(ids=ids, limit=len(ids), history=history)):
+                    for packed in page.ads:
+                        ad = ClassAd.unpack(packed)
+                        found[schedd.name, f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}", history] = packed
+    return [
+        (group, JobInQuestion(ad=found[key], schedd=group.schedd.inbox, also=group.count - 1))
+        for group in groups
+        if (key := (group.schedd.name, group.first, group.history)) in found
+    ]
