@@ -19,9 +19,10 @@ from typing import Any, Final
 
 import msgpack
 
-from services.negotiator.accounting_ads import Slice, group_ad, submitter_ad
+from services.negotiator.accounting_ads import group_ad, submitter_ad
 from services.negotiator.group_tree import Group, GroupConfig, Tree
 from services.negotiator.groups import Plan
+from services.negotiator.pool import Share
 from services.negotiator.priorities import (
     MINIMUM_PRIORITY,
     Factors,
@@ -99,7 +100,8 @@ class Accountant:
         self._fresh = False
         self._order: list[str] | None = None  # names as pages have them
         self._plans: dict[str, Plan] = {}
-        self._slices: Mapping[str, Slice] = {}
+        self._shares: Mapping[str, Share] = {}
+        self._pool_weight = 0.0
         self._news = Publication()
 
     # --- reading and writing
@@ -305,15 +307,16 @@ class Accountant:
 
     # --- telling
 
-    def note_cycle(self, plans: Sequence[Plan], slices: Mapping[str, Slice]) -> None:
-        """What the last cycle came to: for each group, and each submitter who took part."""
+    def note_cycle(self, plans: Sequence[Plan], shares: Mapping[str, Share], pool_weight: float) -> None:
+        """What the last cycle came to: for each group, and each submitter who took part. pool_weight: of all slots that
+        counted for shares."""
         for plan in plans:
             group = self.tree.get(plan.group)
             if group is not None and plan != self._plans.get(plan.group):
                 self._news.change(group.name)
         self._plans = {plan.group: plan for plan in plans}
-        told = self._slices.keys() | slices.keys()
-        self._slices = dict(slices)
+        told = self._shares.keys() | shares.keys()
+        self._shares, self._pool_weight = dict(shares), pool_weight
         for name in told:
             if name in self.records or name in self._newcomers:
                 self._news.change(name)
@@ -374,12 +377,14 @@ class Accountant:
             known = self.groups.get(name) or self._new_group(name, now)
             record = replace(settle(known, now, self.half_life), factor=self._group_factor(name))
             return group_ad(group, parent, record, negotiator=self._negotiator, plan=self._plans.get(name))
+        share = self._shares[name].fraction if name in self._shares else 0.0
         return submitter_ad(
             name,
             settle(self._known(name), now, self.half_life),
             group=self._group(name).name,
             negotiator=self._negotiator,
-            slice_=self._slices.get(name, Slice()),
+            share=share,
+            limit=share * self._pool_weight,
         )
 
     def _is_idle(self, name: str) -> bool:

@@ -7,7 +7,6 @@ an administrator made for a while: when it ends, and what comes back then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from services.negotiator.group_tree import Group
@@ -18,16 +17,11 @@ from shared.classad import ClassAd
 _SHOWN: Final = {"factor": "PriorityFactor", "floor": "Floor", "ceiling": "Ceiling"}
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """What the last cycle allotted to a submitter in its first spin: a part of the pool, and the weight that is."""
-
-    share: float = 0.0
-    limit: float = 0.0
-
-
-def submitter_ad(name: str, record: Record, *, group: str, negotiator: str, slice_: Slice = Slice()) -> ClassAd:
-    """One submitter. record: settled, its times are told as they stand. group: name of its accounting group."""
+def submitter_ad(
+    name: str, record: Record, *, group: str, negotiator: str, share: float = 0.0, limit: float = 0.0
+) -> ClassAd:
+    """One submitter. record: settled, its times are told as they stand. group: name of its accounting group. share: its
+    part of the pie (0 to 1) in the first spin of the last cycle; limit: the weight that is of the whole pool."""
     ad = _ad(name, record, negotiator)
     ad.update(
         {
@@ -35,8 +29,8 @@ def submitter_ad(name: str, record: Record, *, group: str, negotiator: str, slic
             "AccountingGroup": group,
             "Floor": _whole(record.floor),
             "Ceiling": _whole(record.ceiling),
-            "SubmitterShare": slice_.share,
-            "SubmitterLimit": slice_.limit,
+            "SubmitterShare": share,
+            "SubmitterLimit": limit,
             **_temporary(record),
         }
     )

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.negotiator.accountant import MOST_NEWCOMERS, PAGE, SETTLE_S, Accountant, Ended
-from services.negotiator.accounting_ads import Slice
 from services.negotiator.group_tree import GroupConfig, Tree
 from services.negotiator.groups import negotiate_groups
+from services.negotiator.pool import Share
 from services.negotiator.priorities import Factors
 from services.negotiator.publication import AT_ONCE, MOST
 from services.negotiator.shares import fractions
@@ -421,11 +421,11 @@ async def test_groups_are_charged_and_told_with_what_the_cycle_gave_them(store):
     plans = negotiate_groups(
         accountant.tree, PHYSICS, 100.0, {"group_physics.hep": 60.0}, lambda group: in_use[group], lambda turn: 0.0
     )
-    accountant.note_cycle(plans, {"alice@p": Slice(0.25, 25.0)})
+    accountant.note_cycle(plans, {"alice@p": Share(fraction=0.25, limit=24.0, given=3.0)}, 100.0)
     await accountant.commit(0)
     later = books(store, groups=PHYSICS)
     await later.load()
-    later.note_cycle(plans, {})
+    later.note_cycle(plans, {}, 100.0)
     for told in (ads_of(accountant, T0 + DAY), ads_of(later, T0 + DAY)):
         assert list(told)[:3] == ["<none>", "group_physics", "group_physics.hep"]
         hep, physics = told["group_physics.hep"], told["group_physics"]
