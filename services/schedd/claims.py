@@ -284,6 +284,8 @@ class Claims:
         job = self.table.get(run.job) if run is not None else None
         if run is not None and job is not None:
             job.count("NumShadowStarts", -1)
+            job.ad["LastRejMatchTime"] = int(self.keeper.now())
+            job.ad["LastRejMatchReason"] = f"{claim.slot} refused it: {answer.reason}"[:1000]
             self.runs.over(claim, job, run)
             job.refusals += 1
             self.runs.cool(job, self.runs.cool_down.refused_s(job.refusals))

@@ -21,6 +21,8 @@ from shared.errors import PermanentError
 MAX_TYPES = 10
 #: What a dynamic slot's Disk has more than the rounded request, KiB (as the reference does).
 DISK_EXTRA_KIB = 1024
+#: No slot has less (SLT-10), a dynamic one neither: what asks for no core, or no memory, gets the least there is.
+LEAST = {CPUS: 1, MEMORY: 1}
 
 _SWAP = "Swap"
 _NAMES = {"cpus": CPUS, "ram": MEMORY, "memory": MEMORY, "disk": DISK, "swap": _SWAP, "virtualmemory": _SWAP}
@@ -187,7 +189,7 @@ def divide(machine: Amounts, types: Sequence[SlotType]) -> list[PlannedSlot]:
 
 
 def _divide_one(resource: str, total: Number, slots: Sequence[SlotType]) -> list[Number]:
-    least = 1 if resource in (CPUS, MEMORY) else 0
+    least = LEAST.get(resource, 0)
     given: list[Number | None] = []
     for slot_type in slots:
         part = slot_type.part(resource)
@@ -237,7 +239,8 @@ class Refusal:
 
 
 def requested(job: ClassAd, slot: ClassAd, resources: Sequence[str]) -> Amounts:
-    """What a job asks of each resource; a job that does not say needs 1 core and what it is known to use."""
+    """What a job asks of each resource, at least what every slot has (SLT-10). A job that does not say, or whose
+    expression is no number, needs 1 core and what it is known to use."""
     amounts: dict[str, Number] = {}
     for resource in resources:
         amount = _number(job.eval(f"Request{resource}", slot))
@@ -247,8 +250,9 @@ def requested(job: ClassAd, slot: ClassAd, resources: Sequence[str]) -> Amounts:
             amount = -(-(_number(job.eval("ImageSize", slot)) or 0) // 1024) or 1
         elif amount is None and resource == DISK:
             amount = _number(job.eval("DiskUsage", slot)) or 1
+        amount = max(LEAST.get(resource, 0), amount or 0)
         if amount:
-            amounts[resource] = max(0, amount)
+            amounts[resource] = amount
     return Amounts(amounts)
 
 

@@ -154,6 +154,19 @@ def test_a_rounded_request_that_does_not_fit_falls_back_to_the_plain_one():
     assert isinstance(carve(job(RequestMemory=1990), ClassAd(), free, must), Refusal)
 
 
+@pytest.mark.parametrize("asked", ["0", "-1", "-0.5", "false", "NoSuchThing", '"none"', "1/0"])
+def test_a_dynamic_slot_has_a_core_and_memory_whatever_is_asked_SLT_10(asked):
+    """A slot without a core, or without memory, accepts no job: not even the one that it was carved for."""
+    free = Amounts({"Cpus": 3, "Memory": 10_240, "Disk": 102_400, "GPUs": 2})
+    asking = job(**{f"Request{name}": parse_expr(asked) for name in ("Cpus", "Memory", "Disk", "GPUs")})
+    slot = carve(asking, ClassAd(), free, Carving({}))
+    assert (slot["Cpus"], slot["Memory"], slot["GPUs"]) == (1, 1, 0)
+    rounded = carve(asking, ClassAd(), free, ROUNDING)
+    assert (rounded["Cpus"], rounded["Memory"]) == (1, 128)
+    full = free.minus(Amounts({"Cpus": 3}))
+    assert isinstance(carve(asking, ClassAd(), full, ROUNDING), Refusal)
+
+
 @pytest.mark.parametrize("name", ["Cpus", "Memory", "Disk", "GPUs"])
 def test_what_does_not_fit_is_named(name):
     free = Amounts({"Cpus": 2, "Memory": 4096, "Disk": 102_400, "GPUs": 1})
