@@ -104,8 +104,8 @@ class Frame:
             cell = column.cell(row, self.codes)
             if cell is not None:
                 ad[name] = cell
-            elif name in ad:
-                del ad[name]
+            else:
+                ad.pop(name, None)
         return ad
 
     def want(self, names: Iterable[str]) -> None:
@@ -118,10 +118,10 @@ class Frame:
         return [] if name in self._own else self.table.expressions(name)
 
     def shape(self, names: Iterable[str]) -> bool:
-        return self.table.shape(name for name in names if name not in self._own)
+        return self.table.shape([name for name in names if name not in self._own])
 
     def stretches(self, names: Iterable[str]) -> list[Stretch]:
-        return self.table.stretches(name for name in names if name not in self._own)
+        return self.table.stretches([name for name in names if name not in self._own])
 
 
 def numbers(values: NDArray[np.float64], tag: NDArray[np.uint8]) -> Column:

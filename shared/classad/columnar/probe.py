@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.classad.ad import ClassAd
-from shared.classad.columnar.column import BOOL, REAL, Column, Floats, Mask
+from shared.classad.columnar.column import BOOL, REAL, STRING, Column, Floats, Mask
 from shared.classad.columnar.frame import Over
 from shared.classad.columnar.vector import Run
 from shared.classad.compiled.plan import LEFT, RIGHT, Known, Node, Planner, Unplannable
 from shared.classad.depth import with_room
 from shared.classad.evaluate import evaluate
-from shared.classad.expr import Expr
+from shared.classad.expr import Expr, Literal
 from shared.classad.match import is_true
-from shared.classad.values import Value
+from shared.classad.values import UNDEFINED, Value
 
 if TYPE_CHECKING:
     from shared.classad.columnar.matching import Matching, Term, _Needs, _Other
@@ -91,6 +91,18 @@ class Probe:
             valid[first:last] = good
         return values, valid
 
+    def texts(self, expr: Expr, job: ClassAd, side: int) -> list[str | None]:
+        """For each of the m lines the value, None where it is no string."""
+        matching = self._matching
+        ad = matching.met(job)
+        term = matching.root(expr, side)
+        texts = matching.table.codes.texts
+        found: list[str | None] = []
+        for first, last, vector in self._vectors(term, matching.need(term, ad), ad):
+            codes = np.broadcast_to(np.where(np.asarray(vector.tag) == STRING, vector.code, -1), (last - first,))
+            found += [texts[code] if code >= 0 else None for code in codes.tolist()]
+        return found
+
     def _vectors(self, term: Term, needs: _Needs, ad: _Other) -> Iterator[tuple[int, int, Any]]:
         for first, last, shape in self._spans(needs, 0, len(self._rows)):
             try:
@@ -150,4 +162,4 @@ class Probe:
 
 
 def _cell(value: Value) -> object:
-    return value if isinstance(value, bool | int | float) else ""
+    return value if isinstance(value, bool | int | float | str) else Literal(UNDEFINED)
