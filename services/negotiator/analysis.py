@@ -68,10 +68,6 @@ class Analyst:
         self._monotonic = monotonic
         self._patience_s = patience_s
         self._last: dict[tuple[str, int], Rejection] = {}
-        self.forget()
-
-    def forget(self) -> None:
-        """Let go of the columns."""
         self._table = _table()
         self._seen: dict[str, bytes] = {}
 

@@ -22,6 +22,7 @@ MOST_USERS: Final = 10
 def explain_job(slots: Slots, job: ClassAd, last: Rejection | None = None, also: int = 0) -> JobReport:
     """Everything about one job: see JobReport. `last`: what the negotiator said last; else the job's own
     LastRejMatchReason counts. Raises only what `slots.patience` does."""
+    slots.prepare(job)
     return slots.matching.together(lambda: _explained(slots, job, last or remembered(job), also))
 
 

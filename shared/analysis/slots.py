@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.classad import parse_expr
+from shared.classad import ClassAd, parse_expr
 from shared.classad.columnar import Matching, Table
 from shared.classad.columnar.column import STRING
 from shared.classad.expr import Expr, fold
@@ -18,7 +18,8 @@ from shared.classad.expr import Expr, fold
 Mask = NDArray[np.bool_]
 
 _STANDARD: Final = ("Cpus", "Memory", "Disk")
-#: Columns that every explanation reads: asked for at once, as each new one costs a look at all ads.
+#: Columns that every explanation reads, and those that most jobs look at: asked for at once, as further ones cost a
+#: look at all ads.
 COLUMNS: Final = (
     "state",
     "partitionableslot",
@@ -29,7 +30,12 @@ COLUMNS: Final = (
     "machine",
     "machineresources",
     *(fold(f"TotalSlot{name}") for name in _STANDARD),
+    *("name", "cpus", "memory", "disk", "gpus", "totalslotgpus", "arch", "opsys", "opsysandver", "filesystemdomain"),
+    *("hasfiletransfer", "hasdocker", "hascontainer", "kflops", "microarch", "rank"),
 )
+_SCOPES: Final = frozenset(("my", "self", "target", "other", "parent", "root", "toplevel"))
+#: Names that a job's conditions can lead to; beyond that columns are read as they are met.
+_MOST_NAMES: Final = 500
 CACHE_BYTES: Final = 32 << 20
 _CLAIMED: Final = parse_expr('State == "Claimed" || State == "Preempting"')
 _OWNER: Final = parse_expr('State == "Owner"')
@@ -69,6 +75,18 @@ class Slots:
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def prepare(self, job: ClassAd) -> None:
+        """Read all columns that a job's Requirements may ask for in one go."""
+        seen: set[str] = {"requirements"}
+        todo = ["requirements"]
+        while todo and len(seen) < _MOST_NAMES:
+            cell = job.find(todo.pop())
+            if isinstance(cell, Expr):
+                fresh = self.table.names(cell) - seen
+                seen |= fresh
+                todo.extend(fresh)
+        self.table.want(sorted(seen - _SCOPES))  # a name without a scope is looked up in the slot too
 
     def look(self) -> View:
         """What the slots are in the present order of the rows."""

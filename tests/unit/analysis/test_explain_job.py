@@ -269,3 +269,14 @@ def test_an_explanation_that_takes_too_long_ends():
     slots = pool(*[slot(f"s{n}", Parts=f"={{ {n} }}") for n in range(5)], patience=patience)
     with pytest.raises(Enough):
         explain_job(slots, job("TARGET.Parts[0] == 3"))
+
+
+def test_columns_are_read_in_one_go(monkeypatch):
+    """Each pass over the ads costs some tenths of a second in a large pool."""
+    slots = pool(*nodes(3, Alpha=1, Beta=2, Gamma="x"))
+    passes = []
+    plain = type(slots.table)._read
+    monkeypatch.setattr(type(slots.table), "_read", lambda *args: passes.append(args[2]) or plain(*args))
+    wanted = job("Wish && TARGET.Gamma == Word", Wish="=TARGET.Alpha == 1 && Beta > Number", Number=1, Word="x")
+    assert explain_job(slots, wanted).outcomes == {"available": 3}
+    assert len(passes) == 1

@@ -60,8 +60,6 @@ def test_slots_come_change_and_go_between_questions():
     assert ask(analyst, ads, job())[0]["outcomes"] == {"available": 1, "busy": 1, "job-requirements": 1}
     del ads["slot1@a"]
     assert ask(analyst, ads, job())[0]["outcomes"] == {"busy": 1, "job-requirements": 1}
-    analyst.forget()
-    assert ask(analyst, ads, job())[0]["slots"] == 2
 
 
 def test_an_ad_that_can_not_be_read_does_not_keep_the_others_from_being_told_of():
