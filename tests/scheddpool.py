@@ -16,7 +16,9 @@ from shared.messages.claims import (
     Alive,
     AliveReply,
     ClaimGranted,
+    ClaimReady,
     ClaimRefused,
+    ClaimWaiting,
     DeactivateClaim,
     JobExit,
     JobReport,
@@ -89,6 +91,8 @@ class FakeStartd:
         self.alive: list[Alive] = []
         self.unknown: list[str] = []
         self.refuse: ClaimRefused | None = None
+        self.waits = False  # the slot is in use: claims wait until `empties`
+        self.asked: list[RequestClaim] = []
         self.mute = False
         self._numbers = itertools.count(1)
         self._sequences = itertools.count(1)
@@ -103,10 +107,17 @@ class FakeStartd:
             raise RemoteFailure("unavailable", "muted", retryable=True)
         if isinstance(body, RequestClaim):
             self.requests[body.request_id] = body
+            self.asked.append(body)
             if self.refuse is not None:
                 return self.refuse
-            if body.request_id not in self.granted:
+            if self.waits:
+                return ClaimWaiting(claim_id=f"<waiting {body.request_id}>", slot=body.slot, within_s=3600.0)
+            known = self.granted.get(body.request_id)
+            if known is None:
                 self.granted[body.request_id] = self._grant(body)
+            elif not known.activated and body.activation is not None:
+                self._began(body.activation, known.claim_id, known.slot)
+                self.granted[body.request_id] = known.model_copy(update={"activated": True})
             return self.granted[body.request_id]
         if isinstance(body, DeactivateClaim):
             self.deactivated.append(body)
@@ -121,18 +132,27 @@ class FakeStartd:
         number = next(self._numbers)
         claim, slot = f"<{self.name}>#1#{number}#secret", f"slot1_{number}@{self.name}"
         ad = slot_ad(slot, PartitionableSlot=False, DynamicSlot=True, Cpus=1, Memory=128, Disk=1024, SlotWeight=1)
-        self._began(body.activation, claim, slot)
+        if body.activation is not None:
+            self._began(body.activation, claim, slot)
         return ClaimGranted(
             claim_id=claim,
             slot=slot,
             slot_ad=ad.pack(),
-            activated=True,
+            activated=body.activation is not None,
             leftover=Leftover(slot="slot1@ep", claim_id=body.claim_id, slot_ad=slot_ad().pack()),
         )
 
     def _began(self, activation, claim, slot):
         self.activations.append(activation)
         self.claim_of[activation.job_id, activation.attempt] = (claim, slot)
+
+    async def empties(self, *, hint=True):
+        """The slot is empty now; with `hint` whoever waits hears of it."""
+        self.waits = False
+        if hint:
+            for request_id in {request.request_id for request in self.asked}:
+                message = ClaimReady(startd=self.name, slot="slot1@ep", claim_id=f"<waiting {request_id}>")
+                await self.bus.send("schedd.ap", message)
 
     async def report(self, activation, phase, *, usage=None, exit=None, timeout=30.0, **more):
         claim, slot = self.claim_of[activation.job_id, activation.attempt]

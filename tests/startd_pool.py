@@ -12,7 +12,7 @@ from services.startd.machine import Detected, Sample
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.messages.base import Ack
-from shared.messages.claims import Activation, ClaimLost, JobReport, JobReportAck, RequestClaim
+from shared.messages.claims import Activation, ClaimLost, ClaimReady, JobReport, JobReportAck, RequestClaim
 from shared.transfer.bundle import Source, read_bundle, write_bundle
 from tests.daemons import make_context
 from tests.waiting import PATIENCE_S
@@ -68,6 +68,7 @@ class Schedd:
         self.hub = hub
         self.reports: list[JobReport] = []
         self.lost: list[ClaimLost] = []
+        self.ready: list[ClaimReady] = []
         self.refuse = 0  # so many ends go unanswered
         self.ends: dict[str, JobReport] = {}
         self.heard = asyncio.Event()
@@ -93,6 +94,8 @@ class Schedd:
                 answer = JobReportAck()
         elif isinstance(body, ClaimLost):
             self.lost.append(body)
+        elif isinstance(body, ClaimReady):
+            self.ready.append(body)
         self.heard.set()
         return answer
 

@@ -287,6 +287,7 @@ class Startd(Daemon):
             epoch=body.epoch,
             shard=body.shard,
             concurrency_limits=body.concurrency_limits,
+            preempts=tuple(zip(body.preempts, body.preempt_claims, strict=False)),  # no proof, no preemption
         )
         answer = self.book.request(request, job, self._now())
         if isinstance(answer, Refused):

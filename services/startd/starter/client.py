@@ -243,6 +243,10 @@ class ForkServer:
             future = self._spawning.get(run)
             if future is not None and not future.done():
                 future.set_exception(SpawnFailed(frame["what"], frame["errno"], frame["message"]))
+            elif self.running.pop(run, None) is not None:
+                # Its start was asked for in an earlier life: for us it is a run that was lost.
+                self._end(run)
+                self._settle(self._ended, run, ProcessEnd(run, None, self._now()))
         elif op == "ended":
             self.running.pop(run, None)
             self._end(run)

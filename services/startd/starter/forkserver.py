@@ -546,7 +546,8 @@ class Server:
         return True
 
     def state(self) -> Frame:
-        running = [run.state() for run in self.runs.values() if run.pid]
+        # Those too whose start nobody has told of yet (pid 0): they are there, and may begin at any moment.
+        running = [run.state() for run in self.runs.values()]
         return {"op": "state", "running": running, "ended": list(self.ended.values())}
 
     # -- jobs
