@@ -127,7 +127,8 @@ class PrivateRedis(RedisStore):
             "--unixsocketperm", "700",
             "--dir", str(self._directory),
             "--appendonly", "yes",
-            "--appendfsync", "everysec",
+            # With everysec Redis answers before it has written while its disk is busy, and kill -9 loses that.
+            "--appendfsync", "always",
             "--save", "",
             "--daemonize", "no",
             "--logfile", "redis.log",
