@@ -15,7 +15,7 @@ from services.negotiator.accountant import Accountant, Ended
 from services.negotiator.books import Books
 from services.negotiator.cycle import negotiate
 from services.negotiator.group_tree import Tree
-from services.negotiator.pool import Matched, Pool, Request, Result
+from services.negotiator.pool import Matched, Request, Result
 from services.negotiator.questions import Questions
 from services.negotiator.requests import Bearings, Schedds
 from services.negotiator.slot_table import SlotTable, by_schedd, submitters
@@ -77,7 +77,7 @@ class Negotiator(Daemon):
         )
         self.books = Books(context, self.name, self.accountant)
         self.schedds = Schedds(context, knobs.lists(self.settings, context.config))
-        self.table = SlotTable()
+        self.table = SlotTable(self.config)
         self.ads = AdTable(float(self.settings.classad_lifetime))
         self.questions = Questions(context.clock, self.ads, self._owner)
         self.advertiser = Advertiser(context, "Negotiator")
@@ -376,22 +376,18 @@ class Negotiator(Daemon):
         bearings = Bearings(self.name, self.shard, epoch, self.cycle)
         requests = await self.schedds.requests(by_schedd(asking), bearings)
         self._charge()
-        pool = Pool(
-            slots=self.table.offered(self.config),
-            requests=requests,
-            records={name: self.accountant.record(name, now) for name in requests},
-            in_use={name: weight for name, (weight, _) in self.table.in_use(self.config).items()},
-            total_weight=self.table.total_weight(self.config),
-            now=now,
-        )
+        users = {*requests, *self.table.in_use(self.config)}
+        records = {name: self.accountant.record(name, now) for name in sorted(users)}
+        snapshot = self.table.snapshot(self.config, requests, records)
         # In a thread, however few there are: one expression of a user may take most of a second, and heartbeats must
         # keep flowing. The hop costs 0.1 ms.
-        result = await asyncio.to_thread(negotiate, pool, self.config)
+        result = await asyncio.to_thread(negotiate, snapshot, self.config, now)
         if not self.leading() or epoch != self.epoch:
             return
         self.questions.remember(result.rejections)
         for match in result.matches:
-            self.table.matched(match, clock.monotonic() + _PENDING_S)
+            if match.slot in self.table.ads:  # else it went away while the cycle was decided
+                self.table.matched(match, clock.monotonic() + _PENDING_S)
         self._charge()
         await self.accountant.commit(epoch)
         await self._hand_out(result, bearings, trigger)
@@ -401,7 +397,7 @@ class Negotiator(Daemon):
             cycle=self.cycle,
             epoch=epoch,
             trigger=trigger,
-            slots=len(pool.slots),
+            slots=len(self.table.ads),
             spins=result.spins,
             requests=sum(len(r) for r in requests.values()),
             matches=len(result.matches),
@@ -418,7 +414,7 @@ class Negotiator(Daemon):
                 cycle=self.cycle,
                 trigger=trigger,
                 duration_s=duration,
-                slots=len(pool.slots),
+                slots=len(self.table.ads),
                 submitters=len(requests),
                 requests=sum(len(r) for r in requests.values()),
                 matches=sum(m.count for m in result.matches),
@@ -431,7 +427,7 @@ class Negotiator(Daemon):
         matches: dict[str, list[Matched]] = {}
         rejections: dict[str, list[Rejection]] = {}
         for match in result.matches:
-            if match.slot in self.table.ads:  # else it went away while the cycle was decided
+            if match.slot in self.table.ads:
                 matches.setdefault(match.request.schedd, []).append(match)
         for r in result.rejections:
             rejections.setdefault(r.request.schedd, []).append(
@@ -536,15 +532,15 @@ class Negotiator(Daemon):
 
 
 def _message(match: Matched, table: SlotTable) -> Match:
-    ad = table.ads[match.slot]
+    packed = table.packed(match.slot)
     return Match(
         submitter=match.submitter,
         autocluster=match.request.autocluster,
         count=match.count,
         slot=match.slot,
-        startd=str(ad.eval("MyAddress")),
+        startd=str(ClassAd.unpack(packed).eval("MyAddress")),
         claim_id=table.claims[match.slot],
-        slot_ad=ad.pack(),
+        slot_ad=packed,
         preempts=list(match.preempts),
         concurrency_limits=match.limits,
     )

@@ -11,16 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
+from services.negotiator.group_tree import GroupConfig
 from services.negotiator.limits import LimitConfig
 from services.negotiator.priorities import Record
 from shared.classad import ClassAd
 from shared.classad.columnar import Matching
 from shared.classad.expr import Expr
-
-if TYPE_CHECKING:
-    from services.negotiator.group_tree import GroupConfig
 
 #: Who has no record is taken for one that is seen for the first time.
 NEWCOMER: Final = Record(factor=1000.0)
@@ -100,31 +98,6 @@ class CycleConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """A slot on offer. `weight` is SlotWeight evaluated in its ad, at least 0."""
-
-    name: str
-    ad: ClassAd
-    weight: float
-    startd: str  # inbox
-    claim_id: str
-    partitionable: bool
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """One moment of the pool."""
-
-    slots: Sequence[Slot]
-    requests: Mapping[str, Sequence[Request]]  # by submitter
-    records: Mapping[str, Record]  # by submitter; those without one are new
-    in_use: Mapping[str, float]  # weighted slots by submitter, of everybody
-    total_weight: float  # of all slots that count for shares, used or not
-    now: float  # seconds since 1970: what time() gives in every expression
-
-
-@dataclass(frozen=True, slots=True)
 class Preempted:
     """A preemption of the recent past: `by` took `slot` from `user` at `at` (seconds since 1970)."""
 
@@ -188,8 +161,8 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Matched:
-    """`count` jobs of a request on one slot; several for partitionable slots only. (Not frozen: a cycle makes 100,000 of
-    them, and freezing takes three times as long.)
+    """`count` jobs of a request on one slot; several for partitionable slots only. (Not frozen: a cycle makes 100,000
+    of them, and freezing takes three times as long.)
 
     slot: its Name. weight: charged for all of these jobs together. reason: NO_PREEMPTION, RANK_PREEMPTION or
     PRIORITY_PREEMPTION. preempts: names of the slots whose claims end for it: the slot itself, or dynamic slots of this
@@ -212,8 +185,8 @@ class Rejected:
     """Why (the rest of) a request got nothing.
 
     left: jobs that got nothing. code: the cause that decided, one of reasons.CODES. reason: a sentence for people.
-    counts: how many slots failed, by the first cause that kept them from this request: a code, some with a detail
-    behind a colon (`job-requirements:TARGET.Memory >= 4096`).
+    counts: how many slots failed, by the first cause that kept them from this request, one of reasons.SLOTS. details:
+    some of these once more, by code and detail (`job-requirements:TARGET.Memory >= 4096`).
     """
 
     submitter: str
@@ -222,6 +195,7 @@ class Rejected:
     code: str
     reason: str
     counts: Mapping[str, int] = field(default_factory=dict)
+    details: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def fractions(submitters: Sequence[str], eup: Mapping[str, float]) -> dict[str, 
 
 
 def slice_left(
-    fraction: float, pool_weight: float, in_use: float, *, free_weight: float, spin: int, ceiling: float
+    fraction: float, pool_weight: float, in_use: float, *, free_weight: float, spin: int, ceiling: float = -1.0
 ) -> float:
     """Weight that a submitter may still take in this spin.
 

@@ -1,17 +1,31 @@
 """What the negotiator knows of the pool between cycles: slots, their claim ids, submitters. Fed by the bus, loaded from
-Redis on becoming active; a cycle starts with this data in hand."""
+Redis on becoming active; a cycle starts with this data in hand.
+
+Slots are resident in a columnar table, packed. What every update needs to know of them, and what is charged for them,
+is kept beside it, so that an update costs its reading and little more.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from services.negotiator.cycle import slot_weight
-from services.negotiator.pool import CycleConfig, Matched, Slot
+import numpy as np
+
+from services.negotiator.board import slot_weight
+from services.negotiator.limits import counts_of, parse
+from services.negotiator.pool import CycleConfig, Matched, Preempted, Request, Slots, Snapshot
+from services.negotiator.priorities import Record
+from services.negotiator.snapshot import natural, new_table
 from services.negotiator.usage import charged_to
 from shared.classad import ClassAd, evaluate
+from shared.classad.cells import PackedError, PackedText, parse_text
+from shared.classad.columnar import Frame, Matching
 
+#: Knobs on which it depends what is charged for a slot.
+_CHARGING = ("use_slot_weights", "force_slot_weight", "slot_weight", "poolsize_constraint", "discount_suspended")
 #: States in which somebody else has the slot.
 _TAKEN = ("Claimed", "Preempting")
 
@@ -34,33 +48,133 @@ class _Pending:
     weight: float  # of one job
     left: int  # jobs for which the startd was not asked yet, as far as its ads tell
     until: float
+    limits: str = ""  # of one job
 
 
-@dataclass(slots=True)
+class _Facts(NamedTuple):
+    """What is known of a slot's ad without reading it again. user: who is charged, "": nobody."""
+
+    packed: bytes
+    room: float
+    asked: int | None  # RoostClaims
+    user: str
+    weight: float
+    counted: float  # weight that counts for the pool's size (NEG-35)
+    limited: bool  # whether concurrency limits are held
+
+
+class _Ads(Mapping[str, ClassAd]):
+    """The slots' ads by name, each a new object."""
+
+    def __init__(self, facts: Mapping[str, _Facts]) -> None:
+        self._facts = facts
+
+    def __getitem__(self, name: str) -> ClassAd:
+        return ClassAd.unpack(self._facts[name].packed)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+
 class SlotTable:
-    """Slots by name in the order they were first heard of, and what is pending on them."""
+    """Slots by name, and what is pending on them.
 
-    ads: dict[str, ClassAd] = field(default_factory=dict)
-    claims: dict[str, str] = field(default_factory=dict)  # slot -> claim id
-    pending: dict[str, list[_Pending]] = field(default_factory=dict)
+    `snapshot` gives the cycle a table that nobody else changes until the next snapshot: updates queue meanwhile, also
+    while the cycle runs in another thread.
+    """
 
-    def put(self, name: str, ad: ClassAd) -> bool:
-        """A new ad of a slot. True when a cycle may find room on the slot that the last one did not."""
-        old = self.ads.get(name)
-        self.ads[name] = ad
-        room = _room(ad)
+    def __init__(self, config: CycleConfig | None = None) -> None:
+        self.claims: dict[str, str] = {}  # slot -> claim id
+        self.pending: dict[str, list[_Pending]] = {}
+        self._config = config or CycleConfig()
+        self._facts: dict[str, _Facts] = {}
+        self._use: dict[str, list[float]] = {}  # submitter -> weight, slots; without what is pending
+        self._counted = 0.0
+        self._limited: set[str] = set()
+        self._table = new_table()
+        self._matching = Matching(Frame(self._table), 0.0)
+        self._sorted: list[tuple[str, str]] = []  # (natural name, name), in order
+        self._fresh: set[str] = set()  # names since the last snapshot
+        self._gone = False
+
+    @property
+    def ads(self) -> Mapping[str, ClassAd]:
+        return _Ads(self._facts)
+
+    def packed(self, name: str) -> bytes:
+        """The ad as it came. Raises KeyError."""
+        return self._facts[name].packed
+
+    def put(self, name: str, ad: ClassAd | bytes) -> bool:
+        """A new ad of a slot. True when a cycle may find room on the slot that the last one did not. Raises PackedError
+        (a ValueError), changing nothing, if the bytes are no ad or hold an expression that can not be read."""
+        if isinstance(ad, bytes):
+            packed, ad = ad, ClassAd.unpack(ad)
+        else:
+            packed = ad.pack()
+            ad = ClassAd.unpack(packed)
+        cells = ad.table()
+        for _, cell in cells.values():
+            if type(cell) is PackedText:
+                parse_text(cell.data)
+        facts = self._read(packed, ad)
+        old = self._facts.get(name)
+        self._table.put(name, packed, cells)
+        self._facts[name] = facts
+        if old is None:
+            self._fresh.add(name)
+        else:
+            self._forget(name, old)
+        self._count(name, facts)
         if old is None:
             return True
         if name in self.pending:
-            self._asked(name, old, ad)
-            return name not in self.pending and room > 0
-        return room > _room(old)
+            self._was_asked(name, old.asked, facts.asked)
+            return name not in self.pending and facts.room > 0
+        return facts.room > old.room
 
-    def _asked(self, name: str, old: ClassAd, ad: ClassAd) -> None:
+    def _read(self, packed: bytes, ad: ClassAd) -> _Facts:
+        config = self._config
+        weight = slot_weight(ad, config)
+        counts = config.poolsize_constraint is None or evaluate(config.poolsize_constraint, ad) is True
+        asked = ad.eval("RoostClaims")
+        return _Facts(
+            packed=packed,
+            room=_room(ad),
+            asked=asked if isinstance(asked, int) else None,
+            user=charged_to(ad, discount_suspended=config.discount_suspended),
+            weight=weight,
+            counted=weight if counts else 0.0,
+            limited=ad.find("concurrencylimits") is not None or ad.find("preemptingconcurrencylimits") is not None,
+        )
+
+    def _count(self, name: str, facts: _Facts) -> None:
+        self._counted += facts.counted
+        if facts.user:
+            use = self._use.setdefault(facts.user, [0.0, 0.0])
+            use[0] += facts.weight
+            use[1] += 1
+        if facts.limited:
+            self._limited.add(name)
+
+    def _forget(self, name: str, facts: _Facts) -> None:
+        self._counted -= facts.counted
+        if facts.user:
+            use = self._use[facts.user]
+            use[0] -= facts.weight
+            use[1] -= 1
+            if use[1] <= 0:
+                del self._use[facts.user]
+        if facts.limited:
+            self._limited.discard(name)
+
+    def _was_asked(self, name: str, before: int | None, after: int | None) -> None:
         """Cross off the matches for which the startd was asked between two ads. RoostClaims counts that, so a job that
         came and went between them is noticed too."""
-        before, after = old.eval("RoostClaims"), ad.eval("RoostClaims")
-        if not isinstance(before, int) or not isinstance(after, int) or after < before:
+        if before is None or after is None or after < before:
             del self.pending[name]  # a startd that does not count, or another life of it
             return
         asked = after - before
@@ -73,12 +187,17 @@ class SlotTable:
             del self.pending[name]
 
     def drop(self, name: str) -> None:
-        self.ads.pop(name, None)
+        facts = self._facts.pop(name, None)
+        if facts is not None:
+            self._forget(name, facts)
+            self._table.remove(name)
+            self._fresh.discard(name)
+            self._gone = True
         self.claims.pop(name, None)
         self.pending.pop(name, None)
 
     def matched(self, match: Matched, until: float) -> None:
-        pending = _Pending(match.submitter, match.weight / match.count, match.count, until)
+        pending = _Pending(match.submitter, match.weight / match.count, match.count, until, match.limits)
         self.pending.setdefault(match.slot, []).append(pending)
 
     def unmatched(self, match: Matched, count: int | None = None) -> bool:
@@ -111,47 +230,97 @@ class SlotTable:
                 del self.pending[name]
         return len(self.pending) < before
 
-    def offered(self, config: CycleConfig) -> list[Slot]:
-        """Slots for a cycle: those that pass the slot constraint and have no match on its way."""
-        return [
-            Slot(
-                name=name,
-                ad=ad,
-                weight=slot_weight(ad, config),
-                startd=_text(ad, "MyAddress"),
-                claim_id=self.claims.get(name, ""),
-                partitionable=ad.eval("PartitionableSlot") is True,
-                state=_text(ad, "State"),
-            )
-            for name, ad in self.ads.items()
-            if name not in self.pending
-            and (config.slot_constraint is None or evaluate(config.slot_constraint, ad) is True)
-        ]
+    # What a cycle takes
+
+    def snapshot(
+        self,
+        config: CycleConfig,
+        requests: Mapping[str, Sequence[Request]],
+        records: Mapping[str, Record],
+        *,
+        demand: Mapping[str, float] | None = None,
+        preempted: Sequence[Preempted] = (),
+    ) -> Snapshot:
+        """This moment of the pool. Its table is this one: take no other snapshot before the cycle is over."""
+        self._adopt(config)
+        table = self._table
+        try:
+            table.flush()
+        except PackedError:
+            table.flush()  # cannot be, as `put` has read it; the rest is carried out
+        keys = table.keys
+        offered = np.ones(len(keys), np.bool_)
+        for name in self.pending:
+            if name in table:
+                offered[table.row(name)] = False
+        if config.slot_constraint is not None:
+            constraint = config.slot_constraint
+            passing = self._matching.together(lambda: self._matching.mask(constraint))
+            offered &= passing
+        claims = self.claims
+        table.companions = {
+            Slots.OFFERED: offered,
+            Slots.NAMED: np.fromiter((key in claims for key in keys), np.bool_, len(keys)),
+            Slots.PLACE: self._places(keys),
+        }
+        return Snapshot(
+            slots=Slots(self._matching),
+            requests=requests,
+            records=records,
+            in_use=self.in_use(config),
+            total_weight=self.total_weight(config),
+            demand=demand or {},
+            limits_in_use=self.limits_in_use(),
+            preempted=preempted,
+        )
+
+    def _places(self, keys: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Each row's place in the natural order of names; cheap while few names come and go."""
+        known = self._table.companions.get(Slots.PLACE)
+        if known is not None and not self._gone and not self._fresh:
+            return known
+        if self._gone:
+            self._sorted = [pair for pair in self._sorted if pair[1] in self._facts and pair[1] not in self._fresh]
+            self._gone = False
+        if self._fresh:
+            self._sorted += [(natural(name), name) for name in self._fresh]
+            self._sorted.sort()
+            self._fresh.clear()
+        place = {name: index for index, (_, name) in enumerate(self._sorted)}
+        return np.fromiter((place[key] for key in keys), np.int64, len(keys))
 
     def in_use(self, config: CycleConfig) -> dict[str, tuple[float, int]]:
         """Submitter -> (weighted slots, slots) in use now, matches on their way included."""
-        use: dict[str, tuple[float, int]] = {}
-
-        def add(submitter: str, weight: float) -> None:
-            weighted, count = use.get(submitter, (0.0, 0))
-            use[submitter] = (weighted + weight, count + 1)
-
-        for ad in self.ads.values():
-            if submitter := charged_to(ad, discount_suspended=config.discount_suspended):
-                add(submitter, slot_weight(ad, config))
+        self._adopt(config)
+        use = {name: (weight, int(slots)) for name, (weight, slots) in self._use.items()}
         for waiting in self.pending.values():
             for match in waiting:
-                for _ in range(match.left):
-                    add(match.submitter, match.weight)
+                weight, slots = use.get(match.submitter, (0.0, 0))
+                use[match.submitter] = (weight + match.weight * match.left, slots + match.left)
         return use
 
     def total_weight(self, config: CycleConfig) -> float:
         """Weight of the whole pool, used or not, as far as it counts for shares (NEG-35)."""
-        return sum(
-            slot_weight(ad, config)
-            for ad in self.ads.values()
-            if config.poolsize_constraint is None or evaluate(config.poolsize_constraint, ad) is True
-        )
+        self._adopt(config)
+        return max(0.0, self._counted)
+
+    def limits_in_use(self) -> dict[str, float]:
+        """Units of concurrency limits in use, by name, matches on their way included (LIM-12)."""
+        under_way = [(parse(p.limits), p.left) for waiting in self.pending.values() for p in waiting if p.limits]
+        return counts_of((ClassAd.unpack(self._facts[name].packed) for name in sorted(self._limited)), under_way)
+
+    def _adopt(self, config: CycleConfig) -> None:
+        """Facts depend on the knobs about weights and charging: read all ads anew when these are others."""
+        if config is self._config:
+            return
+        same = all(getattr(config, name) == getattr(self._config, name) for name in _CHARGING)
+        self._config = config
+        if same:
+            return
+        for name, old in list(self._facts.items()):
+            facts = self._facts[name] = self._read(old.packed, ClassAd.unpack(old.packed))
+            self._forget(name, old)
+            self._count(name, facts)
 
 
 def submitters(ads: Iterable[ClassAd]) -> list[Submitter]:
@@ -160,8 +329,8 @@ def submitters(ads: Iterable[ClassAd]) -> list[Submitter]:
         Submitter(
             name=_text(ad, "Name"),
             schedd=_text(ad, "ScheddIpAddr"),
-            idle=_count(ad, "IdleJobs"),
-            running=_count(ad, "RunningJobs"),
+            idle=_amount(ad, "IdleJobs"),
+            running=_amount(ad, "RunningJobs"),
         )
         for ad in ads
     ]
@@ -190,6 +359,6 @@ def _text(ad: ClassAd, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _count(ad: ClassAd, name: str) -> int:
+def _amount(ad: ClassAd, name: str) -> int:
     value = ad.eval(name)
     return int(value) if isinstance(value, int | float) and 0 < value < math.inf else 0

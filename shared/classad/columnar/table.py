@@ -61,6 +61,8 @@ class Table:
         self._ads: list[bytes] = []
         self._rows: dict[str, int] = {}
         self._queue: dict[str, bytes | None] = {}
+        self._picked: dict[str, tuple[tuple[str, ...], Sequence[Any]]] = {}  # of queued ads, the cells of columns
+        self._wanted: tuple[str, ...] = ()
         self._shapes: dict[
             str, NDArray[np.int32]
         ] = {}  # by attribute in order of importance: the shape's code, -1: plain
@@ -90,14 +92,33 @@ class Table:
 
     # Writing
 
-    def put(self, key: str, ad: ClassAd | bytes) -> None:
+    def put(self, key: str, ad: ClassAd | bytes, cells: Cells | None = None) -> None:
         """Queue a new ad or a new version of one; packed bytes are taken as they are. An ad's surroundings (`outer`, a
-        chained parent) do not come along."""
+        chained parent) do not come along. `cells`: what the packed bytes hold, where somebody has read them already:
+        that saves `flush` to do it."""
         self._queue[key] = ad if isinstance(ad, bytes) else ad.pack()
+        if cells is None:
+            self._picked.pop(key, None)
+            return
+        names = self._plain_names()
+        picked = []
+        for name in names:
+            entry = cells.get(name)
+            picked.append(None if entry is None else entry[1])
+        self._picked[key] = (names, picked)
+        if not self.special and not _SPECIAL.isdisjoint(cells):
+            self.special = True
+
+    def _plain_names(self) -> tuple[str, ...]:
+        """The wanted attributes in order: the same object while these are the same."""
+        if not self._wanted:
+            self._wanted = tuple(name for name in self.columns if HIDDEN not in name)
+        return self._wanted
 
     def remove(self, key: str) -> None:
         """Queue the removal of an ad; nothing if there is none."""
         self._queue[key] = None
+        self._picked.pop(key, None)
 
     def flush(self) -> int:
         """Carry out what is queued and return how many rows changed.
@@ -112,12 +133,14 @@ class Table:
         removed = [self._rows[key] for key, ad in queue.items() if ad is None and key in self._rows]
         fresh = [*changed.values(), *added.values()]
         try:
-            self.want(sorted(self._wanted_by(fresh[:PREVIEW])))
-            names = [name for name in self.columns if HIDDEN not in name]
-            new = self._read(fresh, names)
+            if added:
+                self.want(sorted(self._wanted_by(list(added.values())[:PREVIEW])))
+            names = self._plain_names()
+            new = self._read_queued([*changed, *added], fresh, names)
         except PackedError:
             raise self._without_bad() from None
         queue.clear()
+        self._picked.clear()
         if not (fresh or removed):
             return 0
         self.version += 1
@@ -171,6 +194,7 @@ class Table:
                     bad[key] = fault
         for key in bad:
             del self._queue[key]
+            self._picked.pop(key, None)
         key, first = next(iter(bad.items()))
         return PackedError(f"{len(bad)} of the ads can not be read, the first is {key}: {first}")
 
@@ -182,6 +206,19 @@ class Table:
         missing = [name for name in dict.fromkeys(names) if name not in self.columns]
         if missing:
             self.columns.update(self._read(self._ads, missing))
+            self._wanted = ()
+
+    def _read_queued(self, keys: Sequence[str], ads: Sequence[bytes], names: tuple[str, ...]) -> dict[str, Column]:
+        rows: list[Sequence[Any]] = []
+        for key, packed in zip(keys, ads, strict=True):
+            known, picked = self._picked.get(key, ((), ()))
+            if known is names or known == names:
+                rows.append(picked)
+                continue
+            table = self._cells(packed)
+            rows.append([None if (entry := table.get(name)) is None else entry[1] for name in names])
+        columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+        return {name: Column.of(cells, self.codes) for name, cells in zip(names, columns, strict=True)}
 
     def _read(self, ads: Sequence[bytes], names: Sequence[str]) -> dict[str, Column]:
         # Ad by ad: tables that live on, even if only a few thousand, keep the garbage collector busy (2x the time).

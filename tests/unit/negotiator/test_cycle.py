@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.negotiator.cycle import negotiate, slot_weight
-from services.negotiator.pool import CycleConfig, Pool, Request, Result, Slot
+from services.negotiator.board import slot_weight
+from services.negotiator.cycle import negotiate
+from services.negotiator.pool import CycleConfig, Request, Result, Snapshot
 from services.negotiator.priorities import Record
+from services.negotiator.snapshot import snapshot_of
 from shared.classad import ClassAd, parse_expr
 
 NOW = 1_000_000_000.0
 PLAIN = CycleConfig()
 
 
-def slot(number: int, weight: float = 1.0, **attributes: object) -> Slot:
+def slot(number: int, weight: float = 1.0, **attributes: object) -> ClassAd:
     name = f"slot{number}@m"
     ad = ClassAd({"Name": name, "Cpus": int(weight) or 1, "Memory": 1024, "SlotWeight": weight, "SlotID": number})
+    ad["State"] = "Unclaimed"
     ad["Requirements"] = parse_expr("true")
     for key, value in attributes.items():
         ad[key] = value
-    return Slot(name, ad, weight, "startd.m", f"claim-{number}", False, str(attributes.get("State", "Unclaimed")))
+    return ad
 
 
-def pslot(number: int, cpus: int, memory: int = 100_000) -> Slot:
-    made = slot(number, float(cpus), PartitionableSlot=True, Cpus=cpus, Memory=memory, Disk=10_000_000)
-    made.ad["SlotWeight"] = parse_expr("Cpus")
-    return replace(made, partitionable=True)
+def pslot(number: int, cpus: int, memory: int = 100_000, **attributes: object) -> ClassAd:
+    ad = slot(number, float(cpus), PartitionableSlot=True, Cpus=cpus, Memory=memory, Disk=10_000_000, **attributes)
+    ad["SlotWeight"] = parse_expr("Cpus")
+    return ad
 
 
 def request(count: int, schedd: str = "schedd.a", autocluster: int = 1, **attributes: object) -> Request:
@@ -41,14 +44,28 @@ def request(count: int, schedd: str = "schedd.a", autocluster: int = 1, **attrib
 
 
 def pool(
-    slots: list[Slot],
-    requests: dict[str, list[Request]],
-    records: dict[str, Record],
-    in_use: dict[str, float] | None = None,
-) -> Pool:
+    slots: list[ClassAd],
+    requests: Mapping[str, list[Request]],
+    records: Mapping[str, Record],
+    in_use: Mapping[str, float] | None = None,
+    config: CycleConfig = PLAIN,
+    nameless: frozenset[str] = frozenset(),
+) -> Snapshot:
     use = in_use or {}
-    weight = sum(s.weight for s in slots) + sum(use.values())
-    return Pool(slots, requests, records, use, weight, NOW)
+    weight = sum(slot_weight(ad, config) for ad in slots) + sum(use.values())
+    return snapshot_of(
+        slots,
+        requests,
+        records,
+        config,
+        in_use={name: (weight, int(weight)) for name, weight in use.items()} or None,
+        total_weight=weight,
+        nameless=nameless,
+    )
+
+
+def run(snapshot: Snapshot, config: CycleConfig = PLAIN) -> Result:
+    return negotiate(snapshot, config, NOW)
 
 
 def got(result: Result) -> Counter[str]:
@@ -65,7 +82,7 @@ def eup(value: float, **more: float) -> Record:
 def test_shares_are_inverse_to_effective_priority() -> None:
     """NEG-08, W-13: 5, 10, 20 get 4:2:1 of 70."""
     everybody = {"a": eup(5), "b": eup(10), "c": eup(20)}
-    result = negotiate(pool([slot(i) for i in range(70)], {n: [request(100)] for n in everybody}, everybody), PLAIN)
+    result = run(pool([slot(i) for i in range(70)], {n: [request(100)] for n in everybody}, everybody))
     assert got(result) == {"a": 40, "b": 20, "c": 10}
 
 
@@ -73,7 +90,7 @@ def test_what_one_leaves_is_shared_by_the_others_in_their_ratio() -> None:
     """NEG-10, W-13: A wants only 10."""
     everybody = {"a": eup(5), "b": eup(10), "c": eup(20)}
     wanted = {"a": [request(10)], "b": [request(100)], "c": [request(100)]}
-    result = negotiate(pool([slot(i) for i in range(70)], wanted, everybody), PLAIN)
+    result = run(pool([slot(i) for i in range(70)], wanted, everybody))
     assert got(result) == {"a": 10, "b": 40, "c": 20}
 
 
@@ -81,7 +98,7 @@ def test_use_counts_against_the_slice() -> None:
     """NEG-09: A holds 30 of 70 already."""
     everybody = {"a": eup(10), "b": eup(10)}
     wanted = {n: [request(100)] for n in everybody}
-    result = negotiate(pool([slot(i) for i in range(40)], wanted, everybody, {"a": 30.0}), PLAIN)
+    result = run(pool([slot(i) for i in range(40)], wanted, everybody, {"a": 30.0}))
     assert got(result) == {"a": 5, "b": 35}
 
 
@@ -89,7 +106,7 @@ def test_slices_below_one_slot_round_up_for_who_has_nothing() -> None:
     """NEG-13, W-16: two slots of weight 8, four equal users: the first two get one each."""
     everybody = {n: eup(10) for n in "abcd"}
     wanted = {n: [request(1)] for n in everybody}
-    result = negotiate(pool([slot(1, 8.0), slot(2, 8.0)], wanted, everybody), PLAIN)
+    result = run(pool([slot(1, 8.0), slot(2, 8.0)], wanted, everybody))
     assert got(result) == {"a": 1, "b": 1}
 
 
@@ -97,9 +114,9 @@ def test_floor_goes_first_and_ceiling_stops() -> None:
     """NEG-11, NEG-12, W-15."""
     everybody = {"a": eup(500, ceiling=30.0), "b": eup(50_000, floor=10.0)}
     wanted = {n: [request(200)] for n in everybody}
-    scarce = negotiate(pool([slot(i) for i in range(10)], wanted, everybody), PLAIN)
+    scarce = run(pool([slot(i) for i in range(10)], wanted, everybody))
     assert got(scarce) == {"b": 10}
-    ample = negotiate(pool([slot(i) for i in range(100)], wanted, everybody), PLAIN)
+    ample = run(pool([slot(i) for i in range(100)], wanted, everybody))
     assert got(ample) == {"a": 30, "b": 70}
 
 
@@ -108,14 +125,14 @@ def test_order_of_slots_by_pre_job_post_rank() -> None:
     values = [(100, 1, 10), (100, 2, 20), (100, 2, 30), (0, 1, 40), (200, 1, 50)]
     slots = [slot(i, 1.0, Pre=a, Mid=b, Post=c) for i, (a, b, c) in enumerate(values, 1)]
     config = CycleConfig(pre_job_rank=parse_expr("MY.Pre"), post_job_rank=parse_expr("MY.Post"))
-    one = negotiate(pool(slots, {"a": [request(3, Rank=parse_expr("TARGET.Mid"))]}, {"a": eup(1)}), config)
+    one = run(pool(slots, {"a": [request(3, Rank=parse_expr("TARGET.Mid"))]}, {"a": eup(1)}), config)
     assert [m.slot for m in one.matches] == ["slot5@m", "slot3@m", "slot2@m"]
 
 
 def test_rank_that_is_no_number_counts_as_zero() -> None:
     """NEG-25, CLA-25."""
     slots = [slot(1, 1.0, Speed=5), slot(2, 1.0)]
-    chosen = negotiate(
+    chosen = run(
         pool(slots, {"a": [request(1, Rank=parse_expr("TARGET.Speed"))]}, {"a": eup(1)}),
         CycleConfig(pre_job_rank=parse_expr("undefined"), post_job_rank=parse_expr('"text"')),
     )
@@ -125,49 +142,46 @@ def test_rank_that_is_no_number_counts_as_zero() -> None:
 @pytest.mark.parametrize("text", ["false", "undefined", "error", '"yes"', "TARGET.Nope > 1"])
 def test_requirements_must_hold_on_both_sides(text: str) -> None:
     """NEG-18, CLA-23."""
-    picky_job = negotiate(pool([slot(1)], {"a": [request(1, Requirements=parse_expr(text))]}, {"a": eup(1)}), PLAIN)
+    picky_job = run(pool([slot(1)], {"a": [request(1, Requirements=parse_expr(text))]}, {"a": eup(1)}))
     assert not picky_job.matches
     assert picky_job.rejections[0].code == "no-match"
     assert "do not satisfy the job's Requirements" in picky_job.rejections[0].reason
-    picky_slot = negotiate(
-        pool([slot(1, 1.0, Requirements=parse_expr(text))], {"a": [request(1)]}, {"a": eup(1)}), PLAIN
-    )
+    picky_slot = run(pool([slot(1, 1.0, Requirements=parse_expr(text))], {"a": [request(1)]}, {"a": eup(1)}), PLAIN)
     assert not picky_slot.matches
     assert picky_slot.rejections[0].counts == {"slot-requirements": 1}
 
 
 def test_claimed_and_offline_slots_are_not_given_away() -> None:
     slots = [slot(1, 1.0, State="Claimed"), slot(2, 1.0, Offline=True), slot(3)]
-    result = negotiate(pool(slots, {"a": [request(3)]}, {"a": eup(1)}), PLAIN)
+    result = run(pool(slots, {"a": [request(3)]}, {"a": eup(1)}))
     assert [m.slot for m in result.matches] == ["slot3@m"]
-    assert result.rejections[0].counts == {"claimed": 1, "offline": 1}
+    assert result.rejections[0].counts == {"claimed": 1, "offline": 1, "taken": 1}
 
 
 def test_partitionable_slot_is_carved_for_several_users_in_one_cycle() -> None:
     everybody = {"a": eup(10), "b": eup(10)}
     wanted = {n: [request(20, RequestCpus=2)] for n in everybody}
-    result = negotiate(pool([pslot(1, 16)], wanted, everybody), PLAIN)
+    result = run(pool([pslot(1, 16)], wanted, everybody))
     assert got(result) == {"a": 4, "b": 4}
     assert {m.submitter: m.count for m in result.matches} == {"a": 4, "b": 4}
     assert sum(m.weight for m in result.matches) == 16.0
 
 
 def test_memory_of_a_partitionable_slot_runs_out_too() -> None:
-    result = negotiate(pool([pslot(1, 16, memory=1000)], {"a": [request(9, RequestMemory=300)]}, {"a": eup(1)}), PLAIN)
+    result = run(pool([pslot(1, 16, memory=1000)], {"a": [request(9, RequestMemory=300)]}, {"a": eup(1)}))
     assert got(result) == {"a": 2}  # 300 is rounded up to 384: two fit, a third neither rounded nor plain
 
 
 def test_custom_resources_are_carved() -> None:
     machine = pslot(1, 16)
-    machine.ad["MachineResources"] = "Cpus Memory Disk Swap GPUs"
-    machine.ad["GPUs"] = 2
+    machine["MachineResources"] = "Cpus Memory Disk Swap GPUs"
+    machine["GPUs"] = 2
     wants = request(5, RequestGPUs=1, Requirements=parse_expr("TARGET.GPUs >= RequestGPUs"))
-    assert got(negotiate(pool([machine], {"a": [wants]}, {"a": eup(1)}), PLAIN)) == {"a": 2}
+    assert got(run(pool([machine], {"a": [wants]}, {"a": eup(1)}), PLAIN)) == {"a": 2}
 
 
 def test_slot_without_claim_id_is_left_alone_and_the_reason_says_so() -> None:
-    nameless = replace(slot(1), claim_id="")
-    result = negotiate(pool([nameless], {"a": [request(1)]}, {"a": eup(1)}), PLAIN)
+    result = run(pool([slot(1)], {"a": [request(1)]}, {"a": eup(1)}, nameless=frozenset({"slot1@m"})))
     assert not result.matches
     assert "claim id" in result.rejections[0].reason
 
@@ -193,22 +207,23 @@ def test_slot_weight_of_odd_values(text: str, expected: float) -> None:
 def test_nothing_is_given_twice_and_no_machine_overcommitted(
     cpus: list[int], statics: list[float], asks: list[tuple[str, int, int]], priorities: list[float]
 ) -> None:
+    machines = {f"slot{i}@m": c for i, c in enumerate(cpus)}
     slots = [pslot(i, c) for i, c in enumerate(cpus)] + [slot(100 + i, w) for i, w in enumerate(statics)]
     wanted: dict[str, list[Request]] = {}
     for number, (name, count, size) in enumerate(asks):
         wanted.setdefault(name, []).append(request(count, autocluster=number, RequestCpus=size))
     records = {name: eup(p) for name, p in zip("abcd", priorities, strict=True)}
-    result = negotiate(pool(slots, wanted, records), PLAIN)
+    result = run(pool(slots, wanted, records))
     taken: Counter[str] = Counter()
-    by_name = {one.name: one for one in slots}
     for match in result.matches:
-        size = int(str(match.request.ad.eval("RequestCpus"))) if by_name[match.slot].partitionable else 1
+        size = int(str(match.request.ad.eval("RequestCpus"))) if match.slot in machines else 1
         taken[match.slot] += match.count * size
-    for one in slots:
-        assert taken[one.name] <= (int(str(one.ad.eval("Cpus"))) if one.partitionable else 1)
+    for name, most in machines.items():
+        assert taken[name] <= most
+    assert all(number == 1 for name, number in taken.items() if name not in machines)
     for name, listed in wanted.items():
         assert got(result)[name] <= sum(r.count for r in listed)
     for rejection in result.rejections:
         assert rejection.reason
-    again = negotiate(pool(slots, dict(reversed(list(wanted.items()))), records), PLAIN)
+    again = run(pool(slots, dict(reversed(list(wanted.items()))), records))
     assert got(again) == got(result)

@@ -23,7 +23,8 @@ def match(count: int) -> Matched:
 
 
 def offered(table: SlotTable) -> bool:
-    return bool(table.offered(CONFIG))
+    slots = table.snapshot(CONFIG, {}, {}).slots
+    return bool(slots.matching.table.table.companions[slots.OFFERED].any())
 
 
 def matched(count: int) -> SlotTable:

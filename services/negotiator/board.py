@@ -1,0 +1,226 @@
+"""The slots of one cycle as arrays, and how they stand after what was handed out so far.
+
+Arrays have one item a row of the snapshot's table, whose rows keep their places during a cycle (`Moved` is raised when
+a question that is new to the table moves them; the cycle then starts again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.negotiator.pool import CycleConfig, Slots
+from shared.classad import ClassAd, evaluate, parse_expr, unparse
+from shared.classad.columnar import Frame, Matching
+from shared.classad.columnar.column import ABSENT, INT, OTHER, REAL, STRING, Column
+from shared.classad.expr import AttrRef, Expr, fold
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+RowNumbers = NDArray[np.intp]
+
+#: A heavier slot is a mistake, and infinity on the books would stay there for ever.
+HEAVIEST: Final = 1e9
+STANDARD: Final = ("Cpus", "Memory", "Disk")
+MY: Final = AttrRef("MY")
+_CPUS: Final = AttrRef("Cpus", MY)
+_PARTITIONABLE: Final = parse_expr("MY.PartitionableSlot =?= true")
+_CLAIMED: Final = parse_expr('MY.State == "Claimed" || MY.State == "Preempting"')
+_IDLE: Final = parse_expr('MY.State == "Claimed" && MY.Activity == "Idle"')
+_OFFLINE: Final = parse_expr("MY.Offline =?= true")
+_LEAVING: Final = parse_expr("MY.DaemonShutdown =?= true")
+SLOT_WEIGHT: Final = AttrRef("SlotWeight", MY)
+
+
+class Moved(Exception):
+    """Rows of the table changed their places."""
+
+
+@dataclass(slots=True)
+class Board:
+    """See the module.
+
+    open: rows whose slot may be given away without preemption. held: claimed rows that preemption may free. Both shrink
+    as slots are taken. barred: by reason code, rows that are neither, for the reasons. weight: SlotWeight (NEG-37);
+    has_weight: whether the ad has one.
+    resources: names of what partitionable slots are carved of; free: what is left, by folded name, as live columns.
+    """
+
+    matching: Matching
+    frame: Frame
+    version: int
+    place: NDArray[np.int64]
+    weight: Floats
+    has_weight: Bools
+    partitionable: Bools
+    claimed: Bools
+    open: Bools
+    held: Bools
+    taken: Bools
+    barred: list[tuple[str, Bools]]
+    resources: tuple[str, ...]
+    free: dict[str, Column]
+
+    @property
+    def size(self) -> int:
+        return len(self.place)
+
+    def check(self) -> None:
+        if self.frame.version != self.version:
+            raise Moved
+
+    def free_weight(self) -> float:
+        """Of what is open."""
+        return float(self.weight[self.open].sum())
+
+    def take(self, rows: RowNumbers) -> None:
+        """Give whole slots away."""
+        self.open[rows] = False
+        self.held[rows] = False
+        self.taken[rows] = True
+
+    def carve(self, rows: RowNumbers, keys: Sequence[str], used: Floats, weights: Floats) -> None:
+        """Some partitionable slots have less of their resources, and weigh so much now. used: (R, rows), by key."""
+        for key, amount in zip(keys, used, strict=True):
+            column = self.free.get(key)
+            if column is not None:
+                column.number[rows] -= amount
+                if amount.any() and np.any(amount % 1):
+                    column.tag[rows] = np.where(column.number[rows] % 1 == 0, column.tag[rows], REAL)
+                    column.count()
+        self.weight[rows] = weights
+        self.frame.changed()
+
+
+def frame_of(slots: Slots) -> Frame:
+    frame = slots.matching.table
+    assert isinstance(frame, Frame)
+    return frame
+
+
+def set_up(slots: Slots, config: CycleConfig, now: float, extra: Mapping[str, Column] | None = None) -> Board:
+    """The board as a cycle begins. `extra`: columns that no ad has."""
+    matching, frame = slots.matching, frame_of(slots)
+    frame.replace(extra or {})
+    matching.now = now
+    return matching.together(lambda: _set_up(slots, matching, frame, config, now, dict(extra or {})))
+
+
+def _set_up(
+    slots: Slots, matching: Matching, frame: Frame, config: CycleConfig, now: float, extra: dict[str, Column]
+) -> Board:
+    weight = weights(matching, config)
+    partitionable = matching.mask(_PARTITIONABLE).copy()
+    claimed = matching.mask(_CLAIMED) & ~partitionable
+    offline = matching.mask(_OFFLINE)
+    companions = frame.table.companions
+    named, offered = companions[Slots.NAMED], companions[Slots.OFFERED]
+    barred: list[tuple[str, Bools]] = [("offline", offline), ("no-claim-id", ~named), ("match-under-way", ~offered)]
+    if config.trim_shutdown_s > 0:
+        barred.append(("shutting-down", Matching(frame, now + config.trim_shutdown_s).mask(_LEAVING)))
+    fit = np.ones(len(frame), np.bool_)
+    for _, rows in barred:
+        fit &= ~rows
+    held = claimed & fit
+    if not config.consider_preemption:
+        held = np.zeros(len(frame), np.bool_)
+    resources, free = _resources(matching, frame, partitionable)
+    if free:
+        frame.replace({**extra, **free}, live=free, live_from=int(np.flatnonzero(partitionable)[0]))
+    return Board(
+        matching=matching,
+        frame=frame,
+        version=frame.version,
+        place=companions[Slots.PLACE],
+        weight=weight,
+        has_weight=frame.columns["slotweight"].tag != ABSENT if config.use_slot_weights else fit,
+        partitionable=partitionable,
+        claimed=claimed,
+        open=fit & ~claimed,
+        held=held,
+        taken=np.zeros(len(frame), np.bool_),
+        barred=barred,
+        resources=resources,
+        free=free,
+    )
+
+
+def weights(matching: Matching, config: CycleConfig) -> Floats:
+    """Weight of each slot: 1 without weights; SlotWeight; where it is missing, the negotiator's SLOT_WEIGHT; what is
+    negative or no number counts 1 (NEG-37)."""
+    size = len(matching.table)
+    if not config.use_slot_weights:
+        return np.ones(size)
+    own = own_weight(config)
+    matching.values(SLOT_WEIGHT)  # has the column read
+    if config.force_slot_weight:
+        return _weighed(matching, own)
+    has = matching.table.columns["slotweight"].tag != ABSENT
+    if has.all():
+        return _weighed(matching, SLOT_WEIGHT).copy()
+    return np.where(has, _weighed(matching, SLOT_WEIGHT), _weighed(matching, own))
+
+
+def _weighed(matching: Matching, expr: Expr) -> Floats:
+    values = matching.values(expr)
+    good = values > 0
+    if good.all():
+        return np.where(values <= HEAVIEST, values, 1.0)
+    # 0 is a weight, but what is no number is 0 too.
+    text = unparse(expr)
+    good |= matching.mask(parse_expr(f"({text}) == 0 && !isBoolean({text})"))
+    return np.where(good & (values <= HEAVIEST), values, 1.0)
+
+
+def own_weight(config: CycleConfig) -> Expr:
+    """The negotiator's SLOT_WEIGHT."""
+    return config.slot_weight or _CPUS
+
+
+def slot_weight(ad: ClassAd, config: CycleConfig) -> float:
+    """The weight of one slot, as `weights` has it."""
+    if not config.use_slot_weights:
+        return 1.0
+    own = config.force_slot_weight or ad.lookup("SlotWeight") is None
+    value = evaluate(own_weight(config) if own else SLOT_WEIGHT, ad)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= HEAVIEST:
+        return 1.0
+    return float(value)
+
+
+def _resources(matching: Matching, frame: Frame, partitionable: Bools) -> tuple[tuple[str, ...], dict[str, Column]]:
+    """Names of what partitionable slots have, and columns of their own of it."""
+    rows = np.flatnonzero(partitionable)
+    if not len(rows):
+        return (), {}
+    matching.values(AttrRef("MachineResources", MY))  # has the column read
+    texts = frame.columns["machineresources"]
+    names = list(STANDARD)
+    for code in np.unique(texts.code[rows][texts.tag[rows] == STRING]).tolist():
+        names += [name for name in frame.codes.texts[code].replace(",", " ").split() if fold(name) != "swap"]
+    by_key = {fold(name): name for name in reversed(names)}
+    frame.want(by_key)
+    free: dict[str, Column] = {}
+    for key, name in by_key.items():
+        column = frame.columns[key]
+        if column.tags == 1 << ABSENT:
+            continue
+        own = column.taken(np.arange(len(frame)))
+        if own.tags & (1 << OTHER):  # an amount that is an expression: its value, as of now
+            values = matching.values(AttrRef(name, MY))
+            odd = own.tag == OTHER
+            own.tag[odd] = np.where(values[odd] == np.floor(values[odd]), INT, REAL)
+            own.number[odd] = values[odd]
+            own.code[odd] = own.folded[odd] = -1
+            own.count()
+        free[key] = own
+    return tuple(by_key.values()), free
+
+
+def names_of(board: Board, rows: Iterable[int]) -> list[str]:
+    keys = board.frame.keys
+    return [keys[row] for row in rows]

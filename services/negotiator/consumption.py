@@ -1,0 +1,254 @@
+"""What the jobs of a request take out of partitionable slots, and how many of them fit (spec rows CON-01 to CON-07).
+
+Foreseen as the startd carves: by the slot's consumption policy where it has one, else rounded as the startd rounds by
+default (SLT-18): whole cpus, 128 MiB, 1 MiB of disk (1024 KiB), custom resources as asked; where rounding does not fit,
+the plain request is tried. All slots at once: arrays have one item a slot.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.negotiator.board import Board, Bools, Floats, RowNumbers
+from shared.classad import ClassAd, flatten, parse_expr
+from shared.classad.columnar import OTHER_SIDE
+from shared.classad.columnar.column import ABSENT
+from shared.classad.expr import AttrRef, Expr, Literal, fold
+from shared.consumption import PREFIX, Number, as_consumed, resources
+
+#: Quantum and default of what every partitionable slot has, by folded name.
+_QUANTA: Final = {"cpus": (1.0, 1.0), "memory": (128.0, 0.0), "disk": (1024.0, 0.0)}
+_MY: Final = AttrRef("MY")
+_MANY: Final = 1e15
+
+
+@dataclass(frozen=True, slots=True)
+class Portions:
+    """What each of the coming jobs takes of each of some slots.
+
+    keys: folded names of what is taken, R of them. Of resource r, the first `switch[r]` jobs take `first[r]` each,
+    those after them `then[r]`. copies: (m,) how many jobs fit, as far as amounts tell.
+    """
+
+    rows: RowNumbers
+    keys: tuple[str, ...]
+    first: Floats  # (R, m)
+    then: Floats
+    switch: Floats
+    copies: NDArray[np.int64]
+
+    def used(self, at: RowNumbers, jobs: NDArray[np.int64]) -> Floats:
+        """(R, L): what so many jobs take together of the slots `at` (places in `rows`)."""
+        switch = self.switch[:, at]
+        early = np.minimum(jobs, switch)
+        return early * self.first[:, at] + (jobs - early) * self.then[:, at]
+
+
+def portions(job: ClassAd, board: Board, rows: RowNumbers, most: int) -> Portions:
+    """Of slots without a policy; a slot that is not partitionable has room for one job. `most`: jobs that are looked
+    for. Time O(resources x rows)."""
+    keys: list[str] = []
+    first: list[Floats] = []
+    then: list[Floats] = []
+    switch: list[Floats] = []
+    whole = ~board.partitionable[rows]
+    copies = np.where(whole, 1.0, float(most))
+    for name in board.resources:
+        key = fold(name)
+        if key in _QUANTA:
+            quantum, default = _QUANTA[key]
+            asked = _asked(job, board, rows, name, default)
+            if asked is None:
+                asked = np.full(len(rows), default)
+            amount = np.maximum(0.0, np.ceil(asked))
+        else:
+            quantum = 0.0
+            asked = _asked(job, board, rows, name, 0.0)
+            if asked is None or not np.any(asked > 0):
+                continue
+            amount = np.maximum(0.0, asked)
+        column = board.free.get(key)
+        have = np.full(len(rows), np.nan) if column is None else column.number[rows]
+        if quantum:
+            rounded = np.ceil(amount / quantum) * quantum
+            some = ~np.isnan(have)  # a slot that tells no such amount has no bound
+        else:
+            rounded = amount
+            some = amount > 0
+            have = np.where(np.isnan(have), 0.0, have)
+        early = _times(have, rounded, some)
+        late = _times(have - np.minimum(early, _MANY) * rounded, amount, some)
+        fit = np.where(some, np.minimum(early + late, _MANY), _MANY)
+        none = ~some | whole
+        copies = np.minimum(copies, np.where(none, _MANY, np.where(np.isfinite(asked), fit, 0.0)))
+        keys.append(key)
+        first.append(np.where(none, 0.0, rounded))
+        then.append(np.where(none, 0.0, amount))
+        switch.append(np.where(none, _MANY, early))
+    if not keys:
+        empty = np.zeros((0, len(rows)))
+        return Portions(rows, (), empty, empty, empty, copies.astype(np.int64))
+    return Portions(
+        rows, tuple(keys), np.array(first), np.array(then), np.array(switch), np.maximum(0.0, copies).astype(np.int64)
+    )
+
+
+def _times(have: Floats, amount: Floats, some: Bools) -> Floats:
+    """How often an amount fits; what takes nothing fits as often as you like."""
+    with np.errstate(all="ignore"):
+        times = np.where(amount > 0, np.floor(have / amount), np.where(have >= 0, _MANY, 0.0))
+    return np.where(some, np.clip(times, 0.0, _MANY), _MANY)
+
+
+def _asked(job: ClassAd, board: Board, rows: RowNumbers, name: str, default: float) -> Floats | None:
+    """What the job asks of a resource, for each row. None: nothing. Who asks for less than nothing asks for nothing."""
+    cell = job.find(fold(f"Request{name}"))
+    if cell is None:
+        return None
+    if isinstance(cell, Expr):
+        flat = flatten(cell, job)
+        if not isinstance(flat, Literal):
+            request = AttrRef(f"Request{name}", _MY)
+            values = board.matching.values(request, job, OTHER_SIDE)[rows]
+            number = board.matching.mask(_is_number(name), job, OTHER_SIDE)[rows]
+            return np.where(number, values, default)
+        value = flat.value
+    else:
+        value = cell
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if math.isnan(value):
+        value = math.inf  # no amount: fits nowhere
+    return np.full(len(rows), float(value))
+
+
+@lru_cache(maxsize=64)
+def _is_number(name: str) -> Expr:
+    return parse_expr(f"isInteger(MY.Request{name}) || isReal(MY.Request{name})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Slots with a policy by which a job takes the same of each."""
+
+    rows: RowNumbers
+    amounts: dict[str, Number]
+    job: ClassAd  # as these slots' Requirements are to see it (CON-07)
+
+
+class Policies:
+    """Partitionable slots with a consumption policy. False if there are none."""
+
+    def __init__(self, board: Board, rows: RowNumbers) -> None:
+        self._board = board
+        self._rows = rows
+        self._has = np.zeros(board.size, np.bool_)
+        self._has[rows] = True
+        # By what a machine has: the rows, and the names of it.
+        texts = board.frame.columns["machineresources"] if len(rows) else None
+        self._kinds: list[tuple[RowNumbers, tuple[str, ...]]] = []
+        if texts is not None:
+            for code in np.unique(texts.code[rows]).tolist():
+                names = resources(ClassAd({"MachineResources": board.frame.codes.texts[code] if code >= 0 else ""}))
+                self._kinds.append((rows[texts.code[rows] == code], names))
+
+    @classmethod
+    def of(cls, board: Board) -> Policies:
+        frame = board.frame
+        keys = [fold(PREFIX + name) for name in board.resources]
+        frame.want(keys)
+        none = cls(board, np.zeros(0, np.intp))
+        if not keys or frame.columns[keys[0]].tags == 1 << ABSENT:
+            return none
+        rows = np.flatnonzero(board.partitionable & (frame.columns[keys[0]].tag != ABSENT))
+        texts = frame.columns["machineresources"]
+        good = np.ones(len(rows), np.bool_)
+        for code in np.unique(texts.code[rows]).tolist():
+            names = resources(ClassAd({"MachineResources": frame.codes.texts[code] if code >= 0 else ""}))
+            some = texts.code[rows] == code
+            for name in names:
+                good &= ~some | (frame.columns[fold(PREFIX + name)].tag[rows] != ABSENT)
+        return cls(board, rows[good])
+
+    def __bool__(self) -> bool:
+        return len(self._rows) > 0
+
+    def apply(self, job: ClassAd, matches: Bools) -> Bools:
+        """Where job and slot match, the slots with a policy asked about what the job consumes."""
+        result = matches & ~self._has
+        for seen in self._seen(job):
+            result[seen.rows] = self._board.matching.match(seen.job)[seen.rows]
+        return result
+
+    def jobs(self, job: ClassAd, rows: RowNumbers) -> list[tuple[Bools, ClassAd]]:
+        """The job as each of some rows is to see it: (m,) bool and the ad."""
+        found = [(~self._has[rows], job)]
+        if self:
+            found += [(np.isin(rows, seen.rows), seen.job) for seen in self._seen(job)]
+        return found
+
+    def replace(self, job: ClassAd, taking: Portions, most: int) -> Portions:
+        """Portions with those of the slots with a policy."""
+        mine = np.flatnonzero(self._has[taking.rows])
+        if not len(mine):
+            return taking
+        board, rows = self._board, taking.rows
+        keys = list(dict.fromkeys([*taking.keys, *(fold(name) for name in board.resources)]))
+        first, then, switch = (np.zeros((len(keys), len(rows))) for _ in range(3))
+        for index, key in enumerate(taking.keys):
+            at = keys.index(key)
+            first[at], then[at], switch[at] = taking.first[index], taking.then[index], taking.switch[index]
+        copies = taking.copies.copy()
+        first[:, mine] = then[:, mine] = 0.0
+        switch[:, mine] = _MANY
+        copies[mine] = 0
+        for seen in self._seen(job):
+            some = mine[np.isin(rows[mine], seen.rows)]
+            fit = np.full(len(some), float(most))
+            for name, amount in seen.amounts.items():
+                if amount:
+                    column = board.free.get(fold(name))
+                    have = np.zeros(len(some)) if column is None else np.nan_to_num(column.number[rows[some]])
+                    first[keys.index(fold(name)), some] = then[keys.index(fold(name)), some] = amount
+                    fit = np.minimum(fit, np.floor(have / amount))
+            copies[some] = np.maximum(0.0, fit).astype(np.int64)
+        return Portions(rows, tuple(keys), first, then, switch, copies)
+
+    def _seen(self, job: ClassAd) -> list[_Seen]:
+        found = []
+        matching = self._board.matching
+        for rows, names in self._kinds:
+            asking = job
+            missing = [name for name in names if job.find(fold(f"Request{name}")) is None]
+            if missing:
+                asking = ClassAd({f"Request{name}": 0 for name in missing})
+                asking.chain(job)
+            amounts = np.zeros((len(names), len(rows)))
+            valid = np.ones(len(rows), np.bool_)
+            for index, name in enumerate(names):
+                values = matching.values(AttrRef(PREFIX + name, _MY), asking)[rows]
+                valid &= matching.mask(_at_least_0(name), asking)[rows] & (values < np.inf)
+                amounts[index] = values
+            valid &= amounts.any(axis=0)
+            if not valid.any():
+                continue
+            distinct, which = np.unique(amounts[:, valid], axis=1, return_inverse=True)
+            which = which.reshape(-1)
+            for number in range(distinct.shape[1]):
+                these = {
+                    name: int(value) if value.is_integer() else value
+                    for name, value in zip(names, distinct[:, number].tolist(), strict=True)
+                }
+                found.append(_Seen(rows[valid][which == number], these, as_consumed(job, these)))
+        return found
+
+
+@lru_cache(maxsize=64)
+def _at_least_0(name: str) -> Expr:
+    return parse_expr(f"MY.{PREFIX}{name} >= 0")

@@ -1,0 +1,152 @@
+"""Why a request got nothing, or less than it asked: counts of slots by the first cause that kept them from it.
+
+Always on, so cheap: the masks of conditions are those that the cycle evaluated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from services.negotiator.board import Bools
+from services.negotiator.limits import explain as explain_limit
+from services.negotiator.pool import Rejected
+from shared.classad.columnar import OTHER_SIDE
+from shared.classad.columnar.column import OTHER
+from shared.classad.unparse import unparse
+
+if TYPE_CHECKING:
+    from services.negotiator.deal import Asking, Deal
+
+#: What keeps a slot from a request, with what is said of so many slots. The first of them that holds counts.
+SLOTS: Final = {
+    "job-requirements": "do not satisfy the job's Requirements",
+    "slot-requirements": "do not accept the job (their START or Requirements)",
+    "offline": "are offline",
+    "no-claim-id": "have not sent their claim id yet",
+    "match-under-way": "are kept for a match that is on its way",
+    "shutting-down": "are about to shut down",
+    "taken": "were given to other jobs in this cycle",
+    "claimed": "are busy",
+    "consumed": "have not enough left",
+    "free": "suit",
+}
+#: What decided about a request.
+CODES: Final = {
+    "no-match": "no slot suits that is free",
+    "taken": "the slots that suit were given to others",
+    "share": "the submitter has used up its share of the pool",
+    "ceiling": "the submitter is at its ceiling",
+    "quota": "the submitter's group has used up its quota",
+    "limit": "a concurrency limit is reached",
+    "out-of-time": "the time for this submitter, schedd or cycle was over",
+}
+#: Policies named for each request; a pool may have thousands.
+_MOST: Final = 20
+
+
+def rejections(deal: Deal) -> tuple[Rejected, ...]:
+    """One for each request with jobs left."""
+    return tuple(_rejected(deal, asking) for asked in deal.asking.values() for asking in asked if asking.left > 0)
+
+
+def _rejected(deal: Deal, asking: Asking) -> Rejected:
+    counts, details = count(deal, asking)
+    total = deal.board.size
+    cause = asking.cause or "no-match"
+    code, _, name = cause.partition(":")
+    if code == "no-match" and not counts.get("free") and counts.get("taken"):
+        code = "taken"
+    suited = counts.get("free", 0) + counts.get("taken", 0)
+    if code == "limit":
+        limit = deal.counters
+        reason = explain_limit(limit.config, name, limit.in_use.get(name, 0.0))
+    elif code == "share":
+        reason = (
+            f"{suited} of {total} slots suit, but {asking.submitter} has used up its share of the pool for this cycle"
+        )
+    elif code == "quota":
+        reason = f"{suited} of {total} slots suit, but the group of {asking.submitter} has used up its quota"
+    elif code == "ceiling":
+        reason = f"{suited} of {total} slots suit, but {asking.submitter} is at its ceiling"
+    elif code == "out-of-time":
+        reason = f"the time for {asking.submitter} in this cycle was over"
+    elif code == "taken":
+        reason = f"the {suited} of {total} slots that suit were given to other jobs in this cycle"
+    else:
+        reason = explain(counts, total)
+    return Rejected(asking.submitter, asking.request, asking.left, code, reason, counts, details)
+
+
+def count(deal: Deal, asking: Asking) -> tuple[Counter[str], Counter[str]]:
+    """Slots by the first cause; and by cause with a detail."""
+    board = deal.board
+    counts: Counter[str] = Counter()
+    details: Counter[str] = Counter()
+    rest = np.ones(board.size, np.bool_)
+
+    def out(code: str, rows: Bools, detail: str = "") -> None:
+        """Of the rest, these rows have met their cause."""
+        nonlocal rest
+        lost = rest & rows
+        number = int(np.count_nonzero(lost))
+        if number:
+            counts[code] += number
+            if detail:
+                details[f"{code}:{detail}"] += number
+            rest = rest & ~rows
+
+    conjuncts = board.matching.conjuncts(asking.ad)
+    for each in conjuncts:
+        if each.side == OTHER_SIDE:
+            failed = np.zeros(board.size, np.bool_)
+            failed[each.start : each.stop] = ~each.mask
+            out("job-requirements", failed, each.text)
+    _policies(deal, asking, rest, details)
+    out("slot-requirements", ~deal.suits(asking))
+    for code, rows in board.barred:
+        out(code, rows)
+    out("taken", board.taken)
+    if deal.preemption is not None:
+        for word, rows in deal.preemption.spared:
+            out("claimed", rows, word)
+        by_rank, by_priority = deal.preemption.offers(asking.ad, asking.submitter, deal.eup[asking.submitter], rest)
+        out("claimed", board.held & ~(by_rank | by_priority), "not preferred")
+    else:
+        out("claimed", board.claimed)
+    if board.resources:
+        machines = np.flatnonzero(rest & board.partitionable)
+        if len(machines):
+            short = np.zeros(board.size, np.bool_)
+            short[machines[~deal.has_room(asking, machines)]] = True
+            out("consumed", short)
+    free = int(np.count_nonzero(rest))
+    if free:
+        counts["free"] = free
+    return counts, details
+
+
+def _policies(deal: Deal, asking: Asking, rest: Bools, details: Counter[str]) -> None:
+    """Which START texts refuse the job, for slots whose Requirements do."""
+    board = deal.board
+    refused = rest & ~deal.suits(asking)
+    if not refused.any() or "start" not in board.frame.columns:
+        return
+    column = board.frame.columns["start"]
+    odd = refused & (column.tag == OTHER)
+    if not odd.any():
+        return
+    codes, number = np.unique(column.code[odd], return_counts=True)
+    for index in np.argsort(-number, kind="stable")[:_MOST].tolist():
+        text = unparse(board.frame.codes.exprs[int(codes[index])])
+        details[f"slot-requirements:START = {text}"] += int(number[index])
+
+
+def explain(counts: Counter[str], total: int) -> str:
+    """One sentence: how many slots there are and where they failed."""
+    if total == 0:
+        return "there are no slots in the pool"
+    parts = [f"{number} {SLOTS[code]}" for code, number in counts.most_common()]
+    return f"of {total} slots, " + ", ".join(parts)
