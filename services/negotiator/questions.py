@@ -18,7 +18,7 @@ from shared.messages.base import Failure, Message
 #: Questions that wait for their turn; more are sent away.
 MOST_WAITING = 8
 #: Ads looked through at once on the event loop.
-_STEP = 2_000
+_STEP = 500
 
 
 class Questions:

@@ -112,6 +112,38 @@ def test_what_a_machine_would_take(pool, waiting):
         assert report["slots"] == 1
 
 
+@pytest.fixture
+def busy(pool):
+    """A cluster of two jobs that use up the machine's cpus."""
+    ad = {"Cmd": "/bin/sleep", "Args": "600", "RequestMemory": 128}
+    cluster = submit(pool, "TARGET.Cpus >= RequestCpus", 2, **ad)
+    with pool.client() as client:
+        try:
+            wait_until(lambda: set(client.wait_states([str(cluster)]).values()) == {2}, what="both jobs to run")
+            yield cluster
+        finally:
+            client.act("remove", [str(cluster)])
+
+
+def test_a_machine_that_is_in_use_is_short_of_something(pool, busy):
+    """The slot is partitionable: what is left of it is too little, and it is told who has the rest."""
+    late = submit(pool, "TARGET.Cpus >= RequestCpus", 1, RequestMemory=128)
+    with pool.client() as client:
+
+        def report():
+            return client.analysis(f"{late}.0")["jobs"][0]
+
+        wait_until(lambda: sum(report()["users"].values()) == 2, what="the slot's ads")
+        found = report()
+        assert (found["outcomes"]["short"], found["short"]) == (1, {"Cpus": 1})
+        assert found["verdict"] == "1 slot suits, but is not free: the job waits for it."
+        assert found["suggestions"] == []
+        (now,) = client.analysis(f"{busy}.0")["jobs"]
+        assert (now["state"], now["also"]) == ("running", 0)
+        assert now["verdict"].startswith("It is running on slot1_")
+        client.act("remove", [str(late)])
+
+
 @pytest.mark.parametrize(
     ("question", "code", "says"),
     [
