@@ -201,6 +201,7 @@ class WholePool:
                 parts = book.dynamic_slots(slot.name)
                 for resource in slot.total:
                     used = sum(part.total[resource] for part in parts)
+                    used += sum(w.held[resource] for w in book.waiting.values() if w.claim.slot == slot.name)
                     if slot.free[resource] + used != slot.total[resource] or slot.free[resource] < 0:
                         wrong.append(
                             f"{slot.name}: {resource} {slot.free[resource]} + {used} of {slot.total[resource]}"

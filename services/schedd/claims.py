@@ -350,7 +350,8 @@ class Claims:
                 self._named(claim, answer.claim_id)
                 heard, pause = now, 0.2
                 ready = self._hinted(claim)
-                delay = min(ASK_EVERY_S, claim.alive_s, answer.within_s + 1.0)
+                # What the other side says of time may be anything: it must not make us ask without a pause.
+                delay = max(min(1.0, ASK_EVERY_S), min(ASK_EVERY_S, claim.alive_s, answer.within_s + 1.0))
             else:
                 delay, pause = pause, min(5.0, pause * 2)
             if now - asked_first > MAX_WAIT_S or now - heard > max(REQUEST_PATIENCE_S, claim.lease_s):
