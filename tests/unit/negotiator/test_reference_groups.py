@@ -1,0 +1,31 @@
+"""Quotas and allocations of accounting groups against those in the log of HTCondor's negotiator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from services.negotiator.group_tree import Tree, demand
+from services.negotiator.quotas import assign
+from services.negotiator.settings import group_config
+from services.negotiator.surplus import allocate
+from tests.reference_pools import Recorded, recorded
+
+
+@pytest.mark.parametrize("pool", [p for p in recorded() if "groups" in p.row], ids=lambda pool: pool.name)
+def test_the_reference_allocates_the_same_to_groups(pool: Recorded, tmp_path: Path) -> None:
+    """GRP-06 to GRP-17: quotas and allocations of the first round, to the digits of the reference's log."""
+    groups = group_config(pool.settings(tmp_path))
+    tree = Tree.of(groups)
+    weight = sum(float(str(slot.eval("Cpus"))) for slot in pool.slots())
+    asked = demand(tree, groups, pool.waiting())
+    quotas = assign(tree, groups, weight)
+    allocated = allocate(tree, quotas, [asked.get(group.key, 0.0) for group in tree.groups])
+    regrouping = any(group.autoregroup for group in tree.groups)
+    for group in tree.groups:
+        if group is tree.root and regrouping:
+            continue  # it negotiates for members of others too, within the whole pool
+        quota, _, given, _ = pool.row["groups"]["allocations"][0][group.name]
+        assert quotas.own[group.index] == pytest.approx(quota, rel=1e-5), group.name
+        assert allocated[group.index] == pytest.approx(given, rel=1e-5), group.name
