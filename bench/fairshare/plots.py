@@ -107,6 +107,19 @@ def _a_against_b_priorities(axes: Any) -> None:
     _labels(axes, "A alone, B from hour 48 on: real priorities", "real priority", legend=True)
 
 
+def _a_against_b_in_cycles(axes: Any) -> None:
+    ideal = [moment for moment in scenarios.a_against_b() if moment.seconds >= 48 * 3600]
+    for name in "AB":
+        moments = scenarios.a_against_b_in_cycles()
+        hours, cores = [m.seconds / 3600 + 48 for m in moments], [m.cores[name] for m in moments]
+        axes.step(hours[::3], cores[::3], where="post", label=f"{name}, in whole slots", linewidth=1.4)
+    for name in "AB":
+        some = [moment for moment in ideal if moment.seconds <= 96 * 3600][::30]
+        axes.plot([m.seconds / 3600 for m in some], [m.cores[name] for m in some], color="#888888", linewidth=1)
+    axes.set_xticks(range(48, 97, 6))
+    _labels(axes, "The negotiation cycle on 100 slots, jobs of half an hour", "slots", legend=True)
+
+
 def _inverse_ratio(axes: Any) -> None:
     groups = (("all want all", scenarios.inverse_ratio()), ("A wants 10", scenarios.inverse_ratio(10.0)))
     for place, name in enumerate("ABC"):
@@ -143,6 +156,7 @@ PLOTS: Final[Mapping[str, Callable[[Any], None]]] = {
     "decay": _decay,
     "a-against-b": _a_against_b,
     "a-against-b-priorities": _a_against_b_priorities,
+    "a-against-b-in-cycles": _a_against_b_in_cycles,
     "inverse-ratio": _inverse_ratio,
     "factors": _factors,
     "floor-and-ceiling": _floor_and_ceiling,

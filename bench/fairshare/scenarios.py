@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from bench.fairshare.simulation import DAY, Moment, User, always, deal, simulate, since, until
+from bench.fairshare.cycles import run_cycles
+from bench.fairshare.simulation import DAY, Moment, User, always, at, deal, simulate, since, until
 from services.negotiator.priorities import Record
 
 CORES: Final = 100.0
@@ -51,6 +52,16 @@ def factors() -> Sequence[Moment]:
     return simulate(users, 90.0, 144)
 
 
+@cache
+def a_against_b_in_cycles() -> Sequence[Moment]:
+    """The two days after B came, with whole slots, jobs of half an hour and the negotiation cycle itself (W-12)."""
+    users = {
+        "A": User(always(ENDLESS), Record(priority=at(a_against_b(), 48).rup["A"], factor=1.0)),
+        "B": User(always(ENDLESS)),
+    }
+    return run_cycles(users, {"A": int(CORES)}, int(CORES), 48)
+
+
 def inverse_ratio(wanted_by_a: float = ENDLESS) -> Mapping[str, float]:
     """One hand-out of 70 cores to effective priorities of 5, 10 and 20 (W-13)."""
     eup = {"A": 5.0, "B": 10.0, "C": 20.0}
@@ -88,6 +99,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "growth-and-decay": Scenario("100 cores for a day, then none", growth_and_decay, (24, 36, 48, 72, 120, 264)),
     "decay": Scenario("A priority of 10 without use", decay, (0, 24, 48, 72, 103.7, 144)),
     "a-against-b": Scenario("A against B, 100 cores", a_against_b, (0, 47, 48, 49, 51, 54, 60, 72, 96, 144)),
+    "a-against-b-in-cycles": Scenario(
+        "The same from hour 48 on, 100 slots, jobs of 30 minutes", a_against_b_in_cycles, (0, 1, 3, 6, 12, 24, 48)
+    ),
     "factors": Scenario("Factors 1000 and 2000, 90 cores", factors, (0, 1, 6, 24, 72, 144)),
     "floor-and-ceiling": Scenario("Floor of B, then ceiling of A", floor_and_ceiling, (0, 12, 23, 24, 36, 48)),
 }

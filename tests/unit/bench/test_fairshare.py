@@ -61,6 +61,17 @@ def test_who_came_first_never_has_more_than_half_again_W_12(a_against_b):
     assert max(moment.cores["A"] for moment in a_against_b if moment.seconds >= 48 * 3600) <= 50.0
 
 
+def test_whole_cycles_with_whole_slots_come_to_halves_too_W_12(a_against_b):
+    moments = scenarios.a_against_b_in_cycles()
+    for hours in (1, 3, 6, 12, 24, 48):
+        whole, ideal = at(moments, hours), at(a_against_b, 48 + hours)
+        for name in "AB":
+            assert whole.cores[name] == pytest.approx(ideal.cores[name], abs=2.0)
+            assert whole.rup[name] == pytest.approx(ideal.rup[name], abs=1.5)
+    assert all(moment.cores["A"] <= 50 for moment in moments if moment.seconds >= 1800)
+    assert all(98 <= sum(moment.cores.values()) <= 100 for moment in moments if moment.seconds >= 1800)
+
+
 def test_shares_are_inverse_to_priorities_W_13():
     assert dict(scenarios.inverse_ratio()) == pytest.approx({"A": 40.0, "B": 20.0, "C": 10.0})
     assert dict(scenarios.inverse_ratio(10.0)) == pytest.approx({"A": 10.0, "B": 40.0, "C": 20.0})
