@@ -11,12 +11,14 @@ from shared.classad import ClassAd
 from shared.daemon.clock import Clock
 from shared.errors import PermanentError, RoostError
 from shared.messages.ads import AdPage, QueryAds
-from shared.messages.queue import JobPage, QueryJobs
+from shared.messages.queue import Acted, ActOnJobs, JobPage, QueryJobs
 
 _SCHEDDS_FOR_S = 2.0
 _NEGOTIATORS_FOR_S = 2.0
 #: Ads in one page between the daemons and the gateway.
 PAGE = 2000
+#: Jobs that one message to a schedd acts on.
+ACT_PAGE = 2000
 
 
 class NoSuchDaemon(PermanentError):
@@ -169,3 +171,23 @@ class PoolView:
             if not page.next or (question.limit and left <= 0):
                 return
             after = page.next
+
+    async def act(self, schedds: Sequence[Schedd], order: ActOnJobs) -> AsyncIterator[dict[str, str]]:
+        """What became of each job, part by part and schedd by schedd; in the end the ids that no schedd knows. At least
+        one part comes."""
+        known: set[str] = set()
+        unknown: dict[str, str] = {}
+        for schedd in schedds:
+            after = ""
+            while True:
+                part = order.model_copy(update={"after": after, "limit": ACT_PAGE})
+                answer = await self._bus.call(schedd.inbox, part, timeout=60.0)
+                assert isinstance(answer, Acted)
+                unknown.update((job, text) for job, text in answer.results.items() if text == "not-found")
+                told = {job: text for job, text in answer.results.items() if text != "not-found" and job not in known}
+                known.update(told)
+                yield told
+                if not answer.next:
+                    break
+                after = answer.next
+        yield {job: text for job, text in unknown.items() if job not in known}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Final
 
 from services.schedd.acceptance import BadSubmit, check_edits, priority_of, submitter_of
@@ -11,13 +9,15 @@ from services.schedd.job_states import JobEvent
 from services.schedd.jobs import Job, JobStatus, full_ad
 from services.schedd.keeper import Keeper
 from services.schedd.policies import Action, Hold, needs_watching, periodic, stays_in_queue
-from services.schedd.queries import TURN_S, chosen
+from services.schedd.queries import chosen
 from services.schedd.settings import Settings
+from services.schedd.turns import Turns
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.messages.queue import Acted, ActOnJobs
 
-SLICE: Final = 200
+#: Jobs in one transaction: all that one holds is packed in one go.
+SLICE: Final = 500
 _EVENTS: Final = {
     "remove": (JobEvent.REMOVE, "graceful"),
     "remove-force": (JobEvent.FORCE, "fast"),
@@ -56,11 +56,15 @@ class Actions:
                 raise RemoteFailure("bad-request", str(error)) from error
             if not edits:
                 raise RemoteFailure("bad-request", "edits: name at least one attribute to change")
-        jobs, missing = await chosen(self.keeper, asked.ids, asked.constraint)
-        results = dict.fromkeys(missing, "not-found")
-        for number, job in enumerate(jobs):
-            if number % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
+        jobs, missing, more = await chosen(
+            self.keeper, asked.ids, asked.constraint, after=asked.after, limit=max(0, asked.limit)
+        )
+        results = dict.fromkeys(() if asked.after else missing, "not-found")
+        turns = Turns()
+        for number, job in enumerate(jobs, 1):
+            if number % SLICE == 0:
+                await self.keeper.commit()
+            await turns.give_way()
             if self.keeper.table.get(job.id) is not job:
                 results[str(job.id)] = "not-found"
             elif not may_act(asked.user, asked.admin, job.cluster.user, self.settings):
@@ -70,7 +74,7 @@ class Actions:
             else:
                 results[str(job.id)] = self._happen(job, asked)
         await self.keeper.commit()
-        return Acted(results=results)
+        return Acted(results=results, next=str(jobs[-1].id) if more else "")
 
     def _happen(self, job: Job, asked: ActOnJobs) -> str:
         event, how = _EVENTS[asked.action]
@@ -111,18 +115,20 @@ class Actions:
     async def look(self) -> None:
         """Evaluate the periodic policies of all jobs once."""
         watched: dict[int, bool] = {}
-        until = time.perf_counter() + TURN_S
+        turns = Turns()
+        looked = 0
         for job in list(self.keeper.table.jobs()):
+            # By time, not by number: one job's expressions may take a second.
+            await turns.give_way()
             cluster = job.cluster
             if cluster.id not in watched:
                 watched[cluster.id] = needs_watching(cluster.ad) or "LeaveJobInQueue" in cluster.ad
             if not watched[cluster.id] and not self.settings.system and not needs_watching(job.ad):
                 continue
-            # By time, not by number: one job's expressions may take a second.
-            if time.perf_counter() > until:
-                await asyncio.sleep(0)
-                until = time.perf_counter() + TURN_S
             self.look_at(job)
+            looked += 1
+            if looked % SLICE == 0:
+                await self.keeper.commit()
         await self.keeper.commit()
 
     def look_at(self, job: Job) -> None:

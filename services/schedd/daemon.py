@@ -31,6 +31,7 @@ from services.schedd.submission import Submission, make_job
 from services.schedd.submitters import Identity, schedd_ad, submitter_ad
 from services.schedd.table import JobTable
 from services.schedd.transfer import Endpoint
+from services.schedd.turns import Turns
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.daemon.advertiser import Advertiser
@@ -151,6 +152,7 @@ class Schedd(Daemon):
         await self.keeper.close()
         if not self.keeper.broken.is_set():
             await self.queue.close()
+        self.table.newcomers.gone()
 
     def ready(self) -> str:
         return "" if self._ready else "the job queue to be read"
@@ -203,10 +205,13 @@ class Schedd(Daemon):
                 submit_id=submit_id,
                 next_proc=next_proc,
             )
+        turns = Turns()
         for cluster, proc, ad, status, priority, submitter in found["jobs"]:
             owner = clusters[cluster]
             job = make_job(owner, proc, ad, JobStatus(status), priority, submitter)
+            self.table.newcomers.add()
             self.table.add(owner, [job])
+            await turns.give_way()
         self._stored_claims = [Claim.unpack(key, body) for key, body in found["claims"]]
         for claim in self._stored_claims:
             run = claim.shadow
@@ -219,14 +224,16 @@ class Schedd(Daemon):
                 run.claim = claim.id
                 running.shadow = run
                 self.table.refresh(running)
-        self._mend(now)
+        await self._mend(now)
         last = found["last_event"][0][0] if found["last_event"] else 0
         self.keeper.next_log = int(last) + 1
         return [(seq, os.fsdecode(path), text) for seq, path, text in found["events"]]
 
-    def _mend(self, now: float) -> None:
+    async def _mend(self, now: float) -> None:
         """Jobs that would wait for ever: running or removed without a run, cooling down."""
+        turns = Turns()
         for job in list(self.table.jobs()):
+            await turns.give_way()
             if job.shadow is None and job.status in (
                 JobStatus.RUNNING,
                 JobStatus.TRANSFERRING_OUTPUT,
@@ -236,9 +243,10 @@ class Schedd(Daemon):
                 self.keeper.save(job)
             elif job.shadow is None and job.status in (JobStatus.REMOVED, JobStatus.COMPLETED):
                 self.keeper.leave(job)
-            until = job.number("JobCoolDownExpiration")
-            if until > now and job.status == JobStatus.IDLE:
-                self.runs.cool(job, until - now)
+            if job.status == JobStatus.IDLE and "jobcooldownexpiration" in job.ad.table():
+                until = job.number("JobCoolDownExpiration")
+                if until > now:
+                    self.runs.cool(job, until - now)
 
     def _reserve(self, first: int) -> None:
         """Take a block of autocluster numbers."""

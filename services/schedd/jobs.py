@@ -5,6 +5,7 @@ Attributes that follow from others (ProcId, GlobalJobId, ServerTime) are not sto
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -134,6 +135,22 @@ def full_packed(schedd: str, job: Job, now: float) -> bytes:
         body["AutoClusterId"] = job.autocluster
     packed: bytes = msgpack.packb(body, unicode_errors="surrogateescape")
     return packed
+
+
+def projected(schedd: str, job: Job, now: float, keys: Sequence[str]) -> bytes:
+    """Only some attributes of the whole ad, packed. keys: their names, folded."""
+    own, shared = job.ad.table(), job.cluster.ad.table()
+    table = {key: entry for key in keys if (entry := own.get(key) or shared.get(key)) is not None}
+    ad = ClassAd.from_table(table)
+    if "procid" in keys:
+        ad["ProcId"] = job.proc
+    if "globaljobid" in keys:
+        ad["GlobalJobId"] = global_id(schedd, job)
+    if "servertime" in keys:
+        ad["ServerTime"] = int(now)
+    if "autoclusterid" in keys and job.generation >= 0:
+        ad["AutoClusterId"] = job.autocluster
+    return ad.pack()
 
 
 def full_ad(schedd: str, job: Job, now: float) -> ClassAd:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from services.schedd import job_log
@@ -82,12 +82,17 @@ class Keeper:
         """An event for the user's log, if the job has one."""
         path = self.log_path(job)
         if path:
-            entry = (self.next_log, path, text())
+            self.record_all([(path, text())])
+
+    def record_all(self, entries: Sequence[tuple[str, bytes]]) -> None:
+        """Events for users' logs: (path, text)."""
+        for path, text in entries:
+            number = self.next_log
             self.next_log += 1
             # As bytes: a path need not be UTF-8, and SQLite takes no other text.
-            row = (entry[0], path.encode("utf-8", "surrogateescape"), entry[2])
+            row = (number, path.encode("utf-8", "surrogateescape"), text)
             self.queue.do("INSERT INTO log_events (seq, path, text) VALUES (?, ?, ?)", row)
-            self._log_pending.append(entry)
+            self._log_pending.append((number, path, text))
 
     def log_path(self, job: Job) -> str:
         """Where the job's events are logged; empty: nowhere."""

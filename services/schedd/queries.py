@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from services.schedd import history
-from services.schedd.jobs import Job, JobId, full_ad, full_packed
+from services.schedd.jobs import Job, JobId, full_ad, full_packed, projected
 from services.schedd.keeper import Keeper
+from services.schedd.table import JobTable
+from services.schedd.turns import Turns
 from shared.bus.api import RemoteFailure
-from shared.classad import ClassAd, Expr, ParseError, evaluate, is_true, parse_expr
+from shared.classad import Expr, ParseError, evaluate, is_true, parse_expr
 from shared.classad.expr import fold
 from shared.messages.queue import JobPage, QueryJobs
 
 #: A page ends after so many jobs or bytes, whatever was asked for: a message must stay small.
 PAGE_JOBS: Final = 5000
 PAGE_BYTES: Final = 4 << 20
-#: Seconds of work between two looks at other messages.
-TURN_S: Final = 0.005
 MAX_CONSTRAINT: Final = 100_000
 
 
@@ -42,39 +40,47 @@ def parse_ids(texts: Sequence[str]) -> list[JobId]:
         raise RemoteFailure("bad-request", str(error)) from error
 
 
-async def chosen(keeper: Keeper, ids: Sequence[str], constraint: str) -> tuple[list[Job], list[str]]:
-    """(jobs chosen by ids and constraint, ids that name none). Raises RemoteFailure bad-request."""
+async def chosen(
+    keeper: Keeper, ids: Sequence[str], constraint: str, *, after: str = "", limit: int = 0
+) -> tuple[list[Job], list[str], bool]:
+    """(jobs chosen by ids and constraint in their order, ids that name none, whether there are more). after: only jobs
+    that come after this one; limit: at most so many, 0: all. Raises RemoteFailure bad-request."""
     expr = parse_constraint(constraint)
     wanted = parse_ids(ids)
-    missing: list[str] = []
+    table = keeper.table
+    missing = [
+        text
+        for text, job_id in zip(ids, wanted, strict=True)
+        if (table.clusters.get(job_id.cluster) if job_id.proc < 0 else table.get(job_id)) is None
+    ]
+    last = parse_ids([after])[0] if after else JobId(-1, -1)
     found: list[Job] = []
-    if not wanted:
-        found = list(keeper.table.jobs())
-    for text, job_id in zip(ids, wanted, strict=True):
-        cluster = keeper.table.clusters.get(job_id.cluster)
-        if job_id.proc < 0 and cluster is not None:
-            found += [cluster.jobs[proc] for proc in sorted(cluster.jobs)]
-        elif (job := keeper.table.get(job_id)) is not None:
-            found.append(job)
-        else:
-            missing.append(text)
-    if expr is not None:
-        found = await matching(keeper, found, expr)
-    return found, missing
-
-
-async def matching(keeper: Keeper, jobs: Sequence[Job], expr: Expr) -> list[Job]:
-    """The jobs for which a constraint is true; others get their turn meanwhile."""
     now = keeper.now()
-    found = []
-    until = time.perf_counter() + TURN_S
-    for job in jobs:
-        if is_true(evaluate(expr, full_ad(keeper.name, job, now), None, now)):
+    turns = Turns()
+    for job in in_order(table, wanted, last):
+        if expr is None or is_true(evaluate(expr, full_ad(keeper.name, job, now), None, now)):
+            if len(found) == limit > 0:
+                return found, missing, True
             found.append(job)
-        if time.perf_counter() > until:
-            await asyncio.sleep(0)
-            until = time.perf_counter() + TURN_S
-    return found
+        await turns.give_way()
+    return found, missing, False
+
+
+def in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[Job]:
+    """Queued jobs that come after one, by cluster and proc; ids: only these, proc -1 for a whole cluster. Jobs may come
+    and go meanwhile."""
+    named: dict[int, set[int]] = {}
+    for job_id in ids:
+        named.setdefault(job_id.cluster, set()).add(job_id.proc)
+    for number in sorted(number for number in (named if ids else table.clusters) if number >= after.cluster):
+        cluster = table.clusters.get(number)
+        if cluster is None:
+            continue
+        procs = named.get(number, {-1})
+        for proc in sorted(cluster.jobs if -1 in procs else procs):
+            job = cluster.jobs.get(proc)
+            if job is not None and (number, proc) > after:
+                yield job
 
 
 class Queries:
@@ -93,10 +99,7 @@ class Queries:
                 self.keeper.queue, ids, expr, projection=asked.projection, limit=limit, after=asked.after
             )
         totals = self.keeper.table.totals()
-        after = (-1, -1)
-        if asked.after:
-            cluster, proc = parse_ids([asked.after])[0]
-            after = (cluster, proc)
+        after = parse_ids([asked.after])[0] if asked.after else JobId(-1, -1)
         return await self._page(ids, expr, asked.projection, limit, after, totals)
 
     async def _page(
@@ -105,52 +108,23 @@ class Queries:
         expr: Expr | None,
         projection: Sequence[str],
         limit: int,
-        after: tuple[int, int],
+        after: JobId,
         totals: dict[str, int],
     ) -> JobPage:
         keeper, now = self.keeper, self.keeper.now()
         ads: list[bytes] = []
         size = 0
         last = ""
-        until = time.perf_counter() + TURN_S
-        for cluster_id in self._clusters(ids, after[0]):
-            cluster = keeper.table.clusters.get(cluster_id)
-            if cluster is None:
+        keys = [fold(name) for name in projection]
+        turns = Turns()
+        for job in in_order(keeper.table, ids, after):
+            await turns.give_way()
+            if expr is not None and not is_true(evaluate(expr, full_ad(keeper.name, job, now), None, now)):
                 continue
-            for proc in self._procs(cluster_id, sorted(cluster.jobs), ids):
-                job = cluster.jobs.get(proc)
-                if job is None or (cluster_id, proc) <= after:
-                    continue
-                if time.perf_counter() > until:
-                    await asyncio.sleep(0)
-                    until = time.perf_counter() + TURN_S
-                if expr is not None and not is_true(evaluate(expr, full_ad(keeper.name, job, now), None, now)):
-                    continue
-                if len(ads) == limit or size > PAGE_BYTES:
-                    return JobPage(ads=ads, next=last, totals=totals)
-                packed = (
-                    project(full_ad(keeper.name, job, now), projection)
-                    if projection
-                    else full_packed(keeper.name, job, now)
-                )
-                ads.append(packed)
-                size += len(packed)
-                last = str(job.id)
+            if len(ads) == limit or size > PAGE_BYTES:
+                return JobPage(ads=ads, next=last, totals=totals)
+            packed = projected(keeper.name, job, now, keys) if keys else full_packed(keeper.name, job, now)
+            ads.append(packed)
+            size += len(packed)
+            last = str(job.id)
         return JobPage(ads=ads, totals=totals)
-
-    def _clusters(self, ids: Sequence[JobId], after: int) -> list[int]:
-        known = {job_id.cluster for job_id in ids} if ids else self.keeper.table.clusters.keys()
-        return sorted(number for number in known if number >= after)
-
-    @staticmethod
-    def _procs(cluster: int, procs: list[int], ids: Sequence[JobId]) -> list[int]:
-        if not ids:
-            return procs
-        named = {job_id.proc for job_id in ids if job_id.cluster == cluster}
-        return procs if -1 in named else [proc for proc in procs if proc in named]
-
-
-def project(ad: ClassAd, names: Sequence[str]) -> bytes:
-    """Only these attributes, packed."""
-    table = ad.table()
-    return ClassAd.from_table({key: table[key] for name in names if (key := fold(name)) in table}).pack()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Final
 
 from services.schedd.autoclusters import own_references
 from services.schedd.idle import IdleJobs, Run
 from services.schedd.jobs import full_ad, full_packed
 from services.schedd.keeper import Keeper
-from services.schedd.queries import TURN_S, parse_constraint
+from services.schedd.queries import parse_constraint
 from services.schedd.settings import Settings
+from services.schedd.turns import Turns
 from shared.classad import Expr, evaluate, is_true
 from shared.messages.negotiation import GetRequests, RequestList, ResourceRequest
 
@@ -48,7 +47,10 @@ class Requests:
         table = self.keeper.table
         constraint = parse_constraint(asked.job_constraint)
         # A match is for an autocluster: the constraint must not divide one.
-        table.set_significant(asked.significant, _looked_at(constraint))
+        turns = Turns()
+        for job in table.set_significant(asked.significant, _looked_at(constraint)):
+            table.refresh(job)
+            await turns.give_way()
         counts = asked.counts and self.settings.request_counts
         requests: dict[str, list[ResourceRequest]] = {}
         more: list[str] = []
@@ -92,14 +94,12 @@ class Requests:
         about once a cycle, and others get their turn meanwhile."""
         verdicts = self._verdicts_of(asked)
         now = self.keeper.now()
-        until = time.perf_counter() + TURN_S
+        turns = Turns()
         for autocluster in list(idle.buckets):
             if autocluster not in verdicts and (key := idle.first(autocluster)) is not None:
                 ad = full_ad(self.keeper.name, self.keeper.table.at(key), now)
                 verdicts[autocluster] = is_true(evaluate(constraint, ad, None, now))
-                if time.perf_counter() > until:
-                    await asyncio.sleep(0)
-                    until = time.perf_counter() + TURN_S
+                await turns.give_way()
         return frozenset(autocluster for autocluster in idle.buckets if verdicts.get(autocluster))
 
     def _verdicts_of(self, asked: GetRequests) -> dict[int, bool]:

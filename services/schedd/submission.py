@@ -6,7 +6,6 @@ import asyncio
 import getpass
 import socket
 import sqlite3
-import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,9 +22,9 @@ from services.schedd.acceptance import (
 )
 from services.schedd.jobs import Cluster, Job, JobStatus
 from services.schedd.keeper import Keeper
-from services.schedd.queries import TURN_S
 from services.schedd.queue import rows
 from services.schedd.settings import Settings
+from services.schedd.turns import Turns
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.messages.events import JobsSubmitted
@@ -37,8 +36,6 @@ REMEMBER_S: Final = 24 * 3600
 UNFINISHED_S: Final = 3600
 #: More parts than this has no submit.
 MAX_PARTS: Final = 1 << 31
-#: Jobs taken on between two looks at other messages.
-SLICE: Final = 500
 
 
 @dataclass(slots=True)
@@ -127,8 +124,12 @@ class Submission:
         added = await self._accept(asked, draft)
         cluster.next_proc += len(added)
         draft.rows += added
+        jobs: list[Job] = []
+        entries: list[tuple[str, bytes]] = []
         if not asked.more:
             cluster.ad["TotalSubmitProcs"] = len(draft.rows)
+            jobs, entries = await self._jobs(draft, now)
+        # From here to the commit nothing may come between: the submit is there as a whole or not at all.
         self._store(asked, draft, added)
         answer = Submitted(cluster=cluster.id, first_proc=first, count=len(added))
         if not asked.more:
@@ -141,10 +142,8 @@ class Submission:
         if not draft.rows:
             await self._discard(key, draft)
             raise RemoteFailure("bad-request", "the submit has no job; queue at least one")
-        jobs = self._jobs(draft)
         # The user's log and the stream tell of the jobs after this same commit.
-        for job in jobs:
-            self.keeper.record(job, lambda job=job: _logged(job, now))  # type: ignore[misc]
+        self.keeper.record_all(entries)
         self.keeper.tell(
             JobsSubmitted(
                 at=now,
@@ -157,10 +156,10 @@ class Submission:
             )
         )
         await self.keeper.commit()
-        for start in range(0, len(jobs), SLICE):
-            self.keeper.table.add(cluster, jobs[start : start + SLICE])
-            if start + SLICE < len(jobs):
-                await asyncio.sleep(0)
+        turns = Turns()
+        for job in jobs:
+            self.keeper.table.add(cluster, (job,))
+            await turns.give_way()
         self.keeper.demand_grew.set()
         return answer
 
@@ -222,11 +221,9 @@ class Submission:
         rules, now = self.settings.rules, self.keeper.now()
         special = {"jobprio", "accountinggroup", "niceuser"}
         done: list[tuple[int, bytes, int, str]] = []
-        until = time.perf_counter() + TURN_S
+        turns = Turns()
         for offset, packed in enumerate(asked.procs):
-            if time.perf_counter() > until:  # what users write may take long to evaluate
-                await asyncio.sleep(0)
-                until = time.perf_counter() + TURN_S
+            await turns.give_way()  # what users write may take long to evaluate
             proc = first + offset
             ad_bytes, names = accept_proc(packed, f"job {proc}")
             if rules:
@@ -300,11 +297,20 @@ class Submission:
             [(cluster.id, proc, int(draft.status), priority, submitter, ad) for proc, ad, priority, submitter in added],
         )
 
-    def _jobs(self, draft: Draft) -> list[Job]:
-        return [
-            make_job(draft.cluster, proc, ad, draft.status, priority, submitter)
-            for proc, ad, priority, submitter in draft.rows
-        ]
+    async def _jobs(self, draft: Draft, now: float) -> tuple[list[Job], list[tuple[str, bytes]]]:
+        """The jobs of a submit, and what their users' logs say of it: (path, text)."""
+        jobs: list[Job] = []
+        entries: list[tuple[str, bytes]] = []
+        turns = Turns()
+        for proc, ad, priority, submitter in draft.rows:
+            job = make_job(draft.cluster, proc, ad, draft.status, priority, submitter)
+            self.keeper.table.newcomers.add()
+            jobs.append(job)
+            path = self.keeper.log_path(job)
+            if path:
+                entries.append((path, _logged(job, now)))
+            await turns.give_way()
+        return jobs, entries
 
     def _remember(self, key: tuple[str, str], asked: SubmitJobs, answer: Submitted, now: float) -> None:
         part = _part(asked)

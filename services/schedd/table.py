@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from services.schedd.autoclusters import Autoclusters
+from services.schedd.garbage import Newcomers
 from services.schedd.idle import IdleJobs, Key, key_of
 from services.schedd.jobs import STATUS_NAMES, Cluster, Job, JobId, JobStatus
 from services.schedd.submitters import Count
@@ -25,6 +26,7 @@ class JobTable:
         self.autoclusters = autoclusters
         self.total = 0
         self._weights: dict[int, float] = {}  # of each autocluster
+        self.newcomers = Newcomers()
 
     def get(self, job_id: JobId) -> Job | None:
         cluster = self.clusters.get(job_id.cluster)
@@ -118,19 +120,18 @@ class JobTable:
         del self.clusters[job.cluster.id]
         return True
 
-    def set_significant(self, names: Iterable[str], needed: Iterable[str] = ()) -> bool:
-        """Attributes that slots look at, told by the negotiator; sorts all idle jobs anew if that changes anything.
-        needed: see Autoclusters."""
+    def set_significant(self, names: Iterable[str], needed: Iterable[str] = ()) -> list[Job]:
+        """Attributes that slots look at, told by the negotiator. Returns the jobs that are to be refreshed now, as that
+        changes how they are sorted: all idle ones, or none. They may be refreshed some at a time: who waits for it is
+        not offered meanwhile. needed: see Autoclusters."""
         if not self.autoclusters.set_significant(names, needed):
-            return False
+            return []
         waiting = [job for job in self.jobs() if job.idle_key is not None]
         for job in waiting:
-            self.withdraw(job)
+            job.idle_key = None
         self.idle.clear()
         self._weights.clear()
-        for job in waiting:
-            self.refresh(job)
-        return True
+        return waiting
 
     def at(self, key: Key) -> Job:
         """The idle job that stands at this place of an idle queue."""

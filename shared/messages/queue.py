@@ -57,7 +57,11 @@ class JobPage(Message):
 
 @message
 class ActOnJobs(Message):
-    """remove, hold, release, vacate, suspend, continue, or edit jobs chosen by id or constraint."""
+    """remove, hold, release, vacate, suspend, continue, or edit jobs chosen by id or constraint.
+
+    after, limit: only jobs that come after this one, and at most so many (0: all). Who acts on many asks part by part:
+    one answer about 100,000 jobs would keep everybody waiting.
+    """
 
     type: ClassVar[str] = "queue.act"
     durable: ClassVar[bool] = True
@@ -68,14 +72,18 @@ class ActOnJobs(Message):
     constraint: str = ""
     reason: str = ""
     edits: bytes = b""  # packed ad, for "edit"
+    after: str = ""
+    limit: int = 0
 
 
 @message
 class Acted(Message):
-    """What became of each job asked for: done, not-found, denied, already, or wrong-state."""
+    """What became of each job asked for: done, not-found, denied, already, or wrong-state. next: ask for what comes
+    after this job; empty: that was all."""
 
     type: ClassVar[str] = "queue.acted"
     results: dict[str, str]
+    next: str = ""
 
 
 @message

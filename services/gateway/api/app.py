@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from services.gateway.api.analysis import analysis_doors
 from services.gateway.api.limits import BodyLimit
-from services.gateway.api.wire import ad_response, explain, problem, read_msgpack, told
+from services.gateway.api.wire import ad_response, explain, problem, read_msgpack, results_as_json, told
 from services.gateway.authorization import Identity, Level, Token, refusal
 from services.gateway.pool import PAGE, PoolView
 from services.gateway.stream import EventStream, Overflow, Quiet
@@ -28,7 +28,6 @@ from shared.errors import RoostError
 from shared.messages.base import Envelope, describe
 from shared.messages.negotiation import GetPriorities, Priorities, Reschedule, SetPriority
 from shared.messages.queue import (
-    Acted,
     ActOnJobs,
     DescribeSchedd,
     FetchFiles,
@@ -256,21 +255,16 @@ def _job_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
     @app.post("/v1/jobs/action")
     async def act(
         asked: JobAction, identity: Annotated[Identity, Depends(may("jobs.act"))], schedd: str = ""
-    ) -> dict[str, str]:
-        """Remove, hold, release, ... jobs. Answers what became of each."""
+    ) -> Response:
+        """Remove, hold, release, ... jobs. Answers what became of each. Many are done part by part, and the answer
+        comes as it is known; where it breaks off, what it tells is done, and the same may be asked again."""
         if not asked.ids and not asked.constraint:
             raise HTTPException(400, "name jobs by ids, or by a constraint (constraint=true means all)")
         message = ActOnJobs.model_validate({**asked.model_dump(), "user": identity.user, "admin": identity.admin})
-        results: dict[str, str] = {}
-        for one in [await doors.pool.schedd(schedd)] if schedd else await doors.pool.schedds():
-            answer = await doors.bus.call(one.inbox, message, timeout=30.0)
-            assert isinstance(answer, Acted)
-            results.update(
-                (job, outcome)
-                for job, outcome in answer.results.items()
-                if outcome != "not-found" or job not in results
-            )
-        return results
+        asked_of = [await doors.pool.schedd(schedd)] if schedd else await doors.pool.schedds()
+        parts = doors.pool.act(asked_of, message)
+        first = await anext(parts)  # what is wrong with the question is told with its status
+        return StreamingResponse(results_as_json(first, parts), media_type="application/json")
 
 
 def _file_doors(app: FastAPI, doors: Doors, may: Guard) -> None:

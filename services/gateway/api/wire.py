@@ -3,6 +3,7 @@ that unpack ads themselves (`Accept: application/x-msgpack`)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 
 import msgpack
@@ -100,3 +101,16 @@ async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Re
 
 def _json(packed: bytes) -> bytes:
     return to_json(ClassAd.unpack(packed), one_line=True).encode()
+
+
+async def results_as_json(first: dict[str, str], others: AsyncIterator[dict[str, str]]) -> AsyncIterator[bytes]:
+    """One JSON object out of several parts, each sent as it comes."""
+    between = b"{"
+    if first:
+        yield between + json.dumps(first)[1:-1].encode()
+        between = b","
+    async for part in others:
+        if part:
+            yield between + json.dumps(part)[1:-1].encode()
+            between = b","
+    yield b"{}" if between == b"{" else b"}"

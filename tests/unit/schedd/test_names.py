@@ -1,12 +1,21 @@
-from services.schedd.jobs import raw_cells
-from services.schedd.queries import project
+from services.schedd.jobs import Cluster, Job, JobStatus, projected, raw_cells
 from shared.classad import ClassAd
+from shared.classad.expr import fold
 
 AD = ClassAd({"Cmd": "x", "Épaisseur": 1, "épaisseur": 2})
 
 
-def test_a_projection_finds_names_beyond_ascii():
-    assert dict(ClassAd.unpack(project(AD, ["CMD", "Épaisseur"])).items()) == {"Cmd": "x", "Épaisseur": 1}
+def test_a_projection_finds_names_beyond_ascii_and_those_that_are_not_stored():
+    cluster = Cluster(7, "alice", "alice@pool", "alice@pool", qdate=3, ad=AD)
+    job = Job(cluster, 5, ClassAd({"Épaisseur": 2}), JobStatus.IDLE, 0, "alice@pool")
+    keys = [fold(name) for name in ("CMD", "Épaisseur", "procid", "GlobalJobId", "ServerTime", "AutoClusterId", "None")]
+    assert dict(ClassAd.unpack(projected("ap", job, 9.5, keys)).items()) == {
+        "Cmd": "x",
+        "Épaisseur": 2,
+        "ProcId": 5,
+        "GlobalJobId": "ap#7.5#3",
+        "ServerTime": 9,
+    }
 
 
 def test_names_that_differ_for_ads_differ_in_the_queue():

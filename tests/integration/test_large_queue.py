@@ -1,0 +1,134 @@
+"""Queues of many jobs: nothing that is done to them keeps a daemon from its other work. How long things take is
+measured by `python -m bench.large_queue`; here it is counted how often others had their turn."""
+
+import asyncio
+import gc
+
+import pytest
+
+from services.schedd import garbage
+from shared.classad import ClassAd
+from shared.messages.queue import ActOnJobs, QueryJobs
+from tests import scheddpool
+from tests.scheddpool import job_ad
+from tests.waiting import eventually
+
+MANY = 3000
+
+
+@pytest.fixture
+async def pool(tmp_path):
+    async with scheddpool.Pool(tmp_path) as running:
+        yield running
+
+
+async def turns_of_others(work):
+    """What an awaitable gave, and how often the loop came round meanwhile."""
+    rounds = 0
+
+    async def count():
+        nonlocal rounds
+        while True:
+            await asyncio.sleep(0)
+            rounds += 1
+
+    counting = asyncio.ensure_future(count())
+    try:
+        return await work, rounds
+    finally:
+        counting.cancel()
+        await asyncio.gather(counting, return_exceptions=True)
+
+
+def commits(pool):
+    return pool.schedd.queue.commits
+
+
+async def submit_many(pool, **more):
+    answer = await pool.submit(job_ad(), procs=MANY, **more)
+    assert answer.count == MANY
+    return str(answer.cluster)
+
+
+async def test_many_jobs_are_acted_on_in_small_transactions(pool):
+    """One of 100,000 jobs would be packed in one go, and everybody would wait."""
+    cluster = await submit_many(pool)
+    for action in ("hold", "release", "remove"):
+        before = commits(pool)
+        results = await pool.act(action, cluster)
+        assert set(results.values()) == {"done"}
+        assert len(results) == MANY
+        assert commits(pool) - before >= MANY // 500
+
+
+async def test_many_jobs_are_acted_on_part_by_part(pool):
+    cluster = await submit_many(pool)
+    seen, after = [], ""
+    while True:
+        order = ActOnJobs(user=pool.user, action="hold", ids=[cluster, "99.5"], after=after, limit=1000)
+        part = await pool.call(order)
+        seen.append(part.results)
+        after = part.next
+        if not after:
+            break
+    assert [len(results) for results in seen] == [1001, 1000, 1000]
+    assert seen[0].pop("99.5") == "not-found"
+    assert [job for results in seen for job in results] == [f"{cluster}.{proc}" for proc in range(MANY)]
+    assert (await pool.call_totals())["Held"] == MANY
+
+
+async def test_a_constraint_acts_part_by_part_on_those_it_is_true_for(pool):
+    cluster = await submit_many(pool)
+    order = ActOnJobs(user=pool.user, action="hold", constraint="ProcId % 1000 == 7", limit=2)
+    first = await pool.call(order)
+    assert first.results == {f"{cluster}.7": "done", f"{cluster}.1007": "done"}
+    second = await pool.call(order.model_copy(update={"after": first.next}))
+    assert second.results == {f"{cluster}.2007": "done"}
+    assert second.next == ""
+
+
+@pytest.mark.parametrize("step", ["submit", "significant attributes", "restart"])
+async def test_others_have_their_turn_meanwhile(pool, step):
+    if step == "submit":
+        _, rounds = await turns_of_others(submit_many(pool))
+        assert len(pool.schedd.table.idle[pool.user].buckets) == 1
+    elif step == "significant attributes":
+        await submit_many(pool)
+        answer, rounds = await turns_of_others(pool.requests(significant=["Colour"]))
+        assert [request.count for request in answer.requests[pool.user]] == [MANY]
+    else:
+        await submit_many(pool)
+        _, rounds = await turns_of_others(pool.restart())
+        assert (await pool.call_totals())["Idle"] == MANY
+    assert rounds > 10
+
+
+async def test_a_page_of_a_projection_says_the_same_as_whole_ads(pool):
+    own = [ClassAd({"Args": str(number), "Memory": number}) for number in range(3)]
+    cluster = str((await pool.submit(job_ad(), procs=own)).cluster)
+    names = ["Args", "ProcId", "ClusterId", "GlobalJobId", "Cmd", "Owner", "NoSuchThing", "JOBSTATUS"]
+    whole = await pool.jobs(cluster)
+    some = await pool.jobs(cluster, projection=names)
+    assert [{name: ad[name] for name in names if name in ad} for ad in whole] == [
+        {name: ad[name] for name in names if name in ad} for ad in some
+    ]
+    assert all(len(ad) == len(names) - 1 for ad in some)
+
+
+async def test_pages_go_on_where_the_last_one_ended_whatever_left_meanwhile(pool):
+    cluster = await submit_many(pool)
+    first = await pool.call(QueryJobs(ids=[cluster], limit=1000, projection=["ProcId"]))
+    await pool.act("remove", *(f"{cluster}.{proc}" for proc in range(990, 1010)))
+    second = await pool.call(QueryJobs(ids=[cluster], limit=5, projection=["ProcId"], after=first.next))
+    assert [ClassAd.unpack(ad).eval("ProcId") for ad in second.ads] == [1010, 1011, 1012, 1013, 1014]
+
+
+async def test_jobs_of_a_large_queue_are_no_business_of_the_garbage_collector(pool, monkeypatch):
+    monkeypatch.setattr(garbage, "EVERY", 1000)
+    before = gc.get_freeze_count()
+    await submit_many(pool)
+    assert gc.get_freeze_count() > before + MANY
+    await pool.end()
+    assert gc.get_freeze_count() == 0
+    await pool.begin()
+    await eventually(lambda: gc.get_freeze_count() > MANY, what="the jobs of the restarted schedd")
