@@ -162,11 +162,12 @@ class Policies:
     def of(cls, board: Board) -> Policies:
         frame = board.frame
         keys = [fold(PREFIX + name) for name in board.resources]
-        frame.want(keys)
+        cpus = fold(PREFIX + "Cpus")  # every machine has some
+        frame.want([cpus, *keys])
         none = cls(board, np.zeros(0, np.intp))
-        if not keys or frame.columns[keys[0]].tags == 1 << ABSENT:
+        if not keys or frame.columns[cpus].tags == 1 << ABSENT:
             return none
-        rows = np.flatnonzero(board.partitionable & (frame.columns[keys[0]].tag != ABSENT))
+        rows = np.flatnonzero(board.partitionable & (frame.columns[cpus].tag != ABSENT))
         texts = frame.columns["machineresources"]
         good = np.ones(len(rows), np.bool_)
         for code in np.unique(texts.code[rows]).tolist():
