@@ -14,6 +14,7 @@ submitters, get their part of it in one cycle (carving.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -57,9 +58,12 @@ class _Cycle:
         self.group_of = {name: self.tree.group_of(name) for name in self.names}
         self.shares: dict[str, Share] = {}
         self.spins = 0
+        self.given = 0.0  # weight, in the turn that is on
+        self.jobs = 0  # likewise
 
     def run(self) -> Result:
         deal = self.deal
+        offered = int((deal.board.open | deal.board.held).sum())
         plans = negotiate_groups(
             self.tree,
             self.groups,
@@ -68,6 +72,7 @@ class _Cycle:
             deal.group_in_use,
             self._serve,
             heaviest=deal.heaviest(),
+            last_remainder=self.snapshot.last_remainder,
         )
         deal.settle(plans)
         return Result(
@@ -82,6 +87,8 @@ class _Cycle:
             groups=plans,
             thrashing=deal.thrashing(),
             out_of_time=tuple(deal.clock.exhausted),
+            offered=offered,
+            losers=deal.losers,
             seconds=deal.clock.seconds,
         )
 
@@ -109,44 +116,60 @@ class _Cycle:
         if not names or deal.clock.is_over():
             return 0.0
         deal.enter(turn)
-        given = 0.0
-        for name in names:
-            record = deal.record(name)
-            floor = shares.floor_left(record.floor, deal.in_use(name), record.ceiling)
-            if floor > 0.0:
-                purse = self._purse(name, min(floor, turn.limit - given))
-                given += self._serve_one(name, purse, spin=0)
-        pie = min(self.snapshot.total_weight, turn.quota)
+        self.given, self.jobs = 0.0, 0
+        self._spin([name for name in names if deal.in_use(name) < deal.record(name).floor], turn, spin=0)
         spin = 0
         while names and not deal.clock.is_over():
             spin += 1
             self.spins = max(self.spins, spin)
-            parts = shares.fractions(names, deal.eup)
-            free = min(deal.board.free_weight(), turn.limit - given)
-            handed_out = 0.0
-            held_back = []
-            for name in names:
-                left = shares.slice_left(parts[name], pie, deal.in_use(name), free_weight=free, spin=spin)
-                left = min(left, turn.limit - given - handed_out)
-                purse = self._purse(name, left)
-                if spin == 1 and name not in self.shares:
-                    self.shares[name] = Share(parts[name], max(0.0, left), 0.0)
-                handed_out += self._serve_one(name, purse, spin)
-                if deal.is_held_back(name) and not purse.at_ceiling():
-                    held_back.append(name)
-            given += handed_out
-            names = held_back
-            if handed_out <= TOLERANCE or turn.limit - given <= TOLERANCE:
+            jobs = self.jobs
+            still = self._spin(names, turn, spin)
+            if len(still) == len(names) and self.jobs == jobs:
                 break
-        return given
+            names = still
+        return self.given
 
-    def _purse(self, name: str, left: float) -> Purse:
-        return Purse(max(0.0, left), self.deal.in_use(name), self.deal.record(name).ceiling)
+    def _spin(self, names: list[str], turn: Turn, spin: int) -> list[str]:
+        """Divide the pie among these submitters and serve each; who still asks for more. Spin 0: the floors' (NEG-11).
 
-    def _serve_one(self, name: str, purse: Purse, spin: int) -> float:
+        In later spins whose slice is lighter than any slot is passed over, so that nobody rounds up twice. Whose
+        ceiling leaves no room for the lightest slot is out, and the others' shares grow. The room of the group is that
+        at the beginning of the spin, so roundings may exceed it; who comes after that gets nothing.
+        """
+        deal = self.deal
+        pie = min(self.snapshot.total_weight, turn.quota)
+        room = turn.limit - self.given
+        parts = shares.fractions(names, deal.eup)
+        free = min(deal.board.free_weight(), room, max(0.0, self.snapshot.total_weight - deal.all_in_use()))
+        still = []
+        for name in names:
+            if self.given >= turn.limit - TOLERANCE and spin != 1:
+                return []
+            record, in_use = deal.record(name), deal.in_use(name)
+            left = min(room, shares.slice_left(parts[name], pie, in_use, free_weight=free, spin=max(1, spin)))
+            if spin == 1 and name not in self.shares:
+                self.shares[name] = Share(parts[name], max(0.0, left), 0.0)
+            if self.given >= turn.limit - TOLERANCE:
+                left = 0.0  # only slots that prefer the job are still to be had
+            if spin > 1 and left < deal.lightest - TOLERANCE:
+                still.append(name)
+                continue
+            cap = record.ceiling - in_use if record.ceiling >= 0.0 else math.inf
+            if cap < deal.lightest - TOLERANCE or cap <= 0.0:
+                deal.refuse(name, "ceiling")
+                continue
+            if spin == 0:
+                cap = min(cap, record.floor)
+            purse = Purse(max(0.0, left), in_use, cap)
+            self._serve_one(name, purse, spin)
+            self.given += purse.got
+            if deal.is_held_back(name) or (purse.at_ceiling() and any(asking.left for asking in deal.asking[name])):
+                still.append(name)
+        return still
+
+    def _serve_one(self, name: str, purse: Purse, spin: int) -> None:
         """One submitter's turn: its requests in order."""
         deal = self.deal
-        before = purse.in_use
         refused: set[tuple[str, int]] = set()
         with deal.clock.turn(name):
             for asking in deal.asking[name]:
@@ -157,10 +180,11 @@ class _Cycle:
                 if not deal.clock.may_go_on(name, request.schedd):
                     asking.cause = "out-of-time"
                     continue
+                wanted = asking.left
                 deal.serve(asking, purse, spin)
+                self.jobs += wanted - asking.left
                 if asking.left:
                     refused.add(key)
-        return purse.in_use - before
 
 
 __all__ = ["ROOT", "Asking", "Plan", "negotiate"]

@@ -5,6 +5,7 @@ The cycle (cycle.py) decides who is served, in which order and within which limi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -117,6 +118,9 @@ class Deal:
             self.preemption = Preemption.of(board, config, self.users, eups)
         self.policies = Policies.of(board)
         self._weightless = bool(np.any(board.weight <= 0.0))
+        # Of a partitionable slot a core, at least, is handed out.
+        portions = np.where(board.partitionable, np.minimum(board.weight, 1.0), board.weight)
+        self.lightest = float(portions.min(initial=math.inf)) if len(portions) else 0.0
         board.check()
 
     def _set_up_requests(self) -> None:
@@ -142,6 +146,15 @@ class Deal:
 
     def group_in_use(self, group: str) -> float:
         return max(0.0, self._group_use.get(group, 0.0))
+
+    def all_in_use(self) -> float:
+        """By everybody."""
+        return sum(use[0] for use in self._use.values())
+
+    def refuse(self, name: str, cause: str) -> None:
+        """Nothing (more) for this submitter."""
+        for asking in self.asking[name]:
+            asking.cause = cause
 
     def asked_weight(self, name: str) -> float:
         """What a submitter's requests come to: a core is one, a job without weights is one."""
@@ -341,13 +354,8 @@ class Deal:
             if asking.wants:
                 self.counters.take(asking.wants, len(chosen))
         elif found.complete:
-            asking.cause = "ceiling" if self._is_ceiling(purse, board.weight[rows]) else "share"
+            asking.cause = "ceiling" if purse.at_ceiling() else "share"
         return len(chosen)
-
-    @staticmethod
-    def _is_ceiling(purse: Purse, weights: Floats) -> bool:
-        """Whether it is the ceiling, not the slice, that is in the way."""
-        return bool(Purse(purse.left, purse.in_use).permits(weights).any())
 
     def _take_parts(self, asking: Asking, found: Found, purse: Purse, n: int, exempt: bool) -> int:
         """Where partitionable slots are among the slots found: the best few first, and others only where all of these
@@ -368,7 +376,7 @@ class Deal:
                     self.counters.take(asking.wants, len(picked))
                 self._commit(asking, found, lines, taking, picked, limits)
                 return len(picked)
-            asking.cause = "ceiling" if self._is_ceiling(purse, lines.charges) else "share"
+            asking.cause = "ceiling" if purse.at_ceiling() else "share"
             start, width = start + len(rows), width * 8
         return 0
 

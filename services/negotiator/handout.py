@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,47 +19,47 @@ TOLERANCE: Final = 1e-9
 
 @dataclass(slots=True)
 class Purse:
-    """What a submitter may still take in its turn. Weights.
+    """What a submitter may take in its turn of a spin. Weights.
 
-    left: of its slice. in_use: in all, now. ceiling: -1: none. bounded: False where its slice does not count at all.
+    left: of its slice. in_use: in all, now. cap: how much it may come to in this turn, by its ceiling or its floor; the
+    last slot may exceed it. got: in this turn.
     """
 
     left: float
     in_use: float
-    ceiling: float = -1.0
+    cap: float = math.inf
+    got: float = 0.0
 
     def pay(self, weight: float) -> None:
         self.left -= weight
         self.in_use += weight
+        self.got += weight
 
-    def strictly(self) -> float:
-        """What may be taken without rounding anything up."""
-        return self.left if self.ceiling < 0.0 else min(self.left, self.ceiling - self.in_use)
+    def strictly(self, charges: Floats) -> int:
+        """How many lines of these charges, in order, may be taken without rounding anything up."""
+        total = np.cumsum(charges)
+        fit = int(np.searchsorted(total, self.left + TOLERANCE, side="right"))
+        return min(fit, int(np.searchsorted(total - charges, self.cap - self.got - TOLERANCE, side="left")))
 
     def permits(self, weights: Floats, exempt: Bools | None = None) -> Bools:
         """(n,) bool: may a slot of this weight be taken next?
 
-        Who has nothing in use may exceed its slice by one slot, so that slices below one slot do not stall (NEG-13).
-        A ceiling may be exceeded by the last slot, but not by the first (as the reference does; NEG-12). `exempt`:
+        The first slot of a turn may exceed the slice, so that slices below one slot do not stall (NEG-13). `exempt`:
         slots for which the slice does not count, as their RANK prefers the job (NEG-14).
         """
+        if self.at_ceiling():
+            return np.zeros(len(weights), np.bool_)
+        if self.got <= 0.0 < self.left:
+            return np.ones(len(weights), np.bool_)
         fits: Bools = weights <= self.left + TOLERANCE
-        if self.in_use <= 0.0 < self.left:
-            fits = np.ones(len(weights), np.bool_)
-        if exempt is not None:
-            fits = fits | exempt
-        if self.ceiling >= 0.0:
-            room = self.ceiling - self.in_use
-            if not self.in_use > 0.0 or room <= TOLERANCE:
-                fits = fits & (weights <= room + TOLERANCE)
-        return fits
+        return fits if exempt is None else fits | exempt
 
     def exhausted(self) -> bool:
         """Whether nothing that weighs something can be taken any more, but for what is exempt."""
         return self.left <= TOLERANCE or self.at_ceiling()
 
     def at_ceiling(self) -> bool:
-        return 0.0 <= self.ceiling <= self.in_use + TOLERANCE
+        return self.got >= self.cap - TOLERANCE
 
 
 def spend(
@@ -73,10 +74,9 @@ def spend(
     taken: list[Lines] = []
     lines = np.arange(len(charges))
     while n > 0 and len(lines):
-        total = np.cumsum(charges[lines[:n]])
-        several = int(np.searchsorted(total, purse.strictly() + TOLERANCE, side="right"))
+        several = purse.strictly(charges[lines[:n]])
         if several:
-            purse.pay(float(total[several - 1]))
+            purse.pay(float(charges[lines[:several]].sum()))
             taken.append(lines[:several])
             lines = lines[several:]
             n -= several
@@ -86,14 +86,10 @@ def spend(
         first = int(np.argmax(fits))
         if not fits[first]:
             break
-        nobody = purse.in_use <= 0.0
         heavy, one = lines[:first], lines[first : first + 1]
         purse.pay(float(charges[one[0]]))
         taken.append(one)
         n -= 1
         rest = lines[first + 1 :]
-        if nobody:  # a ceiling may now let pass what it did not before
-            lines = np.concatenate([heavy, rest])
-        else:
-            lines = rest if slots is None or not len(heavy) else rest[~np.isin(slots[rest], slots[heavy])]
+        lines = rest if slots is None or not len(heavy) else rest[~np.isin(slots[rest], slots[heavy])]
     return np.concatenate(taken) if taken else np.zeros(0, np.intp)
