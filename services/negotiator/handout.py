@@ -54,10 +54,6 @@ class Purse:
         fits: Bools = weights <= self.left + TOLERANCE
         return fits if exempt is None else fits | exempt
 
-    def exhausted(self) -> bool:
-        """Whether nothing that weighs something can be taken any more, but for what is exempt."""
-        return self.left <= TOLERANCE or self.at_ceiling()
-
     def at_ceiling(self) -> bool:
         return self.got >= self.cap - TOLERANCE
 

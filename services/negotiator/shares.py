@@ -38,11 +38,3 @@ def floor_left(floor: float, in_use: float, ceiling: float) -> float:
     """Weight that a submitter below its floor is offered before all others (NEG-11)."""
     wanted = min(floor, ceiling) if ceiling >= 0.0 else floor
     return max(0.0, wanted - in_use)
-
-
-def affordable(weight: float, left: float, in_use: float) -> bool:
-    """May a slot of this weight be taken with `left` of the slice to go?
-
-    Who has nothing in use rounds up by one slot, so that slices below one slot do not stall (NEG-13).
-    """
-    return weight <= left or (in_use <= 0.0 and left > 0.0)
