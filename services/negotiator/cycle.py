@@ -72,7 +72,6 @@ class _Cycle:
             deal.group_in_use,
             self._serve,
             heaviest=deal.heaviest(),
-            last_remainder=self.snapshot.last_remainder,
         )
         deal.settle(plans)
         return Result(
