@@ -58,7 +58,7 @@ class RequestClaim(Message):
     alive_interval_s: int
     epoch: int  # of the negotiator that made the match
     shard: str = ""  # NEGOTIATOR_NAME: whose epoch that is
-    preempts: list[str] = []  # names of dynamic slots of the partitionable one that are to be preempted for it
+    preempts: list[str] = []  # names of slots that must empty first: the slot itself, or dynamic ones of this slot
     preempt_claims: list[str] = []  # their claim ids, in the same order: the proof that the negotiator chose them
     concurrency_limits: str = ""  # as matched: the slot shows it while it is claimed (LIM-12)
     activation: Activation | None = None  # first job, so that claim and start cost one round trip

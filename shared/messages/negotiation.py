@@ -59,7 +59,7 @@ class Match(_Part):
     startd: str  # the startd's inbox, e.g. "startd.node1"
     claim_id: str
     slot_ad: bytes  # packed, public; with NegotiatorMatchExpr* where configured
-    preempts: list[str] = []  # names of dynamic slots to be preempted first; empty where the slot itself is preempted
+    preempts: list[str] = []  # names of slots that must empty first: the slot itself, or dynamic ones of this slot
     preempt_claims: list[str] = []  # their claim ids, in the same order; secrets too
     concurrency_limits: str = ""  # what each of the jobs takes of which limit, expressions evaluated (LIM-08)
 

@@ -26,8 +26,8 @@ from tests.waiting import eventually
 
 #: Says that it began, leaves when it is asked to, and ends well when its file is there.
 JOB = """#!/bin/sh
-echo "$1 begins" >> log
 trap 'echo "$1 leaves" >> log; exit 3' TERM
+echo "$1 begins" >> log
 while [ ! -e "$1.go" ]; do sleep 0.02; done
 echo "$1 is done" >> log
 """
