@@ -13,7 +13,7 @@ So states of slots after 0, 1, 2... jobs are evaluated in one go, and no rank or
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,22 +152,44 @@ def _order(
     index = np.flatnonzero(good)
     if depth_first:
         return index[np.lexsort((nth[index], position[at[index]]))], True
-    values = [key.now[lines] if key.expr is None else probe.numbers(key.expr, job, key.side)[0] for key in keys]
+    values = _Values(probe, job, keys, lines)
     rises, falls = _directions(values, at, good)
     if rises:
         return index[np.lexsort((nth[index], position[at[index]]))], True
     place = board.place[lines]
     if falls:
-        return index[np.lexsort((nth[index], place[index], *(-value[index] for value in reversed(values))))], False
-    return _by_heap(values, place, at, index), False
+        ranks = [-value[index] for value in values]
+        return index[np.lexsort((nth[index], place[index], *reversed(ranks)))], False
+    return _by_heap(list(values), place, at, index), False
 
 
-def _directions(values: Sequence[Floats], at: RowNumbers, good: Bools) -> tuple[bool, bool]:
+class _Values(Iterable[Floats]):
+    """The values of sort keys in each state, evaluated when they are asked for: mostly the first one decides."""
+
+    def __init__(self, probe: Probe, job: ClassAd, keys: Sequence[Key], lines: RowNumbers) -> None:
+        self._probe, self._job, self._keys, self._lines = probe, job, keys, lines
+        self._known: list[Floats] = []
+
+    def __iter__(self) -> Iterator[Floats]:
+        for index, key in enumerate(self._keys):
+            if index == len(self._known):
+                self._known.append(self._value(key))
+            yield self._known[index]
+
+    def _value(self, key: Key) -> Floats:
+        if key.expr is None or not self._probe.is_live(key.expr, self._job, key.side):
+            return key.now[self._lines]
+        return self._probe.numbers(key.expr, self._job, key.side)[0]
+
+
+def _directions(values: Iterable[Floats], at: RowNumbers, good: Bools) -> tuple[bool, bool]:
     """Whether no slot's keys ever fall as it is used, and whether they never rise."""
     pairs = good[1:] & good[:-1] & (at[1:] == at[:-1])
     undecided = pairs
     rises = falls = True
     for value in values:
+        if not undecided.any():
+            break
         step = value[1:] - value[:-1]
         rises = rises and not np.any(undecided & (step < 0))
         falls = falls and not np.any(undecided & (step > 0))

@@ -34,15 +34,17 @@ from services.negotiator.pool import (
 )
 from services.negotiator.preemption import BY_PRIORITY, BY_RANK, FREE, Preemption, users_of
 from services.negotiator.priorities import Record, effective
-from services.negotiator.selection import best
+from services.negotiator.selection import Orders, best
 from services.negotiator.stopwatch import Stopwatch
 from services.negotiator.thrashing import find_thrashing
 from shared.classad import ClassAd
 from shared.classad.columnar import OTHER_SIDE, Probe
 
+#: Attributes of a job that depend on whose turn it is.
+_BY_TURN = frozenset(("submitternegotiatinggroup", "submitterautoregroup"))
 _REASONS = {FREE: NO_PREEMPTION, BY_RANK: RANK_PREEMPTION, BY_PRIORITY: PRIORITY_PREEMPTION}
-#: Rows looked up beyond those that are wanted, as others take some before the next spin.
-_SPARE, _FEWEST = 64, 128
+#: Rows looked up at least; some of them are taken by others before the next spin.
+_FEWEST = 256
 #: Partitionable slots looked at together first: most requests need no more.
 _FEW_MACHINES = 16
 
@@ -116,7 +118,9 @@ class Deal:
         if board.held.any():
             eups = [effective(self.record(name)) for name in self.users.names]
             self.preemption = Preemption.of(board, config, self.users, eups)
+        self.orders = Orders(board.place)
         self.policies = Policies.of(board)
+        self._flat: dict[int, tuple[Floats, bool]] = {}
         self._weightless = bool(np.any(board.weight <= 0.0))
         # Of a partitionable slot a core, at least, is handed out.
         portions = np.where(board.partitionable, np.minimum(board.weight, 1.0), board.weight)
@@ -205,7 +209,7 @@ class Deal:
 
     def serve(self, asking: Asking, purse: Purse, spin: int) -> None:
         """Hand out slots to one request until its jobs, the slots or the purse are used up. Sets its cause."""
-        if self.ephemerals:
+        if self.changing or not self.ephemerals.isdisjoint(_BY_TURN):
             self._refresh(asking)
         exempt = spin == 1 and self.preemption is not None  # NEG-14
         while asking.left > 0:
@@ -247,7 +251,7 @@ class Deal:
 
     def _some(self, asking: Asking, purse: Purse, n: int, exempt: bool) -> int:
         """Give some slots to up to n jobs; how many got one. 0: there is nothing more for this request now."""
-        k = max(_FEWEST, n + _SPARE)
+        k = max(_FEWEST, 4 * n)
         while True:
             with self.clock.part("select"):
                 found = self._list(asking, k)
@@ -290,18 +294,20 @@ class Deal:
                 if used.any():
                     free |= used
                     level = np.where(by_rank, BY_RANK, np.where(by_priority, BY_PRIORITY, FREE))
-            rows = np.flatnonzero(free)
-            carved = board.partitionable[rows] if board.resources else None
-            has_machines = carved is not None and bool(carved.any())
-            if has_machines:
-                rows = rows[self.has_room(asking, rows)]
-            keys = self._keys(asking.ad, level)
+            has_machines = False
+            if board.resources:
+                machines = np.flatnonzero(free & board.partitionable)
+                has_machines = len(machines) > 0
+                free[machines[~self.has_room(asking, machines)]] = False
+            keys = [key.now for key in self._keys(asking.ad, level)]
             board.check()
         self.considered += board.size
-        listed = best(rows, [key.now for key in keys], board.place, k)
-        return Found(
-            listed, level, len(listed) == len(rows), board.frame.epoch if has_machines or self.changing else None
-        )
+        if level is None and not has_machines:
+            listed, complete = self.orders.best(free, keys, k)
+        else:
+            rows = np.flatnonzero(free)
+            listed, complete = best(rows, keys, board.place, k), len(rows) <= k
+        return Found(listed, level, complete, board.frame.epoch if has_machines or self.changing else None)
 
     def suits(self, asking: Asking) -> Bools:
         """(n,) bool: where job and slot match, whatever the slot's state."""
@@ -336,7 +342,11 @@ class Deal:
         return keys
 
     def _is_flat(self, values: Floats) -> bool:
-        return bool(len(values)) and values[0] == values[-1] and bool(values.min() == values.max())
+        """Whether a key is the same everywhere. Keys are shared by many requests, so this is remembered."""
+        known = self._flat.get(id(values))
+        if known is None or known[0] is not values:
+            known = self._flat[id(values)] = (values, not len(values) or bool(values.min() == values.max()))
+        return known[1]
 
     # --- taking
 
@@ -360,15 +370,16 @@ class Deal:
     def _take_parts(self, asking: Asking, found: Found, purse: Purse, n: int, exempt: bool) -> int:
         """Where partitionable slots are among the slots found: the best few first, and others only where all of these
         are too heavy."""
-        start, width = 0, _FEW_MACHINES
-        while start < len(found.rows):
-            rows = found.rows[start : start + min(n, width)]
-            lines, taking = self._places(asking, rows, n, found.level)
-            if not lines.filled and len(rows) < n:
-                rows = found.rows[start : start + n]
-                lines, taking = self._places(asking, rows, n, found.level)
+        few = found.rows[: max(_FEW_MACHINES, n // _FEW_MACHINES)]
+        for rows, most in ((few, n), (found.rows[len(few) :], 1)):
+            if not len(rows):
+                break
+            lines, taking = self._places(asking, rows, most, found.level)
+            if not lines.filled and len(rows) < min(most, len(found.rows)):
+                rows = found.rows[:n]
+                lines, taking = self._places(asking, rows, most, found.level)
             spared = (found.level[lines.rows] == BY_RANK) if exempt and found.level is not None else None
-            picked = spend(purse, lines.charges, n, lines.rows, spared)
+            picked = spend(purse, lines.charges, most, lines.rows, spared)
             if len(picked):
                 limits = ""
                 if asking.wants:
@@ -377,7 +388,6 @@ class Deal:
                 self._commit(asking, found, lines, taking, picked, limits)
                 return len(picked)
             asking.cause = "ceiling" if purse.at_ceiling() else "share"
-            start, width = start + len(rows), width * 8
         return 0
 
     def _places(self, asking: Asking, rows: RowNumbers, n: int, level: Floats | None) -> tuple[Lines, Portions]:

@@ -54,7 +54,7 @@ class Frame:
         self.live_from = 0
         self.epoch = 0
         self._own: dict[str, Column] = {}
-        self._layout = 0
+        self._replaced = 0
         self.columns: Mapping[str, Column] = Over(self._own, table.columns)
 
     def replace(self, columns: Mapping[str, Column], live: Iterable[str] = (), live_from: int = 0) -> None:
@@ -63,7 +63,7 @@ class Frame:
         """
         after = frozenset(live), live_from if live else 0
         if columns.keys() != self._own.keys() or after != (self.live, self.live_from):
-            self._layout += 1
+            self._replaced += 1
         self._own.clear()
         self._own.update(columns)
         self.live, self.live_from = after
@@ -77,7 +77,15 @@ class Frame:
 
     @property
     def version(self) -> int:
-        return self.table.version + self._layout
+        return self.table.version + self._replaced
+
+    @property
+    def layout(self) -> int:
+        return self.table.layout + self._replaced
+
+    @property
+    def meaning(self) -> int:
+        return self.table.meaning + self._replaced
 
     @property
     def codes(self) -> Codes:

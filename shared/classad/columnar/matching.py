@@ -175,7 +175,7 @@ class Matching:
         self.cache_bytes = cache_bytes
         self.patience: Callable[[], None] | None = None
         self._now = now
-        self._version = table.version
+        self._version, self._layout, self._meaning = table.version, table.layout, table.meaning
         self._bytes = 0
         self._cache: OrderedDict[tuple[object, ...], Array | None] = OrderedDict()
         self._roots: dict[tuple[int, int, str | None], Term] = {}
@@ -185,7 +185,7 @@ class Matching:
         self._numbers: dict[object, int] = {}
         self._numbered: dict[int, tuple[Expr, int]] = {}
         self._ranks = Ranks(self)
-        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._nodes: dict[tuple[object, ...], tuple[Node, tuple[Expr, ...]]] = {}
         self._steady: dict[int, _Other] = {}
 
     @property
@@ -224,7 +224,15 @@ class Matching:
         mine = self._root(_expression(own), OTHER_SIDE)
         theirs = self._root(_REQUIREMENTS, ROW_SIDE, "requirements")
         ad = self._met(job)
-        return self._settled(lambda: self._conjunction(mine, ad) & self._conjunction(theirs, ad))
+
+        def work() -> Mask:
+            return self._conjunction(mine, ad) & self._conjunction(theirs, ad)
+
+        def held() -> Mask:
+            live = any(needs.live or not needs.steady for needs in (self._need(mine, ad), self._need(theirs, ad)))
+            return work() if live else self.keep(("match", id(ad)), work)
+
+        return self._settled(held if self._steady.get(id(job)) is ad else work)
 
     def job_mask(self, job: ClassAd) -> Mask:
         """(rows,) bool: where the job's Requirements are true with the row as TARGET."""
@@ -303,12 +311,14 @@ class Matching:
 
     def _forget(self) -> None:
         self.clear()
-        self._inner.clear()
-        self._plans.clear()
-        self._needs.clear()
-        self._nodes.clear()
-        self._ranks = Ranks(self)
-        self._version = self.table.version
+        layout, meaning = self.table.layout, self.table.meaning
+        if (layout, meaning) != (self._layout, self._meaning):
+            self._plans.clear()
+            self._ranks = Ranks(self)
+        if meaning != self._meaning:
+            self._needs.clear()
+            self._nodes.clear()
+        self._version, self._layout, self._meaning = self.table.version, layout, meaning
 
     # The ads and expressions that were met
 
@@ -331,7 +341,9 @@ class Matching:
             above = above.chained
             if above is not None:
                 shape.append(("", 0))
-        if len(self._numbers) > _MAX_KNOWN:
+        if max(len(self._numbers), len(self._inner)) > _MAX_KNOWN:
+            self._meaning = -1
+            self._inner.clear()
             self._numbers.clear()
             self._numbered.clear()
             self._roots.clear()
@@ -382,14 +394,29 @@ class Matching:
     def need(self, term: Term, ad: _Other) -> _Needs:
         return self._need(term, ad)
 
-    def node(self, key: tuple[object, ...], make: Callable[[], Node]) -> Node:
-        """A plan that is kept while the layout of the table stays. Raises Unplannable."""
+    def node(self, term: Term, needs: _Needs, ad: _Other, shape: dict[str, Expr]) -> Node:
+        """The plan of a term, in rows of this shape. Kept for as long as the columns mean the same. Raises
+        Unplannable."""
+        parts = tuple((name, id(expr)) for name, expr in shape.items())
+        key = (id(term), needs.number, parts, *map(ad.digest, needs.names))
         known = self._nodes.get(key)
         if known is None:
             if len(self._nodes) > _MAX_KNOWN:
                 self._nodes.clear()
-            known = self._nodes[key] = make()
-        return known
+            expr = term.expr
+            if term.attribute is not None and not self.table.special:
+                expr = shape.get(term.attribute, expr)
+
+            def make() -> Node:
+                return Planner(Known(ad.ad), _RowSide(self.table, shape)).plan(expr, term.side, term.depth, term.marks)
+
+            # With the expressions, so that no other gets the identity of one of them.
+            known = self._nodes[key] = (with_room(make), tuple(shape.values()))
+        return known[0]
+
+    @property
+    def ranks(self) -> Ranks:
+        return self._ranks
 
     def root_of(self, key: str) -> Term:
         """The term of an attribute of the rows."""
@@ -612,7 +639,7 @@ class Matching:
             self._cache.move_to_end(key)
             return known
         try:
-            return self.keep(key, lambda: self._compute(term, needs, ad.ad, numbers, start, stop))
+            return self.keep(key, lambda: self._compute(term, needs, ad, numbers, start, stop))
         except Unplannable:
             self._cache[key] = None
             return None
@@ -633,30 +660,24 @@ class Matching:
             self._bytes -= 0 if old is None else old.nbytes
         return result
 
-    def _compute(self, term: Term, needs: _Needs, ad: ClassAd, numbers: bool, start: int, stop: int) -> Array:
+    def _compute(self, term: Term, needs: _Needs, ad: _Other, numbers: bool, start: int, stop: int) -> Array:
         if not needs.shapes:
-            return self._over(term, {}, ad, numbers, start, stop)
+            return self._over(term, needs, {}, ad, numbers, start, stop)
         if not self.table.shape(needs.shapes):
             raise Unplannable("too many shapes")
         parts = [
-            self._over(term, each.shape, ad, numbers, max(start, each.start), min(stop, each.stop))
+            self._over(term, needs, each.shape, ad, numbers, max(start, each.start), min(stop, each.stop))
             for each in self.table.stretches(needs.shapes)
             if each.start < stop and each.stop > start
         ]
         return np.concatenate(parts) if parts else np.zeros(0, np.float64 if numbers else np.bool_)
 
-    def _over(self, term: Term, shape: dict[str, Expr], ad: ClassAd, numbers: bool, start: int, stop: int) -> Array:
-        expr = term.expr
-        if term.attribute is not None and not self.table.special:
-            expr = shape.get(term.attribute, expr)
-
-        def work() -> Array:
-            planner = Planner(Known(ad), _RowSide(self.table, shape))
-            plan = planner.plan(expr, term.side, term.depth, term.marks)
-            run = Run(self.table.columns, self.table.codes, start, stop, self._now, self.patience)
-            return run.numbers(plan) if numbers else run.true(plan)
-
-        return with_room(work)
+    def _over(
+        self, term: Term, needs: _Needs, shape: dict[str, Expr], ad: _Other, numbers: bool, start: int, stop: int
+    ) -> Array:
+        plan = self.node(term, needs, ad, shape)
+        run = Run(self.table.columns, self.table.codes, start, stop, self._now, self.patience)
+        return run.numbers(plan) if numbers else run.true(plan)
 
     def _by_rows(self, term: Term, ad: _Other, numbers: bool, start: int, stop: int, asked: Mask) -> Array:
         """By the evaluator: once for each distinct tuple of what the term, a root, can read, where `asked` is true."""

@@ -16,8 +16,7 @@ from shared.classad.ad import ClassAd
 from shared.classad.columnar.column import BOOL, REAL, STRING, Column, Floats, Mask
 from shared.classad.columnar.frame import Over
 from shared.classad.columnar.vector import Run
-from shared.classad.compiled.plan import LEFT, RIGHT, Known, Node, Planner, Unplannable
-from shared.classad.depth import with_room
+from shared.classad.compiled.plan import LEFT, RIGHT, Node, Unplannable
 from shared.classad.evaluate import evaluate
 from shared.classad.expr import Expr, Literal
 from shared.classad.match import is_true
@@ -75,6 +74,12 @@ class Probe:
                         result[first:last] &= self._true(term, needs, ad, first, last)
         return result
 
+    def is_live(self, expr: Expr, job: ClassAd | None = None, side: int = RIGHT) -> bool:
+        """Whether an expression reads live columns; else it is the same in all states of a row."""
+        matching = self._matching
+        needs = matching.need(matching.root(expr, side), matching.met(job))
+        return needs.live or not needs.steady
+
     def numbers(self, expr: Expr, job: ClassAd | None = None, side: int = RIGHT) -> tuple[Floats, Mask]:
         """(m,) float64 and bool: the value as a rank, 0.0 where it is no number, and where it is one."""
         matching = self._matching
@@ -104,6 +109,17 @@ class Probe:
         return found
 
     def _vectors(self, term: Term, needs: _Needs, ad: _Other) -> Iterator[tuple[int, int, Any]]:
+        apart = self._matching.ranks.apart(term, ad) if needs.shapes and needs.steady else None
+        if apart is not None:
+            plan, columns = apart
+            taken = {name: column.taken(self._rows) for name, column in columns.items()}
+            table, now = self._matching.table, self._matching.now
+            try:
+                size = len(self._rows)
+                yield 0, size, Run(Over(taken, self._columns), table.codes, 0, size, now).vector(plan)
+                return
+            except Unplannable:
+                pass
         for first, last, shape in self._spans(needs, 0, len(self._rows)):
             try:
                 yield first, last, self._run(first, last).vector(self._plan(term, needs, ad, shape))
@@ -140,14 +156,7 @@ class Probe:
     def _plan(self, term: Term, needs: _Needs, ad: _Other, shape: dict[str, Expr]) -> Node:
         if not needs.steady or (needs.shapes and not self._matching.table.shape(needs.shapes)):
             raise Unplannable("for the evaluator")
-        key = ("plan", id(term), needs.number, *map(id, shape.values()), *map(ad.digest, needs.names))
-
-        def make() -> Node:
-            expr = term.expr if term.attribute is None else shape.get(term.attribute, term.expr)
-            planner = Planner(Known(ad.ad), self._matching.row_side(shape))
-            return planner.plan(expr, term.side, term.depth, term.marks)
-
-        return self._matching.node(key, lambda: with_room(make))
+        return self._matching.node(term, needs, ad, shape)
 
     def _evaluated(self, term: Term, ad: _Other, line: int) -> Value:
         row = self._matching.table.ad(int(self._rows[line]))

@@ -80,6 +80,7 @@ class Ranks:
         self._outers: dict[tuple[int, int], _Outer | None] = {}
         self._parts: dict[tuple[str, int], list[_Part] | None] = {}
         self._columns: OrderedDict[tuple[object, ...], _Made] = OrderedDict()
+        self._plans: dict[tuple[object, ...], Node] = {}
         self._serial = 0
 
     def clear(self) -> None:
@@ -97,6 +98,46 @@ class Ranks:
                 return None
             number = made.column.number
             return matching.keep((made.serial, "number"), lambda: np.where(np.isnan(number), 0.0, number))
+        found = self._found(term, ad)
+        if found is None:
+            return None
+        outer, columns, serials = found
+
+        def work() -> NDArray[np.float64]:
+            plan = self._outer_plan(term, ad, columns)
+            table = matching.table
+            run = Run(Over(columns, table.columns), table.codes, 0, len(table), matching.now, matching.patience)
+            return run.numbers(plan)
+
+        key = (id(term), *serials, matching.epoch_of(term, ad), *map(ad.digest, outer.names))
+        try:
+            return matching.keep(key, lambda: with_room(work))
+        except Unplannable:
+            self._outers[id(term), ad.shape] = None
+            return None
+
+    def apart(self, term: Term, ad: _Other) -> tuple[Node, dict[str, Column]] | None:
+        """For who evaluates a root over rows of his own: its plan, and the columns in which it has the place of
+        expressions. None if that is not possible, or if one of these columns changes."""
+        matching = self._matching
+        if matching.table.special or term.attribute is not None:
+            return None
+        found = self._found(term, ad)
+        if found is None:
+            return None
+        outer, columns, _ = found
+        if any(matching.epoch_of(matching.root_of(name), ad) for name in outer.inner):
+            return None
+        key = (id(term), *map(ad.digest, outer.names))
+        plan = self._plans.get(key)
+        if plan is None:
+            try:
+                plan = self._plans[key] = with_room(lambda: self._outer_plan(term, ad, columns))
+            except Unplannable:
+                return None
+        return plan, columns
+
+    def _found(self, term: Term, ad: _Other) -> tuple[_Outer, dict[str, Column], list[int]] | None:
         known = (id(term), ad.shape)
         if known not in self._outers:
             self._outers[known] = self._look(term, ad)
@@ -111,19 +152,10 @@ class Ranks:
                 return None
             columns[name] = made.column
             serials.append(made.serial)
+        return outer, columns, serials
 
-        def work() -> NDArray[np.float64]:
-            plan = Planner(Known(ad.ad), _Rows(columns, matching, {})).plan(term.expr, term.side)
-            table = matching.table
-            run = Run(Over(columns, table.columns), table.codes, 0, len(table), matching.now, matching.patience)
-            return run.numbers(plan)
-
-        key = (id(term), *serials, matching.epoch_of(term, ad), *map(ad.digest, outer.names))
-        try:
-            return matching.keep(key, lambda: with_room(work))
-        except Unplannable:
-            self._outers[known] = None
-            return None
+    def _outer_plan(self, term: Term, ad: _Other, columns: dict[str, Column]) -> Node:
+        return Planner(Known(ad.ad), _Rows(columns, self._matching, {})).plan(term.expr, term.side)
 
     def _look(self, term: Term, ad: _Other) -> _Outer | None:
         table = self._matching.table
@@ -150,6 +182,11 @@ class Ranks:
                         cell = ad.ad.find(node.key)
                         if isinstance(cell, Expr):
                             todo.append((cell, LEFT))
+        # An attribute that leads back to an expression of the other ad that leads to it is another thing alone.
+        between = {name for name in names if isinstance(ad.ad.find(name), Expr)}
+        matching = self._matching
+        if any(not between.isdisjoint(matching.need(matching.root_of(key), ad).names) for key in inner):
+            return None
         return _Outer(tuple(sorted(inner)), tuple(sorted(names))) if inner else None
 
     def _column(self, key: str, ad: _Other) -> _Made | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shared.classad.ad import ClassAd
 from shared.classad.cells import PackedError, PackedText, parse_text, read_packed
 from shared.classad.cells import Table as Cells
-from shared.classad.columnar.column import OTHER, Codes, Column
+from shared.classad.columnar.column import ABSENT, OTHER, Codes, Column
 from shared.classad.columnar.shapes import HIDDEN, Lifted, lifted
 from shared.classad.expr import AttrRef, Expr, fold, walk
 
@@ -50,6 +50,9 @@ class Table:
     def __init__(self, policies: Iterable[str] = POLICIES, leading: str = "") -> None:
         self.codes: Final = Codes()
         self.version = 0  # changes when any row does
+        self.layout = 0  # when rows come, go or change places
+        self.meaning = 0  # when plans would be others: an attribute appears, or is another expression than ever before
+        self._known_exprs: dict[str, set[int]] = {}
         self.live: frozenset[str] = frozenset()  # see Frame; the columns of a table change in `flush` only
         self.live_from = self.epoch = 0
         self.columns: dict[str, Column] = {}
@@ -106,8 +109,7 @@ class Table:
             entry = cells.get(name)
             picked.append(None if entry is None else entry[1])
         self._picked[key] = (names, picked)
-        if not self.special and not _SPECIAL.isdisjoint(cells):
-            self.special = True
+        self._look_for_special(cells)
 
     def _plain_names(self) -> tuple[str, ...]:
         """The wanted attributes in order: the same object while these are the same."""
@@ -144,6 +146,7 @@ class Table:
         if not (fresh or removed):
             return 0
         self.version += 1
+        self._look_at_meaning(new)
         shaped = list(self._shapes)
         reshaped = bool(added or removed)
         if reshaped:
@@ -168,6 +171,20 @@ class Table:
         if reshaped:
             self._reshape(shaped)
         return len(fresh) + len(removed)
+
+    def _look_at_meaning(self, new: dict[str, Column]) -> None:
+        """Notice new versions of rows for which plans would be others."""
+        for name, part in new.items():
+            column = self.columns[name]
+            if part.tags & (1 << OTHER):
+                known = self._known_exprs.setdefault(name, set())
+                codes = set(np.unique(part.code[part.tag == OTHER]).tolist())
+                if not codes <= known or not column.tags & (1 << OTHER):
+                    known |= codes
+                    self.meaning += 1
+            was_absent = column.tags == 1 << ABSENT and part.tags not in (0, 1 << ABSENT)
+            if was_absent or (part.tags and not len(column.tag)):
+                self.meaning += 1
 
     def _change(self, changed: dict[str, bytes], new: dict[str, Column]) -> bool:
         """Write new versions of rows; whether expressions changed."""
@@ -206,6 +223,9 @@ class Table:
         missing = [name for name in dict.fromkeys(names) if name not in self.columns]
         if missing:
             self.columns.update(self._read(self._ads, missing))
+            for name in missing:
+                column = self.columns[name]
+                self._known_exprs[name] = set(np.unique(column.code[column.tag == OTHER]).tolist())
             self._wanted = ()
 
     def _read_queued(self, keys: Sequence[str], ads: Sequence[bytes], names: tuple[str, ...]) -> dict[str, Column]:
@@ -233,9 +253,13 @@ class Table:
 
     def _cells(self, packed: bytes) -> Cells:
         table = read_packed(packed)
-        if not self.special and not _SPECIAL.isdisjoint(table):
-            self.special = True
+        self._look_for_special(table)
         return table
+
+    def _look_for_special(self, cells: Cells) -> None:
+        if not self.special and not _SPECIAL.isdisjoint(cells):
+            self.special = True
+            self.meaning += 1
 
     def _wanted_by(self, ads: Iterable[bytes]) -> set[str]:
         """What the policies of some ads refer to, so that their columns can be read in one go."""
@@ -312,6 +336,7 @@ class Table:
     def _reshape(self, names: list[str]) -> None:
         """Find the shapes of some attributes anew and bring equal ones together."""
         self._forget_shapes()
+        self.layout += 1
         for name in names:
             column = self.columns[name]
             codes = np.unique(column.code[column.tag == OTHER])
@@ -354,6 +379,7 @@ class Table:
 
     def _reorder(self, order: NDArray[np.intp]) -> None:
         """Keep these rows in this order."""
+        self.layout += 1
         for name, column in self.columns.items():
             self.columns[name] = column.taken(order)
         for name, codes in self._shapes.items():
