@@ -63,7 +63,6 @@ class _Cycle:
 
     def run(self) -> Result:
         deal = self.deal
-        offered = int((deal.board.open | deal.board.held).sum())
         plans = negotiate_groups(
             self.tree,
             self.groups,
@@ -86,8 +85,6 @@ class _Cycle:
             groups=plans,
             thrashing=deal.thrashing(),
             out_of_time=tuple(deal.clock.exhausted),
-            offered=offered,
-            losers=deal.losers,
             seconds=deal.clock.seconds,
         )
 

@@ -146,6 +146,19 @@ class CycleDone(Event):
 
 
 @message
+class PreemptionLoop(Event):
+    """A slot goes to and fro between users: each of them took it from another and lost it again. A policy that lets them
+    (PREEMPTION_REQUIREMENTS, RANK) wastes their work."""
+
+    type: ClassVar[str] = "negotiation.preemption-loop"
+    negotiator: str
+    slot: str
+    users: list[str]
+    times: int  # preemptions
+    window_s: float  # within this time
+
+
+@message
 class LeaderChanged(Event):
     """A negotiator became the active one, or ceased to be."""
 
