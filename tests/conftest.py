@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ NEEDS = {
     "servers": ("rabbit_server", "redis_server"),
     "docker": ("docker_engine", "compose_pool"),
     "reference": ("reference",),
+    "mounts": ("small_disk",),
 }
 # Making the images, when nobody has made them before, takes longer than a test may.
 DOCKER_TIMEOUT_S = 600
@@ -33,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         choices=sorted(NEEDS),
-        help="leave out the tests that need real servers, a Docker engine or the reference implementation; "
+        help="leave out the tests that need real servers, a Docker engine, the reference implementation or mounts; "
         "without this flag they fail where it is missing (may be given several times)",
     )
 
@@ -152,6 +155,29 @@ def reference(request: pytest.FixtureRequest) -> SimpleNamespace:
             pytrace=False,
         )
     return SimpleNamespace(htcondor=htcondor2, classad=classad2)
+
+
+@pytest.fixture
+def small_disk(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, int], Path]]:
+    """small_disk(directory, mib): an empty file system of so many MiB is mounted there for the time of the test."""
+    need(request, "mounts")
+    with contextlib.ExitStack() as stack:
+
+        def mount(directory: Path, mib: int) -> Path:
+            directory.mkdir(parents=True, exist_ok=True)
+            command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m,mode=0755", "tmpfs", str(directory)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.fail(
+                    f"{done.stderr.strip()}: the test fills a disk of its own, and mounting one takes root and "
+                    "CAP_SYS_ADMIN; or leave such tests out with --without mounts.",
+                    pytrace=False,
+                )
+            # Lazily: what the test started may need a moment to let go of it.
+            stack.callback(subprocess.run, ["umount", "--lazy", str(directory)], check=True)
+            return directory
+
+        yield mount
 
 
 @pytest.fixture

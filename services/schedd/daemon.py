@@ -110,6 +110,7 @@ class Schedd(Daemon):
             ClaimReady: self._claim_ready,
             SendAds: self._send_ads,
         }
+        self.queue.on_full = self._on_full
         self._stored_claims: list[Claim] = []
         self._meta: dict[str, Any] = {}
         self._ready = False
@@ -146,7 +147,15 @@ class Schedd(Daemon):
         await self._submitter_ads.invalidate()
         await self._schedd_ads.invalidate()
 
+    def _on_full(self, reason: str) -> None:
+        log = self.context.log
+        if reason:
+            log.error("spool_full", reason=reason, mend="make room: what happens to jobs is written down then")
+        else:
+            log.info("spool_has_room")
+
     async def close(self) -> None:
+        self.queue.last_try()
         await self.runs.close()
         await self.endpoint.close()
         await self.keeper.close()
@@ -271,6 +280,9 @@ class Schedd(Daemon):
         answer = self._answers.get(type(envelope.body))
         if answer is None:
             return Failure(code="bad-request", reason=f"a schedd does not answer {envelope.body.type}")
+        if self.queue.full and _changes_the_queue(envelope.body):
+            # At once, for who waits would keep a place that questions need; whoever asked asks again.
+            raise RemoteFailure("unavailable", f"the spool of this schedd is full: {self.queue.full}", retryable=True)
         try:
             return await answer(envelope.body)
         except QueueDamaged as error:
@@ -428,6 +440,13 @@ class Schedd(Daemon):
             await self.submission.tidy()
             await self.queue.read(lambda database: history.prune(database, self.settings.history_max_bytes))
             await self.context.clock.sleep(TIDY_EVERY_S)
+
+
+def _changes_the_queue(message: Message) -> bool:
+    """Whether the answer promises that something was written down."""
+    if isinstance(message, JobReport):
+        return message.phase == "ended"
+    return isinstance(message, SubmitJobs | ActOnJobs | Matches | GetRequests)
 
 
 def _bracketed(host: str) -> str:

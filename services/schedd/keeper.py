@@ -194,7 +194,10 @@ class Keeper:
         """Finish what is under way."""
         await asyncio.gather(*self._cleaners, return_exceptions=True)
         if not self.broken.is_set():
-            await self.commit()
+            try:
+                await self.commit()
+            except QueueDamaged as error:
+                self.context.log.error("queue_not_written", reason=str(error))
         await self.log.close()
         while self._publisher is not None:
             await self._publisher

@@ -8,16 +8,19 @@ history record, or a job that ends and the next on its claim, thus change togeth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from services.schedd.jobs import Job
 from services.schedd.shadow import Claim
+from shared import room
 from shared.errors import PermanentError
 
 SCHEMA: Final = 1
@@ -45,6 +48,9 @@ CREATE TABLE outputs (cluster INTEGER NOT NULL, proc INTEGER NOT NULL, attempt I
   PRIMARY KEY (cluster, proc)) WITHOUT ROWID;
 CREATE TABLE log_events (seq INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL, text BLOB NOT NULL);
 """
+
+#: How often a transaction that found no room on the disk is tried again, seconds.
+FULL_S: Final = 1.0
 
 T = TypeVar("T")
 
@@ -76,12 +82,35 @@ class Queue:
         self._writer: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
         self._database: sqlite3.Connection | None = None
+        self._closing = False
+        self._shortening = False
+        #: Why nothing can be written for now: the disk is full. What changes meanwhile is written when there is room.
+        self.full = ""
+        self.on_full: Callable[[str], None] = lambda reason: None  # called when that changes; empty: there is room
         self.commits = 0
         self.commit_s = 0.0  # time spent in transactions, for the metrics
 
     async def open(self) -> None:
         """Open or create the database. Raises QueueDamaged."""
         await self.read(lambda database: None)
+
+    def last_try(self) -> None:
+        """Wait for room no longer: what can not be written now is lost with this process. Nobody was promised it."""
+        self._closing = True
+
+    def lacks_room(self, wanted: int) -> str:
+        """Why nothing of this size should be taken on now; empty: there is room."""
+        lack = self.full or room.lack_of(self.path.parent, wanted)
+        if lack and not self._shortening:
+            self._shortening = True
+            done = asyncio.get_running_loop().run_in_executor(self._thread, self._shorten)
+            done.add_done_callback(self._shortened)
+        return lack
+
+    def _shortened(self, done: asyncio.Future[None]) -> None:
+        self._shortening = False
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self.on_full(f"{self.path}: {error}")
 
     async def close(self) -> None:
         """Write what is waiting, and close."""
@@ -164,7 +193,11 @@ class Queue:
                         for (cluster, proc), job in batch.jobs.items()
                     ]
                     claims = [(key, claim.pack()) for key, claim in batch.claims.items()]
-                    await loop.run_in_executor(self._thread, self._transaction, batch.bulk, jobs, claims)
+                    work = partial(self._attempt, batch.bulk, jobs, claims)
+                    while trouble := await loop.run_in_executor(self._thread, work):
+                        self._note_room(trouble)
+                        await asyncio.sleep(FULL_S)
+                    self._note_room("")
                 except Exception as error:  # noqa: BLE001  a value SQLite can not take is no sqlite3.Error
                     # Whatever it is: who waits must hear of it, or the daemon would stand still without ending.
                     self._failed = error
@@ -180,6 +213,11 @@ class Queue:
                         future.set_result(None)
         finally:
             self._writer = None
+
+    def _note_room(self, reason: str) -> None:
+        if self.full != reason:
+            self.full = reason
+            self.on_full(reason)
 
     @property
     def failed(self) -> BaseException | None:
@@ -208,6 +246,27 @@ class Queue:
             raise QueueDamaged(f"{self.path}: {error}; move the file away to begin with an empty queue") from error
         self._database = database
         return database
+
+    def _attempt(
+        self,
+        bulk: list[tuple[str, list[tuple[Any, ...]]]],
+        jobs: list[tuple[Any, ...]],
+        claims: list[tuple[str, bytes]],
+    ) -> str:
+        """The transaction. Returns why nothing was changed when the disk has no room for it."""
+        try:
+            self._transaction(bulk, jobs, claims)
+        except sqlite3.OperationalError as error:
+            if self._closing or not room.is_full(error):
+                raise
+            self._shorten()
+            return f"{self.path}: {error}"
+        return ""
+
+    def _shorten(self) -> None:
+        """Give back what the log of transactions has more than it needs: megabytes, when it was long once."""
+        with contextlib.suppress(sqlite3.OperationalError):  # no room even for that
+            self._open().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _transaction(
         self,

@@ -87,12 +87,15 @@ class Submission:
         return owner == getpass.getuser() or owner in self.settings.file_users or user in self.settings.file_users
 
     async def submit(self, asked: SubmitJobs) -> Submitted:
-        """Queue the jobs of one message. Raises RemoteFailure (bad-request, too-many-jobs); nothing stays then."""
+        """Queue the jobs of one message. Raises RemoteFailure (bad-request, unavailable); nothing stays then."""
         key = (asked.user, asked.submit_id)
         if not asked.submit_id or len(asked.submit_id) > 200:
             raise RemoteFailure("bad-request", "submit_id: want a unique text of up to 200 characters")
         if asked.part is not None and not 0 <= asked.part < MAX_PARTS:
             raise RemoteFailure("bad-request", f"part {asked.part}: want 0, 1, 2, ... below {MAX_PARTS}")
+        lack = self.keeper.queue.lacks_room(len(asked.cluster_ad) + sum(map(len, asked.procs)))
+        if lack:
+            raise RemoteFailure("unavailable", f"the spool of this schedd is full: {lack}", retryable=True)
         lock = self._locks.setdefault(key, asyncio.Lock())
         try:
             async with lock:  # a repeated message waits for the first to be done

@@ -47,7 +47,7 @@ from shared.transfer.bundle import (
     read_bundle,
     write_bundle,
 )
-from shared.transfer.errors import TransferError
+from shared.transfer.errors import NoRoom, TransferError
 
 #: How long a token for a spooled sandbox is good, seconds.
 GRANT_S: Final = 3600.0
@@ -181,6 +181,11 @@ class Endpoint:
         self._receiving.add(key)
         try:
             await self._receive(request, job, run)
+        except NoRoom as error:
+            # Not the job's fault: its output stays where it is until there is room.
+            self.keeper.context.log.warning("output_waits_for_room", job_id=str(job.id), reason=str(error))
+            await _discard_rest(request)
+            raise web.HTTPServiceUnavailable(text=str(error)) from error
         except (TransferError, ValueError) as error:  # ValueError: a zero byte in a path
             await _discard_rest(request)
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
@@ -194,6 +199,9 @@ class Endpoint:
         await asyncio.to_thread(incoming.mkdir, parents=True, exist_ok=True)
         with Extraction(incoming, limit_bytes=int(limit * MIB) if 0 <= limit < MAX_LIMIT_MIB else None) as extraction:
             async for chunk in request.content.iter_chunked(CHUNK):
+                lack = self.keeper.queue.lacks_room(len(chunk))
+                if lack:
+                    raise NoRoom(f"the spool of the schedd is full: {lack}")
                 extraction.feed(chunk)
             entries = extraction.finish()
             moves = await asyncio.to_thread(self._places, job, entries)
@@ -294,6 +302,9 @@ class Endpoint:
         try:
             await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
             await read_bundle(request.content.iter_chunked(CHUNK), target)
+        except NoRoom as error:
+            await _discard_rest(request)
+            raise web.HTTPServiceUnavailable(text=f"the spool of the schedd is full: {error}") from error
         except (TransferError, OSError) as error:
             await _discard_rest(request)
             raise web.HTTPUnprocessableEntity(text=str(error)) from error

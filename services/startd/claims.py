@@ -129,6 +129,10 @@ class Book:
         self._move(slot, Cause.MATCHED, now)
         return ""
 
+    def knows(self, request_id: str) -> bool:
+        """Whether this request was answered with a claim that is still there."""
+        return request_id in self._requests
+
     def request(self, request: ClaimRequest, job: ClassAd, now: float) -> Granted | Accepted | Refused:
         """Give the slot, or a dynamic slot carved from it, to a schedd (STM-05): at once, or when what has it now is
         gone (PRE-10, PRE-17)."""

@@ -19,7 +19,7 @@ import aiohttp
 from services.startd import ads, leaving, records, sandbox, settings
 from services.startd.answers import Accepted, Changes, ClaimRequest, Ended, Granted, Refused, StopRun
 from services.startd.claims import Book
-from services.startd.journal import Journal
+from services.startd.journal import Journal, JournalFull
 from services.startd.launchers.api import Launcher
 from services.startd.launchers.docker import DockerLauncher
 from services.startd.launchers.process import ProcessLauncher
@@ -68,6 +68,8 @@ MIN_GAP_S = 0.02
 LATER_S = 0.2
 #: A start that is not written down yet is, after this time; the fork server knows of it meanwhile.
 JOURNAL_S = 0.5
+#: How often what found no room on the disk is written again, seconds.
+FULL_S = 1.0
 #: Refusals of a further job that are about the claim, not the job.
 _CLAIM_IS_OVER = ("unknown-claim", "busy", "worklife")
 #: Activities that time ends.
@@ -95,6 +97,7 @@ class Startd(Daemon):
         self._later: asyncio.TimerHandle | None = None
         self._unwritten: dict[tuple[str, str], dict[str, Any] | None] = {}  # (table, key): for the next transaction
         self._journal_timer: asyncio.TimerHandle | None = None
+        self._full = ""  # why the journal can not be written for now
         self._changed: set[str] = set()
         self._gone: set[str] = set()
         self._told: dict[str, Condition] = {}  # by slot: what the last event said
@@ -272,6 +275,8 @@ class Startd(Daemon):
         await self.advertiser.resend(request)
 
     def _on_claim(self, body: RequestClaim) -> Message:
+        if self._full and not self.book.knows(body.request_id):
+            return ClaimRefused(reason=f"the startd's spool is full: {self._full}", code="resources")
         job = _ad(body.job_ad)
         first = _ad(body.activation.job_ad) if body.activation else None
         missed = self.settings.alives_missed
@@ -443,9 +448,19 @@ class Startd(Daemon):
         rows, self._unwritten = self._unwritten, {}
         try:
             self.journal.write([(table, key, record) for (table, key), record in rows.items()])
+        except JournalFull as error:
+            # Jobs go on and end meanwhile; only a crash before there is room runs some of them again.
+            self._unwritten = rows | self._unwritten
+            if not self._full:
+                self.context.log.error("spool_full", reason=str(error))
+            self._full = str(error)
+            if not self._closing:
+                self._journal_timer = asyncio.get_running_loop().call_later(FULL_S, self._flush)
         except BaseException:
             self._unwritten = rows | self._unwritten
             raise
+        else:
+            self._full = ""
 
     async def sync(self) -> None:
         await asyncio.to_thread(self.journal.sync)

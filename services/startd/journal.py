@@ -17,7 +17,14 @@ from typing import Any
 
 import msgpack
 
+from shared.errors import RetryableError
+from shared.room import is_full
+
 _SCHEMA = 1
+
+
+class JournalFull(RetryableError):
+    """The disk has no room for it; nothing was changed."""
 
 
 class Journal:
@@ -32,6 +39,7 @@ class Journal:
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA wal_autocheckpoint = 200")  # little is kept, and a long log takes room from others
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version not in (0, _SCHEMA):
             raise ValueError(f"{path} was written by another release (schema {version}, this one reads {_SCHEMA})")
@@ -49,22 +57,25 @@ class Journal:
         return {key: msgpack.unpackb(data) for key, data in rows}
 
     def write(self, changes: Iterable[tuple[str, str, Mapping[str, Any] | None]]) -> None:
-        """(table, key, record), None to forget it: all of them or none."""
+        """(table, key, record), None to forget it: all of them or none. Raises JournalFull."""
         changes = list(changes)
         if not changes:
             return
-        self._db.execute("BEGIN")
         try:
+            self._db.execute("BEGIN")
             for table, key, record in changes:
                 if record is None:
                     self._db.execute(f"DELETE FROM {self._known(table)} WHERE key = ?", (key,))
                 else:
                     statement = f"INSERT OR REPLACE INTO {self._known(table)} VALUES (?, ?)"
                     self._db.execute(statement, (key, msgpack.packb(record)))
-        except BaseException:
-            self._db.execute("ROLLBACK")
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if is_full(error):
+                raise JournalFull(f"{self.path}: {error}") from error
             raise
-        self._db.execute("COMMIT")
 
     def sync(self) -> None:
         """Bring everything to the disk. Blocks for some milliseconds; may be called in a thread."""

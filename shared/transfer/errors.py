@@ -9,6 +9,10 @@ class TransferError(PermanentError):
     """A sandbox that can not be sent or may not be received: the text names the member and the mend."""
 
 
+class NoRoom(TransferError):
+    """The disk that receives is full: not the sandbox's fault, and it may pass."""
+
+
 class TransferRefused(TransferError):
     """The other side does not want this transfer (wrong or revoked token, an attempt that is over, a bad bundle)."""
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Literal
 
-from shared.transfer.errors import TransferError
+from shared.room import is_full
+from shared.transfer.errors import NoRoom, TransferError
 from shared.transfer.members import (
     BLOCK,
     COUNT_KEY,
@@ -51,14 +52,15 @@ class Extraction:
         try:
             self.staging = Path(tempfile.mkdtemp(prefix=INCOMING, dir=root))
         except OSError as error:
-            raise TransferError(f"cannot receive files in {root}: {error.strerror}") from error
+            raise _kind(error)(f"cannot receive files in {root}: {error.strerror}") from error
 
     def __enter__(self) -> Extraction:
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what it still held has no room
+                self._file.close()
         shutil.rmtree(self.staging, ignore_errors=True)
 
     def feed(self, data: bytes) -> None:
@@ -67,7 +69,7 @@ class Extraction:
             self._feed(data)
         except OSError as error:
             where = self._member.name if self._member is not None else str(self.root)
-            raise TransferError(f"{where}: cannot be written: {error.strerror}") from error
+            raise _kind(error)(f"{where}: cannot be written: {error.strerror}") from error
 
     def finish(self) -> list[Entry]:
         """All members, once the stream has ended. Raises TransferError if something is missing."""
@@ -87,7 +89,7 @@ class Extraction:
                 else:
                     os.replace(self.staging / entry.name, target)
             except OSError as error:
-                raise TransferError(f"{entry.name}: cannot be put to {target}: {error.strerror}") from error
+                raise _kind(error)(f"{entry.name}: cannot be put to {target}: {error.strerror}") from error
         for name, mode in reversed(self._modes):
             os.chmod(self.root / name, mode)
 
@@ -241,6 +243,10 @@ class Extraction:
         entry = self.entries[-1]
         self._padding = -entry.size % BLOCK
         self.entries[-1] = replace(entry, sha256=self._digest.hexdigest())
+
+
+def _kind(error: OSError) -> type[TransferError]:
+    return NoRoom if is_full(error) else TransferError
 
 
 def _read_records(body: bytes) -> dict[str, str]:

@@ -46,7 +46,7 @@ from shared.errors import RetryableError, RoostError
 from shared.messages.claims import JobExit, JobReport, JobReportAck, Usage
 from shared.transfer.bundle import Source
 from shared.transfer.client import fetch, send
-from shared.transfer.errors import TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.errors import NoRoom, TransferError, TransferRefused, TransferUnavailable
 
 #: Between two attempts to report an end, seconds: first and longest.
 REPORT_FIRST_S, REPORT_LONGEST_S = 0.2, 30.0
@@ -308,6 +308,8 @@ class Run:
             if error.status in _NOT_WANTED:
                 raise LaunchFailed("failed", f"the schedd does not want this run: {error}") from error
             raise BadJob(f"input files: {error}", HOLD_INPUT) from error
+        except NoRoom as error:
+            raise LaunchFailed("failed", f"this machine is full: {error}") from error
         except TransferError as error:
             raise BadJob(f"input files: {error}", HOLD_INPUT) from error
         finally:
