@@ -223,12 +223,29 @@ class Ranks:
             self._columns.move_to_end(tuple(sign))
         return made
 
+    def _is_circular(self, key: str, ad: _Other) -> bool:
+        """Whether an attribute leads to itself: then it is another thing by itself than inside something."""
+        side = self._matching.table
+        todo = list(side.expressions(key))
+        seen: set[str] = set()
+        while todo:
+            for name in side.names(todo.pop()) - seen:
+                if name == key:
+                    return True
+                seen.add(name)
+                if name in side.columns:
+                    todo += side.expressions(name)
+                cell = ad.ad.find(name)
+                if isinstance(cell, Expr):
+                    todo.append(cell)
+        return False
+
     def _part(self, key: str, ad: _Other) -> list[_Part] | None:
         matching = self._matching
         table = matching.table
         term = matching.root_of(key)
         shapes = matching.shapes_of(term, ad)
-        if not matching.is_steady(term, ad) or not table.shape(shapes):
+        if not matching.is_steady(term, ad) or not table.shape(shapes) or self._is_circular(key, ad):
             return None
         parts: dict[tuple[tuple[str, int], ...], _Part] = {}
         for each in table.stretches(shapes):
