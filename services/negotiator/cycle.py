@@ -63,6 +63,7 @@ class _Cycle:
 
     def run(self) -> Result:
         deal = self.deal
+        offered = int((deal.board.open | deal.board.held).sum())
         plans = negotiate_groups(
             self.tree,
             self.groups,
@@ -71,6 +72,7 @@ class _Cycle:
             deal.group_in_use,
             self._serve,
             heaviest=deal.heaviest(),
+            last_remainder=self.snapshot.last_remainder,
         )
         deal.settle(plans)
         return Result(
@@ -85,6 +87,8 @@ class _Cycle:
             groups=plans,
             thrashing=deal.thrashing(),
             out_of_time=tuple(deal.clock.exhausted),
+            offered=offered,
+            losers=deal.losers,
             seconds=deal.clock.seconds,
         )
 

@@ -7,23 +7,25 @@ itself; schedds and the accountant's scripts refuse what still carries the old e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, ClassVar
 
-from services.negotiator import settings as knobs
 from services.negotiator.accountant import Accountant, Ended
 from services.negotiator.books import Books
-from services.negotiator.cycle import negotiate
-from services.negotiator.group_tree import Tree
-from services.negotiator.pool import Matched, Request, Result
+from services.negotiator.conduct import Conduct
+from services.negotiator.intake import Intake, Taken
+from services.negotiator.pool import Request
 from services.negotiator.questions import Questions
 from services.negotiator.requests import Bearings, Schedds
-from services.negotiator.slot_table import SlotTable, by_schedd, submitters
+from services.negotiator.settings import read_policy
+from services.negotiator.slot_table import SlotTable, by_schedd
+from services.negotiator.statistics import CycleStatistics, attributes
 from services.negotiator.timing import LastCycle, next_start
 from shared.bus.api import Exchange, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
-from shared.classad import ClassAd, evaluate
-from shared.config.knobs import NegotiatorSettings
+from shared.classad import ClassAd
+from shared.config import ConfigError
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, inbox_of
 from shared.daemon.advertiser import Advertiser
@@ -33,12 +35,9 @@ from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, AskForAds, PrivateAds, SendAds
 from shared.messages.analysis import Analyze
 from shared.messages.base import Ack, Envelope, Failure, Message
-from shared.messages.events import CycleDone
 from shared.messages.had import Following, Lead, StepDown
 from shared.messages.negotiation import (
     GetPriorities,
-    Match,
-    Rejection,
     Reschedule,
     SetPriority,
 )
@@ -46,8 +45,12 @@ from shared.state import keys
 from shared.state.ads import load_ads, load_claims
 from shared.state.api import StaleEpoch
 
-#: A match that its startd has not confirmed by now is offered again (seconds).
-_PENDING_S = 10.0
+#: NEGOTIATION_CYCLE_STATS_LENGTH at most, and one more, which says when the period of the last began.
+MOST_STATISTICS = 101
+#: Slots of one message from which on the table takes them in at once: the next cycle need not.
+_MANY = 100
+#: Settings that say which slots are taken in, and how.
+_ABOUT_SLOTS = ("negotiator_slot_constraint", "startd_ad_reeval_expr")
 #: Trigger of a cycle: slots have room that they had not before.
 _FREED = "free-slots"
 #: Trigger of the cycle that offers again what schedds had no use for.
@@ -61,31 +64,32 @@ class Negotiator(Daemon):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.settings = NegotiatorSettings.from_config(context.config)
-        self.config = knobs.cycle_config(self.settings)
-        self.timing = knobs.timing(self.settings, context.config)
-        self.shard = self.settings.negotiator_name or ""
+        self.policy = read_policy(context.config, context.clock.monotonic)
+        settings = self.policy.settings
+        self.shard = settings.negotiator_name or ""
         self.name = self.shard or context.name
         self.inbox = negotiator_inbox(self.shard)
         self.accountant = Accountant(
             context.store,
             self.name,
-            knobs.factors(self.settings),
-            float(self.settings.priority_halflife),
+            self.policy.factors,
+            float(settings.priority_halflife),
             self.shard,
-            Tree.of(knobs.group_config(self.settings)),
+            self.policy.tree,
         )
         self.books = Books(context, self.name, self.accountant)
-        self.schedds = Schedds(context, knobs.lists(self.settings, context.config))
-        self.table = SlotTable(self.config)
-        self.ads = AdTable(float(self.settings.classad_lifetime))
-        self.questions = Questions(context.clock, self.ads, self._owner)
+        self.schedds = Schedds(context, self.policy.lists)
+        self.table = SlotTable(self.policy.cycle)
+        self.conduct = Conduct(context, self.policy, self.table, self.accountant, self.schedds, self._charge)
+        self.ads = AdTable(float(settings.classad_lifetime))
+        self.intake = Intake(self.policy, self.ads, self.table, context.clock, self._unreadable)
+        self.questions = Questions(context.clock, self.ads, self.intake.owner)
         self.advertiser = Advertiser(context, "Negotiator")
         self.epoch = 0
         self.leads_until = 0.0  # monotonic
         self.cycle = 0
         self.last_cycle: LastCycle | None = None
-        self._owners: dict[str, str] = {}  # slot -> daemon
+        self.statistics: deque[CycleStatistics] = deque(maxlen=MOST_STATISTICS)  # newest first
         self._loaded = False
         self._taking_over = asyncio.Lock()
         self._triggers: set[str] = set()
@@ -93,6 +97,7 @@ class Negotiator(Daemon):
         self._active_subscription: Subscription | None = None
         self._started = int(context.clock.now())
         self._ended: list[Ended] = []  # changes for a while that are over, not told yet
+        self._report_problems()
 
     # --- life
 
@@ -112,6 +117,32 @@ class Negotiator(Daemon):
             await self._commit()
         await self.books.withdraw()
         await self.advertiser.invalidate()
+
+    async def reconfigure(self) -> None:
+        self._take_policy(whole=True)
+
+    def _take_policy(self, *, whole: bool) -> None:
+        """Go by `context.config` from now on; not `whole`: the group tree stays (NEG-40). Raises ConfigError, and
+        changes nothing then."""
+        policy = read_policy(self.context.config, self.context.clock.monotonic, None if whole else self.policy.groups)
+        before, self.policy = self.policy, policy
+        self.conduct.policy = self.intake.policy = policy
+        self.schedds.lists = policy.lists
+        now = self.context.clock.now()
+        self.accountant.configure(policy.factors, float(policy.settings.priority_halflife), policy.tree, now)
+        if policy.problems != before.problems:
+            self._report_problems()
+        others = (str(getattr(policy.settings, k)) != str(getattr(before.settings, k)) for k in _ABOUT_SLOTS)
+        if policy.match_exprs != before.match_exprs or any(others):
+            for taken in self.intake.take_all():
+                self._took(taken)
+
+    def _unreadable(self, my_type: str, daemon: str, name: str, error: Exception) -> None:
+        self.context.log.warning("ad_unreadable", my_type=my_type, daemon=daemon, ad=name[:200], error=str(error))
+
+    def _report_problems(self) -> None:
+        for problem in self.policy.problems:
+            self.context.log.warning("configuration", problem=problem)
 
     def ready(self) -> str:
         return "" if not self.leading() or self._loaded else "the slot table to be loaded"
@@ -167,8 +198,8 @@ class Negotiator(Daemon):
         if change.ask:
             await self._ask_again(inbox_of(change.daemon), change.my_type)
         if change.my_type == "Machine":
-            self._take_slots(change.daemon, change.updated, change.removed)
-        elif any(self._wants(change.daemon, name) for name in change.updated):
+            self._took(self.intake.take(change.daemon, change.updated, change.removed))
+        elif self.intake.wants_slots(change.daemon, change.updated):
             self._trigger("new-jobs")
 
     async def _on_private(self, envelope: Envelope) -> None:
@@ -176,7 +207,11 @@ class Negotiator(Daemon):
         if isinstance(body, PrivateAds):
             _speaks_for(envelope, body.daemon)
             before = len(self.table.claims)
-            mine = {slot: claim for slot, claim in body.claims.items() if self._owner(slot, body.daemon) == body.daemon}
+            mine = {
+                slot: claim
+                for slot, claim in body.claims.items()
+                if self.intake.owner(slot, body.daemon) == body.daemon
+            }
             self.table.claims.update(mine)
             if len(self.table.claims) > before:
                 self._trigger(_FREED)
@@ -192,57 +227,14 @@ class Negotiator(Daemon):
         except RoostError as error:
             self.context.log.info("send_ads_failed", inbox=inbox, my_type=my_type, error=str(error))
 
-    def _take_slots(self, daemon: str, changed: Iterable[str], gone: Iterable[str]) -> None:
-        freed = touched = False
-        for name in changed:
-            ad = self._readable("Machine", daemon, name)
-            if ad is None or self._owner(name, daemon) != daemon:
-                continue
-            self._owners[name] = daemon
-            touched = True
-            if self._in_shard(ad):
-                freed |= self.table.put(name, ad)
-            elif name in self.table.ads:
-                claim = self.table.claims.get(name)
-                self.table.drop(name)
-                if claim is not None:  # it may come back without its startd saying so again
-                    self.table.claims[name] = claim
-        for name in gone:
-            if self._owner(name, daemon) == daemon:
-                self._owners.pop(name, None)
-                self.table.drop(name)
-                touched = True
-        if touched:
+    def _took(self, taken: Taken) -> None:
+        """Slots changed: so may who uses them, and what can be given away."""
+        if taken.slots >= _MANY:
+            self.conduct.settle()
+        if taken.touched:
             self._charge()
-        if freed:
+        if taken.freed:
             self._trigger(_FREED)
-
-    def _in_shard(self, ad: ClassAd) -> bool:
-        """Slots outside of NEGOTIATOR_SLOT_CONSTRAINT are neither offered nor charged nor part of the pool's size: they
-        are another negotiator's (NEG-04, MUL-01, MUL-02)."""
-        constraint = self.settings.negotiator_slot_constraint
-        return constraint is None or evaluate(constraint, ad, now=self.context.clock.now()) is True
-
-    def _wants(self, daemon: str, name: str) -> bool:
-        ad = self._readable("Submitter", daemon, name)
-        idle = ad.eval("IdleJobs") if ad is not None else 0
-        return isinstance(idle, int) and idle > 0
-
-    def _owner(self, slot: str, daemon: str) -> str:
-        """Whose slot this is: while its startd's ad of it stands, no other daemon may speak of it."""
-        owner = self._owners.get(slot, daemon)
-        return owner if self.ads.row("Machine", owner, slot) is not None else daemon
-
-    def _readable(self, my_type: str, daemon: str, name: str) -> ClassAd | None:
-        """An ad that is there and can be read: one that can not must not keep the others from being matched."""
-        row = self.ads.row(my_type, daemon, name)
-        if row is None:
-            return None
-        try:
-            return ClassAd.unpack(row.packed()).check()
-        except (ValueError, RecursionError) as error:
-            self.context.log.warning("ad_unreadable", my_type=my_type, daemon=daemon, ad=name[:200], error=str(error))
-            return None
 
     def _trigger(self, why: str) -> None:
         self._triggers.add(why)
@@ -301,16 +293,12 @@ class Negotiator(Daemon):
                     ads=stored.ads,
                 )
         self.table.claims = {**await load_claims(store), **self.table.claims}
-        for group in list(self.ads.groups("Machine")):
-            self._take_slots(group.daemon, list(group.rows), ())
+        for taken in self.intake.take_all():
+            self._took(taken)
+            await asyncio.sleep(0)  # a large pool takes seconds, and the lease must be kept
+        if self.accountant.unreadable:
+            self.context.log.error("books_unreadable", records=self.accountant.unreadable)
         self._loaded = True
-
-    def _expire(self, now: float) -> None:
-        """Ads nobody repeats for CLASSAD_LIFETIME are gone (COL-02)."""
-        for group, names in self.ads.expired(now):
-            self.ads.remove(group.my_type, group.daemon, names or None)
-            if group.my_type == "Machine":
-                self._take_slots(group.daemon, (), names)
 
     # --- cycles
 
@@ -319,7 +307,7 @@ class Negotiator(Daemon):
         while True:
             if self.table.expire(clock.monotonic()):
                 self._trigger(_FREED)
-            start = next_start(self.timing, self.last_cycle, bool(self._triggers))
+            start = next_start(self.policy.timing, self.last_cycle, bool(self._triggers))
             if not self._triggers and (given_up := self.table.next_end()) is not None:
                 start = min(start, given_up)
             wait = start - clock.monotonic()
@@ -363,91 +351,37 @@ class Negotiator(Daemon):
             timer.cancel()
 
     async def _one_cycle(self, trigger: str) -> None:
-        clock = self.context.clock
-        began = clock.monotonic()
+        if self.policy.settings.negotiator_read_config_before_cycle:
+            await self._reread_config()
         epoch = self.epoch
-        now = clock.now()
-        self._expire(now)
-        told = [self._readable("Submitter", daemon, name) for daemon, name, _ in self.ads.rows("Submitter")]
-        asking = submitters(ad for ad in told if ad is not None)
+        self._took(self.intake.expire(self.context.clock.now()))
+        self._took(self.intake.take_kept_back())
+        asking = self.intake.submitters()
         if trigger == _FREED and not by_schedd(asking):
             return  # nobody waits for it: who comes later starts a cycle
         self.cycle += 1
         bearings = Bearings(self.name, self.shard, epoch, self.cycle)
-        requests = await self.schedds.requests(by_schedd(asking), bearings)
-        self._charge()
-        users = {*requests, *self.table.in_use(self.config)}
-        records = {name: self.accountant.record(name, now) for name in sorted(users)}
-        snapshot = self.table.snapshot(self.config, requests, records)
-        # In a thread, however few there are: one expression of a user may take most of a second, and heartbeats must
-        # keep flowing. The hop costs 0.1 ms.
-        result = await asyncio.to_thread(negotiate, snapshot, self.config, now)
-        if not self.leading() or epoch != self.epoch:
+        done = await self.conduct.cycle(asking, bearings, trigger, lambda: self.leading() and epoch == self.epoch)
+        if done is None:
             return
-        self.questions.remember(result.rejections)
-        for match in result.matches:
-            if match.slot in self.table.ads:  # else it went away while the cycle was decided
-                self.table.matched(match, clock.monotonic() + _PENDING_S)
-        self._charge()
-        await self.accountant.commit(epoch)
-        await self._hand_out(result, bearings, trigger)
-        duration = clock.monotonic() - began
-        self.context.log.info(
-            "cycle",
-            cycle=self.cycle,
-            epoch=epoch,
-            trigger=trigger,
-            slots=len(self.table.ads),
-            spins=result.spins,
-            requests=sum(len(r) for r in requests.values()),
-            matches=len(result.matches),
-            rejections=len(result.rejections),
-            duration_s=round(duration, 6),
-        )
-        await self.context.bus.publish(
-            Exchange.EVENTS,
-            CycleDone.type,
-            CycleDone(
-                at=now,
-                negotiator=self.name,
-                epoch=epoch,
-                cycle=self.cycle,
-                trigger=trigger,
-                duration_s=duration,
-                slots=len(self.table.ads),
-                submitters=len(requests),
-                requests=sum(len(r) for r in requests.values()),
-                matches=sum(m.count for m in result.matches),
-                rejections=len(result.rejections),
-            ),
-        )
+        self.questions.remember(done.result.rejections)
+        self.statistics.appendleft(done.statistics)
+        if done.unused and trigger != _UNUSED:  # else two of us could play this ball for ever
+            self._trigger(_UNUSED)
+        if self.policy.settings.negotiator_update_after_cycle:
+            await self.advertiser.publish({self.name: self._ad()})
 
-    async def _hand_out(self, result: Result, bearings: Bearings, trigger: str) -> None:
-        """Send every schedd its matches and rejections. What a schedd does not take is offered again."""
-        matches: dict[str, list[Matched]] = {}
-        rejections: dict[str, list[Rejection]] = {}
-        for match in result.matches:
-            if match.slot in self.table.ads:
-                matches.setdefault(match.request.schedd, []).append(match)
-        for r in result.rejections:
-            rejections.setdefault(r.request.schedd, []).append(
-                Rejection(submitter=r.submitter, autocluster=r.request.autocluster, code=r.code, reason=r.reason)
-            )
-
-        async def tell(inbox: str) -> None:
-            mine = matches.get(inbox, [])
-
-            def taken(index: int, begun: int) -> None:
-                match = mine[index]
-                # Not after a cycle of what nobody took: two of us could play this ball for ever.
-                if self.table.unmatched(match, match.count - begun) and trigger != _UNUSED:
-                    self._trigger(_UNUSED)
-
-            await self.schedds.tell(
-                inbox, [_message(match, self.table) for match in mine], rejections.get(inbox, []), bearings, taken
-            )
-
-        await asyncio.gather(*(tell(inbox) for inbox in sorted({*matches, *rejections})))
+    async def _reread_config(self) -> None:
+        """NEGOTIATOR_READ_CONFIG_BEFORE_CYCLE. What can not be read leaves everything as it was."""
+        if self.context.reread is None:
+            return
+        before = self.context.config
+        try:
+            self.context.config = await asyncio.to_thread(self.context.reread)
+            self._take_policy(whole=False)
+        except ConfigError as error:
+            self.context.config = before
+            self.context.log.error("configuration_kept", reason=str(error))
 
     # --- explanations
 
@@ -459,7 +393,7 @@ class Negotiator(Daemon):
                 asked,
                 claims=self.table.claims,
                 pending=self.table.pending,
-                constraint=self.config.slot_constraint,
+                constraint=self.policy.cycle.slot_constraint,
                 requests=self._waiting,
             )
         except StaleEpoch as error:
@@ -468,16 +402,16 @@ class Negotiator(Daemon):
 
     async def _waiting(self) -> Mapping[str, Sequence[Request]]:
         """What all submitters ask for at this moment."""
-        told = [self._readable("Submitter", daemon, name) for daemon, name, _ in self.ads.rows("Submitter")]
-        wanted = by_schedd(submitters(ad for ad in told if ad is not None))
-        return await self.schedds.requests(wanted, Bearings(self.name, self.shard, self.epoch, self.cycle))
+        return await self.conduct.requests(
+            self.intake.submitters(), Bearings(self.name, self.shard, self.epoch, self.cycle)
+        )
 
     # --- accounting
 
     def _charge(self) -> None:
         if self.leading() and self._loaded:
             now = self.context.clock.now()
-            self.accountant.charge(self.table.in_use(self.config), now)
+            self.accountant.charge(self.table.in_use(self.policy.cycle), now)
             self._ended += self.accountant.end_changes(now)
 
     async def _commit(self) -> None:
@@ -511,7 +445,7 @@ class Negotiator(Daemon):
             else:
                 await self.books.withdraw()
             await self.advertiser.publish({self.name: self._ad()})
-            await self.context.clock.sleep(min(5.0, float(self.settings.negotiator_update_interval)))
+            await self.context.clock.sleep(min(5.0, max(0.1, float(self.policy.settings.negotiator_update_interval))))
 
     def _ad(self) -> ClassAd:
         ad = ClassAd()
@@ -526,24 +460,10 @@ class Negotiator(Daemon):
                 "NegotiatorIsActive": self.leading(),
                 "Epoch": self.epoch,
                 "Cycles": self.cycle,
+                **attributes(list(self.statistics), self.policy.settings.negotiation_cycle_stats_length),
             }
         )
         return ad
-
-
-def _message(match: Matched, table: SlotTable) -> Match:
-    packed = table.packed(match.slot)
-    return Match(
-        submitter=match.submitter,
-        autocluster=match.request.autocluster,
-        count=match.count,
-        slot=match.slot,
-        startd=str(ClassAd.unpack(packed).eval("MyAddress")),
-        claim_id=table.claims[match.slot],
-        slot_ad=packed,
-        preempts=list(match.preempts),
-        concurrency_limits=match.limits,
-    )
 
 
 def _speaks_for(envelope: Envelope, daemon: str) -> None:

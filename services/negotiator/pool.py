@@ -147,6 +147,7 @@ class Snapshot:
     missing it is what they use and RequestCpus (1 without weights) for each job asked for.
     limits_in_use: units of concurrency limits in use, by lower-case name, matches on their way included (LIM-12).
     preempted: recent preemptions, in any order, for Result.thrashing.
+    last_remainder: by group: when it last had a fraction of a slot (Plan.remainder); without slot weights only.
     """
 
     slots: Slots
@@ -157,6 +158,7 @@ class Snapshot:
     demand: Mapping[str, float] = field(default_factory=dict)
     limits_in_use: Mapping[str, float] = field(default_factory=dict)
     preempted: Sequence[Preempted] = ()
+    last_remainder: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -222,7 +224,8 @@ class Result:
     """What a cycle decides.
 
     matches: in the order in which they were made. considered: pairs of slot and request looked at. out_of_time:
-    submitters, schedds (or "cycle") whose time was over. seconds: by part of the work, with `monotonic` only.
+    submitters, schedds (or "cycle") whose time was over. offered: slots that could be given away as the cycle began.
+    losers: by slot: who had what is preempted. seconds: by part of the work, with `monotonic` only.
     """
 
     matches: tuple[Matched, ...]
@@ -233,4 +236,6 @@ class Result:
     groups: Sequence[Any] = ()
     thrashing: tuple[Thrashing, ...] = ()
     out_of_time: tuple[str, ...] = ()
+    offered: int = 0
+    losers: Mapping[str, str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from services.negotiator.group_tree import GroupConfig
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.negotiator.group_tree import GroupConfig, Tree
 from services.negotiator.limits import NO_LIMIT, LimitConfig
 from services.negotiator.match_exprs import MatchExprs, match_exprs
 from services.negotiator.pool import CycleConfig
 from services.negotiator.priorities import Factors
+from services.negotiator.reeval import Reevaluation
 from services.negotiator.requests import Lists
+from services.negotiator.significant import Significant, policies
 from services.negotiator.timing import Timing
-from shared.classad import parse_expr
+from shared.classad import evaluate, parse_expr
 from shared.config import Config
 from shared.config.evaluate import number
 from shared.config.knobs import KNOBS, NegotiatorSettings
@@ -18,12 +23,80 @@ from shared.config.macros import DEFAULT
 _DEFAULT_SORT = str(parse_expr(KNOBS["group_sort_expr"].default or ""))
 
 
-def cycle_config(settings: NegotiatorSettings) -> CycleConfig:
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All that the configuration says to a negotiator. `problems`: what the administrator should hear of."""
+
+    settings: NegotiatorSettings
+    cycle: CycleConfig
+    groups: GroupConfig
+    tree: Tree
+    factors: Factors
+    lists: Lists
+    timing: Timing
+    match_exprs: MatchExprs
+    significant: Significant
+    reevaluation: Reevaluation
+    problems: tuple[str, ...]
+
+
+def read_policy(config: Config, monotonic: Callable[[], float], groups: GroupConfig | None = None) -> Policy:
+    """`monotonic`: for the time limits of cycles. `groups`: the tree stays as it was, whatever the configuration says
+    now (NEGOTIATOR_READ_CONFIG_BEFORE_CYCLE, NEG-40). Raises ConfigError."""
+    settings = NegotiatorSettings.from_config(config)
+    groups = group_config(settings) if groups is None else groups
+    cycle = cycle_config(settings, groups, monotonic)
+    tree = Tree.of(groups)
+    told = match_exprs_of(settings, config)
+    problems = [*tree.problems, *told.problems]
+    if settings.group_dynamic_mach_constraint is not None:
+        problems.append(
+            "GROUP_DYNAMIC_MACH_CONSTRAINT is the old name of NEGOTIATOR_SLOT_POOLSIZE_CONSTRAINT; rename it"
+        )
+    return Policy(
+        settings=settings,
+        cycle=cycle,
+        groups=groups,
+        tree=tree,
+        factors=factors(settings),
+        lists=lists(settings, config),
+        timing=timing(settings, config),
+        match_exprs=told,
+        significant=Significant(policies(cycle), settings.negotiator_job_constraint),
+        reevaluation=Reevaluation(settings.startd_ad_reeval_expr),
+        problems=tuple(problems),
+    )
+
+
+def cycle_config(
+    settings: NegotiatorSettings, groups: GroupConfig | None = None, monotonic: Callable[[], float] | None = None
+) -> CycleConfig:
+    trim = evaluate(settings.negotiator_trim_shutdown_threshold)
     return CycleConfig(
+        preemption_requirements=settings.preemption_requirements,
+        preemption_rank=settings.preemption_rank,
+        preemption_requirements_stable=settings.preemption_requirements_stable,
+        preemption_rank_stable=settings.preemption_rank_stable,
+        force_slot_weight=settings.force_negotiator_slot_weight,
+        slot_weight=settings.slot_weight,
+        consider_preemption=settings.negotiator_consider_preemption,
+        consider_early_preemption=settings.negotiator_consider_early_preemption,
+        allow_pslot_preemption=settings.allow_pslot_preemption,
+        trim_shutdown_s=float(trim) if isinstance(trim, int | float) else 0.0,
+        depth_first=settings.negotiator_depth_first,
+        matchlist_caching=settings.negotiator_matchlist_caching,
+        all_jobs_in_cluster=settings.negotiate_all_jobs_in_cluster,
+        max_time_per_submitter_s=float(settings.negotiator_max_time_per_submitter),
+        max_time_per_schedd_s=float(settings.negotiator_max_time_per_schedd),
+        max_time_per_cycle_s=float(settings.negotiator_max_time_per_cycle),
+        max_time_per_piespin_s=float(settings.negotiator_max_time_per_piespin),
+        monotonic=monotonic,
+        groups=groups,
+        limits=limit_config(settings),
         pre_job_rank=settings.negotiator_pre_job_rank,
         post_job_rank=settings.negotiator_post_job_rank,
         slot_constraint=settings.negotiator_slot_constraint,
-        poolsize_constraint=settings.negotiator_slot_poolsize_constraint,
+        poolsize_constraint=settings.negotiator_slot_poolsize_constraint or settings.group_dynamic_mach_constraint,
         use_slot_weights=settings.negotiator_use_slot_weights,
         discount_suspended=settings.negotiator_discount_suspended_resources,
     )

@@ -8,6 +8,7 @@ is kept beside it, so that an update costs its reading and little more.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from services.negotiator.snapshot import natural, new_table
 from services.negotiator.usage import charged_to
 from shared.classad import ClassAd, evaluate
 from shared.classad.cells import PackedError, PackedText, parse_text
-from shared.classad.columnar import Frame, Matching
+from shared.classad.columnar import Frame, Matching, Table
 
 #: Knobs on which it depends what is charged for a slot.
 _CHARGING = ("use_slot_weights", "force_slot_weight", "slot_weight", "poolsize_constraint", "discount_suspended")
@@ -38,6 +39,8 @@ class Submitter:
     schedd: str  # inbox
     idle: int
     running: int
+    weighted_idle: float | None = None  # in cores; None: its schedd does not tell
+    weighted_running: float | None = None
 
 
 @dataclass(slots=True)
@@ -61,6 +64,7 @@ class _Facts(NamedTuple):
     weight: float
     counted: float  # weight that counts for the pool's size (NEG-35)
     limited: bool  # whether concurrency limits are held
+    startd: str  # inbox
 
 
 class _Ads(Mapping[str, ClassAd]):
@@ -108,6 +112,11 @@ class SlotTable:
         """The ad as it came. Raises KeyError."""
         return self._facts[name].packed
 
+    def startd(self, name: str) -> str:
+        """The inbox of the slot's startd; "" if there is no such slot."""
+        facts = self._facts.get(name)
+        return facts.startd if facts is not None else ""
+
     def put(self, name: str, ad: ClassAd | bytes) -> bool:
         """A new ad of a slot. True when a cycle may find room on the slot that the last one did not. Raises PackedError
         (a ValueError), changing nothing, if the bytes are no ad or hold an expression that can not be read."""
@@ -149,6 +158,7 @@ class SlotTable:
             weight=weight,
             counted=weight if counts else 0.0,
             limited=ad.find("concurrencylimits") is not None or ad.find("preemptingconcurrencylimits") is not None,
+            startd=sys.intern(_text(ad, "MyAddress")),
         )
 
     def _count(self, name: str, facts: _Facts) -> None:
@@ -232,6 +242,18 @@ class SlotTable:
 
     # What a cycle takes
 
+    @property
+    def table(self) -> Table:
+        """As of the last `settle`: not for two threads at once, nor for one while another settles it."""
+        return self._table
+
+    def settle(self) -> None:
+        """Carry out what waits since the last time: some 20 us a slot."""
+        try:
+            self._table.flush()
+        except PackedError:
+            self._table.flush()  # cannot be, as `put` has read it; the rest is carried out
+
     def snapshot(
         self,
         config: CycleConfig,
@@ -240,14 +262,12 @@ class SlotTable:
         *,
         demand: Mapping[str, float] | None = None,
         preempted: Sequence[Preempted] = (),
+        last_remainder: Mapping[str, float] | None = None,
     ) -> Snapshot:
         """This moment of the pool. Its table is this one: take no other snapshot before the cycle is over."""
         self._adopt(config)
+        self.settle()
         table = self._table
-        try:
-            table.flush()
-        except PackedError:
-            table.flush()  # cannot be, as `put` has read it; the rest is carried out
         keys = table.keys
         offered = np.ones(len(keys), np.bool_)
         for name in self.pending:
@@ -272,6 +292,7 @@ class SlotTable:
             demand=demand or {},
             limits_in_use=self.limits_in_use(),
             preempted=preempted,
+            last_remainder=last_remainder or {},
         )
 
     def _places(self, keys: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -331,6 +352,8 @@ def submitters(ads: Iterable[ClassAd]) -> list[Submitter]:
             schedd=_text(ad, "ScheddIpAddr"),
             idle=_amount(ad, "IdleJobs"),
             running=_amount(ad, "RunningJobs"),
+            weighted_idle=_weight(ad, "WeightedIdleJobs"),
+            weighted_running=_weight(ad, "WeightedRunningJobs"),
         )
         for ad in ads
     ]
@@ -357,6 +380,13 @@ def _room(ad: ClassAd) -> float:
 def _text(ad: ClassAd, name: str) -> str:
     value = ad.eval(name)
     return value if isinstance(value, str) else ""
+
+
+def _weight(ad: ClassAd, name: str) -> float | None:
+    value = ad.eval(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        return None
+    return float(value)
 
 
 def _amount(ad: ClassAd, name: str) -> int:

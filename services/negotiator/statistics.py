@@ -38,7 +38,6 @@ class CycleStatistics:
     trimmed_slots: int = 0  # claimed ones that were left out
     pies: int = 0  # groups, or one, that were negotiated for
     pie_spins: int = 0
-    share_rounds: int = 0  # allocation rounds of group quotas
     submitters_failed: Sequence[str] = ()  # their schedd did not answer
     submitters_out_of_time: Sequence[str] = ()
     submitters_share_limit: Sequence[str] = ()
@@ -83,7 +82,6 @@ def _of(cycle: CycleStatistics, previous_end: float | None) -> dict[str, Any]:
         "TrimmedSlots": cycle.trimmed_slots,
         "Pies": cycle.pies,
         "PieSpins": cycle.pie_spins,
-        "SlotShareIter": cycle.share_rounds,
         "SubmittersFailed": _names(cycle.submitters_failed),
         "SubmittersOutOfTime": _names(cycle.submitters_out_of_time),
         "SubmittersShareLimit": _names(cycle.submitters_share_limit),

@@ -155,6 +155,9 @@ class NegotiatorSettings(CommonSettings):
     negotiator_max_time_per_piespin: int = knob(
         "NEGOTIATOR_MAX_TIME_PER_PIESPIN", "120", unit="s", least=0, meaning="for one submitter in one pie spin"
     )
+    negotiate_all_jobs_in_cluster: bool = knob(
+        "NEGOTIATE_ALL_JOBS_IN_CLUSTER", "false", meaning="do not skip the rest of a cluster after one rejected job"
+    )
     negotiator_depth_first: bool = knob(
         "NEGOTIATOR_DEPTH_FIRST", "false", meaning="with partitionable slots, fill one machine before the next"
     )

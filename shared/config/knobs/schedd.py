@@ -18,9 +18,6 @@ class ScheddSettings(CommonSettings):
 
     SUBSYSTEM: ClassVar[str] = "SCHEDD"
 
-    negotiate_all_jobs_in_cluster: bool = knob(
-        "NEGOTIATE_ALL_JOBS_IN_CLUSTER", "false", meaning="do not skip the rest of a cluster after one rejected job"
-    )
     significant_attributes: tuple[str, ...] = knob(
         "SIGNIFICANT_ATTRIBUTES", meaning="attributes that define an autocluster"
     )

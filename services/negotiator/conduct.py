@@ -1,0 +1,311 @@
+"""One cycle from end to end: request lists in, a decision in a thread, matches and rejections out.
+
+The daemon says when; this is how. Nothing of it is decided here: see cycle.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from services.negotiator.accountant import Accountant
+from services.negotiator.cycle import negotiate
+from services.negotiator.group_tree import Waiting, demand
+from services.negotiator.pool import Matched, Preempted, Rejected, Request, Result
+from services.negotiator.requests import Bearings, Schedds
+from services.negotiator.settings import Policy
+from services.negotiator.slot_table import SlotTable, Submitter, by_schedd
+from services.negotiator.statistics import CycleStatistics
+from shared.bus.api import Exchange
+from shared.daemon.context import Context
+from shared.errors import RetryableError, RoostError
+from shared.messages.events import CycleDone, PreemptionLoop
+from shared.messages.negotiation import Match, MatchNotice, NoticedSlot, Rejection
+
+#: A match that its startd has not confirmed by now is offered again (seconds).
+PENDING_S = 10.0
+#: Preemptions that are remembered, to notice slots that go to and fro.
+MOST_PREEMPTIONS = 100_000
+#: Messages about so many matches are made in one go on the event loop.
+_STEP = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A cycle that came to its end. `unused`: slots can be offered again, since schedds had no use for them."""
+
+    result: Result
+    statistics: CycleStatistics
+    unused: bool
+
+
+class Conduct:
+    """Conducts the cycles of one negotiator. `charge` charges everybody up to now."""
+
+    def __init__(
+        self,
+        context: Context,
+        policy: Policy,
+        table: SlotTable,
+        accountant: Accountant,
+        schedds: Schedds,
+        charge: Callable[[], None],
+    ) -> None:
+        self.context = context
+        self.policy = policy
+        self.table = table
+        self.accountant = accountant
+        self.schedds = schedds
+        self.preempted: deque[Preempted] = deque(maxlen=MOST_PREEMPTIONS)
+        self._last_remainder: dict[str, float] = {}
+        self._charge = charge
+        self._at_work = asyncio.Lock()  # a thread is at work on the slot table
+        self._clashes: set[str] = set()
+
+    def settle(self) -> None:
+        """Have the slot table take in what came, unless a thread is at work on it: then the next cycle does."""
+        if not self._at_work.locked():
+            self.table.settle()
+
+    async def requests(self, asking: Sequence[Submitter], bearings: Bearings) -> dict[str, list[Request]]:
+        """What all submitters ask for at this moment. Raises StaleEpoch."""
+        async with self._at_work:
+            self.table.settle()
+            # In a thread, as a policy that names an attribute for the first time has all ads read.
+            significant = await asyncio.to_thread(self.policy.significant.of, self.table.table)
+        return await self.schedds.requests(by_schedd(asking), bearings, significant)
+
+    async def cycle(
+        self, asking: Sequence[Submitter], bearings: Bearings, trigger: str, in_force: Callable[[], bool]
+    ) -> Done | None:
+        """Conduct one. None when the lead was lost on the way (`in_force` is false): then nothing was said to anybody.
+        Raises StaleEpoch, StoreUnavailable."""
+        clock, policy = self.context.clock, self.policy
+        now, began, cpu = clock.now(), clock.monotonic(), time.process_time()
+        requests = await self.requests(asking, bearings)
+        fetched = clock.monotonic()
+        self._charge()
+        records = {
+            name: self.accountant.record(name, now) for name in sorted({*requests, *self.table.in_use(policy.cycle)})
+        }
+        self._forget(now)
+        self._report_clashes(requests)
+
+        async with self._at_work:
+            snapshot = self.table.snapshot(
+                policy.cycle,
+                requests,
+                records,
+                demand=self._demand(asking, requests),
+                preempted=tuple(self.preempted),
+                last_remainder=dict(self._last_remainder),
+            )
+            # In a thread, however few there are: one expression of a user may take 50 ms, and heartbeats must keep
+            # flowing. The hop costs 0.1 ms.
+            result = await asyncio.to_thread(negotiate, snapshot, policy.cycle, now)
+        decided = clock.monotonic()
+        if not in_force():
+            return None
+        given = [match for match in result.matches if match.slot in self.table.ads]  # others went away meanwhile
+        for match in given:
+            self.table.matched(match, clock.monotonic() + PENDING_S)
+        self._note(result, given, snapshot.total_weight, now)
+        self._charge()
+        await self.accountant.commit(bearings.epoch)
+        unused = await self._hand_out(given, result.rejections, bearings, trigger)
+        ended = clock.monotonic()
+        statistics = CycleStatistics(
+            began=now,
+            ended=now + ended - began,
+            cpu_s=time.process_time() - cpu,
+            prefetch_s=fetched - began,
+            filter_s=sum(result.seconds.get(part, 0.0) for part in ("set-up", "groups")),
+            match_s=ended - fetched,
+            idle_jobs=sum(submitter.idle for submitter in asking),
+            jobs_considered=sum(request.count for listed in requests.values() for request in listed),
+            schedulers=len({request.schedd for listed in requests.values() for request in listed}),
+            active_submitters=len(requests),
+            matches=sum(match.count for match in given),
+            rejections=len(result.rejections),
+            total_slots=len(self.table.ads),
+            candidate_slots=result.offered,
+            trimmed_slots=len(self.table.ads) - result.offered,
+            pies=max(1, len(result.groups)),
+            pie_spins=result.spins,
+            submitters_failed=sorted({s.name for s in asking if s.idle and s.name not in requests}),
+            submitters_out_of_time=[name for name in result.out_of_time if name in requests],
+            submitters_share_limit=sorted({r.submitter for r in result.rejections if r.code == "share"}),
+            schedds_out_of_time=[name for name in result.out_of_time if name not in requests and name != "cycle"],
+        )
+        self.context.log.info(
+            "cycle",
+            cycle=bearings.cycle,
+            epoch=bearings.epoch,
+            trigger=trigger,
+            slots=len(self.table.ads),
+            spins=result.spins,
+            requests=sum(len(listed) for listed in requests.values()),
+            matches=len(given),
+            rejections=len(result.rejections),
+            fetch_s=round(fetched - began, 6),
+            decide_s=round(decided - fetched, 6),
+            duration_s=round(ended - began, 6),
+        )
+        await self._tell_everybody(result, statistics, requests.values(), bearings, trigger)
+        return Done(result, statistics, unused)
+
+    def _demand(self, asking: Sequence[Submitter], requests: Iterable[str]) -> dict[str, float]:
+        """By submitter: what it runs and asks for, as its schedds tell (GRP-17)."""
+        groups = self.policy.groups
+        if not groups.names:
+            return {}
+        found: dict[str, float] = dict.fromkeys(requests, 0.0)
+        for submitter in asking:
+            waiting = Waiting(
+                submitter.name,
+                submitter.idle,
+                submitter.running,
+                submitter.weighted_idle,
+                submitter.weighted_running,
+            )
+            asked = sum(demand(self.policy.tree, groups, [waiting]).values())
+            found[submitter.name] = found.get(submitter.name, 0.0) + asked
+        return found
+
+    def _note(self, result: Result, given: Iterable[Matched], pool_weight: float, now: float) -> None:
+        """Keep what the next cycles and the books need to know."""
+        self.accountant.note_cycle(result.groups, result.shares, pool_weight)
+        self._last_remainder.update((plan.group, now) for plan in result.groups if plan.remainder)
+        for match in given:
+            for slot in match.preempts:
+                if slot in result.losers:
+                    self.preempted.append(Preempted(slot, result.losers[slot], match.submitter, now))
+        for loop in result.thrashing:
+            self.context.log.warning("preemption_loop", slot=loop.slot, users=list(loop.users), times=loop.times)
+
+    def _forget(self, now: float) -> None:
+        """Preemptions of long ago."""
+        while self.preempted and not now - self.policy.cycle.thrash_window_s <= self.preempted[0].at <= now:
+            self.preempted.popleft()
+
+    def _report_clashes(self, submitters: Iterable[str]) -> None:
+        """Users with the name of a group: once in a negotiator's life for each."""
+        if not self.policy.groups.names:
+            return
+        for problem in self.policy.tree.clashes(submitters):
+            if problem not in self._clashes:
+                self._clashes.add(problem)
+                self.context.log.warning("group_named_like_user", problem=problem)
+
+    async def _hand_out(
+        self, given: Sequence[Matched], rejected: Sequence[Rejected], bearings: Bearings, trigger: str
+    ) -> bool:
+        """Send every schedd its matches and rejections; whether slots can be offered again."""
+        matches: dict[str, list[Matched]] = {}
+        rejections: dict[str, list[Rejection]] = {}
+        for match in given:
+            matches.setdefault(match.request.schedd, []).append(match)
+        for r in rejected:
+            rejections.setdefault(r.request.schedd, []).append(
+                Rejection(submitter=r.submitter, autocluster=r.request.autocluster, code=r.code, reason=r.reason)
+            )
+        if self.policy.settings.negotiator_inform_startd:
+            await self._inform(given, bearings)
+        unused = False
+
+        async def tell(inbox: str) -> None:
+            mine = matches.get(inbox, [])
+
+            def taken(index: int, begun: int) -> None:
+                nonlocal unused
+                match = mine[index]
+                unused |= self.table.unmatched(match, match.count - begun)
+
+            said: list[Match] = []
+            for part in _parts(mine):
+                said += [self._message(match) for match in part]
+                await asyncio.sleep(0)
+            await self.schedds.tell(inbox, said, rejections.get(inbox, []), bearings, taken)
+
+        await asyncio.gather(*(tell(inbox) for inbox in sorted({*matches, *rejections})))
+        return unused
+
+    def _message(self, match: Matched) -> Match:
+        table = self.table
+        return Match(
+            submitter=match.submitter,
+            autocluster=match.request.autocluster,
+            count=match.count,
+            slot=match.slot,
+            startd=table.startd(match.slot),
+            claim_id=table.claims.get(match.slot, ""),
+            slot_ad=table.packed(match.slot) if match.slot in table.ads else b"",
+            preempts=list(match.preempts),
+            preempt_claims=[table.claims.get(name, "") for name in match.preempts],
+            concurrency_limits=match.limits,
+        )
+
+    async def _inform(self, given: Iterable[Matched], bearings: Bearings) -> None:
+        """Tell startds which of their slots are matched (NEG-39). A courtesy: one that does not hear it is claimed all
+        the same."""
+        slots: dict[str, list[NoticedSlot]] = {}
+        for match in given:
+            notice = NoticedSlot(slot=match.slot, claim_id=self.table.claims.get(match.slot, ""))
+            slots.setdefault(self.table.startd(match.slot), []).append(notice)
+
+        async def tell(inbox: str, noticed: list[NoticedSlot]) -> None:
+            notice = MatchNotice(
+                negotiator=bearings.negotiator, epoch=bearings.epoch, shard=bearings.shard, slots=noticed
+            )
+            try:
+                await self.context.bus.send(inbox, notice, epoch=bearings.epoch)
+            except RoostError as error:
+                self.context.log.info("startd_not_informed", startd=inbox, slots=len(noticed), error=str(error))
+
+        await asyncio.gather(*(tell(inbox, noticed) for inbox, noticed in sorted(slots.items()) if inbox))
+
+    async def _tell_everybody(
+        self,
+        result: Result,
+        statistics: CycleStatistics,
+        requests: Iterable[Sequence[Request]],
+        bearings: Bearings,
+        trigger: str,
+    ) -> None:
+        events = [
+            PreemptionLoop(
+                at=statistics.began,
+                negotiator=bearings.negotiator,
+                slot=loop.slot,
+                users=list(loop.users),
+                times=loop.times,
+                window_s=self.policy.cycle.thrash_window_s,
+            )
+            for loop in result.thrashing
+        ]
+        done = CycleDone(
+            at=statistics.began,
+            negotiator=bearings.negotiator,
+            epoch=bearings.epoch,
+            cycle=bearings.cycle,
+            trigger=trigger,
+            duration_s=statistics.ended - statistics.began,
+            slots=statistics.total_slots,
+            submitters=statistics.active_submitters,
+            requests=sum(len(listed) for listed in requests),
+            matches=statistics.matches,
+            rejections=statistics.rejections,
+        )
+        try:
+            for event in (*events, done):
+                await self.context.bus.publish(Exchange.EVENTS, event.type, event)
+        except RetryableError as error:
+            self.context.log.info("event_not_sent", type=done.type, reason=str(error))
+
+
+def _parts(matches: Sequence[Matched]) -> Iterator[Sequence[Matched]]:
+    for start in range(0, len(matches), _STEP):
+        yield matches[start : start + _STEP]
