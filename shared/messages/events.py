@@ -147,8 +147,8 @@ class CycleDone(Event):
 
 @message
 class PreemptionLoop(Event):
-    """A slot goes to and fro between users: each of them took it from another and lost it again. A policy that lets them
-    (PREEMPTION_REQUIREMENTS, RANK) wastes their work."""
+    """A slot goes to and fro between users: each of them took it from another and lost it again. The policy that lets
+    them (PREEMPTION_REQUIREMENTS, RANK) wastes their work."""
 
     type: ClassVar[str] = "negotiation.preemption-loop"
     negotiator: str

@@ -66,7 +66,7 @@ PUBLISHED: Final = (
     Published(
         "roost.events",
         "{type}",
-        ("negotiation.cycle", "accountant.changed", "accountant.restored"),
+        ("negotiation.cycle", "negotiation.preemption-loop", "accountant.changed", "accountant.restored"),
         "negotiator",
         "What the negotiator decides.",
     ),
