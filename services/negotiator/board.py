@@ -15,22 +15,39 @@ from numpy.typing import NDArray
 
 from services.negotiator.pool import CycleConfig, Slots
 from shared.classad import ClassAd, evaluate, parse_expr, unparse
-from shared.classad.columnar import Frame, Matching
-from shared.classad.columnar.column import ABSENT, INT, OTHER, REAL, STRING, Column
+from shared.classad.columnar import Frame, Matching, Table
+from shared.classad.columnar.column import ABSENT, BOOL, INT, OTHER, REAL, STRING, Column
 from shared.classad.expr import AttrRef, Expr, fold
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 RowNumbers = NDArray[np.intp]
 
+#: Attributes of slots that every cycle looks at.
+NAMES: Final = (
+    "state",
+    "activity",
+    "partitionableslot",
+    "dynamicslot",
+    "offline",
+    "slotweight",
+    "cpus",
+    "memory",
+    "disk",
+    "machineresources",
+    "consumptioncpus",
+    "currentrank",
+    "retirementtimeremaining",
+    "requirements",
+    "start",
+    "rank",
+)
 #: A heavier slot is a mistake, and infinity on the books would stay there for ever.
 HEAVIEST: Final = 1e9
 STANDARD: Final = ("Cpus", "Memory", "Disk")
 MY: Final = AttrRef("MY")
 _CPUS: Final = AttrRef("Cpus", MY)
-_PARTITIONABLE: Final = parse_expr("MY.PartitionableSlot =?= true")
 _CLAIMED: Final = parse_expr('MY.State == "Claimed" || MY.State == "Preempting"')
-_IDLE: Final = parse_expr('MY.State == "Claimed" && MY.Activity == "Idle"')
 _OFFLINE: Final = parse_expr("MY.Offline =?= true")
 _LEAVING: Final = parse_expr("MY.DaemonShutdown =?= true")
 SLOT_WEIGHT: Final = AttrRef("SlotWeight", MY)
@@ -102,51 +119,66 @@ def frame_of(slots: Slots) -> Frame:
     return frame
 
 
-def set_up(slots: Slots, config: CycleConfig, now: float, extra: Mapping[str, Column] | None = None) -> Board:
-    """The board as a cycle begins. `extra`: columns that no ad has."""
-    matching, frame = slots.matching, frame_of(slots)
-    frame.replace(extra or {})
-    matching.now = now
-    return matching.together(lambda: _set_up(slots, matching, frame, config, now, dict(extra or {})))
-
-
-def _set_up(
-    slots: Slots, matching: Matching, frame: Frame, config: CycleConfig, now: float, extra: dict[str, Column]
+def set_up(
+    slots: Slots, config: CycleConfig, now: float, extra: Mapping[str, Column], changing: Iterable[str]
 ) -> Board:
-    weight = weights(matching, config)
-    partitionable = matching.mask(_PARTITIONABLE).copy()
-    claimed = matching.mask(_CLAIMED) & ~partitionable
-    offline = matching.mask(_OFFLINE)
-    companions = frame.table.companions
-    named, offered = companions[Slots.NAMED], companions[Slots.OFFERED]
-    barred: list[tuple[str, Bools]] = [("offline", offline), ("no-claim-id", ~named), ("match-under-way", ~offered)]
-    if config.trim_shutdown_s > 0:
-        barred.append(("shutting-down", Matching(frame, now + config.trim_shutdown_s).mask(_LEAVING)))
-    fit = np.ones(len(frame), np.bool_)
-    for _, rows in barred:
-        fit &= ~rows
-    held = claimed & fit
-    if not config.consider_preemption:
-        held = np.zeros(len(frame), np.bool_)
-    resources, free = _resources(matching, frame, partitionable)
-    if free:
-        frame.replace({**extra, **free}, live=free, live_from=int(np.flatnonzero(partitionable)[0]))
-    return Board(
-        matching=matching,
-        frame=frame,
-        version=frame.version,
-        place=companions[Slots.PLACE],
-        weight=weight,
-        has_weight=frame.columns["slotweight"].tag != ABSENT if config.use_slot_weights else fit,
-        partitionable=partitionable,
-        claimed=claimed,
-        open=fit & ~claimed,
-        held=held,
-        taken=np.zeros(len(frame), np.bool_),
-        barred=barred,
-        resources=resources,
-        free=free,
-    )
+    """The board as a cycle begins. `extra`: columns that no ad has; `changing`: names of those that change."""
+    matching, frame = slots.matching, frame_of(slots)
+    table = frame.table
+    # From the table as it is: the frame still has what the last cycle made of it.
+    partitionable = _true_in(table, "PartitionableSlot")
+    resources, free = _resources(table, partitionable)
+    changing = [name for name in changing if name in extra]
+    first = 0 if changing or not free else int(np.flatnonzero(partitionable)[0])
+    frame.replace({**extra, **free}, live=[*free, *changing], live_from=first)
+    matching.now = now
+
+    def work() -> Board:
+        weight = weights(matching, config)
+        claimed = matching.mask(_CLAIMED) & ~partitionable
+        companions = table.companions
+        barred: list[tuple[str, Bools]] = [
+            ("offline", matching.mask(_OFFLINE)),
+            ("no-claim-id", ~companions[Slots.NAMED]),
+            ("match-under-way", ~companions[Slots.OFFERED]),
+        ]
+        if config.trim_shutdown_s > 0:
+            barred.append(("shutting-down", Matching(frame, now + config.trim_shutdown_s).mask(_LEAVING)))
+        fit = np.ones(len(frame), np.bool_)
+        for _, rows in barred:
+            fit &= ~rows
+        return Board(
+            matching=matching,
+            frame=frame,
+            version=frame.version,
+            place=companions[Slots.PLACE],
+            weight=weight,
+            has_weight=frame.columns["slotweight"].tag != ABSENT if config.use_slot_weights else fit,
+            partitionable=partitionable,
+            claimed=claimed,
+            open=fit & ~claimed,
+            held=claimed & fit if config.consider_preemption else np.zeros(len(frame), np.bool_),
+            taken=np.zeros(len(frame), np.bool_),
+            barred=barred,
+            resources=resources,
+            free=free,
+        )
+
+    version = frame.version
+    board = work()
+    if board.version != version:
+        raise Moved
+    return board
+
+
+def _true_in(table: Table, name: str) -> Bools:
+    """Rows in which an attribute is TRUE by itself."""
+    table.want((fold(name),))
+    column = table.columns[fold(name)]
+    true: Bools = (column.tag == BOOL) & (column.number == 1)
+    for row in np.flatnonzero(column.tag == OTHER).tolist():
+        true[row] = table.ad(row).eval(name) is True
+    return true
 
 
 def weights(matching: Matching, config: CycleConfig) -> Floats:
@@ -192,35 +224,30 @@ def slot_weight(ad: ClassAd, config: CycleConfig) -> float:
     return float(value)
 
 
-def _resources(matching: Matching, frame: Frame, partitionable: Bools) -> tuple[tuple[str, ...], dict[str, Column]]:
+def _resources(table: Table, partitionable: Bools) -> tuple[tuple[str, ...], dict[str, Column]]:
     """Names of what partitionable slots have, and columns of their own of it."""
     rows = np.flatnonzero(partitionable)
     if not len(rows):
         return (), {}
-    matching.values(AttrRef("MachineResources", MY))  # has the column read
-    texts = frame.columns["machineresources"]
+    table.want(("machineresources",))
+    texts = table.columns["machineresources"]
     names = list(STANDARD)
     for code in np.unique(texts.code[rows][texts.tag[rows] == STRING]).tolist():
-        names += [name for name in frame.codes.texts[code].replace(",", " ").split() if fold(name) != "swap"]
+        names += [name for name in table.codes.texts[code].replace(",", " ").split() if fold(name) != "swap"]
     by_key = {fold(name): name for name in reversed(names)}
-    frame.want(by_key)
+    table.want(by_key)
     free: dict[str, Column] = {}
     for key, name in by_key.items():
-        column = frame.columns[key]
+        column = table.columns[key]
         if column.tags == 1 << ABSENT:
             continue
-        own = column.taken(np.arange(len(frame)))
-        if own.tags & (1 << OTHER):  # an amount that is an expression: its value, as of now
-            values = matching.values(AttrRef(name, MY))
-            odd = own.tag == OTHER
-            own.tag[odd] = np.where(values[odd] == np.floor(values[odd]), INT, REAL)
-            own.number[odd] = values[odd]
-            own.code[odd] = own.folded[odd] = -1
-            own.count()
+        own = column.taken(np.arange(len(table)))
+        for row in np.flatnonzero(own.tag == OTHER).tolist():  # an amount that is an expression: its value, as of now
+            value = table.ad(row).eval(name)
+            number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+            own.tag[row] = ABSENT if number is None else INT if isinstance(number, int) else REAL
+            own.number[row] = np.nan if number is None else number
+            own.code[row] = own.folded[row] = -1
+        own.count()
         free[key] = own
     return tuple(by_key.values()), free
-
-
-def names_of(board: Board, rows: Iterable[int]) -> list[str]:
-    keys = board.frame.keys
-    return [keys[row] for row in rows]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.negotiator import ephemeral
-from services.negotiator.board import Board, Bools, Floats, RowNumbers, frame_of, set_up
+from services.negotiator.board import NAMES, Board, Bools, Floats, RowNumbers, frame_of, set_up
 from services.negotiator.carving import Key, Lines, lines_of
 from services.negotiator.consumption import Policies, Portions, portions
 from services.negotiator.ephemeral import Standing
@@ -32,7 +32,7 @@ from services.negotiator.pool import (
     Snapshot,
     Thrashing,
 )
-from services.negotiator.preemption import BY_PRIORITY, BY_RANK, FREE, Preemption, users_of
+from services.negotiator.preemption import BY_PRIORITY, BY_RANK, FREE, USER_NAMES, Preemption, users_of
 from services.negotiator.priorities import Record, effective
 from services.negotiator.selection import Orders, best
 from services.negotiator.stopwatch import Stopwatch
@@ -102,16 +102,18 @@ class Deal:
         self.changing = bool(self.ephemerals & ephemeral.CHANGING)
         self._quotas: dict[str, float] = {}
         with self.clock.part("set-up"):
+            users = (name.lower() for name in USER_NAMES)
+            frame.want([*NAMES, *users, *ephemeral.names_of(frame, config, self.requests)])
             self._set_up_slots(now)
             self._set_up_requests()
+            self._prepare()
 
     def _set_up_slots(self, now: float) -> None:
         snapshot, config = self.snapshot, self.config
         frame = frame_of(snapshot.slots)
-        frame.replace({})
         self.users = users_of(frame)
         self.remote = ephemeral.of_slots(self.ephemerals, frame, self.users.names, self.users.user, self.standing)
-        self.board: Board = set_up(snapshot.slots, config, now, self.remote)
+        self.board: Board = set_up(snapshot.slots, config, now, self.remote, ephemeral.CHANGING)
         board = self.board
         board.check()
         self.preemption: Preemption | None = None
@@ -137,6 +139,15 @@ class Deal:
         for asked in self.asking.values():
             for asking in asked:
                 self.board.matching.hold(asking.ad)
+
+    def _prepare(self) -> None:
+        """Have all that will be asked planned: what is new to the table may move its rows, now rather than later."""
+        config, matching = self.config, self.board.matching
+        knobs = (config.pre_job_rank, config.post_job_rank, config.preemption_rank, config.preemption_requirements)
+        for asked in self.asking.values():
+            for asking in asked:
+                matching.prepare(asking.ad, [expr for expr in knobs if expr is not None])
+        self.board.check()
 
     # --- who asks
 

@@ -45,9 +45,16 @@ _NAMES: Final = CHANGING | {
 def mentioned(frame: Frame, config: CycleConfig, requests: Iterable[Request]) -> frozenset[str]:
     """The ephemeral attributes, folded, that any expression names: of the knobs, of slots as far as their expressions
     were ever read, of the jobs' Requirements and Rank and what these lead to."""
+    names = set(names_of(frame, config, requests))
+    for expr in frame.codes.exprs:
+        names |= frame.names(expr)
+    return frozenset(name for name in names if name in _NAMES or _SLOT.fullmatch(name))
+
+
+def names_of(frame: Frame, config: CycleConfig, requests: Iterable[Request]) -> list[str]:
+    """All names, folded, in the knobs, and in the jobs' Requirements and Rank and what these lead to in the jobs."""
     names: set[str] = set()
-    knobs = (config.pre_job_rank, config.post_job_rank, config.preemption_requirements, config.preemption_rank)
-    for expr in (*knobs, *frame.codes.exprs):
+    for expr in (config.pre_job_rank, config.post_job_rank, config.preemption_requirements, config.preemption_rank):
         if expr is not None:
             names |= frame.names(expr)
     for request in requests:
@@ -60,7 +67,7 @@ def mentioned(frame: Frame, config: CycleConfig, requests: Iterable[Request]) ->
                 seen |= fresh
                 todo.extend(fresh)
         names |= seen
-    return frozenset(name for name in names if name in _NAMES or _SLOT.fullmatch(name))
+    return sorted(names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,28 @@ class Matching:
         self._steady.pop(id(ad), None)
         self._steady[id(ad)] = self._met(ad)
 
+    def prepare(self, job: ClassAd, exprs: Iterable[Expr] = ()) -> None:
+        """Have all planned that will be asked about a job: its match, ranks, and these expressions of the rows. What is
+        new to the table moves its rows now, and not at a later question."""
+        own, rank = job.find("requirements"), job.find("rank")
+        ad = self._met(job)
+
+        def work() -> None:
+            for cell in (own, rank):
+                if cell is not None:
+                    self._planned(self._root(_expression(cell), OTHER_SIDE), ad, cell is own)
+            self._planned(self._root(_REQUIREMENTS, ROW_SIDE, "requirements"), ad, True)
+            for expr in exprs:
+                self._planned(self._root(expr, ROW_SIDE), ad, False)
+
+        self._settled(work)
+
+    def _planned(self, term: Term, ad: _Other, condition: bool) -> None:
+        if condition:
+            self._plan(term, ad)
+        elif (needs := self._need(term, ad)).shapes:
+            self.table.shape(needs.shapes)
+
     # What to ask
 
     def match(self, job: ClassAd) -> Mask:
