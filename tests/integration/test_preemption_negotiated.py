@@ -13,6 +13,8 @@ while [ ! -e "$1.go" ]; do sleep 0.02; done
 """
 STATIC = {"NUM_CPUS": "1", "NUM_SLOTS_TYPE_1": "1", "SLOT_TYPE_1": "100%", "ROOST_SCHEDD_FILE_USERS": "alice, bob"}
 
+DYNAMIC = {"NUM_CPUS": "1", "ROOST_SCHEDD_FILE_USERS": "alice, bob"}
+
 
 class Pool(WholePool):
     """Cycles follow each other: that a slot can be preempted now starts none by itself."""
