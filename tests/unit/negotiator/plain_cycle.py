@@ -1,0 +1,453 @@
+"""The negotiation cycle once more, as plain loops over ClassAds: what `negotiate` is held to (test_twin.py).
+
+One job at a time, every slot looked at anew, nothing remembered but who has what. It is slow and easy to read. What it
+shares with the product is what is plain there too: the ads and their evaluator, fractions of a pie, priorities, group
+quotas, counters of concurrency limits, consumption policies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from services.negotiator.board import frame_of
+from services.negotiator.group_tree import ROOT, GroupConfig, Tree
+from services.negotiator.groups import Turn, negotiate_groups
+from services.negotiator.limits import Counters, Wanted, depends_on_slot, text_of, wanted
+from services.negotiator.pool import (
+    NEWCOMER,
+    NO_PREEMPTION,
+    PRIORITY_PREEMPTION,
+    RANK_PREEMPTION,
+    CycleConfig,
+    Request,
+    Slots,
+    Snapshot,
+)
+from services.negotiator.priorities import Record, effective
+from services.negotiator.quotas import assign
+from services.negotiator.shares import fractions
+from services.negotiator.usage import charged_to
+from shared.classad import ClassAd, Expr, evaluate, half_match
+from tests.unit.negotiator.outcomes import Key, Outcome, gifts_of
+from tests.unit.negotiator.plain_slots import PlainSlot, is_part_of, natural, number, weight_of, without_part
+
+#: Weights that differ by less are equal: sums of tenths miss whole numbers by as much.
+NEARLY = 1e-9
+#: Reasons for a claim, best first (NEG-21).
+LEVELS = {NO_PREEMPTION: 2, RANK_PREEMPTION: 1, PRIORITY_PREEMPTION: 0}
+
+
+def plain_negotiate(snapshot: Snapshot, config: CycleConfig, now: float) -> Outcome:
+    """Decide one cycle, without time limits."""
+    return _Cycle(snapshot, config, now).run()
+
+
+@dataclass
+class _Ask:
+    submitter: str
+    request: Request
+    left: int
+    cause: str = ""
+
+
+@dataclass
+class _Purse:
+    """What a submitter may take in its turn: limit: its slice; cap: up to its ceiling or floor; got: what it has."""
+
+    limit: float
+    cap: float
+    got: float = 0.0
+
+    def full(self) -> bool:
+        return self.got >= self.cap - NEARLY
+
+    def spent(self) -> bool:
+        return self.limit - self.got <= NEARLY
+
+    def permits(self, weight: float) -> bool:
+        """The first slot of a turn may exceed the slice (NEG-13)."""
+        return self.got + weight <= self.limit + NEARLY or self.got <= 0.0 < self.limit
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """A slot that one job may have. after: a partitionable slot's ad when the job has its part."""
+
+    slot: PlainSlot
+    reason: str
+    charge: float
+    after: ClassAd | None
+    victims: tuple[PlainSlot, ...]
+    key: tuple[object, ...]
+
+
+class _Cycle:
+    def __init__(self, snapshot: Snapshot, config: CycleConfig, now: float) -> None:
+        self.snapshot, self.config, self.now = snapshot, config, now
+        self.groups = config.groups or GroupConfig()
+        self.tree = Tree.of(self.groups)
+        self.quotas = assign(self.tree, self.groups, snapshot.total_weight)
+        self.counters = Counters(config.limits, snapshot.limits_in_use)
+        self.weight_in_use = {name: use[0] for name, use in snapshot.in_use.items()}
+        self.slots_in_use = {name: use[1] for name, use in snapshot.in_use.items()}
+        self.slots = [self._slot(name) for name in sorted(snapshot.slots.names, key=natural)]
+        for slot in self.slots:
+            slot.children = [child for child in self.slots if is_part_of(child, slot)]
+        # Of a partitionable slot a core, at least, is handed out.
+        self.lightest = min(
+            (min(1.0, slot.weight) if slot.partitionable else slot.weight for slot in self.slots), default=0.0
+        )
+        self.weightless = any(slot.weight == 0.0 for slot in self.slots)
+        self.asks = {name: [_Ask(name, r, r.count) for r in asked] for name, asked in snapshot.requests.items()}
+        self.gifts: dict[Key, int] = {}
+        self.weights: dict[Key, float] = {}
+        self.turn: Turn | None = None
+
+    def _slot(self, name: str) -> PlainSlot:
+        table = frame_of(self.snapshot.slots).table
+        row = table.row(name)
+        ad = table.ad(row)
+        config = self.config
+        partitionable = ad.eval("PartitionableSlot") is True
+        usable = bool(table.companions[Slots.OFFERED][row]) and bool(table.companions[Slots.NAMED][row])
+        usable = usable and ad.eval("Offline", now=self.now) is not True
+        if config.trim_shutdown_s > 0 and ad.eval("DaemonShutdown", now=self.now + config.trim_shutdown_s) is True:
+            usable = False  # NEG-33
+        users = (ad.eval(n) for n in ("PreemptingAccountingGroup", "PreemptingUser", "AccountingGroup", "RemoteUser"))
+        return PlainSlot(
+            name,
+            ad,
+            weight_of(ad, config, self.now),
+            partitionable,
+            ad.eval("State") in ("Claimed", "Preempting") and not partitionable,
+            usable,
+            next((user for user in users if isinstance(user, str) and user), ""),  # PRE-06
+            charged_to(ad, discount_suspended=config.discount_suspended),
+        )
+
+    # --- submitters
+
+    def run(self) -> Outcome:
+        total = self.snapshot.total_weight
+        heaviest = max((slot.weight for slot in self.slots), default=0.0)
+        negotiate_groups(self.tree, self.groups, total, self._demand(), self._group_use, self._serve, heaviest=heaviest)
+        left = []
+        for name, asks in sorted(self.asks.items()):
+            left += [(name, i, ask.left, ask.cause.partition(":")[0]) for i, ask in enumerate(asks) if ask.left]
+        return Outcome(
+            gifts_of(self.gifts, self.weights),
+            tuple((name, i, n) for name, i, n, _ in left),
+            tuple(code for *_, code in left),
+        )
+
+    def _record(self, name: str) -> Record:
+        record = self.snapshot.records.get(name, NEWCOMER)
+        return record if effective(record) > 0.0 else NEWCOMER
+
+    def _eup(self, name: str) -> float:
+        return effective(self._record(name))
+
+    def _use(self, name: str) -> float:
+        return self.weight_in_use.get(name, 0.0)
+
+    def _group_use(self, group: str) -> float:
+        return sum(weight for name, weight in self.weight_in_use.items() if self.tree.group_of(name) == group)
+
+    def _demand(self) -> dict[str, float]:
+        """GRP-17."""
+        demand: dict[str, float] = {}
+        for name in {name for name, asks in self.asks.items() if asks} | set(self.snapshot.demand):
+            if name in self.snapshot.demand:
+                asked = self.snapshot.demand[name]
+            else:
+                asked = self._use(name)
+                for ask in self.asks[name]:
+                    cpus = ask.request.ad.eval("RequestCpus") if self.config.use_slot_weights else 1.0
+                    plain = isinstance(cpus, int | float) and not isinstance(cpus, bool) and 0 < cpus < 1e9
+                    asked += ask.left * (float(cpus) if plain else 1.0)  # type: ignore[arg-type]
+            group = self.tree.group_of(name)
+            demand[group] = demand.get(group, 0.0) + asked
+        return demand
+
+    def _serve(self, turn: Turn) -> float:
+        """A group's turn: floors first, then spins (NEG-08 to NEG-13)."""
+        self.turn = turn
+        self.given = 0.0
+        members = [
+            name
+            for name, asks in self.asks.items()
+            if any(ask.left for ask in asks) and self.tree.group_of(name) in turn.members
+        ]
+        members.sort(key=lambda name: (self._eup(name), name))
+        below = [name for name in members if self._use(name) < self._record(name).floor]
+        self._spin(below, 0)
+        spin = 1
+        while members:
+            before = sum(self.gifts.values())
+            still = self._spin(members, spin)
+            if len(still) == len(members) and sum(self.gifts.values()) == before:
+                break
+            members, spin = still, spin + 1
+        return self.given
+
+    def _spin(self, names: list[str], spin: int) -> list[str]:
+        """Who still asks afterwards. Spin 0 is that of the floors."""
+        turn = self.turn
+        assert turn is not None
+        pie = min(self.snapshot.total_weight, turn.quota)
+        room = turn.limit - self.given
+        open_weight = sum(slot.weight for slot in self.slots if slot.usable and not slot.claimed and not slot.taken)
+        free = min(open_weight, room, max(0.0, self.snapshot.total_weight - sum(self.weight_in_use.values())))
+        parts = fractions(names, {name: self._eup(name) for name in names})
+        still = []
+        for name in names:
+            if (at_quota := self.given >= turn.limit - NEARLY) and spin != 1:
+                return []
+            slice_ = parts[name] * pie - self._use(name) if spin <= 1 else parts[name] * free
+            limit = 0.0 if at_quota else max(0.0, min(slice_, room))
+            if spin > 1 and limit < self.lightest - NEARLY:
+                still.append(name)  # its crumbs stay where they are
+                continue
+            record = self._record(name)
+            cap = record.ceiling - self._use(name) if record.ceiling >= 0.0 else math.inf
+            if cap < self.lightest - NEARLY or cap <= 0.0:
+                for ask in self.asks[name]:
+                    ask.cause = "ceiling"
+                continue
+            self._serve_one(name, _Purse(limit, cap if spin else min(cap, record.floor)), spin)
+            if any(ask.left and ask.cause in ("share", "ceiling") for ask in self.asks[name]):
+                still.append(name)
+        return still
+
+    def _serve_one(self, name: str, purse: _Purse, spin: int) -> None:
+        refused: dict[tuple[str, int], str] = {}
+        for ask in self.asks[name]:
+            key = (ask.request.schedd, ask.request.autocluster)
+            if not ask.left:
+                continue
+            if key in refused and not self.config.all_jobs_in_cluster:  # NEG-17
+                ask.cause = refused[key]
+                continue
+            self._serve_request(ask, purse, spin)
+            if ask.left:
+                refused[key] = ask.cause
+
+    # --- jobs
+
+    def _serve_request(self, ask: _Ask, purse: _Purse, spin: int) -> None:
+        config = self.config
+        steady = config.matchlist_caching and config.preemption_requirements_stable and config.preemption_rank_stable
+        job = self._with_ephemerals(ask)
+        packing: PlainSlot | None = None
+        while ask.left:
+            if not steady:
+                job = self._with_ephemerals(ask)  # NEG-27, NEG-28
+            wants = None if depends_on_slot(ask.request.ad) else wanted(ask.request.ad, ClassAd(), self.now)
+            if wants and self.counters.blocking(wants):
+                ask.cause = f"limit:{self.counters.blocking(wants)}"
+                return
+            if purse.full():
+                ask.cause = "ceiling"
+                return
+            exempting = spin == 1 and config.consider_preemption and self._has_held()  # NEG-14
+            if purse.spent() and not exempting and not self.weightless:
+                ask.cause = "share"
+                return
+            offers = [offer for slot in self.slots if (offer := self._offer(slot, job, ask.submitter)) is not None]
+            offers.sort(key=lambda offer: offer.key)
+            if config.depth_first and packing is not None:  # NEG-34
+                offers.sort(key=lambda offer: offer.slot is not packing)
+            chosen, cause = None, "no-match"
+            for offer in offers:
+                its_wants = wanted(job, offer.slot.seen(), self.now) if wants is None else wants
+                blocked = self.counters.blocking(its_wants)
+                exempt = exempting and offer.reason == RANK_PREEMPTION
+                if blocked:
+                    if cause == "no-match":
+                        cause = f"limit:{blocked}"
+                elif purse.permits(offer.charge) or exempt:
+                    chosen = (offer, its_wants)
+                    break
+                else:
+                    cause = "share"
+            if chosen is None:
+                ask.cause = cause
+                return
+            self._give(ask, purse, *chosen)
+            packing = chosen[0].slot
+
+    def _has_held(self) -> bool:
+        return any(slot.claimed and slot.usable for slot in self.slots)
+
+    def _with_ephemerals(self, ask: _Ask) -> ClassAd:
+        """The job with what only the cycle knows (NEG-43, NEG-44); the slots are brought up to date too."""
+        for slot in self.slots:
+            slot.ephemeral = ClassAd()
+            if slot.user:
+                slot.ephemeral["RemoteUserPrio"] = self._eup(slot.user)
+                slot.ephemeral["RemoteUserResourcesInUse"] = self.slots_in_use.get(slot.user, 0)
+                slot.ephemeral.update(self._of_group("Remote", slot.user))
+        for slot in self.slots:
+            for other in self.slots:
+                if other.user and other.ad.eval("Machine") == slot.ad.eval("Machine"):
+                    slot.ephemeral[f"Slot{other.ad.eval('SlotID')}_RemoteUserPrio"] = self._eup(other.user)
+        assert self.turn is not None
+        job = ask.request.ad.copy()
+        job["SubmitterUserPrio"] = self._eup(ask.submitter)
+        job["SubmitterUserResourcesInUse"] = self.slots_in_use.get(ask.submitter, 0)
+        job["SubmitterNegotiatingGroup"] = self.turn.group
+        job["SubmitterAutoregroup"] = self.turn.group == ROOT and self.tree.group_of(ask.submitter) != ROOT
+        job.update(self._of_group("Submitter", ask.submitter))
+        return job
+
+    def _of_group(self, whose: str, name: str) -> dict[str, object]:
+        group = self.tree.group_of(name)
+        if group == ROOT:
+            return {}
+        return {
+            f"{whose}Group": group,
+            f"{whose}GroupQuota": self.quotas.own[self.tree.by_key[group]],
+            f"{whose}GroupResourcesInUse": self._group_use(group),
+        }
+
+    # --- slots
+
+    def _offer(self, slot: PlainSlot, job: ClassAd, submitter: str) -> _Offer | None:
+        """How the job may have the slot now; None: not at all."""
+        config = self.config
+        if slot.taken or not slot.usable:
+            return None
+        seen = slot.seen()
+        after: ClassAd | None = None
+        victims: tuple[PlainSlot, ...] = ()
+        reason = NO_PREEMPTION
+        if slot.partitionable:
+            whole = slot.ad
+            after = without_part(whole, _with(whole, slot.ephemeral), job, self.now)
+            if after is None:
+                found = self._emptied(slot, job, submitter)
+                if found is None:
+                    return None
+                whole, after, reason, victims = found
+            # Parts are charged what the slot weighs less without them (CON-06).
+            charge = (
+                max(0.0, weight_of(whole, config, self.now) - weight_of(after, config, self.now))
+                if config.use_slot_weights
+                else 1.0
+            )
+        else:
+            if not half_match(job, seen, now=self.now) or not half_match(seen, job, now=self.now):  # NEG-18
+                return None
+            charge = slot.weight
+            if slot.claimed:
+                reason = self._preemption(slot, seen, job, submitter)
+                if not reason:
+                    return None
+                victims = (slot,)
+        key = (
+            -self._rank(config.pre_job_rank, seen, job),
+            -number(job.eval("Rank", seen, self.now)),
+            -self._rank(config.post_job_rank, seen, job),
+            -LEVELS[reason],
+            -self._rank(config.preemption_rank, seen, job) if reason != NO_PREEMPTION else 0.0,
+            natural(slot.name),
+        )
+        return _Offer(slot, reason, charge, after, victims, key)
+
+    def _rank(self, expr: Expr | None, slot: ClassAd, job: ClassAd) -> float:
+        return 0.0 if expr is None else number(evaluate(expr, slot, job, self.now))
+
+    def _preemption(self, slot: PlainSlot, seen: ClassAd, job: ClassAd, submitter: str) -> str:
+        """Why a slot in use may be taken as it is (PRE-08, PRE-15); empty: it may not."""
+        config = self.config
+        if config.allow_pslot_preemption and seen.eval("DynamicSlot") is True:
+            return ""
+        if not config.consider_early_preemption and number(seen.eval("RetirementTimeRemaining", job, self.now)) > 0:
+            return ""
+        return self._preference(slot, seen, job, submitter)
+
+    def _preference(self, slot: PlainSlot, seen: ClassAd, job: ClassAd, submitter: str) -> str:
+        """Why the job comes before who has the slot (PRE-01 to PRE-06); empty: it does not."""
+        config = self.config
+        if not config.consider_preemption or seen.eval("Activity") == "Idle" or not slot.user:  # NEG-05, NEG-19
+            return ""
+        rank, current = number(seen.eval("Rank", job, self.now)), number(seen.eval("CurrentRank", now=self.now))
+        if rank > current:
+            return RANK_PREEMPTION
+        if rank < current or slot.user == submitter or self._eup(slot.user) <= self._eup(submitter):
+            return ""
+        requirements = config.preemption_requirements
+        allowed = requirements is not None and evaluate(requirements, seen, job, self.now) is True  # PRE-03
+        return PRIORITY_PREEMPTION if allowed else ""
+
+    def _emptied(
+        self, slot: PlainSlot, job: ClassAd, submitter: str
+    ) -> tuple[ClassAd, ClassAd, str, tuple[PlainSlot, ...]] | None:
+        """A partitionable slot with as many of its dynamic slots as the job needs (PRE-11 to PRE-17): the ad with their
+        resources, that without the job's part, the reason, and the dynamic slots."""
+        if not self.config.allow_pslot_preemption:
+            return None
+        ranked = sorted(slot.children, key=lambda child: (number(child.ad.eval("CurrentRank")), natural(child.name)))
+        whole, reason, victims = slot.ad.copy(), RANK_PREEMPTION, []
+        for child in ranked:
+            seen = child.seen()
+            if child.taken or not child.usable or not child.claimed:
+                continue
+            if number(seen.eval("RetirementTimeRemaining", job, self.now)) > 0:  # PRE-14
+                continue
+            why = self._preference(child, seen, job, submitter)
+            if not why:
+                continue
+            if why == PRIORITY_PREEMPTION:
+                reason = why
+            victims.append(child)
+            for name in ("Cpus", "Memory", "Disk"):
+                whole[name] = number(whole.eval(name)) + number(child.ad.eval(name))
+            after = without_part(whole, _with(whole, slot.ephemeral), job, self.now)
+            if after is not None:
+                return whole, after, reason, tuple(victims)
+        return None
+
+    # --- giving
+
+    def _give(self, ask: _Ask, purse: _Purse, offer: _Offer, wants: Wanted) -> None:
+        slot = offer.slot
+        request = ask.request
+        preempts = tuple(victim.name for victim in offer.victims)
+        key = (
+            ask.submitter,
+            request.schedd,
+            request.autocluster,
+            slot.name,
+            offer.reason,
+            preempts,
+            text_of(wants),
+        )
+        self.gifts[key] = self.gifts.get(key, 0) + 1
+        self.weights[key] = self.weights.get(key, 0.0) + offer.charge
+        self.counters.take(wants)
+        purse.got += offer.charge
+        self.given += offer.charge
+        ask.left -= 1
+        for victim in offer.victims:
+            self._use_more(victim.charged, -victim.weight, -1)
+            victim.taken = True
+        self._use_more(ask.submitter, offer.charge, 1)
+        if offer.after is None:
+            slot.taken = True
+        else:
+            slot.ad = offer.after
+            slot.weight = weight_of(slot.ad, self.config, self.now)
+
+    def _use_more(self, name: str, weight: float, slots: int) -> None:
+        if not name:
+            return
+        self.weight_in_use[name] = max(0.0, self._use(name) + weight)
+        self.slots_in_use[name] = max(0, self.slots_in_use.get(name, 0) + slots)
+
+
+def _with(ad: ClassAd, more: ClassAd) -> ClassAd:
+    both = ad.copy()
+    both.update(more)
+    return both
