@@ -41,8 +41,15 @@ class Pool(WholePool):
         await eventually(lambda: line in self.log(), what=line)
 
     async def job_ad(self, job_id):
-        (ad,) = await self.ads(job_id)
-        return ad
+        """On its way from the queue to the history it is in neither for a moment, and may be seen in both."""
+        found = []
+
+        async def there():
+            found.extend(await self.ads(job_id))
+            return found
+
+        await eventually(there, what=f"job {job_id}")
+        return found[-1]
 
     def go(self, *names):
         for name in names:

@@ -135,12 +135,17 @@ class Negotiator:
         return await self.until(job_id, 4)
 
     async def job(self, job_id):
-        """As the queue has it, or the history."""
-        for history in (False, True):
-            page = await self.bus.call("schedd.ap", QueryJobs(ids=[job_id], history=history), timeout=60)
-            if page.ads:
-                return ClassAd.unpack(page.ads[0])
-        raise AssertionError(f"job {job_id} is lost")
+        """As the queue has it, or the history; on its way from one to the other it is in neither for a moment."""
+        found = []
+
+        async def there():
+            for history in (False, True):
+                page = await self.bus.call("schedd.ap", QueryJobs(ids=[job_id], history=history), timeout=60)
+                found.extend(ClassAd.unpack(ad) for ad in page.ads)
+            return found
+
+        await eventually(there, what=f"job {job_id}")
+        return found[-1]
 
     async def until(self, job_id, status):
         async def there():
