@@ -64,7 +64,8 @@ class Board:
     open: rows whose slot may be given away without preemption. held: claimed rows that preemption may free. Both shrink
     as slots are taken. barred: by reason code, rows that are neither, for the reasons. weight: SlotWeight (NEG-37);
     has_weight: whether the ad has one.
-    resources: names of what partitionable slots are carved of; free: what is left, by folded name, as live columns.
+    resources: names of what partitionable slots are carved of; free: what is left, by folded name, as live columns;
+    listed: by folded name, the rows whose MachineResources name a resource.
     """
 
     matching: Matching
@@ -81,6 +82,7 @@ class Board:
     barred: list[tuple[str, Bools]]
     resources: tuple[str, ...]
     free: dict[str, Column]
+    listed: dict[str, Bools]
 
     @property
     def size(self) -> int:
@@ -127,7 +129,7 @@ def set_up(
     table = frame.table
     # From the table as it is: the frame still has what the last cycle made of it.
     partitionable = _true_in(table, "PartitionableSlot")
-    resources, free = _resources(table, partitionable)
+    resources, free, listed = _resources(table, partitionable)
     changing = [name for name in changing if name in extra]
     first = 0 if changing or not free else int(np.flatnonzero(partitionable)[0])
     frame.replace({**extra, **free}, live=[*free, *changing], live_from=first)
@@ -162,6 +164,7 @@ def set_up(
             barred=barred,
             resources=resources,
             free=free,
+            listed=listed,
         )
 
     version = frame.version
@@ -224,16 +227,21 @@ def slot_weight(ad: ClassAd, config: CycleConfig) -> float:
     return float(value)
 
 
-def _resources(table: Table, partitionable: Bools) -> tuple[tuple[str, ...], dict[str, Column]]:
-    """Names of what partitionable slots have, and columns of their own of it."""
+def _resources(table: Table, partitionable: Bools) -> tuple[tuple[str, ...], dict[str, Column], dict[str, Bools]]:
+    """Names of what partitionable slots have, columns of their own of it, and which rows list it."""
     rows = np.flatnonzero(partitionable)
     if not len(rows):
-        return (), {}
+        return (), {}, {}
     table.want(("machineresources",))
     texts = table.columns["machineresources"]
     names = list(STANDARD)
+    listed: dict[str, Bools] = {}
     for code in np.unique(texts.code[rows][texts.tag[rows] == STRING]).tolist():
-        names += [name for name in table.codes.texts[code].replace(",", " ").split() if fold(name) != "swap"]
+        for name in table.codes.texts[code].replace(",", " ").split():
+            if fold(name) != "swap":
+                names.append(name)
+                some = listed.setdefault(fold(name), np.zeros(len(table), np.bool_))
+                some |= texts.code == code
     by_key = {fold(name): name for name in reversed(names)}
     table.want(by_key)
     free: dict[str, Column] = {}
@@ -250,4 +258,4 @@ def _resources(table: Table, partitionable: Bools) -> tuple[tuple[str, ...], dic
             own.code[row] = own.folded[row] = -1
         own.count()
         free[key] = own
-    return tuple(by_key.values()), free
+    return tuple(by_key.values()), free, listed

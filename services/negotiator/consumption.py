@@ -80,10 +80,12 @@ def portions(job: ClassAd, board: Board, rows: RowNumbers, most: int) -> Portion
             some = ~np.isnan(have)  # a slot that tells no such amount has no bound
         else:
             rounded = amount
-            some = amount > 0
+            some = (amount > 0) & board.listed[key][rows]
             have = np.where(np.isnan(have), 0.0, have)
         early = _times(have, rounded, some)
-        late = _times(have - np.minimum(early, _MANY) * rounded, amount, some)
+        with np.errstate(invalid="ignore"):
+            rest = have - early * rounded
+        late = _times(rest, amount, some)
         fit = np.where(some, np.minimum(early + late, _MANY), _MANY)
         none = ~some | whole
         copies = np.minimum(copies, np.where(none, _MANY, np.where(np.isfinite(asked), fit, 0.0)))
@@ -234,7 +236,7 @@ class Policies:
             valid = np.ones(len(rows), np.bool_)
             for index, name in enumerate(names):
                 values = matching.values(AttrRef(PREFIX + name, _MY), asking)[rows]
-                valid &= matching.mask(_at_least_0(name), asking)[rows] & (values < np.inf)
+                valid &= matching.mask(_at_least_0(name), asking)[rows] & (values < _MANY)
                 amounts[index] = values
             valid &= amounts.any(axis=0)
             if not valid.any():

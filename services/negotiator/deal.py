@@ -17,7 +17,7 @@ from services.negotiator.board import NAMES, Board, Bools, Floats, RowNumbers, f
 from services.negotiator.carving import Key, Lines, lines_of
 from services.negotiator.consumption import Policies, Portions, portions
 from services.negotiator.ephemeral import Standing
-from services.negotiator.group_tree import ROOT, Tree
+from services.negotiator.group_tree import ROOT, GroupConfig, Tree
 from services.negotiator.groups import Plan, Turn
 from services.negotiator.handout import TOLERANCE, Purse, spend
 from services.negotiator.limits import Counters, Wanted, depends_on_slot, parse, text_of, wanted
@@ -32,8 +32,9 @@ from services.negotiator.pool import (
     Snapshot,
     Thrashing,
 )
-from services.negotiator.preemption import BY_PRIORITY, BY_RANK, FREE, USER_NAMES, Preemption, users_of
+from services.negotiator.preemption import BY_PRIORITY, BY_RANK, CHARGED_NAMES, FREE, USER_NAMES, Preemption, users_of
 from services.negotiator.priorities import Record, effective
+from services.negotiator.quotas import assign
 from services.negotiator.selection import Orders, best
 from services.negotiator.stopwatch import Stopwatch
 from services.negotiator.thrashing import find_thrashing
@@ -76,6 +77,7 @@ class Asking:
     found: Found | None = None
     cause: str = ""
     blocked: dict[str, int] = field(default_factory=dict)
+    last: int = -1  # with NEGOTIATOR_DEPTH_FIRST the machine that is being filled
 
 
 class Deal:
@@ -100,7 +102,9 @@ class Deal:
         self.requests = [request for requests in snapshot.requests.values() for request in requests]
         self.ephemerals = ephemeral.mentioned(frame, config, self.requests)
         self.changing = bool(self.ephemerals & ephemeral.CHANGING)
-        self._quotas: dict[str, float] = {}
+        groups = config.groups or GroupConfig()
+        own = assign(tree, groups, snapshot.total_weight).own
+        self._quotas = {group.key: own[group.index] for group in tree.groups}
         with self.clock.part("set-up"):
             users = (name.lower() for name in USER_NAMES)
             frame.want([*NAMES, *users, *ephemeral.names_of(frame, config, self.requests)])
@@ -112,6 +116,7 @@ class Deal:
         snapshot, config = self.snapshot, self.config
         frame = frame_of(snapshot.slots)
         self.users = users_of(frame)
+        self.charged = users_of(frame, CHARGED_NAMES)
         self.remote = ephemeral.of_slots(self.ephemerals, frame, self.users.names, self.users.user, self.standing)
         self.board: Board = set_up(snapshot.slots, config, now, self.remote, ephemeral.CHANGING)
         board = self.board
@@ -223,6 +228,7 @@ class Deal:
         if self.changing or not self.ephemerals.isdisjoint(_BY_TURN):
             self._refresh(asking)
         exempt = spin == 1 and self.preemption is not None  # NEG-14
+        asking.last = -1
         while asking.left > 0:
             n = asking.left
             if asking.wants:
@@ -318,6 +324,8 @@ class Deal:
         else:
             rows = np.flatnonzero(free)
             listed, complete = best(rows, keys, board.place, k), len(rows) <= k
+        if asking.last >= 0 and free[asking.last]:
+            listed = np.concatenate([[asking.last], listed[listed != asking.last]])
         return Found(listed, level, complete, board.frame.epoch if has_machines or self.changing else None)
 
     def suits(self, asking: Asking) -> Bools:
@@ -345,7 +353,8 @@ class Deal:
             keys.append(Key(matching.job_rank(ad), rank, OTHER_SIDE))
         if config.post_job_rank is not None:
             keys.append(Key(matching.values(config.post_job_rank, ad), config.post_job_rank))
-        keys = [key for key in keys if not self._is_flat(key.now)]
+        if not self.board.resources:  # else it may be another when a machine is used
+            keys = [key for key in keys if not self._is_flat(key.now)]
         if level is not None:
             keys.append(Key(level))
             if config.preemption_rank is not None:
@@ -423,6 +432,8 @@ class Deal:
         last[np.searchsorted(slots, rows)] = picked  # the last line of each slot wins
         used = taking.used(np.searchsorted(taking.rows, slots), jobs)
         board.carve(slots, taking.keys, used, lines.weights[last])
+        if self.config.depth_first:
+            asking.last = int(rows[-1])
         for index in np.argsort(first, kind="stable").tolist():
             self._add(asking, int(slots[index]), int(jobs[index]), float(charges[index]), limits)
 
@@ -513,7 +524,10 @@ class Deal:
 
     def _lose(self, row: int, weight: float) -> None:
         """Who had the slot has it no longer."""
-        user = self.users.names[self.users.user[row]]
+        holder = self.charged.user[row]
+        if holder < 0:
+            return
+        user = self.charged.names[holder]
         self.losers[self.board.frame.keys[row]] = user
         use = self._use.setdefault(user, [0.0, 0.0])
         use[0] = max(0.0, use[0] - weight)

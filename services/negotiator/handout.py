@@ -79,13 +79,19 @@ def spend(
             if not n or not len(lines):
                 break
         fits = purse.permits(charges[lines], None if exempt is None else exempt[lines])
+        if slots is not None and not fits.all():
+            # A slot whose next line is too heavy gives none of the others.
+            owners, index = np.unique(slots[lines], return_index=True)
+            fits &= ~np.isin(slots[lines], owners[~fits[index]])
         first = int(np.argmax(fits))
         if not fits[first]:
             break
-        heavy, one = lines[:first], lines[first : first + 1]
-        purse.pay(float(charges[one[0]]))
-        taken.append(one)
+        purse.pay(float(charges[lines[first]]))
+        taken.append(lines[first : first + 1])
         n -= 1
-        rest = lines[first + 1 :]
-        lines = rest if slots is None or not len(heavy) else rest[~np.isin(slots[rest], slots[heavy])]
+        rest = np.ones(len(lines), np.bool_)
+        rest[: first + 1] = False
+        if slots is not None:
+            rest &= ~np.isin(slots[lines], slots[lines[:first]])
+        lines = lines[rest]
     return np.concatenate(taken) if taken else np.zeros(0, np.intp)

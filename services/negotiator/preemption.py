@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,8 @@ from shared.classad.expr import AttrRef, Binary, Expr, Literal, Parens
 
 #: Who has a slot: first whoever already waits to preempt it (PRE-06), then its user.
 USER_NAMES: Final = ("PreemptingAccountingGroup", "PreemptingUser", "AccountingGroup", "RemoteUser")
+#: Who is charged for it.
+CHARGED_NAMES: Final = USER_NAMES[2:]
 
 #: Levels of the reason in the order of the match list, higher is better (NEG-21).
 FREE, BY_RANK, BY_PRIORITY = 2.0, 1.0, 0.0
@@ -36,11 +39,11 @@ class Users:
     user: NDArray[np.int32]
 
 
-def users_of(frame: Frame) -> Users:
-    """Of every slot, claimed or not."""
-    frame.want(name.lower() for name in USER_NAMES)
+def users_of(frame: Frame, attributes: Sequence[str] = USER_NAMES) -> Users:
+    """Of every slot, claimed or not; the first of these attributes that is a text says so."""
+    frame.want(name.lower() for name in attributes)
     codes = np.full(len(frame), -1, np.int64)
-    for name in reversed(USER_NAMES):
+    for name in reversed(attributes):
         column = frame.columns[name.lower()]
         codes = np.where(column.tag == STRING, column.code, codes)
         for row in np.flatnonzero(column.tag == OTHER).tolist():
