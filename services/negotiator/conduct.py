@@ -15,7 +15,7 @@ from services.negotiator.accountant import Accountant
 from services.negotiator.cycle import negotiate
 from services.negotiator.group_tree import Waiting, demand
 from services.negotiator.pool import Matched, Preempted, Rejected, Request, Result
-from services.negotiator.requests import Bearings, Schedds
+from services.negotiator.requests import Answers, Bearings, Schedds
 from services.negotiator.settings import Policy
 from services.negotiator.slot_table import SlotTable, Submitter, by_schedd
 from services.negotiator.statistics import CycleStatistics
@@ -70,7 +70,7 @@ class Conduct:
         if not self._at_work.locked():
             self.table.settle()
 
-    async def requests(self, asking: Sequence[Submitter], bearings: Bearings) -> dict[str, list[Request]]:
+    async def requests(self, asking: Sequence[Submitter], bearings: Bearings) -> Answers:
         """What all submitters ask for at this moment. Raises StaleEpoch."""
         async with self._at_work:
             self.table.settle()
@@ -85,7 +85,8 @@ class Conduct:
         Raises StaleEpoch, StoreUnavailable."""
         clock, policy = self.context.clock, self.policy
         now, began, cpu = clock.now(), clock.monotonic(), time.process_time()
-        requests = await self.requests(asking, bearings)
+        answers = await self.requests(asking, bearings)
+        requests = answers.requests
         fetched = clock.monotonic()
         self._charge()
         records = {
@@ -135,7 +136,7 @@ class Conduct:
             trimmed_slots=len(self.table.ads) - result.offered,
             pies=max(1, len(result.groups)),
             pie_spins=result.spins,
-            submitters_failed=sorted({s.name for s in asking if s.idle and s.name not in requests}),
+            submitters_failed=sorted({s.name for s in asking if s.idle and s.schedd in answers.silent}),
             submitters_out_of_time=[name for name in result.out_of_time if name in requests],
             submitters_share_limit=sorted({r.submitter for r in result.rejections if r.code == "share"}),
             schedds_out_of_time=[name for name in result.out_of_time if name not in requests and name != "cycle"],

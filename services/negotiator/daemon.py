@@ -119,14 +119,16 @@ class Negotiator(Daemon):
         await self.advertiser.invalidate()
 
     async def reconfigure(self) -> None:
-        self._take_policy(whole=True)
+        await self._take_policy(whole=True)
+        self._trigger("reconfigured")
 
-    def _take_policy(self, *, whole: bool) -> None:
+    async def _take_policy(self, *, whole: bool) -> None:
         """Go by `context.config` from now on; not `whole`: the group tree stays (NEG-40). Raises ConfigError, and
         changes nothing then."""
         policy = read_policy(self.context.config, self.context.clock.monotonic, None if whole else self.policy.groups)
         before, self.policy = self.policy, policy
-        self.conduct.policy = self.intake.policy = policy
+        self.conduct.policy = policy
+        self.intake.adopt(policy)
         self.schedds.lists = policy.lists
         now = self.context.clock.now()
         self.accountant.configure(policy.factors, float(policy.settings.priority_halflife), policy.tree, now)
@@ -134,8 +136,7 @@ class Negotiator(Daemon):
             self._report_problems()
         others = (str(getattr(policy.settings, k)) != str(getattr(before.settings, k)) for k in _ABOUT_SLOTS)
         if policy.match_exprs != before.match_exprs or any(others):
-            for taken in self.intake.take_all():
-                self._took(taken)
+            await self._take_all()
 
     def _unreadable(self, my_type: str, daemon: str, name: str, error: Exception) -> None:
         self.context.log.warning("ad_unreadable", my_type=my_type, daemon=daemon, ad=name[:200], error=str(error))
@@ -236,6 +237,18 @@ class Negotiator(Daemon):
         if taken.freed:
             self._trigger(_FREED)
 
+    async def _take_all(self) -> None:
+        """All slots again, a slice at a time: a large pool takes seconds, and the lease must be kept."""
+        whole, unsettled = Taken(), 0
+        for taken in self.intake.take_all():
+            whole.add(taken)
+            unsettled += taken.slots
+            if unsettled >= _MANY:
+                self.conduct.settle()
+                unsettled = 0
+            await asyncio.sleep(0)
+        self._took(whole)
+
     def _trigger(self, why: str) -> None:
         self._triggers.add(why)
         self._wake.set()
@@ -293,9 +306,7 @@ class Negotiator(Daemon):
                     ads=stored.ads,
                 )
         self.table.claims = {**await load_claims(store), **self.table.claims}
-        for taken in self.intake.take_all():
-            self._took(taken)
-            await asyncio.sleep(0)  # a large pool takes seconds, and the lease must be kept
+        await self._take_all()
         if self.accountant.unreadable:
             self.context.log.error("books_unreadable", records=self.accountant.unreadable)
         self._loaded = True
@@ -377,8 +388,11 @@ class Negotiator(Daemon):
             return
         before = self.context.config
         try:
-            self.context.config = await asyncio.to_thread(self.context.reread)
-            self._take_policy(whole=False)
+            config = await asyncio.to_thread(self.context.reread)
+            if list(config.macros()) == list(before.macros()):
+                return
+            self.context.config = config
+            await self._take_policy(whole=False)
         except ConfigError as error:
             self.context.config = before
             self.context.log.error("configuration_kept", reason=str(error))
@@ -402,9 +416,10 @@ class Negotiator(Daemon):
 
     async def _waiting(self) -> Mapping[str, Sequence[Request]]:
         """What all submitters ask for at this moment."""
-        return await self.conduct.requests(
+        answers = await self.conduct.requests(
             self.intake.submitters(), Bearings(self.name, self.shard, self.epoch, self.cycle)
         )
+        return answers.requests
 
     # --- accounting
 

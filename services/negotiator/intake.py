@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from services.negotiator.reeval import Reevaluation
 from services.negotiator.settings import Policy
 from services.negotiator.slot_table import SlotTable, Submitter, submitters
 from shared.classad import ClassAd, evaluate
@@ -41,11 +42,20 @@ class Intake:
         unreadable: Callable[[str, str, str, Exception], None],
     ) -> None:
         self.policy = policy
+        self._reevaluation = Reevaluation(policy.settings.startd_ad_reeval_expr)
         self._ads = ads
         self._table = table
         self._clock = clock
         self._unreadable = unreadable
         self._owners: dict[str, str] = {}  # slot -> daemon
+
+    def adopt(self, policy: Policy) -> None:
+        """Go by another policy from now on. Slots stay as they were taken until they are taken again; which newest ads
+        are kept back is not forgotten."""
+        expr = policy.settings.startd_ad_reeval_expr
+        if str(expr) != str(self.policy.settings.startd_ad_reeval_expr):
+            self._reevaluation = Reevaluation(expr)
+        self.policy = policy
 
     def owner(self, slot: str, daemon: str) -> str:
         """Whose slot this is: while its startd's ad of it stands, no other daemon may speak of it."""
@@ -70,7 +80,7 @@ class Intake:
         for name in gone:
             if self.owner(name, daemon) == daemon:
                 self._owners.pop(name, None)
-                self.policy.reevaluation.forget(name)
+                self._reevaluation.forget(name)
                 self._table.drop(name)
                 taken.touched = True
         return taken
@@ -89,7 +99,7 @@ class Intake:
             return False
         if settings.startd_ad_reeval_expr is not None and name in self._table.ads:
             new = ClassAd.unpack(packed)
-            if not self.policy.reevaluation.replaces(name, lambda: self._table.ads[name], new, now):
+            if not self._reevaluation.replaces(name, lambda: self._table.ads[name], new, now):
                 return False
         return self._table.put(name, self.policy.match_exprs.into(packed))
 
@@ -101,7 +111,7 @@ class Intake:
     def take_kept_back(self) -> Taken:
         """Slots whose newest ad STARTD_AD_REEVAL_EXPR kept back: it may let it pass by now (NEG-38)."""
         taken = Taken()
-        for name in self.policy.reevaluation.kept_back():
+        for name in self._reevaluation.kept_back():
             if name in self._owners:
                 taken.add(self.take(self._owners[name], [name], ()))
         return taken

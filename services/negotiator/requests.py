@@ -44,6 +44,15 @@ class Lists:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """Request lists by submitter, of all who ask for something; `silent`: inboxes of schedds that did not answer, or
+    not to the end."""
+
+    requests: dict[str, list[Request]]
+    silent: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Bearings:
     """Who speaks, and in which cycle."""
 
@@ -62,21 +71,25 @@ class Schedds:
 
     async def requests(
         self, wanted: Mapping[str, Sequence[str]], bearings: Bearings, significant: Sequence[str] = ()
-    ) -> dict[str, list[Request]]:
-        """Request lists by submitter. `wanted`: submitters with idle jobs, by the inbox of their schedd; `significant`:
+    ) -> Answers:
+        """What everybody asks for. `wanted`: submitters with idle jobs, by the inbox of their schedd; `significant`:
         attributes of jobs that slots and policies look at. Raises StaleEpoch."""
         answers = await asyncio.gather(
             *(self._ask(inbox, list(names), bearings, list(significant)) for inbox, names in wanted.items())
         )
         requests: dict[str, list[Request]] = {}
-        for answer in answers:
-            for name, found in answer.items():
-                requests.setdefault(name, []).extend(found)
-        return requests
+        for found, _ in answers:
+            for name, listed in found.items():
+                if listed:
+                    requests.setdefault(name, []).extend(listed)
+        return Answers(
+            requests, frozenset(inbox for inbox, (_, whole) in zip(wanted, answers, strict=True) if not whole)
+        )
 
     async def _ask(
         self, inbox: str, names: list[str], bearings: Bearings, significant: list[str]
-    ) -> dict[str, list[Request]]:
+    ) -> tuple[dict[str, list[Request]], bool]:
+        """What one schedd's submitters ask for, as far as it answers, and whether it did to the end."""
         found: dict[str, list[Request]] = {}
         fetched: dict[str, int] = {}
         sizes: dict[str, int] = {}
@@ -101,10 +114,10 @@ class Schedds:
             except RoostError as error:
                 self.context.log.warning("schedd_silent", schedd=inbox, error=str(error))
                 await self._check_lead(error, bearings)
-                return found
+                return found, False
             if not isinstance(answer, RequestList):
                 self.context.log.warning("schedd_silent", schedd=inbox, error=f"it answered {answer.type}")
-                return found
+                return found, False
             came = any(answer.requests.values())
             asked, names = names, []
             for name in asked:
@@ -116,7 +129,7 @@ class Schedds:
                 if came and name in answer.more and fetched[name] < MAX_REQUESTS and sizes[name] < MAX_BYTES:
                     names.append(name)
             skip = {name: fetched[name] for name in names}
-        return {name: requests for name, requests in found.items() if requests}
+        return found, True
 
     def _readable(self, inbox: str, listed: Iterable[ResourceRequest]) -> Iterator[Request]:
         """Requests of a schedd that can be read."""

@@ -10,7 +10,6 @@ from services.negotiator.limits import NO_LIMIT, LimitConfig
 from services.negotiator.match_exprs import MatchExprs, match_exprs
 from services.negotiator.pool import CycleConfig
 from services.negotiator.priorities import Factors
-from services.negotiator.reeval import Reevaluation
 from services.negotiator.requests import Lists
 from services.negotiator.significant import Significant, policies
 from services.negotiator.timing import Timing
@@ -36,7 +35,6 @@ class Policy:
     timing: Timing
     match_exprs: MatchExprs
     significant: Significant
-    reevaluation: Reevaluation
     problems: tuple[str, ...]
 
 
@@ -63,7 +61,6 @@ def read_policy(config: Config, monotonic: Callable[[], float], groups: GroupCon
         timing=timing(settings, config),
         match_exprs=told,
         significant=Significant(policies(cycle), settings.negotiator_job_constraint),
-        reevaluation=Reevaluation(settings.startd_ad_reeval_expr),
         problems=tuple(problems),
     )
 

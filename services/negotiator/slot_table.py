@@ -334,7 +334,8 @@ class SlotTable:
         """Facts depend on the knobs about weights and charging: read all ads anew when these are others."""
         if config is self._config:
             return
-        same = all(getattr(config, name) == getattr(self._config, name) for name in _CHARGING)
+        # By their texts: the same expression read twice is two objects.
+        same = all(str(getattr(config, name)) == str(getattr(self._config, name)) for name in _CHARGING)
         self._config = config
         if same:
             return
