@@ -24,14 +24,13 @@ from services.startd.answers import Accepted, Changes, ClaimRequest, Ended, Gran
 from services.startd.leaving import retirement_s
 from services.startd.lifecycle import Situation, next_look, next_move
 from services.startd.partition import Carving, PlannedSlot, Refusal, SlotKind, carve
-from services.startd.policy import Policy, rank_of, refusal, start_is_false, worklife_over
+from services.startd.policy import REQUIREMENTS, Policy, rank_of, refusal, start_is_false, worklife_over
 from services.startd.slots import UNCLAIMED_IDLE, Claim, Haste, Slot, Vacated, Waiting
 from services.startd.transitions import Activity, Cause, State, step
-from shared.classad import ClassAd, parse_expr
+from shared.classad import ClassAd
 
-#: What a slot asks of a job, whoever asks. Its ad shows it as Requirements while anybody may match it.
-_REQUIREMENTS = parse_expr("START && WithinResourceLimits")
-#: A slot that takes more steps than this at once is lost in a circle of its guards: a mistake of ours.
+#: A slot takes so many arrows at once. More is a circle, as of an IS_OWNER that asks for the State it decides: the slot
+#: stays where it is until the next look.
 _MAX_STEPS = 20
 
 
@@ -166,7 +165,7 @@ class Book:
             return self._answer_partitionable(found, ad, request, job, now)
         if found.state is State.MATCHED:  # whose ad refuses everybody but the one it is matched with
             ad = ad.copy()
-            ad["Requirements"] = _REQUIREMENTS
+            ad["Requirements"] = REQUIREMENTS
         why = refusal(ad, job)
         if why:
             return Refused("requirements", why)
@@ -280,19 +279,19 @@ class Book:
         self._follow(slot, now)
         return claim
 
-    def vacate(self, claim_id: str, reason: str, *, graceful: bool, now: float, broken: bool = False) -> bool:
-        """The claim is to end, without retirement (release, lease). One without a run is free at once, else its run is
-        stopped first. broken: its schedd did not ask for it, and does not know. False when there is no such claim."""
+    def vacate(self, claim_id: str, reason: str, *, graceful: bool, now: float) -> bool:
+        """The claim is to end, without retirement (release, lease), and its schedd knows. One without a run is free at
+        once, else its run is stopped first. False when there is no such claim."""
         waiting = self.waiting.get(claim_id)
         if waiting is not None:
-            self._forsake(waiting, reason, now, broken=broken)
+            self._forsake(waiting, reason, now, broken=False)
             return True
         claim = self.claims.get(claim_id)
         if claim is None:
             return False
         claim.haste = max(claim.haste, Haste.VACATE if graceful else Haste.KILL)
-        self._doom(claim, reason, Vacated.UNSAID if broken else Vacated.RELEASED)
-        self._follow(self.slots[claim.slot], now, broken=broken)
+        self._doom(claim, reason, Vacated.RELEASED)
+        self._follow(self.slots[claim.slot], now, broken=False)
         return True
 
     def run_gone(self, claim_id: str, run: str, now: float) -> None:
@@ -333,7 +332,7 @@ class Book:
             known.state_since, known.activity_since = slot.state_since, slot.activity_since
             slot = known
         self._occupy(slot, claim)
-        if slot.state is State.PREEMPTING:
+        if slot.state is State.PREEMPTING or claim.for_owner:
             slot.offer = ""
         self.epochs[claim.shard] = max(self.epochs.get(claim.shard, 0), claim.epoch)
         return ""
@@ -397,7 +396,6 @@ class Book:
                     self._stop(slot, now)  # it resists
                 return
             self._take(slot, move.cause, now, at, broken=broken)
-        raise AssertionError(f"{slot.name} goes round in circles at {slot.condition}")
 
     def _take(self, slot: Slot, cause: Cause, now: float, at: Situation, *, broken: bool) -> None:
         """One arrow, and what it brings with it."""
@@ -537,6 +535,7 @@ class Book:
         self._changes.waiting[claim.claim_id] = None
         for name in waiting.victims:  # they are leaving already, and their room is not needed for it any more
             self.slots[name].waiting = ""
+            self._touch(self.slots[name])
         parent.free = parent.free.plus(waiting.held)
         slot = self._carve(parent, waiting.wanted, now)
         claim.slot, claim.made_at = slot.name, now

@@ -93,7 +93,8 @@ class Startd(Daemon):
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty = asyncio.Event()
         self._leased = asyncio.Event()
-        self._looks = asyncio.Event()  # a slot began something that ends by itself
+        self._looks = asyncio.Event()  # something is to be looked at sooner than was known
+        self._polling = False  # whether the policy is looked at as often as claimed slots want it
         self._later: asyncio.TimerHandle | None = None
         self._unwritten: dict[tuple[str, str], dict[str, Any] | None] = {}  # (table, key): for the next transaction
         self._journal_timer: asyncio.TimerHandle | None = None
@@ -416,8 +417,8 @@ class Startd(Daemon):
         self._write_down()
         return Ack()
 
-    def _vacate(self, claim_id: str, reason: str, *, graceful: bool, broken: bool = False) -> None:
-        self.book.vacate(claim_id, reason, graceful=graceful, now=self._now(), broken=broken)
+    def _vacate(self, claim_id: str, reason: str, *, graceful: bool) -> None:
+        self.book.vacate(claim_id, reason, graceful=graceful, now=self._now())
 
     # ---------------------------------------------------------------- what runs need (Hands)
 
@@ -580,6 +581,8 @@ class Startd(Daemon):
                 urgent = True
             if slot.activity in _PASSING or slot.state is State.MATCHED:
                 self._looks.set()
+        if self.book.claims and not self._polling:
+            self._looks.set()
         return urgent
 
     def _stop_run(self, stop: StopRun) -> None:
@@ -698,7 +701,8 @@ class Startd(Daemon):
                     continue
                 reason = f"the schedd was silent for the lease of {claim.lease_s:g} s"
                 self.context.log.warning("lease_expired", slot=claim.slot, lease_s=claim.lease_s)
-                await self._tell_lost(claim.schedd, claim.slot, claim_id, reason)
+                # Not awaited: where the broker is away, which is how most leases end, each would take its time.
+                self._spawn(self._tell_lost(claim.schedd, claim.slot, claim_id, reason), "claim-lost")
                 self._vacate(claim_id, reason, graceful=False)
                 self._write_down()
             self._leased.clear()
@@ -718,8 +722,9 @@ class Startd(Daemon):
         while True:
             self._looks.clear()
             mono, now = clock.monotonic(), self._now()
-            if mono >= due:
-                due = mono + self._look_interval()
+            self._polling = bool(self.book.claims)
+            interval = self.settings.polling_interval if self._polling else self.settings.update_interval
+            due = mono + interval if mono >= due else min(due, mono + interval)
             look = self.book.next_look(now)
             wait = due - mono if look is None else min(due - mono, max(MIN_GAP_S, look - now))
             try:
@@ -729,10 +734,6 @@ class Startd(Daemon):
                 self.showcase.refresh()
                 self.book.review(self._now())
                 self._write_down()
-            due = min(due, clock.monotonic() + self._look_interval())
-
-    def _look_interval(self) -> float:
-        return self.settings.polling_interval if self.book.claims else self.settings.update_interval
 
     async def _watch_docker(self) -> None:
         """Keep HasDocker and DockerVersion true, and the watch over containers alive."""

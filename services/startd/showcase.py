@@ -44,6 +44,7 @@ class Showcase:
         self._sampled = float("-inf")
         self._ads: dict[str, tuple[int, ClassAd]] = {}  # by slot, with the version it shows
         self._siblings: tuple[int, dict[str, Expr]] = (-1, {})  # after which change of the book
+        self._siblings_told = self._siblings[1]  # as `siblings_changed` saw them last
 
     def ad_of(self, slot: Slot) -> ClassAd:
         """The ad of a slot as it is now."""
@@ -79,8 +80,8 @@ class Showcase:
 
     def siblings_changed(self) -> bool:
         """Whether what all slots show of each other is not what it was when this was asked last."""
-        before = self._siblings[1]
-        return self._sibling_attributes() is not before
+        before, self._siblings_told = self._siblings_told, self._sibling_attributes()
+        return self._siblings_told is not before
 
     def _sibling_attributes(self) -> dict[str, Expr]:
         names = self.around.settings.sibling_attributes

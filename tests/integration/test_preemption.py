@@ -4,7 +4,10 @@ them with real jobs. What the negotiator decides is sent by hand."""
 import pytest
 
 from services.schedd.job_id import JobId
+from shared.bus.api import Exchange
 from shared.classad import ClassAd
+from shared.daemon.ad_table import AdTable
+from shared.messages.ads import SendAds
 from shared.messages.claims import (
     ActivateClaim,
     ClaimGranted,
@@ -378,6 +381,14 @@ async def test_a_match_that_nobody_claims_is_over_after_MATCH_TIMEOUT_STM_08(tmp
         assert pool.startd.book.slots["slot1@node1"].offer != offer
 
 
+async def test_the_owners_wish_is_looked_at_every_POLLING_INTERVAL_from_the_first_claim_on_STM_42(tmp_path):
+    macros = {"POLLING_INTERVAL": "1", "PREEMPT": "TotalJobRunTime >= 1", "MACHINEMAXVACATETIME": "1"}
+    async with startd_pool.Pool(tmp_path, **macros) as pool:
+        activation, _ = await pool.run("/bin/sleep", Arguments="1000")
+        end = await pool.schedd.end_of(activation.job_id)
+        assert (end.exit.reason, end.exit.vacate_code) == ("evicted", 1011)
+
+
 # What the ads say
 
 
@@ -452,3 +463,29 @@ async def test_slots_show_attributes_of_their_siblings_SLT_26(tmp_path):
         assert other.eval("slot1_TotalJobRunTime", now=start + 50.0) == 50
         assert isinstance(await pool.call(pool.request(slot="slot2@node1")), ClaimGranted)
         await pool.call(ActivateClaim(claim_id=granted.claim_id, activation=activation))
+
+
+async def test_siblings_are_told_again_when_what_they_show_has_changed_SLT_26(tmp_path):
+    macros = {
+        "NUM_SLOTS_TYPE_1": 2,
+        "SLOT_TYPE_1": "cpus=1, memory=25%, disk=25%",
+        "STARTD_SLOT_ATTRS": "State",
+        "IS_OWNER": "slot1_State =?= undefined",  # looked at in the middle of a change
+    }
+    async with startd_pool.Pool(tmp_path, **macros) as pool:
+        table = AdTable(900.0)
+
+        async def hear(envelope):
+            table.apply(envelope.body, 0.0)
+
+        def shown():
+            ads = {name: ClassAd.unpack(row.packed()) for _, name, row in table.rows("Machine")}
+            return ads["slot2@node1"].eval("slot1_State") if ads else ""
+
+        await pool.schedd.bus.listen(Exchange.ADS, ["#"], hear)
+        await pool.call(SendAds(my_type="Machine"))
+        await eventually(lambda: shown() == "Unclaimed")
+        granted = await pool.call(pool.request(slot="slot1@node1"))
+        await eventually(lambda: shown() == "Claimed")
+        await pool.call(ReleaseClaim(claim_id=granted.claim_id, how="fast"))
+        await eventually(lambda: shown() == "Unclaimed")
