@@ -202,7 +202,7 @@ async def test_a_new_configuration_starts_a_cycle(stage: Stage) -> None:
     daemon.context.config = config()
     await daemon.reconfigure()
     await eventually(lambda: any(said.matches for said in stage.schedd.told))
-    assert "reconfigured" in {event.trigger for event in stage.of_type(CycleDone)}
+    await eventually(lambda: any("reconfigured" in event.trigger for event in stage.of_type(CycleDone)))
 
 
 async def test_slots_are_taken_again_under_another_constraint_NEG_04(stage: Stage) -> None:
