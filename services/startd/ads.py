@@ -9,7 +9,7 @@ from services.startd.amounts import CPUS, STANDARD, Amounts
 from services.startd.claim_ads import put_children, put_claim, put_waiting
 from services.startd.machine import Detected, Sample
 from services.startd.partition import SlotKind
-from services.startd.policy import WITHIN_LIMITS, Policy, start_is_false
+from services.startd.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
 from services.startd.settings import Settings
 from services.startd.slots import Claim, Slot
 from services.startd.transitions import State
@@ -18,7 +18,6 @@ from shared.consumption import within_limits
 from shared.version import VERSION
 
 _WITHIN_LIMITS = parse_expr(WITHIN_LIMITS)
-_REQUIREMENTS = parse_expr("START && WithinResourceLimits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,4 +161,4 @@ def _put_policy(ad: ClassAd, slot: Slot, policy: Policy) -> None:
     if slot.state in (State.MATCHED, State.PREEMPTING) or start_is_false(policy, ad):
         ad["Requirements"] = False
     else:
-        ad["Requirements"] = _REQUIREMENTS
+        ad["Requirements"] = REQUIREMENTS

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shared.classad import UNDEFINED, ClassAd, Expr, evaluate, half_match, is_true
+from shared.classad import UNDEFINED, ClassAd, Expr, evaluate, half_match, is_true, parse_expr
 from shared.consumption import Shortage, as_consumed, consumption, has_policy
 
+#: What a slot asks of a job, whoever asks. Its ad shows it as Requirements while anybody may match it.
+REQUIREMENTS = parse_expr("START && WithinResourceLimits")
 #: A job fits into what is left of a slot. Attributes that the job does not have ask for the least.
 WITHIN_LIMITS = (
     "(TARGET.RequestCpus ?: 1) <= MY.Cpus && MY.Cpus > 0 && (TARGET.RequestMemory ?: 1) <= MY.Memory && MY.Memory > 0"

@@ -237,6 +237,21 @@ def test_preempt_comes_before_a_better_claim_STM_J():
     assert point.ended[1].broken
 
 
+def test_a_slot_that_its_owner_wants_back_is_not_offered_by_the_next_life_STM_52():
+    rules = {"preempt": "MY.Name == TARGET.Unwanted", "max_job_retirement_time": "100", "machine_max_vacate_time": "10"}
+    point = Point(**rules)
+    point.claim(STATIC, job(Unwanted=STATIC), run="1.0/1")
+    other = restarted(point, **rules)
+    assert (other.at(), other.book.slots[STATIC].offer) == ("Claimed/Retiring", "")
+
+
+def test_an_owner_who_asks_for_the_state_that_he_decides_stops_nothing():
+    point = Point(is_owner='MY.State == "Unclaimed"')
+    point.after(1)
+    assert point.at() in ("Owner/Idle", "Unclaimed/Idle")
+    assert isinstance(point.claim(PARENT), Granted | Refused)
+
+
 def test_preempt_is_not_looked_at_while_suspension_comes_first_STM_44():
     point = Point(preempt="true", want_suspend="true")
     point.claim(STATIC, run="1.0/1")
@@ -509,6 +524,18 @@ def test_who_was_accepted_first_is_not_left_without_by_those_who_follow():
     assert point.ready == [second.claim.claim_id, first.claim.claim_id]
 
 
+def test_a_slot_that_nobody_waits_for_any_more_shows_it():
+    """Room came from elsewhere while it empties."""
+    point = Point()
+    a, b, c = carved(point, [0, 0, 0])
+    point.claim(PARENT, job(4), submitter="bob", preempts=[a.slot, b.slot])
+    point.book.vacate(c.claim_id, "released", graceful=True, now=point.now)
+    point.gone(c)
+    point.book.run_gone(a.claim_id, a.run, point.now)
+    assert b.slot in point.book.drain().slots
+    assert point.book.slots[b.slot].waiting == ""
+
+
 def test_a_claim_that_gives_up_waiting_gives_back_what_was_kept_for_it():
     point = Point()
     a, b, _ = carved(point, [0, 0, 0])
@@ -523,9 +550,9 @@ def test_a_claim_that_gives_up_waiting_gives_back_what_was_kept_for_it():
 # A startd that was killed in the middle
 
 
-def restarted(point):
+def restarted(point, **rules):
     """Another life of the same startd, from what the journal keeps."""
-    other = Point()
+    other = Point(**rules)
     other.now = point.now
     for claim in point.book.claims.values():
         kept, slot = unpack_claim(pack_claim(claim, point.book.slots[claim.slot]))
