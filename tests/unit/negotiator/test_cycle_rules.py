@@ -1,0 +1,425 @@
+"""Rules of a cycle that no worked example shows: one test for each statement, on the smallest pool that shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.negotiator.cycle import negotiate
+from services.negotiator.pool import NO_PREEMPTION, RANK_PREEMPTION, CycleConfig, Result
+from services.negotiator.settings import read_policy
+from services.negotiator.slot_table import SlotTable
+from services.negotiator.snapshot import snapshot_of
+from shared.classad import evaluate, parse_expr
+from shared.config import load_config
+from tests.unit.negotiator.pools import NOW, Pool, ad
+from tests.unit.negotiator.test_worked_examples import decide, got, jobs, machine, names, slot, slots, used
+
+#: Whatever the policy may be, by priority.
+ANYBODY = {"preemption_requirements": "true"}
+
+
+def users(result: Result) -> list[str]:
+    """Submitters in the order in which they got slots."""
+    return [match.submitter for match in result.matches]
+
+
+def given(result: Result) -> int:
+    return sum(match.count for match in result.matches)
+
+
+# --- slots on offer
+
+
+def test_claimed_slots_are_not_looked_at_without_preemption_but_claimed_machines_are_NEG_05() -> None:
+    preferred = used("busy@m", "b", Rank="9", CurrentRank="1")
+    part = machine("slot1@m2", 2, State='"Claimed"', Activity='"Idle"')
+    assert names(decide([preferred, part], [jobs("a", 3)])) == ["busy", "slot1", "slot1"]
+    off = decide([preferred, part], [jobs("a", 3)], consider_preemption=False)
+    assert names(off) == ["slot1", "slot1"]
+    assert not decide([used("s@m", "b")], [jobs("a", 1)], consider_preemption=False, **ANYBODY).matches
+
+
+def test_an_unclaimed_slot_is_taken_from_nobody_NEG_20() -> None:
+    (match,) = decide(slots(1, Rank="5"), [jobs("a", 1)], **ANYBODY).matches
+    assert (match.reason, match.preempts) == (NO_PREEMPTION, ())
+
+
+@pytest.mark.parametrize("state", ["Owner", "Matched", "Drained", "Backfill"])
+def test_other_states_leave_the_decision_to_START_NEG_20(state: str) -> None:
+    assert given(decide(slots(1, State=f'"{state}"'), [jobs("a", 1)])) == 1
+
+
+def test_a_slot_that_was_given_leaves_the_list_NEG_22() -> None:
+    offered = [slot("best@m", Quality="9"), slot("next@m", Quality="5"), slot("last@m", Quality="1")]
+    asks = [jobs(name, 1, Rank="TARGET.Quality") for name in ("a", "b", "c")]
+    result = decide(offered, asks, {"a": 1.0, "b": 1.1, "c": 1.2})
+    assert [(match.submitter, match.slot) for match in result.matches] == [
+        ("a", "best@m"),
+        ("b", "next@m"),
+        ("c", "last@m"),
+    ]
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(0.0, 2), (60.0, 1)])
+def test_slots_that_shut_down_soon_get_no_match_NEG_33(threshold: float, expected: int) -> None:
+    leaving = slot("leaving@m", DaemonShutdown=f"time() >= {NOW + 30:.0f}")
+    staying = slot("staying@m", DaemonShutdown=f"time() >= {NOW + 90:.0f}")
+    result = decide([leaving, staying], [jobs("a", 2)], trim_shutdown_s=threshold)
+    assert given(result) == expected
+    assert "staying" in names(result)
+
+
+@pytest.mark.parametrize(("deep", "expected"), [(True, {"m1": 4, "m2": 0}), (False, {"m1": 2, "m2": 2})])
+def test_depth_first_packs_a_machine_before_the_next_NEG_34(deep: bool, expected: dict[str, int]) -> None:
+    offered = [machine("slot1@m1", 4, Machine='"m1"'), machine("slot1@m2", 4, Machine='"m2"')]
+    # The emptier machine is liked better: without the knob the jobs go to and fro.
+    result = decide(offered, [jobs("a", 4)], pre_job_rank="MY.Cpus", depth_first=deep)
+    found = dict.fromkeys(expected, 0)
+    for match in result.matches:
+        found[match.slot.partition("@")[2]] += match.count
+    assert found == expected
+
+
+# --- whose turn it is, and for how much
+
+
+def test_submitters_go_by_effective_priority_lowest_number_first_NEG_07() -> None:
+    eup = {"worst": 30.0, "best": 10.0, "middle": 20.0}
+    result = decide(slots(3), [jobs(name, 1) for name in eup], eup)
+    assert users(result) == ["best", "middle", "worst"]
+    assert users(decide(slots(1), [jobs(name, 1) for name in eup], eup)) == ["best"]
+
+
+def test_a_name_counts_once_however_many_access_points_it_has_NEG_08_NEG_16() -> None:
+    asks = [jobs("a", 9), jobs("a", 9) | {"schedd": "schedd.b"}, jobs("b", 9)]
+    assert got(decide(slots(8), asks, {"a": 1.0, "b": 1.0})) == {"a": 4, "b": 4}
+
+
+def test_all_jobs_of_one_access_point_come_before_those_of_the_next_NEG_16() -> None:
+    asks = [jobs("a", 2, 1), jobs("a", 1, 2), jobs("a", 9, 1) | {"schedd": "schedd.b"}]
+    found = decide(slots(5), asks)
+    assert [(match.request.schedd, match.request.autocluster) for match in found.matches] == [
+        ("schedd.a", 1),
+        ("schedd.a", 1),
+        ("schedd.a", 2),
+        ("schedd.b", 1),
+        ("schedd.b", 1),
+    ]
+
+
+def test_jobs_that_slots_prefer_ignore_the_share_in_the_first_spin_NEG_14() -> None:
+    offered = [used(f"slot{i}@m", "b", Rank="TARGET.Liked") for i in range(4)]
+    eup = {"a": 1e6, "b": 1.0, "c": 1.0}  # a share of next to nothing
+    asks = [jobs("a", 4, Liked="1"), jobs("c", 1, Liked="0")]
+    result = decide(offered, asks, eup)
+    assert [(match.submitter, match.reason) for match in result.matches] == [("a", RANK_PREEMPTION)] * 4
+    assert not decide(offered, asks, eup, consider_preemption=False).matches
+
+
+@pytest.mark.parametrize(("all_jobs", "expected"), [(False, 0), (True, 1)])
+def test_after_a_rejection_the_rest_of_the_autocluster_is_passed_over_NEG_17(all_jobs: bool, expected: int) -> None:
+    """Jobs of an autocluster can differ where SIGNIFICANT_ATTRIBUTES leaves something out."""
+    asks = [jobs("a", 1, 1, Requirements="false"), jobs("a", 1, 1)]
+    assert given(decide(slots(1), asks, all_jobs_in_cluster=all_jobs)) == expected
+    other = [jobs("a", 1, 1, Requirements="false"), jobs("a", 1, 2)]
+    assert given(decide(slots(1), other)) == 1
+    elsewhere = [jobs("a", 1, 1, Requirements="false"), jobs("a", 1, 1) | {"schedd": "schedd.b"}]
+    assert given(decide(slots(1), elsewhere)) == 1
+
+
+# --- time limits
+
+
+class Ticking:
+    """A clock that goes on by a second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+ASKS = [
+    *(jobs(name, 1, autocluster) for name in ("a", "b") for autocluster in range(40)),
+    *(jobs("c", 1, autocluster) | {"schedd": "schedd.b"} for autocluster in range(40)),
+]
+LONG = 1e9
+
+
+@pytest.mark.parametrize(
+    ("limit", "who"),
+    [
+        ("submitter", {"a", "b", "c"}),
+        ("piespin", {"a", "b", "c"}),
+        ("schedd", {"schedd.a", "schedd.b"}),
+        ("cycle", {"cycle"}),
+    ],
+)
+def test_who_is_out_of_time_is_passed_over_NEG_26(limit: str, who: set[str]) -> None:
+    knobs: dict[str, Any] = {
+        f"max_time_per_{name}_s": 15.0 if name == limit else LONG
+        for name in ("submitter", "schedd", "cycle", "piespin")
+    }
+    pool = Pool(slots(120), ASKS, {})
+    base = pool.cycle_config()
+    config = CycleConfig(**{name: getattr(base, name) for name in ("groups", "limits")}, monotonic=Ticking(), **knobs)
+    result = negotiate(pool.snapshot(config), config, NOW)
+    assert set(result.out_of_time) == who
+    assert 0 < given(result) < 120
+    late = [no for no in result.rejections if no.code == "out-of-time"]
+    assert late
+    assert all("time" in no.reason for no in late)
+
+
+def test_a_limit_of_one_party_leaves_the_others_their_turn_NEG_26() -> None:
+    """Each of three submitters gets something, and each of two access points."""
+    pool = Pool(slots(120), ASKS, {})
+    config = CycleConfig(monotonic=Ticking(), max_time_per_submitter_s=15.0)
+    assert set(got(negotiate(pool.snapshot(config), config, NOW))) == {"a", "b", "c"}
+    config = CycleConfig(monotonic=Ticking(), max_time_per_schedd_s=15.0)
+    result = negotiate(pool.snapshot(config), config, NOW)
+    assert {match.request.schedd for match in result.matches} == {"schedd.a", "schedd.b"}
+
+
+def test_without_a_clock_there_is_no_time_limit_NEG_26() -> None:
+    pool = Pool(slots(120), ASKS, {})
+    config = CycleConfig(max_time_per_submitter_s=0.0, max_time_per_cycle_s=0.0)
+    assert given(negotiate(pool.snapshot(config), config, NOW)) == 120
+
+
+def test_defaults_of_the_time_limits_NEG_26() -> None:
+    cycle = policy().cycle
+    times = (cycle.max_time_per_submitter_s, cycle.max_time_per_schedd_s, cycle.max_time_per_cycle_s)
+    assert (*times, cycle.max_time_per_piespin_s) == (60.0, 120.0, 1200.0, 120.0)
+
+
+# --- what changes within a cycle
+
+
+def test_the_list_of_a_request_may_be_kept_or_made_anew_NEG_27() -> None:
+    offered = [slot(f"slot{i}@m", Quality=str(i * 7 % 5)) for i in range(12)]
+    asks = [jobs(name, 3, number, Rank="TARGET.Quality") for name in "ab" for number in (1, 2)]
+    kept, anew = (decide(offered, asks, matchlist_caching=caching) for caching in (True, False))
+    assert kept.matches == anew.matches
+    assert len(kept.matches) == 12
+
+
+@pytest.mark.parametrize(("caching", "expected"), [(True, 4), (False, 2)])
+def test_without_caching_a_policy_sees_what_the_job_before_got_NEG_27_NEG_43(caching: bool, expected: int) -> None:
+    """A START that looks at SubmitterUserResourcesInUse."""
+    offered = slots(4, Requirements="TARGET.SubmitterUserResourcesInUse < 2")
+    assert given(decide(offered, [jobs("a", 4)], matchlist_caching=caching)) == expected
+
+
+@pytest.mark.parametrize("knob", ["preemption_requirements_stable", "preemption_rank_stable"])
+def test_a_preemption_policy_that_is_not_stable_is_asked_for_every_job_NEG_28(knob: str) -> None:
+    offered = [used(f"slot{i}@m", "b") for i in range(4)]
+    eup = {"a": 1.0, "b": 100.0}
+    policy = {"preemption_requirements": "RemoteUserResourcesInUse > SubmitterUserResourcesInUse"}
+    stable = decide(offered, [jobs("a", 4)], eup, **policy)
+    assert given(stable) == 4
+    assert given(decide(offered, [jobs("a", 4)], eup, **policy, **{knob: False})) == 2
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("SubmitterUserPrio == 10.0", True),
+        ("SubmitterUserResourcesInUse == 1", True),
+        ("RemoteUserPrio == 20.0", True),
+        ("RemoteUserResourcesInUse == 2", True),
+        ("Slot2_RemoteUserPrio == 20.0", True),
+        ("Slot3_RemoteUserPrio =?= undefined", True),  # nobody has that one
+        ("TARGET.SubmitterUserPrio == 10.0 && MY.RemoteUserPrio == 20.0", True),
+        ("SubmitterUserPrio > RemoteUserPrio", False),
+    ],
+)
+def test_policies_see_priorities_and_use_of_both_sides_NEG_43(condition: str, expected: bool) -> None:
+    at = {"Machine": '"m"', "Requirements": "TARGET.Here"}
+    offered = [
+        used("slot1@m", "b", Machine='"m"', SlotID="1"),
+        used("slot2@m", "b", SlotID="2", **at),
+        slot("slot3@m", SlotID="3", **at),
+        used("slot1@n", "a", Machine='"n"', SlotID="1", Requirements="false"),
+    ]
+    ask = jobs("a", 1, Here="false")
+    result = decide(offered, [ask], {"a": 10.0, "b": 20.0}, preemption_requirements=condition)
+    assert [match.slot for match in result.matches] == (["slot1@m"] if expected else [])
+
+
+TREE = {"names": ["physics", "chemistry"], "quota": {"physics": 6.0, "chemistry": 3.0}}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        'SubmitterGroup == "physics"',
+        "SubmitterGroupQuota == 6.0",
+        "SubmitterGroupResourcesInUse == 1.0",
+        'RemoteGroup == "chemistry"',
+        "RemoteGroupQuota == 3.0",
+        "RemoteGroupResourcesInUse == 2.0",
+        'SubmitterNegotiatingGroup == "physics"',
+        "SubmitterAutoregroup == false",
+    ],
+)
+def test_policies_see_the_groups_of_both_sides_NEG_44(condition: str) -> None:
+    offered = [
+        used("target@m", "chemistry.b"),
+        used("other@m", "chemistry.c", Requirements="false"),
+        used("own@m", "physics.b", Requirements="false"),
+    ]
+    eup = {"physics.a": 1.0, "chemistry.b": 9.0}
+    asks = [jobs("physics.a", 1)]
+    assert given(decide(offered, asks, eup, groups=TREE, preemption_requirements=condition)) == 1
+    assert given(decide(offered, asks, eup, groups=TREE, preemption_requirements=f"!({condition})")) == 0
+
+
+def test_ephemeral_attributes_are_not_there_without_a_cycle_NEG_43() -> None:
+    snapshot = Pool([slot("s@m")], [jobs("a", 1, Requirements="SubmitterUserPrio > 0")], {}).snapshot(CycleConfig())
+    (result,) = negotiate(snapshot, CycleConfig(), NOW).matches
+    assert "SubmitterUserPrio" not in result.request.ad
+    assert "RemoteUserPrio" not in snapshot.slots.ad("s@m")
+
+
+# --- weights, the size of the pool
+
+
+@pytest.mark.parametrize(("knobs", "weight"), [({}, 6.0), ({"slot_constraint": "Cpus > 1"}, 5.0)])
+def test_slots_outside_the_constraint_are_no_part_of_the_pool_NEG_04(knobs: dict[str, str], weight: float) -> None:
+    config = CycleConfig(**{name: parse_expr(text) for name, text in knobs.items()})
+    ads = [ad(slot(f"slot{cpus}@m", Cpus=str(cpus))) for cpus in (1, 2, 3)]
+    snapshot = snapshot_of(ads, {}, {}, config)
+    table = SlotTable(config)
+    assert snapshot.total_weight == weight
+    for one in ads:
+        table.put(str(one.eval("Name")), one)
+        table.claims[str(one.eval("Name"))] = "secret"
+    request = {"a": Pool([], [jobs("a", 9)], {}).snapshot(config).requests["a"]}
+    for taken in (snapshot_of(ads, request, {}, config), table.snapshot(config, request, {})):
+        assert len(negotiate(taken, config, NOW).matches) == (3 if not knobs else 2)
+
+
+def test_slots_that_do_not_count_for_the_size_are_matched_all_the_same_NEG_35() -> None:
+    """Two of four slots count: quotas and shares are of two, and both users together may have them all."""
+    offered = [slot(f"slot{i}@m", Counts="true" if i < 2 else "false") for i in range(4)]
+    groups = {"names": ["half"], "dynamic_quota": {"half": 0.5}}
+    knobs = {"poolsize_constraint": "Counts"}
+    result = decide(offered, [jobs("half.a", 4)], groups=groups, **knobs)
+    assert {plan.name: plan.quota for plan in result.groups}["half"] == 1.0
+    assert given(result) == 1
+    assert given(decide(offered, [jobs("half.a", 4)], groups=groups)) == 2
+    uncounted = decide(offered, [jobs("a", 1, Requirements="!TARGET.Counts")], **knobs)
+    assert given(uncounted) == 1
+
+
+@pytest.mark.parametrize(
+    ("knobs", "weights"),
+    [
+        ({}, [3.0, 4.0, 1.0]),
+        ({"use_slot_weights": False}, [1.0, 1.0, 1.0]),
+        ({"force_slot_weight": True, "slot_weight": "Memory / 512"}, [2.0, 2.0, 2.0]),
+        ({"slot_weight": "Memory / 512"}, [3.0, 2.0, 1.0]),
+    ],
+)
+def test_what_a_slot_is_charged_NEG_37(knobs: dict[str, Any], weights: list[float]) -> None:
+    told, silent, nonsense = slot("told@m", SlotWeight="3"), slot("silent@m", Cpus="4"), slot("odd@m", SlotWeight="-2")
+    del silent["SlotWeight"]
+    result = decide([told, silent, nonsense], [jobs("a", 3)], **knobs)
+    charged = {match.slot: match.weight for match in result.matches}
+    assert [charged[name] for name in ("told@m", "silent@m", "odd@m")] == weights
+
+
+# --- defaults of the ranks
+
+
+def policy(**knobs: str) -> Any:
+    env = {f"_CONDOR_{name}": value for name, value in knobs.items()}
+    return read_policy(load_config([], subsystem="NEGOTIATOR", env=env), lambda: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "value"),
+    [
+        ({"Cpus": "4", "Memory": "8192"}, 591808.0),
+        ({"Cpus": "8", "Memory": "16384"}, 183616.0),
+        ({"Cpus": "4", "Memory": "8192", "RemoteOwner": '"b"'}, -408192.0),
+        ({"Cpus": "4", "Memory": "8192", "Rank": "2"}, 20591808.0),
+    ],
+)
+def test_default_of_the_rank_before_the_jobs_NEG_23_W_02(attributes: dict[str, str], value: float) -> None:
+    assert evaluate(policy().cycle.pre_job_rank, ad(slot("s@m", **attributes)), ad({})) == value
+
+
+@pytest.mark.parametrize(
+    ("attributes", "value"),
+    [
+        ({"SlotID": "1"}, 999.0),
+        ({"SlotID": "2", "KFlops": "500000"}, 499998.0),
+        ({"SlotID": "3", "Offline": "true"}, -9999999003.0),
+        ({"SlotID": "1", "RemoteOwner": '"b"'}, 0.0),
+    ],
+)
+def test_default_of_the_rank_after_the_jobs_NEG_24_W_03(attributes: dict[str, str], value: float) -> None:
+    assert evaluate(policy().cycle.post_job_rank, ad(slot("s@m", **attributes)), ad({})) == value
+
+
+@pytest.mark.parametrize(
+    ("attributes", "value"),
+    [
+        ({"RemoteUserPrio": "10.0", "TotalJobRunTime": "3600"}, 9996400.0),
+        ({"RemoteUserPrio": "10.0"}, 10000000.0),
+        ({"RemoteUserPrio": "20.0", "TotalJobRunTime": "90000"}, 19910000.0),
+    ],
+)
+def test_default_of_the_rank_of_preemption_PRE_07_W_04(attributes: dict[str, str], value: float) -> None:
+    assert evaluate(policy().cycle.preemption_rank, ad(slot("s@m", **attributes)), ad({})) == value
+
+
+# --- preemption
+
+
+@pytest.mark.parametrize(
+    ("requirements", "expected"),
+    [
+        ("MY.Speed == 5 && TARGET.Size == 3", 1),
+        ("Speed == 5 && Size == 3", 1),
+        ("Size == 3", 1),  # the idle job's: MY has none
+        ("MY.Size =?= undefined && TARGET.Speed =?= undefined", 1),
+        ("MY.RunningSize == 7", 1),  # of the running job, by STARTD_JOB_ATTRS
+        ("TARGET.RunningSize == 7", 0),
+    ],
+)
+def test_the_policy_sees_slot_and_idle_job_PRE_04(requirements: str, expected: int) -> None:
+    offered = [used("s@m", "b", Speed="5", RunningSize="7")]
+    asks = [jobs("a", 1, Size="3")]
+    assert given(decide(offered, asks, {"a": 1.0, "b": 9.0}, preemption_requirements=requirements)) == expected
+
+
+@pytest.mark.parametrize(
+    ("requirements", "expected"),
+    [(None, 0), ("undefined", 0), ("error", 0), ('"true"', 0), ("1", 0), ("1 + 1", 0), ("Nothing > 3", 0), ("true", 1)],
+)
+def test_only_true_lets_anybody_preempt_PRE_03(requirements: str | None, expected: int) -> None:
+    knobs = {} if requirements is None else {"preemption_requirements": requirements}
+    assert given(decide([used("s@m", "b")], [jobs("a", 1)], {"a": 1.0, "b": 9.0}, **knobs)) == expected
+    assert policy().cycle.preemption_requirements is not None
+    assert evaluate(policy().cycle.preemption_requirements) is False
+
+
+def test_a_policy_that_respects_groups_PRE_09() -> None:
+    offered = [used(f"{group}@m", f"{group}.b", TotalJobRunTime="1") for group in ("physics", "chemistry")]
+    eup = {"physics.a": 1.0, "physics.b": 9.0, "chemistry.b": 99.0}
+    knobs = {"preemption_requirements": "SubmitterGroup =?= RemoteGroup", "preemption_rank": "RemoteUserPrio"}
+    result = decide(offered, [jobs("physics.a", 2)], eup, groups=TREE, **knobs)
+    assert [match.preempts for match in result.matches] == [("physics@m",)]
+
+
+def test_the_early_knob_is_ignored_without_preemption_PRE_08() -> None:
+    offered = [used("s@m", "b", Rank="1", RetirementTimeRemaining="60")]
+    knobs = {"consider_early_preemption": True, "consider_preemption": False}
+    assert not decide(offered, [jobs("a", 1)], **knobs).matches
