@@ -4,7 +4,8 @@ thousand events kept so that a listener who reconnects goes on where it stopped.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import json
+from collections import OrderedDict, deque
 from fnmatch import fnmatchcase
 
 from shared.messages.base import Envelope
@@ -29,6 +30,7 @@ class EventStream:
     def __init__(self) -> None:
         self._kept: deque[Envelope] = deque(maxlen=KEPT)
         self._listeners: set[Following] = set()
+        self._lines: OrderedDict[str, bytes] = OrderedDict()  # by id of the event
 
     @property
     def listeners(self) -> int:
@@ -38,6 +40,17 @@ class EventStream:
         self._kept.append(envelope)
         for listener in self._listeners:
             listener.offer(envelope)
+
+    def line(self, envelope: Envelope) -> bytes:
+        """An event as server-sent events have it. Written once, however many listen."""
+        known = self._lines.get(envelope.id)
+        if known is None:
+            body = {"type": envelope.body.type, "sender": envelope.sender, **envelope.body.model_dump(mode="json")}
+            known = f"id: {envelope.id}\nevent: {envelope.body.type}\ndata: {json.dumps(body)}\n\n".encode()
+            self._lines[envelope.id] = known
+            if len(self._lines) > BUFFER:
+                self._lines.popitem(last=False)
+        return known
 
     def follow(self, patterns: list[str], after: str = "") -> Following:
         """Begin to listen, from this moment on: events whose type matches one of the shell patterns (none: all), after
@@ -79,6 +92,10 @@ class Following:
         self._overflow = self._overflow or self._queue.qsize() >= BUFFER
         if not self._overflow:
             self._queue.put_nowait(envelope)
+
+    def more(self) -> list[Envelope]:
+        """What is there besides the event that came last, without waiting: to be sent with it."""
+        return [self._queue.get_nowait() for _ in range(self._queue.qsize())]
 
     def close(self) -> None:
         self._listeners.discard(self)

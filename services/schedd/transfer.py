@@ -41,10 +41,11 @@ from services.schedd.table import JobTable
 from shared.transfer.bundle import (
     CHUNK,
     Entry,
-    Extraction,
     Source,
     check_sources,
+    feed,
     read_bundle,
+    receiving,
     write_bundle,
 )
 from shared.transfer.errors import NoRoom, TransferError
@@ -186,6 +187,9 @@ class Endpoint:
             self.keeper.context.log.warning("output_waits_for_room", job_id=str(job.id), reason=str(error))
             await _discard_rest(request)
             raise web.HTTPServiceUnavailable(text=str(error)) from error
+        except ConnectionResetError as error:
+            # Whoever sends broke off; nobody reads this answer.
+            raise web.HTTPBadRequest(text="the output broke off") from error
         except (TransferError, ValueError) as error:  # ValueError: a zero byte in a path
             await _discard_rest(request)
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
@@ -197,12 +201,13 @@ class Endpoint:
         limit = job.number("MaxTransferOutputMB", self.settings.max_transfer_output_mb)
         incoming = self.keeper.spool / "incoming"
         await asyncio.to_thread(incoming.mkdir, parents=True, exist_ok=True)
-        with Extraction(incoming, limit_bytes=int(limit * MIB) if 0 <= limit < MAX_LIMIT_MIB else None) as extraction:
+        limit_bytes = int(limit * MIB) if 0 <= limit < MAX_LIMIT_MIB else None
+        async with receiving(incoming, limit_bytes=limit_bytes) as extraction:
             async for chunk in request.content.iter_chunked(CHUNK):
                 lack = self.keeper.queue.lacks_room(len(chunk))
                 if lack:
                     raise NoRoom(f"the spool of the schedd is full: {lack}")
-                extraction.feed(chunk)
+                await feed(extraction, chunk)
             entries = extraction.finish()
             moves = await asyncio.to_thread(self._places, job, entries)
             if job.shadow is not run:

@@ -11,12 +11,14 @@ Nothing is unpacked by the standard library's `tarfile`, whose protections depen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import stat
 import tarfile
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Final, Literal
 
@@ -24,8 +26,12 @@ from shared.transfer.errors import TransferError
 from shared.transfer.extraction import Extraction
 from shared.transfer.members import BLOCK, COUNT_KEY, SHA_KEY, Entry, check_link, check_name
 
-#: Bytes read and sent at a time; also what is handled on the event loop before work moves to a thread.
+#: Bytes read and sent at a time.
 CHUNK: Final = 256 * 1024
+#: What comes in portions larger than this is written by a thread.
+SMALL: Final = 32 * 1024
+#: More files than this are looked at, put in place and removed in a thread.
+FEW: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +77,23 @@ def check_sources(sources: Iterable[Source]) -> int:
 async def _write(sources: list[Source]) -> AsyncIterator[bytes]:
     members = 0
     buffer = bytearray()
-    for source in sources:
-        check_name(source.name)
-        found = _members(source)
-        while True:
-            # A directory may be large and on a slow disk; a single file is not worth a thread.
-            batch = await asyncio.to_thread(_take, found, 256) if source.path.is_dir() else _take(found, 2)
-            if not batch:
-                break
-            for member in batch:
-                members += 1
-                buffer += member.header()
-                if member.kind == "file":
-                    async for piece in _content(member):
-                        buffer += piece
-                        if len(buffer) >= CHUNK:
-                            yield bytes(buffer)
-                            buffer.clear()
-                if len(buffer) >= CHUNK:
-                    yield bytes(buffer)
-                    buffer.clear()
+    found = chain.from_iterable(map(_members, sources))
+    # Directories and many files may take long to look at; a few files are not worth a thread.
+    large = len(sources) > FEW or any(source.path.is_dir() for source in sources)
+    while batch := await asyncio.to_thread(_take, found, 256) if large else _take(found, FEW):
+        for member in batch:
+            members += 1
+            buffer += member.header()
+            if member.kind == "file":
+                async for piece in _content(member):
+                    buffer += piece
+                    if len(buffer) >= CHUNK:
+                        yield bytes(buffer)
+                        buffer.clear()
+            if len(buffer) >= CHUNK:
+                yield bytes(buffer)
+                buffer.clear()
+                await asyncio.sleep(0)  # the receiver may take everything at once: others have their turn
     buffer += _pax(tarfile.XGLTYPE, {COUNT_KEY: str(members)})
     buffer += bytes(2 * BLOCK)
     yield bytes(buffer)
@@ -119,15 +122,22 @@ class _Member:
 
 def _take(members: Iterator[_Member], count: int) -> list[_Member]:
     batch: list[_Member] = []
-    for member in members:
-        batch.append(member)
-        if len(batch) == count:
-            break
+    try:
+        for member in members:
+            batch.append(member)
+            if len(batch) == count:
+                break
+    except BaseException:
+        for member in batch:
+            if member.file is not None:
+                member.file.close()
+        raise
     return batch
 
 
 def _members(source: Source) -> Iterator[_Member]:
     """The members of one source; each error names the one it is about."""
+    check_name(source.name)
     name = source.name
     try:
         path = _real(source)
@@ -148,19 +158,27 @@ def _members(source: Source) -> Iterator[_Member]:
             raise TransferError(f"{folder}: cannot list {where}: {error.strerror}") from error
         for entry in entries:
             inner = f"{folder}/{entry.name}"
-            below = Path(entry.path)
-            if entry.is_symlink():
-                target = os.readlink(below)
-                # Inside the directory that is sent, not merely inside the sandbox: its siblings may not be sent.
-                check_link(inner, target, depth=inner.count("/") - name.count("/") - 1)
-                yield _Member(inner, "link", below, 0o777, target)
-            elif entry.is_dir(follow_symlinks=False):
-                check_name(inner)
-                yield _Member(inner, "directory", below, stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode))
-                pending.append((inner, below))
-            else:
-                check_name(inner)
-                yield _file(inner, below)
+            try:
+                member = _inner(inner, entry, depth=inner.count("/") - name.count("/") - 1)
+            except OSError as error:  # a path may be too long for the system, a link gone by now
+                raise TransferError(f"cannot read {inner[-200:]}: {error.strerror}") from error
+            if member.kind == "directory":
+                pending.append((inner, member.path))
+            yield member
+
+
+def _inner(name: str, entry: os.DirEntry[str], depth: int) -> _Member:
+    """One entry of a directory that is sent. depth: how far below that directory it lies."""
+    path = Path(entry.path)
+    if entry.is_symlink():
+        target = os.readlink(path)
+        # Inside the directory that is sent, not merely inside the sandbox: its siblings may not be sent.
+        check_link(name, target, depth=depth)
+        return _Member(name, "link", path, 0o777, target)
+    check_name(name)
+    if entry.is_dir(follow_symlinks=False):
+        return _Member(name, "directory", path, stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode))
+    return _file(name, path)
 
 
 def _real(source: Source) -> Path:
@@ -230,6 +248,29 @@ def _pax(kind: bytes, records: dict[str, str]) -> bytes:
 # Receiving
 
 
+@contextlib.asynccontextmanager
+async def receiving(root: Path, *, limit_bytes: int | None = None) -> AsyncIterator[Extraction]:
+    """An Extraction in root. What it still has at the end is removed. Raises TransferError."""
+    extraction = Extraction(root, limit_bytes=limit_bytes)
+    try:
+        yield extraction
+    finally:
+        if len(extraction.entries) > FEW:
+            await asyncio.to_thread(extraction.close)
+        else:
+            extraction.close()
+
+
+async def feed(extraction: Extraction, chunk: bytes) -> None:
+    """Give an extraction its next bytes. Others have their turn, also where there is always a next chunk: one may hold
+    hundreds of small files."""
+    if len(chunk) > SMALL:
+        await asyncio.to_thread(extraction.feed, chunk)
+    else:
+        extraction.feed(chunk)
+        await asyncio.sleep(0)
+
+
 async def read_bundle(chunks: AsyncIterable[bytes], root: Path, *, limit_bytes: int | None = None) -> list[Entry]:
     """Receive a stream into the directory `root`, all or nothing.
 
@@ -237,14 +278,11 @@ async def read_bundle(chunks: AsyncIterable[bytes], root: Path, *, limit_bytes: 
     received and verified. Files that were there already under these names are replaced. limit_bytes bounds the content.
     Raises TransferError for anything that is not a whole, honest bundle; root is then as it was.
     """
-    with Extraction(root, limit_bytes=limit_bytes) as extraction:
+    async with receiving(root, limit_bytes=limit_bytes) as extraction:
         async for chunk in chunks:
-            if len(chunk) > CHUNK:
-                await asyncio.to_thread(extraction.feed, chunk)
-            else:
-                extraction.feed(chunk)
+            await feed(extraction, chunk)
         entries = extraction.finish()
-        if len(entries) > 64:
+        if len(entries) > FEW:
             await asyncio.to_thread(extraction.move_in)
         else:
             extraction.move_in()
@@ -257,6 +295,8 @@ __all__ = [
     "Extraction",
     "Source",
     "check_sources",
+    "feed",
     "read_bundle",
+    "receiving",
     "write_bundle",
 ]

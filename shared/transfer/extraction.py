@@ -58,6 +58,10 @@ class Extraction:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove what was not moved."""
         if self._file is not None:
             with contextlib.suppress(OSError):  # what it still held has no room
                 self._file.close()

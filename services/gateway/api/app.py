@@ -25,7 +25,7 @@ from services.gateway.stream import EventStream, Overflow, Quiet
 from services.gateway.tokens import Tokens
 from shared.bus.api import Bus
 from shared.errors import RoostError
-from shared.messages.base import Envelope, describe
+from shared.messages.base import describe
 from shared.messages.negotiation import GetPriorities, Priorities, Reschedule, SetPriority
 from shared.messages.queue import (
     ActOnJobs,
@@ -336,7 +336,10 @@ def _event_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
                 if following.gap:
                     yield f"event: gap\ndata: {json.dumps(following.gap)}\n\n".encode()
                 async for envelope in following:
-                    yield b": quiet\n\n" if isinstance(envelope, Quiet) else _sse(envelope)
+                    if isinstance(envelope, Quiet):
+                        yield b": quiet\n\n"
+                    else:
+                        yield b"".join(map(doors.events.line, (envelope, *following.more())))
             except Overflow as error:
                 yield f"event: overflow\ndata: {json.dumps(str(error))}\n\n".encode()
             finally:
@@ -449,11 +452,6 @@ def _admin_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
 
 def _names(text: str) -> list[str]:
     return [name for name in text.replace(",", " ").split() if name]
-
-
-def _sse(envelope: Envelope) -> bytes:
-    body = {"type": envelope.body.type, "sender": envelope.sender, **envelope.body.model_dump(mode="json")}
-    return f"id: {envelope.id}\nevent: {envelope.body.type}\ndata: {json.dumps(body)}\n\n".encode()
 
 
 def _peek(data: bytes) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import msgpack
 from fastapi import HTTPException, Request
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from shared.bus.api import RemoteFailure
@@ -58,10 +59,13 @@ def told(text: str, longest: int = 1000) -> str:
 async def read_msgpack(request: Request, limit: int) -> object:
     """The body as msgpack. Raises HTTPException 400 or 413 with the reason."""
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise HTTPException(413, f"the body is larger than {limit} bytes; send it in parts")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise HTTPException(413, f"the body is larger than {limit} bytes; send it in parts")
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the request broke off") from error
     try:
         return msgpack.unpackb(bytes(body), strict_map_key=False)
     except Exception as error:
