@@ -402,18 +402,20 @@ class Claims:
 
     async def _begin(self, claim: Claim, job: Job) -> None:
         """The slot is empty: from here on it is as with any other match."""
-        job.waits_for = ""
-        claim.waits = None
         self.runs.by_claim_id.pop(claim.waits_as, None)
         self._wakes.pop(claim.id, None)
-        run = self.runs.begin(job, claim, self.keeper.now())
-        if run is None:  # it is on hold now; another of its kind may do
-            claim.waits = job.id
-            if (other := self._job_of(claim)) is not None:
-                await self._begin(claim, other)
-            else:
+        while True:
+            job.waits_for = ""
+            claim.waits = None
+            run = self.runs.begin(job, claim, self.keeper.now())
+            if run is not None:
+                break
+            claim.waits = job.id  # it is on hold now; another of its kind may do
+            other = self._job_of(claim)
+            if other is None:
                 self._forsake(claim, "no job waits for it any more")
-            return
+                return
+            job = other
         await self.keeper.commit()
         await self._request(claim, run)
 

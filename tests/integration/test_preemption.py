@@ -19,6 +19,7 @@ from shared.messages.claims import (
     ReleaseClaim,
 )
 from shared.messages.negotiation import Match, Matches, MatchNotice, NoticedSlot
+from shared.messages.queue import QueryJobs
 from tests import scheddpool, startd_pool
 from tests.scheddpool import USER, slot_ad
 from tests.startd_pool import job_ad
@@ -117,6 +118,17 @@ async def test_where_the_job_goes_another_of_its_kind_takes_its_place(point, act
     await point.startd.empties()
     await eventually(lambda: point.startd.activations, what="a run")
     assert point.startd.activations[0].job_id == "1.1"
+
+
+async def test_any_number_of_jobs_that_can_not_start_are_held_and_the_claim_is_given_back(point):
+    ad = scheddpool.job_ad(Args="$$(NoSuchAttribute)", Iwd=str(point.directory))
+    await point.submit(ad, procs=1200)
+    await point.match(slot=slot_ad(**BUSY_SLOT))
+    await waits_at_all(point)
+    await point.startd.empties()
+    await eventually(lambda: point.startd.released, what="the release")
+    assert (await point.call(QueryJobs(constraint="JobStatus == 5", limit=1))).totals["Held"] == 1200
+    assert not point.schedd.runs.claims
 
 
 async def test_where_no_job_is_left_the_claim_is_given_back(point):
