@@ -9,6 +9,7 @@ import sqlite3
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from services.schedd import job_log
 from services.schedd.acceptance import (
@@ -61,7 +62,8 @@ class Submission:
         self.next_cluster = 1
         self._drafts: dict[tuple[str, str], Draft] = {}
         self._answers: OrderedDict[tuple[str, str, int], tuple[float, Submitted]] = OrderedDict()
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        #: Each lives for as long as a message holds it or waits for it.
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def load(self, database: sqlite3.Connection, now: float) -> None:
         """What is remembered of earlier submits."""
@@ -106,9 +108,6 @@ class Submission:
         except BadSubmit as error:
             await self._discard(key)
             raise RemoteFailure("bad-request", str(error)) from error
-        finally:
-            if not lock.locked():
-                self._locks.pop(key, None)
 
     async def _take(self, asked: SubmitJobs, key: tuple[str, str]) -> Submitted:
         now = self.keeper.now()
