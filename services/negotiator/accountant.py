@@ -108,9 +108,11 @@ class Accountant:
 
     async def load(self) -> None:
         """Read the books: on becoming active."""
+        books = await self._store.hgetall(self._books)
+        group_books = await self._store.hgetall(self._group_books)
+        # From here on at once: who charges meanwhile must not find half of it.
         self.unreadable = []
-        self.records = self._decoded(await self._store.hgetall(self._books))
-        self.groups = self._decoded(await self._store.hgetall(self._group_books))
+        self.records, self.groups = self._decoded(books), self._decoded(group_books)
         self._dirty.clear()
         self._dirty_groups.clear()
         self._newcomers.clear()

@@ -292,6 +292,24 @@ async def test_a_failed_write_is_made_good(store):
     assert later.record("alice@p", T0).factor == 7.0
 
 
+async def test_use_that_changes_while_the_books_are_read_again(store):
+    """After a gap on the bus they are, and slots that come and go meanwhile are charged."""
+    accountant = books(store)
+    await accountant.load()
+    accountant.charge({"alice@p": (1.0, 1)}, T0)
+    read = store.hgetall
+
+    async def slowly(key):
+        rows = await read(key)
+        if key == keys.accountant_groups(""):
+            accountant.charge({}, T0 + 1.0)
+        return rows
+
+    store.hgetall = slowly
+    await accountant.load()
+    assert accountant.records == {}  # nothing of it was written yet
+
+
 async def test_records_of_other_versions_are_read(store):
     """An older record lacks fields, a newer one has more; a damaged one is told and left alone."""
     old = {"priority": 3.0, "factor": 1000.0, "in_use": 0.0, "slots_in_use": 0, "usage": 5.0, "updated": T0}
