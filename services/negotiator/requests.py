@@ -172,9 +172,10 @@ class Schedds:
                     taken(index, 0)
                 await self._check_lead(error, bearings)
                 return
-            if isinstance(answer, MatchesTaken):
-                for index, (match, begun) in enumerate(zip(chunk.matches, answer.begun, strict=False)):
-                    taken(chunk.first + index, min(max(0, begun), match.count))
+            begun = answer.begun if isinstance(answer, MatchesTaken) else []
+            for index, match in enumerate(chunk.matches):
+                jobs = begun[index] if index < len(begun) else 0
+                taken(chunk.first + index, min(max(0, jobs), match.count))
 
     async def _check_lead(self, error: RoostError, bearings: Bearings) -> None:
         """A schedd says that a newer negotiator is active. Raises StaleEpoch if the store knows of one; else only the
