@@ -75,6 +75,9 @@ _NEEDS = (
     "LastRemoteHost",
 )
 
+#: What totals alone look at.
+_COUNTED = ("JobStatus", "JobUniverse", "DAG_NodesTotal")
+
 
 def run(command: str, argv: list[str]) -> int:
     parsed = parse(argv, OPTIONS)
@@ -100,7 +103,7 @@ def run(command: str, argv: list[str]) -> int:
         jobs = client.jobs(
             *ids,
             constraint=only,
-            projection=output.projection(parsed, _NEEDS),
+            projection=output.projection(parsed, _COUNTED if parsed.has("totals") else _NEEDS),
             schedd=parsed.one("name"),
             limit=limit,
         )
