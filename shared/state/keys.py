@@ -1,14 +1,18 @@
 """Every key of the pool in Redis, and what lies there. Nobody writes the name of a key anywhere else.
 
-| key | type | what | | --- | --- | --- | | roost:ads:expiry | sorted set | "<MyType>/<daemon>" of every
-group of ads, scored with when it expires (s since 1970) | | roost:ads:<MyType>/<daemon> | hash | the group:
-ad name -> packed ad; field "" -> what orders it (shared.state.ads) | | roost:claims | hash | daemon -> its
-slots' claim ids: secrets, for central managers only | | roost:absent | hash | Name -> a machine ad that
-expired and is remembered (spec rows ABS-*) | | roost:had:lease | hash | owner, epoch, until (ms since 1970,
-Redis's clock): who leads | | roost:had:epoch | string | the highest epoch ever given; only grows | |
-roost:had:present | hash | HAD -> when it was last seen, and whether its negotiator answers | |
-roost:accountant:<shard> | hash | submitter -> packed record | | roost:accountant-groups:<shard> | hash |
-accounting group -> packed record |
+    key                              type        what
+    roost:ads:expiry                 sorted set  "<MyType>/<daemon>" of every group of ads, scored with when it expires
+                                                 (s since 1970)
+    roost:ads:<MyType>/<daemon>      hash        the group: ad name -> packed ad; field "" -> what orders it
+                                                 (shared.state.ads)
+    roost:claims                     hash        daemon -> its slots' claim ids: secrets, for central managers only
+    roost:absent                     hash        Name -> a machine ad that expired and is remembered (spec rows ABS-*)
+    roost:tokens                     hash        SHA-256 of a token -> whose it is and what it may do
+    roost:had:lease                  hash        owner, epoch, until (ms since 1970, Redis's clock): who leads
+    roost:had:epoch                  string      the highest epoch ever given; only grows
+    roost:had:present                hash        HAD -> when it was last seen, and whether its negotiator answers
+    roost:accountant:<shard>         hash        submitter -> packed record
+    roost:accountant-groups:<shard>  hash        accounting group -> packed record
 
 Where a pool has several negotiators, each with slots of its own (NEGOTIATOR_NAME, spec rows MUL-*), each name
 is a shard with an election and books of its own: `roost:had:lease:<shard>` and so on. The shard without a name is "".
@@ -25,7 +29,7 @@ CLAIMS: Final = "roost:claims"
 ABSENT: Final = "roost:absent"
 #: An epoch above this is nobody's: the scripts count in doubles, the schedd's database in 64 bits.
 MAX_EPOCH: Final = 2**52
-TOKENS: Final = "roost:tokens"  # hash: SHA-256 of a token -> whose it is and what it may do
+TOKENS: Final = "roost:tokens"
 
 
 def group(my_type: str, daemon: str) -> str:
