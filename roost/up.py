@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.errors import ClientError
-from roost.where import POOL_FILE, TOKEN_FILE
+from roost.where import CONFIG_FILE, POOL_FILE, TOKEN_FILE
 from services.collector.daemon import Collector
 from services.gateway.daemon import Gateway
 from services.had.daemon import Had
@@ -158,7 +158,7 @@ class PersonalPool:
             "ROOST_TOKEN_FILE": str(directory / TOKEN_FILE),
             **self.plan.knobs,
         }
-        paths = [directory / "config"] if "CONDOR_CONFIG" not in os.environ else None
+        paths = [directory / CONFIG_FILE] if "CONDOR_CONFIG" not in os.environ else None
         return load_config(paths, subsystem=subsystem, overrides=overrides)
 
 
@@ -183,7 +183,7 @@ def prepare(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         directory.chmod(0o700)
         (directory / "log").mkdir(exist_ok=True)
-        config = directory / "config"
+        config = directory / CONFIG_FILE
         if not config.exists():
             config.write_text(CONFIG_TEMPLATE)
 

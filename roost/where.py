@@ -14,6 +14,7 @@ from pathlib import Path
 from roost.errors import ClientError
 
 POOL_FILE = "pool.json"
+CONFIG_FILE = "config"
 TOKEN_FILE = "token"
 
 

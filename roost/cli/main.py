@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("submit", "queue the jobs of a submit file"),
     "q": ("q", "jobs in the queue"),
     "analyze": ("analyze", "why jobs do not run, and what would help"),
+    "negotiate": ("negotiate", "a negotiation cycle on paper: who would get what"),
     "wait": ("wait", "wait until jobs are done"),
     "rm": ("act", "remove jobs"),
     "hold": ("act", "put jobs on hold"),

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from shared.classad import (
     to_json,
     unparse,
 )
+from shared.classad.old import is_definition, is_separator
 
 #: Options of every command that lists ads.
 FORMATS: tuple[Option, ...] = (
@@ -260,15 +262,40 @@ def job_id_cell(ads: Sequence[ClassAd]) -> Callable[[ClassAd], str]:
 def ads_from(file: str, constraint: str = "") -> list[ClassAd]:
     """Ads of a file as -long or -json writes them, those for which the constraint is true. Raises UsageError naming
     file and line."""
-    try:
-        written = sys.stdin.read() if file == "-" else Path(file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        found = list(ads_from_json(written) if written.lstrip()[:1] in ("[", "{") else parse_ads(written, "old"))
-    except ParseError as error:
-        raise UsageError(f"{file}: {error}") from error
+    found, _ = ads_with_places(file)
     if not constraint:
         return found
     wanted = _expression(constraint, "constraint")
     return [ad for ad in found if evaluate(wanted, ad) is True]
+
+
+def ads_with_places(file: str) -> tuple[list[ClassAd], Callable[[int], str]]:
+    """Ads of a file as -long or -json writes them, and where in it the ad of a number (from 0) begins, for messages.
+    Raises UsageError naming file and line."""
+    try:
+        written = sys.stdin.read() if file == "-" else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+    as_json = written.lstrip()[:1] in ("[", "{")
+    try:
+        found = list(ads_from_json(written) if as_json else parse_ads(written, "old"))
+    except ParseError as error:
+        raise UsageError(f"{file}: {error}") from error
+
+    def place(number: int) -> str:
+        if as_json:
+            return f"{file}, ad number {number + 1}"
+        return f"{file}, line {next(islice(_beginnings(written), number, None))}"
+
+    return found, place
+
+
+def _beginnings(written: str) -> Iterator[int]:
+    """The line (from 1) of the first definition of each ad in old syntax."""
+    inside = False
+    for line, content in enumerate(written.split("\n"), 1):
+        if is_separator(content):
+            inside = False
+        elif not inside and is_definition(content):
+            inside = True
+            yield line

@@ -1,4 +1,4 @@
-"""Accounting ads: what the negotiator tells of its books (spec row ACC-21). Pure.
+"""Accounting ads: what the negotiator tells of its books (spec row ACC-21), and the way back. Pure.
 
 Attribute names are those of HTCondor's accounting ads. Ours besides: `<Name>Until` and `<Name>After` of a change that
 an administrator made for a while: when it ends, and what comes back then.
@@ -6,12 +6,13 @@ an administrator made for a while: when it ends, and what comes back then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from services.negotiator.group_tree import Group
 from services.negotiator.groups import Plan
-from services.negotiator.priorities import Record, effective
+from services.negotiator.priorities import MINIMUM_PRIORITY, Record, Temporary, effective
 from shared.classad import ClassAd
 
 _SHOWN: Final = {"factor": "PriorityFactor", "floor": "Floor", "ceiling": "Ceiling"}
@@ -55,6 +56,51 @@ def group_ad(group: Group, parent: str, record: Record, *, negotiator: str, plan
         }
     )
     return ad
+
+
+def record_of(ad: ClassAd) -> Record:
+    """The record that a submitter's accounting ad tells of, HTCondor's ads too.
+
+    An ad with neither Priority nor PriorityFactor is one of a newcomer, whose factor is still to be chosen (0); with
+    Priority alone that is what counts (factor 1). Raises ValueError naming the attribute and what it may be.
+    """
+    factor = _told(ad, "PriorityFactor", 0.0, above=0.0)
+    priority = _told(ad, "Priority", 0.0, above=0.0)
+    if priority and not factor:
+        factor = 1.0
+    return Record(
+        priority=priority / factor if priority else MINIMUM_PRIORITY,
+        factor=factor,
+        in_use=_told(ad, "WeightedResourcesUsed", 0.0, least=0.0),
+        slots_in_use=int(_told(ad, "ResourcesUsed", 0.0, least=0.0)),
+        usage=_told(ad, "AccumulatedUsage", 0.0),
+        weighted_usage=_told(ad, "WeightedAccumulatedUsage", 0.0),
+        begin=_told(ad, "BeginUsageTime", 0.0),
+        last=_told(ad, "LastUsageTime", 0.0),
+        updated=_told(ad, "LastUpdate", 0.0),
+        floor=_told(ad, "Floor", 0.0, least=0.0),
+        ceiling=_told(ad, "Ceiling", -1.0, least=-1.0),
+        temporary=tuple(_temporary_of(ad)),
+    )
+
+
+def _told(ad: ClassAd, name: str, missing: float, *, least: float = -math.inf, above: float = -math.inf) -> float:
+    if ad.lookup(name) is None:
+        return missing
+    value = ad.eval(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} = {(ad.text(name, 'old') or '')[:80]} is no number")
+    if value < least or value <= above:
+        wanted = f"more than {above:g}" if math.isinf(least) else f"{least:g} or more"
+        raise ValueError(f"{name} = {value:g} can not be: want {wanted}")
+    return float(value)
+
+
+def _temporary_of(ad: ClassAd) -> Iterator[Temporary]:
+    for what, shown in _SHOWN.items():
+        until = _told(ad, f"{shown}Until", 0.0)
+        if until:
+            yield Temporary(what, _told(ad, f"{shown}After", 0.0), until)
 
 
 def _ad(name: str, record: Record, negotiator: str) -> ClassAd:

@@ -144,3 +144,11 @@ def own_references(expr: Expr) -> set[str]:
             if scope is None or (isinstance(scope, AttrRef) and scope.scope is None and scope.key == "my"):
                 found.add(node.key)
     return found
+
+
+def looked_at(constraint: Expr | None) -> set[str]:
+    """Attributes of jobs that a constraint on jobs looks at, folded."""
+    names = own_references(constraint) if constraint is not None else set()
+    if "globaljobid" in names:
+        names |= {"clusterid", "procid"}  # it is made of these, and stored nowhere
+    return names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.schedd.autoclusters import own_references
+from services.schedd.autoclusters import looked_at
 from services.schedd.idle import IdleJobs, Run
 from services.schedd.jobs import full_ad, full_packed
 from services.schedd.keeper import Keeper
@@ -20,14 +20,6 @@ MAX_SHARDS: Final = 100
 MAX_ANSWER_BYTES: Final = 4 << 20
 #: Of a request, besides its ad.
 _OVERHEAD: Final = 100
-
-
-def _looked_at(constraint: Expr | None) -> set[str]:
-    """Attributes of jobs that a constraint looks at, folded."""
-    names = own_references(constraint) if constraint is not None else set()
-    if "globaljobid" in names:
-        names |= {"clusterid", "procid"}  # it is made of these, and stored nowhere
-    return names
 
 
 class Requests:
@@ -48,7 +40,7 @@ class Requests:
         constraint = parse_constraint(asked.job_constraint)
         # A match is for an autocluster: the constraint must not divide one.
         turns = Turns()
-        for job in table.set_significant(asked.significant, _looked_at(constraint)):
+        for job in table.set_significant(asked.significant, looked_at(constraint)):
             table.refresh(job)
             await turns.give_way()
         counts = asked.counts and self.settings.request_counts
