@@ -94,7 +94,7 @@ def lines_of(
         heavy = np.ones(len(at))
         charges = heavy
     else:
-        heavy = _weights(board, probe, lines, config)
+        heavy = weights_of(board, probe, lines, config)
         heavy[starts] = board.weight[ascending]
         charges = np.zeros(len(at))
         charges[:-1] = np.maximum(0.0, heavy[:-1] - heavy[1:])
@@ -121,8 +121,10 @@ def _states(board: Board, taking: Portions, lines: RowNumbers, at: RowNumbers, n
     return live
 
 
-def _weights(board: Board, probe: Probe, lines: RowNumbers, config: CycleConfig) -> Floats:
-    """Weight of the slot in each state, as `board.weights` has it."""
+def weights_of(board: Board, probe: Probe, lines: RowNumbers, config: CycleConfig) -> Floats:
+    """Weight of the slot in each line of a probe, as `board.weights` has it."""
+    if not config.use_slot_weights:
+        return np.ones(len(lines))
     weighs = np.zeros(len(lines))
     own = own_weight(config)
     has = board.has_weight[lines] & (not config.force_slot_weight)

@@ -33,7 +33,8 @@ class Portions:
     """What each of the coming jobs takes of each of some slots.
 
     keys: folded names of what is taken, R of them. Of resource r, the first `switch[r]` jobs take `first[r]` each,
-    those after them `then[r]`. copies: (m,) how many jobs fit, as far as amounts tell.
+    those after them `then[r]`. copies: (m,) how many jobs fit, as far as amounts tell. possible: (m,) whether a job
+    could fit at all, if there were enough.
     """
 
     rows: RowNumbers
@@ -42,6 +43,7 @@ class Portions:
     then: Floats
     switch: Floats
     copies: NDArray[np.int64]
+    possible: Bools
 
     def used(self, at: RowNumbers, jobs: NDArray[np.int64]) -> Floats:
         """(R, L): what so many jobs take together of the slots `at` (places in `rows`)."""
@@ -59,6 +61,7 @@ def portions(job: ClassAd, board: Board, rows: RowNumbers, most: int) -> Portion
     switch: list[Floats] = []
     whole = ~board.partitionable[rows]
     copies = np.where(whole, 1.0, float(most))
+    possible = np.ones(len(rows), np.bool_)
     for name in board.resources:
         key = fold(name)
         if key in _QUANTA:
@@ -89,16 +92,16 @@ def portions(job: ClassAd, board: Board, rows: RowNumbers, most: int) -> Portion
         fit = np.where(some, np.minimum(early + late, _MANY), _MANY)
         none = ~some | whole
         copies = np.minimum(copies, np.where(none, _MANY, np.where(np.isfinite(asked), fit, 0.0)))
+        possible &= none | np.isfinite(asked)
         keys.append(key)
         first.append(np.where(none, 0.0, rounded))
         then.append(np.where(none, 0.0, amount))
         switch.append(np.where(none, _MANY, early))
     if not keys:
         empty = np.zeros((0, len(rows)))
-        return Portions(rows, (), empty, empty, empty, copies.astype(np.int64))
-    return Portions(
-        rows, tuple(keys), np.array(first), np.array(then), np.array(switch), np.maximum(0.0, copies).astype(np.int64)
-    )
+        return Portions(rows, (), empty, empty, empty, copies.astype(np.int64), possible)
+    counts = np.maximum(0.0, copies).astype(np.int64)
+    return Portions(rows, tuple(keys), np.array(first), np.array(then), np.array(switch), counts, possible)
 
 
 def _times(have: Floats, amount: Floats, some: Bools) -> Floats:
@@ -207,7 +210,8 @@ class Policies:
         for index, key in enumerate(taking.keys):
             at = keys.index(key)
             first[at], then[at], switch[at] = taking.first[index], taking.then[index], taking.switch[index]
-        copies = taking.copies.copy()
+        copies, possible = taking.copies.copy(), taking.possible.copy()
+        possible[mine] = False
         first[:, mine] = then[:, mine] = 0.0
         switch[:, mine] = _MANY
         copies[mine] = 0
@@ -221,7 +225,8 @@ class Policies:
                     first[keys.index(fold(name)), some] = then[keys.index(fold(name)), some] = amount
                     fit = np.minimum(fit, np.floor(have / amount))
             copies[some] = np.maximum(0.0, fit).astype(np.int64)
-        return Portions(rows, tuple(keys), first, then, switch, copies)
+            possible[some] = True
+        return Portions(rows, tuple(keys), first, then, switch, copies, possible)
 
     def _seen(self, job: ClassAd) -> list[_Seen]:
         found = []

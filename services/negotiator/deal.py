@@ -10,22 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from services.negotiator import ephemeral
 from services.negotiator.board import NAMES, Board, Bools, Floats, RowNumbers, frame_of, set_up
-from services.negotiator.carving import Key, Lines, lines_of
+from services.negotiator.carving import Key
 from services.negotiator.consumption import Policies, Portions, portions
+from services.negotiator.emptying import Emptied, Machines
 from services.negotiator.ephemeral import Standing
 from services.negotiator.group_tree import ROOT, GroupConfig, Tree
 from services.negotiator.groups import Plan, Turn
-from services.negotiator.handout import TOLERANCE, Purse, spend
-from services.negotiator.limits import Counters, Wanted, depends_on_slot, parse, text_of, wanted
+from services.negotiator.handout import TOLERANCE, Purse
+from services.negotiator.limits import Counters, Wanted, depends_on_slot, wanted
 from services.negotiator.pool import (
     NEWCOMER,
-    NO_PREEMPTION,
-    PRIORITY_PREEMPTION,
-    RANK_PREEMPTION,
     CycleConfig,
     Matched,
     Request,
@@ -37,28 +34,28 @@ from services.negotiator.priorities import Record, effective
 from services.negotiator.quotas import assign
 from services.negotiator.selection import Orders, best
 from services.negotiator.stopwatch import Stopwatch
+from services.negotiator.taking import take
 from services.negotiator.thrashing import find_thrashing
 from shared.classad import ClassAd
-from shared.classad.columnar import OTHER_SIDE, Probe
+from shared.classad.columnar import OTHER_SIDE
 
 #: Attributes of a job that depend on whose turn it is.
 _BY_TURN = frozenset(("submitternegotiatinggroup", "submitterautoregroup"))
-_REASONS = {FREE: NO_PREEMPTION, BY_RANK: RANK_PREEMPTION, BY_PRIORITY: PRIORITY_PREEMPTION}
 #: Rows looked up at least; some of them are taken by others before the next spin.
 _FEWEST = 256
-#: Partitionable slots looked at together first: most requests need no more.
-_FEW_MACHINES = 16
 
 
 @dataclass(slots=True)
 class Found:
     """The best slots for a request, best first. level: their reason by row, None: nobody uses any of them. complete:
-    there are no others. epoch: of the board, for lists with partitionable slots, which grow old."""
+    there are no others. epoch: of the board, for lists with partitionable slots, which grow old. emptied: by row, those
+    that take preemption."""
 
     rows: RowNumbers
     level: Floats | None
     complete: bool
     epoch: int | None
+    emptied: dict[int, Emptied] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -125,6 +122,9 @@ class Deal:
         if board.held.any():
             eups = [effective(self.record(name)) for name in self.users.names]
             self.preemption = Preemption.of(board, config, self.users, eups)
+        self.machines: Machines | None = None
+        if self.preemption is not None and self.preemption.parts.any():
+            self.machines = Machines(board, self.preemption.parts, self.preemption.current_rank)
         self.orders = Orders(board.place)
         self.policies = Policies.of(board)
         self._flat: dict[int, tuple[Floats, bool]] = {}
@@ -276,7 +276,7 @@ class Deal:
                 asking.cause = self._nothing(asking)
                 return 0
             with self.clock.part("hand-out"):
-                took = self._take(asking, found, purse, n, exempt)
+                took = take(self, asking, found, purse, n, exempt)
             if took or found.complete:
                 return took
             k = len(found.rows) * 8 + _FEWEST  # too heavy, all of them: there may be lighter ones further down
@@ -316,7 +316,14 @@ class Deal:
                 machines = np.flatnonzero(free & board.partitionable)
                 has_machines = len(machines) > 0
                 free[machines[~self.has_room(asking, machines)]] = False
-            keys = [key.now for key in self._keys(asking.ad, level)]
+            emptied = self._emptied(asking, free) if self.machines else {}
+            if emptied:
+                has_machines = True
+                level = np.full(board.size, FREE) if level is None else level
+                for row, one in emptied.items():
+                    free[row] = True
+                    level[row] = one.level
+            keys = [key.now for key in self.keys(asking.ad, level)]
             board.check()
         self.considered += board.size
         if level is None and not has_machines:
@@ -326,7 +333,20 @@ class Deal:
             listed, complete = best(rows, keys, board.place, k), len(rows) <= k
         if asking.last >= 0 and free[asking.last]:
             listed = np.concatenate([[asking.last], listed[listed != asking.last]])
-        return Found(listed, level, complete, board.frame.epoch if has_machines or self.changing else None)
+        epoch = board.frame.epoch if has_machines or self.changing else None
+        return Found(listed, level, complete, epoch, emptied)
+
+    def _emptied(self, asking: Asking, free: Bools) -> dict[int, Emptied]:
+        """Machines that the job may have by preempting some of their dynamic slots."""
+        assert self.machines is not None
+        assert self.preemption is not None
+        left = self.preemption.parts & ~self.board.taken
+        by_rank, by_priority = self.preemption.preferred(asking.ad, asking.submitter, self.eup[asking.submitter], left)
+        lines = self.machines.lines(free, by_rank | by_priority)
+        if not len(lines[0]):
+            return {}
+        taking = self.portions(asking, np.unique(lines[0]), 1)
+        return self.machines.offers(asking.ad, lines, by_priority, taking, self.policies, self.config)
 
     def suits(self, asking: Asking) -> Bools:
         """(n,) bool: where job and slot match, whatever the slot's state."""
@@ -335,13 +355,13 @@ class Deal:
 
     def has_room(self, asking: Asking, rows: RowNumbers) -> Bools:
         """Of these rows, where at least one job fits."""
-        return self._portions(asking, rows, 1).copies > 0
+        return self.portions(asking, rows, 1).copies > 0
 
-    def _portions(self, asking: Asking, rows: RowNumbers, most: int) -> Portions:
+    def portions(self, asking: Asking, rows: RowNumbers, most: int) -> Portions:
         taking = portions(asking.ad, self.board, rows, most)
         return self.policies.replace(asking.ad, taking, most) if self.policies else taking
 
-    def _keys(self, ad: ClassAd, level: Floats | None) -> list[Key]:
+    def keys(self, ad: ClassAd, level: Floats | None) -> list[Key]:
         """Sort keys of the match list (NEG-21). What is the same for all slots is left out."""
         matching, config = self.board.matching, self.config
         keys = []
@@ -368,153 +388,9 @@ class Deal:
             known = self._flat[id(values)] = (values, not len(values) or bool(values.min() == values.max()))
         return known[1]
 
-    # --- taking
+    # --- use
 
-    def _take(self, asking: Asking, found: Found, purse: Purse, n: int, exempt: bool) -> int:
-        """Take some of the slots found; how many jobs got one."""
-        board, rows, level = self.board, found.rows, found.level
-        spared = (level[rows] == BY_RANK) if exempt and level is not None else None
-        if asking.wants is None:
-            return self._take_by_limits(asking, found, purse, n, spared)
-        if found.epoch is not None and board.partitionable[rows].any():
-            return self._take_parts(asking, found, purse, n, exempt)
-        chosen = rows[spend(purse, board.weight[rows], n, exempt=spared)]
-        if len(chosen):
-            self._give(asking, chosen, found, text_of(asking.wants) if asking.wants else "")
-            if asking.wants:
-                self.counters.take(asking.wants, len(chosen))
-        elif found.complete:
-            asking.cause = "ceiling" if purse.at_ceiling() else "share"
-        return len(chosen)
-
-    def _take_parts(self, asking: Asking, found: Found, purse: Purse, n: int, exempt: bool) -> int:
-        """Where partitionable slots are among the slots found: the best few first, and others only where all of these
-        are too heavy."""
-        few = found.rows[: max(_FEW_MACHINES, n // _FEW_MACHINES)]
-        for rows, most in ((few, n), (found.rows[len(few) :], 1)):
-            if not len(rows):
-                break
-            lines, taking = self._places(asking, rows, most, found.level)
-            if not lines.filled and len(rows) < min(most, len(found.rows)):
-                rows = found.rows[:n]
-                lines, taking = self._places(asking, rows, most, found.level)
-            spared = (found.level[lines.rows] == BY_RANK) if exempt and found.level is not None else None
-            picked = spend(purse, lines.charges, most, lines.rows, spared)
-            if len(picked):
-                limits = ""
-                if asking.wants:
-                    limits = text_of(asking.wants)
-                    self.counters.take(asking.wants, len(picked))
-                self._commit(asking, found, lines, taking, picked, limits)
-                return len(picked)
-            asking.cause = "ceiling" if purse.at_ceiling() else "share"
-        return 0
-
-    def _places(self, asking: Asking, rows: RowNumbers, n: int, level: Floats | None) -> tuple[Lines, Portions]:
-        taking = self._portions(asking, np.sort(rows), n)
-        keys = self._keys(asking.ad, level)
-        return lines_of(self.board, asking.ad, rows, taking, keys, self.policies, self.config), taking
-
-    def _commit(
-        self, asking: Asking, found: Found, lines: Lines, taking: Portions, picked: NDArray[np.intp], limits: str
-    ) -> None:
-        board = self.board
-        rows = lines.rows[picked]
-        parts = board.partitionable[rows]
-        if not parts.all():
-            self._give(asking, rows[~parts], found, limits)
-        if not parts.any():
-            return
-        picked, rows = picked[parts], rows[parts]
-        slots, first, jobs = np.unique(rows, return_index=True, return_counts=True)
-        charges = np.bincount(np.searchsorted(slots, rows), weights=lines.charges[picked], minlength=len(slots))
-        last = np.zeros(len(slots), np.intp)
-        last[np.searchsorted(slots, rows)] = picked  # the last line of each slot wins
-        used = taking.used(np.searchsorted(taking.rows, slots), jobs)
-        board.carve(slots, taking.keys, used, lines.weights[last])
-        if self.config.depth_first:
-            asking.last = int(rows[-1])
-        for index in np.argsort(first, kind="stable").tolist():
-            self._add(asking, int(slots[index]), int(jobs[index]), float(charges[index]), limits)
-
-    def _take_by_limits(self, asking: Asking, found: Found, purse: Purse, n: int, spared: Bools | None) -> int:
-        """Where concurrency limits depend on the slot: slot by slot, a full limit skips that slot only (LIM-08)."""
-        board = self.board
-        expr = asking.ad.lookup("ConcurrencyLimits")
-        assert expr is not None
-        rows = found.rows
-        order = np.argsort(rows)
-        texts: list[str | None] = [None] * len(rows)
-        for index, text in zip(
-            order.tolist(), Probe(board.matching, rows[order], {}).texts(expr, asking.ad, OTHER_SIDE), strict=True
-        ):
-            texts[index] = text
-        asking.blocked.clear()
-        took = 0
-        heavy = 0
-        for index, row in enumerate(rows.tolist()):
-            if took >= n:
-                break
-            wants = parse(texts[index] or "")
-            while took < n:
-                name = self.counters.blocking(wants)
-                if name:
-                    asking.blocked[name] = asking.blocked.get(name, 0) + 1
-                    break
-                one = np.array([row], np.intp)
-                if board.partitionable[row]:
-                    lines, taking = self._places(asking, one, 1, found.level)
-                    if not len(lines.rows) or not len(picked := spend(purse, lines.charges, 1)):
-                        heavy += bool(len(lines.rows))
-                        break
-                    self.counters.take(wants)
-                    self._commit(asking, found, lines, taking, picked, text_of(wants))
-                    took += 1
-                    return took  # the list has grown old
-                exempt = None if spared is None else spared[index : index + 1]
-                if not len(spend(purse, board.weight[one], 1, exempt=exempt)):
-                    heavy += 1
-                    break
-                self.counters.take(wants)
-                self._give(asking, one, found, text_of(wants))
-                took += 1
-                break
-        if not took:
-            asking.cause = "share" if heavy else f"limit:{next(iter(asking.blocked), '')}"
-        return took
-
-    def _give(self, asking: Asking, rows: RowNumbers, found: Found, limits: str) -> None:
-        """Whole slots, one job each."""
-        board = self.board
-        keys = board.frame.keys
-        submitter, request, level = asking.submitter, asking.request, found.level
-        matches = self.matches
-        total = 0.0
-        for row, weight in zip(rows.tolist(), board.weight[rows].tolist(), strict=True):
-            name = keys[row]
-            matches[row] = match = Matched(submitter, request, name, 1, weight, NO_PREEMPTION, (), limits)
-            total += weight
-            if level is not None and level[row] < FREE:
-                match.reason, match.preempts = _REASONS[float(level[row])], (name,)
-                self._lose(row, weight)
-        board.take(rows)
-        self._charge(submitter, total, len(rows))
-        asking.left -= len(rows)
-
-    def _add(self, asking: Asking, row: int, jobs: int, weight: float, limits: str) -> None:
-        """Some jobs on a partitionable slot."""
-        key = (asking.submitter, asking.request.schedd, asking.request.autocluster, row, limits)
-        known = self.matches.get(key)
-        if known is None:
-            name = self.board.frame.keys[row]
-            self.matches[key] = Matched(asking.submitter, asking.request, name, jobs, weight, NO_PREEMPTION, (), limits)
-        else:
-            known.count += jobs
-            known.weight += weight
-        self._charge(asking.submitter, weight, jobs)
-        asking.left -= jobs
-
-    def _charge(self, name: str, weight: float, jobs: int) -> None:
+    def charge(self, name: str, weight: float, jobs: int) -> None:
         use = self._use.setdefault(name, [0.0, 0.0])
         use[0] += weight
         use[1] += jobs
@@ -522,7 +398,7 @@ class Deal:
         self._group_use[group] = self._group_use.get(group, 0.0) + weight
         self.given[name] = self.given.get(name, 0.0) + weight
 
-    def _lose(self, row: int, weight: float) -> None:
+    def lose(self, row: int, weight: float) -> None:
         """Who had the slot has it no longer."""
         holder = self.charged.user[row]
         if holder < 0:

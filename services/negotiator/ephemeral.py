@@ -139,7 +139,7 @@ def _of_sibling(frame: Frame, number: int, user: NDArray[np.int32], eup: list[fl
     frame.want(("machine", "slotid"))
     machine, slot = frame.columns["machine"], frame.columns["slotid"]
     values = np.array([*eup, np.nan])[user]
-    rows = np.flatnonzero((slot.number == number) & (user >= 0) & (machine.tag == STRING))
+    rows = np.flatnonzero((slot.number == number) & (user >= 0))
     by_machine = np.full(len(frame.codes.texts) + 1, np.nan)
     by_machine[machine.folded[rows]] = values[rows]
     return _column(by_machine[machine.folded], REAL)

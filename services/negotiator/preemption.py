@@ -68,7 +68,7 @@ def is_boolean_true(expr: Expr) -> Expr:
 @dataclass(slots=True)
 class Preemption:
     """The claimed slots of a cycle. eup: (n,) of who has the slot. spared: by a word for the reasons, claimed slots
-    that are not looked at."""
+    that are not looked at; parts: dynamic slots that may be preempted for their machine (emptying.py)."""
 
     board: Board
     config: CycleConfig
@@ -77,6 +77,7 @@ class Preemption:
     current_rank: Floats
     requirements: Expr | None
     spared: list[tuple[str, Bools]]
+    parts: Bools
 
     @classmethod
     def of(cls, board: Board, config: CycleConfig, users: Users, eups: list[float]) -> Preemption:
@@ -85,9 +86,14 @@ class Preemption:
         spared = [("idle", matching.mask(_IDLE) & board.claimed)]  # NEG-19
         if not config.consider_early_preemption:
             spared.append(("retirement", matching.mask(_RETIRING) & board.claimed))  # PRE-08
-        if config.allow_pslot_preemption:
-            spared.append(("part-of-machine", matching.mask(_DYNAMIC) & board.claimed))  # PRE-15
         spared.append(("nobody", board.claimed & (users.user < 0)))
+        parts = np.zeros(board.size, np.bool_)
+        if config.allow_pslot_preemption:
+            dynamic = matching.mask(_DYNAMIC) & board.claimed
+            parts = dynamic & board.held & ~matching.mask(_RETIRING)  # PRE-14
+            for _, rows in spared:
+                parts &= ~rows
+            spared.append(("part-of-machine", dynamic))  # PRE-15
         for _, rows in spared:
             board.held &= ~rows
         requirements = config.preemption_requirements
@@ -101,12 +107,16 @@ class Preemption:
             current_rank=matching.values(_CURRENT_RANK),
             requirements=None if requirements is None else is_boolean_true(requirements),
             spared=spared,
+            parts=parts,
         )
 
     def offers(self, job: ClassAd, submitter: str, eup: float, suits: Bools) -> tuple[Bools, Bools]:
         """(n,) bool each: slots that the job may have as their RANK prefers it (PRE-01), and by priority (PRE-02).
         suits: where job and slot match."""
-        held = suits & self.board.held
+        return self.preferred(job, submitter, eup, suits & self.board.held)
+
+    def preferred(self, job: ClassAd, submitter: str, eup: float, held: Bools) -> tuple[Bools, Bools]:
+        """The same of these rows, whether they match or not."""
         if not held.any():
             return held, held
         rank = self.board.matching.row_rank(job)

@@ -57,8 +57,11 @@ class Probe:
         self._live = live
         self._columns = Over(live, _Taken(matching.table.columns, rows))
 
-    def match(self, job: ClassAd) -> Mask:
-        """(m,) bool: where what reads live columns, in the Requirements of both sides, is true."""
+    def match(self, job: ClassAd, everything: bool = False) -> Mask:
+        """(m,) bool: where what reads live columns, in the Requirements of both sides, is true. With `everything` all of
+        it: where job and line match."""
+        if job.find("requirements") is None:
+            return np.zeros(len(self._rows), np.bool_)
         matching, rows = self._matching, self._rows
         ad = matching.met(job)
         result = np.ones(len(rows), np.bool_)
@@ -70,7 +73,7 @@ class Probe:
                 if first == last:
                     continue
                 for term, needs in terms:
-                    if needs.live or not needs.steady:
+                    if everything or needs.live or not needs.steady:
                         result[first:last] &= self._true(term, needs, ad, first, last)
         return result
 
