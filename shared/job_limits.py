@@ -94,4 +94,5 @@ def depends_on_slot(request_ad: ClassAd) -> bool:
 
 
 def _is_unlimited(request_ad: ClassAd) -> bool:
-    return request_ad.eval("JobUniverse") in UNLIMITED_UNIVERSES
+    universe = request_ad.eval("JobUniverse")
+    return isinstance(universe, int | float) and universe in UNLIMITED_UNIVERSES

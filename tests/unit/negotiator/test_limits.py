@@ -198,6 +198,13 @@ def test_scheduler_grid_and_local_jobs_take_nothing_LIM_02(universe):
     assert wanted(job('ConcurrencyLimits = "a"; JobUniverse = 5'), SLOT, NOW) == (("a", 1.0),)
 
 
+@pytest.mark.parametrize("universe", ["{7}", "[a = 7]", '"7"', "1/0", "NoSuchThing"])
+def test_a_universe_that_is_no_number_breaks_no_cycle(universe):
+    odd = job(f'ConcurrencyLimits = "a"; JobUniverse = {universe}')
+    assert wanted(odd, SLOT, NOW) == (("a", 1.0),)
+    assert not depends_on_slot(odd)
+
+
 def test_limits_and_units_are_floating_point():
     counters = Counters(LimitConfig({"a": 2.5, "tenths": 1.0}))
     assert counters.room(parse("a")) == 2
