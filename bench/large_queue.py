@@ -1,9 +1,9 @@
 """What a large queue does to the daemons: `python -m bench.large_queue [--jobs N]`.
 
-One cluster of N idle jobs in a personal pool that has no slot for them: submitted, looked at, held, released, read again
-by a restarted schedd, removed. For each step the time on the clock as a user sees it (`roost` commands, Python's start
-included) and the longest pause of the event loop that all daemons share; where it paused longer than 0.1 s, the lines of
-the product that were at work then. Heartbeats and leases wait while a loop pauses.
+One cluster of N idle jobs in a personal pool that has no slot for them: submitted, looked at, held, released, read
+again by a restarted schedd, removed. For each step the time on the clock as a user sees it (`roost` commands, Python's
+start included) and the longest pause of the event loop that all daemons share; where it paused longer than 0.1 s, the
+lines of the product that were at work then. Heartbeats and leases wait while a loop pauses.
 """
 
 from __future__ import annotations
