@@ -330,7 +330,8 @@ class Negotiator(Daemon):
                     await self._wait_for_trigger(wait)
                 continue
             if not self.leading() or not self._loaded:
-                if self._active_subscription is not None:
+                # Not while the books are read for a lead that has just begun.
+                if self._active_subscription is not None and not self.leading():
                     await self._stop_leading("the lease ran out")
                 self._wake.clear()
                 await self._wait_for_trigger(1.0)

@@ -160,6 +160,7 @@ def of(annotation):
         bytes: packed_ads(),
         bool: st.booleans(),
         type(None): st.none(),
+        typing.Any: st.one_of(integers, floats, texts, st.none(), st.lists(integers, max_size=3)),
     }[annotation]
 
 
