@@ -189,7 +189,7 @@ def _slots(slots: Iterable[ClassAd], policy: Policy, now: float) -> dict[str, Cl
     places: dict[str, int] = {}
     found: dict[str, ClassAd] = {}
     for number, ad in enumerate(slots):
-        _check_type("slot", number, ad, "Machine", "Slot")
+        _check("slot", number, ad, "Machine", "Slot")
         name = _text(ad, "Name")
         if not name:
             raise BadAd("slot", number, "it has no Name; give whole ads, as `roost status -long` writes them")
@@ -212,7 +212,7 @@ def _records(accounting: Iterable[ClassAd], names: Iterable[str], policy: Policy
     """What the books say at this moment of each of these submitters."""
     books: dict[str, Record] = {}
     for number, ad in enumerate(accounting):
-        _check_type("accounting", number, ad, "Accounting")
+        _check("accounting", number, ad, "Accounting")
         if ad.eval("IsAccountingGroup") is True:
             continue
         name = _text(ad, "Name")
@@ -275,7 +275,7 @@ class _Asking:
 
 def _asking(number: int, ad: ClassAd, policy: Policy) -> _Asking | None:
     """None for a job that has nothing to do with negotiation."""
-    _check_type("job", number, ad, "Job")
+    _check("job", number, ad, "Job")
     cluster, proc = (_whole(number, ad, name) for name in ("ClusterId", "ProcId"))
     job = JobId(cluster, proc)
     status = _whole(number, ad, "JobStatus")
@@ -462,8 +462,12 @@ def _standings(
 # --- reading ads
 
 
-def _check_type(kind: str, number: int, ad: ClassAd, *types: str) -> None:
-    """An ad that says what it is must say that it is of these types."""
+def _check(kind: str, number: int, ad: ClassAd, *types: str) -> None:
+    """All of an ad must be readable, and one that says what it is must say that it is of these types."""
+    try:
+        ad.check()
+    except (ValueError, RecursionError) as error:
+        raise BadAd(kind, number, f"it can not be read: {error}") from None
     told = _text(ad, "MyType")
     if told and told not in types:
         raise BadAd(kind, number, f"MyType is {told[:40]}, not {types[0]}; leave out ads of other types")

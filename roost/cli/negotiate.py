@@ -274,7 +274,7 @@ def _lines(answer: Answer, config: Config, parsed: Parsed, limit: int) -> Iterat
     asked = sum(one.asked for one in answer.standings)
     when = datetime.fromtimestamp(answer.now).isoformat(" ", "seconds")
     yield f"{_many(asked, 'idle job')} and {_many(answer.slots, 'slot')}, {answer.result.offered} on offer, at {when}"
-    source = ", ".join(config.files) or "none, all knobs have their defaults"
+    source = ", ".join(config.files) or "no file"
     changed = "".join(f"\n  with {text}" for text in parsed.all("set"))
     yield f"Configuration: {source}{changed}"
     yield ""

@@ -71,7 +71,7 @@ def test_what_everybody_gets(capsys):
         negotiate(capsys, "-userprios users.ads -slots")
         == """\
 13 idle jobs and 7 slots, 7 on offer, at 2026-11-21 20:54:22
-Configuration: none, all knobs have their defaults
+Configuration: no file
 
 SUBMITTER          PRIORITY IN USE ASKED MATCHED WEIGHT LOSES SHARE
 carol@pool           500.00      4     0       0      0     4

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from roost.whatif import Answer, BadAd, moment_of, what_if
 from services.negotiator.accounting_ads import record_of, submitter_ad
 from services.negotiator.priorities import Record, Temporary
 from shared.classad import ClassAd
+from shared.classad.cells import TEXT_CODE
 from shared.config import Config, load_config
 from tests.reference_pools import Recorded, ad, recorded
 from tests.unit.analysis.pools import job as idle_job
 from tests.unit.analysis.pools import slot
 
 NOW = 1_000_000.0
+#: As it may come over the wire.
+UNREADABLE = ClassAd.unpack(msgpack.packb({"Name": "x", "Rank": msgpack.ExtType(TEXT_CODE, b"1 +")}))
 DAY = 86400.0
 
 
@@ -257,6 +261,8 @@ def test_equal_arguments_give_equal_answers_and_change_nothing() -> None:
     ("kind", "number", "bad", "says"),
     [
         ("slot", 1, ClassAd({"Cpus": 1}), "no Name"),
+        ("slot", 1, UNREADABLE, "can not be read"),
+        ("job", 1, UNREADABLE, "can not be read"),
         ("slot", 1, ClassAd({"Name": "slot1@node1"}), "comes twice, ad number 1 is it too"),
         ("slot", 1, ClassAd({"Name": "x", "MyType": "Job"}), "MyType is Job, not Machine"),
         ("job", 1, ClassAd({"ProcId": 0, "JobStatus": 1}), "no ClusterId"),
