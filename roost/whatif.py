@@ -12,7 +12,7 @@
 
 Ads are as `condor_status -long`, `condor_q -long` and `condor_userprio -long -modular` write them, or the pool gives
 them. Every step is done by the code of the daemon whose step it is: schedds sort their idle jobs into requests
-(NEG-15, NEG-17, NEG-29), the accountant's records come to what they are at `now` (ACC-05), the cycle decides. Pure:
+(NEG-15, NEG-17, NEG-29), the accountant's records come to what they are at `now` (ACC-03), the cycle decides. Pure:
 equal arguments give equal answers. What ads do not tell is taken for absent: matches on their way, claim ids that are
 missing, preemptions of the past, time limits.
 """

@@ -66,7 +66,7 @@ def everything(pool: Recorded) -> tuple[list[ClassAd], list[ClassAd]]:
 @pytest.mark.parametrize("pool", [pool for pool in recorded() if "until" not in pool.row], ids=lambda pool: pool.name)
 def test_plain_ads_come_to_what_the_reference_decides(pool: Recorded, tmp_path: Path) -> None:
     """The data: see test_reference_pools.py. Here also the requests are made of jobs, by what slots look at (NEG-17,
-    NEG-29), demand is counted (GRP-17), and records are read from accounting ads."""
+    NEG-29), demand is counted (GRP-17) and records are read from accounting ads."""
     file = tmp_path / "condor_config"
     file.write_text("\n".join(pool.row["config"]) + "\n")
     asked, books = everything(pool)
@@ -185,13 +185,13 @@ def test_shares_follow_the_books_NEG_08() -> None:
     assert [(one.name, one.share) for one in answer.standings] == [("alice@pool", 0.75), ("bob@pool", 0.25)]
 
 
-def test_newcomers_get_the_factor_that_the_configuration_has_for_them_ACC_09() -> None:
+def test_newcomers_get_the_factor_that_the_configuration_has_for_them_ACC_10_ACC_13() -> None:
     asking = [*jobs("alice@pool", 40, 12), *jobs("bob@pool", 40, 13, NiceUser=True)]
     answer = what_if(slots(20), asking, (), config(DEFAULT_PRIO_FACTOR="100"), NOW)
     assert [(one.name, one.factor) for one in answer.standings] == [("alice@pool", 100.0), ("nice-user.bob@pool", 1e10)]
 
 
-def test_books_are_settled_up_to_the_moment_of_the_cycle_ACC_05() -> None:
+def test_books_are_settled_up_to_the_moment_of_the_cycle_ACC_03() -> None:
     """Half a day's half-life between the ads and the cycle: 8 decays towards what is in use."""
     books = [accounting("alice@pool", Priority=8000.0, WeightedResourcesUsed=2.0, ResourcesUsed=2)]
     answer = what_if(slots(1), jobs("alice@pool", 1, 12), books, config(PRIORITY_HALFLIFE="43200"), NOW + DAY / 2)
@@ -220,7 +220,7 @@ def test_a_record_survives_its_ad() -> None:
 # --- groups
 
 
-def test_what_if_the_quota_were_5_GRP_13() -> None:
+def test_what_if_the_quota_were_5_GRP_14_GRP_25() -> None:
     asking = [*jobs("ada@pool", 40, 12, AccountingGroup="physics.ada"), *jobs("bob@pool", 40, 13)]
     knobs = {"GROUP_NAMES": "physics", "GROUP_QUOTA_physics": "3"}
     answer = what_if(slots(20), asking, (), config(**knobs), NOW)
