@@ -81,7 +81,7 @@ def _offline(parsed: Parsed, ids: Sequence[str], limit: int) -> dict[str, Any]:
     slots = output.ads_from(parsed.one("slotads"))
     machine = parsed.one("machine")
     if machine:
-        slots = [ad for ad in slots if machine in (_name(ad), _name(ad).partition("@")[2], _text(ad, "Machine"))]
+        slots = [ad for ad in slots if machine in (_name(ad), _name(ad).partition("@")[2], ad.eval_string("Machine"))]
         if not slots:
             raise UsageError(f"-machine {machine}: {parsed.one('slotads')} has no slot or machine of that name")
     only = constraint(parsed)
@@ -98,7 +98,7 @@ def _offline(parsed: Parsed, ids: Sequence[str], limit: int) -> dict[str, Any]:
     elif not only:
         jobs = [ad for ad in jobs if state_of(ad) == "idle"]
     if machine and not ids and not only:
-        waiting = [Waiting(name_of(ad), _text(ad, "User"), 1, ad) for ad in jobs]
+        waiting = [Waiting(name_of(ad), ad.eval_string("User"), 1, ad) for ad in jobs]
         reports = [to_map(explain_slot(_slots([ad], now), _name(ad), waiting)) for ad in slots]
         return {"jobs": [], "slots": reports, "more": 0}
     pool = _slots(slots, now)
@@ -118,12 +118,7 @@ def _slots(ads: Iterable[ClassAd], now: float) -> Slots:
 
 
 def _name(ad: ClassAd) -> str:
-    return _text(ad, "Name")
-
-
-def _text(ad: ClassAd, name: str) -> str:
-    found = ad.eval(name)
-    return found if isinstance(found, str) else ""
+    return ad.eval_string("Name")
 
 
 # --- for people

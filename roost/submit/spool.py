@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from shared.classad import ClassAd
 from shared.transfer.bundle import CHUNK, Extraction, Source, write_bundle
 from shared.transfer.errors import TransferError
-from shared.transfer.sandbox import NOWHERE, input_sources, parse_remaps, text
+from shared.transfer.sandbox import NOWHERE, input_sources, parse_remaps
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -49,10 +49,10 @@ def bring_home(stream: BinaryIO, job: ClassAd) -> int:
 
     Everything is received and verified before anything is put in place. Raises TransferError.
     """
-    iwd = Path(text(job, "Iwd"))
-    places = parse_remaps(text(job, "TransferOutputRemaps"))
+    iwd = Path(job.eval_string("Iwd"))
+    places = parse_remaps(job.eval_string("TransferOutputRemaps"))
     for attribute in ("Out", "Err", "UserLog"):
-        place = text(job, attribute)
+        place = job.eval_string(attribute)
         if place and place != NOWHERE:
             places[Path(place).name] = place
     iwd.mkdir(parents=True, exist_ok=True)

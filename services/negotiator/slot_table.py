@@ -158,7 +158,7 @@ class SlotTable:
             weight=weight,
             counted=weight if counts else 0.0,
             limited=ad.find("concurrencylimits") is not None or ad.find("preemptingconcurrencylimits") is not None,
-            startd=sys.intern(_text(ad, "MyAddress")),
+            startd=sys.intern(ad.eval_string("MyAddress")),
         )
 
     def _count(self, name: str, facts: _Facts) -> None:
@@ -349,8 +349,8 @@ def submitters(ads: Iterable[ClassAd]) -> list[Submitter]:
     """Submitter ads that can be talked to, in a stable order."""
     found = [
         Submitter(
-            name=_text(ad, "Name"),
-            schedd=_text(ad, "ScheddIpAddr"),
+            name=ad.eval_string("Name"),
+            schedd=ad.eval_string("ScheddIpAddr"),
             idle=_amount(ad, "IdleJobs"),
             running=_amount(ad, "RunningJobs"),
             weighted_idle=_weight(ad, "WeightedIdleJobs"),
@@ -375,12 +375,7 @@ def _room(ad: ClassAd) -> float:
     if ad.eval("PartitionableSlot") is True:
         cpus = ad.eval("Cpus")
         return float(cpus) if isinstance(cpus, int | float) else 0.0
-    return 0.0 if _text(ad, "State") in _TAKEN else 1.0
-
-
-def _text(ad: ClassAd, name: str) -> str:
-    value = ad.eval(name)
-    return value if isinstance(value, str) else ""
+    return 0.0 if ad.eval_string("State") in _TAKEN else 1.0
 
 
 def _weight(ad: ClassAd, name: str) -> float | None:

@@ -103,8 +103,7 @@ class Job:
         return value
 
     def text(self, name: str) -> str:
-        value = self.ad.eval(name)
-        return value if isinstance(value, str) else ""
+        return self.ad.eval_string(name)
 
     def drop(self, *names: str) -> None:
         """Remove own attributes, those that are there."""

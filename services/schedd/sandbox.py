@@ -9,7 +9,7 @@ from pathlib import Path
 from services.schedd.jobs import Job
 from shared.classad import ClassAd
 from shared.transfer.bundle import Source
-from shared.transfer.sandbox import NOWHERE, STDERR, STDOUT, Move, input_sources, output_moves, parse_remaps, text
+from shared.transfer.sandbox import NOWHERE, STDERR, STDOUT, Move, input_sources, output_moves, parse_remaps
 
 __all__ = [
     "NOWHERE",
@@ -22,21 +22,20 @@ __all__ = [
     "parse_remaps",
     "spool_dirs",
     "spooled_sources",
-    "text",
     "wants_transfer",
 ]
 
 
 def is_container_job(ad: ClassAd) -> bool:
     return any(ad.eval(name) is True for name in ("WantDocker", "WantContainer", "WantDockerImage")) or bool(
-        text(ad, "DockerImage") or text(ad, "ContainerImage")
+        ad.eval_string("DockerImage") or ad.eval_string("ContainerImage")
     )
 
 
 def wants_transfer(ad: ClassAd, slot: ClassAd, *, spooled: bool) -> bool:
     """Whether files travel: ShouldTransferFiles YES, or IF_NEEDED (the default) and the slot does not see the schedd's
     files (another FileSystemDomain, a container, or a spooled job)."""
-    should = text(ad, "ShouldTransferFiles").upper() or "IF_NEEDED"
+    should = ad.eval_string("ShouldTransferFiles").upper() or "IF_NEEDED"
     if spooled or should == "YES":
         return True
     if should == "NO":

@@ -230,12 +230,12 @@ class Endpoint:
     def _places(self, job: Job, entries: list[Entry]) -> list[sandbox.Move]:
         ad = full_ad(self.keeper.name, job, self.keeper.now())
         if not job.cluster.spool:
-            return sandbox.output_moves(ad, entries, iwd=Path(sandbox.text(ad, "Iwd") or "/"))
+            return sandbox.output_moves(ad, entries, iwd=Path(ad.eval_string("Iwd") or "/"))
         # The client that fetches the files puts them to their places; here they keep their names.
         _, _, out = sandbox.spool_dirs(self.keeper.spool, job)
         out.mkdir(parents=True, exist_ok=True)
         for name in ("Out", "Err"):
-            place = sandbox.text(ad, name)
+            place = ad.eval_string(name)
             ad[name] = Path(place).name if place and place != sandbox.NOWHERE else sandbox.NOWHERE
         ad["TransferOutputRemaps"] = ""
         return sandbox.output_moves(ad, entries, iwd=out)

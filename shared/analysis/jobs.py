@@ -28,7 +28,7 @@ def explain_job(slots: Slots, job: ClassAd, last: Rejection | None = None, also:
 
 def remembered(job: ClassAd) -> Rejection | None:
     """The last rejection that the schedd wrote into the job. One older than the last match tells nothing any more."""
-    reason, at = _text(job, "LastRejMatchReason"), _number(job, "LastRejMatchTime")
+    reason, at = job.eval_string("LastRejMatchReason"), _number(job, "LastRejMatchTime")
     return Rejection(reason, at=at) if reason and at >= _number(job, "LastMatchTime") else None
 
 
@@ -117,10 +117,10 @@ def _verdict(
     """One sentence for who reads only one."""
     if state == "held":
         code, subcode = int(_number(job, "HoldReasonCode")), int(_number(job, "HoldReasonSubCode"))
-        reason = _text(job, "HoldReason") or "no reason given"
+        reason = job.eval_string("HoldReason") or "no reason given"
         return f"It is on hold: {reason} (code {code}/{subcode}); it can run once it is released."
     if state != "idle":
-        host = _text(job, "RemoteHost")
+        host = job.eval_string("RemoteHost")
         return f"It is {state}{f' on {host}' if host else ''}."
     if not total:
         return "There are no slots in the pool."
@@ -149,11 +149,6 @@ def _at_rest(job: ClassAd, state: str) -> str:
 
 def _slots(count: int, one: str, many: str) -> str:
     return f"1 slot {one}" if count == 1 else f"{count} slots {many}"
-
-
-def _text(ad: ClassAd, name: str) -> str:
-    value = ad.eval(name)
-    return value if isinstance(value, str) else ""
 
 
 def _number(ad: ClassAd, name: str, default: float = 0.0) -> float:

@@ -130,6 +130,11 @@ class ClassAd(MutableMapping[str, Any]):
 
         return evaluate_attribute(self, fold(name), target, now)
 
+    def eval_string(self, name: str) -> str:
+        """The value of `name` in this ad if it is a string, else ""."""
+        value = self.eval(name)
+        return value if isinstance(value, str) else ""
+
     def cells(self) -> Iterator[tuple[str, Cell]]:
         """(name, cell) of every own attribute, in the order of assignment, texts parsed."""
         for key, entry in list(self.table().items()):

@@ -19,11 +19,6 @@ STDERR: Final = "_condor_stderr"
 NOWHERE: Final = "/dev/null"
 
 
-def text(ad: ClassAd, name: str) -> str:
-    value = ad.eval(name)
-    return value if isinstance(value, str) else ""
-
-
 def split_list(value: str) -> list[str]:
     """The names in a comma separated list; blanks round them do not count."""
     return [name for part in value.split(",") if (name := part.strip())]
@@ -35,16 +30,16 @@ def input_sources(ad: ClassAd) -> list[Source]:
     Names are relative to Iwd. A directory with a slash at its end means what is in it. URLs are the startd's business.
     Paths may lead anywhere, since the job names them and only the schedd's own account may submit without spooling.
     """
-    iwd = Path(text(ad, "Iwd") or "/")
+    iwd = Path(ad.eval_string("Iwd") or "/")
     sources: list[Source] = []
-    command = text(ad, "Cmd")
+    command = ad.eval_string("Cmd")
     if command and ad.eval("TransferExecutable") is not False:
         sources.append(Source(iwd / command, EXECUTABLE, follow=True))
-    stdin = text(ad, "In")
+    stdin = ad.eval_string("In")
     if stdin and stdin != NOWHERE and ad.eval("TransferIn") is not False:
         sources.append(Source(iwd / stdin, PurePosixPath(stdin).name, follow=True))
     keep_paths = ad.eval("PreserveRelativePaths") is True
-    for name in split_list(text(ad, "TransferInput")):
+    for name in split_list(ad.eval_string("TransferInput")):
         if "://" in name:
             continue
         path = iwd / name
@@ -76,9 +71,9 @@ def output_moves(ad: ClassAd, entries: list[Entry], *, iwd: Path) -> list[Move]:
     """Where each member of an output bundle goes: stdout and stderr where Out and Err say, remapped names where
     TransferOutputRemaps says, all else below Iwd. Raises TransferError for what would land outside without being named.
     """
-    remaps = parse_remaps(text(ad, "TransferOutputRemaps"))
+    remaps = parse_remaps(ad.eval_string("TransferOutputRemaps"))
     for name, attribute in ((STDOUT, "Out"), (STDERR, "Err")):
-        remaps[name] = text(ad, attribute) or NOWHERE
+        remaps[name] = ad.eval_string(attribute) or NOWHERE
     moves: list[Move] = []
     for entry in entries:
         parts = check_name(entry.name)

@@ -64,12 +64,12 @@ class Place:
 
 def image_of(job: ClassAd) -> str:
     """The Docker image that a job wants; empty for a plain process. Raises BadJob for other containers."""
-    if job.eval("WantDocker") is True or (image := _text(job, "DockerImage")):
-        image = _text(job, "DockerImage") or _text(job, "ContainerImage")
+    if job.eval("WantDocker") is True or (image := job.eval_string("DockerImage")):
+        image = job.eval_string("DockerImage") or job.eval_string("ContainerImage")
         if not image:
             raise BadJob("the job wants Docker but names no image: set docker_image", HOLD_IMAGE)
         return image.removeprefix("docker://")
-    image = _text(job, "ContainerImage")
+    image = job.eval_string("ContainerImage")
     if job.eval("WantContainer") is True or image:
         if image.startswith("docker://"):
             return image.removeprefix("docker://")
@@ -80,16 +80,18 @@ def image_of(job: ClassAd) -> str:
 def describe(job: ClassAd, place: Place) -> Launch:
     """What to start. Raises BadJob."""
     image = image_of(job)
-    command = _text(job, "Cmd")
+    command = job.eval_string("Cmd")
     if not command and not image:
         raise BadJob("the job has no executable (Cmd)", 6)
     try:
         words = arguments(_text_or_none(job, "Arguments"), _text_or_none(job, "Args"))
-        own = environment(_text_or_none(job, "Environment"), _text_or_none(job, "Env"), _text(job, "EnvDelim") or ";")
+        own = environment(
+            _text_or_none(job, "Environment"), _text_or_none(job, "Env"), job.eval_string("EnvDelim") or ";"
+        )
     except BadJobText as error:
         raise BadJob(str(error)) from error
     scratch = str(place.scratch)
-    iwd = _text(job, "Iwd") or scratch
+    iwd = job.eval_string("Iwd") or scratch
     home = scratch if place.transfer else iwd
     if place.transfer and command and job.eval("TransferExecutable") is not False:
         executable = posixpath.join(scratch, EXECUTABLE)
@@ -115,7 +117,7 @@ def describe(job: ClassAd, place: Place) -> Launch:
         nice=place.nice,
         limits={"RLIMIT_CORE": core if isinstance(core, int) and core >= 0 else 0},
         image=image,
-        network=_text(job, "DockerNetworkType"),
+        network=job.eval_string("DockerNetworkType"),
         labels=dict(place.labels or {}),
     )
 
@@ -138,7 +140,7 @@ def _environment(own: Mapping[str, str], place: Place, iwd: str) -> dict[str, st
 
 
 def _streams(job: ClassAd, place: Place, home: str) -> tuple[str, str, str]:
-    given = {name: _text(job, name) for name in ("In", "Out", "Err")}
+    given = {name: job.eval_string(name) for name in ("In", "Out", "Err")}
     for name, path in given.items():
         if path in ("/dev/null", "NUL"):
             given[name] = ""
@@ -171,7 +173,7 @@ class Output:
 
 def output_of(job: ClassAd, exit_code: int | None, *, ended_by_itself: bool, asked: bool) -> Output | None:
     """Which output a run sends (manual: when_to_transfer_output); None: nothing at all."""
-    when = _text(job, "WhenToTransferOutput").upper()
+    when = job.eval_string("WhenToTransferOutput").upper()
     if not ended_by_itself and when != "ON_EXIT_OR_EVICT" and not asked:
         return None
     wanted = job.eval("SuccessExitCode")
@@ -228,10 +230,6 @@ def kill_signal(job: ClassAd, why: str) -> int:
             if full in signal.Signals.__members__:
                 return signal.Signals[full].value
     return signal.SIGTERM.value
-
-
-def _text(job: ClassAd, name: str) -> str:
-    return _text_or_none(job, name) or ""
 
 
 def _text_or_none(job: ClassAd, name: str) -> str | None:
