@@ -57,8 +57,6 @@ _ZERO_REAL = (
     "CumulativeRemoteSysCpu",
     "CumulativeRemoteUserCpu",
 )
-#: Universes whose jobs run beside the schedd.
-_LOCAL = (7, 12)
 _SIGNALS = {s.value: s.name for s in signal.Signals if s.name not in ("SIGPWR", "SIGSTKFLT", "SIGRTMIN", "SIGRTMAX")}
 
 

@@ -150,7 +150,3 @@ def step(before: Condition, cause: Cause) -> Condition:
     if after is None:
         raise InvalidTransition(f"{before}: no arrow for {cause.name} ({cause.value})")
     return after
-
-
-def allowed(before: Condition, cause: Cause) -> bool:
-    return (before, cause) in _NEXT

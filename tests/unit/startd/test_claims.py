@@ -10,7 +10,7 @@ from services.startd.answers import Accepted, ClaimRequest, Granted, Refused
 from services.startd.claims import Book
 from services.startd.partition import Carving, PlannedSlot, SlotKind
 from services.startd.policy import Policy
-from services.startd.transitions import TABLE, Activity, Cause, InvalidTransition, State, allowed, step
+from services.startd.transitions import TABLE, Activity, Cause, InvalidTransition, State, step
 from shared.classad import ClassAd, parse_expr
 
 MACHINE = Amounts({"Cpus": 6, "Memory": 4000, "Disk": 50_000})
@@ -294,8 +294,9 @@ def test_every_arrow_starts_and_ends_in_a_condition_with_a_way_out():
 
 
 def test_what_is_not_in_the_table_can_not_happen():
+    arrows = {(row.before, row.cause) for row in TABLE}
     for row in TABLE:
         for cause in Cause:
-            if not allowed(row.before, cause):
+            if (row.before, cause) not in arrows:
                 with pytest.raises(InvalidTransition, match=str(row.before)):
                     step(row.before, cause)
