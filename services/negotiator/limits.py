@@ -43,7 +43,7 @@ __all__ = [
 #: HTCondor's number for "no limit", which CONCURRENCY_LIMIT_DEFAULT has where nobody sets it (LIM-04).
 NO_LIMIT: Final = 2308032
 #: Where the ad of a claimed slot tells what is in use, folded.
-_SHOWN: Final = ("concurrencylimits", "preemptingconcurrencylimits")
+SHOWN: Final = ("concurrencylimits", "preemptingconcurrencylimits")
 #: Sums of tenths miss whole numbers by this much.
 _TOLERANCE: Final = 1e-9
 
@@ -118,7 +118,7 @@ def held_by(slot_ad: ClassAd) -> Wanted:
     """What a slot's ad says its claim holds, and a claim that waits to preempt it (LIM-12)."""
     texts = [
         text
-        for name in _SHOWN
+        for name in SHOWN
         if isinstance(text := slot_ad.eval(name) if slot_ad.find(name) is not None else None, str)
     ]
     if len(texts) < 2:
@@ -143,9 +143,9 @@ def counts_of(slot_ads: Iterable[ClassAd], under_way: Iterable[tuple[Wanted, int
 def counts_in(table: Table, under_way: Iterable[tuple[Wanted, int]] = ()) -> dict[str, float]:
     """As `counts_of`, of the slots of a columnar table: each different text is read once. Some ms for 100,000 slots."""
     counters = Counters(LimitConfig())
-    table.want(_SHOWN)
+    table.want(SHOWN)
     unusual: set[int] = set()
-    for name in _SHOWN:
+    for name in SHOWN:
         column = table.columns[name]
         codes, numbers = np.unique(column.code[column.tag == STRING], return_counts=True)
         for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
@@ -153,7 +153,7 @@ def counts_in(table: Table, under_way: Iterable[tuple[Wanted, int]] = ()) -> dic
         unusual.update(np.flatnonzero(column.tag == OTHER).tolist())
     for row in unusual:  # an expression, or a text that was written as one
         ad = table.ad(row)
-        for name in _SHOWN:
+        for name in SHOWN:
             column = table.columns[name]
             if column.tag[row] == OTHER and isinstance(text := ad.eval(name), str):
                 counters.take(parse(text))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from services.negotiator.board import slot_weight
-from services.negotiator.limits import counts_of, parse
+from services.negotiator.limits import SHOWN, counts_in, parse
 from services.negotiator.pool import CycleConfig, Matched, Preempted, Request, Slots, Snapshot
 from services.negotiator.priorities import Record
 from services.negotiator.snapshot import natural, new_table
@@ -63,7 +63,6 @@ class _Facts(NamedTuple):
     user: str
     weight: float
     counted: float  # weight that counts for the pool's size (NEG-35)
-    limited: bool  # whether concurrency limits are held
     startd: str  # inbox
 
 
@@ -97,8 +96,8 @@ class SlotTable:
         self._facts: dict[str, _Facts] = {}
         self._use: dict[str, list[float]] = {}  # submitter -> weight, slots; without what is pending
         self._counted = 0.0
-        self._limited: set[str] = set()
         self._table = new_table()
+        self._table.want(SHOWN)  # now, as later all ads would be read for it
         self._matching = Matching(Frame(self._table), 0.0)
         self._sorted: list[tuple[str, str]] = []  # (natural name, name), in order
         self._fresh: set[str] = set()  # names since the last snapshot
@@ -136,8 +135,8 @@ class SlotTable:
         if old is None:
             self._fresh.add(name)
         else:
-            self._forget(name, old)
-        self._count(name, facts)
+            self._forget(old)
+        self._count(facts)
         if old is None:
             return True
         if name in self.pending:
@@ -157,20 +156,17 @@ class SlotTable:
             user=charged_to(ad, discount_suspended=config.discount_suspended),
             weight=weight,
             counted=weight if counts else 0.0,
-            limited=ad.find("concurrencylimits") is not None or ad.find("preemptingconcurrencylimits") is not None,
             startd=sys.intern(ad.eval_string("MyAddress")),
         )
 
-    def _count(self, name: str, facts: _Facts) -> None:
+    def _count(self, facts: _Facts) -> None:
         self._counted += facts.counted
         if facts.user:
             use = self._use.setdefault(facts.user, [0.0, 0.0])
             use[0] += facts.weight
             use[1] += 1
-        if facts.limited:
-            self._limited.add(name)
 
-    def _forget(self, name: str, facts: _Facts) -> None:
+    def _forget(self, facts: _Facts) -> None:
         self._counted -= facts.counted
         if facts.user:
             use = self._use[facts.user]
@@ -178,8 +174,6 @@ class SlotTable:
             use[1] -= 1
             if use[1] <= 0:
                 del self._use[facts.user]
-        if facts.limited:
-            self._limited.discard(name)
 
     def _was_asked(self, name: str, before: int | None, after: int | None) -> None:
         """Cross off the matches for which the startd was asked between two ads. RoostClaims counts that, so a job that
@@ -199,7 +193,7 @@ class SlotTable:
     def drop(self, name: str) -> None:
         facts = self._facts.pop(name, None)
         if facts is not None:
-            self._forget(name, facts)
+            self._forget(facts)
             self._table.remove(name)
             self._fresh.discard(name)
             self._gone = True
@@ -326,9 +320,9 @@ class SlotTable:
         return max(0.0, self._counted)
 
     def limits_in_use(self) -> dict[str, float]:
-        """Units of concurrency limits in use, by name, matches on their way included (LIM-12)."""
+        """Units of concurrency limits in use by name, as of the last `settle`; matches on their way count too."""
         under_way = [(parse(p.limits), p.left) for waiting in self.pending.values() for p in waiting if p.limits]
-        return counts_of((ClassAd.unpack(self._facts[name].packed) for name in sorted(self._limited)), under_way)
+        return counts_in(self._table, under_way)
 
     def _adopt(self, config: CycleConfig) -> None:
         """Facts depend on the knobs about weights and charging: read all ads anew when these are others."""
@@ -341,8 +335,8 @@ class SlotTable:
             return
         for name, old in list(self._facts.items()):
             facts = self._facts[name] = self._read(old.packed, ClassAd.unpack(old.packed))
-            self._forget(name, old)
-            self._count(name, facts)
+            self._forget(old)
+            self._count(facts)
 
 
 def submitters(ads: Iterable[ClassAd]) -> list[Submitter]:
