@@ -242,6 +242,8 @@ class Policies:
             for index, name in enumerate(names):
                 values = matching.values(AttrRef(PREFIX + name, _MY), asking)[rows]
                 valid &= matching.mask(_at_least_0(name), asking)[rows] & (values < _MANY)
+                there = self._board.free.get(fold(name))  # of what is not there nothing can be taken, not even 0
+                valid &= np.zeros(len(rows), np.bool_) if there is None else ~np.isnan(there.number[rows])
                 amounts[index] = values
             valid &= amounts.any(axis=0)
             if not valid.any():

@@ -49,13 +49,13 @@ _FEWEST = 256
 class Found:
     """The best slots for a request, best first. level: their reason by row, None: nobody uses any of them. complete:
     there are no others. epoch: of the board, for lists with partitionable slots, which grow old. emptied: by row, those
-    that take preemption."""
+    that take preemption of dynamic slots; None: the job may preempt none of them, now or later."""
 
     rows: RowNumbers
     level: Floats | None
     complete: bool
     epoch: int | None
-    emptied: dict[int, Emptied] = field(default_factory=dict)
+    emptied: dict[int, Emptied] | None = None
 
 
 @dataclass(slots=True)
@@ -316,7 +316,7 @@ class Deal:
                 machines = np.flatnonzero(free & board.partitionable)
                 has_machines = len(machines) > 0
                 free[machines[~self.has_room(asking, machines)]] = False
-            emptied = self._emptied(asking, free) if self.machines else {}
+            emptied = self._emptied(asking, free) if self.machines else None
             if emptied:
                 has_machines = True
                 level = np.full(board.size, FREE) if level is None else level
@@ -336,13 +336,16 @@ class Deal:
         epoch = board.frame.epoch if has_machines or self.changing else None
         return Found(listed, level, complete, epoch, emptied)
 
-    def _emptied(self, asking: Asking, free: Bools) -> dict[int, Emptied]:
-        """Machines that the job may have by preempting some of their dynamic slots."""
+    def _emptied(self, asking: Asking, free: Bools) -> dict[int, Emptied] | None:
+        """Machines that the job may have by preempting some of their dynamic slots; None: it may preempt none."""
         assert self.machines is not None
         assert self.preemption is not None
         left = self.preemption.parts & ~self.board.taken
         by_rank, by_priority = self.preemption.preferred(asking.ad, asking.submitter, self.eup[asking.submitter], left)
-        lines = self.machines.lines(free, by_rank | by_priority)
+        allowed = by_rank | by_priority
+        if not allowed.any():
+            return None
+        lines = self.machines.lines(free, allowed)
         if not len(lines[0]):
             return {}
         taking = self.portions(asking, np.unique(lines[0]), 1)

@@ -90,7 +90,7 @@ class Preemption:
         parts = np.zeros(board.size, np.bool_)
         if config.allow_pslot_preemption:
             dynamic = matching.mask(_DYNAMIC) & board.claimed
-            parts = dynamic & board.held & ~matching.mask(_RETIRING)  # PRE-14
+            parts = board.held & ~matching.mask(_RETIRING)  # PRE-14
             for _, rows in spared:
                 parts &= ~rows
             spared.append(("part-of-machine", dynamic))  # PRE-15

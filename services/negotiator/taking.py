@@ -32,7 +32,7 @@ def take(deal: Deal, asking: Asking, found: Found, purse: Purse, n: int, exempt:
     """Take some of the slots found; how many jobs got one."""
     board, rows, level = deal.board, found.rows, found.level
     spared = (level[rows] == BY_RANK) if exempt and level is not None else None
-    if asking.wants is None or found.emptied:
+    if asking.wants is None or found.emptied is not None:
         return _take_singly(deal, asking, found, purse, n, spared)
     if found.epoch is not None and board.partitionable[rows].any():
         return _take_parts(deal, asking, found, purse, n, exempt)
@@ -146,7 +146,7 @@ def _take_one(
 ) -> bool:
     """Give a slot, or a part of it, to one job; False if the purse does not permit it."""
     board = deal.board
-    emptied = found.emptied.get(row)
+    emptied = found.emptied.get(row) if found.emptied else None
     if emptied is not None:
         if not len(spend(purse, np.array([emptied.charge]), 1, exempt=exempt)):
             return False
