@@ -114,7 +114,8 @@ class Envelope:
             raise BadMessage(f"{name}: the envelope lacks an id")
         try:
             return cls(
-                body=kind.model_validate(raw.get("body")),
+                # Strict: "1" is no number. As a text it could be one of more than 64 bits, which no journal takes.
+                body=kind.model_validate(raw.get("body"), strict=True),
                 **{key: raw[key] for key in _BEARINGS if key in raw},
             )
         except ValidationError as error:

@@ -114,7 +114,7 @@ _TEXT = """
     OnExitRemove JobLeaseDuration KillSig JobMaxVacateTime AllowedJobDuration LeaveJobInQueue TransferInput
     TransferOutput TransferOutputRemaps ShouldTransferFiles AccountingGroup NiceUser ImageSize DiskUsage
     ConcurrencyLimits MachineResources RemoteUser ClassAdLifetime RoostClaims Offline SlotID DockerImage
-    MaxTransferOutputMB CoreSize TimerRemove RetireTime CumulativeSuspensionTime HoldReason
+    MaxTransferOutputMB CoreSize TimerRemove RetireTime CumulativeSuspensionTime HoldReason JobUniverse
 """
 NAMES = tuple(_TEXT.split())
 

@@ -88,6 +88,15 @@ def test_bad_field_is_named():
         Envelope.unpack(msgpack.packb(raw))
 
 
+@pytest.mark.parametrize("epoch", ["1", "9" * 40, 1.5, True, None])
+def test_a_number_is_a_number(epoch):
+    """Written as a text it could have more than 64 bits, and spoil what is written down of it."""
+    body = {"negotiator": "n", "cycle": 1, "submitters": []}
+    raw = {"v": 1, "type": "negotiation.get-requests", "tv": 1, "id": "x", "body": body | {"epoch": epoch}}
+    with pytest.raises(BadMessage, match="epoch: Input should be a valid integer"):
+        Envelope.unpack(msgpack.packb(raw))
+
+
 def test_type_and_version_are_taken_once():
     with pytest.raises(TypeError, match="'failure' version 1"):
         message(Failure)
