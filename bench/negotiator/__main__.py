@@ -1,0 +1,228 @@
+"""Times whole negotiation cycles.
+
+    python -m bench.negotiator --slots 10000 --autoclusters 200 --submitters 100 [--pslots] [--claimed F] [--groups G]
+    python -m bench.negotiator                 # the table of the aims; some minutes
+
+A cycle is everything between data in hand and decisions in hand: from a flushed slot table, with the ads of requests
+packed as they came, to the list of matches and rejections with their reasons. Not in it: drawing the pool, and what the
+first cycle alone does (reading the columns that jobs and policies name); that is `first_s`. Figures are the best of
+some rounds, on the clock; cpu_s is processor time of the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import sys
+import time
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.negotiator import pools
+from bench.negotiator.pools import Shape
+from services.negotiator.cycle import negotiate
+from services.negotiator.group_tree import GroupConfig
+from services.negotiator.pool import CycleConfig, Request, Result, Snapshot
+from services.negotiator.priorities import Record
+from services.negotiator.slot_table import SlotTable
+from shared.classad import ClassAd, parse_expr
+
+ROUNDS = 5
+UPDATES = 2_000
+MEASURED = 5_000  # slots for the memory of one
+NOW = 1_700_000_000.0
+PRE_JOB_RANK = "(10000000 * My.Rank) + (1000000 * (RemoteOwner =?= UNDEFINED)) - (100000 * Cpus) - Memory"
+POST_JOB_RANK = (
+    "(RemoteOwner =?= UNDEFINED) * (ifthenElse(isUndefined(KFlops), 1000, Kflops) - SlotID - 1.0e10*(Offline=?=True))"
+)
+PREEMPTION_RANK = "(RemoteUserPrio * 1000000) - ifThenElse(isUndefined(TotalJobRunTime), 0, TotalJobRunTime)"
+PREEMPTION_REQUIREMENTS = "RemoteUserPrio > SubmitterUserPrio * 1.2"
+#: Name, shape, aim in seconds (None: no aim of its own).
+AIMS: tuple[tuple[str, Shape, float | None], ...] = (
+    ("10,000 slots x 200", Shape(10_000, 200, 100), 0.06),
+    ("10,000 slots x 1,000", Shape(10_000, 1_000, 100), 0.2),
+    ("10,000 slots x 200, half claimed, preemption", Shape(10_000, 200, 100, claimed=0.5), 0.15),
+    ("10,000 slots x 200, 20 groups", Shape(10_000, 200, 100, groups=20), None),
+    ("5,000 machines of 64 cores x 200, 40,000 jobs", Shape(5_000, 200, 100, pslots=True, jobs=40_000), 0.6),
+    ("100,000 slots x 200", Shape(100_000, 200, 100), 0.4),
+    ("100,000 slots x 1,000", Shape(100_000, 1_000, 100), 1.0),
+)
+
+
+class Bench:
+    """A resident table with a pool, and what asks for its slots."""
+
+    def __init__(self, shape: Shape, drawn: list[tuple[str, bytes]] | None = None) -> None:
+        self.shape = shape
+        self.drawn = drawn if drawn is not None else list(pools.machines(shape))
+        groups = GroupConfig()
+        if shape.groups:
+            names = tuple(f"group{number}" for number in range(shape.groups))
+            groups = GroupConfig(
+                names=names, dynamic_quota=dict.fromkeys(names, 1.0 / shape.groups), accept_surplus=True
+            )
+        self.config = CycleConfig(
+            pre_job_rank=parse_expr(PRE_JOB_RANK),
+            post_job_rank=parse_expr(POST_JOB_RANK),
+            preemption_rank=parse_expr(PREEMPTION_RANK),
+            preemption_requirements=parse_expr(PREEMPTION_REQUIREMENTS) if shape.claimed else None,
+            groups=groups,
+        )
+        self.table = SlotTable(self.config)
+        for name, packed in self.drawn:
+            self.table.put(name, packed)
+            self.table.claims[name] = f"<{name}>#1#1#secret"
+        rng = random.Random(1)
+        self.records = {
+            pools.submitter(shape, number): Record(priority=0.5 + rng.random() * 100, factor=1000.0)
+            for number in range(shape.submitters)
+        }
+        jobs = shape.jobs or shape.slots * (64 if shape.pslots else 1)
+        self.counts = [max(1, int(jobs / shape.autoclusters * (0.5 + rng.random()))) for _ in range(shape.autoclusters)]
+        self.jobs = [pools.job(shape, number) for number in range(shape.autoclusters)]
+
+    def requests(self) -> dict[str, list[Request]]:
+        asked: dict[str, list[Request]] = {}
+        for number, packed in enumerate(self.jobs):
+            name = pools.submitter(self.shape, number % self.shape.submitters)
+            asked.setdefault(name, []).append(Request("schedd.a", number, self.counts[number], ClassAd.unpack(packed)))
+        return asked
+
+    def snapshot(self) -> Snapshot:
+        return self.table.snapshot(self.config, self.requests(), self.records)
+
+    def run(self) -> dict[str, Any]:
+        began = time.perf_counter()
+        self.snapshot()
+        load = time.perf_counter() - began
+        began = time.perf_counter()
+        result = negotiate(self.snapshot(), self.config, NOW)
+        first = time.perf_counter() - began
+        best = cpu = snap = float("inf")
+        gc.collect()
+        gc.freeze()
+        for number in range(ROUNDS):
+            began, used = time.perf_counter(), time.process_time()
+            snapshot = self.snapshot()
+            taken = time.perf_counter() - began
+            result = negotiate(snapshot, self.config, NOW + number)
+            if time.perf_counter() - began < best:
+                best, cpu, snap = time.perf_counter() - began, time.process_time() - used, taken
+        gc.unfreeze()
+        split = negotiate(self.snapshot(), replace(self.config, monotonic=time.perf_counter), NOW).seconds
+        return {
+            "cycle_s": round(best, 4),
+            "cpu_s": round(cpu, 4),
+            "snapshot_s": round(snap, 4),
+            "load_s": round(load, 3),
+            "first_s": round(first, 3),
+            "set_up_s": round(split.get("set-up", 0.0), 4),
+            "evaluate_s": round(split.get("evaluate", 0.0), 4),
+            "select_s": round(split.get("select", 0.0) - split.get("evaluate", 0.0), 4),
+            "hand_out_s": round(split.get("hand-out", 0.0), 4),
+            **counts(result),
+            "update_us": round(self.update_us(), 1),
+            "conjunct_cache_mb": round(self.snapshot().slots.matching.cached_bytes / 1e6, 1),
+        }
+
+    def update_us(self) -> float:
+        """An update of an ad: taken in between cycles, written at the next."""
+        some = self.drawn[:UPDATES]
+        best = float("inf")
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            for name, packed in some:
+                self.table.put(name, packed)
+            self.table.snapshot(self.config, {}, {})
+            best = min(best, time.perf_counter() - began)
+        return best / len(some) * 1e6
+
+
+def counts(result: Result) -> dict[str, Any]:
+    return {
+        "matches": sum(match.count for match in result.matches),
+        "slots_given": len({match.slot for match in result.matches}),
+        "preempting": sum(1 for match in result.matches if match.preempts),
+        "rejections": len(result.rejections),
+        "spins": result.spins,
+        "pairs": result.considered,
+    }
+
+
+def memory(shape: Shape) -> dict[str, float]:
+    """What a slot costs in the resident table, with the columns that the jobs of a first cycle asked for."""
+    few = replace(shape, slots=min(shape.slots, MEASURED))
+    drawn = list(pools.machines(few))
+    Bench(few, drawn).run()  # texts, codes and expressions that all tables share
+    gc.collect()
+    tracemalloc.start()
+    bench = Bench(few, [(name, bytes(bytearray(packed))) for name, packed in drawn])
+    kept = bench.table
+    negotiate(bench.snapshot(), bench.config, NOW)
+    kept.snapshot(bench.config, {}, {}).slots.matching.clear()
+    size = len(drawn)
+    bench.drawn, bench.jobs = [], []
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return {
+        "bytes_per_slot": round(taken / size),
+        "packed_bytes": round(sum(len(packed) for _, packed in drawn) / size),
+    }
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.negotiator", description="Times whole negotiation cycles.")
+    parser.add_argument("--slots", type=int, help="slots; without it the table of the aims is measured")
+    parser.add_argument("--autoclusters", type=int, default=200)
+    parser.add_argument("--submitters", type=int, default=100)
+    parser.add_argument("--pslots", action="store_true", help="partitionable slots of 64 cores")
+    parser.add_argument("--claimed", type=float, default=0.0, help="part of the slots in use, with preemption on")
+    parser.add_argument("--groups", type=int, default=0, help="accounting groups")
+    parser.add_argument("--jobs", type=int, default=0, help="jobs in all (default: as many as there is room for)")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
+    options = parser.parse_args(arguments)
+    if options.slots is None:
+        report: Any = table()
+    else:
+        shape = Shape(
+            options.slots,
+            options.autoclusters,
+            options.submitters,
+            options.pslots,
+            options.claimed,
+            options.groups,
+            options.jobs,
+        )
+        report = {**Bench(shape).run(), **memory(shape)}
+        for name, value in report.items():
+            print(f"{name:<22}{value:>14,}")
+    if options.json:
+        Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+
+
+def table() -> dict[str, Any]:
+    report: dict[str, Any] = {}
+    print(f"{'':<48}{'cycle':>9}{'aim':>8}{'cpu':>9}{'first':>9}{'matches':>10}")
+    for name, shape, aim in AIMS:
+        found = report[name] = Bench(shape).run()
+        aimed = "" if aim is None else f"{aim:.2f}"
+        print(
+            f"{name:<48}{found['cycle_s']:>9.3f}{aimed:>8}{found['cpu_s']:>9.3f}{found['first_s']:>9.2f}"
+            f"{found['matches']:>10,}",
+            flush=True,
+        )
+    without, grouped = report[AIMS[0][0]]["cycle_s"], report[AIMS[3][0]]["cycle_s"]
+    print(f"{'20 groups : none':<48}{grouped / without:>8.2f}x{'1.50':>8}")
+    report |= memory(AIMS[0][1])
+    print(f"{'memory of a slot':<48}{report['bytes_per_slot']:>7} B{'6000':>8}")
+    print(f"{'update of an ad':<48}{report[AIMS[0][0]]['update_us']:>6.1f} us{'20':>8}")
+    return report
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
