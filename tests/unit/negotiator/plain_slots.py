@@ -81,7 +81,8 @@ def without_part(whole: ClassAd, seen: ClassAd, job: ClassAd, now: float) -> Cla
     for name, amount in taken.items():
         there = whole.eval(name, now=now)
         assert isinstance(there, int | float)
-        after[name] = there - amount
+        rest = there - amount
+        after[name] = int(rest) if isinstance(rest, float) and rest.is_integer() else rest  # as the startd has it
     return after
 
 

@@ -399,6 +399,7 @@ class _Maker:
             one("preemption_rank", 0.8, PREEMPTION, PREEMPTION, "-RemoteUserResourcesInUse", "TotalJobRunTime")
             one("consider_preemption", 0.1, False)
             one("consider_early_preemption", 0.2, True)
+            one("allow_pslot_preemption", 0.25, True)
             one("preemption_requirements_stable", 0.2, False)
             one("preemption_rank_stable", 0.2, False)
         one("use_slot_weights", 0.07, False)

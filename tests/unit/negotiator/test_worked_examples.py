@@ -344,6 +344,31 @@ def test_W_48_a_custom_resource_runs_out_first() -> None:
     assert [match.count for match in result.matches] == [4]
 
 
+@pytest.mark.parametrize(("retiring", "expected"), [(False, ("4", "2")), (True, ("2", "3"))])
+def test_W_47_as_many_dynamic_slots_as_are_needed_are_preempted_lowest_rank_first(
+    retiring: bool, expected: tuple[str, ...]
+) -> None:
+    parts = [
+        used(
+            f"slot1_{i}@m",
+            "b",
+            Machine='"m"',
+            Cpus="2",
+            Rank="5",
+            CurrentRank=str(rank),
+            DynamicSlot="true",
+            SlotID="1",
+            DSlotID=str(i),
+            RetirementTimeRemaining="600" if retiring and rank == 0 else "0",
+        )
+        for i, rank in enumerate((3, 1, 2, 0), 1)
+    ]
+    offered = [machine("slot1@m", 0, Rank="5"), *parts]
+    result = decide(offered, [jobs("a", 1, RequestCpus="4")], allow_pslot_preemption=True)
+    assert [(match.slot, match.count, match.reason) for match in result.matches] == [("slot1@m", 1, RANK_PREEMPTION)]
+    assert result.matches[0].preempts == tuple(f"slot1_{i}@m" for i in expected)
+
+
 def test_PRE_19_without_the_knob_a_partitionable_slot_is_not_emptied() -> None:
     parts = [used(f"slot1_{i}@m", "b", Cpus="2", Rank="5", DynamicSlot="true") for i in (1, 2)]
     asks = [jobs("a", 1, RequestCpus="4", Requirements="TARGET.Cpus >= 4")]
