@@ -142,7 +142,7 @@ def slot(shape: Shape, number: int) -> str:
         elif extra % 4 == 1:
             lines[f"TotalTimeInState{extra}"] = (box * 31 + extra) % 9000
         elif extra % 4 == 2:
-            lines[f"Detected{extra}"] = f'"value {extra} of kind {box % 8}"'
+            lines[f"Detected{extra}"] = f'"kind {box % 8}"'
         else:
             lines[f"Policy{extra}"] = f'(Activity == "Idle") && (KeyboardIdle > {extra} * 60)'
     return "".join(f"{name} = {text}\n" for name, text in lines.items())

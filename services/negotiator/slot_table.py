@@ -15,15 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.negotiator.board import slot_weight
+from services.negotiator.board import HEAVIEST, slot_weight
 from services.negotiator.limits import SHOWN, counts_in, parse
 from services.negotiator.pool import CycleConfig, Matched, Preempted, Request, Slots, Snapshot
 from services.negotiator.priorities import Record
 from services.negotiator.snapshot import natural, new_table
 from services.negotiator.usage import charged_to
 from shared.classad import ClassAd, evaluate
-from shared.classad.cells import PackedError, PackedText, parse_text
+from shared.classad.cells import PackedError
 from shared.classad.columnar import Frame, Matching, Table
+from shared.classad.expr import AttrRef
+from shared.classad.quick import QuickAd
 
 #: Knobs on which it depends what is charged for a slot.
 _CHARGING = ("use_slot_weights", "force_slot_weight", "slot_weight", "poolsize_constraint", "discount_suspended")
@@ -119,18 +121,11 @@ class SlotTable:
     def put(self, name: str, ad: ClassAd | bytes) -> bool:
         """A new ad of a slot. True when a cycle may find room on the slot that the last one did not. Raises PackedError
         (a ValueError), changing nothing, if the bytes are no ad or hold an expression that can not be read."""
-        if isinstance(ad, bytes):
-            packed, ad = ad, ClassAd.unpack(ad)
-        else:
-            packed = ad.pack()
-            ad = ClassAd.unpack(packed)
-        cells = ad.table()
-        for _, cell in cells.values():
-            if type(cell) is PackedText:
-                parse_text(cell.data)
-        facts = self._read(packed, ad)
+        packed = ad if isinstance(ad, bytes) else ad.pack()
+        quick = QuickAd(packed)
+        facts = self._read(quick)
         old = self._facts.get(name)
-        self._table.put(name, packed, cells)
+        self._table.put(name, packed, quick)
         self._facts[name] = facts
         if old is None:
             self._fresh.add(name)
@@ -144,13 +139,13 @@ class SlotTable:
             return name not in self.pending and facts.room > 0
         return facts.room > old.room
 
-    def _read(self, packed: bytes, ad: ClassAd) -> _Facts:
+    def _read(self, ad: QuickAd) -> _Facts:
         config = self._config
-        weight = slot_weight(ad, config)
-        counts = config.poolsize_constraint is None or evaluate(config.poolsize_constraint, ad) is True
+        weight = _weight_of(ad, config)
+        counts = config.poolsize_constraint is None or evaluate(config.poolsize_constraint, ad.ad()) is True
         asked = ad.eval("RoostClaims")
         return _Facts(
-            packed=packed,
+            packed=ad.packed,
             room=_room(ad),
             asked=asked if isinstance(asked, int) else None,
             user=charged_to(ad, discount_suspended=config.discount_suspended),
@@ -334,7 +329,7 @@ class SlotTable:
         if same:
             return
         for name, old in list(self._facts.items()):
-            facts = self._facts[name] = self._read(old.packed, ClassAd.unpack(old.packed))
+            facts = self._facts[name] = self._read(QuickAd(old.packed))
             self._forget(old)
             self._count(facts)
 
@@ -364,7 +359,18 @@ def by_schedd(wanted: Iterable[Submitter]) -> Mapping[str, list[str]]:
     return grouped
 
 
-def _room(ad: ClassAd) -> float:
+def _weight_of(ad: QuickAd, config: CycleConfig) -> float:
+    """`slot_weight`; mostly SlotWeight is a number, or the name of another attribute that is one."""
+    if config.use_slot_weights and not config.force_slot_weight:
+        cell = ad.get("slotweight")
+        if isinstance(cell, AttrRef) and cell.scope is None and not cell.absolute:
+            cell = ad.get(cell.key)
+        if type(cell) in (int, float) and 0 <= cell <= HEAVIEST:  # type: ignore[operator]
+            return float(cell)  # type: ignore[arg-type]
+    return slot_weight(ad.ad(), config)
+
+
+def _room(ad: QuickAd) -> float:
     """A rough measure of what a slot can take: more than before means a cycle may find something."""
     if ad.eval("PartitionableSlot") is True:
         cpus = ad.eval("Cpus")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from shared.classad import ClassAd
+from shared.classad.quick import QuickAd
 
 #: States in which a slot is charged to its user: a preempting one still is (ACC-15).
 _CHARGED = ("Claimed", "Preempting")
 
 
-def charged_to(ad: ClassAd, *, discount_suspended: bool = False) -> str:
+def charged_to(ad: ClassAd | QuickAd, *, discount_suspended: bool = False) -> str:
     """The submitter who uses the slot, or "" if nobody is charged for it.
 
     A partitionable slot is not: its dynamic slots are. discount_suspended:

@@ -68,6 +68,11 @@ _TEXTS: Final[dict[bytes, Cell]] = {}
 _TEXTS_LIMIT: Final = 50_000
 
 
+def is_known_text(data: bytes) -> bool:
+    """Whether the packed text of an expression was read before, and can be."""
+    return data in _TEXTS
+
+
 def parse_text(data: bytes) -> Cell:
     """The cell of a packed expression text; equal texts share one tree. Raises PackedError."""
     cell = _TEXTS.get(data)

@@ -58,8 +58,8 @@ class Probe:
         self._columns = Over(live, _Taken(matching.table.columns, rows))
 
     def match(self, job: ClassAd, everything: bool = False) -> Mask:
-        """(m,) bool: where what reads live columns, in the Requirements of both sides, is true. With `everything` all of
-        it: where job and line match."""
+        """(m,) bool: where what reads live columns, in the Requirements of both sides, is true. With `everything` all
+        of it: where job and line match."""
         if job.find("requirements") is None:
             return np.zeros(len(self._rows), np.bool_)
         matching, rows = self._matching, self._rows

@@ -20,6 +20,7 @@ from shared.classad.cells import Table as Cells
 from shared.classad.columnar.column import ABSENT, OTHER, Codes, Column
 from shared.classad.columnar.shapes import HIDDEN, Lifted, lifted
 from shared.classad.expr import AttrRef, Expr, fold, walk
+from shared.classad.quick import QuickAd
 
 PREVIEW: Final = 256  # ads of a flush that are looked through for what their policies refer to
 MAX_SHAPES: Final = 2_000  # of one attribute; one with more is left to the scalar gear
@@ -95,21 +96,19 @@ class Table:
 
     # Writing
 
-    def put(self, key: str, ad: ClassAd | bytes, cells: Cells | None = None) -> None:
+    def put(self, key: str, ad: ClassAd | bytes, read: QuickAd | None = None) -> None:
         """Queue a new ad or a new version of one; packed bytes are taken as they are. An ad's surroundings (`outer`, a
-        chained parent) do not come along. `cells`: what the packed bytes hold, where somebody has read them already:
-        that saves `flush` to do it."""
+        chained parent) do not come along. `read`: the packed bytes, where somebody has read them already: that saves
+        `flush` to do it."""
         self._queue[key] = ad if isinstance(ad, bytes) else ad.pack()
-        if cells is None:
+        if read is None:
             self._picked.pop(key, None)
             return
         names = self._plain_names()
-        picked = []
-        for name in names:
-            entry = cells.get(name)
-            picked.append(None if entry is None else entry[1])
-        self._picked[key] = (names, picked)
-        self._look_for_special(cells)
+        self._picked[key] = (names, read.cells(names))
+        if not self.special and read.has_any(_SPECIAL):
+            self.special = True
+            self.meaning += 1
 
     def _plain_names(self) -> tuple[str, ...]:
         """The wanted attributes in order: the same object while these are the same."""

@@ -1,0 +1,118 @@
+"""Reading a few attributes of a packed ad, and making sure that all of it can be read, in half the time of a table.
+
+For who takes in hundreds of ads a second and looks at some attributes of each. Names are told apart by how they are
+spelled, which few ads do differently.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+
+from shared.classad.ad import ClassAd
+from shared.classad.cells import TEXT_CODE, Cell, PackedError, is_known_text, parse_text, read_packed
+from shared.classad.expr import FOLDED, Expr, fold
+from shared.classad.values import UNDEFINED, Value
+
+#: For msgpack's hook: the text of an expression is left as bytes, any other extension becomes what no ad may hold.
+_TEXTS: Final = {code: None for code in range(-128, 128) if code != TEXT_CODE}.get
+_TYPES: Final = frozenset((bool, int, float, str, bytes))
+_MOST_NAMES: Final = 100_000
+_spellings: dict[str, tuple[str, ...]] = {}  # by folded name
+_names: set[str] = set()
+#: By names asked for together: how they are spelled (None: not all in one way), as of so many known names.
+_spelled: dict[tuple[str, ...], tuple[int, tuple[str, ...] | None]] = {}
+_MOST_TUPLES: Final = 1_000
+_several: set[str] = set()  # folded names with more than one spelling
+
+
+class QuickAd:
+    """The attributes of a packed ad, for reading. Raises PackedError, when it is made, if they can not all be read."""
+
+    __slots__ = ("_ad", "_values", "packed")
+
+    def __init__(self, packed: bytes) -> None:
+        try:
+            values: dict[str, Any] = msgpack.unpackb(
+                packed, ext_hook=_TEXTS, unicode_errors="surrogateescape", max_bin_len=0
+            )
+        except (ValueError, RecursionError, TypeError, msgpack.UnpackException) as fault:
+            raise PackedError(f"not a packed ad: {fault}") from fault
+        if type(values) is not dict or not set(map(type, values.values())) <= _TYPES:
+            read_packed(packed)  # says what is wrong
+            raise PackedError("not a packed ad: an attribute is neither a literal nor an expression")
+        if not values.keys() <= _names:
+            _learn(values)
+        for key in _several:
+            if sum(name in values for name in _spellings[key]) > 1:
+                table = read_packed(packed)
+                values = dict(table.values())
+                break
+        for value in values.values():
+            if value.__class__ is bytes and not is_known_text(value):
+                parse_text(value)
+        self._values = values
+        self._ad: ClassAd | None = None
+        self.packed = packed
+
+    def get(self, key: str) -> Cell | None:
+        """The cell of a folded name, None if there is none."""
+        for name in _spellings.get(key, ()):
+            value = self._values.get(name)
+            if value is not None:
+                return parse_text(value) if type(value) is bytes else value
+        return None
+
+    def ad(self) -> ClassAd:
+        """The ad itself."""
+        if self._ad is None:
+            self._ad = ClassAd.unpack(self.packed)
+        return self._ad
+
+    def eval(self, name: str) -> Value:
+        """The value of an attribute, as `ClassAd.eval` says."""
+        cell = self.get(FOLDED[name] if name in FOLDED else fold(name))
+        if cell is None:
+            return UNDEFINED
+        return self.ad().eval(name) if isinstance(cell, Expr) else cell
+
+    def eval_string(self, name: str) -> str:
+        """The value of an attribute that is a string; "" if it is none."""
+        value = self.eval(name)
+        return value if isinstance(value, str) else ""
+
+    def cells(self, keys: tuple[str, ...]) -> list[Cell | None]:
+        """The cells of some folded names."""
+        known = _spelled.get(keys)
+        if known is None or known[0] != len(_names):
+            if len(_spelled) > _MOST_TUPLES:
+                _spelled.clear()
+            single = _several.isdisjoint(keys)
+            known = _spelled[keys] = (
+                len(_names),
+                tuple(_spellings.get(key, ("",))[0] for key in keys) if single else None,
+            )
+        if known[1] is None:
+            return [self.get(key) for key in keys]
+        get = self._values.get
+        return [parse_text(cell) if cell.__class__ is bytes else cell for cell in map(get, known[1])]
+
+    def has_any(self, keys: frozenset[str]) -> bool:
+        """Whether there is an attribute of one of these folded names."""
+        return any(self.get(key) is not None for key in keys & _spellings.keys())
+
+
+def _learn(values: dict[str, Any]) -> None:
+    if len(_names) > _MOST_NAMES:
+        for known in (_names, _spellings, _several):
+            known.clear()
+    for name in values:
+        if type(name) is not str:
+            raise PackedError("not a packed ad: an attribute has no name")
+        if name not in _names:
+            key = fold(name)
+            _names.add(name)
+            _spellings[key] = (*_spellings.get(key, ()), name)
+            if len(_spellings[key]) > 1:
+                _several.add(key)
