@@ -5,6 +5,7 @@ import pytest
 from shared.bus.api import NobodyThere
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
+from shared.messages.ads import QueryAds
 from shared.messages.negotiation import GetPriorities, SetPriority
 from tests.waiting import eventually
 from tests.wholepool import USER, WholePool
@@ -46,6 +47,16 @@ async def test_each_negotiator_matches_its_own_slots_and_both_lead_at_once_MUL_0
     there = await pool.submit(pool.job(Requirements=wants("ep2")))
     assert await ran_on(pool, here) == {"ep"}
     assert await ran_on(pool, there) == {"ep2"}
+
+
+@pytest.mark.timeout(120)
+async def test_each_is_known_to_the_collector_by_its_name_MUL_03(pool):
+    async def known():
+        page = await pool.call("collector", QueryAds(my_types=["Negotiator"]))
+        ads = [ClassAd.unpack(ad) for ad in page.ads]
+        return {(ad.eval("Name"), ad.eval("NegotiatorIsActive")) for ad in ads} == {("red", True), ("blue", True)}
+
+    await eventually(known, what="both by name")
 
 
 @pytest.mark.timeout(120)

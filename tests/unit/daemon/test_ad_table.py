@@ -211,7 +211,7 @@ def test_silent_ads_expire_after_their_lifetime():
     assert table.expired(1e9) == []
 
 
-def test_heartbeats_keep_ads_alive():
+def test_heartbeats_keep_ads_alive_W_08():
     table = AdTable(lifetime_s=900)
     last, message = said({"s": WIDE})
     table.apply(message, 0)

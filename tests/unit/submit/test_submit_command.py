@@ -123,3 +123,32 @@ def test_a_misspelt_command_is_told_with_its_line_and_the_likely_one(folder, cap
 def test_a_missing_submit_file_is_told(capsys) -> None:
     assert main(["submit", "nowhere.sub"]) == 1
     assert "nowhere.sub" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("concurrency_limits = XSW", '"xsw"'),
+        ("concurrency_limits = XSW, Database:3 fileserver", '"database:3,fileserver,xsw"'),
+        ("concurrency_limits_expr = TARGET.Network", "TARGET.Network"),
+    ],
+)
+def test_concurrency_limits_become_an_attribute_sorted_in_lower_case_LIM_14(folder, capsys, lines, expected) -> None:
+    write(folder, f"executable = x.sh\n{lines}\nqueue\n")
+    assert values(dry_run(capsys, "job.sub"), "ConcurrencyLimits") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ("concurrency_limits = a\nconcurrency_limits_expr = TARGET.Network", "can't be used together"),  # LIM-10
+        ("concurrency_limits = a, b-c", "'b-c'"),  # LIM-13, W-32
+        ("concurrency_limits = 9abc", "'9abc'"),
+        ("concurrency_limits = a.b.c", "'a.b.c'"),
+    ],
+    ids=["LIM-10", "LIM-13", "W-32", "LIM-03"],
+)
+def test_concurrency_limits_that_can_not_be_are_refused(folder, capsys, lines, why) -> None:
+    write(folder, f"executable = x.sh\n{lines}\nqueue\n")
+    assert main(["submit", "-dry-run", "-", "job.sub"]) == 1
+    assert why in capsys.readouterr().err
