@@ -120,11 +120,23 @@ class _Other:
     """The ad that meets the table, with its cells by name as parts of cache keys. `shape` is the same number for ads
     with the same expressions."""
 
-    def __init__(self, ad: ClassAd, shape: int, number: Callable[[Expr], int]) -> None:
+    def __init__(
+        self, ad: ClassAd, shape: int, number: Callable[[Expr], int], signs: dict[tuple[object, ...], int]
+    ) -> None:
         self.ad = ad
         self.shape = shape
         self._number = number
         self._digests: dict[str, object] = {}
+        self._known = signs
+        self._signs: dict[int, int] = {}
+
+    def sign(self, needs: _Needs) -> int:
+        """The same number for ads in which all names of `needs` hold the same."""
+        sign = self._signs.get(needs.number)
+        if sign is None:
+            key = (needs.number, *map(self.digest, needs.names))
+            sign = self._signs[needs.number] = self._known.setdefault(key, len(self._known))
+        return sign
 
     def digest(self, name: str) -> object:
         """What tells an attribute's cell from any other: its type, too, and the sign of zero."""
@@ -183,6 +195,7 @@ class Matching:
         self._plans: dict[tuple[int, int], Plan] = {}
         self._needs: dict[tuple[int, int], _Needs] = {}
         self._numbers: dict[object, int] = {}
+        self._signs: dict[tuple[object, ...], int] = {}
         self._numbered: dict[int, tuple[Expr, int]] = {}
         self._ranks = Ranks(self)
         self._nodes: dict[tuple[object, ...], tuple[Node, tuple[Expr, ...]]] = {}
@@ -363,7 +376,10 @@ class Matching:
             above = above.chained
             if above is not None:
                 shape.append(("", 0))
-        if max(len(self._numbers), len(self._inner)) > _MAX_KNOWN:
+        if max(len(self._numbers), len(self._inner), len(self._signs) // 4) > _MAX_KNOWN:
+            self._signs = {}  # ads that were met before keep counting by the old ones
+            self.clear()
+            self._nodes.clear()
             self._meaning = -1
             self._inner.clear()
             self._numbers.clear()
@@ -371,7 +387,7 @@ class Matching:
             self._roots.clear()
             self._steady.clear()
             self._forget()
-        return _Other(ad, self._numbers.setdefault(tuple(shape), len(self._numbers)), self._number)
+        return _Other(ad, self._numbers.setdefault(tuple(shape), len(self._numbers)), self._number, self._signs)
 
     def _number(self, expr: Expr) -> int:
         """One number for all trees of the same text."""
@@ -420,7 +436,7 @@ class Matching:
         """The plan of a term, in rows of this shape. Kept for as long as the columns mean the same. Raises
         Unplannable."""
         parts = tuple((name, id(expr)) for name, expr in shape.items())
-        key = (id(term), needs.number, parts, *map(ad.digest, needs.names))
+        key = (id(term), parts, ad.sign(needs))
         known = self._nodes.get(key)
         if known is None:
             if len(self._nodes) > _MAX_KNOWN:
@@ -655,7 +671,7 @@ class Matching:
                 parts = [self._known(term, needs, ad, numbers, *span) for span in ((start, first), (first, stop))]
                 return None if any(part is None for part in parts) else np.concatenate(parts)
             epoch = self.table.epoch if stop > first else 0
-        key = (id(term), start, stop, numbers, epoch, needs.number, *map(ad.digest, needs.names))
+        key = (id(term), start, stop, numbers, epoch, ad.sign(needs))
         known = self._cache.get(key, _UNKNOWN)
         if known is not _UNKNOWN:
             self._cache.move_to_end(key)
