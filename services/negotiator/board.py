@@ -250,6 +250,7 @@ def _resources(table: Table, partitionable: Bools) -> tuple[tuple[str, ...], dic
         if column.tags == 1 << ABSENT:
             continue
         own = column.taken(np.arange(len(table)))
+        own.number, own.code, own.folded = np.array(own.number), np.array(own.code), np.array(own.folded)
         for row in np.flatnonzero(own.tag == OTHER).tolist():  # an amount that is an expression: its value, as of now
             value = table.ad(row).eval(name)
             number = value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -6,8 +6,9 @@ A column of n rows has
     code   (n,) int32    the exact text's code (strings), or the expression's (OTHER); -1 for anything else
     folded (n,) int32    the code of the text in lower case; -1 for anything else
     exact  (n,) int64    the integers, only if one of them is not exact as a real (2^53 and beyond); else None
-that is 17 bytes a row. Strings and expressions are numbered by a `Codes` of the table, so equal texts of different
-columns have equal codes.
+that is 17 bytes a row, less where one of them is the same in all rows: numbers have no codes, strings no number. Such
+an array is one value repeated, and not to be written to. Strings and expressions are numbered by a `Codes` of the table,
+so equal texts of different columns have equal codes.
 """
 
 from __future__ import annotations
@@ -136,10 +137,15 @@ class Column:
         tag_array = np.array(tags, dtype=np.uint8)
         number = np.array(numbers, dtype=np.float64)
         coded = np.array(texts, dtype=np.int32)
-        folded = np.full(len(tags), -1, dtype=np.int32)
+        folded = repeated(-1, len(tags), np.int32)
         strings = tag_array == STRING
         if strings.any():
+            folded = np.full(len(tags), -1, dtype=np.int32)
             folded[strings] = np.array(codes.folded, dtype=np.int32)[coded[strings]]
+        if len(tags) and coded.max() < 0:
+            coded = repeated(-1, len(tags), np.int32)
+        if len(tags) and np.isnan(number).all():
+            number = repeated(np.nan, len(tags), np.float64)
         column = cls(tag_array, number, coded, folded, None, 0)
         if large:
             column.widen()
@@ -161,8 +167,10 @@ class Column:
 
     def put(self, rows: NDArray[np.intp], new: Column) -> None:
         """Write the rows of another column over some rows of this one. O(rows), and O(n) to count the tags."""
-        self.tag[rows], self.number[rows] = new.tag, new.number
-        self.code[rows], self.folded[rows] = new.code, new.folded
+        self.tag[rows] = new.tag
+        self.number = _put(self.number, rows, new.number)
+        self.code = _put(self.code, rows, new.code)
+        self.folded = _put(self.folded, rows, new.folded)
         if new.exact is not None:
             self.widen()
         if self.exact is not None:
@@ -174,7 +182,14 @@ class Column:
     def taken(self, rows: NDArray[np.intp]) -> Column:
         """The rows in another order, or fewer."""
         exact = None if self.exact is None else self.exact[rows]
-        column = Column(self.tag[rows], self.number[rows], self.code[rows], self.folded[rows], exact, self.tags)
+        column = Column(
+            self.tag[rows],
+            _taken(self.number, rows),
+            _taken(self.code, rows),
+            _taken(self.folded, rows),
+            exact,
+            self.tags,
+        )
         column.count()
         return column
 
@@ -193,7 +208,7 @@ class Column:
             (self.code, other.code),
             (self.folded, other.folded),
         )
-        arrays: list[Any] = [np.concatenate(pair) for pair in parts]
+        arrays: list[Any] = [_joined(*pair) for pair in parts]
         return Column(arrays[0], arrays[1], arrays[2], arrays[3], exact, self.tags | other.tags)
 
     def vector(self, start: int, stop: int) -> Vector:
@@ -223,13 +238,43 @@ class Column:
     def identities(self) -> NDArray[np.int64]:
         """(n,) int64: equal for rows of the same type and value, and only for these (a NaN is itself)."""
         values = (
-            self.number.view(np.int64)
+            np.ascontiguousarray(self.number).view(np.int64)
             if self.exact is None
-            else np.where(self.tag == INT, self.exact, self.number.view(np.int64))
+            else np.where(self.tag == INT, self.exact, np.ascontiguousarray(self.number).view(np.int64))
         )
         values = np.where(self.code >= 0, self.code, values)
         _, ids = np.unique(values, return_inverse=True)
         return ids.astype(np.int64) * 8 + self.tag
+
+
+def repeated(value: Any, size: int, kind: Any) -> NDArray[Any]:
+    """An array of one value, which takes no room and can not be written to."""
+    return np.broadcast_to(np.array(value, kind), (size,))
+
+
+def _is_repeated(array: NDArray[Any]) -> bool:
+    return array.strides == (0,)
+
+
+def _put(array: NDArray[Any], rows: NDArray[np.intp], new: NDArray[Any]) -> NDArray[Any]:
+    if _is_repeated(array):
+        if _is_repeated(new) or not len(new):
+            return array
+        array = array.copy()
+    array[rows] = new
+    return array
+
+
+def _taken(array: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
+    return repeated(array[0], len(rows), array.dtype) if _is_repeated(array) and len(array) else array[rows]
+
+
+def _joined(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+    if not len(first) or not len(second):
+        return second if len(second) else first
+    if _is_repeated(first) and _is_repeated(second):
+        return repeated(first[0], len(first) + len(second), first.dtype)
+    return np.concatenate((first, second))
 
 
 def _unusual(cell: Any, codes: Codes) -> tuple[int, int]:

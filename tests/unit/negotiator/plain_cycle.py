@@ -403,7 +403,7 @@ class _Cycle:
                 reason = why
             victims.append(child)
             for name in ("Cpus", "Memory", "Disk"):
-                whole[name] = number(whole.eval(name)) + number(child.ad.eval(name))
+                whole[name] = _amount(whole, name) + _amount(child.ad, name)
             after = without_part(whole, _with(whole, slot.ephemeral), job, self.now)
             if after is not None:
                 return whole, after, reason, tuple(victims)
@@ -445,6 +445,12 @@ class _Cycle:
             return
         self.weight_in_use[name] = max(0.0, self._use(name) + weight)
         self.slots_in_use[name] = max(0, self.slots_in_use.get(name, 0) + slots)
+
+
+def _amount(ad: ClassAd, name: str) -> int | float:
+    """Of a resource; whole numbers stay whole, as the startd's do."""
+    value = ad.eval(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
 def _with(ad: ClassAd, more: ClassAd) -> ClassAd:
