@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.negotiator.group_tree import ROOT
-from services.negotiator.pool import CycleConfig, Request
+from services.negotiator.pool import CycleConfig, Request, Slots
 from shared.classad.columnar import Frame
 from shared.classad.columnar.column import ABSENT, INT, REAL, STRING, Column
 from shared.classad.expr import Expr
@@ -135,11 +135,13 @@ def of_slots(
 
 
 def _of_sibling(frame: Frame, number: int, user: NDArray[np.int32], eup: list[float]) -> Column:
-    """RemoteUserPrio of the slot of that number on the same machine."""
+    """RemoteUserPrio of the slot of that number on the same machine; of several (dynamic ones) that have somebody, the
+    last by name."""
     frame.want(("machine", "slotid"))
     machine, slot = frame.columns["machine"], frame.columns["slotid"]
     values = np.array([*eup, np.nan])[user]
     rows = np.flatnonzero((slot.number == number) & (user >= 0))
+    rows = rows[np.argsort(frame.table.companions[Slots.PLACE][rows])]  # the last one written stays
     by_machine = np.full(len(frame.codes.texts) + 1, np.nan)
     by_machine[machine.folded[rows]] = values[rows]
     return _column(by_machine[machine.folded], REAL)

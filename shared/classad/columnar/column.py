@@ -7,8 +7,8 @@ A column of n rows has
     folded (n,) int32    the code of the text in lower case; -1 for anything else
     exact  (n,) int64    the integers, only if one of them is not exact as a real (2^53 and beyond); else None
 that is 17 bytes a row, less where one of them is the same in all rows: numbers have no codes, strings no number. Such
-an array is one value repeated, and not to be written to. Strings and expressions are numbered by a `Codes` of the table,
-so equal texts of different columns have equal codes.
+an array is one value repeated, and not to be written to. Strings and expressions are numbered by a `Codes` of the
+table, so equal texts of different columns have equal codes.
 """
 
 from __future__ import annotations
