@@ -37,6 +37,7 @@ from shared.classad import ClassAd
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
+from shared.daemon.epochs import check_possible
 from shared.host import host_id
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
@@ -52,7 +53,6 @@ from shared.messages.queue import (
     SubmitJobs,
     Submitted,
 )
-from shared.state import keys
 from shared.version import VERSION
 
 #: Counts that only go down, or move between running and held, are told this much later, many at a time.
@@ -60,8 +60,6 @@ COALESCE_S: Final = 0.2
 #: Autocluster numbers are set aside in blocks, so that a restarted schedd never gives one out twice.
 BLOCK: Final = 100_000
 TIDY_EVERY_S: Final = 600.0
-#: Negotiators of different names; more than any pool has is somebody's mistake.
-MAX_SHARDS: Final = 1_000
 
 Answer = Callable[[Any], Awaitable[Message]]
 
@@ -344,14 +342,11 @@ class Schedd(Daemon):
 
     async def _check_epoch(self, shard: str, epoch: int) -> None:
         """Obey no negotiator that was replaced: the highest epoch seen of its shard counts, over restarts too."""
-        if not 0 <= epoch <= keys.MAX_EPOCH:
-            raise RemoteFailure("bad-request", f"epoch {epoch}: want 0 to {keys.MAX_EPOCH}")
+        check_possible(shard, epoch, self.epochs)
         highest = self.epochs.get(shard, 0)
         if epoch < highest:
             raise RemoteFailure("stale-epoch", f"epoch {epoch} is over: a negotiator with epoch {highest} is active")
         if epoch > highest:
-            if shard not in self.epochs and len(self.epochs) >= MAX_SHARDS:
-                raise RemoteFailure("bad-request", f"negotiator {shard[:80]!r}: {MAX_SHARDS} others are known already")
             self.epochs[shard] = epoch
             self._set_meta("epochs", json.dumps(self.epochs))
             await self.keeper.commit()

@@ -147,7 +147,7 @@ class Book:
         if found is None or not found.offer or found.offer != request.claim_id:
             code = "busy" if found is not None and found.claim is not None else "unknown-claim"
             return Refused(code, f"this claim id does not open {request.slot} (any more)")
-        self.epochs[request.shard] = request.epoch  # only who knows a claim id gets here: there are few shards
+        self.epochs[request.shard] = request.epoch
         found.asked += 1
         self._touch(found)
         answer = self._answer(found, request, job, now)

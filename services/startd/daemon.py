@@ -37,6 +37,7 @@ from shared.classad import ClassAd
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
+from shared.daemon.epochs import check_possible
 from shared.errors import RoostError
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
@@ -276,6 +277,7 @@ class Startd(Daemon):
         await self.advertiser.resend(request)
 
     def _on_claim(self, body: RequestClaim) -> Message:
+        check_possible(body.shard, body.epoch, self.book.epochs)
         if self._full and not self.book.knows(body.request_id):
             return ClaimRefused(reason=f"the startd's spool is full: {self._full}", code="resources")
         job = _ad(body.job_ad)
@@ -337,6 +339,7 @@ class Startd(Daemon):
 
     def _on_notice(self, body: MatchNotice) -> Message:
         """The negotiator told us of matches (NEG-39). What it says of a slot that is not as it was is passed over."""
+        check_possible(body.shard, body.epoch, self.book.epochs)
         if body.epoch < self.book.epochs.get(body.shard, 0):
             return Failure(code="stale-epoch", reason=f"epoch {body.epoch} of {body.negotiator} is over")
         for one in body.slots:

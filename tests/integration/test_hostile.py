@@ -18,9 +18,10 @@ from shared.classad import ClassAd
 from shared.errors import RoostError
 from shared.messages import catalogue
 from shared.messages.ads import AdUpdate, PrivateAds
+from shared.messages.claims import RequestClaim
 from shared.messages.flows import PUBLISHED, REQUESTS
 from shared.messages.had import Lead
-from shared.messages.negotiation import GetPriorities, GetRequests, Matches, SetPriority
+from shared.messages.negotiation import GetPriorities, GetRequests, Matches, MatchNotice, SetPriority
 from shared.messages.queue import SubmitJobs
 from tests.waiting import eventually
 from tests.wholepool import USER, WholePool
@@ -297,6 +298,21 @@ async def test_an_impossible_epoch_is_refused_and_changes_nothing(pool, epoch):
         ("schedd.ap", GetRequests(negotiator="x", epoch=epoch, cycle=1, submitters=[])),
         ("schedd.ap", Matches(negotiator="x", epoch=epoch, cycle=1, matches=[])),
         ("negotiator.cm", Lead(had="x", epoch=epoch, lease_s=1e9)),
+        ("startd.ep", MatchNotice(negotiator="x", epoch=epoch, slots=[])),
+        (
+            "startd.ep",
+            RequestClaim(
+                request_id="r",
+                claim_id=pool.startd.book.slots["slot1@ep"].offer,
+                slot="slot1@ep",
+                schedd="ap",
+                submitter=USER,
+                job_ad=ClassAd({"RequestCpus": 1}).pack(),
+                lease_s=60,
+                alive_interval_s=60,
+                epoch=epoch,
+            ),
+        ),
     ):
         with pytest.raises(RemoteFailure, match="epoch"):
             await pool.call(inbox, message)
