@@ -373,7 +373,9 @@ class Negotiator(Daemon):
             return  # nobody waits for it: who comes later starts a cycle
         self.cycle += 1
         bearings = Bearings(self.name, self.shard, epoch, self.cycle)
-        done = await self.conduct.cycle(asking, bearings, trigger, lambda: self.leading() and epoch == self.epoch)
+        done = await self.conduct.cycle(
+            asking, bearings, trigger, lambda: self._loaded and self.leading() and epoch == self.epoch
+        )
         if done is None:
             return
         self.questions.remember(done.result.rejections)

@@ -33,14 +33,17 @@ class Stage(Bench):
         self.events: list[Message] = []
         self.heard = AdTable(900.0)
         self.slowness = 0.0  # of the schedd, in seconds
+        self.busy = False  # the schedd
         self._answer, self.schedd._on_request = self.schedd._on_request, self._slowly  # type: ignore[method-assign]
         await super().start()
         await self.client.listen(Exchange.EVENTS, ["negotiation.#"], self._on_event)
         await self.client.listen(Exchange.ADS, ["*.Negotiator.#"], self._on_ads)
 
     async def _slowly(self, envelope: Envelope) -> Message:
+        self.busy = True
         if self.slowness:
             await asyncio.sleep(self.slowness)
+        self.busy = False
         return await self._answer(envelope)
 
     async def _on_event(self, envelope: Envelope) -> None:
@@ -130,6 +133,36 @@ async def test_a_request_within_the_delay_is_postponed_not_lost_NEG_02(stage: St
     await eventually(lambda: daemon.cycle > cycle)
     await eventually(lambda: daemon.last_cycle is not None and daemon.last_cycle.end > ended)
     assert daemon.last_cycle.start >= ended + 1
+
+
+async def test_a_cycle_that_outlives_its_lease_says_nothing_while_the_books_are_read_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same negotiator leads again before the cycle is over: what it decides stands on books that are not read."""
+    daemon = await stage.leader()
+    await stage.offer()
+    await eventually(lambda: daemon.table.claims)
+    stage.slowness = 0.2
+    await stage.want(1)
+    await eventually(lambda: stage.busy)
+    await stage.lead("cm1", 1, lease_s=0.0)
+    load, may_load = daemon.accountant.load, asyncio.Event()
+
+    async def slowly() -> None:
+        await may_load.wait()
+        await load()
+
+    monkeypatch.setattr(daemon.accountant, "load", slowly)
+    last = daemon.last_cycle
+    again = asyncio.create_task(stage.lead("cm1", 1))
+    try:
+        await eventually(lambda: daemon.last_cycle is not last)
+        assert daemon.leading()
+        assert not stage.schedd.told
+    finally:
+        may_load.set()
+        await again
+    await eventually(lambda: any(said.matches for said in stage.schedd.told))
 
 
 # --- what another configuration changes
