@@ -22,6 +22,8 @@ from shared.classad.columnar.column import ABSENT
 from shared.classad.expr import AttrRef, Expr, Literal, fold
 from shared.consumption import PREFIX, Number, as_consumed, resources
 
+#: Every slot has a core and some memory, whatever its job asks (SLT-10).
+_LEAST: Final = {"cpus": 1.0, "memory": 1.0}
 #: Quantum and default of what every partitionable slot has, by folded name.
 _QUANTA: Final = {"cpus": (1.0, 1.0), "memory": (128.0, 0.0), "disk": (1024.0, 0.0)}
 _MY: Final = AttrRef("MY")
@@ -69,7 +71,7 @@ def portions(job: ClassAd, board: Board, rows: RowNumbers, most: int) -> Portion
             asked = _asked(job, board, rows, name, default)
             if asked is None:
                 asked = np.full(len(rows), default)
-            amount = np.maximum(0.0, np.ceil(asked))
+            amount = np.maximum(_LEAST.get(key, 0.0), np.ceil(asked))
         else:
             quantum = 0.0
             asked = _asked(job, board, rows, name, 0.0)

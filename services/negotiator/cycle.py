@@ -74,10 +74,9 @@ class _Cycle:
             heaviest=deal.heaviest(),
             last_remainder=self.snapshot.last_remainder,
         )
-        deal.settle(plans)
         return Result(
             matches=tuple(deal.matches.values()),
-            rejections=rejections(deal),
+            rejections=rejections(deal, plans),
             spins=self.spins,
             considered=deal.considered,
             shares={
@@ -163,7 +162,7 @@ class _Cycle:
             purse = Purse(max(0.0, left), in_use, cap)
             self._serve_one(name, purse, spin)
             self.given += purse.got
-            if deal.is_held_back(name) or (purse.at_ceiling() and any(asking.left for asking in deal.asking[name])):
+            if deal.is_held_back(name):
                 still.append(name)
         return still
 

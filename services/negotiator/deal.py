@@ -6,7 +6,6 @@ The cycle (cycle.py) decides who is served, in which order and within which limi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +17,7 @@ from services.negotiator.consumption import Policies, Portions, portions
 from services.negotiator.emptying import Emptied, Machines
 from services.negotiator.ephemeral import Standing
 from services.negotiator.group_tree import ROOT, GroupConfig, Tree
-from services.negotiator.groups import Plan, Turn
+from services.negotiator.groups import Turn
 from services.negotiator.handout import TOLERANCE, Purse
 from services.negotiator.limits import Counters, Wanted, depends_on_slot, wanted
 from services.negotiator.pool import (
@@ -42,7 +41,7 @@ from shared.classad.columnar import OTHER_SIDE
 #: Attributes of a job that depend on whose turn it is.
 _BY_TURN = frozenset(("submitternegotiatinggroup", "submitterautoregroup"))
 #: Rows looked up at least; some of them are taken by others before the next spin.
-_FEWEST = 256
+_FEWEST = 1024
 
 
 @dataclass(slots=True)
@@ -204,8 +203,9 @@ class Deal:
         self._turn = turn
 
     def is_held_back(self, name: str) -> bool:
-        """Whether a submitter could use more than its slice: only such ones share in what is left (NEG-10)."""
-        return any(asking.left and asking.cause == "share" for asking in self.asking[name])
+        """Whether a submitter could use more than its slice or its ceiling allows: only such ones share in what is
+        left (NEG-10)."""
+        return any(asking.left and asking.cause in ("share", "ceiling") for asking in self.asking[name])
 
     def _job(self, name: str, ad: ClassAd) -> ClassAd:
         """A job's ad as it is matched."""
@@ -229,6 +229,8 @@ class Deal:
             self._refresh(asking)
         exempt = spin == 1 and self.preemption is not None  # NEG-14
         asking.last = -1
+        if self.config.depth_first:
+            asking.found = None  # it begins with the machine that was packed in the last turn
         while asking.left > 0:
             n = asking.left
             if asking.wants:
@@ -262,7 +264,7 @@ class Deal:
         ephemeral.refresh(self.remote, self.users.names, self.users.user, self.standing)
         if self.changing:
             self.board.frame.changed()
-            asking.found = None
+        asking.found = None  # it was for the values of another turn
         asking.ad = self._job(asking.submitter, asking.request.ad)
         self.board.matching.hold(asking.ad)
 
@@ -415,9 +417,6 @@ class Deal:
         self._group_use[group] = max(0.0, self._group_use.get(group, 0.0) - weight)
 
     # --- afterwards
-
-    def settle(self, plans: Sequence[Plan]) -> None:
-        """The hand-out is over."""
 
     def thrashing(self) -> tuple[Thrashing, ...]:
         return find_thrashing(self.snapshot.preempted, self.matches.values(), self.losers, self.config, self.now)

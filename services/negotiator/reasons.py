@@ -6,6 +6,7 @@ Always on, so cheap: the masks of conditions are those that the cycle evaluated.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from shared.classad.unparse import unparse
 
 if TYPE_CHECKING:
     from services.negotiator.deal import Asking, Deal
+    from services.negotiator.groups import Plan
 
 #: What keeps a slot from a request, with what is said of so many slots. The first of them that holds counts.
 SLOTS: Final = {
@@ -47,12 +49,13 @@ CODES: Final = {
 _MOST: Final = 20
 
 
-def rejections(deal: Deal) -> tuple[Rejected, ...]:
-    """One for each request with jobs left."""
-    return tuple(_rejected(deal, asking) for asked in deal.asking.values() for asking in asked if asking.left > 0)
+def rejections(deal: Deal, plans: Sequence[Plan]) -> tuple[Rejected, ...]:
+    """One for each request with jobs left. plans: what came of the groups."""
+    full = {plan.group for plan in plans if deal.tree and plan.allocated - plan.in_use < deal.lightest}
+    return tuple(_rejected(deal, asking, full) for asked in deal.asking.values() for asking in asked if asking.left > 0)
 
 
-def _rejected(deal: Deal, asking: Asking) -> Rejected:
+def _rejected(deal: Deal, asking: Asking, full: Container[str]) -> Rejected:
     counts, details = count(deal, asking)
     total = deal.board.size
     cause = asking.cause or "no-match"
@@ -60,6 +63,10 @@ def _rejected(deal: Deal, asking: Asking) -> Rejected:
     if code == "no-match" and not counts.get("free") and counts.get("taken"):
         code = "taken"
     suited = counts.get("free", 0) + counts.get("taken", 0)
+    if counts.get("free") and code in ("share", "no-match") and deal.tree.group_of(asking.submitter) in full:
+        code = "quota"
+    elif code == "share" and not suited:
+        code = "no-match"
     if code == "limit":
         limit = deal.counters
         reason = explain_limit(limit.config, name, limit.in_use.get(name, 0.0))

@@ -106,7 +106,7 @@ def _carved(slot: ClassAd, job: ClassAd, now: float) -> dict[str, int | float] |
             asked = default
         if not math.isfinite(asked):
             return None
-        plain = max(0, math.ceil(asked))
+        plain = max(1 if name.lower() in ("cpus", "memory") else 0, math.ceil(asked))
         rounded = math.ceil(plain / quantum) * quantum
         taken[name] = rounded if rounded <= there else plain
         if taken[name] > there:

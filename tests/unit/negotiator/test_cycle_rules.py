@@ -423,3 +423,23 @@ def test_the_early_knob_is_ignored_without_preemption_PRE_08() -> None:
     offered = [used("s@m", "b", Rank="1", RetirementTimeRemaining="60")]
     knobs = {"consider_early_preemption": True, "consider_preemption": False}
     assert not decide(offered, [jobs("a", 1)], **knobs).matches
+
+
+def test_members_that_negotiate_again_in_the_root_are_looked_at_anew_NEG_44_GRP_23() -> None:
+    offered = slots(4, Requirements='TARGET.SubmitterAutoregroup || TARGET.SubmitterNegotiatingGroup == "chemistry"')
+    groups = TREE | {"autoregroup_by": {"physics": True}}
+    result = decide(offered, [jobs("physics.a", 9), jobs("chemistry.a", 1)], groups=groups)
+    assert got(result) == {"chemistry": 1, "physics": 3}
+
+
+def test_group_that_has_used_up_its_quota_is_told_so() -> None:
+    groups = TREE | {"quota": {"physics": 2.0, "chemistry": 1.0}}
+    result = decide(slots(6), [jobs("physics.a", 9)], groups=groups)
+    (rejected,) = result.rejections
+    assert rejected.code == "quota"
+    assert "quota" in rejected.reason
+
+
+def test_nobody_is_told_of_its_share_of_slots_that_do_not_suit() -> None:
+    result = decide(slots(2, Requirements="false"), [jobs("a", 3)])
+    assert [rejected.code for rejected in result.rejections] == ["no-match"]
