@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -144,6 +145,7 @@ def compose_pool(docker_engine: "Engine") -> Iterator["ComposePool"]:
 def reference(request: pytest.FixtureRequest) -> SimpleNamespace:
     """The reference implementation: .htcondor (module htcondor2) and .classad (module classad2)."""
     need(request, "reference")
+    before = dict(os.environ)
     try:
         import htcondor2  # must come before classad2
 
@@ -154,6 +156,9 @@ def reference(request: pytest.FixtureRequest) -> SimpleNamespace:
             "bin/setup installs; or leave these tests out with --without reference.",
             pytrace=False,
         )
+    # It sets CONDOR_CONFIG to /dev/null: pools of later tests in this process would not read their files.
+    os.environ.clear()
+    os.environ.update(before)
     return SimpleNamespace(htcondor=htcondor2, classad=classad2)
 
 

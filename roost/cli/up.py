@@ -64,7 +64,9 @@ def _up(directory: Path, parsed: Parsed) -> int:
 
 
 def _ended_early(*_: object) -> None:
-    raise SystemExit(0)
+    # An exception would come out of whatever runs at this moment: in the middle of an event loop that is a traceback.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def _still_waiting(what: str) -> None:
