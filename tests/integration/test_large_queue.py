@@ -100,7 +100,7 @@ async def test_others_have_their_turn_meanwhile(pool, step):
         await submit_many(pool)
         _, rounds = await turns_of_others(pool.restart())
         assert (await pool.call_totals())["Idle"] == MANY
-    assert rounds > 10
+    assert rounds > 3  # work gives way by time, so there are fewer turns on a busy machine; without, there is one
 
 
 async def test_a_page_of_a_projection_says_the_same_as_whole_ads(pool):
