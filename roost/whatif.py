@@ -190,7 +190,7 @@ def _slots(slots: Iterable[ClassAd], policy: Policy, now: float) -> dict[str, Cl
     found: dict[str, ClassAd] = {}
     for number, ad in enumerate(slots):
         _check("slot", number, ad, "Machine", "Slot")
-        name = _text(ad, "Name")
+        name = ad.eval_string("Name")
         if not name:
             raise BadAd("slot", number, "it has no Name; give whole ads, as `roost status -long` writes them")
         if name in places:
@@ -215,7 +215,7 @@ def _records(accounting: Iterable[ClassAd], names: Iterable[str], policy: Policy
         _check("accounting", number, ad, "Accounting")
         if ad.eval("IsAccountingGroup") is True:
             continue
-        name = _text(ad, "Name")
+        name = ad.eval_string("Name")
         if not name:
             raise BadAd("accounting", number, "it has no Name; give ads as `roost userprio -long` writes them")
         try:
@@ -281,7 +281,7 @@ def _asking(number: int, ad: ClassAd, policy: Policy) -> _Asking | None:
     status = _whole(number, ad, "JobStatus")
     if ad.eval("JobUniverse") in _WITHOUT_SLOT or status not in list(JobStatus):
         return None
-    user = _text(ad, "User") or _text(ad, "Owner")
+    user = ad.eval_string("User") or ad.eval_string("Owner")
     if not user:
         raise BadAd("job", number, f"job {job} has no User: nobody would be charged; give it one, as alice@pool")
     try:
@@ -289,7 +289,7 @@ def _asking(number: int, ad: ClassAd, policy: Policy) -> _Asking | None:
         priority = priority_of(ad) if "JobPrio" in ad else 0
     except BadSubmit as error:
         raise BadAd("job", number, f"job {job}: {error}") from None
-    schedd = _text(ad, "ScheddName") or _text(ad, "GlobalJobId").partition("#")[0]
+    schedd = ad.eval_string("ScheddName") or ad.eval_string("GlobalJobId").partition("#")[0]
     return _Asking(schedd, job, JobStatus(status), user, submitter, priority, ad)
 
 
@@ -468,14 +468,9 @@ def _check(kind: str, number: int, ad: ClassAd, *types: str) -> None:
         ad.check()
     except (ValueError, RecursionError) as error:
         raise BadAd(kind, number, f"it can not be read: {error}") from None
-    told = _text(ad, "MyType")
+    told = ad.eval_string("MyType")
     if told and told not in types:
         raise BadAd(kind, number, f"MyType is {told[:40]}, not {types[0]}; leave out ads of other types")
-
-
-def _text(ad: ClassAd, name: str) -> str:
-    value = ad.eval(name)
-    return value if isinstance(value, str) else ""
 
 
 def _whole(number: int, ad: ClassAd, name: str) -> int:

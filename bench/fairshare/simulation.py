@@ -57,6 +57,12 @@ class Moment:
     cores: Mapping[str, float]
 
 
+def _floor_left(record: Record, given: float) -> float:
+    """What a user below its floor is offered before all others, where everything can be divided (NEG-11)."""
+    wanted = min(record.floor, record.ceiling) if record.ceiling >= 0.0 else record.floor
+    return max(0.0, wanted - given)
+
+
 def deal(
     eup: Mapping[str, float], records: Mapping[str, Record], wants: Mapping[str, float], pool: float
 ) -> dict[str, float]:
@@ -70,7 +76,7 @@ def deal(
         return took
 
     for name in names:
-        give(name, shares.floor_left(records[name].floor, given[name], records[name].ceiling))
+        give(name, _floor_left(records[name], given[name]))
     spin = 0
     while names:
         spin += 1

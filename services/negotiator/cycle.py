@@ -8,7 +8,7 @@
         until a spin hands out nothing
 
 Conditions and ranks of a request are evaluated for all slots at once, and only the best slots are sorted
-(evaluation.py, selection.py). A partitionable slot is carved as the startd will carve it, so several jobs, of several
+(deal.py, selection.py). A partitionable slot is carved as the startd will carve it, so several jobs, of several
 submitters, get their part of it in one cycle (carving.py).
 """
 
@@ -20,9 +20,9 @@ from typing import Final
 
 from services.negotiator import shares
 from services.negotiator.board import Moved
-from services.negotiator.deal import Asking, Deal
-from services.negotiator.group_tree import ROOT, GroupConfig, Tree
-from services.negotiator.groups import Plan, Turn, negotiate_groups
+from services.negotiator.deal import Deal
+from services.negotiator.group_tree import GroupConfig, Tree
+from services.negotiator.groups import Turn, negotiate_groups
 from services.negotiator.handout import TOLERANCE, Purse
 from services.negotiator.pool import CycleConfig, Result, Share, Snapshot
 from services.negotiator.reasons import rejections
@@ -184,6 +184,3 @@ class _Cycle:
                 self.jobs += wanted - asking.left
                 if asking.left:
                     refused.add(key)
-
-
-__all__ = ["ROOT", "Asking", "Plan", "negotiate"]

@@ -275,16 +275,13 @@ class Deal:
             with self.clock.part("select"):
                 found = self._list(asking, k)
             if not len(found.rows):
-                asking.cause = self._nothing(asking)
+                asking.cause = "no-match"
                 return 0
             with self.clock.part("hand-out"):
                 took = take(self, asking, found, purse, n, exempt)
             if took or found.complete:
                 return took
             k = len(found.rows) * 8 + _FEWEST  # too heavy, all of them: there may be lighter ones further down
-
-    def _nothing(self, asking: Asking) -> str:
-        return "no-match"
 
     # --- candidates
 

@@ -32,9 +32,3 @@ def slice_left(
     if ceiling >= 0.0:
         left = min(left, ceiling - in_use)
     return max(0.0, left)
-
-
-def floor_left(floor: float, in_use: float, ceiling: float) -> float:
-    """Weight that a submitter below its floor is offered before all others (NEG-11)."""
-    wanted = min(floor, ceiling) if ceiling >= 0.0 else floor
-    return max(0.0, wanted - in_use)
