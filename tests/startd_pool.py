@@ -8,7 +8,7 @@ from pathlib import Path
 from aiohttp import web
 
 from services.startd.daemon import Startd
-from services.startd.machine import Detected, Sample
+from services.startd.machine.detection import Detected, Sample
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.messages.base import Ack

@@ -16,22 +16,25 @@ from typing import Any, ClassVar
 
 import aiohttp
 
-from services.startd import ads, leaving, records, sandbox, settings
-from services.startd.answers import Accepted, Changes, ClaimRequest, Ended, Granted, Refused, StopRun
-from services.startd.claims import Book
+from services.startd import settings
+from services.startd.ads import slot_ads as ads
+from services.startd.ads.showcase import Showcase
+from services.startd.book import leaving, records
+from services.startd.book.answers import Accepted, Changes, ClaimRequest, Ended, Granted, Refused, StopRun
+from services.startd.book.claims import Book
+from services.startd.book.leases import Leases, lease_s
+from services.startd.book.partition import SlotKind
+from services.startd.book.records import RunRecord
+from services.startd.book.slots import Claim
+from services.startd.book.transitions import Activity, Condition, State
 from services.startd.journal import Journal, JournalFull
 from services.startd.launchers.api import Launcher
 from services.startd.launchers.docker import DockerLauncher
 from services.startd.launchers.process import ProcessLauncher
-from services.startd.leases import Leases, lease_s
-from services.startd.machine import RealMachine, Source
-from services.startd.partition import SlotKind
-from services.startd.records import RunRecord
-from services.startd.showcase import Showcase
-from services.startd.slots import Claim
+from services.startd.machine.detection import RealMachine, Source
+from services.startd.sandbox import directories as sandbox
 from services.startd.starter.client import ForkServer
 from services.startd.starter.run import Intervals, Run
-from services.startd.transitions import Activity, Condition, State
 from shared.bus.api import BusUnavailable, Exchange, Outgoing, RemoteFailure
 from shared.classad import ClassAd
 from shared.daemon.advertiser import Advertiser

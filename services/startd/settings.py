@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from services.startd.amounts import CPUS, DISK, MEMORY, Amounts, Number
-from services.startd.machine import Detected
-from services.startd.partition import MAX_TYPES, Carving, PlannedSlot, divide, slot_types
-from services.startd.policy import Policy
+from services.startd.book.amounts import CPUS, DISK, MEMORY, Amounts, Number
+from services.startd.book.partition import MAX_TYPES, Carving, PlannedSlot, divide, slot_types
+from services.startd.book.policy import Policy
+from services.startd.machine.detection import Detected
 from shared.classad import Expr, ParseError, evaluate, is_true, parse_expr
 from shared.config import Config
 from shared.config.evaluate import number

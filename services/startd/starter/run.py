@@ -19,9 +19,9 @@ from typing import Any, Protocol, TypeVar
 
 import aiohttp
 
-from services.startd import sandbox
+from services.startd.book.records import RunRecord
 from services.startd.launchers.api import Finished, Launcher, LaunchFailed
-from services.startd.records import RunRecord
+from services.startd.sandbox import directories as sandbox
 from services.startd.starter.job import (
     EXECUTABLE,
     HOLD_INPUT,

@@ -5,12 +5,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from services.startd.amounts import Amounts
-from services.startd.answers import Accepted, ClaimRequest, Granted, Refused
-from services.startd.claims import Book
-from services.startd.partition import Carving, PlannedSlot, SlotKind
-from services.startd.policy import Policy
-from services.startd.transitions import TABLE, Activity, Cause, InvalidTransition, State, step
+from services.startd.book.amounts import Amounts
+from services.startd.book.answers import Accepted, ClaimRequest, Granted, Refused
+from services.startd.book.claims import Book
+from services.startd.book.partition import Carving, PlannedSlot, SlotKind
+from services.startd.book.policy import Policy
+from services.startd.book.transitions import TABLE, Activity, Cause, InvalidTransition, State, step
 from shared.classad import ClassAd, parse_expr
 
 MACHINE = Amounts({"Cpus": 6, "Memory": 4000, "Disk": 50_000})

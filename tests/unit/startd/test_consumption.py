@@ -2,10 +2,11 @@
 
 import pytest
 
-from services.startd import ads, settings
-from services.startd.answers import ClaimRequest, Granted, Refused
-from services.startd.claims import Book
-from services.startd.machine import Detected, Sample
+from services.startd import settings
+from services.startd.ads import slot_ads as ads
+from services.startd.book.answers import ClaimRequest, Granted, Refused
+from services.startd.book.claims import Book
+from services.startd.machine.detection import Detected, Sample
 from shared.classad import ClassAd, is_true
 from shared.config import load_config
 from shared.consumption import Shortage, as_consumed, consumption, has_policy

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.startd.amounts import Amounts
-from services.startd.partition import (
+from services.startd.book.amounts import Amounts
+from services.startd.book.partition import (
     Carving,
     ImpossiblePartition,
     Refusal,

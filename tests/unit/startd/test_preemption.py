@@ -2,12 +2,12 @@
 
 import pytest
 
-from services.startd import leaving
-from services.startd.answers import Accepted, Granted, Refused
-from services.startd.lifecycle import GUARDS
-from services.startd.records import pack_claim, pack_waiting, unpack_claim, unpack_waiting
-from services.startd.slots import Haste, Vacated
-from services.startd.transitions import TABLE, Activity, State
+from services.startd.book import leaving
+from services.startd.book.answers import Accepted, Granted, Refused
+from services.startd.book.lifecycle import GUARDS
+from services.startd.book.records import pack_claim, pack_waiting, unpack_claim, unpack_waiting
+from services.startd.book.slots import Haste, Vacated
+from services.startd.book.transitions import TABLE, Activity, State
 from shared.classad import ClassAd
 from tests.unit.startd.test_claims import MACHINE, conditions, job, make_book, policy, request
 

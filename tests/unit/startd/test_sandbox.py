@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from services.startd import sandbox
+from services.startd.sandbox import directories as sandbox
 
 
 def test_a_scratch_directory_is_private_and_goes_with_everything(tmp_path):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.startd.amounts import CPUS, STANDARD, Amounts
-from services.startd.claim_ads import put_children, put_claim, put_waiting
-from services.startd.machine import Detected, Sample
-from services.startd.partition import SlotKind
-from services.startd.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
+from services.startd.ads.claim_ads import put_children, put_claim, put_waiting
+from services.startd.book.amounts import CPUS, STANDARD, Amounts
+from services.startd.book.partition import SlotKind
+from services.startd.book.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
+from services.startd.book.slots import Claim, Slot
+from services.startd.book.transitions import State
+from services.startd.machine.detection import Detected, Sample
 from services.startd.settings import Settings
-from services.startd.slots import Claim, Slot
-from services.startd.transitions import State
 from shared.classad import ClassAd, Expr, parse_expr
 from shared.consumption import within_limits
 from shared.version import VERSION

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from services.startd.amounts import Amounts
-from services.startd.partition import PlannedSlot, SlotKind
-from services.startd.transitions import Activity, Condition, State
+from services.startd.book.amounts import Amounts
+from services.startd.book.partition import PlannedSlot, SlotKind
+from services.startd.book.transitions import Activity, Condition, State
 from shared.classad import ClassAd
 
 OWNER_IDLE = Condition(State.OWNER, Activity.IDLE)

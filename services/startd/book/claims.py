@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from services.startd import preemption
-from services.startd.amounts import CPUS, Amounts
-from services.startd.answers import Accepted, Changes, ClaimRequest, Ended, Granted, Refused, StopRun
-from services.startd.leaving import retirement_s
-from services.startd.lifecycle import Situation, next_look, next_move
-from services.startd.partition import Carving, PlannedSlot, Refusal, SlotKind, carve
-from services.startd.policy import REQUIREMENTS, Policy, rank_of, refusal, start_is_false, worklife_over
-from services.startd.slots import UNCLAIMED_IDLE, Claim, Haste, Slot, Vacated, Waiting
-from services.startd.transitions import Activity, Cause, State, step
+from services.startd.book import preemption
+from services.startd.book.amounts import CPUS, Amounts
+from services.startd.book.answers import Accepted, Changes, ClaimRequest, Ended, Granted, Refused, StopRun
+from services.startd.book.leaving import retirement_s
+from services.startd.book.lifecycle import Situation, next_look, next_move
+from services.startd.book.partition import Carving, PlannedSlot, Refusal, SlotKind, carve
+from services.startd.book.policy import REQUIREMENTS, Policy, rank_of, refusal, start_is_false, worklife_over
+from services.startd.book.slots import UNCLAIMED_IDLE, Claim, Haste, Slot, Vacated, Waiting
+from services.startd.book.transitions import Activity, Cause, State, step
 from shared.classad import ClassAd
 
 #: A slot takes so many arrows at once. More is a circle, as of an IS_OWNER that asks for the State it decides: the slot

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-from services.startd.amounts import CPUS, DISK, MEMORY, STANDARD, Amounts, Number
+from services.startd.book.amounts import CPUS, DISK, MEMORY, STANDARD, Amounts, Number
 from shared.classad import ClassAd, Expr, evaluate
 from shared.consumption import Shortage, consumption, has_policy
 from shared.errors import PermanentError

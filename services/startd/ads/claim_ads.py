@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from services.startd.slots import Claim, Slot
-from services.startd.transitions import Activity, State
+from services.startd.book.slots import Claim, Slot
+from services.startd.book.transitions import Activity, State
 from shared.classad import UNDEFINED, ClassAd, Expr, flatten, parse_expr
 from shared.messages.claims import public_claim_id
 

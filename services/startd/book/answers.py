@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.startd.slots import Claim, Slot, Waiting
+from services.startd.book.slots import Claim, Slot, Waiting
 
 
 @dataclass(frozen=True, slots=True)

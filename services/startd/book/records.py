@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from services.startd.amounts import Amounts
-from services.startd.partition import SlotKind
-from services.startd.slots import Claim, Haste, Slot, Waiting
-from services.startd.transitions import Activity, Condition, State
+from services.startd.book.amounts import Amounts
+from services.startd.book.partition import SlotKind
+from services.startd.book.slots import Claim, Haste, Slot, Waiting
+from services.startd.book.transitions import Activity, Condition, State
 from shared.messages.claims import Activation, JobExit, Usage
 
 

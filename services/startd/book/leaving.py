@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from services.startd.policy import Policy
+from services.startd.book.policy import Policy
 from shared.classad import UNDEFINED, ClassAd, evaluate, is_true
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from services.startd import ads
-from services.startd.claim_ads import sibling_attributes
-from services.startd.claims import Book
-from services.startd.machine import Sample
-from services.startd.partition import SlotKind
-from services.startd.slots import Slot
+from services.startd.ads import slot_ads as ads
+from services.startd.ads.claim_ads import sibling_attributes
+from services.startd.book.claims import Book
+from services.startd.book.partition import SlotKind
+from services.startd.book.slots import Slot
+from services.startd.machine.detection import Sample
 from shared.classad import ClassAd, Expr, unparse
 
 #: How old a sample of load and disk may be when an ad is made, seconds.

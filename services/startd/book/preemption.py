@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from services.startd.amounts import Amounts
-from services.startd.partition import Refusal, SlotKind
-from services.startd.slots import Claim, Slot, Vacated
-from services.startd.transitions import State
+from services.startd.book.amounts import Amounts
+from services.startd.book.partition import Refusal, SlotKind
+from services.startd.book.slots import Claim, Slot, Vacated
+from services.startd.book.transitions import State
 from shared.classad import ClassAd
 
 

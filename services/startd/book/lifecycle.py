@@ -11,10 +11,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from services.startd import leaving, policy
-from services.startd.policy import Policy
-from services.startd.slots import Claim, Haste, Slot
-from services.startd.transitions import Activity, State, Transition, guarded
+from services.startd.book import leaving, policy
+from services.startd.book.policy import Policy
+from services.startd.book.slots import Claim, Haste, Slot
+from services.startd.book.transitions import Activity, State, Transition, guarded
 from shared.classad import ClassAd
 
 

@@ -1,0 +1,1 @@
+"""What the pool sees of the slots."""

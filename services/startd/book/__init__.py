@@ -1,0 +1,1 @@
+"""Slots, claims and the runs on them: every decision about them, without I/O."""

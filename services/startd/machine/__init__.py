@@ -1,0 +1,1 @@
+"""What the machine is, has, and is busy with."""
