@@ -25,10 +25,10 @@ def engine(docker_engine, monkeypatch):
 async def pool(engine, tmp_path):
     tmp_path.chmod(0o755)
     async with Pool(tmp_path, ROOST_DOCKER="true") as pool:
-        await eventually(lambda: pool.startd.showcase.around.docker_version)
+        await eventually(lambda: pool.startd.parts[0].version)
         yield pool
-        for record in pool.startd.journal.load("runs").values():
-            await pool.startd.docker.forget(record["name"])
+        for record in pool.startd.ledger.journal.load("runs").values():
+            await pool.startd.launchers["docker"].forget(record["name"])
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def start(pool, files, text=None, **attrs):
 
 
 def containers(engine, pool):
-    label = f"roost.startd={pool.startd.docker.startd}"
+    label = f"roost.startd={pool.startd.launchers["docker"].startd}"
     return engine.client.containers.list(all=True, sparse=True, filters={"label": label})
 
 
@@ -150,7 +150,7 @@ async def test_a_restarted_startd_adopts_its_containers(pool, files, engine):
         IMAGE,
         "true",
         name=container_name("stranger"),
-        labels={"roost.startd": pool.startd.docker.startd, "roost.run": "stranger"},
+        labels={"roost.startd": pool.startd.launchers["docker"].startd, "roost.run": "stranger"},
     )
     neighbour = engine.client.containers.create(
         IMAGE,

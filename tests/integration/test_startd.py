@@ -87,7 +87,7 @@ async def test_the_ack_of_an_end_brings_the_next_job(pool, tmp_path):
     await eventually(lambda: pool.conditions() == {"slot1@node1": "Unclaimed/Idle"})
     slot = pool.startd.book.slots["slot1@node1"]
     assert slot.free == slot.total
-    assert not pool.startd.runs
+    assert not pool.startd.runs.by_key
 
 
 async def test_several_jobs_are_carved_by_leftovers_until_nothing_is_left(pool):
@@ -115,7 +115,7 @@ async def test_requests_that_come_twice_are_answered_alike(pool):
     again = ActivateClaim(claim_id=answers[0].claim_id, activation=activation)
     assert await pool.call(again) == Activated(job_id=activation.job_id, attempt=1)
     await pool.running(activation.job_id)
-    assert len(pool.startd.runs) == 1
+    assert len(pool.startd.runs.by_key) == 1
     stop = DeactivateClaim(claim_id=answers[0].claim_id, job_id=activation.job_id, attempt=1, how="fast")
     for _ in range(3):
         await pool.call(stop)
@@ -229,8 +229,8 @@ async def test_an_end_is_reported_until_it_is_acknowledged(pool):
     end = await pool.schedd.end_of(activation.job_id)
     assert end.exit.exit_code == 0
     assert pool.schedd.phases(activation.job_id).count("ended") == 4
-    await eventually(lambda: not pool.startd.runs)
-    assert pool.startd.journal.load("runs") == {}
+    await eventually(lambda: not pool.startd.runs.by_key)
+    assert pool.startd.ledger.journal.load("runs") == {}
 
 
 async def test_a_silent_schedd_loses_its_claim_and_its_job_at_the_end_of_the_lease(pool):
@@ -305,7 +305,7 @@ async def test_an_end_that_was_not_acknowledged_is_reported_by_the_next_life(poo
 async def test_jobs_die_with_the_fork_server_and_are_run_again(pool):
     activation, granted = await pool.run("/bin/sleep", Arguments="1000")
     running = await pool.running(activation.job_id)
-    nanny = pool.startd.fork_server.running[pool.startd.runs[f"{activation.job_id}/1"].record.name].nanny
+    nanny = pool.startd.fork_server.running[pool.startd.runs.of_claim(granted.claim_id)[0].record.name].nanny
     psutil.Process(nanny).parent().kill()
     end = await pool.schedd.end_of(activation.job_id)
     assert end.exit.reason == "evicted"

@@ -6,7 +6,7 @@ it tells of (STARTD_SLOT_ATTRS) has changed. No I/O of its own: `sample` looks a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from services.startd.ads import slot_ads as ads
@@ -15,6 +15,7 @@ from services.startd.book.claims import Book
 from services.startd.book.partition import SlotKind
 from services.startd.book.slots import Slot
 from services.startd.machine.detection import Sample
+from services.startd.settings import Settings
 from shared.classad import ClassAd, Expr, unparse
 
 #: How old a sample of load and disk may be when an ad is made, seconds.
@@ -43,6 +44,7 @@ class Showcase:
         self._sample = Sample()
         self._sampled = float("-inf")
         self._ads: dict[str, tuple[int, ClassAd]] = {}  # by slot, with the version it shows
+        self._sources: dict[str, Callable[[Slot], Mapping[str, object]]] = {}
         self._siblings: tuple[int, dict[str, Expr]] = (-1, {})  # after which change of the book
         self._siblings_told = self._siblings[1]  # as `siblings_changed` saw them last
 
@@ -69,12 +71,18 @@ class Showcase:
         self._ads.clear()
 
     def forget(self, slot_name: str) -> None:
-        """A slot is gone."""
+        """A slot is gone, or something that its ad tells has changed."""
         self._ads.pop(slot_name, None)
 
-    def set_docker(self, version: str) -> None:
-        """Docker came, went (empty), or is another version."""
-        self.around = replace(self.around, docker_version=version)
+    def add_source(self, name: str, attributes_of: Callable[[Slot], Mapping[str, object]]) -> None:
+        """What a part of the startd says of each slot, whenever an ad is made: must be quick. Sources of later names
+        win. `forget` or `renew` ads whose source says something else."""
+        self._sources[name] = attributes_of
+        self._sources = dict(sorted(self._sources.items()))
+
+    def adopt(self, settings: Settings) -> None:
+        """Go by these settings."""
+        self.around = replace(self.around, settings=settings)
         self.base = ads.machine_ad(self.around)
         self.renew()
 
@@ -101,5 +109,6 @@ class Showcase:
             dynamic=self.book.dynamic_slots(slot.name) if slot.kind is SlotKind.PARTITIONABLE else (),
             waiting=waiting.claim if waiting is not None else None,
             siblings=siblings,
+            parts=[attributes_of(slot) for attributes_of in self._sources.values()],
         )
         return ads.slot_ad(self.base, slot, self._sample, self.around, others, self._now())

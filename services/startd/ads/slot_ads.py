@@ -30,7 +30,6 @@ class Surroundings:
     total: Amounts
     slot_count: int
     settings: Settings
-    docker_version: str = ""  # empty: no engine answers
 
 
 def machine_ad(around: Surroundings) -> ClassAd:
@@ -79,10 +78,6 @@ def machine_ad(around: Surroundings) -> ClassAd:
         if name not in STANDARD:
             ad[f"Detected{name}"] = around.total[name]
     ad["MachineResources"] = " ".join((*STANDARD, *(name for name in around.total if name not in STANDARD)))
-    ad["HasDocker"] = bool(around.docker_version)
-    if around.docker_version:
-        ad["DockerVersion"] = around.docker_version
-        ad["HasContainer"] = True
     return ad
 
 
@@ -93,6 +88,7 @@ class Neighbours:
     dynamic: Sequence[Slot] = ()  # slots carved from it
     waiting: Claim | None = None  # the claim that waits for it to empty
     siblings: Mapping[str, Expr] = field(default_factory=dict)
+    parts: Sequence[Mapping[str, object]] = ()  # what parts of the startd say of it, later ones win
 
 
 def slot_ad(base: ClassAd, slot: Slot, sample: Sample, around: Surroundings, others: Neighbours, now: float) -> ClassAd:
@@ -135,6 +131,8 @@ def slot_ad(base: ClassAd, slot: Slot, sample: Sample, around: Surroundings, oth
         ad[f"TotalSlot{name}"] = slot.total[name]
     for name, expr in others.siblings.items():
         ad[name] = expr
+    for attributes in others.parts:
+        ad.update(attributes)
     _put_policy(ad, slot, policy)
     for name, expr in settings.attributes.items():
         ad[name] = expr

@@ -98,6 +98,12 @@ class Book:
                 ends.append(left)
         return max(ends)
 
+    def adopt(self, *, carving: Carving, match_timeout_s: float, killing_timeout_s: float) -> None:
+        """Go by these from now on."""
+        self._carving = carving
+        self._match_timeout_s = match_timeout_s
+        self._killing_timeout_s = killing_timeout_s
+
     # -- making slots
 
     def add_slots(self, plans: Iterable[PlannedSlot], now: float) -> None:

@@ -29,9 +29,9 @@ class RunRecord:
     transfer_url: str
     transfer_token: str
     scratch: str  # name of its directory under EXECUTE, hard to guess
-    docker: bool
     began: float
     lease_s: float
+    launcher: str = "process"
     launched: bool = False
     started_at: float = 0.0
     pid: int = 0
@@ -42,7 +42,7 @@ class RunRecord:
 
     @property
     def key(self) -> str:
-        return f"{self.job_id}/{self.attempt}"
+        return _key(self.job_id, self.attempt, self.schedd)
 
     @property
     def outcome(self) -> JobExit | None:
@@ -63,8 +63,13 @@ class RunRecord:
 _RUN_FIELDS = tuple(one.name for one in fields(RunRecord))
 
 
-def run_key(activation: Activation) -> str:
-    return f"{activation.job_id}/{activation.attempt}"
+def run_key(activation: Activation, schedd: str) -> str:
+    return _key(activation.job_id, activation.attempt, schedd)
+
+
+def _key(job_id: str, attempt: int, schedd: str) -> str:
+    """Two access points number their jobs alike."""
+    return f"{job_id}/{attempt}@{schedd}"
 
 
 def pack_claim(claim: Claim, slot: Slot) -> dict[str, Any]:

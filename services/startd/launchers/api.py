@@ -80,6 +80,9 @@ class Measured:
 
 
 class Launcher(Protocol):
+    async def adopt(self, runs: set[str]) -> None:
+        """Runs of an earlier life that this launcher is to look for."""
+
     async def prepare(self, launch: Launch) -> None:
         """What may take long before a start, such as fetching an image. May be cancelled. Raises LaunchFailed."""
 

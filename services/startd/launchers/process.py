@@ -30,6 +30,9 @@ class ProcessLauncher:
     def __init__(self, server: ForkServer) -> None:
         self.server = server
 
+    async def adopt(self, runs: set[str]) -> None:
+        """Nothing to do: the fork server knows its processes."""
+
     async def prepare(self, launch: Launch) -> None:
         """Nothing to do."""
 

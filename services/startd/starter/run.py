@@ -22,6 +22,7 @@ import aiohttp
 from services.startd.book.records import RunRecord
 from services.startd.launchers.api import Finished, Launcher, LaunchFailed
 from services.startd.sandbox import directories as sandbox
+from services.startd.starter.choice import launcher_of
 from services.startd.starter.job import (
     EXECUTABLE,
     HOLD_INPUT,
@@ -65,7 +66,7 @@ class Hands(Protocol):
 
     context: Context
 
-    def launcher(self, docker: bool) -> Launcher: ...
+    def launcher(self, name: str) -> Launcher: ...
 
     def session(self) -> aiohttp.ClientSession: ...
 
@@ -137,7 +138,7 @@ class Run:
 
     @property
     def launcher(self) -> Launcher:
-        return self.hands.launcher(self.record.docker)
+        return self.hands.launcher(self.record.launcher)
 
     @property
     def scratch(self) -> Path:
@@ -267,8 +268,8 @@ class Run:
             await asyncio.to_thread(sandbox.remove, self.scratch)
             sandbox.make(self.hands.context.execute, record.scratch)
         launch = describe(self.job, self._place())
-        record.docker = bool(launch.image)
-        if record.docker:
+        record.launcher = launcher_of(launch)
+        if record.launcher != "process":
             self.hands.save(record)  # whom to ask about the run after a restart
         if record.transfer_url:
             await self._fetch_input()

@@ -1,0 +1,1 @@
+"""Where requests from the bus are answered."""
