@@ -16,12 +16,14 @@ import pytest
 from tests.servers import Rabbit, Redis, Server, ServerError
 
 if TYPE_CHECKING:
+    from tests.containers.apptainer import Apptainer
     from tests.containers.engine import Engine
     from tests.containers.pool import ComposePool
 
 NEEDS = {
     "servers": ("rabbit_server", "redis_server"),
     "docker": ("docker_engine", "compose_pool"),
+    "apptainer": ("apptainer",),
     "reference": ("reference",),
     "mounts": ("small_disk",),
 }
@@ -37,7 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         choices=sorted(NEEDS),
-        help="leave out the tests that need real servers, a Docker engine, the reference implementation or mounts; "
+        help="leave out the tests that need real servers, a Docker engine, Apptainer, the reference "
+        "implementation or mounts; "
         "without this flag they fail where it is missing (may be given several times)",
     )
 
@@ -52,7 +55,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(name)
             if name in without and item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=f"--without {name}"))
-        if item.get_closest_marker("docker") and not item.get_closest_marker("timeout"):
+        containers = item.get_closest_marker("docker") or item.get_closest_marker("apptainer")
+        if containers and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(DOCKER_TIMEOUT_S))
         if "compose_pool" in used:
             item.add_marker(pytest.mark.xdist_group("compose"))
@@ -139,6 +143,18 @@ def compose_pool(docker_engine: "Engine") -> Iterator["ComposePool"]:
 
     with ComposePool.up(docker_engine) as pool:
         yield pool
+
+
+@pytest.fixture(scope="session")
+def apptainer(request: pytest.FixtureRequest) -> "Apptainer":
+    """A real Apptainer and an image for it. Only to be read: all workers and sessions share them."""
+    need(request, "apptainer")
+    from tests.containers.apptainer import Apptainer
+
+    try:
+        return Apptainer.ensure()
+    except ServerError as missing:
+        pytest.fail(str(missing), pytrace=False)
 
 
 @pytest.fixture(scope="session")
