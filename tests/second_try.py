@@ -23,8 +23,8 @@ from pathlib import Path
 
 import pytest
 
-#: More failures than this are no hiccup of the machine.
-MOST = 5
+#: More failures than this, three of a thousand tests, are no hiccup of the machine.
+MOST = 20
 REPORT = "ROOST_TEST_REPORT"  # environment variable: file that outcomes are written to
 ONLY = "ROOST_TEST_ONLY"  # environment variable: file with the ids of the only tests to run
 TESTS_FAILED = 1  # pytest's exit status when it ran to its end and a test failed

@@ -152,7 +152,7 @@ class WholePool:
             found += [ClassAd.unpack(ad) for ad in page.ads]
         return found
 
-    async def rests(self, cluster: int, procs: int = 1, timeout: float = 40.0) -> list[ClassAd]:
+    async def rests(self, cluster: int, procs: int = 1, timeout: float = 90.0) -> list[ClassAd]:
         """The cluster's ads, once all are completed, removed or held."""
         found = []
 
@@ -164,7 +164,7 @@ class WholePool:
         await eventually(at_rest, timeout, f"cluster {cluster} at rest")
         return found
 
-    async def works(self, timeout: float = 40.0) -> None:
+    async def works(self, timeout: float = 90.0) -> None:
         """All daemons live, and an ordinary job runs to its end."""
         assert not self.dead(), self.dead()
         cluster = await self.submit(self.job())

@@ -72,10 +72,9 @@ async def test_traffic_survives_kill_and_restart_of_the_broker(pool, rabbit_serv
     await eventually(lambda: set(confirmed) <= set(consumed.sequences), what="all that was confirmed")
     assert heard.sequences[-1] in confirmed  # broadcasts flow again
     assert gaps[0] > 0
-    for bus in (startd, collector, negotiator, schedd):
-        assert bus.health.reconnects >= 1
+    for bus in (startd, collector, negotiator, schedd):  # each comes back in its own time
+        await eventually(lambda bus=bus: bus.health.reconnects >= 1 and not bus.health.waiting_for)
         assert bus.health.consumers == bus.health.expected_consumers
-        assert bus.health.waiting_for == ""
     assert await startd.call("schedd.ap1", SendAds(my_type="A")) == Ack()
 
 
@@ -153,11 +152,14 @@ async def test_channel_error_on_a_publishing_channel_heals(pool):
     for channel in ("plain", "confirming", "calling", "control"):
         reconnects = bus.health.reconnects
         await getattr(bus._link, channel).queue_declare("no-such-queue", passive=True, nowait=True)
-        await eventually(lambda n=reconnects: bus.health.reconnects == n + 1, what=f"healing of {channel}")
+        await eventually(
+            lambda n=reconnects: bus.health.reconnects > n and not bus.health.waiting_for, what=f"healing of {channel}"
+        )
         assert await other.call("schedd.ap1", SendAds(my_type="A")) == Ack()
+        before = len(heard.envelopes)
         await bus.publish(Exchange.ADS, "x", invalidate(1))
         await bus.publish(Exchange.ADS, "x", heartbeat(1))
-    await heard.got(8)
+        await heard.got(before + 2)
 
 
 async def test_channel_error_on_a_consuming_channel_heals(pool):
@@ -165,7 +167,7 @@ async def test_channel_error_on_a_consuming_channel_heals(pool):
     catch = Catch()
     consumer = await bus.consume("roost.collector", catch)
     await consumer._session.channel.basic_ack(4711)  # PRECONDITION_FAILED: unknown delivery tag
-    await eventually(lambda: bus.health.reconnects == 1)
+    await eventually(lambda: bus.health.reconnects >= 1)
     assert "delivery tag" in bus.health.last_error
     await other.publish(Exchange.ADS, "x", invalidate(1))
     await catch.got(1)
