@@ -10,6 +10,19 @@ from typing import Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """The system account that a run's processes have, as `walls.accounts` chose it. Hooks and visits of a run use the
+    same."""
+
+    name: str  # for the environment (USER, LOGNAME); may be made up when the uid has no name
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()  # supplementary
+    home: str = "/"
+    dedicated: bool = False  # nobody else uses it while the job runs: what it owns may be killed by uid
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One job, ready to be started."""
 
@@ -30,6 +43,7 @@ class Launch:
     image: str = ""
     network: str = ""  # Docker: none, host, or the engine's default
     labels: Mapping[str, str] = field(default_factory=dict)
+    account: Account | None = None  # None: the startd's own
 
 
 class LaunchFailed(Exception):
@@ -100,6 +114,13 @@ class Launcher(Protocol):
 
     async def kill(self, run: str) -> None:
         """End every process of the run, at once."""
+
+    async def suspend(self, run: str) -> None:
+        """Stop every process of the run where it stands, until `continue_`. Nothing happens when it has ended or
+        stands already; `kill` ends a run that stands, too."""
+
+    async def continue_(self, run: str) -> None:
+        """Let a run that stands go on."""
 
     async def measure(self, run: str) -> Measured: ...
 

@@ -364,6 +364,23 @@ class DockerLauncher:
         except (DockerException, OSError) as error:
             self.trouble = f"{type(error).__name__}: {error}"
 
+    async def suspend(self, run: str) -> None:
+        await self._in_thread(self._pause, run, True)
+
+    async def continue_(self, run: str) -> None:
+        await self._in_thread(self._pause, run, False)
+
+    def _pause(self, run: str, pause: bool) -> None:
+        from docker.errors import APIError, DockerException
+
+        try:
+            if self._client is not None:
+                (self._client.api.pause if pause else self._client.api.unpause)(container_name(run))
+        except APIError:
+            return  # it has ended meanwhile, or is so already
+        except (DockerException, OSError) as error:
+            self.trouble = f"{type(error).__name__}: {error}"
+
     async def measure(self, run: str) -> Measured:
         return await self._in_thread(self._measure, run)
 

@@ -89,6 +89,12 @@ class ProcessLauncher:
     async def kill(self, run: str) -> None:
         self.server.kill(run)
 
+    async def suspend(self, run: str) -> None:
+        self.server.signal(run, signal.SIGSTOP, tree=True)
+
+    async def continue_(self, run: str) -> None:
+        self.server.signal(run, signal.SIGCONT, tree=True)
+
     async def measure(self, run: str) -> Measured:
         process = self.server.running.get(run)
         return Measured() if process is None else await asyncio.to_thread(measure_tree, process.nanny)
