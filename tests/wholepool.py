@@ -89,7 +89,7 @@ class WholePool:
         context = daemon.context
         context.stopping.set()
         if isinstance(daemon, Startd):
-            for run in list(daemon.runs.values()):
+            for run in list(daemon.runs.by_key.values()):
                 run.stop("killed", "remove", "the test is over", fast=True)
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self.lives[key], 30)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, ClassVar
 
 from services.startd import settings
@@ -52,6 +52,7 @@ class Startd(Daemon):
     """See the module. It is what `parts.Inside` says."""
 
     subsystem: ClassVar[str] = "STARTD"
+    kinds_of_parts: ClassVar[Sequence[type[Part]]] = PARTS
 
     book: Book
     showcase: Showcase
@@ -112,14 +113,9 @@ class Startd(Daemon):
             killing_timeout_s=self.settings.killing_timeout,
         )
         self.showcase.book = self.book
-        folder = context.execute / f".starter-{directories.prefix(self.name).strip('_')}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self.fork_server = ForkServer(folder, orphan_s=self.settings.orphan, now=context.clock.now)
-        await self.fork_server.start()
-        self.launchers["process"] = ProcessLauncher(self.fork_server)
-        self.launchers["docker"] = DockerLauncher(f"{self.name}-{journal.identity}", self.settings, context.execute)
+        await self.open_launchers(journal.identity)
         self.runs = Runs(self, self.parts)
-        self.parts += [part(self) for part in PARTS]
+        self.parts += [part(self) for part in self.kinds_of_parts]
         for part in self.parts:
             await part.setup()
         self.book.add_slots(plans, self.now())
@@ -130,6 +126,16 @@ class Startd(Daemon):
         await context.bus.serve(f"startd.{self.name}", self._on_request)
         self.write_down()
         self._started = True
+
+    async def open_launchers(self, identity: str) -> None:
+        """Fill `launchers`. identity: of this startd's journal; no other startd has it."""
+        context = self.context
+        folder = context.execute / f".starter-{directories.prefix(self.name).strip('_')}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.fork_server = ForkServer(folder, orphan_s=self.settings.orphan, now=context.clock.now)
+        await self.fork_server.start()
+        self.launchers["process"] = ProcessLauncher(self.fork_server)
+        self.launchers["docker"] = DockerLauncher(f"{self.name}-{identity}", self.settings, context.execute)
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         tasks = {
