@@ -35,6 +35,34 @@ class ScheddSettings(CommonSettings):
         "SCHEDD_CRON_JOBLIST", meaning="names of access point cron jobs; restart to change"
     )
     schedd_cron_config_val: str | None = knob("SCHEDD_CRON_CONFIG_VAL", meaning="config_val program")
+    schedd_cron_max_job_load: float = knob(
+        "SCHEDD_CRON_MAX_JOB_LOAD", "0.1", least=0.01, most=1000, meaning="sum of job loads that may run together"
+    )
+    schedd_cron_log_non_zero_exit: bool = knob(
+        "SCHEDD_CRON_LOG_NON_ZERO_EXIT", "false", meaning="log stdout leftovers and stderr of a job that exits non-zero"
+    )
+    schedd_cron_executable_by_job: Mapping[str, str] = family("SCHEDD_CRON_<Job>_EXECUTABLE", meaning="program")
+    schedd_cron_mode_by_job: Mapping[str, str] = family(
+        "SCHEDD_CRON_<Job>_MODE", meaning="Periodic, WaitForExit, OneShot, OnDemand"
+    )
+    schedd_cron_period_by_job: Mapping[str, str] = family("SCHEDD_CRON_<Job>_PERIOD", meaning="number with s, m or h")
+    schedd_cron_prefix_by_job: Mapping[str, str] = family(
+        "SCHEDD_CRON_<Job>_PREFIX", meaning="text put before each attribute name"
+    )
+    schedd_cron_args_by_job: Mapping[str, str] = family("SCHEDD_CRON_<Job>_ARGS", meaning="arguments")
+    schedd_cron_env_by_job: Mapping[str, str] = family(
+        "SCHEDD_CRON_<Job>_ENV", meaning="environment variables, as A=1;B=2 or in the new form of a submit file"
+    )
+    schedd_cron_cwd_by_job: Mapping[str, str] = family("SCHEDD_CRON_<Job>_CWD", meaning="working directory")
+    schedd_cron_kill_by_job: Mapping[str, bool] = family(
+        "SCHEDD_CRON_<Job>_KILL", meaning="kill a still-running instance when the next is due"
+    )
+    schedd_cron_reconfig_rerun_by_job: Mapping[str, bool] = family(
+        "SCHEDD_CRON_<Job>_RECONFIG_RERUN", meaning="run again at reconfig"
+    )
+    schedd_cron_job_load_by_job: Mapping[str, float] = family(
+        "SCHEDD_CRON_<Job>_JOB_LOAD", meaning="load the job is said to make"
+    )
     schedd_name: str | None = knob("SCHEDD_NAME", meaning="name of the access point, for more than one on a machine")
     schedd_interval: int = knob(
         "SCHEDD_INTERVAL", "300", unit="s", least=1, meaning="longest wait between two submitter ads"

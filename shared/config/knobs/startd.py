@@ -199,9 +199,31 @@ class StartdSettings(CommonSettings):
     startd_cron_job_load_by_job: Mapping[str, float] = family(
         "STARTD_CRON_<Job>_JOB_LOAD", meaning="load the job is said to make"
     )
+    startd_cron_env_by_job: Mapping[str, str] = family(
+        "STARTD_CRON_<Job>_ENV", meaning="environment variables, as A=1;B=2 or in the new form of a submit file"
+    )
+    startd_cron_cwd_by_job: Mapping[str, str] = family("STARTD_CRON_<Job>_CWD", meaning="working directory")
+    startd_cron_condition_by_job: Mapping[str, Expr] = family(
+        "STARTD_CRON_<Job>_CONDITION",
+        meaning="looked at before each start, in the machine's ad: the job runs only if it is true",
+    )
+    startd_cron_metrics_by_job: Mapping[str, str] = family(
+        "STARTD_CRON_<Job>_METRICS",
+        meaning="attributes of the output that measure a custom resource: SUM:Name, PEAK:Name, commas between them",
+    )
+    startd_cron_autopublish: str = knob(
+        "STARTD_CRON_AUTOPUBLISH",
+        "Never",
+        choices=("Never", "Always", "If_Changed"),
+        meaning="whether output goes to the pool at once rather than with the slot's next update",
+    )
     benchmarks_joblist: tuple[str, ...] = knob("BENCHMARKS_JOBLIST", "mips kflops", meaning="benchmark jobs")
     benchmarks_executable_by_job: Mapping[str, str] = family("BENCHMARKS_<Job>_EXECUTABLE", meaning="benchmark program")
     benchmarks_job_load_by_job: Mapping[str, float] = family("BENCHMARKS_<Job>_JOB_LOAD", meaning="its load")
+    benchmarks_args_by_job: Mapping[str, str] = family("BENCHMARKS_<Job>_ARGS", meaning="its arguments")
+    benchmarks_max_job_load: float = knob(
+        "BENCHMARKS_MAX_JOB_LOAD", "1.0", least=0.01, most=1000, meaning="sum of the loads that may run together"
+    )
     docker: str = knob("DOCKER", "/usr/bin/docker", meaning="docker CLI, may start with sudo")
     docker_volumes: tuple[str, ...] = knob("DOCKER_VOLUMES", meaning="names of admin volumes")
     docker_volume_dir_by_name: Mapping[str, str] = family(
