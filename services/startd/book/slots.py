@@ -59,6 +59,7 @@ class Claim:
     suspended_s: float = 0.0  # of that time it was suspended
     earlier_s: float = 0.0  # runs before this one took so long together
     retirement_s: float = 0.0  # promised to the run when it began: for the ads; decisions look again
+    leave_s: float = 0.0  # it would get so much for leaving by itself: likewise
     haste: Haste = Haste.STAY
     ending: str = ""  # why it is given up as soon as its run is gone; empty: it goes on
     vacate_code: int = Vacated.UNSAID  # the same as a number
