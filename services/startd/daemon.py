@@ -21,13 +21,14 @@ from services.startd.book.leases import Leases
 from services.startd.book.partition import SlotKind
 from services.startd.book.slots import Claim
 from services.startd.book.transitions import Activity, State
+from services.startd.chores.cron import Cron
 from services.startd.clockwork import Clockwork
 from services.startd.docker_watch import DockerWatch
 from services.startd.doors.desk import Desk
 from services.startd.herald import Herald
 from services.startd.journal import Journal
 from services.startd.launchers.api import Launcher
-from services.startd.launchers.docker import DockerLauncher
+from services.startd.launchers.docker.launcher import DockerLauncher
 from services.startd.launchers.process import ProcessLauncher
 from services.startd.ledger import Ledger
 from services.startd.machine.detection import RealMachine, Source
@@ -39,11 +40,11 @@ from services.startd.starter.client import ForkServer
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
-from shared.errors import PermanentError
-from shared.messages.base import Envelope, Failure, Message
+from shared.daemon.orders import obey
+from shared.messages.base import Envelope, Message
 
 #: What a startd has beside slots, claims and runs.
-PARTS: tuple[type[Part], ...] = (DockerWatch,)
+PARTS: tuple[type[Part], ...] = (DockerWatch, Cron)
 #: Activities that time ends.
 _PASSING = (Activity.RETIRING, Activity.VACATING, Activity.KILLING)
 
@@ -52,6 +53,21 @@ class Startd(Daemon):
     """See the module. It is what `parts.Inside` says."""
 
     subsystem: ClassVar[str] = "STARTD"
+    at_start: ClassVar[tuple[str, ...]] = (
+        "NUM_CPUS",
+        "COUNT_HYPERTHREAD_CPUS",
+        "MEMORY",
+        "DISK",
+        "RESERVED_*",
+        "NUM_SLOTS",
+        "NUM_SLOTS_TYPE_*",
+        "SLOT_TYPE_[0-9]",
+        "SLOT_TYPE_[0-9][0-9]",
+        "SLOT_TYPE_*_PARTITIONABLE",
+        "MACHINE_RESOURCE_*",
+        "SLOT*_EXECUTE",
+        "ROOST_STARTD_ORPHAN_TIMEOUT",
+    )
     kinds_of_parts: ClassVar[Sequence[type[Part]]] = PARTS
 
     book: Book
@@ -149,12 +165,12 @@ class Startd(Daemon):
 
     async def reconfigure(self) -> None:
         """What a division of the machine stands on needs a restart; everything else takes effect now. Settings that
-        can not be read change nothing."""
-        try:
-            self.settings = settings.read(self.context.config, self.detected)
-        except PermanentError as error:
-            self.context.log.error("configuration_refused", reason=str(error))
-            return
+        can not be read change nothing. Raises ConfigError, BadSetting, ImpossiblePartition."""
+        config = self.context.config
+        found = settings.read(config, self.detected)
+        disk = self.machine.sample(self.context.execute, self.now()).disk_kib
+        settings.plan(config, settings.machine_amounts(config, self.detected, disk))  # the next start must not fail
+        self.settings = found
         self.showcase.adopt(self.settings)
         self.book.adopt(
             carving=self.settings.carving,
@@ -192,7 +208,7 @@ class Startd(Daemon):
     async def _on_request(self, envelope: Envelope) -> Message:
         handler = self._handlers.get(type(envelope.body))
         if handler is None:
-            return Failure(code="bad-request", reason=f"a startd does not answer {envelope.body.type}")
+            return await obey(self, envelope)
         return await handler(envelope)
 
     # ---------------------------------------------------------------- for the rooms (Inside)

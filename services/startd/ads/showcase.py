@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from services.startd.ads import slot_ads as ads
 from services.startd.ads.claim_ads import sibling_attributes
@@ -45,6 +46,7 @@ class Showcase:
         self._sampled = float("-inf")
         self._ads: dict[str, tuple[int, ClassAd]] = {}  # by slot, with the version it shows
         self._sources: dict[str, Callable[[Slot], Mapping[str, object]]] = {}
+        self._on_top: dict[str, Callable[[Slot, ClassAd], Mapping[str, object]]] = {}
         self._siblings: tuple[int, dict[str, Expr]] = (-1, {})  # after which change of the book
         self._siblings_told = self._siblings[1]  # as `siblings_changed` saw them last
 
@@ -80,6 +82,11 @@ class Showcase:
         self._sources[name] = attributes_of
         self._sources = dict(sorted(self._sources.items()))
 
+    def add_on_top(self, name: str, attributes_of: Callable[[Slot, ClassAd], Mapping[str, object]]) -> None:
+        """Like a source, but it sees the ad as it is without it, and wins over what is there."""
+        self._on_top[name] = attributes_of
+        self._on_top = dict(sorted(self._on_top.items()))
+
     def adopt(self, settings: Settings) -> None:
         """Go by these settings."""
         self.around = replace(self.around, settings=settings)
@@ -110,5 +117,6 @@ class Showcase:
             waiting=waiting.claim if waiting is not None else None,
             siblings=siblings,
             parts=[attributes_of(slot) for attributes_of in self._sources.values()],
+            on_top=[partial(attributes_of, slot) for attributes_of in self._on_top.values()],
         )
         return ads.slot_ad(self.base, slot, self._sample, self.around, others, self._now())

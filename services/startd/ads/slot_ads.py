@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from services.startd.ads.claim_ads import put_children, put_claim, put_waiting
@@ -89,6 +89,7 @@ class Neighbours:
     waiting: Claim | None = None  # the claim that waits for it to empty
     siblings: Mapping[str, Expr] = field(default_factory=dict)
     parts: Sequence[Mapping[str, object]] = ()  # what parts of the startd say of it, later ones win
+    on_top: Sequence[Callable[[ClassAd], Mapping[str, object]]] = ()  # what they say when they see the rest of it
 
 
 def slot_ad(base: ClassAd, slot: Slot, sample: Sample, around: Surroundings, others: Neighbours, now: float) -> ClassAd:
@@ -141,6 +142,11 @@ def slot_ad(base: ClassAd, slot: Slot, sample: Sample, around: Surroundings, oth
     put_claim(ad, slot.claim, slot.state, settings.job_attributes)
     if others.waiting is not None:
         put_waiting(ad, others.waiting)
+    for attributes_of in others.on_top:
+        ad.update(attributes_of(ad))
+    # Last, as START may go by anything that the ad says.
+    refuses = slot.state in (State.MATCHED, State.PREEMPTING) or start_is_false(policy, ad)
+    ad["Requirements"] = False if refuses else REQUIREMENTS
     return ad
 
 
@@ -156,7 +162,3 @@ def _put_policy(ad: ClassAd, slot: Slot, policy: Policy) -> None:
         for resource, expr in policy.consumption.items():
             ad[f"Consumption{resource}"] = expr
         ad["WithinResourceLimits"] = within_limits(tuple(policy.consumption))
-    if slot.state in (State.MATCHED, State.PREEMPTING) or start_is_false(policy, ad):
-        ad["Requirements"] = False
-    else:
-        ad["Requirements"] = REQUIREMENTS

@@ -1,0 +1,1 @@
+"""What a startd does for itself beside jobs: cron, benchmarks, backfill."""
