@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from services.startd.book.slots import Slot
-from services.startd.launchers.docker import DockerLauncher
+from services.startd.launchers.docker.launcher import DockerLauncher
 from services.startd.parts import Inside, Part
 
 

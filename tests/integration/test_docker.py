@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from services.startd.launchers.docker import container_name
+from services.startd.launchers.docker.launcher import container_name
 from shared.classad import ClassAd
 from shared.messages.claims import DeactivateClaim
 from tests.startd_pool import Endpoint, Pool
@@ -53,12 +53,12 @@ async def start(pool, files, text=None, **attrs):
 
 
 def containers(engine, pool):
-    label = f"roost.startd={pool.startd.launchers["docker"].startd}"
+    label = f"roost.startd={pool.startd.launchers['docker'].startd}"
     return engine.client.containers.list(all=True, sparse=True, filters={"label": label})
 
 
 async def test_the_ad_tells_of_the_engine(pool):
-    ad = pool.startd.machine_ad("slot1@node1")
+    ad = pool.startd.runs.machine_ad("slot1@node1")
     assert ad.eval("HasDocker") is True
     assert ad.eval("DockerVersion").startswith("Docker version ")
 
@@ -170,7 +170,7 @@ async def test_a_restarted_startd_adopts_its_containers(pool, files, engine):
 async def test_without_an_engine_the_machine_says_so_and_jobs_go_elsewhere(tmp_path, files, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
     async with Pool(tmp_path, ROOST_DOCKER="true") as pool:
-        assert pool.startd.machine_ad("slot1@node1").eval("HasDocker") is False
+        assert pool.startd.runs.machine_ad("slot1@node1").eval("HasDocker") is False
         activation, _ = await start(pool, files, "exit 0")
         end = await pool.schedd.end_of(activation.job_id)
         assert end.exit.reason == "failed"
