@@ -32,15 +32,14 @@ STARTDS = ("startd1", "startd2")
 REDIS_KEYS = {
     "collector": ("~roost:ads:*", "~roost:claims", "~roost:absent"),
     "negotiator": (
-        "~roost:accountant:*",
-        "~roost:accountant-groups:*",
+        "~roost:accountant*",
         "~roost:had:epoch*",
         "%R~roost:ads:*",
         "%R~roost:claims",
     ),
     "schedd": (),
     "startd": (),
-    "had": ("~roost:had:*",),
+    "had": ("~roost:had:*", "~roost:accountant*"),  # it restores books that Redis lost
     "gateway": ("~roost:tokens",),
 }
 # No role may see or change the server itself, or other clients; INFO, ROLE and WAIT tell of replicas.

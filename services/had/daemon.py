@@ -1,37 +1,66 @@
 """The HAD: keeps exactly one negotiator of the pool active.
 
 Two loops: one looks at the lease in Redis, the other talks to the negotiator (inbox "negotiator.<name of
-this HAD>"), telling it again and again to lead, or to follow. What it answers shows that it is alive. In
-between, `election` decides.
+this HAD>", or that of another HAD_CONTROLLEE), telling it again and again to lead, or to follow. What it answers shows
+that it is alive. In between, `election` decides. A third one copies the accountant's books to this machine's disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import re
+from collections import deque
+from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector as MetricSource
+
 from services.had import election
-from services.had.election import Announce, Effect, GiveWay, Lead, Release, Rules, Seen, Standing, State, StepDown
+from services.had.backoff import Backoff, Limits
+from services.had.election import (
+    Announce,
+    Effect,
+    GiveWay,
+    Lead,
+    Release,
+    Restore,
+    Rules,
+    Seen,
+    Standing,
+    State,
+    StepDown,
+    wish,
+)
 from services.had.lease import look, release
+from services.had.replication import Replication
 from services.had.timing import timing
+from shared.books import NONE, NOTHING, Version
 from shared.bus.api import Exchange, RemoteFailure
 from shared.classad import ClassAd
+from shared.config import ConfigError, Problem
 from shared.config.knobs import HadSettings
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
+from shared.daemon.orders import obey
 from shared.errors import PermanentError, RetryableError
 from shared.messages import had as messages
 from shared.messages.ads import SendAds
-from shared.messages.base import Ack, Envelope, Failure, Message
-from shared.messages.events import LeaderChanged
-from shared.state import keys
+from shared.messages.base import Ack, Envelope, Message
+from shared.messages.events import LeaderChanged, PriorityChanged, PriorityRestored
+from shared.state import StaleEpoch, keys
 from shared.version import VERSION
 
 #: Seconds between orders to a negotiator that has not answered: it may be starting, and the pool waits for it.
 KNOCK_S = 0.25
+#: Seconds between looks while the books must be restored: nobody leads meanwhile.
+HURRY_S = 0.1
+#: Seconds between attempts to restore them.
+MEND_S = 0.5
+#: Changes of the lead that are remembered.
+MOST_CHANGES = 20
 
 
 class NameTaken(PermanentError):
@@ -48,11 +77,27 @@ class Had(Daemon):
         self.settings = HadSettings.from_config(context.config)
         order = election.hosts(" ".join(self.settings.had_list))
         shard = self.settings.negotiator_name or ""
-        self.rules = Rules(context.name, context.new_id(), order, self.settings.had_use_primary, shard)
+        self.rules = Rules(
+            context.name, context.new_id(), order, self.settings.had_use_primary, shard, context.clock.monotonic()
+        )
         self.timing = timing(self.settings.roost_had_lease, alone=len(order) < 2)
         self.standing = Standing()
         self.advertiser = Advertiser(context, "HAD")
-        self.inbox = f"negotiator.{context.name}"
+        self.inbox = f"{controllee(self.settings.had_controllee)}.{context.name}"
+        self.replication = Replication(context, self.settings, shard)
+        self.backoff = Backoff()
+        self.limits = Limits(
+            float(self.settings.master_had_backoff_constant),
+            self.settings.master_backoff_factor,
+            float(self.settings.master_backoff_ceiling),
+        )
+        self.changes: deque[messages.Change] = deque(maxlen=MOST_CHANGES)  # newest first
+        self.heard_changes = 0
+        self.since = context.clock.now()  # when it came to its state
+        self._memory = NOTHING  # version of the books that the negotiator has in memory
+        self._in_redis = NONE
+        self._fit = 0  # epoch under which the books are fit to lead with
+        self._mending: asyncio.Task[None] | None = None
         self._answered = float("-inf")  # monotonic: when the negotiator last answered
         self._led_since = 0.0
         self._store_answers = False
@@ -62,14 +107,24 @@ class Had(Daemon):
         self._wake_election = asyncio.Event()
         self._wake_advertise = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
+        context.metrics.register(_Metrics(self))
 
     async def setup(self) -> None:
         bus = self.context.bus
+        for problem in election.misfits(self.rules, self._central_managers()):
+            self.context.log.warning("configuration", problem=problem)
+        self._hear_of(await self.replication.start())
         await bus.serve(f"had.{self.context.name}", self._on_request)
-        await bus.listen(Exchange.EVENTS, [LeaderChanged.type], self._on_event)
+        kinds = [event.type for event in (LeaderChanged, PriorityChanged, PriorityRestored)]
+        await bus.listen(Exchange.EVENTS, kinds, self._on_event)
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"election": self._elect(), "control": self._control(), "advertise": self._advertise()}
+        return {
+            "election": self._elect(),
+            "control": self._control(),
+            "advertise": self._advertise(),
+            "copy": self.replication.keep_copying(),
+        }
 
     async def drain(self) -> None:
         async with self._deciding:
@@ -83,11 +138,13 @@ class Had(Daemon):
         if self._calls:
             await asyncio.wait(self._calls, timeout=0.5)
         await self.advertiser.invalidate()
+        await self.replication.copy()
 
     async def close(self) -> None:
-        for call in self._calls:
-            call.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        under_way = [*self._calls, *([self._mending] if self._mending is not None else [])]
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
 
     def ready(self) -> str:
         if not self._store_answers:
@@ -113,13 +170,22 @@ class Had(Daemon):
         if isinstance(body, SendAds):
             self.advertiser.resend(body)
             return Ack()
-        return Failure(code="bad-request", reason=f"a HAD does not answer {body.type}")
+        if isinstance(body, messages.AskHad):
+            return self._told()
+        return await obey(self, envelope)
 
     async def _on_event(self, envelope: Envelope) -> None:
         """Epochs that others got are remembered, in case Redis forgets them."""
         body = envelope.body
         if isinstance(body, LeaderChanged) and body.shard == self.rules.shard:
             self._hear_of(body.epoch)
+            self.heard_changes += 1
+            self.changes.appendleft(
+                messages.Change(at=body.at, had=body.had, state=body.state, epoch=body.epoch, reason=body.reason)
+            )
+            self.replication.soon()
+        elif isinstance(body, PriorityChanged | PriorityRestored):
+            self.replication.soon()
 
     def _hear_of(self, epoch: int) -> None:
         if self.standing.known < epoch <= keys.MAX_EPOCH:
@@ -130,21 +196,29 @@ class Had(Daemon):
     async def _elect(self) -> None:
         seen: Seen | None = None
         while True:
-            answering = self.answering()
+            answering, was_settled = self.answering(), self.standing.settled
             async with self._deciding:
                 if not self._stopped:
                     seen = await self._decide(seen, answering)
             self._wake_election.clear()
+            if seen is not None and self.standing.settled and not was_settled:
+                continue  # the first look only told that the second may ask for the lead
             if self.answering() == answering:
-                await self._pause(self._wake_election, self.timing.poll_s)
+                hurried = self.standing.behind_since is not None and not self.standing.mending
+                poll_s = self.timing.poll_s
+                await self._pause(self._wake_election, min(HURRY_S, poll_s) if hurried else poll_s)
 
     async def _decide(self, before: Seen | None, answering: bool) -> Seen | None:
         """One look at the lease, and what follows from it."""
         clock = self.context.clock
         asked_at = clock.monotonic()
         if not answering:
+            if self.standing.state is State.LEADER and self._fit == self.standing.epoch:
+                self.backoff = self.backoff.failed(asked_at, self.limits)
             self._answered = float("-inf")  # it must answer anew, or a silent one would soon be a candidate again
-        seen = await self._look(election.candidate(self.rules, self.standing, before, answering), answering)
+            self._memory = NOTHING
+        seen = await self._look(before, answering, asked_at)
+        earlier = self.standing.state
         self.standing, effects = election.step(
             self.rules,
             self.standing,
@@ -154,19 +228,29 @@ class Had(Daemon):
             lease_s=self.timing.lease_s,
             now=clock.monotonic(),
         )
+        if seen is not None:
+            self._in_redis = seen.books
+        if self.standing.state is not earlier:
+            self.since = clock.now()
+            self._wake_advertise.set()
+        # On disk before anybody acts on it: Redis may be gone in the next moment.
+        await self.replication.remember(self.standing.known)
         await self._carry_out(effects)
         return seen
 
-    async def _look(self, wants: bool, answering: bool) -> Seen | None:
+    async def _look(self, before: Seen | None, answering: bool, now: float) -> Seen | None:
+        held_back = self.backoff.holds(now)
         try:
             async with asyncio.timeout(self.timing.lease_s / 2):
                 seen = await look(
                     self.context.store,
                     self.rules,
-                    wants=wants,
+                    self.standing,
+                    wish(self.rules, self.standing, before, answering=answering, now=now, held_back=held_back),
                     lease_s=self.timing.lease_s,
-                    known=self.standing.known,
                     answering=answering,
+                    offer=max(self.replication.version, self._memory),
+                    held_back=held_back,
                 )
         except (RetryableError, TimeoutError) as error:
             if self._store_answers:
@@ -176,11 +260,25 @@ class Had(Daemon):
         self._store_answers = True
         return seen
 
+    async def _mend(self, epoch: int) -> None:
+        """Have the books restored under this epoch, then the negotiator lead."""
+        while self.standing.state is State.LEADER and self.standing.epoch == epoch and self.standing.mending:
+            try:
+                await self.replication.restore(epoch, self._in_redis, self._memory, self.standing.books)
+            except (RetryableError, StaleEpoch) as error:
+                self.context.log.warning("books_not_restored", epoch=epoch, reason=str(error))
+            else:
+                async with self._deciding:
+                    if self.standing.epoch == epoch and self.standing.state is State.LEADER and self._fit < epoch:
+                        await self._carry_out((Lead(epoch), Announce(State.LEADER, epoch)))
+            # What the negotiator has in memory it writes itself; if it can not any more, the next best is tried.
+            await self.context.clock.sleep(MEND_S)
+
     async def _control(self) -> None:
         clock = self.context.clock
         while True:
             self._wake_control.clear()
-            leads = self.standing.state is State.LEADER
+            leads = self.standing.state is State.LEADER and self._fit == self.standing.epoch
             order: messages.Lead | messages.StepDown
             if leads:
                 left = self.standing.lease_ends - clock.monotonic()
@@ -218,6 +316,7 @@ class Had(Daemon):
             before = self.answering()
             self._answered = self.context.clock.monotonic()
             self._hear_of(answer.epoch)
+            self._memory = _version(answer.books)
             if not before:
                 self._wake_election.set()
 
@@ -241,15 +340,20 @@ class Had(Daemon):
     async def _carry_out(self, effects: tuple[Effect, ...]) -> None:
         for effect in effects:
             match effect:
-                case Lead():
+                case Lead(epoch):
                     self._led_since = self.context.clock.monotonic()
+                    self._fit = epoch
                     self._wake_control.set()
+                case Restore(epoch):
+                    if self._mending is not None:
+                        self._mending.cancel()
+                    self._mending = asyncio.create_task(self._mend(epoch), name="had:mend")
                 case StepDown(epoch, reason):
                     self._say(messages.StepDown(had=self.context.name, epoch=epoch, reason=reason))
                 case Release(reason):
                     await self._release(reason)
-                case Announce(state, epoch):
-                    await self._announce(state, epoch)
+                case Announce(state, epoch, reason):
+                    await self._announce(state, epoch, reason)
                 case GiveWay(life):
                     raise NameTaken(
                         f"another HAD named {self.context.name!r} (life {life}) took the lease: "
@@ -264,8 +368,8 @@ class Had(Daemon):
         except (RetryableError, TimeoutError) as error:
             self.context.log.warning("lease_left_to_end", reason=str(error))
 
-    async def _announce(self, state: State, epoch: int) -> None:
-        self.context.log.info("had_state", state=state.value, epoch=epoch, leader=self.standing.leader)
+    async def _announce(self, state: State, epoch: int, reason: str) -> None:
+        self.context.log.info("had_state", state=state.value, epoch=epoch, leader=self.standing.leader, reason=reason)
         self._wake_advertise.set()
         event = LeaderChanged(
             at=self.context.clock.now(),
@@ -274,6 +378,7 @@ class Had(Daemon):
             epoch=epoch,
             state="leader" if state is State.LEADER else "passive",
             shard=self.rules.shard,
+            reason=reason,
         )
         try:
             await self.context.bus.publish(Exchange.EVENTS, event.type, event)
@@ -294,5 +399,83 @@ class Had(Daemon):
                 "HadEpoch": self.standing.epoch,
                 "HadLeader": self.standing.leader,
                 "HadList": ", ".join(self.rules.order),
+                "HadStateSince": int(self.since),
+                "HadBooksVersion": self.standing.books.text,
+                "HadSnapshotVersion": self.replication.version.text if self.replication.enabled else "",
+                "HadSnapshotTime": int(self.replication.taken),
+                "HadSnapshotProblem": self.replication.problem,
+                "Shard": self.rules.shard,
             }
         )
+
+    def _told(self) -> messages.HadStanding:
+        now = self.context.clock.monotonic()
+        standing, copies = self.standing, self.replication
+        leads = standing.state is State.LEADER
+        return messages.HadStanding(
+            had=self.context.name,
+            shard=self.rules.shard,
+            state=standing.state.value,
+            epoch=standing.known,
+            leader=standing.leader,
+            since=self.since,
+            lease_left_s=max(0.0, standing.lease_ends - now) if leads else 0.0,
+            answering=self.answering(),
+            held_back_s=max(0.0, self.backoff.until - now),
+            books=standing.books.text,
+            in_redis=self._in_redis.text,
+            memory=self._memory.text,
+            snapshot=copies.version.text,
+            snapshot_taken=copies.taken,
+            snapshot_file=str(copies.disk.state_file) if copies.enabled else "",
+            problem=copies.problem,
+            had_list=list(self.rules.order),
+            changes=list(self.changes),
+        )
+
+    def _central_managers(self) -> tuple[str, ...]:
+        """Hosts that the configuration calls central managers."""
+        return election.hosts(" ".join(self.settings.collector_host))
+
+
+def controllee(knob: str) -> str:
+    """The first part of the controllee's inbox. Raises ConfigError."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", knob):
+        problem = f"HAD_CONTROLLEE is {knob[:80]!r}: want the name of one daemon, such as NEGOTIATOR"
+        raise ConfigError((Problem(problem),))
+    return knob.lower()
+
+
+def _version(numbers: list[int]) -> Version:
+    """What a negotiator says of its books; NOTHING for what is no version."""
+    if len(numbers) != 2 or not all(0 <= number <= keys.MAX_EPOCH for number in numbers):
+        return NOTHING
+    return Version(*numbers)
+
+
+class _Metrics(MetricSource):
+    def __init__(self, had: Had) -> None:
+        self._had = had
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        had = self._had
+        standing, now = had.standing, had.context.clock.monotonic()
+        states = GaugeMetricFamily("roost_had_state", "1 for the state it is in", labels=["state"])
+        for state in State:
+            states.add_metric([state.value], float(standing.state is state))
+        yield states
+        leads = standing.state is State.LEADER
+        for name, text, value in (
+            ("roost_had_epoch", "Highest epoch ever heard of", standing.known),
+            ("roost_had_state_since_seconds", "When it came to its state, since 1970", had.since),
+            ("roost_had_lease_left_seconds", "Of its own lead", standing.lease_ends - now if leads else 0.0),
+            ("roost_had_controllee_answers", "1 while the negotiator answers", had.answering()),
+            ("roost_had_held_back_seconds", "For how long it stands behind all others", had.backoff.until - now),
+            ("roost_had_changes_total", "Changes of the lead heard of", had.heard_changes),
+            ("roost_had_books_behind", "1 while Redis lacks some of the books", standing.behind_since is not None),
+            ("roost_had_snapshot_taken_seconds", "When the books were copied last, since 1970", had.replication.taken),
+        ):
+            yield GaugeMetricFamily(name, text, value=max(0.0, float(value)))

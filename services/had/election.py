@@ -5,6 +5,10 @@ present and whether its negotiator answers, and learns who leads. At most one le
 most one HAD of a pool believes to lead but for the length of a pause; what a paused one still does is
 refused by its epoch.
 
+Redis may come back empty, or with what it had some time ago. Then nobody leads before the books are restored: the HADs
+that are there say which version each could restore (its snapshot, its negotiator's memory), and the one with the newest
+takes the lease and restores, under its new epoch, before its negotiator is told to lead.
+
     Pre        the negotiator does not answer (yet): no candidate
     Passive    a candidate; somebody else leads
     Election   a candidate; nobody leads
@@ -16,12 +20,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
+
+from shared.books import NONE, NOTHING, Version
 
 #: A HAD seen within this time (s) counts as present. Several polls long, so that one slow answer hides
 #: nobody.
 PRESENT_S = 1.0
 #: How long a returning primary must be there before the lead is handed to it (s).
 RETURNED_S = 0.5
+#: How long HADs of HAD_LIST that are not there are waited for when the books must be restored: one of them may have
+#: newer ones (s).
+ABSENT_S = 5.0
+#: The same for one that is there, has newer books than we, and whose negotiator does not answer yet (s).
+SILENT_S = 10.0
 
 
 class State(Enum):
@@ -40,6 +52,24 @@ class Rules:
     order: tuple[str, ...] = ()  # HAD_LIST as host names
     use_primary: bool = False  # HAD_USE_PRIMARY
     shard: str = ""  # NEGOTIATOR_NAME: which of a pool's elections this is
+    started: float = float("-inf")  # monotonic clock
+
+
+class Presence(NamedTuple):
+    """What a HAD last said of itself."""
+
+    at: float  # Redis's clock
+    answers: bool  # its negotiator does
+    offer: Version = NOTHING  # newest version of the books that it could restore
+    held_back: bool = False  # behind all others: its negotiator crashed not long ago
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to ask for with the next look at the lease."""
+
+    wants: bool  # the lead
+    least: Version | None = NOTHING  # with books of this version or newer; None: whatever there is
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +82,9 @@ class Seen:
     epoch: int
     until: float
     highest: int  # epoch ever given
-    present: Mapping[str, tuple[float, bool]] = field(default_factory=dict)  # HAD -> last seen, negotiator answers
+    present: Mapping[str, Presence] = field(default_factory=dict)
+    books: Version = NOTHING  # of the books in Redis; NONE: there are none
+    expected: Version = NOTHING  # newest that was known when this look began
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +97,22 @@ class Standing:
     known: int = 0  # highest epoch ever heard of
     leader: str = ""
     primary_since: float | None = None  # Redis's clock: since when the primary could take over
+    books: Version = NOTHING  # newest version of the books ever heard of
+    behind_since: float | None = None  # monotonic clock: since when Redis has older ones
+    mending: bool = False  # we lead, or are about to, and restore them
+    settled: bool = False  # the others were there, or somebody led (also our former life): Redis is not an old one
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
     """Tell the negotiator to be the active one."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Restore the books, then tell the negotiator to be the active one."""
 
     epoch: int
 
@@ -95,6 +138,7 @@ class Announce:
 
     state: State
     epoch: int
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +148,55 @@ class GiveWay:
     life: str
 
 
-Effect = Lead | StepDown | Release | Announce | GiveWay
+Effect = Lead | Restore | StepDown | Release | Announce | GiveWay
 
 
-def candidate(rules: Rules, standing: Standing, seen: Seen | None, answering: bool) -> bool:
+def wish(
+    rules: Rules, standing: Standing, seen: Seen | None, *, answering: bool, now: float, held_back: bool = False
+) -> Wish:
+    """What to ask for. `seen`: the last look; `now`: the monotonic clock.
+
+    A HAD that has just started waits for the others of HAD_LIST: Redis may be an old one, and one of them know it."""
+    if not standing.settled and now - rules.started < ABSENT_S:
+        return Wish(False, standing.books)
+    if standing.behind_since is None or seen is None:
+        return Wish(candidate(rules, standing, seen, answering, held_back), standing.books)
+    if answering and (standing.mending or restores(rules, standing, seen, now)):
+        return Wish(True, None)
+    return Wish(False, standing.books)
+
+
+def candidate(rules: Rules, standing: Standing, seen: Seen | None, answering: bool, held_back: bool = False) -> bool:
     """Whether to take the lead when it is free, or to keep it: not without a negotiator that answers, and
-    not while an earlier entry of HAD_LIST could (HA-09)."""
+    not while an earlier entry of HAD_LIST could (HA-09), or any other one where ours crashed not long ago (HA-12)."""
     if not answering:
         return False
     if standing.state is State.LEADER or seen is None:
         return True
-    mine = rank(rules.order, rules.name)
+    mine = (held_back, rank(rules.order, rules.name))
     return not any(
-        _ready(seen, other) and rank(rules.order, other) < mine for other in seen.present if other != rules.name
+        _ready(seen, other) and (presence.held_back, rank(rules.order, other)) < mine
+        for other, presence in seen.present.items()
+        if other != rules.name
     )
+
+
+def restores(rules: Rules, standing: Standing, seen: Seen, now: float) -> bool:
+    """Whether it is for us to restore the books: ours are the newest of all that can be had."""
+    since = now if standing.behind_since is None else standing.behind_since
+    there = _there(seen)
+    mine = there.get(rules.name)
+    if mine is None:
+        return False
+    if now - since < ABSENT_S and not _all_there(rules, there):
+        return False
+    if now - since < SILENT_S and any(one.offer > mine.offer and not one.answers for one in there.values()):
+        return False
+
+    def precedence(name: str) -> tuple[Version, int, str]:
+        return (there[name].offer, -rank(rules.order, name), name)
+
+    return max((name for name, one in there.items() if one.answers), key=precedence, default="") == rules.name
 
 
 def step(
@@ -129,7 +208,19 @@ def step(
         if standing.state is State.LEADER and now >= standing.lease_ends:
             return _lost(standing, answering, "Redis did not answer until the lease ran out")
         return standing, ()
-    standing = replace(standing, known=max(standing.known, seen.highest), leader=seen.owner)
+    newest = max((one.offer for one in _there(seen).values()), default=NOTHING)
+    newest = max(newest, seen.expected)
+    behind = seen.books < newest or seen.books == NONE
+    since = standing.behind_since
+    standing = replace(
+        standing,
+        known=max(standing.known, seen.highest),
+        leader=seen.owner,
+        books=max(standing.books, seen.books, newest),
+        behind_since=(now if since is None else since) if behind else None,
+        mending=standing.mending and behind,
+        settled=standing.settled or bool(seen.owner) or _all_there(rules, _there(seen)),
+    )
     if seen.owner == rules.name and seen.life != rules.life and standing.state is State.LEADER:
         lost, effects = _lost(standing, answering, "another HAD runs under this name")
         return lost, (*effects, GiveWay(seen.life))
@@ -143,15 +234,23 @@ def step(
     if since is not None and seen.now - since >= RETURNED_S:
         return _given_up(standing, State.PASSIVE, f"{rules.order[0]} is the primary and is back")
     won = standing.state is not State.LEADER or standing.epoch != seen.epoch
+    if behind and not standing.mending and not won:
+        reason = f"Redis has books of version {seen.books.text}, not {newest.text}"
+        return _given_up(standing, State.ELECTION, reason)
     led = replace(standing, state=State.LEADER, epoch=seen.epoch, lease_ends=asked_at + lease_s, primary_since=since)
-    return led, (Lead(seen.epoch), Announce(State.LEADER, seen.epoch)) if won else ()
+    if not won:
+        return led, ()
+    if behind:
+        return replace(led, mending=True), (Restore(seen.epoch),)
+    return led, (Lead(seen.epoch), Announce(State.LEADER, seen.epoch))
 
 
 def stop(standing: Standing) -> tuple[Effect, ...]:
     """What to do before ending."""
     if standing.state is not State.LEADER:
         return ()
-    return (StepDown(standing.epoch, "the HAD stops"), Release("the HAD stops"), Announce(State.PRE, standing.epoch))
+    why = "the HAD stops"
+    return (StepDown(standing.epoch, why), Release(why), Announce(State.PRE, standing.epoch, why))
 
 
 def rank(order: Sequence[str], name: str) -> int:
@@ -174,18 +273,39 @@ def hosts(had_list: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def misfits(rules: Rules, central_managers: Sequence[str]) -> list[str]:
+    """What is wrong with HAD_LIST on this machine (HA-21); nothing of it keeps the HAD from working."""
+    found = []
+    if rules.order and rank(rules.order, rules.name) == len(rules.order):
+        listed = ", ".join(rules.order)
+        found.append(f"HAD_LIST ({listed}) lacks this HAD, {rules.name}: it comes after all others")
+    names = [entry.lower() for entry in rules.order]
+    if len(set(names)) < len(names):
+        found.append(f"HAD_LIST names a host twice: {', '.join(rules.order)}")
+    if len(rules.order) > 1 and len(central_managers) > 1:
+        ranks = [rank(rules.order, host) for host in central_managers]
+        if ranks != list(range(len(rules.order))):
+            found.append(
+                f"HAD_LIST ({', '.join(rules.order)}) and the central managers ({', '.join(central_managers)}) differ: "
+                "use the same hosts in the same order, on all of them"
+            )
+    if rules.use_primary and not rules.order:
+        found.append("HAD_USE_PRIMARY is true, and HAD_LIST empty: there is no primary")
+    return found
+
+
 def _lost(standing: Standing, answering: bool, reason: str) -> tuple[Standing, tuple[Effect, ...]]:
     state = State.PASSIVE if answering else State.PRE
-    after = replace(standing, state=state, primary_since=None)
-    return after, (StepDown(standing.epoch, reason), Announce(state, standing.epoch))
+    after = replace(standing, state=state, primary_since=None, mending=False)
+    return after, (StepDown(standing.epoch, reason), Announce(state, standing.epoch, reason))
 
 
 def _given_up(standing: Standing, state: State, reason: str) -> tuple[Standing, tuple[Effect, ...]]:
-    after = replace(standing, state=state, primary_since=None, leader="")
+    after = replace(standing, state=state, primary_since=None, leader="", mending=False)
     if standing.state is not State.LEADER:
         return after, (Release(reason),)
     # First the negotiator, then the lease: the other way there would be two for a moment.
-    return after, (StepDown(standing.epoch, reason), Release(reason), Announce(state, standing.epoch))
+    return after, (StepDown(standing.epoch, reason), Release(reason), Announce(state, standing.epoch, reason))
 
 
 def _following(seen: Seen, answering: bool) -> State:
@@ -195,14 +315,24 @@ def _following(seen: Seen, answering: bool) -> State:
 
 
 def _ready(seen: Seen, name: str) -> bool:
-    at, answers = seen.present.get(name, (float("-inf"), False))
-    return answers and seen.now - at <= PRESENT_S
+    one = seen.present.get(name)
+    return one is not None and one.answers and seen.now - one.at <= PRESENT_S
+
+
+def _there(seen: Seen) -> dict[str, Presence]:
+    return {name: one for name, one in seen.present.items() if seen.now - one.at <= PRESENT_S}
+
+
+def _all_there(rules: Rules, there: Mapping[str, Presence]) -> bool:
+    return all(any(rank((entry,), name) == 0 for name in there) for entry in rules.order)
 
 
 def _primary_since(rules: Rules, standing: Standing, seen: Seen) -> float | None:
     """Since when the primary is there to take the lead from us (HA-05)."""
     if not rules.use_primary or not rules.order or rank(rules.order, rules.name) == 0:
         return None
-    if not any(rank(rules.order, name) == 0 and _ready(seen, name) for name in seen.present):
+    if not any(
+        rank(rules.order, name) == 0 and _ready(seen, name) and not one.held_back for name, one in seen.present.items()
+    ):
         return None
     return seen.now if standing.primary_since is None else standing.primary_since

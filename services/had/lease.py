@@ -2,24 +2,66 @@
 
 from __future__ import annotations
 
-from services.had.election import Rules, Seen
+from services.had.election import Presence, Rules, Seen, Standing, Wish
+from shared.books import NONE, NOTHING, BadVersion, Version, parse
 from shared.state import Store, keys
 
 
-async def look(store: Store, rules: Rules, *, wants: bool, lease_s: float, known: int, answering: bool) -> Seen:
-    """Say that this HAD is there; take or renew the lead if it wants it and may. Raises StoreUnavailable."""
+async def look(
+    store: Store,
+    rules: Rules,
+    standing: Standing,
+    wish: Wish,
+    *,
+    lease_s: float,
+    answering: bool,
+    offer: Version = NOTHING,
+    held_back: bool = False,
+) -> Seen:
+    """Say that this HAD is there; take or renew the lead if it wants it and may. `offer`: newest version of the books
+    that it could restore. Raises StoreUnavailable."""
+    expected = max(standing.books, offer)
     reply = await store.run(
         "had_lease",
-        [keys.had_lease(rules.shard), keys.had_epoch(rules.shard), keys.had_present(rules.shard)],
-        [rules.name, rules.life, int(wants), round(lease_s * 1000), known, int(answering)],
+        [
+            keys.had_lease(rules.shard),
+            keys.had_epoch(rules.shard),
+            keys.had_present(rules.shard),
+            keys.accountant_version(rules.shard),
+        ],
+        [
+            rules.name,
+            rules.life,
+            int(wish.wants),
+            round(lease_s * 1000),
+            standing.known,
+            int(answering),
+            max(wish.least, offer).arg if wish.least is not None else "",
+            offer.arg,
+            int(held_back),
+        ],
     )
     assert isinstance(reply, list)
-    now, owner, life, epoch, until, highest, *present = reply
-    seen: dict[str, tuple[float, bool]] = {}
-    for name, value in zip(present[::2], present[1::2], strict=True):
-        at, answers = value.split()
-        seen[name.decode()] = (int(at) / 1000, answers == b"1")
-    return Seen(now / 1000, owner.decode(), life.decode(), int(epoch), until / 1000, int(highest), seen)
+    now, owner, life, epoch, until, highest, books, *present = reply
+    seen = {name.decode(): _presence(value) for name, value in zip(present[::2], present[1::2], strict=True)}
+    return Seen(
+        now / 1000, owner.decode(), life.decode(), int(epoch), until / 1000, int(highest), seen, _books(books), expected
+    )
+
+
+def _books(text: bytes) -> Version:
+    """What is no version is as good as no books: they are begun again, or restored."""
+    try:
+        return parse(text)
+    except BadVersion:
+        return NONE
+
+
+def _presence(value: bytes) -> Presence:
+    """As a HAD wrote it; one of an earlier version said less."""
+    at, answers, *more = value.split()
+    offer = Version(int(more[0]), int(more[1])) if len(more) >= 2 else NOTHING
+    return Presence(int(at) / 1000, answers == b"1", offer, more[2:3] == [b"1"])
 
 
 async def release(store: Store, rules: Rules, *, for_good: bool) -> None:

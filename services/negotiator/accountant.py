@@ -14,10 +14,8 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final
-
-import msgpack
+from dataclasses import dataclass, replace
+from typing import Final
 
 from services.negotiator.accounting_ads import group_ad, submitter_ad
 from services.negotiator.group_tree import Group, GroupConfig, Tree
@@ -27,7 +25,6 @@ from services.negotiator.priorities import (
     MINIMUM_PRIORITY,
     Factors,
     Record,
-    Temporary,
     advance,
     change,
     choose_factor,
@@ -36,9 +33,11 @@ from services.negotiator.priorities import (
     settle,
 )
 from services.negotiator.publication import Publication
+from services.negotiator.records import decode_all, encode, encode_all
+from shared.books import NOTHING
 from shared.classad import ClassAd
-from shared.state import keys
 from shared.state.api import Store
+from shared.state.books import StoredBooks, read_books, read_version, restore_books, write_records
 
 #: Submitters that are known without being on the books.
 MOST_NEWCOMERS: Final = 10_000
@@ -51,7 +50,6 @@ SMALL_STEP_S: Final = 1.0
 BATCH: Final = 5_000
 PAGE: Final = 1_000
 
-_FIELDS: Final = {f.name for f in fields(Record)}
 _LONGEST_NAME: Final = 600
 
 
@@ -78,17 +76,18 @@ class Accountant:
         tree: Tree | None = None,
     ) -> None:
         self._store = store
-        self._books = keys.accountant(shard)  # whichever negotiator of the shard leads
-        self._group_books = keys.accountant_groups(shard)
-        self._epoch_key = keys.had_epoch(shard)
+        self._shard = shard  # whichever negotiator of it leads
+        #: Of the books in memory, as Redis confirmed it.
+        self.version = NOTHING
         self._negotiator = negotiator
         self.factors = factors
         self.half_life = half_life
         self.tree = Tree.of(GroupConfig()) if tree is None else tree
         self.records: dict[str, Record] = {}
         self.groups: dict[str, Record] = {}  # by key
-        #: Names whose record can not be read. It is left alone until they use something.
-        self.unreadable: list[str] = []
+        #: Records that can not be read. They are left alone until their submitters use something.
+        self._raw: dict[bytes, bytes] = {}
+        self._raw_groups: dict[bytes, bytes] = {}
         self._newcomers: dict[str, Record] = {}
         self._using: dict[str, Group] = {}  # who uses something, and the group that is charged too
         self._ending: dict[str, float] = {}  # submitter -> when a change for a while ends
@@ -106,13 +105,20 @@ class Accountant:
 
     # --- reading and writing
 
-    async def load(self) -> None:
-        """Read the books: on becoming active."""
-        books = await self._store.hgetall(self._books)
-        group_books = await self._store.hgetall(self._group_books)
+    @property
+    def unreadable(self) -> list[str]:
+        """Names whose record can not be read."""
+        return [raw.decode(errors="replace") for raw in (*self._raw, *self._raw_groups)]
+
+    async def load(self, epoch: int = 0) -> bool:
+        """Read the books: on becoming active under this epoch. A Redis that has older ones than are in memory has lost
+        the rest: it gets these first. Returns whether that was so. Raises StaleEpoch."""
+        lost = await self._restore(epoch)
+        books = await read_books(self._store, self._shard)
         # From here on at once: who charges meanwhile must not find half of it.
-        self.unreadable = []
-        self.records, self.groups = self._decoded(books), self._decoded(group_books)
+        self.records, self._raw = decode_all(books.submitters)
+        self.groups, self._raw_groups = decode_all(books.groups)
+        self.version = max(NOTHING, books.version)
         self._dirty.clear()
         self._dirty_groups.clear()
         self._newcomers.clear()
@@ -122,36 +128,38 @@ class Accountant:
         self._settled = 0.0
         self._order = None
         self._fresh = True
+        return lost
 
     async def commit(self, epoch: int) -> None:
         """Write what changed since the last commit. Raises StaleEpoch when a newer negotiator is active."""
         async with self._writing:
-            await self._write(epoch, self._books, self.records, self._dirty)
-            await self._write(epoch, self._group_books, self.groups, self._dirty_groups)
+            await self._write(epoch, self.records, self._dirty, groups=False)
+            await self._write(epoch, self.groups, self._dirty_groups, groups=True)
 
-    async def _write(self, epoch: int, books: str, records: Mapping[str, Record], dirty: set[str]) -> None:
+    async def _write(self, epoch: int, records: Mapping[str, Record], dirty: set[str], *, groups: bool) -> None:
         names = sorted(dirty)
         for start in range(0, len(names), BATCH):
             batch = names[start : start + BATCH]
-            args: list[bytes | str | int | float] = [epoch]
-            for name in batch:
-                record = records.get(name)
-                args += [name, _encode(record) if record is not None else b""]
+            known = [(name, records.get(name)) for name in batch]
+            rows = [(name, encode(record) if record is not None else b"") for name, record in known]
             dirty.difference_update(batch)
             try:
-                await self._store.run("accountant_write", [self._epoch_key, books], args, confirm=True)
+                self.version = await write_records(
+                    self._store, self._shard, epoch, self.version, groups=groups, records=rows
+                )
             except BaseException:
                 dirty.update(batch)  # nothing was written, or it does no harm to write it again
                 raise
 
-    def _decoded(self, rows: Mapping[bytes, bytes]) -> dict[str, Record]:
-        found = {}
-        for raw, row in rows.items():
-            try:
-                found[raw.decode()] = _decode(row)
-            except (ValueError, TypeError, AttributeError, KeyError, msgpack.UnpackException):
-                self.unreadable.append(raw.decode(errors="replace"))
-        return found
+    async def _restore(self, epoch: int) -> bool:
+        if self.version == NOTHING or await read_version(self._store, self._shard) >= self.version:
+            return False
+        async with self._writing:
+            # With what was not written yet: that is as much a part of the books as the rest.
+            submitters = self._raw | encode_all(self.records)
+            groups = self._raw_groups | encode_all(self.groups)
+            await restore_books(self._store, self._shard, epoch, StoredBooks(self.version, submitters, groups))
+        return True
 
     # --- charging
 
@@ -471,19 +479,3 @@ _SUBMITTER: Final = "1"
 
 def _first_end(record: Record) -> float:
     return min(one.until for one in record.temporary)
-
-
-def _encode(record: Record) -> bytes:
-    packed: bytes = msgpack.packb(asdict(record))
-    return packed
-
-
-def _decode(row: bytes) -> Record:
-    """A record as any version of this code wrote it: what it lacks has its default, what it has besides is left
-    out."""
-    values: dict[str, Any] = {name: value for name, value in msgpack.unpackb(row).items() if name in _FIELDS}
-    temporary = tuple(
-        Temporary(str(t["what"]), float(t["before"]), float(t["until"])) for t in values.pop("temporary", ())
-    )
-    slots = int(values.pop("slots_in_use", 0))
-    return Record(temporary=temporary, slots_in_use=slots, **{name: float(value) for name, value in values.items()})

@@ -31,16 +31,13 @@ from shared.daemon.ad_table import AdTable, inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
+from shared.daemon.orders import ORDERS, obey
 from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, AskForAds, PrivateAds, SendAds
 from shared.messages.analysis import Analyze
 from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.had import Following, Lead, StepDown
-from shared.messages.negotiation import (
-    GetPriorities,
-    Reschedule,
-    SetPriority,
-)
+from shared.messages.negotiation import GetPriorities, Reschedule, SetPriority
 from shared.state import keys
 from shared.state.ads import load_ads, load_claims
 from shared.state.api import StaleEpoch
@@ -61,6 +58,7 @@ class Negotiator(Daemon):
     """See the module. `epoch` is 0 until a HAD gave one."""
 
     subsystem: ClassVar[str] = "NEGOTIATOR"
+    at_start: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -169,9 +167,18 @@ class Negotiator(Daemon):
                 if body.my_type in ("", my_type):
                     await advertiser.resend(body)
             return Ack()
+        elif isinstance(body, ORDERS):
+            return await obey(self, envelope)
         else:
             return await self._on_request(envelope)
-        return Following(negotiator=self.name, active=self.leading(), epoch=self.epoch, cycle=self.cycle)
+        return Following(
+            negotiator=self.name,
+            active=self.leading(),
+            epoch=self.epoch,
+            cycle=self.cycle,
+            books=list(self.accountant.version),
+            loaded=self._loaded,
+        )
 
     async def _on_request(self, envelope: Envelope) -> Message:
         """Inbox of the active negotiator: what people and schedds ask."""
@@ -268,7 +275,10 @@ class Negotiator(Daemon):
         # Orders to lead keep coming while the books are read: one of them reads, the others keep the lease alive.
         if not self._loaded and not self._taking_over.locked():
             async with self._taking_over:
-                await self._take_over()
+                try:
+                    await self._take_over()
+                except StaleEpoch as error:
+                    await self._stop_leading(str(error))
 
     async def _take_over(self) -> None:
         epoch = 0
@@ -293,7 +303,8 @@ class Negotiator(Daemon):
     async def _load(self) -> None:
         """Books, slots, claims and submitters as Redis has them; what the bus brought since stays where newer."""
         store = self.context.store
-        await self.accountant.load()
+        if await self.accountant.load(self.epoch):
+            self.context.log.warning("books_restored", source="memory", version=self.accountant.version.text)
         for my_type in ("Machine", "Submitter"):
             for stored in await load_ads(store, my_type):
                 self.ads.load(

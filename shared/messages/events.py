@@ -168,6 +168,30 @@ class LeaderChanged(Event):
     epoch: int
     state: str  # leader, passive
     shard: str = ""  # NEGOTIATOR_NAME, where a pool has several
+    reason: str = ""  # why it ceased to be
+
+
+@message
+class BooksRestored(Event):
+    """Redis came back without some of the accountant's books, and got what there was of them elsewhere."""
+
+    type: ClassVar[str] = "had.books-restored"
+    had: str
+    epoch: int
+    source: str  # snapshot: a copy on the HAD's disk; memory: its negotiator's; nothing newer: what Redis had
+    restored: str  # version of the books that are in force again, epoch.count
+    newest_known: str  # what lies between the two is lost
+    shard: str = ""
+
+
+@message
+class SnapshotRefused(Event):
+    """A HAD's copy of the books is damaged: it is set aside, and another one used."""
+
+    type: ClassVar[str] = "had.snapshot-refused"
+    had: str
+    problem: str  # the file, and what is wrong with it
+    shard: str = ""
 
 
 @message

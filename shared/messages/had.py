@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from pydantic import BaseModel, ConfigDict
+
 from shared.messages.base import Message, message
 
 
@@ -37,3 +39,49 @@ class Following(Message):
     active: bool
     epoch: int
     cycle: int
+    books: list[int] = []  # version of the accountant's books that it has in memory: epoch, count (shared.books)
+    loaded: bool = False  # whether these are in force: it leads, and has read them
+
+
+@message
+class AskHad(Message):
+    """Request to a HAD's inbox: how do you stand? The answer is HadStanding."""
+
+    type: ClassVar[str] = "had.ask"
+
+
+class Change(BaseModel):
+    """A change of the lead, as this HAD heard of it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    at: float
+    had: str
+    state: str  # leader, passive
+    epoch: int
+    reason: str
+
+
+@message
+class HadStanding(Message):
+    """What a HAD knows at this moment. Versions of books are epoch.count, `-` where there are none."""
+
+    type: ClassVar[str] = "had.standing"
+    had: str
+    shard: str
+    state: str  # Pre, Passive, Election, Leader
+    epoch: int  # highest ever heard of
+    leader: str  # empty: nobody, as far as it knows
+    since: float  # seconds since 1970: when it came to this state
+    lease_left_s: float  # of its own lead; 0 for all others
+    answering: bool  # whether its negotiator answers
+    held_back_s: float  # for how long it stands behind all others, as its negotiator keeps dying
+    books: str  # newest version known
+    in_redis: str  # as Redis had it last
+    memory: str  # its negotiator's
+    snapshot: str  # of its copy on disk
+    snapshot_taken: float  # seconds since 1970; 0: there is none
+    snapshot_file: str  # empty: HAD_USE_REPLICATION is false
+    problem: str  # why there is no newer copy; empty: all is well
+    had_list: list[str]
+    changes: list[Change]  # newest first

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import msgpack
 
+from shared.files import sync_directory
+
 Command = list[bytes]
 
 MAGIC = b"ROOST-JOURNAL-1\n"
@@ -76,7 +78,7 @@ class Journal:
             os.fsync(file.fileno())
             size = file.tell()
         os.replace(fresh, self.path)
-        _sync_directory(self.path.parent)
+        sync_directory(self.path.parent)
         os.close(self._fd)
         self._fd = os.open(self.path, os.O_RDWR)
         os.lseek(self._fd, size, os.SEEK_SET)
@@ -146,11 +148,3 @@ def _follows(data: bytes, at: int) -> bool:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -13,6 +13,9 @@
     roost:had:present                hash        HAD -> when it was last seen, and whether its negotiator answers
     roost:accountant:<shard>         hash        submitter -> packed record
     roost:accountant-groups:<shard>  hash        accounting group -> packed record
+    roost:accountant-version:<shard> string      "epoch count": version of these books (shared.books)
+    roost:accountant-aside:<shard>   hash        records of books that are being restored, not in force yet
+    roost:accountant-groups-aside:<shard>  hash  likewise of groups
 
 Where a pool has several negotiators, each with slots of its own (NEGOTIATOR_NAME, spec rows MUL-*), each name
 is a shard with an election and books of its own: `roost:had:lease:<shard>` and so on. The shard without a name is "".
@@ -50,6 +53,21 @@ def accountant(shard: str) -> str:
 def accountant_groups(shard: str) -> str:
     """The books of the accounting groups of these negotiators. Names of users and groups could be alike."""
     return f"roost:accountant-groups:{shard}"
+
+
+def accountant_version(shard: str) -> str:
+    """The version of these books."""
+    return f"roost:accountant-version:{shard}"
+
+
+def accountant_aside(shard: str) -> str:
+    """Records that are about to be restored."""
+    return f"roost:accountant-aside:{shard}"
+
+
+def accountant_groups_aside(shard: str) -> str:
+    """Records of groups that are about to be restored."""
+    return f"roost:accountant-groups-aside:{shard}"
 
 
 def had_lease(shard: str = "") -> str:

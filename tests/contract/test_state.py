@@ -96,28 +96,29 @@ async def _gone(store, key):
 
 async def test_stale_epoch_is_refused_and_writes_nothing(store):
     books = keys.accountant("n")
-    await store.run("accountant_write", [keys.had_epoch(), books], [0, "a@p", b"old\x00"])
+    names = [keys.had_epoch(), books, keys.accountant_version("n")]
+    await store.run("accountant_write", names, [0, "0 0", "a@p", b"old\x00"])
     await _win(store, "had1", times=1)
     with pytest.raises(StaleEpoch):
-        await store.run("accountant_write", [keys.had_epoch(), books], [0, "a@p", b"new"])
+        await store.run("accountant_write", names, [0, "0 1", "a@p", b"new"])
     assert await store.hgetall(books) == {b"a@p": b"old\x00"}
-    await store.run("accountant_write", [keys.had_epoch(), books], [1, "a@p", b"new"], confirm=True)
+    await store.run("accountant_write", names, [1, "0 1", "a@p", b"new"], confirm=True)
     assert await store.hgetall(books) == {b"a@p": b"new"}
 
 
 async def test_wrong_script_call_is_an_error_of_its_own(store):
     with pytest.raises(ScriptError, match="accountant_write"):
-        await store.run("accountant_write", [keys.had_epoch(), "x"], ["no number", "a", "b"])
+        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "a", "b"])
 
 
-async def _lease(store, name, life=None, *, wants=True, ms=10_000, known=0, answers=True):
+async def _lease(store, name, life=None, *, wants=True, ms=10_000, known=0, answers=True, least="", offer="0 0"):
     reply = await store.run(
         "had_lease",
-        [keys.had_lease(), keys.had_epoch(), keys.had_present()],
-        [name, life or f"{name}-1", int(wants), ms, known, int(answers)],
+        [keys.had_lease(), keys.had_epoch(), keys.had_present(), keys.accountant_version("")],
+        [name, life or f"{name}-1", int(wants), ms, known, int(answers), least, offer, 0],
     )
-    now, owner, owner_life, epoch, until, highest, *present = reply
-    return {"now": now, "owner": owner.decode(), "life": owner_life.decode(), "epoch": epoch, "until": until,
+    now, owner, owner_life, epoch, until, highest, books, *present = reply
+    return {"now": now, "books": books, "owner": owner.decode(), "life": owner_life.decode(), "epoch": epoch, "until": until,
             "highest": highest, "present": dict(zip(present[::2], present[1::2], strict=True))}  # fmt: skip
 
 
@@ -326,7 +327,7 @@ async def test_calls_wait_for_a_redis_that_restarts(place, redis_server):
     await asyncio.to_thread(redis_server.start)
     assert await call == b"b"
     assert store.health.waiting_for == ""
-    await store.run("had_lease", [keys.had_lease(), keys.had_epoch(), keys.had_present()], ["a", "l", 1, 1000, 0, 1])
+    await _lease(store, "a")
 
 
 @pytest.mark.parametrize("place", ["redis"], indirect=True)

@@ -31,7 +31,8 @@ def pair():
 
 
 async def write(store, value, **options):
-    await store.run("accountant_write", [keys.had_epoch(), keys.accountant("n")], [0, "user", value], **options)
+    names = [keys.had_epoch(), keys.accountant("n"), keys.accountant_version("n")]
+    await store.run("accountant_write", names, [0, "0 0", "user", value], **options)
 
 
 async def test_confirmed_write_is_on_the_replica(pair):

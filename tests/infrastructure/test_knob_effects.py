@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 LOOK_UPS = {"get", "origin", "value", "of", "is_written", "_number", "_whole"}
 HOLDERS = {"settings", "knobs"}
 # What only looks like a use: the startd's own `settings.docker` is ROOST_DOCKER's; no master runs, and a collector is
-# named by its host (shared.daemon.main.NAMED); `<USER>_FILE` is an environment variable.
-NAMESAKES = {"DOCKER", "MASTER_NAME", "COLLECTOR_NAME", "STATE_FILE"}
+# named by its host (shared.daemon.main.NAMED).
+NAMESAKES = {"DOCKER", "MASTER_NAME", "COLLECTOR_NAME"}
 # Looked up under names that the code puts together from what the administrator wrote.
 COMPUTED = {"SLOT<N>_<attr>"}
 

@@ -49,3 +49,16 @@ class HadSettings(CommonSettings):
     roost_had_lease: float = knob(
         "ROOST_HAD_LEASE", "1.2", unit="s", least=0.3, meaning="a dead leader is replaced after this time and a sixth"
     )
+    master_had_backoff_constant: int = knob(
+        "MASTER_HAD_BACKOFF_CONSTANT",
+        "$(MASTER_BACKOFF_CONSTANT)",
+        unit="s",
+        least=0,
+        meaning="a HAD whose negotiator died as leader stands behind all others; make it longer than a cycle",
+    )
+    master_backoff_factor: float = knob(
+        "MASTER_BACKOFF_FACTOR", "2.0", least=0, meaning="by which that time grows with each further death"
+    )
+    master_backoff_ceiling: int = knob(
+        "MASTER_BACKOFF_CEILING", "3600", unit="s", least=1, meaning="longest such time"
+    )

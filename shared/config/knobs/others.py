@@ -127,13 +127,6 @@ OTHERS: tuple[Knob, ...] = (
         daemons=("MASTER",),
     ),
     Knob(
-        "MASTER_HAD_BACKOFF_CONSTANT",
-        "$(MASTER_BACKOFF_CONSTANT)",
-        "seconds of restart backoff for HAD; make it longer than a cycle",
-        kind="int",
-        daemons=("MASTER",),
-    ),
-    Knob(
         "GANGLIA_GSTAT_COMMAND",
         "gstat --all --mpifile --gmond_ip=localhost --gmond_port=8649",
         "command that lists monitored hosts",
@@ -229,6 +222,4 @@ OTHERS: tuple[Knob, ...] = (
         kind="int",
         daemons=("MASTER",),
     ),
-    Knob("MASTER_BACKOFF_FACTOR", "2.0", "factor by which that pause grows", "", 0, kind="float", daemons=("MASTER",)),
-    Knob("MASTER_BACKOFF_CEILING", "3600", "longest such pause", "s", 1, kind="int", daemons=("MASTER",)),
 )

@@ -4,29 +4,42 @@ import random
 
 import pytest
 
+from services.had.backoff import Backoff, Limits
 from services.had.election import (
+    ABSENT_S,
+    SILENT_S,
     Announce,
     GiveWay,
     Lead,
+    Presence,
     Release,
+    Restore,
     Rules,
     Seen,
     Standing,
     State,
     StepDown,
+    Wish,
     candidate,
     hosts,
+    misfits,
     rank,
+    restores,
     step,
+    wish,
 )
 from services.had.lease import look, release
+from shared.books import NONE, NOTHING, Version
+from shared.state import StaleEpoch, keys
+from shared.state.books import StoredBooks, begin_books, read_books, read_version, restore_books, write_records
 from shared.state.embedded import EmbeddedStore
 
 ME = Rules("a", "life-a", ("a", "b", "c"))
 
 
-def seen(owner="", life="", epoch=0, *, now=100.0, present=None):
-    return Seen(now, owner, life, epoch, now + 1, epoch, present or {})
+def seen(owner="", life="", epoch=0, *, now=100.0, present=None, books=NOTHING, expected=NOTHING):
+    there = {name: Presence(*one) for name, one in (present or {}).items()}
+    return Seen(now, owner, life, epoch, now + 1, epoch, there, books, expected)
 
 
 def see(rules, standing, what, *, answering=True, asked_at=50.0, now=50.1):
@@ -153,6 +166,9 @@ class World:
         self.now = 1000.0
         self.store = EmbeddedStore(now=lambda: self.now)
         self.rules, self.standing, self.last, self.paused_until, self.answers = {}, {}, {}, {}, {}
+        self.memory = dict.fromkeys("abc", StoredBooks(NOTHING))  # the negotiators'
+        self.copies = dict.fromkeys("abc", StoredBooks(NOTHING))  # on the HADs' disks
+        self.committed = 0
         self.leads = {}  # epoch -> HAD
         self.cut = set()
         self.use_primary = use_primary
@@ -161,9 +177,10 @@ class World:
 
     def start(self, name):
         life = f"{name}-{self.chance.random()}"
-        self.rules[name] = Rules(name, life, ("a", "b", "c"), self.use_primary)
+        self.rules[name] = Rules(name, life, ("a", "b", "c"), self.use_primary, started=self.now)
         self.standing[name], self.last[name], self.paused_until[name] = Standing(), None, 0.0
         self.answers[name] = True
+        self.memory[name] = StoredBooks(NOTHING)
 
     def leaders(self):
         return [n for n, s in self.standing.items() if s.state is State.LEADER and self.now < s.lease_ends]
@@ -174,8 +191,9 @@ class World:
         rules, standing, answering = self.rules[name], self.standing[name], self.answers[name]
         asked_at, what = self.now, None
         if name not in self.cut:
-            wants = candidate(rules, standing, self.last[name], answering)
-            what = await look(self.store, rules, wants=wants, lease_s=1.2, known=standing.known, answering=answering)
+            asked = wish(rules, standing, self.last[name], answering=answering, now=self.now)
+            offer = max(self.memory[name].version, self.copies[name].version)
+            what = await look(self.store, rules, standing, asked, lease_s=1.2, answering=answering, offer=offer)
             self.last[name] = what
         self.now += self.chance.choice([0, 0, 0.01, 0.05])
         self.standing[name], effects = step(
@@ -184,9 +202,56 @@ class World:
         for effect in effects:
             if isinstance(effect, Release) and name not in self.cut:
                 await release(self.store, rules, for_good=False)
-            if isinstance(effect, Lead):
+            if isinstance(effect, Restore):
+                await self.restore(name, effect.epoch, what.books)
+            if isinstance(effect, Lead | Restore):
+                await self.take_over(name, effect.epoch)
                 assert self.leads.setdefault(effect.epoch, rules.life) == rules.life, "one epoch, two leaders"
                 assert effect.epoch == max(self.leads), "an epoch below one that was given before"
+
+    async def restore(self, name, epoch, in_redis):
+        """As services.had.replication does."""
+        copy, memory = self.copies[name], self.memory[name].version
+        if copy.version > max(in_redis, memory):
+            await restore_books(self.store, "", epoch, copy)
+        elif memory <= in_redis:
+            await begin_books(self.store, "", epoch, self.standing[name].books)
+
+    async def take_over(self, name, epoch):
+        """As services.negotiator.accountant does."""
+        if self.memory[name].version > await read_version(self.store, ""):
+            await restore_books(self.store, "", epoch, self.memory[name])
+        self.memory[name] = await read_books(self.store, "")
+
+    async def commit(self, name):
+        """The leader writes one more record; whoever believes to lead may try."""
+        record, mine = f"{self.committed + 1}".encode(), self.memory[name]
+        epoch = self.standing[name].epoch
+        try:
+            version = await write_records(
+                self.store, "", epoch, mine.version, groups=False, records=[(record.decode(), record)]
+            )
+        except StaleEpoch:
+            return
+        self.committed += 1
+        self.memory[name] = StoredBooks(version, {**mine.submitters, record: record}, mine.groups)
+
+    async def copy(self, name):
+        self.copies[name] = max(self.copies[name], await read_books(self.store, ""), key=lambda books: books.version)
+
+    async def lose(self, *, earlier=None):
+        """Redis comes back empty, or with books of some time ago."""
+        names = [keys.had_lease(), keys.had_epoch(), keys.had_present(), keys.accountant_version("")]
+        await self.store.delete(*names, keys.accountant(""), keys.accountant_groups(""))
+        if earlier is not None:
+            await self.store.set(keys.accountant_version(""), earlier.version.arg)
+            await self.store.hset(keys.accountant(""), {k.decode(): v for k, v in earlier.submitters.items()})
+
+    async def settle(self, seconds):
+        for _ in range(int(seconds / 0.2)):
+            for name in "abc":
+                await self.turn(name)
+            self.now += 0.2
 
     def mischief(self):
         name = self.chance.choice("abc")
@@ -245,3 +310,168 @@ async def test_killed_leader_is_replaced_within_two_seconds():
         world.now += 0.2
         assert world.now - killed_at < 2.0
     await world.store.stop()
+
+
+# --- books that Redis lost
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_books_survive_the_loss_of_redis_and_of_central_managers(seed):
+    """HA-13, HA-16: nothing is lost that a negotiator's memory or a copy on disk has; no epoch comes twice."""
+    world = World(seed, False)
+    await world.store.start()
+    kept = []
+    for round_ in range(8):
+        await world.settle(2.0)
+        (leader,) = world.leaders()
+        for _ in range(world.chance.randint(1, 4)):
+            await world.commit(leader)
+            kept.append(await read_books(world.store, ""))
+        assert len(kept[-1].submitters) == world.committed
+        if world.chance.random() < 0.7:
+            await world.copy(world.chance.choice("abc"))
+        newest = max(world.copies.values(), key=lambda books: books.version)
+        crashed = world.chance.choice(["", "", leader, "abc"])
+        if crashed == leader or crashed == "abc":
+            # Only copies remain; so at least one is as new as the books.
+            await world.copy(world.chance.choice("abc"))
+            newest = kept[-1]
+        for name in crashed:
+            world.start(name)
+            world.standing[name] = Standing(known=newest.version.epoch)  # from its disk
+        await world.lose(earlier=world.chance.choice([None, kept[len(kept) // 2]]) if round_ % 3 else None)
+        await world.settle(12.0)
+        assert len(world.leaders()) == 1, round_
+        after = await read_books(world.store, "")
+        assert len(after.submitters) == world.committed, (round_, crashed, leader)
+        assert after.version >= kept[-1].version
+    await world.store.stop()
+
+
+async def test_a_thawed_leader_can_not_write_to_a_redis_that_was_emptied():
+    """Its epoch is unknown there, and its books are missing: both are reason enough."""
+    world = World(3, False)
+    await world.store.start()
+    await world.settle(2.0)
+    (leader,) = world.leaders()
+    await world.commit(leader)
+    await world.lose()
+    before = world.committed
+    await world.commit(leader)
+    assert world.committed == before
+    assert await world.store.hgetall(keys.accountant("")) == {}
+    await world.store.stop()
+
+
+LATER, EARLIER = Version(7, 50), Version(7, 48)
+
+
+def behind(rules, present, *, since=100.0, now=100.0, books=NONE):
+    standing = Standing(State.ELECTION, books=LATER, behind_since=since)
+    return restores(rules, standing, seen(present=present, books=books, expected=LATER), now)
+
+
+def test_the_newest_books_are_the_ones_restored():
+    """HA-16: whoever has them goes first, whatever HAD_LIST says."""
+    present = {"a": (100.0, True, EARLIER), "b": (100.0, True, LATER), "c": (100.0, True)}
+    rules = {name: Rules(name, "life", ("a", "b", "c")) for name in "abc"}
+    assert [name for name in "abc" if behind(rules[name], present)] == ["b"]
+    alike = dict.fromkeys("abc", (100.0, True, LATER))
+    assert [name for name in "abc" if behind(rules[name], alike)] == ["a"]
+
+
+def test_absent_and_silent_ones_are_waited_for_but_not_for_ever():
+    some = {"a": (100.0, True, EARLIER), "c": (100.0, True)}
+    assert not behind(ME, some, now=100.0 + ABSENT_S - 0.1)
+    assert behind(ME, some, now=100.0 + ABSENT_S)
+    silent = {"a": (100.0, True, EARLIER), "b": (100.0, False, LATER), "c": (100.0, True)}
+    assert not behind(ME, silent, now=100.0 + ABSENT_S)
+    assert behind(ME, silent, now=100.0 + SILENT_S)
+
+
+def test_nobody_takes_the_lead_with_older_books_than_are_known():
+    standing, effects = see(ME, Standing(State.ELECTION, books=LATER), seen(books=EARLIER, expected=LATER), now=50.0)
+    assert (standing.behind_since, effects) == (50.0, ())
+    there = seen(present=dict.fromkeys("abc", (100.0, True, EARLIER)), books=EARLIER, expected=LATER)
+    assert wish(ME, standing, there, answering=True, now=50.1) == Wish(True, None)
+    assert wish(ME, standing, there, answering=False, now=50.1) == Wish(False, LATER)
+    won, effects = see(ME, standing, seen("a", "life-a", 8, books=EARLIER, expected=LATER), now=50.2)
+    assert effects == (Restore(8),)
+    assert wish(ME, won, there, answering=True, now=50.3).least is None
+    mended, effects = see(ME, won, seen("a", "life-a", 8, books=Version(8, 51), expected=LATER), now=50.4)
+    assert (mended.mending, mended.behind_since, mended.books, effects) == (False, None, Version(8, 51), ())
+
+
+def test_leader_whose_redis_went_back_in_time_gives_up_and_has_the_books_restored():
+    leader = Standing(State.LEADER, epoch=7, books=LATER, lease_ends=60.0)
+    standing, effects = see(ME, leader, seen("a", "life-a", 7, books=EARLIER, expected=LATER))
+    assert [type(e) for e in effects] == [StepDown, Release, Announce]
+    assert "7.48, not 7.50" in effects[0].reason
+    assert standing.behind_since is not None
+
+
+# --- held back
+
+
+def test_had_whose_negotiator_keeps_dying_goes_after_all_others():
+    """HA-12."""
+    rules = Rules("a", "life", ("a", "b"))
+    there = seen(present={"a": (100.0, True, NOTHING, True), "b": (100.0, True)})
+    assert not candidate(rules, Standing(State.ELECTION), there, True, held_back=True)
+    assert candidate(Rules("b", "life", ("a", "b")), Standing(State.ELECTION), there, True)
+    alone = seen(present={"a": (100.0, True, NOTHING, True), "b": (100.0, False)})
+    assert candidate(rules, Standing(State.ELECTION), alone, True, held_back=True)
+
+
+def test_primary_that_is_held_back_does_not_get_the_lead_back():
+    """HA-05, HA-12."""
+    rules = Rules("b", "life-b", ("a", "b"), use_primary=True)
+    standing = Standing(State.LEADER, epoch=1)
+    for now in (100.0, 101.0):
+        what = seen("b", "life-b", 1, now=now, present={"a": (now, True, NOTHING, True)})
+        standing, effects = see(rules, standing, what)
+        assert effects == ()
+
+
+def test_each_death_holds_back_longer_and_good_times_are_remembered():
+    """HA-12: MASTER_HAD_BACKOFF_CONSTANT, MASTER_BACKOFF_FACTOR, MASTER_BACKOFF_CEILING."""
+    limits = Limits(360.0, 2.0, 1000.0)
+    backoff, now, lengths = Backoff(), 0.0, []
+    assert not backoff.holds(now)
+    for _ in range(4):
+        backoff = backoff.failed(now, limits)
+        lengths.append(backoff.until - now)
+        assert backoff.holds(now)
+        now = backoff.until + 1.0
+        assert not backoff.holds(now)
+    assert lengths == [360.0, 720.0, 1000.0, 1000.0]
+    assert backoff.failed(backoff.until + backoff.length_s, limits).length_s == 360.0
+
+
+def test_had_list_that_does_not_fit_is_told():
+    """HA-21: the same hosts in the same order as the central managers."""
+    assert misfits(Rules("a", "l", ("a", "b")), ("a.x.org", "b.x.org")) == []
+    assert misfits(Rules("a", "l", ()), ("a", "b")) == []
+    (wrong,) = misfits(Rules("a", "l", ("a", "b")), ("b", "a"))
+    assert "same order" in wrong
+    (lacking,) = misfits(Rules("c", "l", ("a", "b")), ())
+    assert "lacks this HAD, c" in lacking
+    (twice,) = misfits(Rules("a", "l", ("a", "A")), ())
+    assert "twice" in twice
+    (nobody,) = misfits(Rules("a", "l", (), use_primary=True), ())
+    assert "no primary" in nobody
+
+
+def test_states_go_from_pre_by_way_of_election_to_leader():
+    """HA-08: the same states; a step takes one look at the lease, not an interval of (2 * timeout * HADs + 1) * 2 s."""
+    standing = Standing()
+    states = [standing.state]
+    for answering, what in (
+        (False, seen()),
+        (True, seen("b", "x", 1)),
+        (True, seen()),
+        (True, seen("a", "life-a", 2)),
+    ):
+        standing, _ = see(ME, standing, what, answering=answering)
+        states.append(standing.state)
+    assert states == [State.PRE, State.PRE, State.PASSIVE, State.ELECTION, State.LEADER]

@@ -103,8 +103,9 @@ async def test_script_is_not_run_again_at_another_time(tmp_path):
     now = [1000.0]
 
     async def lease(store, name):
-        args = [name, name, 1, 1000, 0, 1]
-        return await store.run("had_lease", [keys.had_lease(), keys.had_epoch(), keys.had_present()], args)
+        args = [name, name, 1, 1000, 0, 1, "", "0 0", 0]
+        names = [keys.had_lease(), keys.had_epoch(), keys.had_present(), keys.accountant_version("")]
+        return await store.run("had_lease", names, args)
 
     store = EmbeddedStore(tmp_path, now=lambda: now[0])
     await store.start()
@@ -127,7 +128,8 @@ async def test_what_a_failing_script_had_written_is_kept_too(tmp_path):
     await store.start()
     books = keys.accountant("n")
     with pytest.raises(ScriptError):
-        await store.run("accountant_write", [keys.had_epoch(), books], [0, "a", b"x", "b"])
+        names = [keys.had_epoch(), books, keys.accountant_version("n")]
+        await store.run("accountant_write", names, [0, "0 0", "a", b"x", "b"])
     before = await store.hgetall(books)
     crashed = (tmp_path / "state.journal").read_bytes()
     await store.stop()

@@ -1,0 +1,84 @@
+"""The file in which a HAD keeps a copy of the accountant's books (spec rows HA-13, HA-16).
+
+    ROOST-BOOKS-1 newline, SHA-256 of the rest (32 bytes), msgpack: [epoch, count, taken at, shard, submitters, groups]
+
+Version and checksum tell whether a copy is whole and how new it is. What is not whole is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgpack
+
+from shared.books import BadVersion, Version, parse
+from shared.errors import PermanentError
+
+MAGIC = b"ROOST-BOOKS-1\n"
+_HEAD = len(MAGIC) + 32
+
+
+class Damaged(PermanentError):
+    """A file that is no whole snapshot: the text says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The books of one shard at one moment: packed records by name."""
+
+    version: Version
+    taken: float  # seconds since 1970
+    shard: str
+    submitters: Mapping[bytes, bytes]
+    groups: Mapping[bytes, bytes]
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    body: bytes = msgpack.packb(
+        [
+            snapshot.version.epoch,
+            snapshot.version.count,
+            snapshot.taken,
+            snapshot.shard,
+            dict(snapshot.submitters),
+            dict(snapshot.groups),
+        ]
+    )
+    return MAGIC + hashlib.sha256(body).digest() + body
+
+
+def decode(data: bytes, shard: str) -> Snapshot:
+    """Raises Damaged, also for the books of another shard."""
+    if not data.startswith(MAGIC):
+        raise Damaged(f"it begins with {data[:16]!r}: no snapshot of Roost's")
+    body = data[_HEAD:]
+    if hashlib.sha256(body).digest() != data[len(MAGIC) : _HEAD]:
+        raise Damaged(f"{len(data)} bytes with a wrong checksum: cut short, or changed")
+    try:
+        epoch, count, taken, of, submitters, groups = msgpack.unpackb(body)
+        version = parse(f"{epoch} {count}")
+        whole = isinstance(submitters, dict) and isinstance(groups, dict) and isinstance(of, str)
+        moment = float(taken)
+    except (ValueError, TypeError, BadVersion, msgpack.UnpackException) as error:
+        raise Damaged(f"not what a snapshot holds: {error}") from error
+    if not whole or not all(
+        isinstance(part, bytes) for rows in (submitters, groups) for row in rows.items() for part in row
+    ):
+        raise Damaged("not what a snapshot holds")
+    if of != shard:
+        raise Damaged(f"books of negotiator {of or '(without a name)'!r}, not of {shard or '(without a name)'!r}")
+    return Snapshot(version, moment, of, submitters, groups)
+
+
+#: Copying may take this part of the time.
+_SHARE = 0.02
+#: Seconds between copies, however small the books are.
+LEAST_S = 5.0
+
+
+def next_after(took_s: float, interval_s: float) -> float:
+    """Seconds until the next copy of books that keep changing: REPLICATION_INTERVAL at most, much sooner where a copy
+    is quick (HA-14)."""
+    return min(max(interval_s, 0.1), max(LEAST_S, took_s / _SHARE))
