@@ -28,6 +28,8 @@ from services.startd.doors.desk import Desk
 from services.startd.herald import Herald
 from services.startd.journal import Journal
 from services.startd.launchers.api import Launcher
+from services.startd.launchers.apptainer.launcher import ApptainerLauncher
+from services.startd.launchers.apptainer.watch import ApptainerWatch
 from services.startd.launchers.docker.launcher import DockerLauncher
 from services.startd.launchers.process import ProcessLauncher
 from services.startd.ledger import Ledger
@@ -44,7 +46,7 @@ from shared.daemon.orders import obey
 from shared.messages.base import Envelope, Message
 
 #: What a startd has beside slots, claims and runs.
-PARTS: tuple[type[Part], ...] = (DockerWatch, Cron)
+PARTS: tuple[type[Part], ...] = (DockerWatch, ApptainerWatch, Cron)
 #: Activities that time ends.
 _PASSING = (Activity.RETIRING, Activity.VACATING, Activity.KILLING)
 
@@ -150,7 +152,11 @@ class Startd(Daemon):
         folder.mkdir(mode=0o700, exist_ok=True)
         self.fork_server = ForkServer(folder, orphan_s=self.settings.orphan, now=context.clock.now)
         await self.fork_server.start()
-        self.launchers["process"] = ProcessLauncher(self.fork_server)
+        processes = ProcessLauncher(self.fork_server)
+        self.launchers["process"] = processes
+        self.launchers["apptainer"] = ApptainerLauncher(
+            context, processes, lambda: self.settings.containers, folder / "apptainer"
+        )
         self.launchers["docker"] = DockerLauncher(f"{self.name}-{identity}", self.settings, context.execute)
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:

@@ -12,6 +12,7 @@ from services.startd.book.answers import Refused, StopRun
 from services.startd.book.records import RunRecord
 from services.startd.book.transitions import State
 from services.startd.launchers.api import Launcher
+from services.startd.launchers.apptainer.plan import Rules
 from services.startd.parts import Inside, Part
 from services.startd.sandbox import directories
 from services.startd.starter.run import Intervals, Run
@@ -162,6 +163,9 @@ class Runs:
     def machine_ad(self, slot: str) -> ClassAd:
         found = self.inside.book.slots.get(slot)
         return self.inside.showcase.ad_of(found) if found is not None else self.inside.showcase.base
+
+    def containers(self) -> Rules:
+        return self.inside.settings.containers
 
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         self.inside.ledger.put("runs", record.key, record.pack())

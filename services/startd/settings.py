@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from services.startd.book.amounts import CPUS, DISK, MEMORY, Amounts, Number
 from services.startd.book.partition import MAX_TYPES, Carving, PlannedSlot, divide, slot_types
 from services.startd.book.policy import Policy
+from services.startd.launchers.apptainer.plan import Rules, read_rules
 from services.startd.machine.detection import Detected
 from shared.classad import Expr, ParseError, evaluate, is_true, parse_expr
 from shared.config import Config
@@ -42,6 +43,7 @@ class Settings:
     docker_pull_timeout: float
     docker_host_execute: str  # EXECUTE as the Docker engine's host sees it; empty: the same path
     docker_user: str  # uid:gid of jobs in containers; empty: the startd's own, or nobody's when that is root
+    containers: Rules  # Apptainer's
     policies: Mapping[int, Policy]  # by slot type; 0 for all that are not there
     carving: Carving
     attributes: Mapping[str, Expr]  # STARTD_ATTRS
@@ -74,6 +76,7 @@ def read(config: Config, detected: Detected) -> Settings:
         docker_pull_timeout=knobs.roost_docker_pull_timeout,
         docker_host_execute=knobs.roost_execute_on_host or "",
         docker_user=knobs.roost_docker_user or "",
+        containers=read_rules(knobs),
         policies={n: _policy(knobs, config, n) for n in (0, *used_types(config))},
         carving=Carving(
             {

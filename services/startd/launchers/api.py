@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from services.startd.launchers.apptainer.plan import Plan
+from shared.classad import ClassAd
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -41,9 +44,12 @@ class Launch:
     nice: int = 0
     limits: Mapping[str, int] = field(default_factory=dict)  # RLIMIT_*: value
     image: str = ""
+    container: Plan | None = None  # of the apptainer launcher
     network: str = ""  # Docker: none, host, or the engine's default
     labels: Mapping[str, str] = field(default_factory=dict)
     account: Account | None = None  # None: the startd's own
+    job_ad: ClassAd = field(default_factory=ClassAd)
+    machine_ad: ClassAd = field(default_factory=ClassAd)  # of the slot, as .machine.ad has it
 
 
 class LaunchFailed(Exception):

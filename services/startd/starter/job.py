@@ -5,11 +5,12 @@ from __future__ import annotations
 import posixpath
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from services.startd.launchers.api import Finished, Launch
+from services.startd.launchers.apptainer.plan import Plan
 from shared.classad import ClassAd, unparse_old
 from shared.job_text import BadJobText, arguments, environment
 from shared.messages.claims import JobExit
@@ -60,26 +61,11 @@ class Place:
     transfer: bool
     nice: int = 0
     labels: Mapping[str, str] | None = None
+    machine_ad: ClassAd = field(default_factory=ClassAd)
 
 
-def image_of(job: ClassAd) -> str:
-    """The Docker image that a job wants; empty for a plain process. Raises BadJob for other containers."""
-    if job.eval("WantDocker") is True or (image := job.eval_string("DockerImage")):
-        image = job.eval_string("DockerImage") or job.eval_string("ContainerImage")
-        if not image:
-            raise BadJob("the job wants Docker but names no image: set docker_image", HOLD_IMAGE)
-        return image.removeprefix("docker://")
-    image = job.eval_string("ContainerImage")
-    if job.eval("WantContainer") is True or image:
-        if image.startswith("docker://"):
-            return image.removeprefix("docker://")
-        raise BadJob(f"container image {image!r}: only docker:// images run here", HOLD_IMAGE)
-    return ""
-
-
-def describe(job: ClassAd, place: Place) -> Launch:
-    """What to start. Raises BadJob."""
-    image = image_of(job)
+def describe(job: ClassAd, place: Place, image: str = "", container: Plan | None = None) -> Launch:
+    """What to start, in which image (`choice.choose`). Raises BadJob."""
     command = job.eval_string("Cmd")
     if not command and not image:
         raise BadJob("the job has no executable (Cmd)", 6)
@@ -117,8 +103,11 @@ def describe(job: ClassAd, place: Place) -> Launch:
         nice=place.nice,
         limits={"RLIMIT_CORE": core if isinstance(core, int) and core >= 0 else 0},
         image=image,
+        container=container,
         network=job.eval_string("DockerNetworkType"),
         labels=dict(place.labels or {}),
+        job_ad=job,
+        machine_ad=place.machine_ad,
     )
 
 

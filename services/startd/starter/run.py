@@ -21,8 +21,9 @@ import aiohttp
 
 from services.startd.book.records import RunRecord
 from services.startd.launchers.api import Finished, Launcher, LaunchFailed
+from services.startd.launchers.apptainer.plan import Rules
 from services.startd.sandbox import directories as sandbox
-from services.startd.starter.choice import launcher_of
+from services.startd.starter.choice import choose
 from services.startd.starter.job import (
     EXECUTABLE,
     HOLD_INPUT,
@@ -71,6 +72,9 @@ class Hands(Protocol):
     def session(self) -> aiohttp.ClientSession: ...
 
     def machine_ad(self, slot: str) -> ClassAd: ...
+
+    def containers(self) -> Rules:
+        """What the knobs say of jobs in containers, now."""
 
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         """Write it down; `soon`: with whatever is written next, half a second from now at the latest."""
@@ -267,13 +271,14 @@ class Run:
         except FileExistsError:  # a life before this one began to prepare it
             await asyncio.to_thread(sandbox.remove, self.scratch)
             sandbox.make(self.hands.context.execute, record.scratch)
-        launch = describe(self.job, self._place())
-        record.launcher = launcher_of(launch)
+        machine_ad = self.hands.machine_ad(record.slot)
+        choice = choose(self.job, machine_ad, self.hands.containers())
+        launch = describe(self.job, self._place(machine_ad), choice.image, choice.plan)
+        record.launcher = choice.launcher
         if record.launcher != "process":
             self.hands.save(record)  # whom to ask about the run after a restart
         if record.transfer_url:
             await self._fetch_input()
-        machine_ad = self.hands.machine_ad(record.slot)
         (self.scratch / JOB_AD).write_text(ad_file(self.job), errors="surrogateescape")
         (self.scratch / MACHINE_AD).write_text(ad_file(machine_ad), errors="surrogateescape")
         await self.launcher.prepare(launch)
@@ -286,7 +291,7 @@ class Run:
         self.hands.save(record, soon=not record.transfer_url)
         self._tell("running", ClassAd(started.updates) if started.updates else None)
 
-    def _place(self) -> Place:
+    def _place(self, machine_ad: ClassAd) -> Place:
         return Place(
             run=self.record.name,
             slot=self.record.slot,
@@ -296,6 +301,7 @@ class Run:
             transfer=bool(self.record.transfer_url),
             nice=self.intervals.nice,
             labels={"roost.job": self.record.job_id, "roost.attempt": str(self.record.attempt)},
+            machine_ad=machine_ad,
         )
 
     async def _fetch_input(self) -> None:

@@ -256,11 +256,25 @@ class StartdSettings(CommonSettings):
     singularity_run_test_before_job: bool = knob(
         "SINGULARITY_RUN_TEST_BEFORE_JOB", "true", meaning="test the image first; failure holds the job"
     )
-    singularity_extra_arguments: Expr | None = knob("SINGULARITY_EXTRA_ARGUMENTS", meaning="extra arguments for exec")
+    singularity_extra_arguments: str | None = knob(
+        "SINGULARITY_EXTRA_ARGUMENTS", meaning="extra arguments for exec: options, or an expression that gives them"
+    )
     singularity_target_dir: str | None = knob(
         "SINGULARITY_TARGET_DIR", meaning="scratch directory name inside; beats the job's container_target_dir"
     )
-    singularity_verbosity: str = knob("SINGULARITY_VERBOSITY", "-s", meaning="-s, -d or -v")
+    singularity_verbosity: str = knob(
+        "SINGULARITY_VERBOSITY", "-s", choices=("-s", "-q", "-v", "-d"), meaning="how much the runtime says"
+    )
+    roost_singularity_probe_interval: float = knob(
+        "ROOST_SINGULARITY_PROBE_INTERVAL",
+        "60",
+        unit="s",
+        least=1,
+        meaning="a container runtime that does not work is tried again after it, at most 16 times as long",
+    )
+    roost_singularity_test_timeout: float = knob(
+        "ROOST_SINGULARITY_TEST_TIMEOUT", "1200", unit="s", least=1, meaning="longest test of an image, with its fetching"
+    )
     mount_under_scratch: Expr = knob(
         "MOUNT_UNDER_SCRATCH",
         '"/tmp,/var/tmp"',

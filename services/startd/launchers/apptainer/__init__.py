@@ -1,0 +1,1 @@
+"""Jobs in Apptainer's or Singularity's containers."""

@@ -1,0 +1,317 @@
+"""Runs jobs in containers of Apptainer or Singularity. The container is a process tree like a plain job's: it is
+started by the process launcher, with the same walls, measured, signalled, killed and adopted as that does it.
+
+What is added: the command line (`plan`), the image's test before the job, and a look at runs that ended with the
+runtime's own refusal, which is no end of the job's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from services.startd.launchers.api import Finished, Launch, Launcher, LaunchFailed, Measured, Started
+from services.startd.launchers.apptainer.plan import (
+    HOLD_IMAGE_TEST,
+    REFUSED,
+    Around,
+    Command,
+    Rules,
+    image_path,
+    is_about_program,
+    last_words,
+    make_command,
+    refusal,
+)
+from shared.daemon.context import Context
+
+#: Of what the runtime said at most so much is looked at, bytes.
+SAID = 65536
+#: A run without a standard error of its own that ends with the runtime's status so soon has its image tested once more,
+#: seconds.
+SOON_S = 60.0
+HOLD_EXECUTE, NO_SUCH_FILE = 6, 2
+#: What this launcher keeps in a scratch directory: images that were fetched, and what the image's test said.
+HIDDEN = ".apptainer"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What must be known of a run when it has ended, also by another life of the startd."""
+
+    executable: str
+    stdout: str
+    stderr: str
+    out_from: int  # sizes of the two files before the start
+    err_from: int
+
+    def pack(self) -> str:
+        return json.dumps([self.executable, self.stdout, self.stderr, self.out_from, self.err_from])
+
+    @classmethod
+    def unpack(cls, text: str) -> Note:
+        return cls(*json.loads(text))
+
+
+class ApptainerLauncher:
+    """rules: the knobs, as they are now. notes: a directory that only the startd may enter."""
+
+    def __init__(self, context: Context, processes: Launcher, rules: Callable[[], Rules], notes: Path) -> None:
+        self.context = context
+        self.processes = processes
+        self.rules = rules
+        self.notes = notes
+        #: What is wrong with the runtime, empty when it works: asked when a container did not come into being. Set by
+        #: who watches the runtime.
+        self.doubt: Callable[[], Awaitable[str]] = _no_doubt
+
+    # ---------------------------------------------------------------- the runtime
+
+    def program(self) -> str:
+        """Where the runtime is: what SINGULARITY names, else what PATH has. Empty when there is none."""
+        named = self.rules().program
+        if shutil.which(named):
+            return named
+        return shutil.which("apptainer") or shutil.which("singularity") or ""
+
+    @staticmethod
+    def path() -> str:
+        return os.environ.get("PATH") or os.defpath
+
+    # ---------------------------------------------------------------- a run
+
+    async def adopt(self, runs: set[str]) -> None:
+        await self.processes.adopt(runs)
+        await asyncio.to_thread(self._sweep, {self._note_path(run).name for run in runs})
+
+    def _sweep(self, kept: set[str]) -> None:
+        if self.notes.is_dir():
+            for path in self.notes.iterdir():
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+
+    async def prepare(self, launch: Launch) -> None:
+        """The image is tested (SNG-08); one that must be fetched comes with that."""
+        await self.processes.prepare(launch)
+        if not self.program():
+            raise LaunchFailed("failed", f"there is no container runtime here: {self.rules().program} is missing")
+        hidden = launch.scratch / HIDDEN
+        hidden.mkdir(mode=0o700, exist_ok=True)
+        if launch.account is not None:
+            os.chown(hidden, launch.account.uid, launch.account.gid)
+        if not self.rules().test_first:
+            return
+        failed = await self._test(launch)
+        if failed:
+            trouble = await self.doubt()
+            if trouble:
+                raise LaunchFailed("failed", f"the container runtime of this machine does not work: {trouble}")
+            raise LaunchFailed("hold", failed, HOLD_IMAGE_TEST)
+
+    async def start(self, launch: Launch) -> Started:
+        command = await asyncio.to_thread(self._command, launch)
+        note = Note(
+            launch.executable,
+            launch.stdout,
+            launch.stderr,
+            _size(launch.stdout) if launch.append else 0,
+            _size(launch.stderr) if launch.append else 0,
+        )
+        self.notes.mkdir(mode=0o700, exist_ok=True)
+        self._note_path(launch.run).write_text(note.pack())
+        # SNG-09: always told, for whoever wants to try it by hand.
+        self.context.log.info("about_to_exec", run=launch.run, command=" ".join(command.argv), skipped=command.skipped)
+        try:
+            return await self.processes.start(_as_process(launch, command))
+        except LaunchFailed as error:
+            self._note_path(launch.run).unlink(missing_ok=True)
+            if error.code == HOLD_EXECUTE:
+                # It is the runtime that could not be executed, not the job.
+                raise LaunchFailed("failed", f"the container runtime can not be started: {error.message}") from error
+            raise
+
+    def _command(self, launch: Launch, *, test: bool = False) -> Command:
+        assert launch.container is not None
+        around = Around(os.path.exists, _has_target)
+        verb: Literal["exec", "test"] = "test" if test else "exec"
+        return make_command(self.program(), verb, launch.container, launch, around, self.path())
+
+    async def _test(self, launch: Launch) -> str:
+        """What is wrong with the image; empty when its test passed. Raises LaunchFailed when it could not be run."""
+        said = str(launch.scratch / HIDDEN / "test.log")
+        command = await asyncio.to_thread(self._command, launch, test=True)
+        name = f"{launch.run}#test"
+        tested = replace(_as_process(launch, command), run=name, stdin="", stdout=said, stderr=said, append=False)
+        assert launch.container is not None
+        image = image_path(launch.container, str(launch.scratch))
+        try:
+            await self._begin(tested)
+            limit = self.rules().test_timeout
+            try:
+                async with asyncio.timeout(limit):
+                    end = await self.processes.finished(name)
+            except TimeoutError:
+                return f"the test of image {image} was not done after {limit:g} s"
+        finally:
+            await self.end(name)
+        if end.exit_code == 0:
+            return ""
+        if end.exit_code is None and end.exit_signal is None:
+            raise LaunchFailed("failed", f"the test of the image was lost: {end.trouble}")
+        words = last_words(await asyncio.to_thread(read_end, said, 0))
+        status = f"exit status {end.exit_code}" if end.exit_code is not None else f"signal {end.exit_signal}"
+        return f"the test of image {image} failed with {status}: {words or 'it said nothing'}"
+
+    async def _begin(self, tested: Launch) -> None:
+        """A start is never cancelled: half of it would leave a process that nobody knows."""
+        starting = asyncio.ensure_future(self.processes.start(tested))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait({starting})
+            raise
+        except LaunchFailed as error:
+            raise LaunchFailed("failed", f"the container runtime can not be started: {error.message}") from error
+
+    async def end(self, name: str) -> None:
+        """The processes of a test are gone when this returns, and forgotten; also when we are being cancelled."""
+        await self.processes.kill(name)
+        ended = asyncio.ensure_future(self.processes.finished(name))
+        try:
+            await asyncio.shield(ended)
+        finally:
+            if ended.done():
+                await self.processes.forget(name)
+            else:
+                ended.add_done_callback(lambda _: asyncio.ensure_future(self.processes.forget(name)))
+
+    async def finished(self, run: str) -> Finished:
+        end = await self.processes.finished(run)
+        if end.exit_code != REFUSED or end.hold_code:
+            return end
+        note = await asyncio.to_thread(self._read_note, run)
+        if note is None:
+            return end
+        reason = await asyncio.to_thread(self._refused, end, note)
+        if not reason and not (note.stderr == "" and end.at - end.started_at < SOON_S):
+            return end
+        trouble = await self.doubt()
+        if trouble:
+            return Finished(end.at, end.started_at, trouble=f"the container runtime does not work: {trouble}")
+        if not reason:
+            return end
+        if is_about_program(reason, note.executable):
+            message = f"the executable can not be run in the container: {reason}"
+            return replace(end, hold_code=HOLD_EXECUTE, hold_subcode=NO_SUCH_FILE, hold_message=message)
+        return replace(end, hold_code=HOLD_IMAGE_TEST, hold_message=f"the container can not be made: {reason}")
+
+    def _refused(self, end: Finished, note: Note) -> str:
+        if not note.stderr:
+            return ""
+        printed = note.stdout not in ("", note.stderr) and _size(note.stdout) > note.out_from
+        return refusal(end.exit_code, printed, read_end(note.stderr, note.err_from))
+
+    # ---------------------------------------------------------------- as processes
+
+    def knows(self, run: str) -> bool:
+        return self.processes.knows(run)
+
+    async def signal(self, run: str, number: int) -> None:
+        await self.processes.signal(run, number)
+
+    async def kill(self, run: str) -> None:
+        await self.processes.kill(run)
+
+    async def suspend(self, run: str) -> None:
+        await self.processes.suspend(run)
+
+    async def continue_(self, run: str) -> None:
+        await self.processes.continue_(run)
+
+    async def measure(self, run: str) -> Measured:
+        return await self.processes.measure(run)
+
+    async def forget(self, run: str) -> None:
+        self._note_path(run).unlink(missing_ok=True)
+        await self.processes.forget(run)
+
+    async def stop(self) -> None:
+        """The process launcher is stopped by itself."""
+
+    # ---------------------------------------------------------------- notes
+
+    def _note_path(self, run: str) -> Path:
+        return self.notes / sha256(run.encode()).hexdigest()[:32]
+
+    def _read_note(self, run: str) -> Note | None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Note.unpack(self._note_path(run).read_text())
+        return None
+
+
+async def _no_doubt() -> str:
+    return ""
+
+
+def _as_process(launch: Launch, command: Command) -> Launch:
+    return replace(launch, executable=command.argv[0], argv=command.argv, env=command.env, image="", container=None)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size if path else 0
+    except OSError:
+        return 0
+
+
+def read_end(path: str, start: int) -> str:
+    """The end of what a file holds after `start`. Only of a plain file, and of no link's."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return ""
+        cut = max(start, status.st_size - SAID)
+        text = os.pread(descriptor, SAID, cut).decode("utf-8", "replace")
+        return text if cut == start else text.partition("\n")[2]
+    finally:
+        os.close(descriptor)
+
+
+def _has_target(image: str, path: str) -> bool | None:
+    """Whether an exploded image has this path in it; None for other images. Links lead where they would inside."""
+    if not os.path.isdir(image):
+        return None
+    place, todo, links = image, [part for part in reversed(path.split("/")) if part], 0
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            place = os.path.dirname(place) if place != image else image
+            continue
+        step = os.path.join(place, part)
+        try:
+            link = os.readlink(step)
+        except OSError:
+            if not os.path.lexists(step):
+                return False
+            place = step
+            continue
+        links += 1
+        if links > 40:
+            return False
+        if link.startswith("/"):
+            place = image
+        todo += [one for one in reversed(link.split("/")) if one and one != "."]
+    return True
