@@ -32,6 +32,7 @@ from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.config import Config, load_config
 from shared.daemon.base import Daemon
+from shared.daemon.caretaker import life_of
 from shared.daemon.main import make_context, name_of
 from shared.daemon.runner import Runner
 from shared.state import open_store
@@ -139,7 +140,7 @@ class PersonalPool:
             assert self._store is not None
             context = make_context(daemon_class, config, name, bus, self._store)
             context.reread = lambda: self._config(daemon_class.subsystem)
-            return daemon_class(context)
+            return life_of(daemon_class, context)
 
         return make
 

@@ -26,6 +26,7 @@ from shared.daemon.ad_table import inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
+from shared.daemon.orders import obey
 from shared.messages.ads import (
     AdDelta,
     AdHeartbeat,
@@ -144,7 +145,7 @@ class Collector(Daemon):
         if isinstance(body, SendAds):
             self.advertiser.resend(body)
             return Ack()
-        return Failure(code="bad-request", reason=f"a collector does not answer {body.type}")
+        return await obey(self, envelope)
 
     def _query(self, body: QueryAds) -> Message:
         self.queries += 1

@@ -52,6 +52,13 @@ NEEDS: dict[str, Level] = {
     "dead-letters": Level.ADMINISTRATOR,
     "tokens": Level.ADMINISTRATOR,
     "config": Level.READ,
+    "reconfig": Level.ADMINISTRATOR,
+    "restart": Level.ADMINISTRATOR,
+    "off": Level.ADMINISTRATOR,
+    "on": Level.ADMINISTRATOR,
+    "drain": Level.ADMINISTRATOR,
+    "vacate": Level.ADMINISTRATOR,
+    "update-machine-ad": Level.ADMINISTRATOR,
 }
 
 

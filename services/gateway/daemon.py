@@ -8,6 +8,7 @@ import contextlib
 import getpass
 import socket
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from shared.bus.api import Exchange
 from shared.config.knobs import GatewaySettings
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
+from shared.daemon.orders import obey
 from shared.errors import PermanentError
 
 
@@ -37,6 +39,7 @@ class Gateway(Daemon):
     """One door for people and scripts."""
 
     subsystem: ClassVar[str] = "GATEWAY"
+    can_be_off: ClassVar[bool] = False  # nobody could switch it on
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -60,8 +63,9 @@ class Gateway(Daemon):
         await self.tokens.bootstrap(Path(self.settings.roost_token_file), user)
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0))
         await context.bus.listen(Exchange.EVENTS, ["#"], self.events.on_event)
+        await context.bus.serve(f"gateway.{context.name}", partial(obey, self))
         pool = PoolView(context.bus, context.clock, self.settings.roost_gateway_schedd or "")
-        app = build(Doors(context.bus, pool, self.tokens, self.events, self._http))
+        app = build(Doors(context.bus, pool, self.tokens, self.events, self._http, f"gateway.{context.name}"))
         family = socket.AF_INET6 if ":" in self.settings.roost_gateway_bind else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

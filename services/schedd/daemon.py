@@ -11,6 +11,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -38,9 +39,10 @@ from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.epochs import check_possible
+from shared.daemon.orders import obey
 from shared.host import host_id
 from shared.messages.ads import SendAds
-from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.messages.base import Ack, Envelope, Message
 from shared.messages.claims import ClaimLost, ClaimReady, JobReport
 from shared.messages.negotiation import GetRequests, Matches, MatchesTaken
 from shared.messages.queue import (
@@ -68,6 +70,7 @@ class Schedd(Daemon):
     """An access point."""
 
     subsystem: ClassVar[str] = "SCHEDD"
+    at_start: ClassVar[tuple[str, ...]] = ("SIGNIFICANT_ATTRIBUTES", "ROOST_SCHEDD_TRANSFER_*")
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -139,6 +142,22 @@ class Schedd(Daemon):
             "policies": self._look(),
             "tidy": self._tidy(),
         }
+
+    async def reconfigure(self) -> None:
+        """Where files are served, and what makes autoclusters, stays until the next start. Raises ConfigError."""
+        now, new = self.settings, Settings.from_config(self.context.config)
+        self.settings = replace(
+            new, significant=now.significant, transfer_host=now.transfer_host, transfer_port=now.transfer_port
+        )
+        for room in (
+            self.runs,
+            self.claims,
+            self.endpoint,
+            self.submission,
+            self.actions,
+            self.requests,
+        ):
+            room.settings = self.settings
 
     async def drain(self) -> None:
         # Jobs run on, but nobody should negotiate with us or look for us meanwhile.
@@ -277,7 +296,7 @@ class Schedd(Daemon):
     async def _on_request(self, envelope: Envelope) -> Message:
         answer = self._answers.get(type(envelope.body))
         if answer is None:
-            return Failure(code="bad-request", reason=f"a schedd does not answer {envelope.body.type}")
+            return await obey(self, envelope)
         if self.queue.full and _changes_the_queue(envelope.body):
             # At once, for who waits would keep a place that questions need; whoever asked asks again.
             raise RemoteFailure("unavailable", f"the spool of this schedd is full: {self.queue.full}", retryable=True)

@@ -52,23 +52,25 @@ ASK: Final = r"ask\..*"
 
 RIGHTS: Final[Mapping[str, Rights]] = {
     "collector": Rights(
-        ads=f"{_ads('Collector')}|{ASK}",
+        ads=f"{_ads('Collector', 'DaemonMaster')}|{ASK}",
         events=r"daemon\..*",
         listens=(Exchange.ADS, Exchange.PRIVATE),
         inboxes=("collector",),
         work_queues=("roost.collector",),
     ),
     "negotiator": Rights(
-        ads=f"{_ads('Negotiator', 'Accounting')}|{ASK}",
+        ads=f"{_ads('Negotiator', 'Accounting', 'DaemonMaster')}|{ASK}",
         events=r"(daemon|negotiation|accountant|job\.matched).*",
         listens=(Exchange.ADS, Exchange.PRIVATE),
         inboxes=("negotiator",),
     ),
-    "schedd": Rights(ads=_ads("Scheduler", "Submitter"), events=r"(daemon|job)\..*", listens=(Exchange.EVENTS,)),
+    "schedd": Rights(
+        ads=_ads("Scheduler", "Submitter", "DaemonMaster"), events=r"(daemon|job)\..*", listens=(Exchange.EVENTS,)
+    ),
     "startd": Rights(
         ads=_ads("Machine", "Slot", "StartDaemon"), events=r"(daemon|slot|claim)\..*", private=r"startd.*"
     ),
-    "had": Rights(ads=_ads("HAD"), events=r"(daemon|had)\..*", listens=(Exchange.EVENTS,)),
+    "had": Rights(ads=_ads("HAD", "DaemonMaster"), events=r"(daemon|had)\..*", listens=(Exchange.EVENTS,)),
     "gateway": Rights(
         events=r"daemon\..*",
         listens=(Exchange.ADS, Exchange.EVENTS),

@@ -8,6 +8,7 @@ is no such death: it is retried and shown in health.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any, ClassVar
@@ -19,9 +20,14 @@ class Daemon(ABC):
     """One daemon. Order of calls: setup, tasks (all run together), drain (bounded), close."""
 
     subsystem: ClassVar[str]  # HTCondor's name: "SCHEDD"
+    #: What it reads only as it starts: shell patterns of knobs in upper case (besides `orders.AT_START`).
+    at_start: ClassVar[tuple[str, ...]] = ("*",)
+    #: Whether `roost off` may put a caretaker in its place.
+    can_be_off: ClassVar[bool] = True
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.rereading = asyncio.Lock()  # the configuration is read again by one at a time
 
     @abstractmethod
     async def setup(self) -> None:
@@ -32,8 +38,9 @@ class Daemon(ABC):
         """Named root tasks that run until cancelled."""
 
     async def reconfigure(self) -> None:
-        """`context.config` is a new one (SIGHUP). What is read only at setup takes effect at the next start,
-        and the default is that everything is."""
+        """`context.config` is a new one (SIGHUP, `roost reconfig`). What is read only at setup takes effect at the next
+        start, and the default is that everything is: see `at_start`. Raises ConfigError and others for a configuration
+        that can not be used, and changes nothing then."""
         self.context.log.info("restart_to_reconfigure")
 
     async def drain(self) -> None:  # noqa: B027  most daemons have nothing to finish

@@ -35,6 +35,7 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     new_id: Callable[[], str] = new_id
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    again: bool = False  # the daemon stops to be started again: not for good, and not by mistake
     #: Reads the configuration anew, from the files; None where there are none. Blocks, and raises ConfigError.
     reread: Callable[[], Config] | None = None
     metrics: CollectorRegistry = field(default_factory=CollectorRegistry)  # give metrics `registry=context.metrics`

@@ -1,8 +1,8 @@
 """A daemon as a process: `python -m services.<daemon> [-f] [-local-name NAME] [-name NAME] [-config FILE]`.
 
 SIGTERM and SIGINT stop it after a bounded drain (again: at once), SIGHUP reads the configuration anew. Exit
-status: 0 stopped, 1 a task died (start it again), 2 wrong arguments, 78 wrong configuration (starting it
-again will not help).
+status: 0 stopped, 1 a task died (start it again), 2 wrong arguments, 75 it was told to restart (start it again), 78
+wrong configuration (starting it again will not help).
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ import structlog
 from shared import bus as transport
 from shared.bus.api import Bus
 from shared.config import Config, ConfigError, load_config
-from shared.daemon import logs
+from shared.daemon import logs, orders
 from shared.daemon.base import Daemon
+from shared.daemon.caretaker import life_of
 from shared.daemon.context import Context
 from shared.daemon.health import HealthServer
-from shared.daemon.life import TaskEnded, install_user_maps, live
+from shared.daemon.life import TaskEnded, live
 from shared.errors import RoostError
 from shared.state import Store, open_store
 
-EXIT_DIED, EXIT_CONFIG = 1, 78
+EXIT_DIED, EXIT_AGAIN, EXIT_CONFIG = 1, 75, 78
 #: Seconds between looks at the store when nothing else asks it.
 PING_S = 5.0
 #: Daemons whose <SUBSYSTEM>_NAME names them in the pool. A negotiator's or collector's names something else.
@@ -112,7 +113,7 @@ def make_context(daemon_class: type[Daemon], config: Config, name: str, bus: Bus
 async def _process(daemon_class: type[Daemon], options: argparse.Namespace, config: Config) -> int:
     try:
         context = _connections(daemon_class, options, config)
-        daemon = daemon_class(context)
+        daemon = life_of(daemon_class, context)
         health = _health(daemon, config)
     except (ConfigError, RoostError, ValueError, OSError) as error:
         sys.stderr.write(f"{daemon_class.subsystem.lower()}: {error}\n")
@@ -135,7 +136,7 @@ async def _process(daemon_class: type[Daemon], options: argparse.Namespace, conf
             await health.stop()
         if options.pidfile:
             options.pidfile.unlink(missing_ok=True)
-    return 0
+    return EXIT_AGAIN if context.again else 0
 
 
 def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config: Config) -> Context:
@@ -200,12 +201,6 @@ def _signals(daemon: Daemon) -> None:
         context.stopping.set()
 
     def reconfigure() -> None:
-        assert context.reread is not None
-        try:
-            context.config = context.reread()
-        except ConfigError as error:
-            context.log.error("configuration_kept", reason=str(error))
-            return
         task = loop.create_task(_reconfigure(daemon), name="reconfigure")
         background.add(task)
         task.add_done_callback(background.discard)
@@ -217,11 +212,9 @@ def _signals(daemon: Daemon) -> None:
 
 async def _reconfigure(daemon: Daemon) -> None:
     try:
-        await install_user_maps(daemon)
-        await daemon.reconfigure()
-        daemon.context.log.info("reconfigured")
+        await orders.reconfigure(daemon)
     except (RoostError, ValueError) as error:
-        daemon.context.log.error("not_reconfigured", reason=str(error))
+        daemon.context.log.error("configuration_kept", reason=str(error))
 
 
 def _worth_a_trace(error: Exception) -> bool:

@@ -31,7 +31,7 @@ def backoff(deaths: int) -> float:
 
 
 class Runner:
-    """Keeps one daemon alive.
+    """Keeps one daemon alive. One that ends to be started again (`Context.again`) has not died.
 
     make: gives a new daemon, with a context of its own (an unstarted bus, a clear `stopping`), for every
     life. The runner starts and stops that bus; the store belongs to the pool and runs already."""
@@ -82,9 +82,13 @@ class Runner:
             life = asyncio.create_task(self._one_life(), name=f"daemon:{self.name}")
             await asyncio.wait((life,))
             error = asyncio.CancelledError("cancelled from outside") if life.cancelled() else life.exception()
-            self.daemon = None
+            ended, self.daemon = self.daemon, None
             if self._stop.is_set() and error is None:
                 break
+            if error is None and ended is not None and ended.context.again:
+                self._log.info("daemon_restarts")
+                self._set(State.STARTING)
+                continue
             in_a_row = 1 if loop.time() - began > GOOD_LIFE_S else in_a_row + 1
             self.deaths += 1
             self.last_error = f"{type(error).__name__}: {error}" if error else "it stopped by itself"

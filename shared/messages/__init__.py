@@ -1,6 +1,6 @@
 """Every message on the bus. Importing this package registers the whole catalogue."""
 
-from shared.messages import ads, analysis, base, claims, events, had, negotiation, queue
+from shared.messages import ads, analysis, base, claims, events, had, negotiation, orders, queue
 from shared.messages.base import Ack, BadMessage, Envelope, Failure, Message, catalogue, message, new_id
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "message",
     "negotiation",
     "new_id",
+    "orders",
     "queue",
 ]

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from services.gateway.api.analysis import analysis_doors
 from services.gateway.api.limits import BodyLimit
+from services.gateway.api.orders import Post, order_doors
 from services.gateway.api.wire import ad_response, explain, problem, read_msgpack, results_as_json, told
 from services.gateway.authorization import Identity, Level, Token, refusal
 from services.gateway.pool import PAGE, PoolView
@@ -59,6 +60,7 @@ class Doors:
     tokens: Tokens
     events: EventStream
     http: aiohttp.ClientSession
+    own: str = "gateway.here"  # its own inbox
 
 
 class JobAction(BaseModel):
@@ -155,6 +157,7 @@ def build(doors: Doors) -> FastAPI:
     _file_doors(app, doors, may)
     _event_doors(app, doors, may)
     _admin_doors(app, doors, may)
+    order_doors(app, Post(doors.bus, doors.pool, doors.own), may)
     return app
 
 

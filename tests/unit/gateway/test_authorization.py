@@ -17,6 +17,13 @@ TABLE = {
     "dead-letters": "ADMINISTRATOR",
     "tokens": "ADMINISTRATOR",
     "config": "READ",
+    "reconfig": "ADMINISTRATOR",
+    "restart": "ADMINISTRATOR",
+    "off": "ADMINISTRATOR",
+    "on": "ADMINISTRATOR",
+    "drain": "ADMINISTRATOR",
+    "vacate": "ADMINISTRATOR",
+    "update-machine-ad": "ADMINISTRATOR",
 }
 
 

@@ -1,0 +1,129 @@
+"""Orders that every daemon takes from an administrator: read the configuration again, restart, off.
+
+A daemon takes them at its own inbox, of gateways only: those have checked who asks, and the broker vouches for what a
+sender says it is. What a restart and an end mean is up to whoever runs the daemon (`main`, `runner`): the daemon only
+says in its context that it wants another life (`again`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from fnmatch import fnmatchcase
+from typing import Final
+
+from shared.config import Config, ConfigError
+from shared.daemon import off
+from shared.daemon.base import Daemon
+from shared.daemon.life import install_user_maps
+from shared.errors import PermanentError, RoostError
+from shared.messages.base import Envelope, Failure, Message
+from shared.messages.orders import OrderTaken, Reconfigure, Reconfigured, Restart, SwitchOff, SwitchOn
+
+ORDERS: Final = (Reconfigure, Restart, SwitchOff, SwitchOn)
+#: Who may give orders.
+GATEWAY: Final = "gateway"
+#: What every daemon reads only as it starts: shell patterns of names.
+AT_START: Final = (
+    "ROOST_AMQP_URL",
+    "ROOST_REDIS_URL",
+    "ROOST_HEALTH_*",
+    "SPOOL",
+    "EXECUTE",
+    "LOG",
+    "LOCAL_DIR",
+    "FULL_HOSTNAME",
+    "*_NAME",
+    "*_DEBUG",
+)
+
+
+def stranger(envelope: Envelope) -> Failure | None:
+    """The refusal for an order that comes from elsewhere than a gateway."""
+    sender = envelope.sender
+    if sender.partition(".")[0] == GATEWAY:
+        return None
+    return Failure(code="denied", reason=f"a daemon takes orders of gateways only, not of {sender[:80] or 'nobody'}")
+
+
+async def obey(daemon: Daemon, envelope: Envelope) -> Message:
+    """Carry out an order; what is none is refused. For requests that a daemon has no answer of its own to."""
+    body = envelope.body
+    if not isinstance(body, ORDERS):
+        return Failure(code="bad-request", reason=f"a {daemon.subsystem.lower()} does not answer {body.type}")
+    if (refused := stranger(envelope)) is not None:
+        return refused
+    context = daemon.context
+    context.log.info("ordered", order=body.type, by=body.by[:200])
+    try:
+        if isinstance(body, Reconfigure):
+            return await reconfigure(daemon)
+        if isinstance(body, SwitchOn):
+            return OrderTaken(said="it is on already")
+        if isinstance(body, Restart):
+            await check_configuration(daemon)
+            said = "it restarts"
+        else:
+            if not daemon.can_be_off:
+                kind = daemon.subsystem.lower()
+                return Failure(
+                    code="refused", reason=f"a {kind} that is off could not be switched on: stop its process"
+                )
+            await asyncio.to_thread(off.mark, context, daemon.subsystem, body.by, body.reason)
+            said = "it is off until `roost on`"
+    except (RoostError, ValueError, OSError) as error:
+        context.log.error("order_refused", order=body.type, reason=str(error))
+        return Failure(code="refused", reason=str(error))
+    again(daemon)
+    return OrderTaken(said=said)
+
+
+def again(daemon: Daemon) -> None:
+    """End this life in good order, for another one to begin."""
+    daemon.context.again = True
+    daemon.context.stopping.set()
+
+
+async def check_configuration(daemon: Daemon) -> None:
+    """Raises ConfigError if the next life could not read its configuration."""
+    if daemon.context.reread is not None:
+        await asyncio.to_thread(daemon.context.reread)
+
+
+async def reconfigure(daemon: Daemon) -> Reconfigured:
+    """Read the configuration again and go by it. Raises ConfigError and others for what can not be used: it names the
+    place, and the daemon goes on by what it had."""
+    context = daemon.context
+    if context.reread is None:
+        raise PermanentError("there are no configuration files that could be read again")
+    async with daemon.rereading:
+        before, context.config = context.config, await asyncio.to_thread(context.reread)
+        try:
+            await install_user_maps(daemon)
+            await daemon.reconfigure()
+        except BaseException:
+            context.config = before
+            await install_user_maps(daemon)
+            raise
+        changed = different(before, context.config)
+        at_start = [name for name in changed if waits_for_restart(name, (*AT_START, *daemon.at_start))]
+        warnings = [str(problem) for problem in context.config.warnings]
+    context.log.info("reconfigured", changed=changed, at_start=at_start)
+    return Reconfigured(changed=changed, at_start=at_start, warnings=warnings)
+
+
+def different(before: Config, after: Config) -> list[str]:
+    """Macros whose value is another, as they are written, sorted. Their values are not told: some are secret."""
+    written = {macro.name.lower(): macro.name for config in (before, after) for macro in config.macros()}
+    names = {*before.names(), *after.names()}
+    return sorted(written.get(name, name.upper()) for name in names if _value(before, name) != _value(after, name))
+
+
+def waits_for_restart(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name.upper(), pattern) for pattern in patterns)
+
+
+def _value(config: Config, name: str) -> str | None:
+    try:
+        return config.get(name)
+    except ConfigError:
+        return config.raw(name)
