@@ -19,6 +19,7 @@ from services.schedd import history
 from services.schedd.actions import Actions, may_act
 from services.schedd.autoclusters import Autoclusters
 from services.schedd.claims import Claims
+from services.schedd.cron import ScheddCron
 from services.schedd.jobs import Cluster, JobId, JobStatus
 from services.schedd.keeper import Keeper, QueueDamaged
 from services.schedd.leases import Leases
@@ -70,7 +71,7 @@ class Schedd(Daemon):
     """An access point."""
 
     subsystem: ClassVar[str] = "SCHEDD"
-    at_start: ClassVar[tuple[str, ...]] = ("SIGNIFICANT_ATTRIBUTES", "ROOST_SCHEDD_TRANSFER_*")
+    at_start: ClassVar[tuple[str, ...]] = ("SIGNIFICANT_ATTRIBUTES", "ROOST_SCHEDD_TRANSFER_*", "SCHEDD_CRON_*")
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -88,6 +89,7 @@ class Schedd(Daemon):
         self.queries = Queries(self.keeper)
         self.requests = Requests(self.keeper, self.settings)
         self.runs.on_duration = self.actions.duration_reached
+        self.cron = ScheddCron(context, self.keeper.counts_changed.set)
         self.epochs: dict[str, int] = {}  # by shard: the highest seen
         self._submitter_ads = Advertiser(context, "Submitter", subsystem="SCHEDD")
         self._schedd_ads = Advertiser(context, "Scheduler", subsystem="SCHEDD")
@@ -141,6 +143,7 @@ class Schedd(Daemon):
             "leases": self._keep_alive(),
             "policies": self._look(),
             "tidy": self._tidy(),
+            "cron": self.cron.run(),
         }
 
     async def reconfigure(self) -> None:
@@ -158,6 +161,7 @@ class Schedd(Daemon):
             self.requests,
         ):
             room.settings = self.settings
+        self.cron.reread()
 
     async def drain(self) -> None:
         # Jobs run on, but nobody should negotiate with us or look for us meanwhile.
@@ -172,6 +176,7 @@ class Schedd(Daemon):
             log.info("spool_has_room")
 
     async def close(self) -> None:
+        await self.cron.close()
         self.queue.last_try()
         await self.runs.close()
         await self.endpoint.close()
@@ -435,6 +440,7 @@ class Schedd(Daemon):
             transfer_url=self.endpoint.url,
             max_jobs=self.settings.max_jobs_running,
         )
+        mine.update(self.cron.attributes())
         await self._schedd_ads.publish({self.context.name: mine})
 
     async def _keep_alive(self) -> None:
