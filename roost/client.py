@@ -203,6 +203,10 @@ class Client:
         body = {"what": what, "value": value, "duration_s": duration, "negotiator": negotiator}
         self._json("POST", f"/v1/priorities/{quote(submitter, safe='')}", {}, body)
 
+    def order(self, path: str, order: dict[str, Any]) -> list[dict[str, Any]]:
+        """An order to daemons (/v1/daemons/..., /v1/machines/...): what each of them answered."""
+        return list(self._json("POST", path, {}, order))
+
     def reschedule(self) -> None:
         self._json("POST", "/v1/reschedule")
 

@@ -179,10 +179,11 @@ def _daemon_doors(app: FastAPI, post: Post, may: Guard) -> None:
 
     @app.post("/v1/daemons/off")
     async def off(asked: Ending, identity: Annotated[Identity, Depends(may("off"))]) -> list[dict[str, Any]]:
-        """Switch daemons off, startds after their jobs have left as `how` says. They stay off over restarts."""
+        """Switch daemons off, startds after their jobs have left as `how` says. They stay off over restarts. Gateways
+        and collectors are left on unless they are asked for: who is off is found and told by them."""
         targets, known = await post.find(asked)
         if not asked.subsystems:
-            targets = [target for target in targets if target.subsystem != "GATEWAY"]
+            targets = [target for target in targets if target.subsystem not in ("GATEWAY", "COLLECTOR")]
         message = SwitchOff(how=asked.how, reason=asked.reason, by=identity.user)
         return await post.tell(targets, lambda _: message, known=known)
 
