@@ -15,6 +15,12 @@ from typing import Any
 from services.startd.starter import forkserver
 from shared.errors import RetryableError
 
+#: The interpreter sees none of our libraries, only the packages' own directory.
+_START = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from services.startd.starter.forkserver.server import main; main(*sys.argv[2:])"
+)
+_ROOT = Path(forkserver.__file__).parents[4]
 #: How long the server may take until it can be connected to (a few dozen milliseconds on an idle machine), seconds.
 START_S = 30.0
 
@@ -186,7 +192,7 @@ class ForkServer:
         """Start the server process and wait until it listens. One that already runs makes this a no-op."""
         reader, writer = os.pipe()
         try:
-            command = [sys.executable, "-I", "-S", forkserver.__file__]
+            command = [sys.executable, "-I", "-S", "-c", _START, str(_ROOT)]
             with open(self.directory / "log", "ab") as log:
                 process = subprocess.Popen(
                     [*command, str(self.directory), str(self.orphan_s), str(writer)],
