@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from services.schedd import job_log
 from services.schedd.acceptance import PROTECTED
 from services.schedd.job_states import JobEvent
 from services.schedd.jobs import ACTIVE, Job, full_ad
 from services.schedd.keeper import Keeper
 from services.schedd.policies import Action, Hold, after_exit
 from services.schedd.shadow import Claim, Shadow
+from shared import job_log
 from shared.classad import ClassAd
 from shared.classad.ad import is_private
 from shared.classad.expr import fold

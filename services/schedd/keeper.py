@@ -10,13 +10,13 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from services.schedd import job_log
 from services.schedd.job_log import JobLog
 from services.schedd.job_states import Change, Effect, JobEvent, Verdict, transition
 from services.schedd.jobs import Job, JobId, JobStatus, full_ad, full_packed
 from services.schedd.policies import stays_in_queue
 from services.schedd.queue import Queue, QueueDamaged
 from services.schedd.table import JobTable
+from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
 from shared.daemon.context import Context
 from shared.messages.events import Event, JobHeld, JobReleased, JobRemoved

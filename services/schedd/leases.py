@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from services.schedd import job_log
 from services.schedd.runs import Runs
 from services.schedd.shadow import Claim
+from shared import job_log
 from shared.bus.api import BusUnavailable, CallTimeout, RemoteFailure
 from shared.messages.claims import Alive, AliveReply
 

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from services.schedd import activation, ending, job_log, sandbox
+from services.schedd import activation, ending, sandbox
 from services.schedd.claiming import fits, next_job
 from services.schedd.idle import Key
 from services.schedd.job_states import JobEvent, Verdict
@@ -21,6 +21,7 @@ from services.schedd.keeper import Keeper, job_of
 from services.schedd.policies import CoolDown, Hold, next_duration
 from services.schedd.settings import Settings
 from services.schedd.shadow import Claim, Shadow
+from shared import job_log
 from shared.bus.api import BusUnavailable, CallTimeout, RemoteFailure
 from shared.messages.claims import (
     Activation,

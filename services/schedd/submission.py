@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from services.schedd import job_log
 from services.schedd.acceptance import (
     BadSubmit,
     accept_cluster,
@@ -26,6 +25,7 @@ from services.schedd.keeper import Keeper
 from services.schedd.queue import rows
 from services.schedd.settings import Settings
 from services.schedd.turns import Turns
+from shared import job_log
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.messages.events import JobsSubmitted
