@@ -46,6 +46,8 @@ def parse(text: bytes | str | None) -> Version:
     if not text:
         return NONE
     said = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    if said == NONE.text:
+        return NONE
     try:
         epoch, count = (int(part) for part in said.replace(".", " ").split())
     except ValueError as error:

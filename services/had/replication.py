@@ -117,6 +117,7 @@ class Replication:
         writes itself when it is told to lead), or those that Redis has. Raises StaleEpoch, StoreUnavailable."""
         store, shard = self._context.store, self._shard
         snapshot = None
+        in_redis = max(NOTHING, in_redis)
         if self.version > max(in_redis, memory):
             found = await asyncio.to_thread(self.disk.read)
             await self._tell_of(found.problems)

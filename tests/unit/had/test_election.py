@@ -214,7 +214,7 @@ class World:
         copy, memory = self.copies[name], self.memory[name].version
         if copy.version > max(in_redis, memory):
             await restore_books(self.store, "", epoch, copy)
-        elif memory <= in_redis:
+        elif memory <= max(NOTHING, in_redis):
             await begin_books(self.store, "", epoch, self.standing[name].books)
 
     async def take_over(self, name, epoch):
