@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from services.startd import settings
@@ -24,6 +25,7 @@ from services.startd.book.transitions import Activity, State
 from services.startd.chores.cron import Cron
 from services.startd.clockwork import Clockwork
 from services.startd.docker_watch import DockerWatch
+from services.startd.doors.command import Command
 from services.startd.doors.desk import Desk
 from services.startd.herald import Herald
 from services.startd.journal import Journal
@@ -34,6 +36,10 @@ from services.startd.launchers.docker.launcher import DockerLauncher
 from services.startd.launchers.process import ProcessLauncher
 from services.startd.ledger import Ledger
 from services.startd.machine.detection import RealMachine, Source
+from services.startd.machine.division import Partition
+from services.startd.machine.inventory import take_inventory
+from services.startd.machine.resources import Output
+from services.startd.machine.survey import survey
 from services.startd.parts import Handler, Part
 from services.startd.recovery import recover
 from services.startd.runs import Runs
@@ -46,7 +52,7 @@ from shared.daemon.orders import obey
 from shared.messages.base import Envelope, Message
 
 #: What a startd has beside slots, claims and runs.
-PARTS: tuple[type[Part], ...] = (DockerWatch, ApptainerWatch, Cron)
+PARTS: tuple[type[Part], ...] = (Command, DockerWatch, ApptainerWatch, Cron)
 #: Activities that time ends.
 _PASSING = (Activity.RETIRING, Activity.VACATING, Activity.KILLING)
 
@@ -82,6 +88,7 @@ class Startd(Daemon):
         self.name = context.name
         self.machine = machine or RealMachine()
         self.detected = self.machine.detect()
+        self.outputs: Mapping[str, Output] = {}  # of inventory programs
         self.settings = settings.read(context.config, self.detected)
         self.leases = Leases()
         self.launchers: dict[str, Launcher] = {}
@@ -102,15 +109,15 @@ class Startd(Daemon):
         context.execute.mkdir(parents=True, exist_ok=True)
         journal = Journal(context.spool / "startd" / f"{self.name}.db")
         self.ledger = Ledger(journal, context)
-        amounts = settings.machine_amounts(
-            context.config, self.detected, self.machine.sample(context.execute, self.now()).disk_kib
-        )
-        plans = settings.plan(context.config, amounts)
+        self.outputs = await take_inventory(context.config, context.log)
+        found = survey(context.config, self.detected, self.disk_of, self.outputs)
+        plans = found.slots
         around = slot_ads.Surroundings(
             startd=self.name,
             start_time=self.herald.advertiser.start_time,
             detected=self.detected,
-            total=amounts,
+            total=found.amounts,
+            stock=found.stock,
             slot_count=len(plans),
             settings=self.settings,
         )
@@ -174,8 +181,7 @@ class Startd(Daemon):
         can not be read change nothing. Raises ConfigError, BadSetting, ImpossiblePartition."""
         config = self.context.config
         found = settings.read(config, self.detected)
-        disk = self.machine.sample(self.context.execute, self.now()).disk_kib
-        settings.plan(config, settings.machine_amounts(config, self.detected, disk))  # the next start must not fail
+        survey(config, self.detected, self.disk_of, self.outputs)  # the next start must not fail
         self.settings = found
         self.showcase.adopt(self.settings)
         self.book.adopt(
@@ -217,6 +223,13 @@ class Startd(Daemon):
             return await obey(self, envelope)
         return await handler(envelope)
 
+    def disk_of(self, execute: str) -> Partition:
+        """What is free where this EXECUTE is. Tests' machines have one disk."""
+        path = Path(execute or self.context.execute)
+        path.mkdir(parents=True, exist_ok=True)
+        free = self.machine.sample(path, self.now()).disk_kib
+        return Partition(str(path.stat().st_dev), free)
+
     # ---------------------------------------------------------------- for the rooms (Inside)
 
     def now(self) -> float:
@@ -256,12 +269,14 @@ class Startd(Daemon):
 
     def write_down(self) -> None:
         """Carry out what the book has changed: journal, leases, events, ads."""
-        changes = self.book.drain()
+        changes = self.book.take_changes()
         if not changes:
             self.ledger.write()
             return
         urgent = self._note(changes)
         self.ledger.write()
+        for suspension in changes.suspensions:
+            self.runs.suspend(suspension)
         for stop in changes.stops:
             self.runs.stop(stop)
         for ended in changes.ended:
@@ -286,7 +301,9 @@ class Startd(Daemon):
         """What is to be written down of these changes, and leases of claims that are gone. True when the pool should
         hear of them at once: somebody may act on them."""
         put = self.ledger.put
-        urgent = bool(changes.gone)
+        urgent = bool(changes.gone) or changes.steering
+        if changes.steering:
+            put("steering", "machine", self.book.steering.pack())
         for claim_id, claim in changes.claims.items():
             if claim is not None and self.book.claims.get(claim_id) is claim:
                 put("claims", claim_id, records.pack_claim(claim, self.book.slots[claim.slot]))
