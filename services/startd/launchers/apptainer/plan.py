@@ -243,7 +243,9 @@ def make_command(
     elif verb == "exec":
         words = list(launch.argv)
     do = "run" if verb == "exec" and not launch.executable else verb
-    # Options of a script's own are not passed to the test: it is the image's.
+    if verb == "test" and around.has_target(image, "/.singularity.d/actions/test") is False:
+        # A tree that the runtime did not make has no test, nor the default one (SNG-08).
+        do, words = "exec", ["/bin/sh", "-c", "true"]
     first = [program, *([plan.verbosity] if plan.verbosity else []), do]
     return Command((*first, *options, *words), _environment(launch, target, path), tuple(skipped))
 
@@ -279,6 +281,7 @@ def _environment(launch: Launch, target: str, path: str) -> dict[str, str]:
         # What is fetched and converted lies in the job's directory, and on its account (SNG-03).
         own[f"{family}_CACHEDIR"] = posixpath.join(hidden, "cache")
         own[f"{family}_TMPDIR"] = hidden
+        own[f"{family}_NO_EVAL"] = "1"  # else a $ in a variable's value would be the container's shell's
     for name, value in launch.env.items():
         if name not in _NOT_PASSED:
             value = inside_path(value, scratch, target)
