@@ -145,7 +145,7 @@ class Startd(Daemon):
             await part.setup()
         self.book.add_slots(plans, self.now())
         await recover(self, journal)
-        self._handlers |= Desk(self, leased=self._lease).handlers()
+        self._handlers |= Desk(self).handlers()
         for part in self.parts:
             self._handlers |= part.handlers()
         await context.bus.serve(f"startd.{self.name}", self._on_request)
@@ -261,7 +261,7 @@ class Startd(Daemon):
             # The one place for mistakes of ours outside of the root tasks: loud, and the daemon goes on.
             self.context.log.error("task_failed", task=task.get_name(), exc_info=error)
 
-    def _lease(self, claim: Claim) -> None:
+    def leased(self, claim: Claim) -> None:
         self.leases.grant(claim.claim_id, claim.lease_s, self.context.clock.monotonic())
         self.clockwork.leased()
 
@@ -285,7 +285,7 @@ class Startd(Daemon):
             if ended.broken and not self.runs.of_claim(ended.claim.claim_id):
                 self.herald.lost(ended.claim.schedd, ended.claim.slot, ended.claim.claim_id, ended.reason)
         for claim in changes.ready:
-            self._lease(claim)
+            self.leased(claim)
             self.herald.claim_made(claim)
             self.context.log.info("claim_ready", slot=claim.slot, schedd=claim.schedd)
             self.herald.ready(claim)

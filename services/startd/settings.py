@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from services.startd.book.amounts import CPUS, DISK, MEMORY, Amounts, Number
-from services.startd.book.partition import MAX_TYPES, Carving, PlannedSlot, divide, slot_types
+from services.startd.book.amounts import CPUS, DISK, MEMORY
+from services.startd.book.partition import Carving
 from services.startd.book.policy import Policy
 from services.startd.launchers.apptainer.plan import Rules, read_rules
 from services.startd.machine.detection import Detected
+from services.startd.machine.shares import MAX_TYPES
 from shared.classad import Expr, ParseError, evaluate, is_true, parse_expr
 from shared.config import Config
-from shared.config.evaluate import number
 from shared.config.knobs import StartdSettings
 from shared.errors import PermanentError
 
@@ -96,31 +96,6 @@ def read(config: Config, detected: Detected) -> Settings:
 def used_types(config: Config) -> list[int]:
     """Numbers of the slot types that are used."""
     return [n for n in range(1, MAX_TYPES + 1) if config.get(f"NUM_SLOTS_TYPE_{n}")]
-
-
-def machine_amounts(config: Config, detected: Detected, free_disk_kib: int) -> Amounts:
-    """What the administrator lets the pool have of this machine (NUM_CPUS, MEMORY, RESERVED_*, MACHINE_RESOURCE_*).
-    Raises ConfigError, BadSetting."""
-    knobs = StartdSettings.from_config(config)
-    memory = knobs.memory if knobs.memory is not None else detected.memory_mib - knobs.reserved_memory
-    # The units are HTCondor's: RESERVED_DISK is MiB, Disk KiB.
-    disk = (knobs.disk if knobs.disk is not None else free_disk_kib) - 1024 * knobs.reserved_disk
-    amounts: dict[str, Number] = {CPUS: max(1, knobs.num_cpus), MEMORY: max(1, memory), DISK: max(0, disk)}
-    resources = {name.lower(): text for name, text in knobs.machine_resource_by_name.items()}
-    for name in knobs.machine_resource_names or knobs.machine_resource_by_name:
-        text = resources.get(name.lower())
-        if text is None:
-            raise BadSetting(f"MACHINE_RESOURCE_NAMES lists {name}, but MACHINE_RESOURCE_{name} is not defined")
-        count = number(text)
-        # A list of ids instead of a number: so many there are.
-        amounts[name] = max(0, count) if count is not None else len(text.replace(",", " ").split())
-    return Amounts(amounts)
-
-
-def plan(config: Config, machine: Amounts) -> list[PlannedSlot]:
-    """The slots that the configuration makes of this machine. Raises ImpossiblePartition."""
-    custom = [name for name in machine if name not in (CPUS, MEMORY, DISK)]
-    return divide(machine, slot_types(config.get, int(machine[CPUS]), custom))
 
 
 def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:

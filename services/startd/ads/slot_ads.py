@@ -12,6 +12,7 @@ from services.startd.book.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, sta
 from services.startd.book.slots import Claim, Slot
 from services.startd.book.transitions import State
 from services.startd.machine.detection import Detected, Sample
+from services.startd.machine.resources import Stock
 from services.startd.settings import Settings
 from shared.classad import ClassAd, Expr, parse_expr
 from shared.consumption import within_limits
@@ -30,6 +31,7 @@ class Surroundings:
     total: Amounts
     slot_count: int
     settings: Settings
+    stock: Stock = field(default_factory=Stock)
 
 
 def machine_ad(around: Surroundings) -> ClassAd:
@@ -92,10 +94,18 @@ class Neighbours:
     on_top: Sequence[Callable[[ClassAd], Mapping[str, object]]] = ()  # what they say when they see the rest of it
 
 
-def slot_ad(base: ClassAd, slot: Slot, sample: Sample, around: Surroundings, others: Neighbours, now: float) -> ClassAd:
-    """The ad of one slot."""
+def slot_ad(
+    base: ClassAd,
+    slot: Slot,
+    sample: Sample,
+    around: Surroundings,
+    others: Neighbours,
+    now: float,
+    policy: Policy | None = None,
+) -> ClassAd:
+    """The ad of one slot. policy: as it is now, if not as configured."""
     settings = around.settings
-    policy = settings.policy(slot.type_id)
+    policy = policy or settings.policy(slot.type_id)
     ad = base.copy()
     share = float(slot.total[CPUS]) / float(around.total[CPUS] or 1)
     ad.update(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from services.startd.book.amounts import Amounts
-from services.startd.book.partition import Refusal, SlotKind
+from services.startd.book.partition import Refusal, SlotKind, show_free
 from services.startd.book.slots import Claim, Slot, Vacated
 from services.startd.book.transitions import State
 from shared.classad import ClassAd
@@ -98,8 +98,7 @@ def make_room(
         code = max(code, why(victim.rank, claim))
         free = free.plus(victim.slot.total)
         roomy = ad.copy()
-        for name in free:
-            roomy[name] = free[name]
+        show_free(roomy, free)
         carved = carve(roomy, free)
         if not isinstance(carved, Refusal):
             return Room(tuple(chosen), carved, roomy, code)

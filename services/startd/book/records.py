@@ -82,6 +82,10 @@ def pack_claim(claim: Claim, slot: Slot) -> dict[str, Any]:
         "kind": str(slot.kind),
         "type_id": slot.type_id,
         "total": dict(slot.total.of),
+        "ids": _lists(slot.total),
+        "disk_share": slot.disk_share,
+        "swap_share": slot.swap_share,
+        "partition": slot.partition,
         "condition": str(slot.condition),
         "state_since": slot.state_since,
         "activity_since": slot.activity_since,
@@ -94,7 +98,7 @@ def unpack_claim(record: Mapping[str, Any]) -> tuple[Claim, Slot]:
     kept = dict(record)
     at = dict(kept.pop("at"))
     state, activity = at.pop("condition").split("/")
-    total = Amounts(at.pop("total"))
+    total = _amounts(at.pop("total"), at.pop("ids", {}))
     slot = Slot(
         **at | {"kind": SlotKind(at["kind"])},
         total=total,
@@ -111,6 +115,7 @@ def pack_waiting(waiting: Waiting) -> dict[str, Any]:
         "victims": waiting.victims,
         "code": int(waiting.code),
         "wanted": None if waiting.wanted is None else dict(waiting.wanted.of),
+        "ids": {} if waiting.wanted is None else _lists(waiting.wanted),
     }
 
 
@@ -120,11 +125,20 @@ def unpack_waiting(record: Mapping[str, Any]) -> Waiting:
         claim=_claim(record["claim"]),
         victims=list(record["victims"]),
         code=record["code"],
-        wanted=None if wanted is None else Amounts(wanted),
+        wanted=None if wanted is None else _amounts(wanted, record.get("ids", {})),
     )
+
+
+def _lists(amounts: Amounts) -> dict[str, list[str]]:
+    return {name: list(ids) for name, ids in amounts.ids.items()}
+
+
+def _amounts(of: Mapping[str, float], ids: Mapping[str, list[str]]) -> Amounts:
+    return Amounts(of, {name: tuple(listed) for name, listed in ids.items()})
 
 
 def _claim(kept: Mapping[str, Any]) -> Claim:
     claim = Claim(**kept)
     claim.haste = Haste(claim.haste)
+    claim.hold = None if claim.hold is None else (str(claim.hold[0]), int(claim.hold[1]))
     return claim

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from services.startd.book.amounts import Amounts
+from services.startd.book.amounts import CPUS, Amounts
 from services.startd.book.partition import PlannedSlot, SlotKind
 from services.startd.book.transitions import Activity, Condition, State
 from shared.classad import ClassAd
@@ -30,7 +30,10 @@ class Vacated(IntEnum):
     """HTCondor's VacateReasonCode, as far as a startd has reasons of its own."""
 
     UNSAID = 0
+    COMMAND = 1010
     PREEMPT = 1011
+    SHUTDOWN = 1013
+    DRAINING = 1014
     RELEASED = 1017
     RANK = 1018
     PRIORITY = 1019
@@ -56,7 +59,9 @@ class Claim:
     run: str = ""  # "job_id/attempt" of the run that occupies it; empty: idle
     jobs: int = 0  # runs begun on it
     run_since: float = 0.0  # when the run began
-    suspended_s: float = 0.0  # of that time it was suspended
+    suspended_s: float = 0.0  # of that time it was suspended, until it last went on
+    suspended_at: float = 0.0  # when it was suspended; 0: it is not
+    suspensions: int = 0  # of this run
     earlier_s: float = 0.0  # runs before this one took so long together
     retirement_s: float = 0.0  # promised to the run when it began: for the ads; decisions look again
     leave_s: float = 0.0  # it would get so much for leaving by itself: likewise
@@ -64,6 +69,9 @@ class Claim:
     ending: str = ""  # why it is given up as soon as its run is gone; empty: it goes on
     vacate_code: int = Vacated.UNSAID  # the same as a number
     for_owner: bool = False  # PREEMPT ended it: the slot is the owner's then, not a better claim's
+    hold: tuple[str, int] | None = None  # reason and subcode: the job is to be held instead of going back (WANT_HOLD)
+    unhurried: bool = False  # the machine is switched off peacefully: its retirement has no end (STM-51)
+    while_draining: bool = False  # it was accepted while the machine was being drained (DFR-09)
     vacate_s: float = 0.0  # granted to the run for leaving by itself, once the slot is Preempting
     killed_at: float = 0.0  # when its run was last told to end at once
 
@@ -76,7 +84,27 @@ class Claim:
 
     def run_time(self, now: float) -> float:
         """How long the run has run, without the time it was suspended (STM-49)."""
-        return max(0.0, now - self.run_since - self.suspended_s) if self.run else 0.0
+        if not self.run:
+            return 0.0
+        until = min(now, self.suspended_at) if self.suspended_at else now
+        return max(0.0, until - self.run_since - self.suspended_s)
+
+    def begin(self, run: str, job_ad: bytes, now: float) -> None:
+        """A run begins."""
+        self.run, self.jobs, self.job_ad = run, self.jobs + 1, job_ad
+        self.run_since, self.suspended_s, self.suspended_at, self.suspensions = now, 0.0, 0.0, 0
+
+    def end(self, now: float) -> None:
+        """Its run is gone."""
+        self.earlier_s += self.run_time(now)
+        self.run, self.suspended_at, self.hold = "", 0.0, None
+
+    def suspend(self, now: float) -> None:
+        self.suspended_at, self.suspensions = now, self.suspensions + 1
+
+    def go_on(self, now: float) -> None:
+        self.suspended_s += max(0.0, now - self.suspended_at)
+        self.suspended_at = 0.0
 
 
 @dataclass(slots=True)
@@ -119,6 +147,10 @@ class Slot:
     asked: int = 0  # requests made with its claim ids, granted or not
     claim: Claim | None = None
     waiting: str = ""  # claim id of the claim that waits for this slot to empty
+    disk_share: float = 1.0  # of the disk of its partition; of a dynamic slot nothing: it keeps what it was given
+    swap_share: float = 0.0  # of the machine's virtual memory
+    partition: str = ""  # which of several file systems its EXECUTE is on
+    errand: State | None = None  # where it goes when its backfill client is gone, if no claim waits
     version: int = 0  # counts changes: what was derived from an older one is stale
 
     @classmethod
@@ -135,6 +167,9 @@ class Slot:
             condition=OWNER_IDLE,
             state_since=now,
             activity_since=now,
+            disk_share=plan.disk_share,
+            swap_share=plan.swap_share,
+            partition=plan.partition,
         )
 
     @classmethod
@@ -153,6 +188,9 @@ class Slot:
             state_since=now,
             activity_since=now,
             parent=parent.name,
+            disk_share=0.0,
+            swap_share=parent.swap_share * float(amounts[CPUS]) / float(parent.total[CPUS] or 1),
+            partition=parent.partition,
         )
 
     @property

@@ -95,7 +95,7 @@ class StartdSettings(CommonSettings):
     num_slots: int | None = knob("NUM_SLOTS", meaning="number of static slots, not more than NUM_CPUS")
     num_cpus: int = knob("NUM_CPUS", "$(DETECTED_CPUS_LIMIT)", meaning="cores the machine is said to have")
     memory: int | None = knob("MEMORY", unit="MiB", meaning="the machine is said to have")
-    reserved_memory: int = knob("RESERVED_MEMORY", "0", unit="MiB", least=0, meaning="kept back from jobs")
+    reserved_memory: int = knob("RESERVED_MEMORY", "0", unit="MiB", meaning="kept back from jobs")
     slot_type_by_n: Mapping[str, str] = family(
         "SLOT_TYPE_<N>",
         meaning="shares of slot type N: fractions, percents, numbers, auto, or one for all; custom ones; :constraint",
@@ -112,6 +112,16 @@ class StartdSettings(CommonSettings):
     machine_resource_names: tuple[str, ...] = knob(
         "MACHINE_RESOURCE_NAMES", meaning="enables the named custom resources"
     )
+    machine_resource_inventory_by_name: Mapping[str, str] = family(
+        "MACHINE_RESOURCE_INVENTORY_<name>", meaning="program that tells how much, or which devices, there are of it"
+    )
+    offline_machine_resource_by_name: Mapping[str, str] = family(
+        "OFFLINE_MACHINE_RESOURCE_<name>", meaning="ids of its devices, or how many, that no slot gets"
+    )
+    roost_inventory_timeout: float = knob(
+        "ROOST_INVENTORY_TIMEOUT", "60", unit="s", least=1, meaning="an inventory program may take"
+    )
+    max_slot_types: int = knob("MAX_SLOT_TYPES", "10", least=1, most=100, meaning="slot types are numbered from 1 to")
     execute: str = knob("EXECUTE", "$(LOCAL_DIR)/execute", meaning="directory of job sandboxes")
     slot_execute_by_n: Mapping[str, str] = family("SLOT<N>_EXECUTE", meaning="sandbox directory of slot N")
     consumption_policy: bool = knob("CONSUMPTION_POLICY", "false", meaning="negotiator carves the partitionable slot")
@@ -273,7 +283,11 @@ class StartdSettings(CommonSettings):
         meaning="a container runtime that does not work is tried again after it, at most 16 times as long",
     )
     roost_singularity_test_timeout: float = knob(
-        "ROOST_SINGULARITY_TEST_TIMEOUT", "1200", unit="s", least=1, meaning="longest test of an image, with its fetching"
+        "ROOST_SINGULARITY_TEST_TIMEOUT",
+        "1200",
+        unit="s",
+        least=1,
+        meaning="longest test of an image, with its fetching",
     )
     mount_under_scratch: Expr = knob(
         "MOUNT_UNDER_SCRATCH",
@@ -313,6 +327,15 @@ class StartdSettings(CommonSettings):
         "<Keyword>_HOOK_UPDATE_JOB_INFO", meaning="periodic status"
     )
     hook_job_exit_by_keyword: Mapping[str, str] = family("<Keyword>_HOOK_JOB_EXIT", meaning="after the job ends")
+    hook_job_exit_timeout_by_keyword: Mapping[str, float] = family(
+        "<Keyword>_HOOK_JOB_EXIT_TIMEOUT",
+        unit="s",
+        least=0.1,
+        meaning="longest run of <Keyword>_HOOK_JOB_EXIT; else 30",
+    )
+    roost_hook_timeout: float = knob(
+        "ROOST_HOOK_TIMEOUT", "600", unit="s", least=0.1, meaning="longest run of any other hook, which is killed then"
+    )
     startd_job_hook_keyword: str | None = knob("STARTD_JOB_HOOK_KEYWORD", meaning="keyword of all slots")
     slot_job_hook_keyword_by_n: Mapping[str, str] = family("SLOT<N>_JOB_HOOK_KEYWORD", meaning="keyword of slot N")
     starter_default_job_hook_keyword: str | None = knob(
@@ -328,7 +351,7 @@ class StartdSettings(CommonSettings):
     )
     startd_name: str | None = knob("STARTD_NAME", meaning="name of the execution point, for more than one on a machine")
     disk: int | None = knob("DISK", unit="KiB", least=0, meaning="the sandbox disk is said to have; none: what is free")
-    reserved_disk: int = knob("RESERVED_DISK", "0", unit="MiB", least=0, meaning="disk kept back from jobs")
+    reserved_disk: int = knob("RESERVED_DISK", "0", unit="MiB", meaning="disk kept back from jobs")
     count_hyperthread_cpus: bool = knob("COUNT_HYPERTHREAD_CPUS", "true", meaning="threads of a core count as cores")
     slots_connected_to_console: int = knob(
         "SLOTS_CONNECTED_TO_CONSOLE", "0", meaning="slots that see the activity of the console"

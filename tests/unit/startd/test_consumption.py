@@ -7,6 +7,8 @@ from services.startd.ads import slot_ads as ads
 from services.startd.book.answers import ClaimRequest, Granted, Refused
 from services.startd.book.claims import Book
 from services.startd.machine.detection import Detected, Sample
+from services.startd.machine.division import Partition
+from services.startd.machine.survey import survey
 from shared.classad import ClassAd, is_true
 from shared.config import load_config
 from shared.consumption import Shortage, as_consumed, consumption, has_policy
@@ -48,8 +50,8 @@ class Machine:
         path.write_text("NUM_CPUS = 8\nMEMORY = 16384\nDISK = 10000000\n" + text.replace("    ", ""))
         config = load_config([path], subsystem="STARTD", env={})
         self.settings = settings.read(config, DETECTED)
-        amounts = settings.machine_amounts(config, DETECTED, 10_000_000)
-        plans = settings.plan(config, amounts)
+        found = survey(config, DETECTED, lambda path: Partition("", 10_000_000))
+        amounts, plans = found.amounts, found.slots
         self.around = ads.Surroundings("node1", 1, DETECTED, amounts, len(plans), self.settings)
         self.base = ads.machine_ad(self.around)
         numbers = iter(range(10**6))

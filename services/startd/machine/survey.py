@@ -1,0 +1,68 @@
+"""What a machine has and how it is divided: from knobs, what was detected, and what inventory programs said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from services.startd.book.amounts import CPUS, DISK, MEMORY, STANDARD, Amounts, Number
+from services.startd.book.partition import PlannedSlot
+from services.startd.machine.detection import Detected
+from services.startd.machine.division import Partition, divide
+from services.startd.machine.refusal import ImpossiblePartition
+from services.startd.machine.resources import Output, Stock, picker, take_stock
+from services.startd.machine.shares import slot_types
+from shared.config import Config
+from shared.config.evaluate import number
+from shared.config.knobs import StartdSettings
+
+_KIB_PER_MIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    amounts: Amounts  # of the whole machine
+    stock: Stock
+    slots: list[PlannedSlot]
+
+
+def survey(
+    config: Config,
+    detected: Detected,
+    disk_of: Callable[[str], Partition],
+    outputs: Mapping[str, Output] | None = None,
+) -> Survey:
+    """The machine as the administrator lets the pool have it (NUM_CPUS, MEMORY, RESERVED_*, MACHINE_RESOURCE_*), in
+    slots. `disk_of` a directory tells the file system it is on, and what is free there. Raises ConfigError,
+    ImpossiblePartition."""
+    knobs = StartdSettings.from_config(config)
+    if knobs.num_cpus < 1:
+        raise ImpossiblePartition(f"NUM_CPUS = {knobs.num_cpus}: a machine has at least one core")
+    memory = (knobs.memory or detected.memory_mib) - knobs.reserved_memory
+    if memory < 1:
+        knob = "MEMORY" if (knobs.memory or 0) < 0 else "RESERVED_MEMORY"
+        raise ImpossiblePartition(f"{knob} leaves {memory} MiB of memory for jobs: it must leave 1 MiB at least")
+    stock = take_stock(config, outputs or {})
+    where = {one: offered(knobs, disk_of(path)) for one, path in execute_directories(config).items()}
+    of: dict[str, Number] = {CPUS: knobs.num_cpus, MEMORY: memory, DISK: where[0].total_kib}
+    machine = Amounts(of | dict(stock.amounts().of), stock.amounts().ids)
+    custom = [name for name in machine if name not in STANDARD]
+    types = slot_types(config.get, number, knobs.num_cpus, custom)
+    slots = divide(machine, types, partition_of=lambda slot_id: where.get(slot_id, where[0]), pick=picker(stock))
+    return Survey(machine, stock, slots)
+
+
+def offered(knobs: StartdSettings, there: Partition) -> Partition:
+    """What jobs may have of a file system. RESERVED_DISK is MiB, Disk KiB."""
+    disk = knobs.disk if knobs.disk is not None else there.total_kib - _KIB_PER_MIB * knobs.reserved_disk
+    return Partition(there.key, max(0, disk))
+
+
+def execute_directories(config: Config) -> dict[int, str]:
+    """By slot id; 0 for all slots that are not there (SLOT<N>_EXECUTE, SLT-08)."""
+    found = {0: config.get("EXECUTE") or ""}
+    for name in config.names():
+        middle = name.removeprefix("slot").removesuffix("_execute")
+        if name == f"slot{middle}_execute" and middle.isdigit() and (path := config.get(name)):
+            found[int(middle)] = path
+    return found
