@@ -14,6 +14,21 @@ from shared.job_limits import parse, text_of, wanted
 _RESOURCES: Final = (("RequestCpus", "Cpus"), ("RequestMemory", "Memory"), ("RequestDisk", "Disk"))
 #: At most so many autoclusters are tried on one claim each time: the rest is the negotiator's business.
 MAX_TRIED: Final = 100
+#: A longer JobLeaseDuration counts as this: ten years.
+MAX_LEASE_S: Final = 10 * 366 * 86400
+#: Keep-alives come no more often than this for the sake of a short lease (LEA-04).
+LEAST_ALIVE_S: Final = 10
+
+
+def lease_s(duration: float) -> int:
+    """How long a claim lives without a word from us, by JobLeaseDuration (LEA-01); 0: the job has none (LEA-05)."""
+    return int(min(duration, MAX_LEASE_S)) if duration >= 1 else 0
+
+
+def alive_s(interval: int, lease: int) -> int:
+    """Seconds between keep-alives from now on: of the interval so far and a third of the lease, but never more than
+    before (LEA-04)."""
+    return min(interval, max(LEAST_ALIVE_S, lease // 3)) if lease else interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 
 from services.schedd import ending
 from services.schedd.activation import match_exprs
-from services.schedd.claiming import limits_of
+from services.schedd.claiming import alive_s, lease_s, limits_of
 from services.schedd.jobs import Job, JobId, JobStatus, full_packed
 from services.schedd.runs import Runs
 from services.schedd.shadow import Claim
@@ -35,8 +35,6 @@ MAX_WAIT_S: Final = 1800.0
 ASK_EVERY_S: Final = 60.0
 #: Hints that a slot is ready, which nobody has asked for yet: the oldest of more than these are forgotten.
 MAX_HINTS: Final = 1000
-#: A longer JobLeaseDuration counts as this: ten years.
-MAX_LEASE_S: Final = 10 * 366 * 86400
 
 
 class Claims:
@@ -102,9 +100,7 @@ class Claims:
         return self.table.at(key) if key is not None else None
 
     def _claim(self, match: Match, slot: ClassAd, job: Job, decided: Matches, now: float) -> Claim:
-        lease = job.number("JobLeaseDuration", 0)
-        lease_s = int(min(lease, MAX_LEASE_S)) if lease > 0 else 0
-        alive = self.settings.alive_interval_s
+        lease = lease_s(job.number("JobLeaseDuration", 0))
         return Claim(
             id=self.context.new_id(),
             claim_id=match.claim_id,
@@ -114,8 +110,8 @@ class Claims:
             submitter=match.submitter,
             epoch=decided.epoch,
             shard=decided.shard,
-            lease_s=lease_s,
-            alive_s=min(alive, max(10, lease_s // 3)) if lease_s else alive,
+            lease_s=lease,
+            alive_s=alive_s(self.settings.alive_interval_s, lease),
             preempts=list(match.preempts),
             preempt_claims=list(match.preempt_claims),
             concurrency_limits=match.concurrency_limits or limits_of(job.ad, slot, now),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from services.schedd import activation, ending, sandbox
-from services.schedd.claiming import fits, next_job
+from services.schedd.claiming import alive_s, fits, lease_s, next_job
 from services.schedd.idle import Key
 from services.schedd.job_states import JobEvent, Verdict
 from services.schedd.jobs import ACTIVE, Job, JobId, JobStatus, full_ad
@@ -80,6 +80,7 @@ class Runs:
         )
         begun = self.keeper.happen(job, JobEvent.START)
         assert begun.verdict is Verdict.DONE, begun.reason
+        self._lease(claim, lease_s(job.number("JobLeaseDuration", 0)))
         claim.shadow = shadow
         job.shadow = shadow
         self.table.count(claim.submitter).weighted_running += claim.weight()
@@ -87,6 +88,13 @@ class Runs:
         self.queue.put(job)
         self.queue.put_claim(claim)
         return activation.make(self.keeper.name, job, claim, shadow, expanded.changes, self.transfer_url, now)
+
+    def _lease(self, claim: Claim, lease: int) -> None:
+        """The claim's lease is its job's, also of a further job (LEA-01, LEA-04)."""
+        interval = claim.alive_s
+        claim.lease_s, claim.alive_s = lease, alive_s(interval, lease)
+        if claim.alive_s < interval:
+            self.lost_soon.set()
 
     def again(self, claim: Claim, job: Job) -> Activation:
         """The same run as before, told once more: the message that began it may have been lost."""

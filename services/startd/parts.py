@@ -13,6 +13,7 @@ from services.startd.ads.showcase import Showcase
 from services.startd.book.answers import Changes
 from services.startd.book.claims import Book
 from services.startd.book.leases import Leases
+from services.startd.book.slots import Claim
 from services.startd.launchers.api import Launcher
 from services.startd.machine.detection import Detected
 from services.startd.settings import Settings
@@ -56,6 +57,9 @@ class Inside(Protocol):
 
     def changed(self, slots: Iterable[str] | None = None, *, urgent: bool = False) -> None:
         """These slots (None: all) have other attributes than the pool knows."""
+
+    def leased(self, claim: Claim) -> None:
+        """The lease of this claim begins anew."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Do it in the background; ended with the daemon."""

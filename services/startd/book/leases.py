@@ -7,12 +7,26 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from typing import Final
+
+from shared.classad import ClassAd
+
+#: A longer JobLeaseDuration counts as this: ten years.
+MAX_LEASE_S: Final = 10.0 * 366 * 86400
 
 
 def lease_s(job_lease_s: int, alive_interval_s: int, alives_missed: int) -> float:
     """How long a claim lives without a word: JobLeaseDuration, or so many missed keep-alives where the job has none
     (LEA-05)."""
     return float(job_lease_s) if job_lease_s > 0 else float(alives_missed * max(1, alive_interval_s))
+
+
+def lease_of(job: ClassAd, alive_interval_s: int, alives_missed: int) -> float:
+    """The lease of a claim while this job runs on it (LEA-01). The interval is the one that the claim was made with:
+    a later reduction is not told (LEA-06)."""
+    duration = job.eval("JobLeaseDuration")
+    known = isinstance(duration, int | float) and not isinstance(duration, bool) and duration >= 1
+    return lease_s(int(min(float(duration), MAX_LEASE_S)) if known else 0, alive_interval_s, alives_missed)
 
 
 class Leases:

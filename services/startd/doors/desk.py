@@ -7,7 +7,6 @@ from typing import Any
 
 from services.startd.book.answers import Accepted, ClaimRequest, Granted, Refused
 from services.startd.book.leases import lease_s
-from services.startd.book.slots import Claim
 from services.startd.parts import Handler, Inside
 from services.startd.runs import BadAd, unpack_ad
 from shared.bus.api import RemoteFailure
@@ -35,9 +34,8 @@ from shared.messages.negotiation import MatchNotice
 class Desk:
     """See the module. Each answer is given when what it says is written down."""
 
-    def __init__(self, inside: Inside, *, leased: Callable[[Claim], None]) -> None:
+    def __init__(self, inside: Inside) -> None:
         self.inside = inside
-        self._leased = leased
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         answers: dict[type[Message], Callable[[Any], Message]] = {
@@ -83,7 +81,7 @@ class Desk:
         if answer.again:
             inside.leases.renew([claim.claim_id], inside.context.clock.monotonic())
         else:
-            self._leased(claim)
+            self.inside.leased(claim)
         if isinstance(answer, Accepted):
             inside.write_down()
             within = book.empty_within_s(answer.waiting, inside.now())
