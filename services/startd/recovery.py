@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from services.startd.book import records
+from services.startd.book.draining import Steering
 from services.startd.book.records import RunRecord
 from services.startd.journal import Journal
 from services.startd.parts import Inside
@@ -43,6 +44,8 @@ async def recover(inside: Inside, journal: Journal) -> None:
 def _claims(inside: Inside, journal: Journal) -> dict[str, str]:
     """Give the book its claims back; those that do not fit any more, with the reason."""
     book, mono = inside.book, inside.context.clock.monotonic()
+    for record in journal.load("steering").values():
+        book.restore_steering(Steering.unpack(record))
     for slot_name, offer in journal.load("offers").items():
         book.restore_offer(slot_name, offer["claim_id"], offer["children"])
     lost: dict[str, str] = {}

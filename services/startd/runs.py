@@ -6,11 +6,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 import aiohttp
+import structlog
 
 from services.startd.book import leaving, records
-from services.startd.book.answers import Refused, StopRun
+from services.startd.book.answers import Refused, StopRun, Suspension
+from services.startd.book.leases import lease_of
 from services.startd.book.records import RunRecord
 from services.startd.book.transitions import State
+from services.startd.hooks.of_run import RunHooks
 from services.startd.launchers.api import Launcher
 from services.startd.launchers.apptainer.plan import Rules
 from services.startd.parts import Inside, Part
@@ -60,6 +63,10 @@ class Runs:
         if isinstance(answer, Refused):
             return answer
         if key not in self.by_key:
+            lease = lease_of(job, answer.alive_interval_s, inside.settings.alives_missed)
+            if answer.jobs > 1 and lease != answer.lease_s and claim_id in inside.leases:
+                answer.lease_s = lease
+                inside.leased(answer)
             self.take_up(self._record(claim_id, answer.slot, answer.schedd, activation, answer.lease_s))
         return None
 
@@ -92,6 +99,8 @@ class Runs:
         cpus, memory = (float(slot.total["Cpus"]), int(slot.total["Memory"])) if slot else (1.0, 1)
         run = Run(record, self, intervals, cpus, memory)
         self.by_key[record.key] = run
+        if claim is not None and claim.run == run.key and claim.suspensions:
+            run.may_stand(claim.suspended_at > 0)
         inside.spawn(run.live(), f"run:{record.key}")
         for part in self._parts:
             part.run_started(run)
@@ -102,7 +111,12 @@ class Runs:
     def stop(self, order: StopRun) -> None:
         run = self.by_key.get(order.run)
         if run is not None:
-            run.stop("evicted", "evict", order.reason, fast=order.fast, vacate_code=order.code)
+            run.stop("evicted", "evict", order.reason, fast=order.fast, vacate_code=order.code, hold=order.hold)
+
+    def suspend(self, order: Suspension) -> None:
+        run = self.by_key.get(order.run)
+        if run is not None:
+            run.suspend(order.suspended)
 
     def run_ended(self, run: Run) -> None:
         self.inside.book.run_gone(run.record.claim_id, run.key, self.inside.now())
@@ -154,6 +168,9 @@ class Runs:
 
     def launcher(self, name: str) -> Launcher:
         return self.inside.launchers[name]
+
+    def hooks(self, job: ClassAd, log: structlog.stdlib.BoundLogger) -> RunHooks:
+        return RunHooks(self.inside.settings.hooks.of_job(job), log, self.in_background)
 
     def session(self) -> aiohttp.ClientSession:
         if self._http is None:

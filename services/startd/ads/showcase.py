@@ -119,4 +119,4 @@ class Showcase:
             parts=[attributes_of(slot) for attributes_of in self._sources.values()],
             on_top=[partial(attributes_of, slot) for attributes_of in self._on_top.values()],
         )
-        return ads.slot_ad(self.base, slot, self._sample, self.around, others, self._now())
+        return ads.slot_ad(self.base, slot, self._sample, self.around, others, self._now(), self.book.policy(slot))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from services.startd.book.draining import Completion
 from services.startd.book.slots import Claim, Slot, Waiting
 
 
@@ -79,6 +80,16 @@ class StopRun:
     reason: str
     code: int  # VacateReasonCode
     fast: bool
+    hold: tuple[str, int] | None = None  # the job is to be held, with this reason and subcode (WANT_HOLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """A run is to stand still, or to go on. `suspensions`: how often it was told to stand still so far."""
+
+    run: str
+    suspended: bool
+    suspensions: int
 
 
 @dataclass(slots=True)
@@ -90,6 +101,10 @@ class Changes:
     ended: list[Ended] = field(default_factory=list)
     ready: list[Claim] = field(default_factory=list)  # claims that waited, and have their slot now
     stops: list[StopRun] = field(default_factory=list)
+    suspensions: list[Suspension] = field(default_factory=list)
+    steering: bool = False  # orders for the whole machine are others: to be kept
+    completed: Completion | None = None  # a drain is complete, and this is to follow
 
     def __bool__(self) -> bool:
-        return any((self.slots, self.gone, self.claims, self.waiting, self.ended, self.ready, self.stops))
+        lists = (self.slots, self.gone, self.claims, self.waiting, self.ended, self.ready, self.stops, self.suspensions)
+        return self.steering or self.completed is not None or any(lists)

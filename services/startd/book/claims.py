@@ -3,35 +3,39 @@
 Every request may come again (a lost answer, a redelivery) and is then answered as before. Claim ids are secrets
 (LEA-08): they are made of the ids passed in, "<startd>#<start time>#<n>#<secret>". Wall-clock `now` in seconds.
 
-Who asks for a slot brings the claim id it is offered by. An unclaimed slot is given at once; a claimed one, which is
-offered by another id than its claim's, is emptied first, and the claim waits (`slots.Waiting`). After every change the
-slot follows the arrows of `transitions.TABLE` whose guards hold.
+Who asks for a slot brings the claim id it is offered by. A slot without a claim is given at once; a claimed one, which
+is offered by another id than its claim's, is emptied first, and the claim waits (`slots.Waiting`). After every change
+the slot follows the arrows of `transitions.TABLE` whose guards hold (`motion`).
 
-What a change means for the world is collected until the shell takes it with `drain`: slots whose ads changed or that
-are gone, claims to be written down, runs to be stopped, claims that ended.
-
-Longer than most modules: whatever changes a slot, a claim or a claim that waits must keep all three in step, and only
-here are they touched. What can be decided without touching them is elsewhere (`preemption`, `lifecycle`, `leaving`).
+What a change means for the world is collected until the shell takes it with `take_changes`: slots whose ads changed or
+that are gone, claims to be written down, runs to be stopped or suspended, claims that ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from services.startd.book import preemption
-from services.startd.book.amounts import CPUS, Amounts
-from services.startd.book.answers import Accepted, Changes, ClaimRequest, Ended, Granted, Refused, StopRun
-from services.startd.book.leaving import retirement_s
-from services.startd.book.lifecycle import Situation, next_look, next_move
+from services.startd.book import preemption, restoring
+from services.startd.book.amounts import CPUS
+from services.startd.book.answers import Accepted, Changes, ClaimRequest, Granted, Refused
+from services.startd.book.draining import Completion, Expected, How, Off, Steering, expected
+from services.startd.book.helm import Helm
+from services.startd.book.leaving import retirement_s, vacate_time_s
+from services.startd.book.motion import Motion
 from services.startd.book.partition import Carving, PlannedSlot, Refusal, SlotKind, carve
 from services.startd.book.policy import REQUIREMENTS, Policy, rank_of, refusal, start_is_false, worklife_over
-from services.startd.book.slots import UNCLAIMED_IDLE, Claim, Haste, Slot, Vacated, Waiting
-from services.startd.book.transitions import Activity, Cause, State, step
+from services.startd.book.registry import Registry
+from services.startd.book.slots import Claim, Haste, Slot, Vacated, Waiting
+from services.startd.book.transitions import Activity, Cause, Condition, State
 from shared.classad import ClassAd
 
-#: A slot takes so many arrows at once. More is a circle, as of an IS_OWNER that asks for the State it decides: the slot
-#: stays where it is until the next look.
-_MAX_STEPS = 20
+#: Who asks for a slot that is in such a condition takes it along these arrows first: they are no obstacle.
+_ON_THE_WAY = {
+    Condition(State.DRAINED, Activity.IDLE): Cause.DRAINING_OVER,
+    Condition(State.DRAINED, Activity.RETIRING): Cause.DRAINING_OVER,
+    Condition(State.OWNER, Activity.IDLE): Cause.AVAILABLE,
+    Condition(State.UNCLAIMED, Activity.BENCHMARKING): Cause.BENCHMARKED,
+}
 
 
 class Book:
@@ -51,30 +55,44 @@ class Book:
         killing_timeout_s: float = 30.0,
     ) -> None:
         self.startd = startd
-        self.start_time = start_time
-        self.slots: dict[str, Slot] = {}
-        self.claims: dict[str, Claim] = {}
-        self.waiting: dict[str, Waiting] = {}  # by claim id, in the order in which they were accepted
         self.epochs: dict[str, int] = {}  # by shard: the highest seen
-        self.changes = 0  # of anything that ads show, so far
+        self._registry = Registry(startd, start_time, new_secret)
+        self.slots = self._registry.slots
+        self.claims = self._registry.claims
+        self.waiting = self._registry.waiting  # by claim id, in the order in which they were accepted
+        self._motion = Motion(
+            self._registry,
+            ad_of=ad_of,
+            policy_of=policy_of,
+            match_timeout_s=match_timeout_s,
+            killing_timeout_s=killing_timeout_s,
+        )
+        self._helm = Helm(self._motion)
         self._ad_of = ad_of
-        self._policy_of = policy_of
         self._carving = carving
-        self._new_secret = new_secret
-        self._match_timeout_s = match_timeout_s
-        self._killing_timeout_s = killing_timeout_s
-        self._requests: dict[str, str] = {}  # request id -> claim id
-        self._count = 0
-        self._changes = Changes()
 
     # -- reading
 
-    def drain(self) -> Changes:
-        changes, self._changes = self._changes, Changes()
-        return changes
+    def take_changes(self) -> Changes:
+        """What has changed since this was asked last."""
+        return self._registry.take_changes()
+
+    @property
+    def changes(self) -> int:
+        """Of anything that ads show, so far."""
+        return self._registry.count
+
+    @property
+    def steering(self) -> Steering:
+        """What is ordered for the whole machine."""
+        return self._registry.steering
+
+    def policy(self, slot: Slot) -> Policy:
+        """The policy of a slot as it is now: a machine that is drained has another START."""
+        return self._motion.policy(slot)
 
     def dynamic_slots(self, parent: str) -> list[Slot]:
-        return [slot for slot in self.slots.values() if slot.parent == parent]
+        return self._registry.dynamic_slots(parent)
 
     def offers(self) -> dict[str, str]:
         """Claim ids by which slots can be claimed now, those in use by preemption, by slot name."""
@@ -82,8 +100,11 @@ class Book:
 
     def next_look(self, now: float) -> float | None:
         """When the passing of time alone may move a slot (wall clock); None: it will not. Then call `review`."""
-        looks = (next_look(self._at(slot, now), self._killing_timeout_s) for slot in self.slots.values())
-        return min((look for look in looks if look is not None), default=None)
+        return self._motion.next_look(now)
+
+    def expected(self, now: float) -> Expected:
+        """What draining would come to if it began now."""
+        return expected(self.slots.values(), now)
 
     def empty_within_s(self, waiting: Waiting, now: float) -> float:
         """How long a claim waits at most, as far as is known now: until the last of its slots must be empty."""
@@ -91,7 +112,7 @@ class Book:
         for name in waiting.victims:
             slot = self.slots[name]
             if slot.claim is not None and slot.claim.run:
-                at = self._at(slot, now)
+                at = self._motion.at(slot, now)
                 left = slot.activity_since + slot.claim.vacate_s - now
                 if slot.state is State.CLAIMED:
                     left = max(at.retirement_left_s, at.vacate_s)
@@ -101,47 +122,119 @@ class Book:
     def adopt(self, *, carving: Carving, match_timeout_s: float, killing_timeout_s: float) -> None:
         """Go by these from now on."""
         self._carving = carving
-        self._match_timeout_s = match_timeout_s
-        self._killing_timeout_s = killing_timeout_s
+        self._motion.match_timeout_s = match_timeout_s
+        self._motion.killing_timeout_s = killing_timeout_s
 
     # -- making slots
 
     def add_slots(self, plans: Iterable[PlannedSlot], now: float) -> None:
         for plan in plans:
             slot = Slot.planned(plan, self.startd, now)
-            self.slots[slot.name] = slot
-            self._touch(slot)
-            self._follow(slot, now)
+            slot.offer = self._registry.new_claim_id()
+            self._registry.add(slot)
+            self._motion.follow(slot, now)
 
     def review(self, now: float) -> None:
         """Look at all guards again: time has passed, expressions may have changed."""
-        for slot in list(self.slots.values()):
-            if self.slots.get(slot.name) is slot:
-                self._follow(slot, now)
+        self._motion.review(now)
+        self._motion.tally(now)
+
+    # -- orders of administrators
+
+    def drain(
+        self,
+        request_id: str,
+        *,
+        now: float,
+        how: How = How.GRACEFUL,
+        reason: str = "",
+        completion: Completion = Completion.NOTHING,
+        check: str = "",
+        start: str = "",
+    ) -> Refused | None:
+        """Empty all slots (`helm.Helm.drain`)."""
+        return self._helm.drain(
+            request_id, now=now, how=how, reason=reason, completion=completion, check=check, start=start
+        )
+
+    def cancel_drain(self, request_id: str, now: float) -> Refused | None:
+        """End the drain; of an empty id, whichever there is."""
+        return self._helm.cancel_drain(request_id, now)
+
+    def vacate_slot(self, name: str, *, graceful: bool, now: float) -> Refused | None:
+        """End what is on a slot, without retirement; of an empty name, on all slots."""
+        return self._helm.vacate_slot(name, graceful=graceful, now=now)
+
+    def off(self, how: Off, now: float) -> None:
+        """Take no jobs until `on`, and end what runs."""
+        self._helm.off(how, now)
+
+    def on(self, now: float) -> None:
+        self._helm.on(now)
+
+    # -- benchmarks and backfill: what a slot in Unclaimed/Benchmarking or Backfill is told by who runs them
+
+    def benchmarked(self, slot_name: str, now: float) -> None:
+        """The benchmarks of this slot are over (STM-04). It is not asked at once whether they are due again."""
+        slot = self.slots.get(slot_name)
+        if slot is not None and slot.activity is Activity.BENCHMARKING:
+            self._registry.move(slot, Cause.BENCHMARKED, now)
+
+    def backfilled(self, slot_name: str, now: float) -> bool:
+        """The backfill client of this slot runs (STM-26). False: it is not wanted (any more), and must be ended."""
+        slot = self.slots.get(slot_name)
+        if slot is None or slot.state is not State.BACKFILL or slot.activity is Activity.KILLING:
+            return False
+        if slot.activity is Activity.IDLE:
+            self._registry.move(slot, Cause.BACKFILLED, now)
+            self._motion.follow(slot, now)
+        return True
+
+    def backfill_gone(self, slot_name: str, now: float) -> None:
+        """The backfill client of this slot has ended, with all its processes (STM-27, STM-29)."""
+        slot = self.slots.get(slot_name)
+        if slot is None or slot.state is not State.BACKFILL or slot.activity is Activity.IDLE:
+            return
+        self._evicted_for_policy(slot)
+        self._registry.move(slot, Cause.BACKFILL_GONE, now)
+        self._motion.follow(slot, now)
+
+    def _evicted_for_policy(self, slot: Slot) -> None:
+        """EVICT_BACKFILL may be false again when the client is gone at last: the slot is its owner's all the same."""
+        if slot.activity is Activity.KILLING and slot.errand is None and not slot.waiting:
+            slot.errand = State.OWNER
 
     # -- matches and claims
 
     def matched(self, slot_name: str, claim_id: str, epoch: int, shard: str, now: float) -> str:
-        """The negotiator says that it matched a slot (STM-06). Why that changes nothing; empty: it is Matched."""
+        """The negotiator says that it matched a slot (STM-06). Why that changes nothing; empty: it is Matched, or will
+        be once its backfill client is gone."""
         if epoch < self.epochs.get(shard, 0):
             return f"epoch {epoch} is over"
         slot = self.slots.get(slot_name)
         if slot is None or not slot.offer or slot.offer != claim_id:
             return f"this claim id does not open {slot_name} (any more)"
         self.epochs[shard] = epoch
-        if slot.kind is SlotKind.PARTITIONABLE or slot.condition != UNCLAIMED_IDLE:
+        if slot.kind is not SlotKind.STATIC or slot.claim is not None or slot.waiting or slot.state is State.MATCHED:
             return f"{slot_name} is {slot.condition}"
-        self._move(slot, Cause.MATCHED, now)
+        if slot.state is State.BACKFILL:
+            slot.errand = slot.errand or State.MATCHED
+            self._motion.follow(slot, now)
+            return ""
+        if self.steering.emptying:
+            return f"{slot_name} is being drained"
+        self._make_ready(slot, now)
+        self._registry.move(slot, Cause.MATCHED, now)
         return ""
 
     def knows(self, request_id: str) -> bool:
         """Whether this request was answered with a claim that is still there."""
-        return request_id in self._requests
+        return request_id in self._registry.requests
 
     def request(self, request: ClaimRequest, job: ClassAd, now: float) -> Granted | Accepted | Refused:
         """Give the slot, or a dynamic slot carved from it, to a schedd (STM-05): at once, or when what has it now is
         gone (PRE-10, PRE-17)."""
-        known = self._requests.get(request.request_id, "")
+        known = self._registry.requests.get(request.request_id, "")
         if known in self.waiting:
             return Accepted(self.waiting[known], again=True)
         if known in self.claims:
@@ -155,18 +248,23 @@ class Book:
             return Refused(code, f"this claim id does not open {request.slot} (any more)")
         self.epochs[request.shard] = request.epoch
         found.asked += 1
-        self._touch(found)
+        self._registry.touch(found)
         answer = self._answer(found, request, job, now)
         if isinstance(answer, Refused) and found.state is State.MATCHED:
-            found.offer = ""
-            self._move(found, Cause.MATCH_EXPIRED, now)  # STM-08: the match came to nothing
-            self._follow(found, now)
+            self._registry.move(found, Cause.MATCH_EXPIRED, now)  # STM-08: the match came to nothing
+            found.offer = self._registry.new_claim_id()
+            self._motion.follow(found, now)
+        self._motion.tally(now)
         return answer
 
     def _answer(self, found: Slot, request: ClaimRequest, job: ClassAd, now: float) -> Granted | Accepted | Refused:
         ad = self._ad_of(found)
-        if start_is_false(self._policy_of(found.type_id), ad):
-            return Refused("requirements", "START is false")
+        emptying = self.steering.emptying
+        if emptying and (found.claim is not None or request.preempts):
+            return Refused("draining", "the machine is being drained: nothing is preempted there")
+        if start_is_false(self.policy(found), ad):
+            why = "the machine takes no jobs now: it is drained, or switched off"
+            return Refused("draining", why) if emptying else Refused("requirements", "START is false")
         if found.kind is SlotKind.PARTITIONABLE:
             return self._answer_partitionable(found, ad, request, job, now)
         if found.state is State.MATCHED:  # whose ad refuses everybody but the one it is matched with
@@ -176,12 +274,34 @@ class Book:
         if why:
             return Refused("requirements", why)
         claim = request.claim(found.name, found.offer, now)
-        claim.describe(job, rank_of(self._policy_of(found.type_id), ad, job))
+        claim.describe(job, rank_of(self.policy(found), ad, job))
         if found.claim is not None:
             return self._preempt(found, found.claim, claim, now)
-        self._occupy(found, claim)
-        self._move(found, Cause.CLAIMED, now)
+        if found.state is State.BACKFILL and found.activity is not Activity.IDLE:
+            return self._displace(found, claim, now)
+        claim.while_draining = emptying
+        self._make_ready(found, now)
+        self._registry.move(found, Cause.CLAIMED, now)
+        self._registry.occupy(found, claim)
         return self._granted(claim)
+
+    def _make_ready(self, slot: Slot, now: float) -> None:
+        while (cause := _ON_THE_WAY.get(slot.condition)) is not None:
+            self._registry.move(slot, cause, now)
+
+    def _displace(self, slot: Slot, claim: Claim, now: float) -> Accepted | Refused:
+        """The claim gets the slot as soon as its backfill client is gone (STM-28, STM-31)."""
+        waits = self.waiting.get(slot.waiting)
+        if waits is not None and waits.claim.rank >= claim.rank:
+            return Refused("requirements", f"a job that RANK likes as well waits for {slot.name} already")
+        if waits is not None:
+            slot.waiting = ""
+            self._motion.waitlist.forsake(waits, f"a better claim of {claim.submitter} came", now, broken=True)
+        waiting = Waiting(claim, [slot.name], Vacated.UNSAID)
+        self._motion.waitlist.add(waiting)
+        slot.offer = self._registry.new_claim_id()
+        self._motion.follow(slot, now)
+        return Accepted(waiting)
 
     def _answer_partitionable(
         self, found: Slot, ad: ClassAd, request: ClaimRequest, job: ClassAd, now: float
@@ -194,11 +314,14 @@ class Book:
         why = refusal(ad, job)
         if why:
             return Refused("requirements", why)
-        slot = self._carve(found, carved, now)
-        claim = request.claim(slot.name, self._new_claim_id(), now)
-        claim.describe(job, rank_of(self._policy_of(found.type_id), ad, job))
-        self._occupy(slot, claim)
-        self._move(slot, Cause.CLAIMED, now)
+        slot = self._registry.carve(found, carved, now)
+        claim = request.claim(slot.name, self._registry.new_claim_id(), now)
+        claim.describe(job, rank_of(self.policy(found), ad, job))
+        claim.while_draining = self.steering.emptying
+        self._registry.occupy(slot, claim)
+        self._registry.move(slot, Cause.CLAIMED, now)
+        if found.state is State.BACKFILL:
+            self._motion.follow(found, now)  # what is carved must not be filled
         return self._granted(claim)
 
     def _preempt(self, slot: Slot, current: Claim, claim: Claim, now: float) -> Granted | Accepted | Refused:
@@ -209,17 +332,17 @@ class Book:
             return Refused("requirements", why)
         if waits is not None:
             slot.waiting = ""
-            self._forsake(waits, f"a better claim of {claim.submitter} came", now, broken=True)
-        self._wait(Waiting(claim, [slot.name], preemption.why(claim.rank, current)))
-        slot.offer = self._new_claim_id()
-        self._follow(slot, now)
+            self._motion.waitlist.forsake(waits, f"a better claim of {claim.submitter} came", now, broken=True)
+        self._motion.waitlist.add(Waiting(claim, [slot.name], preemption.why(claim.rank, current)))
+        slot.offer = self._registry.new_claim_id()
+        self._motion.follow(slot, now)
         return self._outcome(claim)
 
     def _preempt_parts(
         self, parent: Slot, ad: ClassAd, request: ClaimRequest, job: ClassAd, now: float
     ) -> Granted | Accepted | Refused:
         """Empty dynamic slots, and carve the claim's own from what comes back (PRE-11 to PRE-17)."""
-        policy = self._policy_of(parent.type_id)
+        policy = self.policy(parent)
         victims = [
             preemption.Victim(slot, rank_of(policy, self._ad_of(slot), job), self._has_retired(slot, now))
             for slot in preemption.named(parent, request.preempts, self.slots.get)
@@ -232,22 +355,22 @@ class Book:
         why = refusal(room.ad, job)
         if why:
             return Refused("requirements", why)
-        claim = request.claim(parent.name, self._new_claim_id(), now)
+        claim = request.claim(parent.name, self._registry.new_claim_id(), now)
         claim.describe(job, rank_of(policy, ad, job))
-        self._wait(Waiting(claim, [slot.name for slot in room.victims], room.code, room.wanted))
-        self._collect(parent, now)
+        self._motion.waitlist.add(Waiting(claim, [slot.name for slot in room.victims], room.code, room.wanted))
+        self._motion.waitlist.collect(parent, now)
         for slot in room.victims:
-            self._follow(slot, now)
+            self._motion.follow(slot, now)
         return self._outcome(claim)
 
     def _has_retired(self, slot: Slot, now: float) -> bool:
-        return slot.claim is None or not slot.claim.run or self._at(slot, now).retirement_left_s <= 0
+        return slot.claim is None or not slot.claim.run or self._motion.at(slot, now).retirement_left_s <= 0
 
     def _outcome(self, claim: Claim) -> Granted | Accepted:
         waiting = self.waiting.get(claim.claim_id)
         if waiting is not None:
             return Accepted(waiting)
-        self._changes.ready.remove(claim)  # which the answer says
+        self._registry.changes.ready.remove(claim)  # which the answer says
         return self._granted(claim)
 
     def _granted(self, claim: Claim, *, again: bool = False) -> Granted:
@@ -269,20 +392,19 @@ class Book:
         if claim.run:
             return Refused("busy", f"run {claim.run} is still there")
         ad = self._ad_of(slot)
-        policy = self._policy_of(slot.type_id)
+        policy = self.policy(slot)
         if claim.jobs and worklife_over(policy, ad, job, now - claim.made_at):
             return Refused("worklife", "the claim is older than CLAIM_WORKLIFE")
         lacking = self._unfit(slot, ad, job)
         if lacking:
             return Refused("requirements", lacking)
-        claim.run, claim.jobs = run, claim.jobs + 1
-        claim.run_since, claim.suspended_s = now, 0.0
-        claim.job_ad = job_ad
+        claim.begin(run, job_ad, now)
         claim.describe(job, rank_of(policy, ad, job))
-        claim.retirement_s = retirement_s(policy, ad, job)
-        self._move(slot, Cause.ACTIVATED, now)
-        self._keep(claim)
-        self._follow(slot, now)
+        claim.retirement_s = retirement_s(policy.of(job), ad, job)
+        claim.leave_s = vacate_time_s(policy.of(job), ad, job)
+        self._registry.move(slot, Cause.ACTIVATED, now)
+        self._registry.keep(claim)
+        self._motion.follow(slot, now)
         return claim
 
     def vacate(self, claim_id: str, reason: str, *, graceful: bool, now: float) -> bool:
@@ -290,14 +412,14 @@ class Book:
         once, else its run is stopped first. False when there is no such claim."""
         waiting = self.waiting.get(claim_id)
         if waiting is not None:
-            self._forsake(waiting, reason, now, broken=False)
+            self._motion.waitlist.forsake(waiting, reason, now, broken=False)
             return True
         claim = self.claims.get(claim_id)
         if claim is None:
             return False
         claim.haste = max(claim.haste, Haste.VACATE if graceful else Haste.KILL)
-        self._doom(claim, reason, Vacated.RELEASED)
-        self._follow(self.slots[claim.slot], now, broken=False)
+        self._registry.doom(claim, reason, Vacated.RELEASED)
+        self._motion.follow(self.slots[claim.slot], now, broken=False)
         return True
 
     def run_gone(self, claim_id: str, run: str, now: float) -> None:
@@ -306,258 +428,54 @@ class Book:
         claim = self.claims.get(claim_id)
         if claim is None or claim.run != run:
             return
-        claim.earlier_s += claim.run_time(now)
-        claim.run = ""
-        slot = self.slots[claim.slot]
+        slot, steering = self.slots[claim.slot], self.steering
+        if slot.state is State.PREEMPTING and claim.vacate_code == Vacated.DRAINING:
+            steering.badput += float(slot.total[CPUS]) * claim.run_time(now)
+        claim.end(now)
         if slot.state is State.CLAIMED:
-            self._move(slot, Cause.JOB_GONE, now)
-        self._keep(claim)
-        self._follow(slot, now, broken=True)
+            self._registry.move(slot, Cause.JOB_GONE, now)
+        self._registry.keep(claim)
+        self._motion.follow(slot, now, broken=True)
+        if steering.drain is not None and steering.drain.start:
+            self._motion.steer()  # perhaps it was the last of the older jobs (DFR-09, DFR-10)
+            self._motion.review(now)
+        self._motion.tally(now)
 
     # -- recovery
 
     def restore(self, claim: Claim, slot: Slot, now: float) -> str:
         """Put a claim of an earlier life back. Returns why that is not possible: the configuration changed."""
-        if slot.kind is SlotKind.DYNAMIC:
-            parent = self.slots.get(slot.parent)
-            if parent is None or parent.kind is not SlotKind.PARTITIONABLE:
-                return f"there is no partitionable slot {slot.parent} any more"
-            if not parent.free.holds(slot.total):
-                return f"{slot.parent} is too small now"
-            parent.free = parent.free.minus(slot.total)
-            parent.children = max(parent.children, slot.dynamic_id)
-            self._touch(parent)
-            self.slots[slot.name] = slot
-        else:
-            known = self.slots.get(slot.name)
-            if known is None or known.kind is not SlotKind.STATIC or known.claim is not None:
-                return f"there is no static slot {slot.name} any more"
-            if not known.total.holds(slot.total):
-                return f"{slot.name} is smaller now"
-            known.condition = slot.condition
-            known.state_since, known.activity_since = slot.state_since, slot.activity_since
-            slot = known
-        self._occupy(slot, claim)
-        if slot.state is State.PREEMPTING or claim.for_owner:
-            slot.offer = ""
         self.epochs[claim.shard] = max(self.epochs.get(claim.shard, 0), claim.epoch)
-        return ""
+        return restoring.claim(self._registry, claim, slot)
 
     def restore_offer(self, slot_name: str, offer: str, children: int) -> None:
         """A partitionable slot keeps its claim id across a restart."""
-        slot = self.slots.get(slot_name)
-        if slot is not None and slot.kind is SlotKind.PARTITIONABLE:
-            slot.offer = offer if slot.offer else ""
-            slot.children = max(slot.children, children)
+        restoring.offer(self._registry, slot_name, offer, children)
 
     def restore_waiting(self, waiting: Waiting, now: float) -> str:
         """Let a claim of an earlier life wait on, after all claims were restored. Returns why it can not."""
-        slot = self.slots.get(waiting.claim.slot)
-        waiting.held = Amounts()
-        waiting.victims = [n for n in waiting.victims if (s := self.slots.get(n)) and s.claim and not s.waiting]
-        self.epochs[waiting.claim.shard] = max(self.epochs.get(waiting.claim.shard, 0), waiting.claim.epoch)
-        if slot is None or (waiting.wanted is None and not waiting.victims):
-            return f"{waiting.claim.slot} is not what it was"
-        self._wait(waiting)
-        if waiting.wanted is not None:
-            self._collect(slot, now)
-        return ""
+        shard = waiting.claim.shard
+        self.epochs[shard] = max(self.epochs.get(shard, 0), waiting.claim.epoch)
+        return restoring.waiting(self._registry, self._motion.waitlist, waiting, now)
+
+    def restore_steering(self, steering: Steering) -> None:
+        """The machine is drained or switched off as it was: before any claim is restored. A drain that was to end
+        the daemon has done so."""
+        ended = (Completion.EXIT, Completion.RESTART)
+        if steering.drained and steering.drain is not None and steering.drain.completion in ended:
+            steering.drain = None
+        self._registry.steering = steering
+        self._motion.steer()
 
     def resume(self, now: float) -> None:
         """After a restart: what was being ended is ended once more, and all slots go on from where they are."""
         for slot in list(self.slots.values()):
             if slot.state is State.PREEMPTING and slot.claim is not None and slot.claim.run:
-                self._stop(slot, now)
+                self._registry.stop(slot, now)
+        self._motion.steer()
         self.review(now)
 
     # -- inside
-
-    def _at(self, slot: Slot, now: float) -> Situation:
-        waiting = self.waiting.get(slot.waiting)
-        return Situation(
-            slot,
-            self._policy_of(slot.type_id),
-            self._ad_of,
-            now,
-            match_timeout_s=self._match_timeout_s,
-            has_heir=waiting is not None and waiting.wanted is None,
-        )
-
-    def _follow(self, slot: Slot, now: float, *, broken: bool = True) -> None:
-        """Let the slot take all arrows whose guards hold. broken: should its claim end by that, its schedd does not
-        know of it."""
-        for _ in range(_MAX_STEPS):
-            if self.slots.get(slot.name) is not slot:
-                return
-            at = self._at(slot, now)
-            if slot.state is State.CLAIMED and at.claim.haste is Haste.STAY and at.owner_preempts:
-                at.claim.haste, at.claim.for_owner = Haste.RETIRE, True  # for good (STM-52)
-                self._doom(at.claim, "PREEMPT is true on the machine", Vacated.PREEMPT)
-                slot.offer = ""
-                self._touch(slot)
-            move = next_move(at)
-            if move is None:
-                killed = slot.claim.killed_at if slot.activity is Activity.KILLING and slot.claim is not None else now
-                if now - killed >= self._killing_timeout_s:
-                    self._stop(slot, now)  # it resists
-                return
-            self._take(slot, move.cause, now, at, broken=broken)
-
-    def _take(self, slot: Slot, cause: Cause, now: float, at: Situation, *, broken: bool) -> None:
-        """One arrow, and what it brings with it."""
-        if cause is Cause.CLAIMED_ANEW:
-            self._hand_over(slot, now, broken=broken)
-            return
-        if cause is Cause.FREED:
-            self._free(slot, now, broken=broken)
-            return
-        if slot.state is State.CLAIMED and cause in (Cause.VACATE, Cause.KILL):
-            at.claim.vacate_s = at.vacate_s
-            waiting = self.waiting.get(slot.waiting)
-            if waiting is not None:
-                self._doom(at.claim, waiting.reason, waiting.code)
-            self._doom(at.claim, "the claim is older than CLAIM_WORKLIFE", Vacated.UNSAID)
-        self._move(slot, cause, now)
-        if slot.state is State.PREEMPTING:
-            slot.offer = ""  # STM-55
-            if at.claim.run:
-                self._stop(slot, now)
-        elif slot.state in (State.OWNER, State.UNCLAIMED):
-            slot.offer = "" if slot.state is State.OWNER else slot.offer or self._new_claim_id()
-
-    def _doom(self, claim: Claim, reason: str, code: int) -> None:
-        """Say why a claim ends; the first reason counts."""
-        if not claim.ending:
-            claim.ending, claim.vacate_code = reason, int(code)
-        self._keep(claim)
-
-    def _stop(self, slot: Slot, now: float) -> None:
-        claim = slot.claim
-        assert claim is not None
-        fast = slot.activity is Activity.KILLING
-        if fast:
-            claim.killed_at = now
-            self._keep(claim)
-        self._changes.stops.append(StopRun(claim.run, claim.ending, claim.vacate_code, fast))
-
-    def _hand_over(self, slot: Slot, now: float, *, broken: bool) -> None:
-        """The claim that waits takes the slot (STM-23, STM-24)."""
-        waiting = self.waiting.pop(slot.waiting)
-        self._changes.waiting[slot.waiting] = None
-        slot.waiting = ""
-        self._end(slot, broken=broken)
-        claim = waiting.claim
-        claim.made_at = now
-        self._move(slot, Cause.CLAIMED_ANEW, now)
-        self._occupy(slot, claim)
-        self._changes.ready.append(claim)
-
-    def _free(self, slot: Slot, now: float, *, broken: bool) -> None:
-        waiting = self.waiting.get(slot.waiting)
-        slot.waiting = ""
-        self._end(slot, broken=broken)
-        if waiting is not None and waiting.wanted is None:
-            self._forsake(waiting, f"{slot.name} is its owner's", now, broken=True)
-        elif waiting is not None:
-            waiting.victims.remove(slot.name)
-            self._changes.waiting[waiting.claim.claim_id] = waiting
-        if slot.kind is SlotKind.DYNAMIC:
-            del self.slots[slot.name]
-            self._changes.slots.discard(slot.name)
-            self._changes.gone.add(slot.name)
-            parent = self.slots[slot.parent]
-            parent.free = parent.free.plus(slot.total)
-            self._touch(parent)
-            if waiting is not None and waiting.wanted is not None:
-                # First to the claim that it was emptied for, whatever others lack.
-                self._hold(waiting, waiting.wanted, parent, slot.total, now)
-            self._collect(parent, now)
-        else:
-            self._move(slot, Cause.FREED, now)
-
-    def _end(self, slot: Slot, *, broken: bool) -> None:
-        """The slot's claim is over."""
-        claim = slot.claim
-        assert claim is not None
-        slot.claim = None
-        del self.claims[claim.claim_id]
-        self._requests.pop(claim.request_id, None)
-        self._changes.claims[claim.claim_id] = None
-        broken = broken and claim.vacate_code != Vacated.RELEASED
-        self._changes.ended.append(Ended(claim, claim.ending, broken))
-
-    # -- claims that wait
-
-    def _wait(self, waiting: Waiting) -> None:
-        claim = waiting.claim
-        self.waiting[claim.claim_id] = waiting
-        self._requests[claim.request_id] = claim.claim_id
-        self._changes.waiting[claim.claim_id] = waiting
-        for name in waiting.victims:
-            self.slots[name].waiting = claim.claim_id
-            self._touch(self.slots[name])
-
-    def _forsake(self, waiting: Waiting, reason: str, now: float, *, broken: bool) -> None:
-        """A claim waits no more. What has not begun to leave for it may stay (STM-19)."""
-        claim = waiting.claim
-        del self.waiting[claim.claim_id]
-        self._requests.pop(claim.request_id, None)
-        self._changes.waiting[claim.claim_id] = None
-        self._changes.ended.append(Ended(claim, reason, broken))
-        for name in waiting.victims:
-            slot = self.slots[name]
-            if slot.waiting == claim.claim_id:
-                slot.waiting = ""
-                self._touch(slot)
-                self._follow(slot, now)
-        parent = self.slots.get(claim.slot)
-        if parent is not None and waiting.wanted is not None:
-            parent.free = parent.free.plus(waiting.held)
-            self._touch(parent)
-            self._collect(parent, now)
-
-    def _collect(self, parent: Slot, now: float) -> None:
-        """What is free of a partitionable slot goes to the claims that wait for it first, in their order."""
-        for waiting in [w for w in self.waiting.values() if w.claim.slot == parent.name]:
-            if waiting.wanted is not None and waiting.claim.claim_id in self.waiting:
-                self._hold(waiting, waiting.wanted, parent, parent.free, now)
-
-    def _hold(self, waiting: Waiting, wanted: Amounts, parent: Slot, most: Amounts, now: float) -> None:
-        """Keep what the claim still lacks back for it, out of what is free, and no more than `most`."""
-        there = waiting.held.plus(most)
-        held = wanted if there.holds(wanted) else wanted.least(there)
-        parent.free = parent.free.plus(waiting.held).minus(held)
-        waiting.held = held
-        self._touch(parent)
-        if held is wanted:
-            self._carve_for(waiting, parent, now)
-        elif not waiting.victims:
-            self._forsake(waiting, "what it was to get is not there any more", now, broken=True)
-
-    def _carve_for(self, waiting: Waiting, parent: Slot, now: float) -> None:
-        claim = waiting.claim
-        assert waiting.wanted is not None
-        del self.waiting[claim.claim_id]
-        self._changes.waiting[claim.claim_id] = None
-        for name in waiting.victims:  # they are leaving already, and their room is not needed for it any more
-            self.slots[name].waiting = ""
-            self._touch(self.slots[name])
-        parent.free = parent.free.plus(waiting.held)
-        slot = self._carve(parent, waiting.wanted, now)
-        claim.slot, claim.made_at = slot.name, now
-        self._occupy(slot, claim)
-        self._move(slot, Cause.CLAIMED, now)
-        self._changes.ready.append(claim)
-
-    # -- small change
-
-    def _carve(self, parent: Slot, amounts: Amounts, now: float) -> Slot:
-        parent.free = parent.free.minus(amounts)
-        parent.children += 1
-        slot = Slot.carved(parent, amounts, now)
-        self.slots[slot.name] = slot
-        self._touch(slot)
-        return slot
 
     def _unfit(self, slot: Slot, ad: ClassAd, job: ClassAd) -> str:
         """Why a further job does not fit the slot of its claim (SLT-20)."""
@@ -565,34 +483,3 @@ class Book:
         if isinstance(carved, Refusal):
             return carved.reason
         return refusal(ad, job)
-
-    def _occupy(self, slot: Slot, claim: Claim) -> None:
-        slot.claim = claim
-        slot.offer = self._new_claim_id()
-        self.claims[claim.claim_id] = claim
-        self._requests[claim.request_id] = claim.claim_id
-        self._touch(slot)
-        self._keep(claim)
-
-    def _keep(self, claim: Claim) -> None:
-        self._changes.claims[claim.claim_id] = claim
-
-    def _move(self, slot: Slot, cause: Cause, now: float) -> None:
-        after = step(slot.condition, cause)
-        if after.state is not slot.condition.state:
-            slot.state_since = now
-        slot.activity_since = now
-        slot.condition = after
-        self._touch(slot)
-
-    def _touch(self, slot: Slot) -> None:
-        """Something that ads show has changed: of the slot, and of what its parent shows of its dynamic slots."""
-        for one in (slot, self.slots.get(slot.parent)):
-            if one is not None:
-                self.changes += 1
-                one.version += 1
-                self._changes.slots.add(one.name)
-
-    def _new_claim_id(self) -> str:
-        self._count += 1
-        return f"<{self.startd}>#{self.start_time}#{self._count}#{self._new_secret()}"

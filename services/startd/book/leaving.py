@@ -11,9 +11,40 @@ from services.startd.book.policy import Policy
 from shared.classad import UNDEFINED, ClassAd, evaluate, is_true
 
 
-def preempts(policy: Policy, slot: ClassAd, job: ClassAd) -> bool:
-    """PREEMPT is TRUE for the job that runs, and no suspension is to be tried first (STM-13, STM-44)."""
-    return not is_true(evaluate(policy.want_suspend, slot, job)) and is_true(evaluate(policy.preempt, slot, job))
+def wants_suspend(policy: Policy, slot: ClassAd, job: ClassAd) -> bool:
+    """WANT_SUSPEND is exactly TRUE: suspending is tried before PREEMPT is looked at (STM-44)."""
+    return is_true(evaluate(policy.want_suspend, slot, job))
+
+
+def suspends(policy: Policy, slot: ClassAd, job: ClassAd) -> bool:
+    """The job is to stand still for a while (STM-14, STM-20)."""
+    return wants_suspend(policy, slot, job) and is_true(evaluate(policy.suspend, slot, job))
+
+
+def continues(policy: Policy, slot: ClassAd, job: ClassAd) -> bool:
+    """CONTINUE is TRUE: a job that stands still may go on (STM-15, STM-16)."""
+    return is_true(evaluate(policy.continue_, slot, job))
+
+
+def preempts(policy: Policy, slot: ClassAd, job: ClassAd, *, suspended: bool = False) -> bool:
+    """PREEMPT is TRUE for the job that runs, and no suspension is to be tried first (STM-13, STM-44). A suspended job
+    has had that (STM-16)."""
+    if not is_true(evaluate(policy.preempt, slot, job)):
+        return False
+    return suspended or not wants_suspend(policy, slot, job)
+
+
+def hold(policy: Policy, slot: ClassAd, job: ClassAd) -> tuple[str, int] | None:
+    """Where PREEMPT makes a job leave and WANT_HOLD is TRUE: reason and subcode of the hold that it gets instead of
+    going back to the queue. None: it goes back."""
+    if not is_true(evaluate(policy.want_hold, slot, job)):
+        return None
+    reason = evaluate(policy.want_hold_reason, slot, job)
+    subcode = evaluate(policy.want_hold_subcode, slot, job)
+    return (
+        reason if isinstance(reason, str) and reason else "the machine's policy (WANT_HOLD) holds the job",
+        int(subcode) if isinstance(subcode, int) and not isinstance(subcode, bool) else 0,
+    )
 
 
 def wants_vacate(policy: Policy, slot: ClassAd, job: ClassAd) -> bool:

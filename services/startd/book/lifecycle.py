@@ -6,7 +6,9 @@ reason to move is another guard here and its name in the table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
@@ -16,6 +18,22 @@ from services.startd.book.policy import Policy
 from services.startd.book.slots import Claim, Haste, Slot
 from services.startd.book.transitions import Activity, State, Transition, guarded
 from shared.classad import ClassAd
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What is ordered for the whole machine, seen from one slot."""
+
+    emptied: bool = False  # it takes no more than what it has, and drains
+    drained: bool = False  # all slots are
+    haste: Haste = Haste.STAY  # of a claim there
+    aligned_left_s: float | None = (
+        None  # of the older jobs, where this one leaves with the last of them
+    )
+    benchmarking: bool = False  # a slot runs benchmarks
+
+
+NO_ORDERS: Final = Orders()
 
 
 class Situation:
@@ -34,13 +52,20 @@ class Situation:
         *,
         match_timeout_s: float,
         has_heir: bool,
+        orders: Orders = NO_ORDERS,
     ) -> None:
         self.slot = slot
-        self.policy = policy
+        self.plain = policy  # whatever job there is
         self.now = now
         self.match_timeout_s = match_timeout_s
         self.has_heir = has_heir
+        self.orders = orders
         self._ad_of = ad_of
+
+    @cached_property
+    def policy(self) -> Policy:
+        """For the job that is there (STM-45)."""
+        return self.plain if self.plain.vanilla is None or self.slot.claim is None else self.plain.of(self.job)
 
     @property
     def ad(self) -> ClassAd:
@@ -62,23 +87,43 @@ class Situation:
 
     @property
     def haste(self) -> Haste:
-        """How soon the claim must go: by itself, or because a better one waits."""
-        return max(self.claim.haste, Haste.RETIRE) if self.slot.waiting else self.claim.haste
+        """How soon the claim must go: by itself, because a better one waits, or because the machine is emptied."""
+        waits = Haste.RETIRE if self.slot.waiting else Haste.STAY
+        return max(self.claim.haste, waits, self.orders.haste)
 
     @cached_property
     def retirement_left_s(self) -> float:
-        """Of the run time that the job was promised (STM-49)."""
+        """Of the run time that the job was promised (STM-49); without end while the machine is peacefully switched off
+        (STM-51)."""
+        if self.claim.unhurried:
+            return math.inf
+        if self.orders.aligned_left_s is not None:
+            return self.orders.aligned_left_s
+        return self.own_retirement_left_s
+
+    @cached_property
+    def own_retirement_left_s(self) -> float:
         return leaving.retirement_s(self.policy, self.ad, self.job) - self.claim.run_time(self.now)
 
     @property
     def retired(self) -> bool:
         """The job must begin to leave now to be gone when its retirement is over (STM-50)."""
-        return self.retirement_left_s <= leaving.leave_before_end_s(self.policy, self.ad, self.job)
+        left = self.retirement_left_s
+        return left <= 0 or left <= leaving.leave_before_end_s(self.policy, self.ad, self.job)
 
     @property
     def owner_preempts(self) -> bool:
-        """PREEMPT wants the job away."""
-        return self.running and leaving.preempts(self.policy, self.ad, self.job)
+        """PREEMPT wants the job away, and did not before."""
+        if not self.running or self.claim.for_owner:
+            return False
+        suspended = self.slot.activity is Activity.SUSPENDED
+        return leaving.preempts(self.policy, self.ad, self.job, suspended=suspended)
+
+    @property
+    def asks_to_leave(self) -> bool:
+        """Whether a job that must leave is asked before it is killed. WANT_VACATE says so where PREEMPT makes it leave
+        (STM-46)."""
+        return not self.claim.for_owner or leaving.wants_vacate(self.policy, self.ad, self.job)
 
     @property
     def vacate_s(self) -> float:
@@ -88,47 +133,70 @@ class Situation:
 
 
 def _owner_wants(at: Situation) -> bool:
-    return policy.owner_wants(at.policy, at.ad)
+    return policy.owner_wants(at.plain, at.ad)
+
+
+def _benchmarks_due(at: Situation) -> bool:
+    return not at.orders.benchmarking and policy.benchmarks_due(at.plain, at.ad)
+
+
+def _to_be_filled(at: Situation) -> bool:
+    """Backfill has the whole of a slot: a partitionable one of which something is carved is not filled."""
+    return at.slot.free == at.slot.total and policy.fills(at.plain, at.ad)
+
+
+def _not_to_be_filled(at: Situation) -> bool:
+    """EVICT_BACKFILL, a match, a claim, a command, draining (STM-28); and then where to, once the client is gone."""
+    slot = at.slot
+    if slot.errand is not None or slot.waiting or at.orders.emptied or slot.free != slot.total:
+        return True
+    return policy.evicts_backfill(at.plain, at.ad)
 
 
 def _match_is_old(at: Situation) -> bool:
-    return at.now - at.slot.state_since >= at.match_timeout_s
+    return at.orders.emptied or at.now - at.slot.state_since >= at.match_timeout_s
 
 
 def _of_no_more_use(at: Situation) -> bool:
     if at.running:
         return False
+    if at.haste > Haste.STAY:
+        return True
+    if at.claim.jobs == 0:
+        return False  # it was made for a job that is about to begin
     age = at.now - at.claim.made_at
-    return at.haste > Haste.STAY or (
-        at.claim.jobs > 0 and policy.worklife_over(at.policy, at.ad, at.job, age)
-    )  # a claim of no worklife is for one job
+    return policy.owner_wants(at.plain, at.ad) or policy.worklife_over(at.policy, at.ad, at.job, age)
 
 
 def _retired(at: Situation) -> bool:
-    """To be asked. Who gives the claim back wants just that; else WANT_VACATE decides (STM-46)."""
+    """To be asked. Who gives the claim back wants just that."""
     if at.haste is Haste.VACATE:
         return True
-    return at.haste is Haste.RETIRE and at.retired and leaving.wants_vacate(at.policy, at.ad, at.job)
+    return at.haste is Haste.RETIRE and at.retired and at.asks_to_leave
 
 
 def _retired_to_be_killed(at: Situation) -> bool:
     if at.haste is Haste.KILL:
         return True
-    return at.haste is Haste.RETIRE and at.retired and not leaving.wants_vacate(at.policy, at.ad, at.job)
+    return at.haste is Haste.RETIRE and at.retired and not at.asks_to_leave
 
 
 def _out_of_time(at: Situation) -> bool:
     if not at.running:
         return False
     over = at.now - at.slot.activity_since >= at.claim.vacate_s
-    return at.claim.haste is Haste.KILL or over or leaving.kills(at.policy, at.ad, at.job)
+    return at.haste is Haste.KILL or over or leaving.kills(at.policy, at.ad, at.job)
 
 
 def _empty_for_a_better_claim(at: Situation) -> bool:
     """The owner comes first: PREEMPT and START (STM-22, STM-J)."""
     if at.running or not at.has_heir:
         return False
-    return not at.claim.for_owner and not policy.start_is_false(at.policy, at.ad)
+    return not at.claim.for_owner and not policy.start_is_false(at.plain, at.ad)
+
+
+def _free_for_its_claim(at: Situation) -> bool:
+    return at.has_heir and not policy.start_is_false(at.plain, at.ad)
 
 
 #: By the names in transitions.TABLE.
@@ -136,17 +204,28 @@ GUARDS: Final[Mapping[str, Callable[[Situation], bool]]] = MappingProxyType(
     {
         "not-the-owners": lambda at: not _owner_wants(at),
         "the-owners": _owner_wants,
+        "benchmarks-due": _benchmarks_due,
+        "to-be-filled": _to_be_filled,
+        "not-to-be-filled": _not_to_be_filled,
+        "free-for-its-claim": _free_for_its_claim,
+        "free-for-its-match": lambda at: at.slot.errand is State.MATCHED and not at.orders.emptied,
         "match-is-old": _match_is_old,
         "of-no-more-use": _of_no_more_use,
         "at-once": lambda at: at.haste is Haste.KILL,
         "must-leave": lambda at: at.haste > Haste.STAY,
-        "given-back": lambda at: at.haste is Haste.VACATE,
+        "preempted": lambda at: at.owner_preempts,
+        "to-be-suspended": lambda at: leaving.suspends(at.policy, at.ad, at.job),
+        "goes-on": lambda at: at.haste is Haste.STAY and leaving.continues(at.policy, at.ad, at.job),
+        "goes-on-to-leave": lambda at: at.haste > Haste.STAY and leaving.continues(at.policy, at.ad, at.job),
         "may-stay": lambda at: at.haste is Haste.STAY,
         "retired": _retired,
         "retired-to-be-killed": _retired_to_be_killed,
         "out-of-time": _out_of_time,
         "empty-for-a-better-claim": _empty_for_a_better_claim,
         "empty": lambda at: not at.running,
+        "emptied": lambda at: at.orders.emptied,
+        "not-emptied": lambda at: not at.orders.emptied,
+        "all-drained": lambda at: at.orders.drained,
     }
 )
 
@@ -168,7 +247,8 @@ def next_look(at: Situation, killing_timeout_s: float) -> float | None:
     if slot.claim is None or not slot.claim.run:
         return None
     if slot.activity is Activity.RETIRING and at.haste is Haste.RETIRE:
-        return at.now + at.retirement_left_s - leaving.leave_before_end_s(at.policy, at.ad, at.job)
+        look = at.now + at.retirement_left_s - leaving.leave_before_end_s(at.policy, at.ad, at.job)
+        return None if math.isinf(look) else look
     if slot.activity is Activity.VACATING:
         return slot.activity_since + slot.claim.vacate_s
     if slot.activity is Activity.KILLING:

@@ -6,11 +6,13 @@ Expressions see the slot's ad as MY and the job's as TARGET (spec row SLT-15). W
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shared.classad import UNDEFINED, ClassAd, Expr, evaluate, half_match, is_true, parse_expr
 from shared.consumption import Shortage, as_consumed, consumption, has_policy
 
+#: JobUniverse of vanilla jobs.
+VANILLA = 5
 #: What a slot asks of a job, whoever asks. Its ad shows it as Requirements while anybody may match it.
 REQUIREMENTS = parse_expr("START && WithinResourceLimits")
 #: A job fits into what is left of a slot. Attributes that the job does not have ask for the least.
@@ -18,6 +20,9 @@ WITHIN_LIMITS = (
     "(TARGET.RequestCpus ?: 1) <= MY.Cpus && MY.Cpus > 0 && (TARGET.RequestMemory ?: 1) <= MY.Memory && MY.Memory > 0"
     " && (TARGET.RequestDisk ?: 1) <= MY.Disk && MY.Disk > 0"
 )
+
+
+_FALSE, _TRUE = parse_expr("false"), parse_expr("true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,27 @@ class Policy:
     preempt: Expr
     want_vacate: Expr
     kill: Expr
+    suspend: Expr = _FALSE
+    continue_: Expr = _TRUE
+    want_hold: Expr = _FALSE
+    want_hold_reason: Expr = _FALSE
+    want_hold_subcode: Expr = _FALSE
+    run_benchmarks: Expr = _FALSE
+    start_backfill: Expr = _FALSE  # also where ENABLE_BACKFILL is off
+    evict_backfill: Expr = _FALSE
     #: By resource; empty: CONSUMPTION_POLICY is off (CON-01).
     consumption: Mapping[str, Expr] = field(default_factory=dict)
+    #: What counts for vanilla jobs instead, if that is anything else (STM-45).
+    vanilla: Policy | None = None
+
+    def of(self, job: ClassAd) -> Policy:
+        """The expressions that count for a job."""
+        return self.vanilla if self.vanilla is not None and job.eval("JobUniverse") == VANILLA else self
+
+    def starting(self, start: Expr) -> Policy:
+        """The same with another START."""
+        vanilla = self.vanilla
+        return replace(self, start=start, vanilla=vanilla and replace(vanilla, start=start))
 
 
 def owner_wants(policy: Policy, slot: ClassAd) -> bool:
@@ -74,3 +98,18 @@ def worklife_over(policy: Policy, slot: ClassAd, job: ClassAd, age_s: float) -> 
     """A claim this old takes no further job (STM-53); negative or undefined CLAIM_WORKLIFE: no limit."""
     value = evaluate(policy.claim_worklife, slot, job)
     return isinstance(value, int | float) and value >= 0 and age_s >= value
+
+
+def benchmarks_due(policy: Policy, slot: ClassAd) -> bool:
+    """RunBenchmarks is TRUE (STM-03)."""
+    return is_true(evaluate(policy.run_benchmarks, slot))
+
+
+def fills(policy: Policy, slot: ClassAd) -> bool:
+    """START_BACKFILL is TRUE (STM-07)."""
+    return is_true(evaluate(policy.start_backfill, slot))
+
+
+def evicts_backfill(policy: Policy, slot: ClassAd) -> bool:
+    """EVICT_BACKFILL is TRUE (STM-28)."""
+    return is_true(evaluate(policy.evict_backfill, slot))

@@ -39,21 +39,26 @@ class Cause(StrEnum):
     BENCHMARK = "benchmarks are due"
     BENCHMARKED = "benchmarks are done"
     MATCHED = "the negotiator matched the slot"
-    MATCH_EXPIRED = "nobody claimed the match"
+    MATCH_EXPIRED = "the match came to nothing"
     CLAIMED = "an access point claimed the slot"
     ACTIVATED = "a job starts"
     JOB_GONE = "the job is gone"
     SUSPEND = "the policy suspends the job"
     CONTINUE = "the policy lets the job go on"
+    PREEMPT = "the policy wants the job away"
     RETIRE = "the job is to leave when its retirement is over"
     UNRETIRE = "what wanted the job to leave went away"
     VACATE = "the claim ends gracefully"
     KILL = "the claim ends at once"
     FREED = "nothing is left of the claim"
-    CLAIMED_ANEW = "a better claim takes over"
-    DRAIN = "the machine is drained"
+    CLAIMED_ANEW = "a claim that waited takes over"
+    BACKFILL = "the slot may be filled"
+    BACKFILLED = "the backfill client runs"
+    BACKFILL_GONE = "the backfill client is gone"
+    EVICT_BACKFILL = "the backfill client must go"
+    DRAIN = "the machine is emptied"
     ALL_DRAINED = "all slots are drained"
-    DRAINING_OVER = "draining ended"
+    DRAINING_OVER = "the machine takes jobs again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +77,52 @@ class InvalidTransition(AssertionError):
 #: Row, from, cause, to, and for what a slot does by itself its guard: a condition of `lifecycle` that is looked at
 #: again and again. Rows without a guard are what somebody does to the slot. Of one condition's guards the first counts.
 _ROWS = """
-STM-01 Owner/Idle             AVAILABLE     Unclaimed/Idle         not-the-owners
-STM-02 Unclaimed/Idle         OWNER_CAME    Owner/Idle             the-owners
-STM-03 Unclaimed/Idle         BENCHMARK     Unclaimed/Benchmarking
-STM-04 Unclaimed/Benchmarking BENCHMARKED   Unclaimed/Idle
-STM-05 Unclaimed/Idle         CLAIMED       Claimed/Idle
-STM-06 Unclaimed/Idle         MATCHED       Matched/Idle
-STM-08 Matched/Idle           MATCH_EXPIRED Owner/Idle             match-is-old
-STM-09 Matched/Idle           CLAIMED       Claimed/Idle
-STM-10 Claimed/Idle           VACATE        Preempting/Vacating    of-no-more-use
-STM-11 Claimed/Idle           ACTIVATED     Claimed/Busy
-STM-12 Claimed/Busy           JOB_GONE      Claimed/Idle
-STM-51 Claimed/Busy           KILL          Preempting/Killing     at-once
-STM-13 Claimed/Busy           RETIRE        Claimed/Retiring       must-leave
-STM-14 Claimed/Busy           SUSPEND       Claimed/Suspended
-STM-12 Claimed/Suspended      JOB_GONE      Claimed/Idle
-STM-15 Claimed/Suspended      CONTINUE      Claimed/Busy
-STM-51 Claimed/Suspended      KILL          Preempting/Killing     at-once
-STM-16 Claimed/Suspended      RETIRE        Claimed/Retiring
-STM-17 Claimed/Suspended      VACATE        Preempting/Vacating    given-back
-STM-18 Claimed/Retiring       KILL          Preempting/Killing     retired-to-be-killed
-STM-18 Claimed/Retiring       VACATE        Preempting/Vacating    retired
-STM-18 Claimed/Retiring       JOB_GONE      Claimed/Idle
-STM-19 Claimed/Retiring       UNRETIRE      Claimed/Busy           may-stay
-STM-20 Claimed/Retiring       SUSPEND       Claimed/Suspended
-STM-21 Preempting/Vacating    KILL          Preempting/Killing     out-of-time
-STM-23 Preempting/Vacating    CLAIMED_ANEW  Claimed/Idle           empty-for-a-better-claim
-STM-22 Preempting/Vacating    FREED         Owner/Idle             empty
-STM-24 Preempting/Killing     CLAIMED_ANEW  Claimed/Idle           empty-for-a-better-claim
-STM-25 Preempting/Killing     FREED         Owner/Idle             empty
-STM-33 Drained/Retiring       ALL_DRAINED   Drained/Idle
-STM-34 Drained/Idle           DRAINING_OVER Owner/Idle
-STM-35 Drained/Retiring       DRAINING_OVER Owner/Idle
-STM-36 Owner/Idle             DRAIN         Drained/Retiring
-STM-37 Unclaimed/Idle         DRAIN         Drained/Retiring
-STM-37 Unclaimed/Benchmarking DRAIN         Drained/Retiring
+STM-36 Owner/Idle             DRAIN          Drained/Retiring       emptied
+STM-01 Owner/Idle             AVAILABLE      Unclaimed/Idle         not-the-owners
+STM-37 Unclaimed/Idle         DRAIN          Drained/Retiring       emptied
+STM-02 Unclaimed/Idle         OWNER_CAME     Owner/Idle             the-owners
+STM-03 Unclaimed/Idle         BENCHMARK      Unclaimed/Benchmarking benchmarks-due
+STM-07 Unclaimed/Idle         BACKFILL       Backfill/Idle          to-be-filled
+STM-05 Unclaimed/Idle         CLAIMED        Claimed/Idle
+STM-06 Unclaimed/Idle         MATCHED        Matched/Idle
+STM-37 Unclaimed/Benchmarking DRAIN          Drained/Retiring       emptied
+STM-04 Unclaimed/Benchmarking BENCHMARKED    Unclaimed/Idle
+STM-08 Matched/Idle           MATCH_EXPIRED  Owner/Idle             match-is-old
+STM-09 Matched/Idle           CLAIMED        Claimed/Idle
+STM-10 Claimed/Idle           VACATE         Preempting/Vacating    of-no-more-use
+STM-11 Claimed/Idle           ACTIVATED      Claimed/Busy
+STM-12 Claimed/Busy           JOB_GONE       Claimed/Idle
+STM-51 Claimed/Busy           KILL           Preempting/Killing     at-once
+STM-13 Claimed/Busy           RETIRE         Claimed/Retiring       must-leave
+STM-13 Claimed/Busy           PREEMPT        Claimed/Retiring       preempted
+STM-14 Claimed/Busy           SUSPEND        Claimed/Suspended      to-be-suspended
+STM-12 Claimed/Suspended      JOB_GONE       Claimed/Idle
+STM-17 Claimed/Suspended      KILL           Preempting/Killing     retired-to-be-killed
+STM-17 Claimed/Suspended      VACATE         Preempting/Vacating    retired
+STM-16 Claimed/Suspended      PREEMPT        Claimed/Retiring       preempted
+STM-15 Claimed/Suspended      CONTINUE       Claimed/Busy           goes-on
+STM-16 Claimed/Suspended      RETIRE         Claimed/Retiring       goes-on-to-leave
+STM-18 Claimed/Retiring       KILL           Preempting/Killing     retired-to-be-killed
+STM-18 Claimed/Retiring       VACATE         Preempting/Vacating    retired
+STM-18 Claimed/Retiring       JOB_GONE       Claimed/Idle
+STM-19 Claimed/Retiring       UNRETIRE       Claimed/Busy           may-stay
+STM-20 Claimed/Retiring       SUSPEND        Claimed/Suspended      to-be-suspended
+STM-21 Preempting/Vacating    KILL           Preempting/Killing     out-of-time
+STM-23 Preempting/Vacating    CLAIMED_ANEW   Claimed/Idle           empty-for-a-better-claim
+STM-22 Preempting/Vacating    FREED          Owner/Idle             empty
+STM-24 Preempting/Killing     CLAIMED_ANEW   Claimed/Idle           empty-for-a-better-claim
+STM-25 Preempting/Killing     FREED          Owner/Idle             empty
+STM-31 Backfill/Idle          CLAIMED_ANEW   Claimed/Idle           free-for-its-claim
+STM-31 Backfill/Idle          CLAIMED        Claimed/Idle
+STM-32 Backfill/Idle          MATCHED        Matched/Idle           free-for-its-match
+STM-30 Backfill/Idle          OWNER_CAME     Owner/Idle             not-to-be-filled
+STM-26 Backfill/Idle          BACKFILLED     Backfill/Busy
+STM-28 Backfill/Busy          EVICT_BACKFILL Backfill/Killing       not-to-be-filled
+STM-27 Backfill/Busy          BACKFILL_GONE  Backfill/Idle
+STM-29 Backfill/Killing       BACKFILL_GONE  Backfill/Idle
+STM-34 Drained/Idle           DRAINING_OVER  Owner/Idle             not-emptied
+STM-35 Drained/Retiring       DRAINING_OVER  Owner/Idle             not-emptied
+STM-33 Drained/Retiring       ALL_DRAINED    Drained/Idle           all-drained
 """
 
 

@@ -18,9 +18,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
+import structlog
 
 from services.startd.book.records import RunRecord
-from services.startd.launchers.api import Finished, Launcher, LaunchFailed
+from services.startd.hooks.job_hooks import HOLD_PREPARE, Progress, changed_job
+from services.startd.hooks.keywords import Hook
+from services.startd.hooks.of_run import RunHooks, Site
+from services.startd.launchers.api import Finished, Launch, Launcher, LaunchFailed
 from services.startd.launchers.apptainer.plan import Rules
 from services.startd.sandbox import directories as sandbox
 from services.startd.starter.choice import choose
@@ -56,6 +60,8 @@ REPORT_FIRST_S, REPORT_LONGEST_S = 0.2, 30.0
 REPORT_FOR_S = 86400.0
 #: A transfer that takes longer than this is told to the schedd, seconds.
 QUIET_TRANSFER_S = 1.0
+#: HTCondor's hold code of a job that the execution point's policy holds (WANT_HOLD).
+HOLD_BY_MACHINE = 21
 #: The schedd's endpoint says that this run is over or not meant: statuses of HTTP.
 _NOT_WANTED = (401, 404, 409, 410)
 
@@ -75,6 +81,9 @@ class Hands(Protocol):
 
     def containers(self) -> Rules:
         """What the knobs say of jobs in containers, now."""
+
+    def hooks(self, job: ClassAd, log: structlog.stdlib.BoundLogger) -> RunHooks:
+        """The administrator's programs that prepare, watch and end this job."""
 
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         """Write it down; `soon`: with whatever is written next, half a second from now at the latest."""
@@ -113,6 +122,7 @@ class StopOrder:
     fast: bool
     want_output: bool
     vacate_code: int = 0
+    hold: tuple[str, int] | None = None  # it is to be held then, with this reason and subcode
 
 
 class Run:
@@ -129,8 +139,13 @@ class Run:
         self._timers: list[asyncio.TimerHandle] = []
         self._starting = False  # too late to give up: the job is started, then stopped
         self._asked = False  # to leave, by its signal
+        self._suspended = False  # it is to stand still
+        self._stands = False  # it does
+        self._standing = asyncio.Lock()
         self._over = False
         self._log = hands.context.log.bind(job_id=record.job_id, attempt=record.attempt, slot=record.slot)
+        self.hooks = hands.hooks(self.job, self._log)
+        self._site: Site | None = None  # where its hooks are called, once that is known
 
     @property
     def key(self) -> str:
@@ -151,13 +166,21 @@ class Run:
     # -- orders from outside
 
     def stop(
-        self, how: Stop, why: str, message: str, *, fast: bool, want_output: bool = False, vacate_code: int = 0
+        self,
+        how: Stop,
+        why: str,
+        message: str,
+        *,
+        fast: bool,
+        want_output: bool = False,
+        vacate_code: int = 0,
+        hold: tuple[str, int] | None = None,
     ) -> None:
         """End the job: ask it first (and kill it after its vacate time), or at once. A later order may only hurry."""
         if self.ended:
             return
         if self.stop_order is None:
-            self.stop_order = StopOrder(how, why, message, fast, want_output, vacate_code)
+            self.stop_order = StopOrder(how, why, message, fast, want_output, vacate_code, hold)
             self._stopped.set()
         elif fast:
             self.stop_order.fast = True
@@ -165,6 +188,35 @@ class Run:
             self._fast.set()
         if self.record.launched:
             self.hands.in_background(self._end_processes(), f"stop:{self.key}")
+
+    def suspend(self, suspended: bool) -> None:
+        """Have it stand still, or go on (STM-14 to STM-16). A job that is not started yet stands still from its first
+        moment."""
+        self._suspended = suspended
+        if self.record.launched and not self.ended:
+            self.hands.in_background(self._stand(), f"suspend:{self.key}")
+
+    def may_stand(self, suspended: bool) -> None:
+        """It was suspended in an earlier life, which may have ended before it did what it had written down."""
+        self._stands = not suspended
+        self.suspend(suspended)
+
+    async def _stand(self) -> None:
+        """Bring its processes to where they are to be, and tell."""
+        async with self._standing:
+            while self._stands != self._suspended and not self.ended and not self._over:
+                if self._suspended:
+                    await self.launcher.suspend(self.record.name)
+                    seen = await self.launcher.measure(self.record.name)
+                    self.record.usage["procs"] = seen.procs
+                    self._stands = True
+                else:
+                    await self.launcher.continue_(self.record.name)
+                    self._stands = False
+                self._tell_running()
+
+    def _tell_running(self) -> None:
+        self._tell("suspended" if self._stands else "running")
 
     async def _end_processes(self) -> None:
         order = self.stop_order
@@ -192,7 +244,7 @@ class Run:
             if not self.ended:
                 outcome = await self._perform()
                 if outcome.reason == "evicted" and self.stop_order is not None:
-                    outcome = outcome.model_copy(update={"vacate_code": self.stop_order.vacate_code})
+                    outcome = _left(outcome, self.stop_order)
                 self.record.exit = outcome.model_dump()
                 self.hands.save(self.record, soon=True)  # `run_ended` writes it, with the slot's
             self._log.info("run_ended", **self._outcome_fields())
@@ -219,17 +271,22 @@ class Run:
             if not self.record.launched:
                 trouble = await self._unless_stopped(self._prepare_and_launch())
                 if trouble is not None:
+                    await self._exit_hook(trouble)
                     return trouble
             self._watch()
+            await self._stand()
             if self.stop_order is not None:
                 await self._end_processes()
             end = await self.launcher.finished(self.record.name)
             self._note_usage(end)
             outcome = exit_of(end, *self._stop_words())
+            await self._exit_hook(outcome)
             return await self._send_output(outcome)
         except (BadJob, LaunchFailed) as error:
             kind = "hold" if isinstance(error, BadJob) else error.kind
-            return JobExit(reason=kind, message=error.message, hold_code=error.code, hold_subcode=error.subcode)
+            outcome = JobExit(reason=kind, message=error.message, hold_code=error.code, hold_subcode=error.subcode)
+            await self._exit_hook(outcome)
+            return outcome
         except OSError as error:
             # The machine's disk or memory, not the job: EXECUTE is full, say.
             return JobExit(reason="failed", message=f"this machine failed: {error}")
@@ -272,13 +329,15 @@ class Run:
             await asyncio.to_thread(sandbox.remove, self.scratch)
             sandbox.make(self.hands.context.execute, record.scratch)
         machine_ad = self.hands.machine_ad(record.slot)
-        choice = choose(self.job, machine_ad, self.hands.containers())
-        launch = describe(self.job, self._place(machine_ad), choice.image, choice.plan)
-        record.launcher = choice.launcher
+        launch = self._describe(machine_ad)
+        if self.hooks.has(Hook.PREPARE_JOB_BEFORE_TRANSFER):
+            launch = await self._prepare_by_hook(Hook.PREPARE_JOB_BEFORE_TRANSFER, machine_ad)
         if record.launcher != "process":
             self.hands.save(record)  # whom to ask about the run after a restart
         if record.transfer_url:
             await self._fetch_input()
+        if self.hooks.has(Hook.PREPARE_JOB):
+            launch = await self._prepare_by_hook(Hook.PREPARE_JOB, machine_ad)
         (self.scratch / JOB_AD).write_text(ad_file(self.job), errors="surrogateescape")
         (self.scratch / MACHINE_AD).write_text(ad_file(machine_ad), errors="surrogateescape")
         await self.launcher.prepare(launch)
@@ -290,6 +349,50 @@ class Run:
         # which files were there before.
         self.hands.save(record, soon=not record.transfer_url)
         self._tell("running", ClassAd(started.updates) if started.updates else None)
+
+    def _describe(self, machine_ad: ClassAd) -> Launch:
+        """Raises BadJob."""
+        choice = choose(self.job, machine_ad, self.hands.containers())
+        launch = describe(self.job, self._place(machine_ad), choice.image, choice.plan)
+        self.record.launcher = choice.launcher
+        names = ("_CONDOR_SCRATCH_DIR", "_CONDOR_SLOT", "_CONDOR_JOB_AD", "_CONDOR_MACHINE_AD", "_CONDOR_JOB_IWD")
+        self._site = Site(
+            cwd=str(self.scratch),
+            account=launch.account,
+            env={name: launch.env[name] for name in names if name in launch.env},
+        )
+        return launch
+
+    async def _prepare_by_hook(self, hook: Hook, machine_ad: ClassAd) -> Launch:
+        """Call it, and do as it says. Raises BadJob, LaunchFailed."""
+        assert self._site is not None
+        verdict = await self.hooks.prepare(hook, self.job, self._site)
+        if verdict.kind == "hold":
+            raise BadJob(verdict.message, HOLD_PREPARE, verdict.subcode)
+        if verdict.kind == "idle":
+            raise LaunchFailed("failed", verdict.message)
+        if verdict.updates:
+            self.job = changed_job(self.job, verdict.updates)
+            self.record.job_ad = self.job.pack()  # for what a restarted startd is to know of it
+        return self._describe(machine_ad)
+
+    def _hook_site(self) -> Site:
+        """Also for a run of an earlier life. Raises BadJob."""
+        if self._site is None:
+            self._describe(self.hands.machine_ad(self.record.slot))
+        assert self._site is not None
+        return self._site
+
+    def _progress(self) -> Progress:
+        record = self.record
+        return Progress(self._stands, record.pid, record.started_at if record.launched else 0.0, record.used)
+
+    async def _exit_hook(self, outcome: JobExit) -> None:
+        """JOB_EXIT comes before output is sent and the schedd is told (JHK-07)."""
+        if self.hooks.has(Hook.JOB_EXIT) and (self._site is not None or self.record.launched):
+            why = self.stop_order.why if self.stop_order is not None else ""
+            now = self.hands.context.clock.now()
+            await self.hooks.exit(self.job, self._progress(), outcome, why, self._hook_site(), now)
 
     def _place(self, machine_ad: ClassAd) -> Place:
         return Place(
@@ -375,7 +478,9 @@ class Run:
         usage["memory_mib"] = -(-usage["resident_set_kib"] // 1024)
         usage["disk_kib"] = disk
         usage["procs"] = seen.procs
-        self._tell("running")
+        self._tell_running()
+        if self.hooks.has(Hook.UPDATE_JOB_INFO):
+            self.hooks.update(self.job, self._progress(), self._hook_site())
 
     def _note_usage(self, end: Finished) -> None:
         usage = self.record.usage
@@ -501,6 +606,15 @@ class Run:
             delay = min(delay * 2, REPORT_LONGEST_S)
         self._log.error("end_given_up", after_s=record.lease_s + REPORT_FOR_S)
         return None
+
+
+def _left(outcome: JobExit, order: StopOrder) -> JobExit:
+    """The end of a job that had to leave: back to the queue, or held where the machine's policy wants that."""
+    if order.hold is None:
+        return outcome.model_copy(update={"vacate_code": order.vacate_code})
+    reason, subcode = order.hold
+    held = {"reason": "hold", "message": reason, "hold_code": HOLD_BY_MACHINE, "hold_subcode": subcode}
+    return outcome.model_copy(update=held)
 
 
 def _bad_output(outcome: JobExit, error: TransferError) -> JobExit:

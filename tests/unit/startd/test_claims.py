@@ -228,7 +228,7 @@ class Claims(RuleBasedStateMachine):
 
     @invariant()
     def who_must_leave_was_told(self):
-        changes = self.book.drain()
+        changes = self.book.take_changes()
         self.told |= {(stop.run, stop.fast) for stop in changes.stops}
         for slot in self.book.slots.values():
             if slot.state is State.PREEMPTING:
@@ -263,8 +263,18 @@ def test_a_claim_past_its_worklife_ends_with_its_job_STM_10_STM_53():
 def test_the_owner_takes_idle_slots_only():
     book = make_book(policy(is_owner='Name =?= "slot2@node1"'))
     assert str(book.slots["slot2@node1"].condition) == "Owner/Idle"
-    assert book.slots["slot2@node1"].offer == ""
     assert str(book.slots["slot1@node1"].condition) == "Unclaimed/Idle"
+
+
+def test_start_alone_decides_whether_a_slot_in_owner_takes_a_job():
+    book = make_book(policy(is_owner="true"))
+    claim = book.request(request(book, "slot2@node1", 1), job(), 0.0).claim
+    assert str(book.slots["slot2@node1"].condition) == "Claimed/Idle"
+    assert not isinstance(book.activate(claim.claim_id, "1.0/1", job().pack(), job(), 5.0), Refused)
+    book.review(10.0)
+    assert str(book.slots["slot2@node1"].condition) == "Claimed/Busy"  # STM-54
+    book.run_gone(claim.claim_id, "1.0/1", 20.0)
+    assert str(book.slots["slot2@node1"].condition) == "Owner/Idle"  # STM-10, STM-22
 
 
 def test_a_slot_whose_start_is_false_is_not_lent():

@@ -48,7 +48,7 @@ class Point:
         self.look()
 
     def look(self):
-        changes = self.book.drain()
+        changes = self.book.take_changes()
         self.stops += [(stop.run, "kill" if stop.fast else "ask") for stop in changes.stops]
         self.ended += changes.ended
         self.ready += [claim.claim_id for claim in changes.ready]
@@ -258,11 +258,17 @@ def test_preempt_is_not_looked_at_while_suspension_comes_first_STM_44():
     assert point.at() == "Claimed/Busy"
 
 
-def test_want_vacate_false_kills_at_once_STM_46():
+def test_want_vacate_false_kills_at_once_where_preempt_makes_a_job_leave_STM_46():
+    point = Point(want_vacate="false", preempt="TARGET.Unwanted =?= true")
+    point.claim(STATIC, job(Unwanted=True), run="1.0/1")
+    assert (point.at(), point.stops) == ("Preempting/Killing", [("1.0/1", "kill")])
+
+
+def test_want_vacate_says_nothing_where_a_better_match_makes_a_job_leave_STM_46():
     point = Point(want_vacate="false")
     point.claim(STATIC, run="1.0/1")
     point.claim(STATIC, submitter="bob")
-    assert (point.at(), point.stops) == ("Preempting/Killing", [("1.0/1", "kill")])
+    assert (point.at(), point.stops) == ("Preempting/Vacating", [("1.0/1", "ask")])
 
 
 def test_kill_ends_the_time_to_vacate_STM_21():
@@ -276,9 +282,8 @@ def test_kill_ends_the_time_to_vacate_STM_21():
 
 
 def test_who_resists_is_killed_again_after_KILLING_TIMEOUT_STM_47():
-    point = Point(want_vacate="false")
-    point.claim(STATIC, run="1.0/1")
-    point.claim(STATIC, submitter="bob")
+    point = Point(want_vacate="false", preempt="TARGET.Unwanted =?= true")
+    point.claim(STATIC, job(Unwanted=True), run="1.0/1")
     point.after(29)
     assert point.stops == [("1.0/1", "kill")]
     assert point.book.next_look(point.now) == point.now + 1
@@ -532,7 +537,7 @@ def test_a_slot_that_nobody_waits_for_any_more_shows_it():
     point.book.vacate(c.claim_id, "released", graceful=True, now=point.now)
     point.gone(c)
     point.book.run_gone(a.claim_id, a.run, point.now)
-    assert b.slot in point.book.drain().slots
+    assert b.slot in point.book.take_changes().slots
     assert point.book.slots[b.slot].waiting == ""
 
 
