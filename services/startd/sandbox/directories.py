@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
+
+from services.startd.sandbox import tree
 
 #: Up to so many files are removed without a thread.
 SMALL = 16
@@ -50,27 +50,7 @@ def remove_small(path: Path) -> bool:
 
 def remove(path: Path) -> bool:
     """Remove a scratch directory with everything in it; whether nothing is left. Never leaves it through a link."""
-    if _removed(path):
-        return True
-    # The job took away its own permissions: give them back and try once more.
-    _open_up(str(path))
-    for folder, folders, _ in os.walk(path, topdown=True):
-        for name in folders:
-            _open_up(os.path.join(folder, name))
-    return _removed(path)
-
-
-def _removed(path: Path) -> bool:
-    shutil.rmtree(path, ignore_errors=True)
-    return not os.path.lexists(path)
-
-
-def _open_up(folder: str) -> None:
-    try:
-        if not stat.S_ISLNK(os.lstat(folder).st_mode):
-            os.chmod(folder, 0o700)
-    except OSError:
-        return  # not ours: what can not be opened stays, and the caller is told
+    return not tree.remove(path)
 
 
 def sweep(execute: Path, startd: str, keep: Iterable[str]) -> list[str]:
@@ -86,11 +66,4 @@ def sweep(execute: Path, startd: str, keep: Iterable[str]) -> list[str]:
 
 def size_kib(path: Path) -> int:
     """What a directory tree occupies, KiB; directories that can not be read count as empty."""
-    blocks = 0
-    for folder, _, files in os.walk(path):
-        for name in files:
-            try:
-                blocks += os.lstat(os.path.join(folder, name)).st_blocks
-            except OSError:
-                continue  # removed meanwhile by the job
-    return blocks // 2
+    return tree.size_kib(path)

@@ -33,6 +33,7 @@ class Cgroup:
         self.events = -1  # memory.events of version 2
         self.before: dict[str, int] = {}
         self.born = False
+        self.used_up = False
         self.own = False
         self.uneasy = 0  # so many more looks at the counters are due: the limit was hit, and nobody killed yet
 
@@ -143,6 +144,9 @@ class Cgroup:
         """SIGKILL to everything in it, and nothing can fork its way out; False when it can not."""
         if self.unified:
             try:
+                # Linux 6.18, for one, kills at once whatever is born into a cgroup that was killed ever before, so it
+                # must not be used again.
+                self.used_up = True
                 _write(f"{self.unified}/cgroup.kill", "1")
                 return True
             except OSError:  # cgroup.kill is of Linux 5.14

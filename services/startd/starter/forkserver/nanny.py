@@ -1,5 +1,7 @@
 """The parent of one job: starts it behind its walls, waits for it, and leaves nothing of it behind."""
 
+# ruff: noqa: SIM105  contextlib would be a dozen more modules to load and to carry through every fork
+
 import json
 import os
 import resource
@@ -50,6 +52,7 @@ class Nanny:
         self.main = 0  # the job's main process
         self.child = 0  # our own child: the same, or the init
         self.status: int | None = None
+        self.said: int | None = None  # the job's status, as the init tells it
         self.frames = Frames()
         self.cgroup = Cgroup(None)
         self.poll = select.poll()
@@ -100,6 +103,8 @@ class Nanny:
             "sys_cpu_s": used.ru_stime,
             "max_rss_kib": used.ru_maxrss,
         }
+        if self.cgroup.used_up:
+            result["cgroup_used_up"] = True
         if self.out_of_memory is not None:
             result["out_of_memory"] = self.out_of_memory
         os.write(self.channel, pack(result))
@@ -153,10 +158,10 @@ class Nanny:
     # -- watching
 
     def hear(self) -> None:
-        """What the init says: the job's end."""
+        """What the init says: how the job ended. It ends itself then, and takes the others with it."""
         data = self.below.recv(8192)
         if data:
-            self.status = int(json.loads(data)["status"])
+            self.said = int(json.loads(data)["status"])
         else:
             self.poll.unregister(self.below.fileno())
 
@@ -202,18 +207,17 @@ class Nanny:
             if pid == 0:
                 return
             if pid == self.child and self.status is None:
-                self.hear_last(status)
+                self.status = self._last_word(status)
 
-    def hear_last(self, status: int) -> None:
-        if self.request.get("pid_namespace"):
+    def _last_word(self, status: int) -> int:
+        """The job's status, when our own child ended with this one."""
+        if self.said is None and self.request.get("pid_namespace"):
             self.below.setblocking(False)
             try:
-                data = self.below.recv(8192)
+                self.hear()
             except BlockingIOError:
-                data = b""
-            if data:
-                status = int(json.loads(data)["status"])
-        self.status = status
+                pass  # the init was killed, and the job with it
+        return status if self.said is None else self.said
 
     def finish(self) -> None:
         """Kill everything below until nothing is left. Ends at once when nothing is."""

@@ -65,8 +65,9 @@ class Server:
     ack {run}: its result need not be kept any longer
     list -> state {running: [...], ended: [...]}; also sent when a client connects
     exit: end now, with all jobs
-    Unasked: ended {run, status (as waitpid gives it), at, user_cpu_s, sys_cpu_s, max_rss_kib, out_of_memory {killed,
-    own, peak_bytes}}; a status of null: the nanny was killed and how the job would have ended is not known.
+    Unasked: ended {run, status (as waitpid gives it), at, user_cpu_s, sys_cpu_s, max_rss_kib,
+      out_of_memory {killed, own, peak_bytes}, cgroup_used_up (no other job may be put into it)}; a status of null: the
+      nanny was killed and how the job would have ended is not known.
     """
 
     def __init__(self, directory: str, orphan_s: float) -> None:
