@@ -116,6 +116,10 @@ class Client:
         }
         return self._pages("/v1/jobs", query)
 
+    def hads(self) -> list[dict[str, Any]]:
+        """How each HAD stands: shared.messages.had.HadStanding, and `silent`: why one does not answer."""
+        return list(self._json("GET", "/v1/had")["hads"])
+
     def job_totals(self, schedd: str = "") -> dict[str, int]:
         """Jobs in the queue by status name."""
         return dict(self._json("GET", "/v1/jobs/totals", {"schedd": schedd}))

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("history", "jobs that left the queue"),
     "transfer-data": ("transfer_data", "fetch the output of jobs submitted with -spool"),
     "status": ("status", "slots and daemons of the pool"),
+    "had": ("had", "who leads, and how the daemons that choose the active negotiator stand"),
     "userprio": ("userprio", "users' priorities and usage"),
     "vacate": ("machines", "end the claims of slots"),
     "drain": ("machines", "let machines become empty, for maintenance or larger jobs"),

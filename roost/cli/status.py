@@ -347,7 +347,8 @@ _COLUMNS = {
         Column("Name", _t("Name"), least=20),
         Column("HadIsActive", _t("HadIsActive")),
         Column("HadState", _t("HadState")),
-        Column("Epoch", _n("Epoch"), right=True, least=6),
+        Column("Epoch", _n("HadEpoch"), right=True, least=6),
+        Column("Since", lambda ad: output.moment(number(ad, "HadStateSince")), least=11),
     ],
     "collector": [
         Column("Name", _t("Name")),

@@ -218,7 +218,7 @@ class Had(Daemon):
             self._answered = float("-inf")  # it must answer anew, or a silent one would soon be a candidate again
             self._memory = NOTHING
         seen = await self._look(before, answering, asked_at)
-        earlier = self.standing.state
+        earlier, decided_at = self.standing.state, clock.monotonic()
         self.standing, effects = election.step(
             self.rules,
             self.standing,
@@ -226,10 +226,12 @@ class Had(Daemon):
             answering=answering,
             asked_at=asked_at,
             lease_s=self.timing.lease_s,
-            now=clock.monotonic(),
+            now=decided_at,
         )
         if seen is not None:
             self._in_redis = seen.books
+        if self.standing.behind_since == decided_at:
+            self._wake_control.set()  # which books does the negotiator have?
         if self.standing.state is not earlier:
             self.since = clock.now()
             self._wake_advertise.set()
@@ -251,6 +253,7 @@ class Had(Daemon):
                     answering=answering,
                     offer=max(self.replication.version, self._memory),
                     held_back=held_back,
+                    asked=self.standing.behind_since is not None and self._answered > self.standing.behind_since,
                 )
         except (RetryableError, TimeoutError) as error:
             if self._store_answers:
@@ -317,7 +320,7 @@ class Had(Daemon):
             self._answered = self.context.clock.monotonic()
             self._hear_of(answer.epoch)
             self._memory = _version(answer.books)
-            if not before:
+            if not before or self.standing.behind_since is not None:
                 self._wake_election.set()
 
     async def _advertise(self) -> None:

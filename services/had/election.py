@@ -32,7 +32,8 @@ RETURNED_S = 0.5
 #: How long HADs of HAD_LIST that are not there are waited for when the books must be restored: one of them may have
 #: newer ones (s).
 ABSENT_S = 5.0
-#: The same for one that is there, has newer books than we, and whose negotiator does not answer yet (s).
+#: The same for one that is there and has newer books than we, but a negotiator that does not answer yet, and for one
+#: that does not know yet what Redis lost (s).
 SILENT_S = 10.0
 
 
@@ -62,6 +63,9 @@ class Presence(NamedTuple):
     answers: bool  # its negotiator does
     offer: Version = NOTHING  # newest version of the books that it could restore
     held_back: bool = False  # behind all others: its negotiator crashed not long ago
+    asked: bool = (
+        False  # it knows that Redis lost books, and has asked its negotiator since: the offer is the last word
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,9 @@ def restores(rules: Rules, standing: Standing, seen: Seen, now: float) -> bool:
         return False
     if now - since < ABSENT_S and not _all_there(rules, there):
         return False
-    if now - since < SILENT_S and any(one.offer > mine.offer and not one.answers for one in there.values()):
+    if now - since < SILENT_S and any(
+        one.offer > mine.offer if not one.answers else not one.asked for one in there.values()
+    ):
         return False
 
     def precedence(name: str) -> tuple[Version, int, str]:

@@ -17,9 +17,10 @@ async def look(
     answering: bool,
     offer: Version = NOTHING,
     held_back: bool = False,
+    asked: bool = False,
 ) -> Seen:
     """Say that this HAD is there; take or renew the lead if it wants it and may. `offer`: newest version of the books
-    that it could restore. Raises StoreUnavailable."""
+    that it could restore; `asked`: see Presence. Raises StoreUnavailable."""
     expected = max(standing.books, offer)
     reply = await store.run(
         "had_lease",
@@ -39,6 +40,7 @@ async def look(
             max(wish.least, offer).arg if wish.least is not None else "",
             offer.arg,
             int(held_back),
+            int(asked),
         ],
     )
     assert isinstance(reply, list)
@@ -61,7 +63,7 @@ def _presence(value: bytes) -> Presence:
     """As a HAD wrote it; one of an earlier version said less."""
     at, answers, *more = value.split()
     offer = Version(int(more[0]), int(more[1])) if len(more) >= 2 else NOTHING
-    return Presence(int(at) / 1000, answers == b"1", offer, more[2:3] == [b"1"])
+    return Presence(int(at) / 1000, answers == b"1", offer, more[2:3] == [b"1"], more[3:4] == [b"1"])
 
 
 async def release(store: Store, rules: Rules, *, for_good: bool) -> None:

@@ -115,7 +115,7 @@ async def _lease(store, name, life=None, *, wants=True, ms=10_000, known=0, answ
     reply = await store.run(
         "had_lease",
         [keys.had_lease(), keys.had_epoch(), keys.had_present(), keys.accountant_version("")],
-        [name, life or f"{name}-1", int(wants), ms, known, int(answers), least, offer, 0],
+        [name, life or f"{name}-1", int(wants), ms, known, int(answers), least, offer, 0, 0],
     )
     now, owner, owner_life, epoch, until, highest, books, *present = reply
     return {"now": now, "books": books, "owner": owner.decode(), "life": owner_life.decode(), "epoch": epoch, "until": until,

@@ -54,6 +54,7 @@ DOORS = [
     ("READ", "GET", "/v1/jobs/totals", None),
     ("READ", "GET", "/v1/analysis", None),
     ("READ", "GET", "/v1/priorities", None),
+    ("READ", "GET", "/v1/had", None),
     ("WRITE", "POST", "/v1/jobs", b""),
     ("WRITE", "POST", "/v1/jobs/action", {"action": "hold", "ids": ["999999"]}),
     ("WRITE", "PUT", "/v1/jobs/999999/files", b""),

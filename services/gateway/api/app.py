@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.responses import Response
 
 from services.gateway.api.analysis import analysis_doors
+from services.gateway.api.hads import had_doors
 from services.gateway.api.limits import BodyLimit
 from services.gateway.api.orders import Post, order_doors
 from services.gateway.api.wire import ad_response, explain, problem, read_msgpack, results_as_json, told
@@ -154,6 +155,7 @@ def build(doors: Doors) -> FastAPI:
     _pool_doors(app, doors, may)
     _job_doors(app, doors, may)
     analysis_doors(app, doors.bus, doors.pool, may)
+    had_doors(app, doors.bus, doors.pool, may)
     _file_doors(app, doors, may)
     _event_doors(app, doors, may)
     _admin_doors(app, doors, may)

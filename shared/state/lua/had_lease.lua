@@ -3,11 +3,12 @@
 -- ARGV: name, life (unique for each start of a HAD), wants the lead (1 or 0), length of the lease (ms),
 --   highest epoch this HAD has ever heard of, whether its negotiator answers (1 or 0),
 --   least version of the books with which it would lead ("epoch count"; '': any),
---   newest version it could restore ("epoch count"), whether it is held back (1 or 0)
+--   newest version it could restore ("epoch count"), whether it is held back (1 or 0), whether it has asked its
+--   negotiator for that version since it found books missing here (1 or 0)
 -- Whoever wins gets an epoch above every one before, also when this Redis lost its last writes and another HAD
 -- remembers them. A HAD started again under its own name need not wait for its former life's lease to end.
 -- Returns {now (ms), owner, owner's life, epoch, until (ms), highest epoch, version of the books ('': there are none),
--- name, "seen (ms) answers epoch count held-back", ...}; owner is '' when nobody leads.
+-- name, "seen (ms) answers epoch count held-back asked", ...}; owner is '' when nobody leads.
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 local name, life, wants = ARGV[1], ARGV[2], ARGV[3] == '1'
@@ -15,7 +16,7 @@ local lease = redis.call('HMGET', KEYS[1], 'owner', 'life', 'epoch', 'until')
 local owner, held, epoch, till = lease[1] or '', lease[2] or '', tonumber(lease[3] or 0), tonumber(lease[4] or 0)
 local highest = math.max(tonumber(redis.call('GET', KEYS[2]) or 0), tonumber(ARGV[5]), epoch)
 
-redis.call('HSET', KEYS[3], name, string.format('%.0f %s %s %s', now, ARGV[6], ARGV[8], ARGV[9]))
+redis.call('HSET', KEYS[3], name, string.format('%.0f %s %s %s %s', now, ARGV[6], ARGV[8], ARGV[9], ARGV[10]))
 
 local books = redis.call('GET', KEYS[4]) or ''
 if wants and ARGV[7] ~= '' then

@@ -193,7 +193,16 @@ class World:
         if name not in self.cut:
             asked = wish(rules, standing, self.last[name], answering=answering, now=self.now)
             offer = max(self.memory[name].version, self.copies[name].version)
-            what = await look(self.store, rules, standing, asked, lease_s=1.2, answering=answering, offer=offer)
+            what = await look(
+                self.store,
+                rules,
+                standing,
+                asked,
+                lease_s=1.2,
+                answering=answering,
+                offer=offer,
+                asked=standing.behind_since is not None,
+            )
             self.last[name] = what
         self.now += self.chance.choice([0, 0, 0.01, 0.05])
         self.standing[name], effects = step(
@@ -366,6 +375,10 @@ async def test_a_thawed_leader_can_not_write_to_a_redis_that_was_emptied():
 LATER, EARLIER = Version(7, 50), Version(7, 48)
 
 
+def there(offer, *, answers=True, asked=True):
+    return (100.0, answers, offer, False, asked)
+
+
 def behind(rules, present, *, since=100.0, now=100.0, books=NONE):
     standing = Standing(State.ELECTION, books=LATER, behind_since=since)
     return restores(rules, standing, seen(present=present, books=books, expected=LATER), now)
@@ -373,31 +386,40 @@ def behind(rules, present, *, since=100.0, now=100.0, books=NONE):
 
 def test_the_newest_books_are_the_ones_restored():
     """HA-16: whoever has them goes first, whatever HAD_LIST says."""
-    present = {"a": (100.0, True, EARLIER), "b": (100.0, True, LATER), "c": (100.0, True)}
+    present = {"a": there(EARLIER), "b": there(LATER), "c": there(NOTHING)}
     rules = {name: Rules(name, "life", ("a", "b", "c")) for name in "abc"}
     assert [name for name in "abc" if behind(rules[name], present)] == ["b"]
-    alike = dict.fromkeys("abc", (100.0, True, LATER))
+    alike = dict.fromkeys("abc", there(LATER))
     assert [name for name in "abc" if behind(rules[name], alike)] == ["a"]
 
 
 def test_absent_and_silent_ones_are_waited_for_but_not_for_ever():
-    some = {"a": (100.0, True, EARLIER), "c": (100.0, True)}
+    some = {"a": there(EARLIER), "c": there(NOTHING)}
     assert not behind(ME, some, now=100.0 + ABSENT_S - 0.1)
     assert behind(ME, some, now=100.0 + ABSENT_S)
-    silent = {"a": (100.0, True, EARLIER), "b": (100.0, False, LATER), "c": (100.0, True)}
+    silent = {"a": there(EARLIER), "b": there(LATER, answers=False), "c": there(NOTHING)}
     assert not behind(ME, silent, now=100.0 + ABSENT_S)
     assert behind(ME, silent, now=100.0 + SILENT_S)
+
+
+def test_nobody_restores_before_all_have_asked_their_negotiators():
+    """What a HAD knows of its negotiator's memory is as old as the last answer: half a second of charges."""
+    present = {"a": there(EARLIER), "b": there(EARLIER, asked=False), "c": there(NOTHING)}
+    assert not behind(ME, present)
+    assert behind(ME, present, now=100.0 + SILENT_S)
+    assert behind(ME, present | {"b": there(EARLIER)})
+    assert not behind(ME, present | {"b": there(LATER)})
 
 
 def test_nobody_takes_the_lead_with_older_books_than_are_known():
     standing, effects = see(ME, Standing(State.ELECTION, books=LATER), seen(books=EARLIER, expected=LATER), now=50.0)
     assert (standing.behind_since, effects) == (50.0, ())
-    there = seen(present=dict.fromkeys("abc", (100.0, True, EARLIER)), books=EARLIER, expected=LATER)
-    assert wish(ME, standing, there, answering=True, now=50.1) == Wish(True, None)
-    assert wish(ME, standing, there, answering=False, now=50.1) == Wish(False, LATER)
+    what = seen(present=dict.fromkeys("abc", there(EARLIER)), books=EARLIER, expected=LATER)
+    assert wish(ME, standing, what, answering=True, now=50.1) == Wish(True, None)
+    assert wish(ME, standing, what, answering=False, now=50.1) == Wish(False, LATER)
     won, effects = see(ME, standing, seen("a", "life-a", 8, books=EARLIER, expected=LATER), now=50.2)
     assert effects == (Restore(8),)
-    assert wish(ME, won, there, answering=True, now=50.3).least is None
+    assert wish(ME, won, what, answering=True, now=50.3).least is None
     mended, effects = see(ME, won, seen("a", "life-a", 8, books=Version(8, 51), expected=LATER), now=50.4)
     assert (mended.mending, mended.behind_since, mended.books, effects) == (False, None, Version(8, 51), ())
 

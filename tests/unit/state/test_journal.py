@@ -103,7 +103,7 @@ async def test_script_is_not_run_again_at_another_time(tmp_path):
     now = [1000.0]
 
     async def lease(store, name):
-        args = [name, name, 1, 1000, 0, 1, "", "0 0", 0]
+        args = [name, name, 1, 1000, 0, 1, "", "0 0", 0, 0]
         names = [keys.had_lease(), keys.had_epoch(), keys.had_present(), keys.accountant_version("")]
         return await store.run("had_lease", names, args)
 

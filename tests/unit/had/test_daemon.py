@@ -1,0 +1,229 @@
+"""HADs in this process, each with something that obeys as a negotiator does: what they order, tell and advertise."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import generate_latest
+
+from services.had.daemon import Had
+from shared.bus.api import Exchange, RemoteFailure
+from shared.bus.memory import MemoryBus, MemoryHub
+from shared.classad import ClassAd
+from shared.config import ConfigError
+from shared.messages.ads import AdDelta, AdUpdate, SendAds
+from shared.messages.had import AskHad, Following, Lead, StepDown
+from shared.messages.negotiation import Reschedule
+from shared.state.embedded import EmbeddedStore
+from tests.daemons import make_context
+from tests.waiting import eventually
+
+
+class Controllee:
+    """Obeys its HAD; may die, or hang."""
+
+    def __init__(self, pool, name, subsystem="negotiator"):
+        self.pool, self.name, self.subsystem = pool, name, subsystem
+        self.active, self.epoch, self.orders = False, 0, []
+
+    async def start(self):
+        self.bus = MemoryBus(self.pool.hub, sender=f"{self.subsystem}.{self.name}")
+        await self.bus.start()
+        await self.bus.serve(f"{self.subsystem}.{self.name}", self._answer)
+        return self
+
+    async def die(self):
+        await self.bus.stop()
+
+    async def _answer(self, envelope):
+        order = envelope.body
+        self.orders.append(order)
+        if order.epoch >= self.epoch:
+            self.active, self.epoch = isinstance(order, Lead), order.epoch
+        return Following(negotiator=self.name, active=self.active, epoch=self.epoch, cycle=0, books=[0, 0])
+
+
+class Pool:
+    """HADs and their controllees on one bus and one store."""
+
+    def __init__(self, tmp_path):
+        self.tmp_path, self.hub = tmp_path, MemoryHub()
+        self.hads, self.controllees, self.tasks, self.ads = {}, {}, {}, []
+
+    async def __aenter__(self):
+        self.store = EmbeddedStore()
+        await self.store.start()
+        self.bus = MemoryBus(self.hub, sender="gateway.test")
+        await self.bus.start()
+
+        async def hear(envelope):
+            self.ads.append(envelope.body)
+
+        await self.bus.listen(Exchange.ADS, ["*.HAD.#"], hear)
+        return self
+
+    async def __aexit__(self, *_):
+        for name in list(self.hads):
+            await self.off(name)
+        for controllee in self.controllees.values():
+            await controllee.die()
+        await self.bus.stop()
+        await self.store.stop()
+
+    async def on(self, name, controllee="negotiator", **config):
+        self.controllees[name] = await Controllee(self, name, controllee).start()
+        config = {"ROOST_HAD_LEASE": "2.5", "HAD_LIST": "cm1, cm2"} | config
+        bus = MemoryBus(self.hub, sender=f"had.{name}")
+        await bus.start()
+        context = make_context("HAD", name, bus=bus, store=self.store, config=config, directory=self.tmp_path / name)
+        had = self.hads[name] = Had(context)
+        await had.setup()
+        self.tasks[name] = [asyncio.create_task(task) for task in had.tasks().values()]
+        return had
+
+    async def off(self, name):
+        had = self.hads.pop(name)
+        await had.drain()
+        for task in self.tasks[name]:
+            task.cancel()
+        await asyncio.gather(*self.tasks.pop(name), return_exceptions=True)
+        await had.close()
+        await had.context.bus.stop()
+
+    async def ask(self, name):
+        return await self.bus.call(f"had.{name}", AskHad())
+
+    async def leader(self, name):
+        async def leads():
+            return self.controllees[name].active and self.hads[name].role() == "leader"
+
+        await eventually(leads, what=f"{name} leads")
+        return self.controllees[name].epoch
+
+
+@asynccontextmanager
+async def pool_of(tmp_path, *names, **config):
+    async with Pool(tmp_path) as pool:
+        for name in names:
+            await pool.on(name, **config)
+        yield pool
+
+
+async def test_shut_down_in_the_documented_order_leaves_one_plain_negotiator(tmp_path):
+    """HA-20, HA-22: first the negotiators, then the HADs; a single HAD without HAD_LIST leads one negotiator on."""
+    async with pool_of(tmp_path, "cm1", "cm2") as pool:
+        epoch = await pool.leader("cm1")
+        for name in ("cm1", "cm2"):
+            await pool.controllees[name].die()
+        for name in ("cm2", "cm1"):
+            await pool.off(name)
+        await pool.on("cm1", HAD_LIST="")
+        assert await pool.leader("cm1") > epoch
+
+
+async def test_clean_hand_over_tells_the_negotiator_first(tmp_path):
+    """The next one leads as soon as the stopped one has said so; two are never active."""
+    async with pool_of(tmp_path, "cm1", "cm2") as pool:
+        epoch = await pool.leader("cm1")
+        await pool.off("cm1")
+        assert not pool.controllees["cm1"].active
+        assert isinstance(pool.controllees["cm1"].orders[-1], StepDown)
+        assert await pool.leader("cm2") > epoch
+
+
+async def test_controllee_is_started_and_stopped_by_orders(tmp_path):
+    """HA-10: HAD_CONTROLLEE is whatever obeys on `<controllee>.<name>`."""
+    async with pool_of(tmp_path, "cm1", controllee="defrag", HAD_CONTROLLEE="DEFRAG", HAD_LIST="") as pool:
+        await pool.leader("cm1")
+        await pool.off("cm1")
+        assert not pool.controllees["cm1"].active
+
+
+@pytest.mark.parametrize("name", ["", "NEGO TIATOR", "negotiator.cm2", "$(UNSET)x y"])
+def test_controllee_that_is_no_name_is_refused(name):
+    """HA-10."""
+    if not name:
+        assert Had(make_context("HAD", config={"HAD_CONTROLLEE": name})).inbox == "negotiator.node1"
+        return
+    with pytest.raises(ConfigError, match="HAD_CONTROLLEE"):
+        Had(make_context("HAD", config={"HAD_CONTROLLEE": name}))
+
+
+async def test_dead_negotiator_hands_the_lead_on_and_its_had_is_held_back(tmp_path):
+    """HA-07: the reference holds an election only when a HAD is silent; ours also when the negotiator beside it is.
+    HA-12: the primary does not get the lead back while its negotiator may die again."""
+    config = {"HAD_USE_PRIMARY": "true", "MASTER_HAD_BACKOFF_CONSTANT": "3600"}
+    async with pool_of(tmp_path, "cm1", "cm2", **config) as pool:
+        await pool.leader("cm1")
+        await pool.controllees["cm1"].die()
+        await pool.leader("cm2")
+        await pool.controllees["cm1"].start()
+        await eventually(lambda: pool.hads["cm1"].answering())
+        told = await pool.ask("cm1")
+        assert told.held_back_s > 3000
+        assert any("does not answer" in change.reason for change in told.changes)
+        # The primary is there, answers, and waits. Where there is no other, it leads at once.
+        await eventually(lambda: pool.hads["cm1"].standing.state.value == "Passive")
+        assert pool.controllees["cm2"].active
+        await pool.off("cm2")
+        await pool.leader("cm1")
+
+
+async def test_had_tells_how_it_stands(tmp_path):
+    async with pool_of(tmp_path, "cm1", "cm2") as pool:
+        epoch = await pool.leader("cm1")
+        told = await pool.ask("cm1")
+        assert (told.state, told.epoch, told.leader, told.had_list) == ("Leader", epoch, "cm1", ["cm1", "cm2"])
+        assert 0 < told.lease_left_s <= 2.5
+        assert (told.answering, told.held_back_s, told.snapshot_file) == (True, 0.0, "")
+        await eventually(lambda: [(c.had, c.state) for c in pool.hads["cm1"].changes] == [("cm1", "leader")])
+        assert (await pool.ask("cm1")).changes[0].epoch == epoch
+        await eventually(lambda: pool.hads["cm2"].standing.leader == "cm1")
+        other = await pool.ask("cm2")
+        assert (other.state, other.leader, other.lease_left_s) == ("Passive", "cm1", 0.0)
+        metrics = generate_latest(pool.hads["cm1"].context.metrics).decode()
+        assert 'roost_had_state{state="Leader"} 1.0' in metrics
+        assert f"roost_had_epoch {float(epoch)}" in metrics
+        assert "roost_had_books_behind 0.0" in metrics
+        with pytest.raises(RemoteFailure):
+            await pool.bus.call("had.cm1", Reschedule(by="test"))
+
+
+async def test_ad_says_who_is_active(tmp_path):
+    """HA-19: HadIsActive, at once when it changes, and at least every HAD_UPDATE_INTERVAL."""
+    async with pool_of(tmp_path, "cm1", HAD_LIST="", HAD_UPDATE_INTERVAL="1") as pool:
+        epoch = await pool.leader("cm1")
+
+        def active():
+            for message in pool.ads:
+                if isinstance(message, AdUpdate | AdDelta):
+                    packed = message.ads if isinstance(message, AdUpdate) else message.changes
+                    if any(ClassAd.unpack(one).get("HadIsActive") is True for one in packed):
+                        return True
+            return False
+
+        await eventually(active)
+        heard = len(pool.ads)
+        await eventually(lambda: len(pool.ads) > heard)  # repeated though nothing changed
+        pool.ads.clear()
+        await pool.bus.send("had.cm1", SendAds(my_type="HAD"))
+        await eventually(lambda: any(isinstance(message, AdUpdate) for message in pool.ads))
+        (whole,) = [message for message in pool.ads if isinstance(message, AdUpdate)]
+        ad = ClassAd.unpack(whole.ads[0])
+        assert (ad["HadState"], ad["HadEpoch"], ad["HadStateSince"] > 0) == ("Leader", epoch, True)
+        assert ad["HadBooksVersion"].startswith(f"{epoch}.")
+
+
+async def test_epoch_is_on_disk_before_the_negotiator_leads(tmp_path):
+    async with pool_of(tmp_path, "cm1", HAD_LIST="") as pool:
+        epoch = await pool.leader("cm1")
+        file = pool.hads["cm1"].replication.disk.epoch_file
+        assert int(file.read_text()) >= epoch
+        await pool.off("cm1")
+        # Everything else is lost: another store, another life.
+        await pool.store.stop()
+        pool.store = EmbeddedStore()
+        await pool.store.start()
+        await pool.controllees["cm1"].die()
+        await pool.on("cm1", HAD_LIST="")
+        assert await pool.leader("cm1") > epoch
