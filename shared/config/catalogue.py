@@ -170,8 +170,8 @@ ROLES = {
 FEATURES = {
     "PartitionableSlot": "SLOT_TYPE_$(1:1) = $(2:100%)\nSLOT_TYPE_$(1:1)_PARTITIONABLE = true\n"
     "NUM_SLOTS_TYPE_$(1:1) = 1\n",
-    # the share is left to the automatic division, whatever the third argument says ("Configuration" 9)
-    "StaticSlots": "NUM_SLOTS_TYPE_$(1:1) = $(2:$(NUM_CPUS))\nSLOT_TYPE_$(1:1) =\n"
+    # Without a third argument the share is left to the automatic division.
+    "StaticSlots": "NUM_SLOTS_TYPE_$(1:1) = $(2:$(NUM_CPUS))\nSLOT_TYPE_$(1:1) = $(3)\n"
     "SLOT_TYPE_$(1:1)_PARTITIONABLE = false\n",
     "GPUs": "MACHINE_RESOURCE_INVENTORY_GPUs = $(LIBEXEC)/condor_gpu_discovery $(1) "
     "-properties $(GPU_DISCOVERY_EXTRA)\n"

@@ -19,6 +19,7 @@ from pathlib import Path
 from shared.config.catalogue import TEMPLATES
 from shared.config.detected import detect
 from shared.config.errors import Problem, Source, config_error
+from shared.config.evaluate import evaluate_text, number
 from shared.config.files import run_command
 from shared.config.knobs import DEFAULTS, KNOBS
 from shared.config.macros import Macro, MacroTable
@@ -141,8 +142,20 @@ def load_config(
         table.set(name, text, ENVIRONMENT)
     for name, text in overrides.items():
         table.set(name, text, OVERRIDE)
+    _count_cores(table)
     warnings = reader.warnings + misspelt(table, KNOBS)
     return Config(table, subsystem=subsystem, local_name=local_name or "", files=reader.files, warnings=warnings)
+
+
+def _count_cores(table: MacroTable) -> None:
+    """COUNT_HYPERTHREAD_CPUS false: the cores are counted, not their threads."""
+    if evaluate_text(table.value("COUNT_HYPERTHREAD_CPUS") or "true") not in (False, 0):
+        return
+    cores = number(table.value("DETECTED_PHYSICAL_CPUS") or "")
+    for name in ("DETECTED_CPUS", "DETECTED_CPUS_LIMIT"):
+        threads = number(table.value(name) or "")
+        if cores is not None and threads is not None:
+            table.set(name, str(int(min(cores, threads))), DETECTED)
 
 
 def _pool_directory(env: Mapping[str, str], overrides: Mapping[str, str]) -> str:

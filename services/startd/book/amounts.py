@@ -30,6 +30,9 @@ class Amounts(Mapping[str, Number]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.of)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.of
+
     def __len__(self) -> int:
         return len(self.of)
 

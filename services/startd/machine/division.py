@@ -2,7 +2,8 @@
 
 Explicit shares are taken first, in the order of the slots; what is `auto` shares evenly what they leave. HTCondor's
 rounding is kept, because files were tuned to it: a share of 1.6 cores makes a slot of 1 core and costs 2, memory is
-rounded down, disk up, and what is left over of a custom resource goes to the first slots.
+rounded down, disk up; of a custom resource a share of 1.6 makes a slot of 1 and costs 1.6, and what is left over goes to
+the first of the slots with `auto`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.startd.book.amounts import CPUS, DISK, STANDARD, Amounts, Number
+from services.startd.book.amounts import CPUS, DISK, MEMORY, STANDARD, Amounts, Number
 from services.startd.book.partition import LEAST, PlannedSlot, SlotKind
 from services.startd.machine.refusal import ImpossiblePartition
 from services.startd.machine.shares import SWAP, Share, SlotType
@@ -94,20 +95,23 @@ def _divide_one(resource: str, total: Number, shares: Sequence[Share], slots: Se
             given.append(None)
             continue
         asked = max(float(least), asked)
-        taken = asked if resource == CPUS else int(asked)
-        if taken > left:
-            raise _too_much(resource, total, slot, f"{taken:g}", left)
-        left = int(left - taken) if resource in STANDARD else left - taken
-        given.append(max(least, int(taken + _CORE_SLACK)) if resource == CPUS else taken)
+        if resource == MEMORY:
+            asked = int(asked)
+        rest = int(left - asked) if resource in STANDARD else left - asked
+        if rest < -_SLACK:
+            raise _too_much(resource, total, slot, f"{asked:g}", left)
+        left = rest
+        given.append(max(least, int(asked + (_CORE_SLACK if resource == CPUS else _SLACK))))
     autos = given.count(None)
     if not autos:
         return [amount or 0 for amount in given]
-    each = int(left // autos)
-    if left < 0 or each < least:
+    whole = math.ceil(left - _SLACK) if left >= 1 else 0
+    each = whole // autos
+    if each < least:
         slot = next(slot for slot, amount in zip(slots, given, strict=True) if amount is None)
         raise _too_much(resource, total, slot, f"{least or 'a share'} for each of {autos}", left)
     # The rest of cores and memory stays unused, that of custom resources goes to the first slots.
-    spare = left - each * autos if resource not in STANDARD and left >= 1 else 0
+    spare = whole - each * autos if resource not in STANDARD else 0
     result: list[Number] = []
     for amount in given:
         if amount is None:

@@ -117,7 +117,8 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text.replace(",", " ").split()))
+    """Each id once, in the order in which slots get them."""
+    return tuple(sorted(set(text.replace(",", " ").split())))
 
 
 def _amount(value: object) -> Number:

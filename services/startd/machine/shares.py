@@ -78,6 +78,9 @@ def slot_types(
             raise ImpossiblePartition(f"{knob} = {text}: want a whole number, 0 or more")
         return int(value)
 
+    for knob in ("SLOT_TYPE_0", "NUM_SLOTS_TYPE_0"):
+        if (get(knob) or "").strip():
+            raise ImpossiblePartition(f"{knob}: slot types are numbered from 1; slots without a type come of NUM_SLOTS")
     types = []
     for n in range(1, (whole("MAX_SLOT_TYPES") or MAX_TYPES) + 1):
         count = whole(f"NUM_SLOTS_TYPE_{n}")
@@ -89,7 +92,8 @@ def slot_types(
     if types:
         return types
     asked = whole("NUM_SLOTS")
-    return [SlotType(0, min(1 if asked is None else asked, cpus), True, {})]
+    partitionable = bool(number((get("SLOT_TYPE_0_PARTITIONABLE") or "").strip() or "true"))
+    return [SlotType(0, min(1 if asked is None else asked, cpus), partitionable, {})]
 
 
 def read_shares(text: str, custom: Sequence[str], knob: str) -> tuple[dict[str, Share], Share]:

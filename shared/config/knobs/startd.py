@@ -166,7 +166,7 @@ class StartdSettings(CommonSettings):
     )
     base_cgroup: str = knob("BASE_CGROUP", "htcondor", meaning="cgroup under which jobs get theirs")
     cgroup_memory_limit_policy: str = knob(
-        "CGROUP_MEMORY_LIMIT_POLICY", "hard", choices=("hard", "soft", "none", "custom"), meaning="hard, soft or none."
+        "CGROUP_MEMORY_LIMIT_POLICY", "hard", choices=("hard", "soft", "none"), meaning="how a slot's memory limits its job: hard, soft or not at all"
     )
     disable_swap_for_job: bool = knob("DISABLE_SWAP_FOR_JOB", "false", meaning="forbid swap to jobs")
     startd_enforce_disk_limits: bool = knob(
@@ -359,6 +359,20 @@ class StartdSettings(CommonSettings):
     slots_connected_to_keyboard: int = knob(
         "SLOTS_CONNECTED_TO_KEYBOARD", "0", meaning="slots that see the activity of any keyboard"
     )
+    disconnected_keyboard_idle_boost: int = knob(
+        "DISCONNECTED_KEYBOARD_IDLE_BOOST",
+        "1200",
+        unit="s",
+        least=0,
+        meaning="KeyboardIdle and ConsoleIdle, when the startd starts, of slots that see neither",
+    )
+    console_devices: tuple[str, ...] = knob(
+        "CONSOLE_DEVICES", "mouse, console", meaning="names under /dev whose use is activity of the console"
+    )
+    startd_latch_exprs: tuple[str, ...] = knob(
+        "STARTD_LATCH_EXPRS",
+        meaning="macros that slots publish, each with its value (<name>Value) and since when it is so (<name>Time)",
+    )
     want_hold: Expr | None = knob(
         "WANT_HOLD", meaning="true when PREEMPT is: the job is held instead of going back to the queue"
     )
@@ -378,7 +392,41 @@ class StartdSettings(CommonSettings):
     roost_startd_orphan_timeout: int = knob(
         "ROOST_STARTD_ORPHAN_TIMEOUT", "2400", unit="s", least=1, meaning="jobs live on without any startd at most"
     )
+    roost_jobs_as_root: bool = knob(
+        "ROOST_JOBS_AS_ROOT", "false", meaning="a startd that is root runs all jobs as root, instead of never"
+    )
+    slot_user_by_n: Mapping[str, str] = family(
+        "SLOT<N>_USER", meaning="account of jobs in slot N (1, or 1_2 of a dynamic slot) that do not run as their owner"
+    )
+    execute_login_is_dedicated: bool = knob(
+        "EXECUTE_LOGIN_IS_DEDICATED",
+        "false",
+        meaning="accounts of slots, and nobody, are for jobs only, as DEDICATED_EXECUTE_ACCOUNT_REGEXP says of names",
+    )
+    roost_job_max_processes: int = knob(
+        "ROOST_JOB_MAX_PROCESSES", "16384", least=0, meaning="processes and threads of a job in its cgroup; 0: any number"
+    )
+    mount_private_dev_shm: bool = knob(
+        "MOUNT_PRIVATE_DEV_SHM", "true", meaning="each job of a startd that is root has a /dev/shm of its own"
+    )
+    roost_landlock: bool = knob(
+        "ROOST_LANDLOCK", "true", meaning="confine jobs by Landlock too, where the kernel has it"
+    )
+    roost_hidden_from_jobs: tuple[str, ...] = knob(
+        "ROOST_HIDDEN_FROM_JOBS",
+        "$(SPOOL)",
+        meaning="directories that Landlock keeps from jobs of a startd that is not root: its journal, its credentials",
+    )
+    roost_disk_check_interval: int = knob(
+        "ROOST_DISK_CHECK_INTERVAL", "5", unit="s", least=1, meaning="between two looks at what jobs have on the disk"
+    )
     roost_docker: bool = knob("ROOST_DOCKER", "true", meaning="look for a Docker engine and offer it to jobs")
+    docker_perform_test: bool = knob(
+        "DOCKER_PERFORM_TEST", "true", meaning="Docker is offered only after a container of ours has run"
+    )
+    roost_docker_processes: int = knob(
+        "ROOST_DOCKER_PROCESSES", "0", least=0, meaning="most processes and threads of a container; 0: no limit of ours"
+    )
     roost_docker_probe_interval: int = knob(
         "ROOST_DOCKER_PROBE_INTERVAL", "60", unit="s", least=1, meaning="between two looks at the Docker engine"
     )
