@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.startd.book.amounts import CPUS, DISK, MEMORY
 from services.startd.book.partition import Carving
 from services.startd.book.policy import Policy
+from services.startd.hooks.keywords import Keywords, keywords
 from services.startd.launchers.apptainer.plan import Rules, read_rules
+from services.startd.launchers.docker import rules as docker
 from services.startd.machine.detection import Detected
 from services.startd.machine.shares import MAX_TYPES
-from shared.classad import Expr, ParseError, evaluate, is_true, parse_expr
+from services.startd.walls.rules import WallRules, read_walls
+from shared.classad import Expr, ParseError, evaluate, parse_expr
 from shared.config import Config
 from shared.config.knobs import StartdSettings
 from shared.errors import PermanentError
@@ -36,18 +39,19 @@ class Settings:
     orphan: float  # how long jobs live on without any startd
     filesystem_domain: str
     uid_domain: str
-    job_nice: int
-    docker: bool
-    docker_drop_capabilities: bool
-    docker_probe: float
-    docker_pull_timeout: float
-    docker_host_execute: str  # EXECUTE as the Docker engine's host sees it; empty: the same path
-    docker_user: str  # uid:gid of jobs in containers; empty: the startd's own, or nobody's when that is root
+    walls: WallRules
+    docker: docker.Rules
     containers: Rules  # Apptainer's
     policies: Mapping[int, Policy]  # by slot type; 0 for all that are not there
     carving: Carving
+    hooks: Keywords
     attributes: Mapping[str, Expr]  # STARTD_ATTRS
     slot_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT<N>_STARTD_ATTRS and SLOT<N>_attr, by slot id
+    latches: Mapping[str, Expr]  # STARTD_LATCH_EXPRS: of which the slots tell since when they are what they are
+    slots_at_console: int
+    slots_at_keyboard: int
+    idle_boost: float  # KeyboardIdle of other slots when the startd starts
+    console_devices: tuple[str, ...]
     job_attributes: tuple[str, ...]  # STARTD_JOB_ATTRS
     sibling_attributes: tuple[str, ...]  # STARTD_SLOT_ATTRS
 
@@ -69,13 +73,14 @@ def read(config: Config, detected: Detected) -> Settings:
         orphan=knobs.roost_startd_orphan_timeout,
         filesystem_domain=knobs.filesystem_domain or detected.hostname,
         uid_domain=knobs.uid_domain or detected.hostname,
-        job_nice=_whole(knobs.job_renice_increment),
-        docker=knobs.roost_docker,
-        docker_drop_capabilities=is_true(evaluate(knobs.docker_drop_all_capabilities)),
-        docker_probe=knobs.roost_docker_probe_interval,
-        docker_pull_timeout=knobs.roost_docker_pull_timeout,
-        docker_host_execute=knobs.roost_execute_on_host or "",
-        docker_user=knobs.roost_docker_user or "",
+        walls=read_walls(
+            knobs,
+            uid_domain=knobs.uid_domain or detected.hostname,
+            machine_memory_mib=(
+                knobs.memory if knobs.memory is not None else detected.memory_mib - knobs.reserved_memory
+            ),
+        ),
+        docker=docker.read_rules(knobs),
         containers=read_rules(knobs),
         policies={n: _policy(knobs, config, n) for n in (0, *used_types(config))},
         carving=Carving(
@@ -86,8 +91,14 @@ def read(config: Config, detected: Detected) -> Settings:
             },
             knobs.must_modify_request_exprs,
         ),
+        hooks=keywords(knobs),
         attributes=_attributes(config, knobs.startd_attrs, ""),
         slot_attributes=_slot_attributes(config, knobs),
+        latches=_attributes(config, knobs.startd_latch_exprs, ""),
+        slots_at_console=knobs.slots_connected_to_console,
+        slots_at_keyboard=knobs.slots_connected_to_keyboard,
+        idle_boost=knobs.disconnected_keyboard_idle_boost,
+        console_devices=knobs.console_devices,
         job_attributes=knobs.startd_job_attrs,
         sibling_attributes=knobs.startd_slot_attrs,
     )
@@ -98,28 +109,85 @@ def used_types(config: Config) -> list[int]:
     return [n for n in range(1, MAX_TYPES + 1) if config.get(f"NUM_SLOTS_TYPE_{n}")]
 
 
+#: Fields of a policy by the names of their knobs: those that may have a form for vanilla jobs (STM-45), and others.
+_VANILLA_FORMS = {
+    "want_suspend": "WANT_SUSPEND",
+    "suspend": "SUSPEND",
+    "continue_": "CONTINUE",
+    "preempt": "PREEMPT",
+    "kill": "KILL",
+    "want_vacate": "WANT_VACATE",
+}
+_FORMS = {
+    "start": "START",
+    "rank": "RANK",
+    "is_owner": "IS_OWNER",
+    "slot_weight": "SLOT_WEIGHT",
+    "claim_worklife": "CLAIM_WORKLIFE",
+    "max_job_retirement_time": "MAXJOBRETIREMENTTIME",
+    "machine_max_vacate_time": "MachineMaxVacateTime",
+    "run_benchmarks": "RUNBENCHMARKS",
+    "start_backfill": "START_BACKFILL",
+    "evict_backfill": "EVICT_BACKFILL",
+    "want_hold": "WANT_HOLD",
+    "want_hold_reason": "WANT_HOLD_REASON",
+    "want_hold_subcode": "WANT_HOLD_SUBCODE",
+}
+_NEVER = parse_expr("false")
+
+
 def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:
-    """The expressions of one slot type: SLOT_TYPE_<N>_START, _RANK, _SLOT_WEIGHT and _CONSUMPTION_* win over the plain
-    ones. Raises BadSetting."""
+    """The expressions of one slot type: SLOT_TYPE_<N>_<name> wins over the plain <name>. Raises BadSetting."""
+    plain: dict[str, Expr] = {
+        "start": knobs.start,
+        "rank": knobs.rank,
+        "is_owner": knobs.is_owner,
+        "slot_weight": knobs.slot_weight,
+        "claim_worklife": knobs.claim_worklife,
+        "max_job_retirement_time": knobs.maxjobretirementtime,
+        "machine_max_vacate_time": knobs.machinemaxvacatetime,
+        "want_suspend": knobs.want_suspend,
+        "suspend": knobs.suspend,
+        "continue_": knobs.continue_,
+        "preempt": knobs.preempt,
+        "kill": knobs.kill,
+        "want_vacate": knobs.want_vacate,
+        "run_benchmarks": knobs.runbenchmarks,
+        "start_backfill": knobs.start_backfill,
+        "evict_backfill": knobs.evict_backfill,
+        "want_hold": knobs.want_hold or _NEVER,
+        "want_hold_reason": knobs.want_hold_reason or _NEVER,
+        "want_hold_subcode": knobs.want_hold_subcode or _NEVER,
+    }
+    for field, name in (_VANILLA_FORMS | _FORMS).items():
+        plain[field] = _of_type(config, type_id, name) or plain[field]
+    if not knobs.enable_backfill:
+        plain["start_backfill"] = _NEVER
+    vanilla = dict(plain)
+    for field, name in _VANILLA_FORMS.items():
+        own = _of_type(config, type_id, f"{name}_VANILLA") or _expr(config, f"{name}_VANILLA")
+        vanilla[field] = own or plain[field]
+    # An expression may name others, as HTCondor's own Desktop policy does: then they are attributes of the slot.
+    words = " ".join(unparse(vanilla[field]) + " " + unparse(plain[field]) for field in (*_VANILLA_FORMS, "start"))
+    named = {word.upper() for word in re.findall(r"\w+", words)}
+    shown = {name: plain[field] for field, name in _VANILLA_FORMS.items() if name in named}
+    consumption = _consumption(knobs, config, type_id)
+    policy = Policy(**plain, consumption=consumption, shown=shown)
+    return policy if vanilla == plain else replace(policy, vanilla=Policy(**vanilla, consumption=consumption))
 
-    def of(name: str, plain: Expr) -> Expr:
-        own = config.get(f"SLOT_TYPE_{type_id}_{name}") if type_id else None
-        return parse_expr(own, "old") if own else plain
 
-    return Policy(
-        start=of("START", knobs.start),
-        rank=of("RANK", knobs.rank),
-        is_owner=of("IS_OWNER", knobs.is_owner),
-        slot_weight=of("SLOT_WEIGHT", knobs.slot_weight),
-        claim_worklife=knobs.claim_worklife,
-        machine_max_vacate_time=knobs.machinemaxvacatetime,
-        max_job_retirement_time=knobs.maxjobretirementtime,
-        want_suspend=knobs.want_suspend,
-        preempt=knobs.preempt,
-        want_vacate=knobs.want_vacate,
-        kill=knobs.kill,
-        consumption=_consumption(knobs, config, type_id),
-    )
+def _of_type(config: Config, type_id: int, name: str) -> Expr | None:
+    return _expr(config, f"SLOT_TYPE_{type_id}_{name}") if type_id else None
+
+
+def _expr(config: Config, name: str) -> Expr | None:
+    text = config.get(name)
+    if not text:
+        return None
+    try:
+        return parse_expr(text, "old")
+    except ParseError as error:
+        raise BadSetting(f"{name} = {text}: no ClassAd expression: {error}") from error
 
 
 def _consumption(knobs: StartdSettings, config: Config, type_id: int) -> dict[str, Expr]:

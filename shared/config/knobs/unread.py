@@ -10,13 +10,6 @@ from typing import Final
 
 UNREAD: Final = frozenset(
     {
-        "<Keyword>_HOOK_EVICT_CLAIM",
-        "<Keyword>_HOOK_FETCH_WORK",
-        "<Keyword>_HOOK_JOB_EXIT",
-        "<Keyword>_HOOK_PREPARE_JOB",
-        "<Keyword>_HOOK_PREPARE_JOB_BEFORE_TRANSFER",
-        "<Keyword>_HOOK_REPLY_FETCH",
-        "<Keyword>_HOOK_UPDATE_JOB_INFO",
         "<NAME>.REPLICATION_SOCKET_NAME",
         "<NAME>_ARGS",
         "ACCOUNTANT_DATABASE_FILE",
@@ -110,14 +103,10 @@ UNREAD: Final = frozenset(
         "SHUTDOWN_FAST_TIMEOUT",
         "SHUTDOWN_GRACEFUL_TIMEOUT",
         "SLOT<N>_EXECUTE",
-        "SLOT<N>_JOB_HOOK_KEYWORD",
         "START_BACKFILL",
         "STARTD_CRON_CONFIG_VAL",
         "STARTD_CRON_LOG_NON_ZERO_EXIT",
-        "STARTD_JOB_HOOK_KEYWORD",
         "STARTER",
-        "STARTER_DEFAULT_JOB_HOOK_KEYWORD",
-        "STARTER_JOB_HOOK_KEYWORD",
         "TRANSFERER",
         "UNHIBERNATE",
         "USE_PROCD",
