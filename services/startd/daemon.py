@@ -27,6 +27,7 @@ from services.startd.clockwork import Clockwork
 from services.startd.docker_watch import DockerWatch
 from services.startd.doors.command import Command
 from services.startd.doors.desk import Desk
+from services.startd.doors.sessions import Sessions
 from services.startd.herald import Herald
 from services.startd.journal import Journal
 from services.startd.launchers.api import Launcher
@@ -37,7 +38,9 @@ from services.startd.launchers.process import ProcessLauncher
 from services.startd.ledger import Ledger
 from services.startd.machine.detection import RealMachine, Source
 from services.startd.machine.division import Partition
+from services.startd.machine.gear import Gear
 from services.startd.machine.inventory import take_inventory
+from services.startd.machine.owner_watch import OwnerWatch
 from services.startd.machine.resources import Output
 from services.startd.machine.survey import survey
 from services.startd.parts import Handler, Part
@@ -45,6 +48,7 @@ from services.startd.recovery import recover
 from services.startd.runs import Runs
 from services.startd.sandbox import directories
 from services.startd.starter.client import ForkServer
+from services.startd.walls.keep import Walls, make_warden, no_walls
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
@@ -52,7 +56,15 @@ from shared.daemon.orders import obey
 from shared.messages.base import Envelope, Message
 
 #: What a startd has beside slots, claims and runs.
-PARTS: tuple[type[Part], ...] = (Command, DockerWatch, ApptainerWatch, Cron)
+PARTS: tuple[type[Part], ...] = (OwnerWatch,
+    Gear,
+    Walls,
+    Command,
+    DockerWatch,
+    ApptainerWatch,
+    Sessions,
+    Cron,
+)
 #: Activities that time ends.
 _PASSING = (Activity.RETIRING, Activity.VACATING, Activity.KILLING)
 
@@ -75,6 +87,12 @@ class Startd(Daemon):
         "MACHINE_RESOURCE_*",
         "SLOT*_EXECUTE",
         "ROOST_STARTD_ORPHAN_TIMEOUT",
+        "BASE_CGROUP",
+        "MIN_TRACKING_GID",
+        "MAX_TRACKING_GID",
+        "USE_GID_PROCESS_TRACKING",
+        "STARTD_ENFORCE_DISK_LIMITS",
+        "LVM_*",
     )
     kinds_of_parts: ClassVar[Sequence[type[Part]]] = PARTS
 
@@ -90,8 +108,10 @@ class Startd(Daemon):
         self.detected = self.machine.detect()
         self.outputs: Mapping[str, Output] = {}  # of inventory programs
         self.settings = settings.read(context.config, self.detected)
+        self._watch_console()
         self.leases = Leases()
         self.launchers: dict[str, Launcher] = {}
+        self.warden = no_walls(self)
         self.parts: list[Part] = []
         self.herald = Herald(self, Advertiser(context, "Machine", subsystem="STARTD"))
         self.clockwork = Clockwork(self)
@@ -159,12 +179,19 @@ class Startd(Daemon):
         folder.mkdir(mode=0o700, exist_ok=True)
         self.fork_server = ForkServer(folder, orphan_s=self.settings.orphan, now=context.clock.now)
         await self.fork_server.start()
-        processes = ProcessLauncher(self.fork_server)
+        self.warden = await asyncio.to_thread(make_warden, self)
+        processes = ProcessLauncher(self.fork_server, self.warden)
         self.launchers["process"] = processes
         self.launchers["apptainer"] = ApptainerLauncher(
             context, processes, lambda: self.settings.containers, folder / "apptainer"
         )
-        self.launchers["docker"] = DockerLauncher(f"{self.name}-{identity}", self.settings, context.execute)
+        self.launchers["docker"] = DockerLauncher(
+            f"{self.name}-{identity}",
+            self.settings.docker,
+            context.execute,
+            self.ledger,
+            self.ledger.journal.load("images"),
+        )
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         tasks = {
@@ -183,6 +210,7 @@ class Startd(Daemon):
         found = settings.read(config, self.detected)
         survey(config, self.detected, self.disk_of, self.outputs)  # the next start must not fail
         self.settings = found
+        self._watch_console()
         self.showcase.adopt(self.settings)
         self.book.adopt(
             carving=self.settings.carving,
@@ -229,6 +257,10 @@ class Startd(Daemon):
         path.mkdir(parents=True, exist_ok=True)
         free = self.machine.sample(path, self.now()).disk_kib
         return Partition(str(path.stat().st_dev), free)
+
+    def _watch_console(self) -> None:
+        if isinstance(self.machine, RealMachine):
+            self.machine.console.devices = self.settings.console_devices
 
     # ---------------------------------------------------------------- for the rooms (Inside)
 

@@ -16,8 +16,10 @@ from services.startd.book.leases import Leases
 from services.startd.book.slots import Claim
 from services.startd.launchers.api import Launcher
 from services.startd.machine.detection import Detected
+from services.startd.machine.division import Partition
 from services.startd.settings import Settings
 from services.startd.starter.client import ForkServer
+from services.startd.walls.warden import Warden
 from shared.daemon.context import Context
 from shared.messages.base import Envelope, Message
 
@@ -44,10 +46,14 @@ class Inside(Protocol):
     herald: Herald
     runs: Runs
     fork_server: ForkServer
+    warden: Warden
     launchers: dict[str, Launcher]  # by name: process, docker, ...
 
     def now(self) -> float:
         """Wall clock, seconds."""
+
+    def disk_of(self, execute: str) -> Partition:
+        """The file system that a directory is on, and what is free there."""
 
     def write_down(self) -> None:
         """Carry out what the book has changed: call it after every change of the book."""

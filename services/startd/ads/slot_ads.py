@@ -12,7 +12,9 @@ from services.startd.book.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, sta
 from services.startd.book.slots import Claim, Slot
 from services.startd.book.transitions import State
 from services.startd.machine.detection import Detected, Sample
+from services.startd.machine.devices import machine_attributes
 from services.startd.machine.resources import Stock
+from services.startd.machine.shares import SWAP
 from services.startd.settings import Settings
 from shared.classad import ClassAd, Expr, parse_expr
 from shared.consumption import within_limits
@@ -59,7 +61,6 @@ def machine_ad(around: Surroundings) -> ClassAd:
             "OpSysLegacy": detected.opsys,
             "DetectedCpus": detected.cpus,
             "DetectedMemory": detected.memory_mib,
-            "TotalVirtualMemory": detected.swap_kib + detected.memory_mib * 1024,
             "TotalSlots": around.slot_count,
             "FileSystemDomain": settings.filesystem_domain,
             "UidDomain": settings.uid_domain,
@@ -77,9 +78,8 @@ def machine_ad(around: Surroundings) -> ClassAd:
     )
     for name in around.total:
         ad[f"Total{name}"] = around.total[name]
-        if name not in STANDARD:
-            ad[f"Detected{name}"] = around.total[name]
-    ad["MachineResources"] = " ".join((*STANDARD, *(name for name in around.total if name not in STANDARD)))
+    ad["MachineResources"] = " ".join((*STANDARD, SWAP, *(name for name in around.total if name not in STANDARD)))
+    ad.update(machine_attributes(around.stock))
     return ad
 
 
@@ -108,6 +108,7 @@ def slot_ad(
     policy = policy or settings.policy(slot.type_id)
     ad = base.copy()
     share = float(slot.total[CPUS]) / float(around.total[CPUS] or 1)
+    virtual_memory = sample.free_swap_kib + around.detected.memory_mib * 1024
     ad.update(
         {
             "Name": slot.name,
@@ -123,13 +124,11 @@ def slot_ad(
             "EnteredCurrentState": int(slot.state_since),
             "EnteredCurrentActivity": int(slot.activity_since),
             "MyCurrentTime": int(now),
-            "LoadAvg": round(sample.load_avg * share, 2),
             "TotalLoadAvg": sample.load_avg,
-            "KeyboardIdle": sample.keyboard_idle_s,
-            "ConsoleIdle": sample.keyboard_idle_s,
             "ClockMin": sample.clock_min,
             "ClockDay": sample.clock_day,
-            "VirtualMemory": int((sample.free_swap_kib + around.detected.memory_mib * 1024) * share),
+            "TotalVirtualMemory": virtual_memory,
+            "VirtualMemory": int(virtual_memory * slot.swap_share),
         }
     )
     if slot.kind is SlotKind.DYNAMIC:
@@ -138,7 +137,8 @@ def slot_ad(
     elif slot.kind is SlotKind.PARTITIONABLE:
         put_children(ad, others.dynamic)
     for name in slot.total:
-        ad[name] = slot.free[name] if slot.kind is SlotKind.PARTITIONABLE else slot.total[name]
+        # Less than nothing is left where a disk filled up: nothing, to others.
+        ad[name] = max(0, slot.free[name]) if slot.kind is SlotKind.PARTITIONABLE else slot.total[name]
         ad[f"TotalSlot{name}"] = slot.total[name]
     for name, expr in others.siblings.items():
         ad[name] = expr
@@ -167,6 +167,7 @@ def _put_policy(ad: ClassAd, slot: Slot, policy: Policy) -> None:
     ad["SlotWeight"] = policy.slot_weight
     ad["MachineMaxVacateTime"] = policy.machine_max_vacate_time
     ad["WithinResourceLimits"] = _WITHIN_LIMITS
+    ad.update(policy.shown)
     if policy.consumption and slot.kind is not SlotKind.STATIC:
         # Dynamic slots have it too, as in HTCondor: what fits them is what their policy says a job consumes.
         for resource, expr in policy.consumption.items():

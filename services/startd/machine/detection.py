@@ -13,6 +13,8 @@ from typing import Protocol
 
 import psutil
 
+from services.startd.machine.console import Console
+
 _ARCH = {"x86_64": "X86_64", "amd64": "X86_64", "i386": "INTEL", "i686": "INTEL", "aarch64": "aarch64"}
 
 
@@ -39,7 +41,8 @@ class Sample:
 
     disk_kib: int = 0  # free where EXECUTE lies
     load_avg: float = 0.0
-    keyboard_idle_s: int = 0
+    keyboard_idle_s: int = 0  # since anybody typed, at a terminal or at the console
+    console_idle_s: int = 0
     free_swap_kib: int = 0
     clock_min: int = 0  # minutes since local midnight
     clock_day: int = 0  # Sunday 0
@@ -56,7 +59,7 @@ class RealMachine:
     """The machine that this process runs on."""
 
     os_release: Path = Path("/etc/os-release")
-    _boot: float = field(default_factory=psutil.boot_time)
+    console: Console = field(default_factory=Console)
 
     def detect(self) -> Detected:
         name, major, long_name = _distribution(_os_release(self.os_release))
@@ -77,25 +80,16 @@ class RealMachine:
 
     def sample(self, execute: Path, now: float) -> Sample:
         local = time.localtime(now)
+        keyboard_idle, console_idle = self.console.idle(now)
         return Sample(
             disk_kib=shutil.disk_usage(execute).free // 1024,
             load_avg=round(os.getloadavg()[0], 2),
-            keyboard_idle_s=self._keyboard_idle(now),
+            keyboard_idle_s=keyboard_idle,
+            console_idle_s=console_idle,
             free_swap_kib=int(psutil.swap_memory().free // 1024),
             clock_min=local.tm_hour * 60 + local.tm_min,
             clock_day=(local.tm_wday + 1) % 7,
         )
-
-    def _keyboard_idle(self, now: float) -> int:
-        """Seconds since somebody typed on a terminal; since boot when nobody is logged in."""
-        last = self._boot
-        for user in psutil.users():
-            if user.terminal:
-                try:
-                    last = max(last, os.stat(f"/dev/{user.terminal}").st_atime)
-                except OSError:
-                    continue  # a stale login record
-        return max(0, int(now - last))
 
 
 def _os_release(path: Path) -> Mapping[str, str]:

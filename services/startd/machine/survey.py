@@ -43,7 +43,7 @@ def survey(
         knob = "MEMORY" if (knobs.memory or 0) < 0 else "RESERVED_MEMORY"
         raise ImpossiblePartition(f"{knob} leaves {memory} MiB of memory for jobs: it must leave 1 MiB at least")
     stock = take_stock(config, outputs or {})
-    where = {one: offered(knobs, disk_of(path)) for one, path in execute_directories(config).items()}
+    where = disks(config, disk_of)
     of: dict[str, Number] = {CPUS: knobs.num_cpus, MEMORY: memory, DISK: where[0].total_kib}
     machine = Amounts(of | dict(stock.amounts().of), stock.amounts().ids)
     custom = [name for name in machine if name not in STANDARD]
@@ -52,10 +52,16 @@ def survey(
     return Survey(machine, stock, slots)
 
 
-def offered(knobs: StartdSettings, there: Partition) -> Partition:
-    """What jobs may have of a file system. RESERVED_DISK is MiB, Disk KiB."""
-    disk = knobs.disk if knobs.disk is not None else there.total_kib - _KIB_PER_MIB * knobs.reserved_disk
-    return Partition(there.key, max(0, disk))
+def disks(config: Config, disk_of: Callable[[str], Partition]) -> dict[int, Partition]:
+    """What jobs may have of the file systems, by slot id; 0 for all slots that are not there. RESERVED_DISK is MiB,
+    Disk KiB."""
+    knobs = StartdSettings.from_config(config)
+    found = {}
+    for slot_id, path in execute_directories(config).items():
+        there = disk_of(path)
+        total = knobs.disk if knobs.disk is not None else there.total_kib - _KIB_PER_MIB * knobs.reserved_disk
+        found[slot_id] = Partition(there.key, max(0, total))
+    return found
 
 
 def execute_directories(config: Config) -> dict[int, str]:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from services.startd.launchers.api import Finished, Launch
 from services.startd.launchers.apptainer.plan import Plan
+from services.startd.machine.devices import device_environment
 from shared.classad import ClassAd, unparse_old
 from shared.job_text import BadJobText, arguments, environment
 from shared.messages.claims import JobExit
@@ -59,7 +60,6 @@ class Place:
     cpus: float
     memory_mib: int
     transfer: bool
-    nice: int = 0
     labels: Mapping[str, str] | None = None
     machine_ad: ClassAd = field(default_factory=ClassAd)
 
@@ -100,12 +100,12 @@ def describe(job: ClassAd, place: Place, image: str = "", container: Plan | None
         scratch=place.scratch,
         cpus=place.cpus,
         memory_mib=place.memory_mib,
-        nice=place.nice,
         limits={"RLIMIT_CORE": core if isinstance(core, int) and core >= 0 else 0},
         image=image,
         container=container,
         network=job.eval_string("DockerNetworkType"),
         labels=dict(place.labels or {}),
+        slot=place.slot,
         job_ad=job,
         machine_ad=place.machine_ad,
     )
@@ -125,6 +125,7 @@ def _environment(own: Mapping[str, str], place: Place, iwd: str) -> dict[str, st
         "_CONDOR_MACHINE_AD": posixpath.join(scratch, MACHINE_AD),
         "_CONDOR_JOB_IWD": iwd,
     }
+    variables |= device_environment(place.machine_ad)
     return variables
 
 
@@ -142,6 +143,13 @@ def _streams(job: ClassAd, place: Place, home: str) -> tuple[str, str, str]:
     if given["Err"] and given["Err"] == given["Out"]:
         return stdin, stdout, stdout
     return stdin, stdout, posixpath.join(scratch, STDERR) if given["Err"] else ""
+
+
+def output_paths(job: ClassAd, scratch: Path, *, transfer: bool) -> tuple[str, str]:
+    """Where standard output and standard error of a run go; empty: nowhere."""
+    place = Place(run="", slot="", scratch=scratch, cpus=0.0, memory_mib=0, transfer=transfer)
+    home = str(scratch) if transfer else job.eval_string("Iwd") or str(scratch)
+    return _streams(job, place, home)[1:]
 
 
 def ad_file(ad: ClassAd) -> str:

@@ -1,0 +1,48 @@
+"""A part of the startd: what slots show of the machine's devices, and their shares of disks that fill and empty."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from services.startd.book.slots import Slot
+from services.startd.machine.devices import slot_attributes
+from services.startd.machine.disks import rescale
+from services.startd.machine.survey import disks
+from services.startd.parts import Part
+from shared.errors import PermanentError
+
+
+class Gear(Part):
+    async def setup(self) -> None:
+        stock = self.inside.showcase.around.stock
+        for problem in stock.problems:
+            self.inside.context.log.error("inventory", problem=problem)
+        if any(one.has_ids for one in stock.resources.values()):
+            self.inside.showcase.add_source("devices", self._attributes)
+
+    def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        return {"disks": self._watch_disks()}
+
+    def _attributes(self, slot: Slot) -> Mapping[str, object]:
+        return slot_attributes(slot, self.inside.showcase.around.stock)
+
+    async def _watch_disks(self) -> None:
+        while True:
+            await self.inside.context.clock.sleep(self.inside.settings.update_interval)
+            self.look_at_disks()
+
+    def look_at_disks(self) -> None:
+        inside = self.inside
+        try:
+            totals = {one.key: one.total_kib for one in disks(inside.context.config, inside.disk_of).values()}
+        except (OSError, PermanentError) as error:  # a disk that is gone: slots keep what they have
+            inside.context.log.warning("disk_not_seen", reason=str(error))
+            return
+        for run in inside.runs.by_key.values():
+            slot = inside.book.slots.get(run.record.slot)
+            if slot is not None and slot.partition in totals:
+                totals[slot.partition] += int(run.record.usage.get("disk_kib", 0))
+        changed = rescale(inside.book.slots.values(), totals)
+        if changed:
+            inside.changed(changed)
