@@ -25,7 +25,7 @@ def engine(docker_engine, monkeypatch):
 async def pool(engine, tmp_path):
     tmp_path.chmod(0o755)
     async with Pool(tmp_path, ROOST_DOCKER="true") as pool:
-        await eventually(lambda: pool.startd.parts[0].version)
+        await eventually(lambda: machine(pool).eval("HasDocker") is True)
         yield pool
         for record in pool.startd.ledger.journal.load("runs").values():
             await pool.startd.launchers["docker"].forget(record["name"])
@@ -52,13 +52,17 @@ async def start(pool, files, text=None, **attrs):
     return activation, await pool.call(pool.request(activation))
 
 
+def machine(pool):
+    return pool.startd.runs.machine_ad("slot1@node1")
+
+
 def containers(engine, pool):
     label = f"roost.startd={pool.startd.launchers['docker'].startd}"
     return engine.client.containers.list(all=True, sparse=True, filters={"label": label})
 
 
 async def test_the_ad_tells_of_the_engine(pool):
-    ad = pool.startd.runs.machine_ad("slot1@node1")
+    ad = machine(pool)
     assert ad.eval("HasDocker") is True
     assert ad.eval("DockerVersion").startswith("Docker version ")
 
@@ -170,7 +174,7 @@ async def test_a_restarted_startd_adopts_its_containers(pool, files, engine):
 async def test_without_an_engine_the_machine_says_so_and_jobs_go_elsewhere(tmp_path, files, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
     async with Pool(tmp_path, ROOST_DOCKER="true") as pool:
-        assert pool.startd.runs.machine_ad("slot1@node1").eval("HasDocker") is False
+        assert machine(pool).eval("HasDocker") is False
         activation, _ = await start(pool, files, "exit 0")
         end = await pool.schedd.end_of(activation.job_id)
         assert end.exit.reason == "failed"

@@ -1,8 +1,10 @@
-"""Jobs in Docker containers, through the engine's SDK; its blocking calls run in threads.
+"""Jobs in Docker containers.
 
-A container's name follows from the run's, so a restarted startd finds what it started. One thread listens to the
-engine's events; where an event is missed, the container is looked at again every LOOK_S. What a container printed is
-copied from the engine's log when it has ended.
+A container's name follows from the run's, so a restarted startd finds what it started. A warm start costs three
+requests (create, attach, start) and an end none: the engine's events tell of it. Only where a container ended oddly, or
+events were missed, it is looked at.
+
+Longer than most modules: one run's start, signals, end and removal stand on the same few fields.
 """
 
 from __future__ import annotations
@@ -10,472 +12,685 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
+import ssl
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
 from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
-from services.startd.settings import Settings
+from services.startd.launchers.docker import ends, refusals, usage
+from services.startd.launchers.docker.engine import Engine, EngineAway, Event, Refused
+from services.startd.launchers.docker.images import Cache, full_name
+from services.startd.launchers.docker.plan import RUN_LABEL, STARTD_LABEL, Plan, host_ports, make_plan
+from services.startd.launchers.docker.refusals import Refusal
+from services.startd.launchers.docker.rules import BadRequest, Rules
+from services.startd.launchers.docker.streams import Outputs, Streams, open_output, write_all
+from services.startd.starter.faults import Fault, Health
 
-#: A container whose end was not told is looked at this often, seconds.
-LOOK_S = 10.0
-#: For ordinary requests to the engine, seconds.
-REQUEST_S = 60
-#: The engine's own exit code for a process that was killed by signal 9.
-KILLED = 137
-HOLD_EXECUTE, HOLD_MEMORY, HOLD_IMAGE = 6, 34, 35
+#: A container is looked at this often though no event tells of an end, seconds; where events are not heard.
+LOOK_S, LOOK_DEAF_S = 60.0, 10.0
+#: For the rest of the output of a container that has ended, seconds.
+OUTPUT_S = 10.0
+#: For the kernel's word on a container that was killed, seconds: it may come after the end.
+OOM_S = 0.3
+#: Between attempts to pull from a registry that is away, seconds.
+PULL_AGAIN_S = (1.0, 4.0)
+#: Labels that tell a later life where the output goes.
+_OUT_LABEL, _ERR_LABEL = "roost.stdout", "roost.stderr"
+_TEST_RUN = "test of the engine"
 _NOBODY = 65534
-
-T = TypeVar("T")
 
 
 def container_name(run: str) -> str:
     return f"roost-{sha256(run.encode()).hexdigest()[:32]}"
 
 
-class DockerLauncher:
-    """`trouble`: why the engine can not be used, empty when it can."""
+class Store(Protocol):
+    """Where the list of images is kept."""
 
-    def __init__(self, startd: str, settings: Settings, execute: Path) -> None:
+    def put(self, table: str, key: str, record: Mapping[str, Any] | None) -> None: ...
+
+    def write_soon(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run of ours, from its start until it is forgotten."""
+
+    container: str = ""  # its id
+    image: str = ""
+    outputs: tuple[str, str] = ("", "")
+    append: bool = False
+    own_network: bool = True
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    story: ends.Story = field(default_factory=ends.Story)
+    fresh: bool = False  # begun by this life, with events heard: its end will be told
+    started_at: float = 0.0
+    died: ends.State | None = None  # as the engine's events told it
+    streams: Streams | None = None
+
+
+class DockerLauncher:
+    """`health` tells whether the engine can be used, `version` what it is."""
+
+    def __init__(self, startd: str, rules: Rules, execute: Path, store: Store, images: Mapping[str, Any]) -> None:
+        """images: what an earlier life has put into the store's table `images`."""
         self.startd = startd
-        self.settings = settings
+        self.rules = rules
         self.execute = execute
-        self.trouble = "not asked yet"
-        self._client: Any = None
-        self._threads = ThreadPoolExecutor(16, thread_name_prefix="docker")
-        self._runs: dict[str, asyncio.Event] = {}  # set when there may be something new about the run
-        self._events: Any = None
-        self._stopping = False
-        self._peak_kib: dict[str, int] = {}
-        self._limits_mib: dict[str, int] = {}
-        self._outputs: dict[str, tuple[str, str]] = {}
+        self.health = Health()
+        self.version = ""
+        self.missing_networks: set[str] = set()
+        self._store = store
+        self._cache = Cache(images)
+        self._cache.size = rules.cached_images
+        self._engine = Engine(self._on_event, self._on_lost)
+        self._runs: dict[str, _Run] = {}
+        self._plans: dict[str, Plan] = {}
+        self._present: dict[str, str] = {}  # ids of images that the engine is known to have, by full name
+        self._pulls: dict[str, tuple[asyncio.Task[None], list[None]]] = {}  # with one item for each who waits
+        self._files = ThreadPoolExecutor(4, thread_name_prefix="docker-files")
         self._uneasy = asyncio.Event()
-        self._watching: Thread | None = None
         self._strangers_removed = False
+        self._tested = False
 
     # ---------------------------------------------------------------- the engine
 
-    async def probe(self) -> str:
-        """The engine's version as `docker -v` prints it; empty when none answers."""
-        return await self._in_thread(self._probe)
+    @property
+    def engine(self) -> Engine:
+        """For visits into containers."""
+        return self._engine
 
-    def _probe(self) -> str:
-        host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-        if host.startswith("unix://") and not os.path.exists(host.removeprefix("unix://")):
-            self.trouble = f"there is no socket {host.removeprefix('unix://')}"
-            return ""
-        import docker  # slow to import, and most machines of a test pool have no engine
+    def adopt_rules(self, rules: Rules) -> None:
+        self.rules = rules
+        self._cache.size = rules.cached_images
+        self._uneasy.set()
 
+    async def probe(self) -> bool:
+        """Whether the engine can be used: it answers, and a test container runs."""
+        engine = self._engine
         try:
-            if self._client is None:
-                self._client = docker.from_env(timeout=REQUEST_S)
-            version: Mapping[str, Any] = self._client.version()
+            version = await engine.version()
+            if engine.listen():
+                for run in self._runs.values():
+                    run.changed.set()  # its end may have been missed
             if not self._strangers_removed:
-                self._remove_strangers()
-            self._watch()
-        except (docker.errors.DockerException, OSError) as error:
-            self.trouble = f"{type(error).__name__}: {error}"
-            return ""
-        self.trouble = ""
-        return f"Docker version {version.get('Version', '?')}, build {version.get('GitCommit', '?')}"
+                await engine.ask(self._remove_strangers)
+                self._strangers_removed = True
+            if self.rules.test and (not self._tested or self.health.reason):
+                await self._test()
+            if self.missing_networks:
+                there = await engine.ask(lambda api: {one["Name"] for one in api.networks()})
+                self.missing_networks -= there
+        except (EngineAway, Refused) as error:
+            self._broke(str(error))
+            return False
+        self.version = version
+        self.health.passed()
+        return True
+
+    async def _test(self) -> None:
+        """Raises EngineAway, Refused."""
+        labels = {STARTD_LABEL: self.startd, RUN_LABEL: _TEST_RUN}
+        await self._engine.test(labels, container_name(f"{self.startd} {_TEST_RUN}"))
+        self._tested = True
 
     async def wait_for_trouble(self, timeout_s: float) -> None:
-        """Return when the engine seems to have gone away, at the latest after timeout_s."""
-        self._uneasy.clear()
+        """Return when something has changed about the engine, at the latest after timeout_s."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._uneasy.wait(), timeout_s)
-            await asyncio.sleep(1.0)  # an engine that restarts is back in a moment
+            async with asyncio.timeout(timeout_s):
+                await self._uneasy.wait()
+        self._uneasy.clear()
 
-    def _watch(self) -> None:
-        if self._watching is None or not self._watching.is_alive():
-            loop = self._loop
-            self._watching = Thread(target=self._listen, args=(loop,), name="docker-events", daemon=True)
-            self._watching.start()
+    def _broke(self, why: str) -> None:
+        self.health.broke(why, time.monotonic())
+        self._uneasy.set()
 
-    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        import docker
+    def _on_lost(self, why: str) -> None:
+        """Nobody hears events any more: what ended meanwhile is looked at once the engine is back."""
+        self._present.clear()
+        self._broke(why)
 
-        filters = {"label": f"roost.startd={self.startd}", "event": ["die", "oom"]}
-        try:
-            with contextlib.closing(docker.from_env(timeout=None)) as client:
-                self._events = client.events(decode=True, filters=filters)
-                # Closing the stream alone leaves its socket to the garbage collector.
-                with contextlib.closing(self._events._response):
-                    for event in self._events:
-                        run = event.get("Actor", {}).get("Attributes", {}).get("roost.run", "")
-                        loop.call_soon_threadsafe(self._wake, run)
-        except (docker.errors.DockerException, OSError, ValueError, RuntimeError, AttributeError) as error:
-            # AttributeError is what the SDK's stream raises when `stop` closes it under our hands.
-            if not self._stopping:
-                self.trouble = f"{type(error).__name__}: {error}"
-        if not self._stopping:
-            loop.call_soon_threadsafe(self._uneasy.set)
+    def _on_event(self, event: Event) -> None:
+        if event.get("Type") == "image":
+            self._present.clear()
+            return
+        actor = event.get("Actor") or {}
+        attributes = actor.get("Attributes") or {}
+        run = self._runs.get(attributes.get(RUN_LABEL, ""))
+        if run is None or attributes.get(STARTD_LABEL) != self.startd:
+            return
+        run.container = run.container or str(actor.get("ID", ""))
+        if run.container != actor.get("ID"):
+            return
+        at = int(event.get("timeNano") or 0) / 1e9
+        match event.get("Action"):
+            case "start":
+                run.started_at = at
+            case "kill":
+                ends.note_signal(run.story, str(attributes.get("signal", "")))
+            case "oom":
+                run.story.out_of_memory = True
+            case "die":
+                run.story.witnessed = True
+                code = str(attributes.get("exitCode", ""))
+                if code.isdigit():
+                    run.died = ends.State(int(code), run.started_at, at)
+                run.changed.set()
+            case "destroy":
+                run.changed.set()
 
-    def _wake(self, run: str) -> None:
-        event = self._runs.get(run)
-        if event is not None:
-            event.set()
-
-    def _remove_strangers(self) -> None:
+    def _remove_strangers(self, api: Any) -> None:
         """Remove containers of an earlier life whose runs nobody knows any more."""
-        for found in self._client.api.containers(all=True, filters={"label": f"roost.startd={self.startd}"}):
-            if found.get("Labels", {}).get("roost.run", "") not in self._runs:
-                self._client.api.remove_container(found["Id"], force=True, v=True)
-        self._strangers_removed = True
+        for found in _ours(api, self.startd):
+            if found.get("Labels", {}).get(RUN_LABEL, "") not in self._runs:
+                api.remove_container(found["Id"], force=True, v=True)
 
-    async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
-        self._loop = asyncio.get_running_loop()
-        return await self._loop.run_in_executor(self._threads, work, *args)
-
-    # ---------------------------------------------------------------- runs
+    # ---------------------------------------------------------------- before the start
 
     async def adopt(self, runs: set[str]) -> None:
-        """Runs of an earlier life, whose containers are to be looked for."""
-        for run in runs:
-            self._runs.setdefault(run, asyncio.Event())
+        """Runs of an earlier life. One that has no container was never started, and is begun anew; where the engine
+        is away, all are taken for under way."""
+        if not runs:
+            return
+        try:
+            found = await self._engine.ask(lambda api: _ours(api, self.startd))
+            self._engine.listen()
+            there = {one.get("Labels", {}).get(RUN_LABEL, ""): one for one in found}
+            runs = {run for run in runs if run in there and there[run].get("State") != "created"}
+        except (EngineAway, Refused) as error:
+            self._broke(str(error))
+            there = {}
+        for name in runs:
+            one = there.get(name, {})
+            labels = one.get("Labels", {})
+            outputs = (labels.get(_OUT_LABEL, ""), labels.get(_ERR_LABEL, ""))
+            self._runs.setdefault(name, _Run(one.get("Id", ""), one.get("Image", ""), outputs))
 
     async def prepare(self, launch: Launch) -> None:
-        if self._client is None and not await self.probe():
-            raise LaunchFailed("failed", f"the Docker engine can not be used: {self.trouble}")
-        await self._in_thread(self._have_image, launch.image)
+        if not self.rules.enabled:
+            raise Fault.ENGINE_AWAY.failure("this machine runs no Docker jobs: ROOST_DOCKER is false")
+        if self.health.reason and (time.monotonic() < self.health.until or not await self.probe()):
+            raise Fault.ENGINE_AWAY.failure(f"the Docker engine can not be used: {self.health.reason}")
+        plan = await self._plan(launch)
+        await self._have_image(launch.image, plan.pull)
+        self._plans[launch.run] = plan
+
+    async def _plan(self, launch: Launch) -> Plan:
+        outside = Path(self.rules.execute_on_host or self.execute) / launch.scratch.name
+        user, groups = self._user(launch)
+        try:
+            plan = make_plan(launch, self.rules, self.startd, str(outside), user, groups)
+        except BadRequest as error:
+            raise Fault.NO_SUCH_REQUEST.failure(str(error)) from error
+        plan.body["Labels"] |= {_OUT_LABEL: launch.stdout, _ERR_LABEL: launch.stderr}
+        try:
+            await asyncio.to_thread(_read_profiles, plan.body["HostConfig"])
+        except OSError as error:
+            raise Fault.VOLUME_MISSING.failure(f"DOCKER_EXTRA_ARGUMENTS: {error}") from error
+        return plan
+
+    def _user(self, launch: Launch) -> tuple[str, list[str]]:
+        """Who runs in the container: the account of the run, the knob's, this user, or nobody when that is root."""
+        if launch.account is not None:
+            account = launch.account
+            return f"{account.uid}:{account.gid}", [str(group) for group in account.groups]
+        if self.rules.user:
+            return self.rules.user, []
+        uid, gid = os.getuid(), os.getgid()
+        return (f"{uid}:{gid}" if uid else f"{_NOBODY}:{_NOBODY}"), []
+
+    async def _have_image(self, image: str, policy: str) -> None:
+        name = full_name(image)
+        if policy != "always" and name in self._present:
+            return
+        if policy != "always":
+            try:
+                found = await self._engine.ask(lambda api: api.inspect_image(image))
+                self._present[name] = str(found.get("Id", ""))
+                return
+            except Refused as error:
+                if error.status != 404:
+                    raise Fault.NO_IMAGE.failure(f"image {image} can not be had: {error}") from error
+            except EngineAway as error:
+                raise self._away(error) from error
+        if policy == "never":
+            raise Fault.NO_IMAGE.failure(f"image {image} is not on this machine, and docker_pull_policy is never")
+        await self._pull_together(image, name)
+
+    async def _pull_together(self, image: str, name: str) -> None:
+        """One pull for all who want the image; it goes on as long as anybody waits."""
+        if name not in self._pulls:
+            self._pulls[name] = asyncio.create_task(self._pull(image), name=f"pull:{name}"), []
+        task, waiting = self._pulls[name]
+        waiting.append(None)
+        try:
+            await asyncio.shield(task)
+        finally:
+            waiting.pop()
+            if not waiting:
+                task.cancel()
+                if self._pulls.get(name, (None,))[0] is task:
+                    del self._pulls[name]
+                with contextlib.suppress(asyncio.CancelledError, LaunchFailed):
+                    await task
+
+    async def _pull(self, image: str) -> None:
+        attempt = 0
+        cleared = False
+        while True:
+            try:
+                await self._engine.pull(image, self.rules.pull_silence, lambda line: None)
+                break
+            except EngineAway as error:
+                raise self._away(error) from error
+            except Refused as error:
+                kind = refusals.of_pull(error.status, error.message)
+                if kind is Refusal.TRANSIENT and attempt < len(PULL_AGAIN_S):
+                    await asyncio.sleep(PULL_AGAIN_S[attempt])
+                    attempt += 1
+                elif kind is Refusal.DISK_FULL and not cleared:
+                    cleared = True
+                    await self._remove_images(all_of_them=True)
+                elif kind is Refusal.DISK_FULL:
+                    raise self._full(error) from error
+                else:
+                    raise Fault.NO_IMAGE.failure(f"image {image} can not be had: {error}") from error
+        self._cache.pulled(image, time.time())
+        self._remember(image)
+
+    def _remember(self, image: str) -> None:
+        self._store.put("images", full_name(image), self._cache.record(image))
+        self._store.write_soon()
+
+    async def _remove_images(self, *, all_of_them: bool = False) -> None:
+        """Those that are too many, or (room is needed) all that nobody uses."""
+        in_use = {run.image for run in self._runs.values() if run.image}
+        waited_for = {plan.body["Image"] for plan in self._plans.values()}
+        for image in self._cache.surplus(in_use | waited_for | self._pulls.keys(), all_of_them=all_of_them):
+            try:
+                await self._engine.ask(lambda api, image=image: api.remove_image(image))  # type: ignore[misc]
+            except EngineAway:
+                return
+            except Refused as error:
+                if error.status != 404:
+                    continue  # in use by somebody else's container, say
+            self._cache.gone(image)
+            self._remember(image)
+
+    # ---------------------------------------------------------------- the start
 
     async def start(self, launch: Launch) -> Started:
-        self._runs[launch.run] = asyncio.Event()
-        self._limits_mib[launch.run] = launch.memory_mib
+        plan = self._plans.pop(launch.run, None) or await self._plan(launch)
+        run = _Run(
+            image=launch.image,
+            outputs=(launch.stdout, launch.stderr),
+            append=launch.append,
+            own_network=plan.body["HostConfig"].get("NetworkMode") != "host",
+            fresh=self._engine.listening,
+        )
+        run.story.limit_mib = launch.memory_mib
+        self._runs[launch.run] = run
         try:
-            return await self._in_thread(self._start, launch)
+            await asyncio.to_thread(_give, launch.scratch, str(plan.body.get("User", "")))
+            await self._start(launch, run, plan)
+        except EngineAway as error:
+            await self.forget(launch.run)
+            raise self._away(error) from error
         except LaunchFailed:
             await self.forget(launch.run)
             raise
+        self.health.proved()
+        if self._cache.used(launch.image, time.time()):
+            self._remember(launch.image)
+        updates: dict[str, object] = {"ContainerID": run.container}
+        if image_id := self._present.get(full_name(launch.image)):
+            updates["DockerImageID"] = image_id
+        if plan.services:
+            updates |= await self._services(run, plan)
+        pid = await asyncio.to_thread(usage.main_pid, run.container)
+        return Started(pid, run.started_at or time.time(), updates)
 
-    def _start(self, launch: Launch) -> Started:
-        from docker.errors import APIError, DockerException, NotFound
-
-        try:
-            name = self._create(launch)
-            try:
-                self._begin(name, launch)
-            except NotFound as error:
-                raise LaunchFailed("hold", f"the container does not start: {_said(error)}", HOLD_EXECUTE, 2) from error
-            except APIError as error:
-                if error.is_server_error() and "OCI runtime" not in _said(error):
-                    raise
-                raise LaunchFailed("hold", f"the container does not start: {_said(error)}", HOLD_EXECUTE) from error
-            state = self._client.api.inspect_container(name)
-        except APIError as error:
-            raise LaunchFailed("failed", f"the Docker engine refuses: {_said(error)}") from error
-        except (DockerException, OSError) as error:
-            raise self._went_away(error) from error
-        updates = {"ContainerID": state["Id"], "DockerImageID": state.get("Image", "")}
-        return Started(state["State"].get("Pid", 0), _seconds(state["State"]["StartedAt"]), updates)
-
-    def _have_image(self, image: str) -> None:
-        from docker.errors import APIError, DockerException, ImageNotFound
-
-        try:
-            self._client.images.get(image)
-            return
-        except ImageNotFound:
-            pass
-        except APIError as error:
-            raise LaunchFailed("hold", f"image {image} can not be had: {_said(error)}", HOLD_IMAGE) from error
-        except (DockerException, OSError) as error:
-            raise self._went_away(error) from error
-        import docker
-
-        with contextlib.closing(docker.from_env(timeout=self.settings.docker_pull_timeout)) as puller:
-            try:
-                repository, tag = _split(image)
-                puller.images.pull(repository, tag=tag)
-            except APIError as error:
-                raise LaunchFailed("hold", f"image {image} can not be had: {_said(error)}", HOLD_IMAGE) from error
-            except (DockerException, OSError) as error:
-                raise self._went_away(error) from error
-
-    def _went_away(self, error: Exception) -> LaunchFailed:
-        self.trouble = f"{type(error).__name__}: {error}"
-        self._loop.call_soon_threadsafe(self._uneasy.set)
-        return LaunchFailed("failed", f"the Docker engine went away: {error}")
-
-    def _create(self, launch: Launch) -> str:
-        from docker.errors import APIError, ImageNotFound
-
-        settings, api = self.settings, self._client.api
-        outside = Path(settings.docker_host_execute or self.execute) / launch.scratch.name
-        host_config = api.create_host_config(
-            binds={str(outside): {"bind": str(launch.scratch), "mode": "rw"}},
-            cap_drop=["ALL"] if settings.docker_drop_capabilities else None,
-            security_opt=["no-new-privileges"] if settings.docker_drop_capabilities else None,
-            mem_limit=f"{launch.memory_mib}m",
-            memswap_limit=f"{launch.memory_mib}m",
-            nano_cpus=int(launch.cpus * 1e9),
-            cpu_shares=max(2, int(100 * launch.cpus)),
-            network_mode=launch.network or None,
-            init=True,
-        )
+    async def _start(self, launch: Launch, run: _Run, plan: Plan) -> None:
         name = container_name(launch.run)
-        user = settings.docker_user or self._user(launch.scratch)
+        await self._create(name, launch, run, plan)
+        run.streams = await self._attach(launch, run)
         try:
-            api.create_container(
-                launch.image,
-                command=list(launch.argv) or None,
-                environment=dict(launch.env),
-                working_dir=launch.cwd,
-                user=user,
-                name=name,
-                labels={"roost.startd": self.startd, "roost.run": launch.run, **launch.labels},
-                stdin_open=bool(launch.stdin),
-                host_config=host_config,
-            )
-        except ImageNotFound as error:
-            raise LaunchFailed("hold", f"image {launch.image} can not be had: {_said(error)}", HOLD_IMAGE) from error
-        except APIError as error:
-            if error.status_code == 409:  # made by a life that was killed before it could write that down
-                return name
-            raise
-        return name
+            await self._engine.ask(lambda api: api.start(run.container))
+        except Refused as error:
+            kind = refusals.of_start(error.status, error.message)
+            message = f"the container does not start: {error}"
+            if kind is Refusal.NO_PROGRAM:
+                raise Fault.NO_PROGRAM_IN_IMAGE.failure(message) from error
+            raise await self._judge(kind, error, message, launch.network) from error
 
-    def _user(self, scratch: Path) -> str:
-        """Who runs in the container: this user, or nobody when that is root."""
-        uid, gid = os.getuid(), os.getgid()
-        if uid != 0:
-            return f"{uid}:{gid}"
-        for folder, folders, files in os.walk(scratch):
-            for name in (*folders, *files):
-                os.chown(os.path.join(folder, name), _NOBODY, _NOBODY, follow_symlinks=False)
-        os.chown(scratch, _NOBODY, _NOBODY)
-        return f"{_NOBODY}:{_NOBODY}"
+    async def _create(self, name: str, launch: Launch, run: _Run, plan: Plan) -> None:
+        """Mends what can be mended, once each."""
+        mended: set[Refusal] = set()
+        while True:
+            try:
+                found = await self._engine.ask(lambda api: api.create_container_from_config(plan.body, name))
+                run.container = str(found["Id"])
+                return
+            except Refused as error:
+                kind = refusals.of_create(error.status, error.message)
+                first = kind not in mended
+                mended.add(kind)
+                if kind is Refusal.NO_IMAGE and first:  # somebody removed it meanwhile
+                    self._present.clear()
+                    await self._have_image(launch.image, plan.pull)
+                elif kind is Refusal.EXISTS and first:  # of a life that was killed before it could write that down
+                    await self._remove(name)
+                elif kind is Refusal.DISK_FULL and first:
+                    await self._remove_images(all_of_them=True)
+                elif kind is Refusal.NO_IMAGE:
+                    raise Fault.NO_IMAGE.failure(f"image {launch.image} can not be had: {error}") from error
+                else:
+                    message = f"the container can not be made: {error}"
+                    raise await self._judge(kind, error, message, launch.network) from error
 
-    def _begin(self, name: str, launch: Launch) -> None:
-        self._outputs[launch.run] = (launch.stdout, launch.stderr)
-        if not launch.stdin:
-            self._client.api.start(name)
-            return
+    async def _judge(self, kind: Refusal, error: Refused, message: str, network: str) -> LaunchFailed:
+        """Whose fault a refusal is that does not say so: if the test container runs, the job's."""
+        if kind is Refusal.DISK_FULL:
+            return self._full(error)
+        if kind is Refusal.NO_VOLUME:
+            self._broke(message)
+            return Fault.VOLUME_MISSING.failure(message)
+        if kind is Refusal.NO_NETWORK:
+            self.missing_networks.add(network)
+            self._uneasy.set()
+            return Fault.NETWORK_MISSING.failure(message)
         try:
-            source = open(launch.stdin, "rb")  # noqa: SIM115  the thread below closes it
+            await self._test()
+        except (EngineAway, Refused) as worse:
+            self._broke(f"{message}; {worse}")
+            return Fault.ENGINE_AWAY.failure(f"{message}; nor does a container without a job: {worse}")
+        return Fault.CONTAINER_REFUSED.failure(message)
+
+    def _away(self, error: EngineAway) -> LaunchFailed:
+        self._broke(str(error))
+        return Fault.ENGINE_AWAY.failure(f"the Docker engine went away: {error}")
+
+    def _full(self, error: Refused) -> LaunchFailed:
+        self._broke(error.message)
+        return Fault.ENGINE_FULL.failure(f"the Docker engine has no room: {error}")
+
+    async def _attach(self, launch: Launch, run: _Run) -> Streams | None:
+        """Connect files to the container's streams, where the engine's connection can be shared with the loop."""
+        wanted = [name for name, path in zip(("stdin", "stdout", "stderr"), _paths(launch), strict=True) if path]
+        if not wanted:
+            return None
+        source: int | None = None
+        try:
+            source = os.open(launch.stdin, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK) if launch.stdin else None
         except OSError as error:
-            raise LaunchFailed("hold", f"the input file can not be read: {error}", 8, error.errno or 0) from error
-        attached = self._client.api.attach_socket(name, params={"stdin": 1, "stream": 1})
-        self._client.api.start(name)
-        Thread(target=_feed, args=(source, attached), name="docker-stdin", daemon=True).start()
+            raise Fault.NO_INPUT_FILE.failure(f"the input file can not be read: {error}", error.errno or 0) from error
+        try:
+            outputs = await asyncio.to_thread(Outputs, launch.stdout, launch.stderr, launch.append)
+        except OSError as error:
+            _close(source)
+            message = f"the output file can not be written: {error}"
+            raise Fault.NO_OUTPUT_FILE.failure(message, error.errno or 0) from error
+        try:
+            params = {"stream": 1, **dict.fromkeys(wanted, 1)}
+            attached = await self._engine.ask(lambda api: api.attach_socket(run.container, params=params))
+        except (EngineAway, Refused) as error:
+            _close(source)
+            outputs.close()
+            if isinstance(error, EngineAway):
+                raise
+            raise await self._judge(Refusal.OTHER, error, f"the container has no streams: {error}", "") from error
+        if isinstance(getattr(attached, "_sock", attached), ssl.SSLSocket):
+            _close(source)
+            outputs.close()
+            attached.close()
+            if launch.stdin:
+                message = "standard input needs a Docker engine on a Unix socket, and this one is asked by TLS"
+                raise Fault.NO_INPUT_FILE.failure(message)
+            return None  # the output is copied from the log
+        return Streams(attached, outputs, source, self._files, lambda why: self._no_room(launch.run, run, why))
+
+    def _no_room(self, name: str, run: _Run, why: str) -> None:
+        run.story.no_room = why
+        asyncio.get_running_loop().create_task(self.kill(name), name=f"kill:{name}")
+
+    async def _services(self, run: _Run, plan: Plan) -> dict[str, object]:
+        try:
+            found = await self._engine.ask(lambda api: api.inspect_container(run.container))
+        except (EngineAway, Refused):
+            return {}
+        return dict(host_ports(plan, found.get("NetworkSettings", {}).get("Ports") or {}))
+
+    # ---------------------------------------------------------------- the end
 
     async def finished(self, run: str) -> Finished:
         while True:
-            event = self._runs.get(run)
-            if event is None:
+            known = self._runs.get(run)
+            if known is None:
                 return Finished(0.0, 0.0, trouble="its container was removed")
-            event.clear()
-            end = await self._in_thread(self._look, run)
+            known.changed.clear()
+            try:
+                end = await self._end_of(run, known)
+            except EngineAway as error:
+                self._broke(str(error))
+                end = None
             if end is not None:
                 return end
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), LOOK_S)
+                async with asyncio.timeout(LOOK_S if self._engine.listening else LOOK_DEAF_S):
+                    await known.changed.wait()
 
-    def _look(self, run: str) -> Finished | None:
-        """How the run ended; None while it goes on, or while the engine is away."""
-        from docker.errors import DockerException, NotFound
-
-        name = container_name(run)
-        if self._client is None and not self._probe():
+    async def _end_of(self, name: str, run: _Run) -> Finished | None:
+        """How the run ended; None while it goes on. Raises EngineAway."""
+        ask, story = self._engine.ask, run.story
+        if run.died is None and run.fresh:
+            run.fresh = False
             return None
+        state = run.died
+        where = run.container or container_name(name)
         try:
-            found = self._client.api.inspect_container(name)
-            state = found["State"]
-            if state["Status"] == "created":
-                return Finished(0.0, 0.0, trouble="its container was never started")
-            if state["Status"] not in ("exited", "dead"):
-                return None
-            self._copy_logs(name, run, found)
-            not_executed = self._init_failed(name, int(state["ExitCode"]))
-        except NotFound:
-            return Finished(0.0, 0.0, trouble="its container is gone")
-        except (DockerException, OSError) as error:
-            self.trouble = f"{type(error).__name__}: {error}"
-            self._loop.call_soon_threadsafe(self._uneasy.set)
-            return None
-        code = int(state["ExitCode"])
-        limit = int(found["HostConfig"].get("Memory", 0)) // 2**20 or self._limits_mib.get(run, 0)
-        peak = -(-self._peak_kib.get(run, 0) // 1024)
-        # The flag alone also says that some child was killed while the job went on and ended by itself.
-        oom = bool(state.get("OOMKilled")) and code == KILLED
-        hold = (0, 0, "")
-        if oom:
-            hold = (
-                HOLD_MEMORY,
-                102,
-                f"the job used {max(peak, limit)} MiB of memory, its limit is {limit} MiB",
-            )
-        elif not_executed:
-            hold = (HOLD_EXECUTE, 2, f"the executable can not be run in the container: {not_executed}")
-        return Finished(
-            at=_seconds(state["FinishedAt"]),
-            started_at=_seconds(state["StartedAt"]),
-            exit_code=code,
-            max_rss_kib=max(self._peak_kib.get(run, 0), limit * 1024 if oom else 0),
-            hold_code=hold[0],
-            hold_subcode=hold[1],
-            hold_message=hold[2],
+            if state is None or state.exit_code > ends.BY_SIGNAL or not state.started_at:
+                found = await ask(lambda api: api.inspect_container(where))
+                if found["State"]["Status"] == "created":
+                    return Finished(0.0, 0.0, trouble="its container was never started")
+                if found["State"]["Status"] not in ("exited", "dead"):
+                    return None
+                state = ends.state_of(found["State"])
+                run.container = found["Id"]
+                story.limit_mib = story.limit_mib or int(found["HostConfig"].get("Memory", 0)) // 2**20
+                if state.exit_code > ends.BY_SIGNAL:
+                    state = await self._oddly(run, state, found)
+            if run.streams is None or not await run.streams.over(OUTPUT_S):
+                await self._copy_log(run)
+            if state.exit_code in ends.NOT_EXECUTED:
+                log = await ask(lambda api: api.logs(run.container, stdout=False, stderr=True, tail=1))
+                last = bytes(log).decode("utf-8", "replace").strip()
+                story.init_said = last if last.startswith("[FATAL tini") else ""
+        except Refused as error:
+            if error.status == 404:
+                return Finished(0.0, 0.0, trouble="its container was removed by somebody else")
+            raise EngineAway(error.message) from error
+        return ends.finished(state, story)
+
+    async def _oddly(self, run: _Run, state: ends.State, found: Mapping[str, Any]) -> ends.State:
+        """A container that was ended by a signal: by whom."""
+        since = int(max(0.0, ends.seconds(found["Created"])))
+        query = {"container": run.container, "event": ["kill", "die"]}
+        events = await self._engine.ask(
+            lambda api: list(api.events(since=since, until=int(time.time()) + 1, filters=query, decode=True))
         )
+        for event in events:
+            if event.get("Action") == "kill":
+                ends.note_signal(run.story, str(event["Actor"]["Attributes"].get("signal", "")))
+            else:
+                run.story.witnessed = True
+        if state.exit_code == ends.KILLED and not state.out_of_memory and not run.story.ours | run.story.foreign:
+            await asyncio.sleep(OOM_S)
+            again = await self._engine.ask(lambda api: api.inspect_container(run.container))
+            state = ends.state_of(again["State"])
+        return state
 
-    def _init_failed(self, name: str, code: int) -> str:
-        """What the container's init says when it could not execute the job; empty when it could."""
-        if code not in (126, 127):
-            return ""
-        last = bytes(self._client.api.logs(name, stdout=False, stderr=True, tail=1)).decode("utf-8", "replace")
-        return last.strip() if last.startswith("[FATAL tini") else ""
-
-    def _copy_logs(self, name: str, run: str, found: Mapping[str, Any]) -> None:
-        scratch = str(found["Config"].get("WorkingDir", ""))
-        known = self._outputs.get(run)
-        stdout, stderr = known or (f"{scratch}/_condor_stdout", f"{scratch}/_condor_stderr")
-        both = stdout == stderr
+    async def _copy_log(self, run: _Run) -> None:
+        """The output of a run whose streams were not followed to their end: from the engine's log. Raises EngineAway,
+        Refused."""
+        if run.streams is not None:
+            await run.streams.close()
+            run.streams = None
+        stdout, stderr = run.outputs
+        both = bool(stdout) and stdout == stderr
         for path, streams in (
             (stdout, {"stdout": True, "stderr": both}),
-            (stderr, {"stdout": False, "stderr": True}),
+            ("" if both else stderr, {"stdout": False, "stderr": True}),
         ):
-            if not path or (both and not streams["stdout"]):
-                continue
-            with open(path, "wb", opener=_no_link) as file:
-                for chunk in self._client.api.logs(name, stream=True, follow=False, **streams):
-                    file.write(chunk)
+            if path:
+                copy = _Copy(path, run.container, streams)
+                await self._engine.ask(copy.run)
+                if copy.trouble:
+                    run.story.no_room = f"the job's output could not be written: {copy.trouble}"
+
+    # ---------------------------------------------------------------- meanwhile
 
     def knows(self, run: str) -> bool:
         return run in self._runs
 
     async def signal(self, run: str, number: int) -> None:
-        await self._in_thread(self._kill, run, number)
+        await self._quietly(run, lambda api, where: api.kill(where, number), number)
 
     async def kill(self, run: str) -> None:
-        await self._in_thread(self._kill, run, 9)
-
-    def _kill(self, run: str, number: int) -> None:
-        from docker.errors import APIError, DockerException
-
-        try:
-            if self._client is not None:
-                self._client.api.kill(container_name(run), number)
-        except APIError:
-            return  # it has ended meanwhile, or was never there
-        except (DockerException, OSError) as error:
-            self.trouble = f"{type(error).__name__}: {error}"
+        await self._quietly(run, lambda api, where: api.kill(where, 9), 9)
 
     async def suspend(self, run: str) -> None:
-        await self._in_thread(self._pause, run, True)
+        await self._quietly(run, lambda api, where: api.pause(where))
 
     async def continue_(self, run: str) -> None:
-        await self._in_thread(self._pause, run, False)
+        await self._quietly(run, lambda api, where: api.unpause(where))
 
-    def _pause(self, run: str, pause: bool) -> None:
-        from docker.errors import APIError, DockerException
-
+    async def _quietly(self, run: str, work: Callable[[Any, str], object], signal: int = 0) -> None:
+        """Nothing happens when it has ended meanwhile, is so already, or was never there."""
+        known = self._runs.get(run)
+        if known is None:
+            return
+        if signal:
+            known.story.ours.add(signal)
+        where = known.container or container_name(run)
         try:
-            if self._client is not None:
-                (self._client.api.pause if pause else self._client.api.unpause)(container_name(run))
-        except APIError:
-            return  # it has ended meanwhile, or is so already
-        except (DockerException, OSError) as error:
-            self.trouble = f"{type(error).__name__}: {error}"
+            await self._engine.ask(lambda api: work(api, where))
+        except Refused:
+            return
+        except EngineAway as error:
+            self._broke(str(error))
 
     async def measure(self, run: str) -> Measured:
-        return await self._in_thread(self._measure, run)
-
-    def _measure(self, run: str) -> Measured:
-        from docker.errors import DockerException
-
-        try:
-            stats = self._client.api.stats(container_name(run), stream=False)
-        except (DockerException, OSError, AttributeError):
+        known = self._runs.get(run)
+        if known is None or not known.container:
             return Measured()
-        cpu = stats.get("cpu_stats", {}).get("cpu_usage", {})
-        memory = stats.get("memory_stats", {})
-        inactive = memory.get("stats", {}).get("total_inactive_file", 0) or memory.get("stats", {}).get(
-            "inactive_file", 0
-        )
-        used = max(0, int(memory.get("usage", 0)) - int(inactive)) // 1024
-        self._peak_kib[run] = max(self._peak_kib.get(run, 0), used)
-        return Measured(
-            user_cpu_s=cpu.get("usage_in_usermode", 0) / 1e9,
-            sys_cpu_s=cpu.get("usage_in_kernelmode", 0) / 1e9,
-            image_size_kib=int(memory.get("usage", 0)) // 1024,
-            resident_set_kib=used,
-            procs=int(stats.get("pids_stats", {}).get("current", 0) or 0),
-        )
+        measured = await asyncio.to_thread(usage.from_files, known.container, known.own_network)
+        if measured is None:
+            try:
+                stats = await self._engine.ask(lambda api: api.stats(known.container, stream=False, one_shot=True))
+            except (EngineAway, Refused):
+                return Measured()
+            measured = usage.from_statistics(stats)
+        story = known.story
+        story.peak_kib = max(story.peak_kib, measured.resident_set_kib)
+        story.user_cpu_s = max(story.user_cpu_s, measured.user_cpu_s)
+        story.sys_cpu_s = max(story.sys_cpu_s, measured.sys_cpu_s)
+        story.updates |= measured.attributes
+        return measured
 
     async def forget(self, run: str) -> None:
-        self._runs.pop(run, None)
-        self._limits_mib.pop(run, None)
-        self._peak_kib.pop(run, None)
-        self._outputs.pop(run, None)
-        await self._in_thread(self._remove, run)
+        known = self._runs.pop(run, None)
+        self._plans.pop(run, None)
+        if known is not None and known.streams is not None:
+            await known.streams.close()
+        await self._remove(known.container if known is not None and known.container else container_name(run))
+        if self._cache.surplus(()):
+            await self._remove_images()
 
-    def _remove(self, run: str) -> None:
-        from docker.errors import DockerException, NotFound
-
+    async def _remove(self, where: str) -> None:
         try:
-            if self._client is not None:
-                self._client.api.remove_container(container_name(run), force=True, v=True)
-        except NotFound:
-            return
-        except (DockerException, OSError) as error:
-            self.trouble = f"{type(error).__name__}: {error}"
+            await self._engine.ask(lambda api: api.remove_container(where, force=True, v=True))
+        except Refused as error:
+            # 404: it is gone. 409: somebody else removes it at this moment.
+            self._strangers_removed &= error.status in (404, 409)
+        except EngineAway:
             self._strangers_removed = False  # the next probe that succeeds removes it
 
-    def _hang_up(self) -> None:
-        if self._events is not None:
-            with contextlib.suppress(OSError, AttributeError):  # it has ended by itself
-                self._events.close()
-        if self._watching is not None:
-            self._watching.join(timeout=5)
-        self._client.close()
-
     async def stop(self) -> None:
-        self._stopping = True
-        if self._client is not None:
-            await self._in_thread(self._hang_up)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for run in self._runs.values():
+            if run.streams is not None:
+                await run.streams.close()
+        for task, _ in list(self._pulls.values()):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._engine.close()
+        self._files.shutdown(wait=False, cancel_futures=True)
 
 
-def _no_link(path: str, flags: int) -> int:
-    # The job could have left a link there, to have the startd write where the job may not.
-    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+class _Copy:
+    """From the engine's log to a file, in a thread. trouble: what the disk said."""
+
+    def __init__(self, path: str, container: str, streams: Mapping[str, bool]) -> None:
+        self.path = path
+        self.container = container
+        self.streams = streams
+        self.trouble = ""
+
+    def run(self, api: Any) -> None:
+        try:
+            fd = open_output(self.path, append=False)
+        except OSError as error:
+            self.trouble = str(error)
+            return
+        try:
+            for chunk in api.logs(self.container, stream=True, follow=False, **self.streams):
+                try:
+                    write_all(fd, chunk)
+                except OSError as error:
+                    self.trouble = str(error)
+                    return
+        finally:
+            os.close(fd)
 
 
-def _feed(source: Any, attached: Any) -> None:
-    """Send a file to a container's standard input."""
-    raw = getattr(attached, "_sock", attached)
-    try:
-        while chunk := source.read(1 << 16):
-            raw.sendall(chunk)
-        raw.shutdown(socket.SHUT_WR)
-    except OSError:
-        return  # the job closed its input or ended
-    finally:
-        source.close()
-        attached._response.close()
-        raw.close()
+def _ours(api: Any, startd: str) -> list[dict[str, Any]]:
+    return list(api.containers(all=True, filters={"label": f"{STARTD_LABEL}={startd}"}))
 
 
-def _split(image: str) -> tuple[str, str | None]:
-    """Repository and tag or digest; `latest` when neither is given."""
-    if "@" in image:
-        repository, _, digest = image.partition("@")
-        return repository, digest
-    head, colon, tag = image.rpartition(":")
-    if colon and "/" not in tag:
-        return head, tag
-    return image, "latest"
+def _paths(launch: Launch) -> tuple[str, str, str]:
+    return launch.stdin, launch.stdout, launch.stderr
 
 
-def _said(error: Exception) -> str:
-    return str(getattr(error, "explanation", None) or error)
+def _close(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
 
 
-def _seconds(text: str) -> float:
-    """Docker's timestamps have nanoseconds, Python's microseconds."""
-    head, _, tail = text.rstrip("Z").partition(".")
-    return datetime.fromisoformat(f"{head}.{(tail + '000000')[:6]}+00:00").timestamp()
+def _give(scratch: Path, user: str) -> None:
+    """The scratch directory to the job's user, where we may give it away."""
+    if os.getuid() != 0:
+        return
+    uid, _, gid = user.partition(":")
+    if not uid.isdigit() or not gid.isdigit():
+        return
+    owner = int(uid), int(gid)
+    for folder, folders, files in os.walk(scratch):
+        for name in (*folders, *files):
+            os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
+    os.chown(scratch, *owner)
+
+
+def _read_profiles(host: dict[str, Any]) -> None:
+    """The engine takes a seccomp profile itself, not its file's name. Raises OSError."""
+    options = []
+    for option in host.get("SecurityOpt") or []:
+        name, _, value = option.partition("=")
+        if name == "seccomp" and value.startswith("/"):
+            option = f"seccomp={Path(value).read_text()}"
+        options.append(option)
+    if options:
+        host["SecurityOpt"] = options

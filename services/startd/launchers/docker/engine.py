@@ -1,0 +1,245 @@
+"""The Docker engine, asked from threads; the only place that knows the SDK's errors.
+
+One connection listens to the engine's events. Where it breaks, the engine is taken for lost until a probe has found it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import tarfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+from typing import Any, TypeVar
+
+from services.startd.launchers.docker.images import repository_and_tag
+
+#: For ordinary requests to the engine, seconds.
+REQUEST_S = 60
+#: Images being pulled at a time: more would take turns at the same line.
+PULLS = 8
+#: What is listened to. `destroy` comes when somebody removes a container; those of images end what is known of them.
+EVENTS = {
+    "type": ["container", "image"],
+    "event": ["start", "kill", "oom", "die", "destroy", "delete", "untag", "tag", "pull", "load", "import"],
+}
+#: An image without any file, for the test container: the engine's own init is all it runs.
+TEST_IMAGE = "roost-probe:1"
+TEST_COMMAND = ("/sbin/docker-init", "--version")
+
+T = TypeVar("T")
+Event = Mapping[str, Any]
+
+
+class EngineAway(Exception):
+    """The engine does not answer."""
+
+
+class Refused(Exception):
+    """The engine answered, but not so: status of its answer (0: in the midst of one), and its words."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Engine:
+    """on_event: called in the loop with every event; on_lost: with the reason, when the stream of events broke."""
+
+    def __init__(self, on_event: Callable[[Event], None], on_lost: Callable[[str], None]) -> None:
+        self.listening = False
+        self._on_event = on_event
+        self._on_lost = on_lost
+        self._client: Any = None
+        self._threads = ThreadPoolExecutor(16, thread_name_prefix="docker")
+        self._pulls = ThreadPoolExecutor(PULLS, thread_name_prefix="docker-pull")
+        self._events: Any = None
+        self._watching: Thread | None = None
+        self._stopping = False
+
+    @property
+    def url(self) -> str:
+        return os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+
+    # ---------------------------------------------------------------- requests
+
+    async def ask(self, work: Callable[[Any], T], *, pulling: bool = False) -> T:
+        """Do something with the SDK's low-level client. Raises EngineAway, Refused."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pulls if pulling else self._threads, self._do, work)
+
+    def _do(self, work: Callable[[Any], T]) -> T:
+        path = self.url.removeprefix("unix://")
+        if path != self.url and not os.path.exists(path):
+            raise EngineAway(f"there is no socket {path}")
+        import docker  # slow to import, and most machines of a test pool have no engine
+
+        try:
+            if self._client is None:
+                self._client = docker.from_env(timeout=REQUEST_S)
+            return work(self._client.api)
+        except docker.errors.APIError as error:
+            raise Refused(error.status_code or 500, _said(error)) from error
+        except (docker.errors.DockerException, OSError) as error:
+            raise EngineAway(f"{type(error).__name__}: {error}") from error
+
+    async def version(self) -> str:
+        """As `docker -v` prints it."""
+        found = await self.ask(lambda api: api.version())
+        return f"Docker version {found.get('Version', '?')}, build {found.get('GitCommit', '?')}"
+
+    # ---------------------------------------------------------------- pulls
+
+    async def pull(self, image: str, silence_s: float, heard: Callable[[str], None]) -> None:
+        """Have the engine fetch an image. heard: called in the loop, with a line for each step. Cancelling ends the
+        pull. Raises EngineAway, Refused."""
+        loop = asyncio.get_running_loop()
+        pull = _Pull(image, silence_s, lambda line: _tell(loop, heard, line))
+        try:
+            await self.ask(lambda api: pull.run(), pulling=True)
+        finally:
+            pull.cancel()
+
+    # ---------------------------------------------------------------- the test
+
+    async def test(self, labels: Mapping[str, str], name: str) -> None:
+        """Run a container, to the end. Raises EngineAway, Refused."""
+        await self.ask(lambda api: _test(api, dict(labels), name))
+
+    # ---------------------------------------------------------------- events
+
+    def listen(self) -> bool:
+        """Begin to listen; False: that goes on."""
+        if self._watching is not None and self._watching.is_alive():
+            return False
+        self.listening = True
+        loop = asyncio.get_running_loop()
+        self._watching = Thread(target=self._listen, args=(loop,), name="docker-events", daemon=True)
+        self._watching.start()
+        return True
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        import docker
+
+        reason = "its events ended"
+        try:
+            with contextlib.closing(docker.from_env(timeout=None)) as client:
+                self._events = client.events(decode=True, filters=EVENTS)
+                # Closing the stream alone leaves its socket to the garbage collector.
+                with contextlib.closing(self._events._response):
+                    for event in self._events:
+                        _tell(loop, self._on_event, event)
+        except (docker.errors.DockerException, OSError, ValueError, RuntimeError, AttributeError) as error:
+            # AttributeError is what the SDK's stream raises when `close` closes it under our hands.
+            reason = f"{type(error).__name__}: {error}"
+        self.listening = False
+        if not self._stopping:
+            _tell(loop, self._on_lost, reason)
+
+    async def close(self) -> None:
+        self._stopping = True
+        if self._client is not None:
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._hang_up)
+        for threads in (self._threads, self._pulls):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _hang_up(self) -> None:
+        if self._events is not None:
+            with contextlib.suppress(OSError, AttributeError):  # it has ended by itself
+                self._events.close()
+        if self._watching is not None:
+            self._watching.join(timeout=5)
+        self._client.close()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, listener: Callable[[T], None], what: T) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to hear it
+        loop.call_soon_threadsafe(listener, what)
+
+
+class _Pull:
+    """One pull, in a thread. The engine ends it when its connection is closed."""
+
+    def __init__(self, image: str, silence_s: float, heard: Callable[[str], None]) -> None:
+        self.image = image
+        self.silence_s = silence_s
+        self.heard = heard
+        self._stream: Any = None
+        self._cancelled = False
+
+    def run(self) -> None:
+        import docker
+
+        repository, tag = repository_and_tag(self.image)
+        with contextlib.closing(docker.from_env(timeout=self.silence_s)) as client:
+            api = client.api
+            registry, _ = docker.auth.resolve_repository_name(repository)
+            credentials = docker.auth.get_config_header(api, registry)
+            # The SDK's own `pull` gives no hold on its connection, so a pull could not be ended.
+            response = api._post(
+                api._url("/images/create"),
+                params={"fromImage": repository, "tag": tag},
+                headers={"X-Registry-Auth": credentials} if credentials else {},
+                stream=True,
+            )
+            api._raise_for_status(response)
+            self._stream = docker.types.CancellableStream(api._stream_helper(response, decode=True), response)
+            with contextlib.closing(response):
+                self._follow()
+
+    def _follow(self) -> None:
+        if self._cancelled:
+            return
+        try:
+            for line in self._stream:
+                if "error" in line:
+                    detail = line.get("errorDetail") or {}
+                    raise Refused(int(detail.get("code") or 0), str(line["error"]))
+                self.heard(str(line.get("status", "")))
+        except AttributeError:  # see `_listen`
+            if not self._cancelled:
+                raise
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._stream is not None:
+            with contextlib.suppress(OSError, AttributeError, ValueError):
+                self._stream.close()
+
+
+def _test(api: Any, labels: dict[str, str], name: str) -> None:
+    import docker
+
+    try:
+        api.inspect_image(TEST_IMAGE)
+    except docker.errors.ImageNotFound:
+        repository, tag = TEST_IMAGE.split(":")
+        api.import_image_from_data(_empty_archive(), repository=repository, tag=tag)
+    with contextlib.suppress(docker.errors.NotFound):
+        api.remove_container(name, force=True, v=True)
+    host = {"Init": True, "NetworkMode": "none", "CapDrop": ["ALL"], "SecurityOpt": ["no-new-privileges"]}
+    body = {"Image": TEST_IMAGE, "Cmd": list(TEST_COMMAND), "User": "65534:65534", "Labels": labels, "HostConfig": host}
+    found = api.create_container_from_config(body, name)
+    try:
+        api.start(found["Id"])
+        code = api.wait(found["Id"], timeout=REQUEST_S)["StatusCode"]
+        # 126, 127: this engine keeps its init elsewhere, but came as far as to look for it.
+        if code not in (0, 126, 127):
+            raise Refused(500, f"the test container ended with {code}")
+    finally:
+        with contextlib.suppress(docker.errors.APIError):
+            api.remove_container(found["Id"], force=True, v=True)
+
+
+def _empty_archive() -> bytes:
+    buffer = io.BytesIO()
+    tarfile.open(fileobj=buffer, mode="w").close()
+    return buffer.getvalue()
+
+
+def _said(error: Exception) -> str:
+    return str(getattr(error, "explanation", None) or error)

@@ -1,0 +1,186 @@
+"""What can go wrong with a run, and what then: one table for all launchers. Pure.
+
+`python -m services.startd.starter.faults` prints docs/execution/failures.md. Whoever meets a failure names its row;
+codes and subcodes are HTCondor's HoldReasonCode and HoldReasonSubCode.
+
+What to do with a launcher that does not work is here as well (`Health`): the machine says so in its ads and takes no
+such jobs, for a while that doubles each time, until it works again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from services.startd.launchers.api import LaunchFailed
+
+Then = Literal["held", "elsewhere", "again"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """errno: the subcode is the number of the system's error."""
+
+    what: str
+    then: Then
+    code: int = 0
+    subcode: int = 0
+    errno: bool = False
+    note: str = ""
+
+
+class Fault(Enum):
+    """*held* needs a person, *elsewhere* sends the job back to the queue with this machine's reason, *again* repeats
+    here. Two rows must differ in something: they are told apart by what they hold."""
+
+    _value_: Row
+
+    NO_EXECUTABLE = Row("executable missing, not executable, no program, bad interpreter", "held", 6, errno=True)
+    NO_PROGRAM_IN_IMAGE = Row("program not in the container's image, or not for this machine", "held", 6, 2)
+    CONTAINER_REFUSED = Row(
+        "the container can not be made or started, while this machine's own test container can", "held", 6
+    )
+    NO_SUCH_REQUEST = Row(
+        "docker_network_type, container_target_dir, docker_pull_policy, services or DOCKER_SHM_SIZE not to be had",
+        "held",
+        6,
+        22,
+    )
+    NO_OUTPUT_FILE = Row(
+        "Out or Err of a job without transfer, or of a container, can not be written", "held", 7, errno=True
+    )
+    NO_INPUT_FILE = Row("In of a job without transfer, or of a container, can not be read", "held", 8, errno=True)
+    NO_DIRECTORY = Row("Iwd can not be entered", "held", 14, errno=True)
+    BAD_TEXT = Row("arguments or environment can not be read", "held", 5)
+    BAD_INPUT = Row("input refused by the endpoint, or a bad bundle", "held", 13)
+    BAD_OUTPUT = Row("output missing, outside of the scratch directory, refused", "held", 12)
+    NO_IMAGE = Row(
+        "image missing, not a name, not to be pulled (after 3 attempts where the registry is away)", "held", 35
+    )
+    BAD_IMAGE = Row("Apptainer can not run the image: its test before the job fails", "held", 45)
+    OVER_MEMORY = Row("job over its memory", "held", 34, 102, note="with the measured use and the limit")
+    NO_ROOM_FOR_OUTPUT = Row("no room on the disk for what a container prints", "held", 34, 104)
+    ENDPOINT_AWAY = Row("endpoint away, connection broken", "again", note="until the lease of the claim ends")
+    NOT_WANTED = Row("the endpoint does not know the run or its token (401, 404, 409, 410)", "elsewhere")
+    ENGINE_AWAY = Row(
+        "Docker engine away, or unable to run its test container",
+        "elsewhere",
+        note="HasDocker false, DockerOfflineReason",
+    )
+    ENGINE_FULL = Row(
+        "no room on the engine's disk, also after unused images were removed",
+        "elsewhere",
+        note="HasDocker false, DockerOfflineReason",
+    )
+    RUNTIME_BROKEN = Row("Apptainer does not work", "elsewhere", note="HasSingularity false, SingularityOfflineReason")
+    VOLUME_MISSING = Row("a directory of DOCKER_VOLUMES is not there", "elsewhere", note="HasDocker false for a while")
+    NETWORK_MISSING = Row(
+        "the engine lacks a network of DOCKER_NETWORKS", "elsewhere", note="it leaves DockerNetworks until it is there"
+    )
+    CONTAINER_LOST = Row(
+        "container killed or removed by somebody else, or ended with its engine",
+        "elsewhere",
+        note="as the next attempt",
+    )
+    NO_PROCESS = Row("no process or memory to be had for the start", "elsewhere")
+    EXECUTE_FULL = Row("EXECUTE full before the start, or while input comes", "elsewhere")
+    SCHEDD_FULL = Row("the spool of the schedd full when output comes", "again", note="until there is room")
+    SPOOL_FULL = Row("the startd's own spool full", "again", note="what runs goes on; new claims are refused")
+    PROCESS_LOST = Row(
+        "job's processes lost (nanny or fork server killed)", "elsewhere", note="or here, as the next attempt"
+    )
+    LEASE_OVER = Row("lease over", "elsewhere", note="job killed, claim broken (`ClaimLost`), slot free")
+    NOT_ACKNOWLEDGED = Row("report not acknowledged", "again", note="for a day beyond the lease")
+    NEXT_DOES_NOT_FIT = Row("next job of a claim does not fit", "elsewhere")
+    NEXT_TOO_LATE = Row(
+        "next job of a claim that ended while it was on its way", "elsewhere", note="nothing is counted"
+    )
+    NO_TIME_FOR_OUTPUT = Row("no time left for the output of a job that was preempted", "elsewhere", note="run again")
+
+    @property
+    def code(self) -> int:
+        return self.value.code
+
+    @property
+    def subcode(self) -> int:
+        return self.value.subcode
+
+    def failure(self, message: str, errno: int = 0) -> LaunchFailed:
+        """A start that failed so, to be raised by a launcher."""
+        row = self.value
+        if row.then == "held":
+            return LaunchFailed("hold", message, row.code, errno if row.errno else row.subcode)
+        return LaunchFailed("failed", message)
+
+
+# ---------------------------------------------------------------- a launcher that does not work
+
+#: Seconds that the machine says that it can not, at least; doubled by each failure in a row, up to the longest.
+FIRST_S, LONGEST_S = 2.0, 600.0
+
+
+@dataclass(slots=True)
+class Health:
+    """Whether a launcher can be used. Times are of a monotonic clock, seconds."""
+
+    reason: str = "not asked yet"  # why it can not be used; empty: it can
+    failures: int = 0  # in a row: since a job was started, or anything was asked for the first time
+    until: float = float("-inf")  # it is not tried before
+
+    def broke(self, why: str, now: float) -> None:
+        """It did not do what it was asked. Further failures before the next attempt are of the same trouble."""
+        self.reason = why or "unknown"
+        if now >= self.until:
+            self.failures += 1
+            self.until = now + min(FIRST_S * 2 ** min(self.failures - 1, 30), LONGEST_S)
+
+    def passed(self) -> None:
+        """A probe went well. The count stays: jobs may fail where probes do not."""
+        self.reason = ""
+
+    def proved(self) -> None:
+        """A job was started."""
+        self.reason = ""
+        self.failures = 0
+        self.until = float("-inf")
+
+    def wait_s(self, now: float, regular_s: float) -> float:
+        """Until the next probe."""
+        return max(0.0, self.until - now) if self.reason else regular_s
+
+
+# ---------------------------------------------------------------- the page
+
+
+def page() -> Iterator[str]:
+    """Lines of docs/execution/failures.md."""
+    yield "# Failures of runs"
+    yield ""
+    yield "Written by `python -m services.startd.starter.faults`, from the table that the starter goes by."
+    yield ""
+    yield "*Held* needs a person; the codes are HoldReasonCode and HoldReasonSubCode. *Elsewhere* sends the job back"
+    yield "to the queue with this machine's reason. *Again* repeats here."
+    yield ""
+    yield "| what fails | then |"
+    yield "| --- | --- |"
+    for fault in Fault:
+        row = fault.value
+        then: list[str] = [row.then]
+        if row.code:
+            then.append(f"code {row.code}")
+        if row.errno:
+            then.append("subcode errno")
+        elif row.subcode:
+            then.append(f"subcode {row.subcode}")
+        yield f"| {row.what} | {', '.join(then)}{'; ' + row.note if row.note else ''} |"
+    yield ""
+    yield "Docker that does not work is not offered: HasDocker is false and DockerOfflineReason says why. It is tried"
+    yield f"again after {FIRST_S:.0f} s, and after each failure in a row twice as late, after {LONGEST_S:.0f} s at the"
+    yield "latest. A job that starts ends the row."
+
+
+if __name__ == "__main__":
+    for line in page():
+        print(line)  # noqa: T201
