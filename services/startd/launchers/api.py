@@ -22,7 +22,8 @@ class Account:
     gid: int
     groups: tuple[int, ...] = ()  # supplementary
     home: str = "/"
-    dedicated: bool = False  # nobody else uses it while the job runs: what it owns may be killed by uid
+    dedicated: bool = False  # for jobs only: what it owns may be killed by uid when none of them runs
+    shared: bool = False  # jobs of others may have it at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class Launch:
     cpus: float
     memory_mib: int
     append: bool = False  # stdout and stderr are added to
-    nice: int = 0
     limits: Mapping[str, int] = field(default_factory=dict)  # RLIMIT_*: value
     image: str = ""
     container: Plan | None = None  # of the apptainer launcher
     network: str = ""  # Docker: none, host, or the engine's default
     labels: Mapping[str, str] = field(default_factory=dict)
+    slot: str = ""  # slot1_2@host
     account: Account | None = None  # None: the startd's own
     job_ad: ClassAd = field(default_factory=ClassAd)
     machine_ad: ClassAd = field(default_factory=ClassAd)  # of the slot, as .machine.ad has it
@@ -85,7 +86,8 @@ class Finished:
     hold_code: int = 0  # the launcher saw that the job must be held
     hold_subcode: int = 0
     hold_message: str = ""
-    trouble: str = ""  # why it was lost
+    trouble: str = ""  # why it was lost, or ended by the machine's fault: its exit status says nothing about it
+    updates: Mapping[str, object] = field(default_factory=dict)  # further job attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class Measured:
     image_size_kib: int = 0
     resident_set_kib: int = 0
     procs: int = 0
+    attributes: Mapping[str, object] = field(default_factory=dict)  # further ones of the job: bytes of its network, ...
 
 
 class Launcher(Protocol):

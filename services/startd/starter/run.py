@@ -13,7 +13,7 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from services.startd.book.records import RunRecord
 from services.startd.hooks.job_hooks import HOLD_PREPARE, Progress, changed_job
 from services.startd.hooks.keywords import Hook
 from services.startd.hooks.of_run import RunHooks, Site
-from services.startd.launchers.api import Finished, Launch, Launcher, LaunchFailed
+from services.startd.launchers.api import Account, Finished, Launch, Launcher, LaunchFailed
 from services.startd.launchers.apptainer.plan import Rules
 from services.startd.sandbox import directories as sandbox
 from services.startd.starter.choice import choose
@@ -85,6 +85,9 @@ class Hands(Protocol):
     def hooks(self, job: ClassAd, log: structlog.stdlib.BoundLogger) -> RunHooks:
         """The administrator's programs that prepare, watch and end this job."""
 
+    def account(self, slot: str, job: ClassAd) -> Account | None:
+        """The account of a run; None: the startd's own. Raises LaunchFailed."""
+
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         """Write it down; `soon`: with whatever is written next, half a second from now at the latest."""
 
@@ -110,7 +113,6 @@ class Intervals:
 
     first_update: float
     update: float
-    nice: int
     startd: str
 
 
@@ -143,6 +145,7 @@ class Run:
         self._stands = False  # it does
         self._standing = asyncio.Lock()
         self._over = False
+        self._last_updates: ClassAd | None = None  # of the launcher, at the end
         self._log = hands.context.log.bind(job_id=record.job_id, attempt=record.attempt, slot=record.slot)
         self.hooks = hands.hooks(self.job, self._log)
         self._site: Site | None = None  # where its hooks are called, once that is known
@@ -215,8 +218,9 @@ class Run:
                     self._stands = False
                 self._tell_running()
 
-    def _tell_running(self) -> None:
-        self._tell("suspended" if self._stands else "running")
+    def _tell_running(self, attributes: Mapping[str, object] | None = None) -> None:
+        updates = ClassAd(attributes) if attributes else None
+        self._tell("suspended" if self._stands else "running", updates)
 
     async def _end_processes(self) -> None:
         order = self.stop_order
@@ -351,9 +355,10 @@ class Run:
         self._tell("running", ClassAd(started.updates) if started.updates else None)
 
     def _describe(self, machine_ad: ClassAd) -> Launch:
-        """Raises BadJob."""
+        """Raises BadJob, LaunchFailed."""
         choice = choose(self.job, machine_ad, self.hands.containers())
         launch = describe(self.job, self._place(machine_ad), choice.image, choice.plan)
+        launch = replace(launch, account=self.hands.account(self.record.slot, self.job))
         self.record.launcher = choice.launcher
         names = ("_CONDOR_SCRATCH_DIR", "_CONDOR_SLOT", "_CONDOR_JOB_AD", "_CONDOR_MACHINE_AD", "_CONDOR_JOB_IWD")
         self._site = Site(
@@ -366,6 +371,8 @@ class Run:
     async def _prepare_by_hook(self, hook: Hook, machine_ad: ClassAd) -> Launch:
         """Call it, and do as it says. Raises BadJob, LaunchFailed."""
         assert self._site is not None
+        if self._site.account is not None:
+            os.chown(self.scratch, self._site.account.uid, self._site.account.gid)
         verdict = await self.hooks.prepare(hook, self.job, self._site)
         if verdict.kind == "hold":
             raise BadJob(verdict.message, HOLD_PREPARE, verdict.subcode)
@@ -402,7 +409,6 @@ class Run:
             cpus=self.cpus,
             memory_mib=self.memory_mib,
             transfer=bool(self.record.transfer_url),
-            nice=self.intervals.nice,
             labels={"roost.job": self.record.job_id, "roost.attempt": str(self.record.attempt)},
             machine_ad=machine_ad,
         )
@@ -478,7 +484,7 @@ class Run:
         usage["memory_mib"] = -(-usage["resident_set_kib"] // 1024)
         usage["disk_kib"] = disk
         usage["procs"] = seen.procs
-        self._tell_running()
+        self._tell_running(seen.attributes)
         if self.hooks.has(Hook.UPDATE_JOB_INFO):
             self.hooks.update(self.job, self._progress(), self._hook_site())
 
@@ -490,6 +496,7 @@ class Run:
         usage["image_size_kib"] = max(usage["resident_set_kib"], usage.get("image_size_kib", 0))
         usage["memory_mib"] = -(-usage["resident_set_kib"] // 1024)
         self.record.started_at = end.started_at or self.record.started_at
+        self._last_updates = ClassAd(end.updates) if end.updates else None
 
     # -- after
 
@@ -583,7 +590,7 @@ class Run:
     async def _report_end(self) -> JobReportAck | None:
         """Repeat the final report until it is acknowledged. None: nobody wanted to hear it for very long."""
         context, record = self.hands.context, self.record
-        report = self._report("ended", outcome=record.outcome)
+        report = self._report("ended", self._last_updates, record.outcome)
         give_up = context.clock.monotonic() + record.lease_s + REPORT_FOR_S
         delay = REPORT_FIRST_S
         synced = False
