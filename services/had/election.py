@@ -89,6 +89,7 @@ class Seen:
     present: Mapping[str, Presence] = field(default_factory=dict)
     books: Version = NOTHING  # of the books in Redis; NONE: there are none
     expected: Version = NOTHING  # newest that was known when this look began
+    whatever: bool = False  # it asked for the lead with whatever books there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +241,8 @@ def step(
     if since is not None and seen.now - since >= RETURNED_S:
         return _given_up(standing, State.PASSIVE, f"{rules.order[0]} is the primary and is back")
     won = standing.state is not State.LEADER or standing.epoch != seen.epoch
-    if behind and not standing.mending and not won:
+    if behind and not standing.mending and not (won and seen.whatever):
+        # Also when we won it just now, and learn from what the others offer that we should not have.
         reason = f"Redis has books of version {seen.books.text}, not {newest.text}"
         return _given_up(standing, State.ELECTION, reason)
     led = replace(standing, state=State.LEADER, epoch=seen.epoch, lease_ends=asked_at + lease_s, primary_since=since)

@@ -47,7 +47,16 @@ async def look(
     now, owner, life, epoch, until, highest, books, *present = reply
     seen = {name.decode(): _presence(value) for name, value in zip(present[::2], present[1::2], strict=True)}
     return Seen(
-        now / 1000, owner.decode(), life.decode(), int(epoch), until / 1000, int(highest), seen, _books(books), expected
+        now / 1000,
+        owner.decode(),
+        life.decode(),
+        int(epoch),
+        until / 1000,
+        int(highest),
+        seen,
+        _books(books),
+        expected,
+        wish.least is None,
     )
 
 

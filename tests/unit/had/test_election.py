@@ -37,9 +37,9 @@ from shared.state.embedded import EmbeddedStore
 ME = Rules("a", "life-a", ("a", "b", "c"))
 
 
-def seen(owner="", life="", epoch=0, *, now=100.0, present=None, books=NOTHING, expected=NOTHING):
+def seen(owner="", life="", epoch=0, *, now=100.0, present=None, books=NOTHING, expected=NOTHING, whatever=False):
     there = {name: Presence(*one) for name, one in (present or {}).items()}
-    return Seen(now, owner, life, epoch, now + 1, epoch, there, books, expected)
+    return Seen(now, owner, life, epoch, now + 1, epoch, there, books, expected, whatever)
 
 
 def see(rules, standing, what, *, answering=True, asked_at=50.0, now=50.1):
@@ -417,7 +417,7 @@ def test_nobody_takes_the_lead_with_older_books_than_are_known():
     what = seen(present=dict.fromkeys("abc", there(EARLIER)), books=EARLIER, expected=LATER)
     assert wish(ME, standing, what, answering=True, now=50.1) == Wish(True, None)
     assert wish(ME, standing, what, answering=False, now=50.1) == Wish(False, LATER)
-    won, effects = see(ME, standing, seen("a", "life-a", 8, books=EARLIER, expected=LATER), now=50.2)
+    won, effects = see(ME, standing, seen("a", "life-a", 8, books=EARLIER, expected=LATER, whatever=True), now=50.2)
     assert effects == (Restore(8),)
     assert wish(ME, won, what, answering=True, now=50.3).least is None
     mended, effects = see(ME, won, seen("a", "life-a", 8, books=Version(8, 51), expected=LATER), now=50.4)
@@ -430,6 +430,14 @@ def test_leader_whose_redis_went_back_in_time_gives_up_and_has_the_books_restore
     assert [type(e) for e in effects] == [StepDown, Release, Announce]
     assert "7.48, not 7.50" in effects[0].reason
     assert standing.behind_since is not None
+
+
+def test_lead_that_was_won_unaware_of_newer_books_is_given_back():
+    """The others' offers come with the answer that grants the lease."""
+    asked = seen("a", "life-a", 8, books=EARLIER, expected=EARLIER, present={"b": there(LATER)})
+    standing, effects = see(ME, Standing(State.ELECTION, books=EARLIER), asked)
+    assert [type(e) for e in effects] == [Release]
+    assert (standing.state, standing.books, standing.mending) == (State.ELECTION, LATER, False)
 
 
 # --- held back
