@@ -22,6 +22,8 @@ from services.startd.book.leases import Leases
 from services.startd.book.partition import SlotKind
 from services.startd.book.slots import Claim
 from services.startd.book.transitions import Activity, State
+from services.startd.chores.backfill import Backfill
+from services.startd.chores.benchmarks import Benchmarks
 from services.startd.chores.cron import Cron
 from services.startd.clockwork import Clockwork
 from services.startd.docker_watch import DockerWatch
@@ -56,7 +58,8 @@ from shared.daemon.orders import obey
 from shared.messages.base import Envelope, Message
 
 #: What a startd has beside slots, claims and runs.
-PARTS: tuple[type[Part], ...] = (OwnerWatch,
+PARTS: tuple[type[Part], ...] = (
+    OwnerWatch,
     Gear,
     Walls,
     Command,
@@ -64,6 +67,8 @@ PARTS: tuple[type[Part], ...] = (OwnerWatch,
     ApptainerWatch,
     Sessions,
     Cron,
+    Benchmarks,
+    Backfill,
 )
 #: Activities that time ends.
 _PASSING = (Activity.RETIRING, Activity.VACATING, Activity.KILLING)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from services.startd.book.amounts import CPUS, DISK, MEMORY
 from services.startd.book.partition import Carving
 from services.startd.book.policy import Policy
+from services.startd.chores.backfill_client import BadBackfill, client
 from services.startd.hooks.keywords import Keywords, keywords
 from services.startd.launchers.apptainer.plan import Rules, read_rules
 from services.startd.launchers.docker import rules as docker
 from services.startd.machine.detection import Detected
 from services.startd.machine.shares import MAX_TYPES
 from services.startd.walls.rules import WallRules, read_walls
-from shared.classad import Expr, ParseError, evaluate, parse_expr
+from shared.classad import Expr, ParseError, parse_expr, unparse
 from shared.config import Config
 from shared.config.knobs import StartdSettings
 from shared.errors import PermanentError
@@ -42,6 +44,8 @@ class Settings:
     walls: WallRules
     docker: docker.Rules
     containers: Rules  # Apptainer's
+    visits: Expr  # whether owners may look into running jobs
+    most_visits: int
     policies: Mapping[int, Policy]  # by slot type; 0 for all that are not there
     carving: Carving
     hooks: Keywords
@@ -82,6 +86,8 @@ def read(config: Config, detected: Detected) -> Settings:
         ),
         docker=docker.read_rules(knobs),
         containers=read_rules(knobs),
+        visits=knobs.roost_visits,
+        most_visits=knobs.roost_max_visits,
         policies={n: _policy(knobs, config, n) for n in (0, *used_types(config))},
         carving=Carving(
             {
@@ -138,7 +144,7 @@ _NEVER = parse_expr("false")
 
 def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:
     """The expressions of one slot type: SLOT_TYPE_<N>_<name> wins over the plain <name>. Raises BadSetting."""
-    plain: dict[str, Expr] = {
+    plain: dict[str, Any] = {
         "start": knobs.start,
         "rank": knobs.rank,
         "is_owner": knobs.is_owner,
@@ -161,7 +167,7 @@ def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:
     }
     for field, name in (_VANILLA_FORMS | _FORMS).items():
         plain[field] = _of_type(config, type_id, name) or plain[field]
-    if not knobs.enable_backfill:
+    if not _can_fill(knobs):
         plain["start_backfill"] = _NEVER
     vanilla = dict(plain)
     for field, name in _VANILLA_FORMS.items():
@@ -174,6 +180,14 @@ def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:
     consumption = _consumption(knobs, config, type_id)
     policy = Policy(**plain, consumption=consumption, shown=shown)
     return policy if vanilla == plain else replace(policy, vanilla=Policy(**vanilla, consumption=consumption))
+
+
+def _can_fill(knobs: StartdSettings) -> bool:
+    """Backfill is switched on, and its client is described: what is wrong with it is told by who starts it."""
+    try:
+        return client(knobs, root=False) is not None
+    except BadBackfill:
+        return False
 
 
 def _of_type(config: Config, type_id: int, name: str) -> Expr | None:
@@ -209,11 +223,6 @@ def _consumption(knobs: StartdSettings, config: Config, type_id: int) -> dict[st
         except ParseError as error:
             raise BadSetting(f"{name} = {own}: no ClassAd expression: {error}") from error
     return found
-
-
-def _whole(expr: Expr) -> int:
-    value = evaluate(expr)
-    return int(value) if isinstance(value, int | float) else 0
 
 
 def _attributes(config: Config, names: Iterable[str], prefix: str) -> dict[str, Expr]:

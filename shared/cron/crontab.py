@@ -75,6 +75,12 @@ class CronTable:
         self._schedule.demand(self._monotonic())
         self._changed.set()
 
+    def stop(self) -> None:
+        """End what runs now, and forget what was asked for; jobs that run by themselves go on with their next turn."""
+        self._schedule.forget_demands()
+        for task in self._runs.values():
+            task.cancel()
+
     async def run(self) -> None:
         """A root task of the daemon. Cancelling it leaves the programs to `close`."""
         while True:

@@ -74,6 +74,12 @@ class Schedule:
             if state is not None and not state.running and not state.removed:
                 state.due = now if state.due is None else min(state.due, now)
 
+    def forget_demands(self) -> None:
+        """Who was asked for and has not begun need not."""
+        for state in self._states.values():
+            if state.job.mode is Mode.ON_DEMAND and not state.running:
+                state.due = None
+
     def reconfigure(self, jobs: Iterable[CronJob], max_load: float, now: float) -> None:
         """The configuration was read again: new jobs start, removed ones are ended; one that stays goes on in its
         rhythm, and runs again at once if RECONFIG_RERUN says so, or if its mode or program is another."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from services.startd.ads.claim_ads import put_children, put_claim, put_waiting
-from services.startd.book.amounts import CPUS, STANDARD, Amounts
+from services.startd.book.amounts import STANDARD, Amounts
 from services.startd.book.partition import SlotKind
 from services.startd.book.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
 from services.startd.book.slots import Claim, Slot
@@ -72,7 +72,6 @@ def machine_ad(around: Surroundings) -> ClassAd:
             "HasMPI": False,
             "HasVM": False,
             "CanHibernate": False,
-            "RunBenchmarks": False,
             "CpuModel": detected.cpu_model,
         }
     )
@@ -107,7 +106,6 @@ def slot_ad(
     settings = around.settings
     policy = policy or settings.policy(slot.type_id)
     ad = base.copy()
-    share = float(slot.total[CPUS]) / float(around.total[CPUS] or 1)
     virtual_memory = sample.free_swap_kib + around.detected.memory_mib * 1024
     ad.update(
         {
