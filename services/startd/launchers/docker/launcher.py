@@ -235,12 +235,12 @@ class DockerLauncher:
         return plan
 
     def _user(self, launch: Launch) -> tuple[str, list[str]]:
-        """Who runs in the container: the account of the run, the knob's, this user, or nobody when that is root."""
+        """Who runs in the container: the knob's, the account of the run, this user, or nobody when that is root."""
+        if self.rules.user:
+            return self.rules.user, []
         if launch.account is not None:
             account = launch.account
             return f"{account.uid}:{account.gid}", [str(group) for group in account.groups]
-        if self.rules.user:
-            return self.rules.user, []
         uid, gid = os.getuid(), os.getgid()
         return (f"{uid}:{gid}" if uid else f"{_NOBODY}:{_NOBODY}"), []
 
