@@ -42,6 +42,12 @@ from shared.version import VERSION
 #: In the order in which they start; they stop the other way round.
 DAEMONS: tuple[type[Daemon], ...] = (Collector, Had, Negotiator, Schedd, Startd, Gateway)
 
+#: Nobody else can enter the directory of root's own pool, so there is no other account for its jobs.
+ROOTS_OWN = """
+# This is root's own pool: who submits is root, and so are the jobs.
+ROOST_JOBS_AS_ROOT = true
+"""
+
 #: Seconds after which a start tells what it waits for.
 SLOW_START_S = 3.0
 
@@ -186,7 +192,7 @@ def prepare(directory: Path) -> None:
         (directory / "log").mkdir(exist_ok=True)
         config = directory / CONFIG_FILE
         if not config.exists():
-            config.write_text(CONFIG_TEMPLATE)
+            config.write_text(CONFIG_TEMPLATE + (ROOTS_OWN if os.geteuid() == 0 else ""))
 
 
 @contextlib.contextmanager

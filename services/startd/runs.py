@@ -14,7 +14,7 @@ from services.startd.book.leases import lease_of
 from services.startd.book.records import RunRecord
 from services.startd.book.transitions import State
 from services.startd.hooks.of_run import RunHooks
-from services.startd.launchers.api import Launcher
+from services.startd.launchers.api import Account, Launcher
 from services.startd.launchers.apptainer.plan import Rules
 from services.startd.parts import Inside, Part
 from services.startd.sandbox import directories
@@ -95,7 +95,7 @@ class Runs:
         claim = inside.book.claims.get(record.claim_id)
         slot = inside.book.slots.get(claim.slot) if claim else None
         settings = inside.settings
-        intervals = Intervals(settings.initial_job_update, settings.job_update, settings.job_nice, inside.name)
+        intervals = Intervals(settings.initial_job_update, settings.job_update, inside.name)
         cpus, memory = (float(slot.total["Cpus"]), int(slot.total["Memory"])) if slot else (1.0, 1)
         run = Run(record, self, intervals, cpus, memory)
         self.by_key[record.key] = run
@@ -183,6 +183,9 @@ class Runs:
 
     def containers(self) -> Rules:
         return self.inside.settings.containers
+
+    def account(self, slot: str, job: ClassAd) -> Account | None:
+        return self.inside.warden.account(slot, job)
 
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         self.inside.ledger.put("runs", record.key, record.pack())

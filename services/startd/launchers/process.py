@@ -6,12 +6,14 @@ import asyncio
 import errno
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
-from services.startd.starter.client import ForkServer, ForkServerGone, SpawnFailed
+from services.startd.starter.client import ForkServer, ForkServerGone, ProcessEnd, SpawnFailed
+from services.startd.walls.warden import Warden
 
 #: HTCondor's hold codes by the step that failed.
 _HOLD = {"exec": 6, "stdin": 8, "stdout": 7, "stderr": 7, "cwd": 14}
@@ -27,14 +29,15 @@ _MACHINE = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, er
 
 
 class ProcessLauncher:
-    def __init__(self, server: ForkServer) -> None:
+    def __init__(self, server: ForkServer, warden: Warden) -> None:
         self.server = server
+        self.warden = warden
 
     async def adopt(self, runs: set[str]) -> None:
         """Nothing to do: the fork server knows its processes."""
 
     async def prepare(self, launch: Launch) -> None:
-        """Nothing to do."""
+        await self.warden.prepare(launch)
 
     async def start(self, launch: Launch) -> Started:
         request = {
@@ -47,14 +50,15 @@ class ProcessLauncher:
             "stderr": launch.stderr,
             "append_stdout": launch.append,
             "append_stderr": launch.append,
-            "nice": launch.nice,
-            "limits": dict(launch.limits),
         }
+        request |= self.warden.request(launch)
         try:
             process = await self.server.spawn(launch.run, request)
         except ForkServerGone as error:
+            self.warden.forget(launch.run)
             raise LaunchFailed("failed", str(error)) from error
         except SpawnFailed as error:
+            self.warden.forget(launch.run)
             raise _reason(error, launch) from error
         return Started(process.pid, process.started_at)
 
@@ -62,7 +66,14 @@ class ProcessLauncher:
         try:
             end = await self.server.end_of(run)
         except ForkServerGone as error:
+            self.warden.ended(run, used_up=True)
             return Finished(0.0, 0.0, trouble=str(error))
+        found = self.warden.judge(run, self._finished(end), end.out_of_memory)
+        self.warden.ended(run, used_up=end.cgroup_used_up or end.status is None)
+        return found
+
+    @staticmethod
+    def _finished(end: ProcessEnd) -> Finished:
         if end.status is None:
             return Finished(end.at, end.started_at, trouble="the job's processes were lost with their parent")
         signaled = os.WIFSIGNALED(end.status)
@@ -97,9 +108,20 @@ class ProcessLauncher:
 
     async def measure(self, run: str) -> Measured:
         process = self.server.running.get(run)
-        return Measured() if process is None else await asyncio.to_thread(measure_tree, process.nanny)
+        if process is None:
+            return Measured()
+        return await asyncio.to_thread(self._measure, run, process.nanny)
+
+    def _measure(self, run: str, nanny: int) -> Measured:
+        """The cgroup knows best; the size of what is mapped it does not know."""
+        seen, use = measure_tree(nanny), self.warden.use(run)
+        if use is None:
+            return seen
+        # The cgroup's times are of all jobs that were in it: those of the processes are this job's.
+        return replace(seen, resident_set_kib=use.resident_kib, procs=max(use.procs, seen.procs))
 
     async def forget(self, run: str) -> None:
+        self.warden.forget(run)
         self.server.forget(run)
 
     async def stop(self) -> None:

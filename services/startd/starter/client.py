@@ -45,6 +45,8 @@ class Process:
     pid: int
     nanny: int
     started_at: float
+    tracking_gid: int = 0
+    group: str = ""  # its cgroup's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class ProcessEnd:
     user_cpu_s: float = 0.0
     sys_cpu_s: float = 0.0
     max_rss_kib: int = 0
+    out_of_memory: dict[str, Any] | None = None  # killed, own, peak_bytes: see the fork server
+    cgroup_used_up: bool = False
 
 
 class ForkServer:
@@ -292,7 +296,9 @@ class ForkServer:
 
 
 def _process(frame: dict[str, Any]) -> Process:
-    return Process(frame["run"], frame["pid"], frame["nanny"], frame["at"])
+    return Process(
+        frame["run"], frame["pid"], frame["nanny"], frame["at"], frame.get("tracking_gid", 0), frame.get("group", "")
+    )
 
 
 def _end_of(frame: dict[str, Any]) -> ProcessEnd:
@@ -304,6 +310,8 @@ def _end_of(frame: dict[str, Any]) -> ProcessEnd:
         frame.get("user_cpu_s", 0.0),
         frame.get("sys_cpu_s", 0.0),
         frame.get("max_rss_kib", 0),
+        frame.get("out_of_memory"),
+        frame.get("cgroup_used_up", False),
     )
 
 

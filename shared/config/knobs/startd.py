@@ -166,7 +166,10 @@ class StartdSettings(CommonSettings):
     )
     base_cgroup: str = knob("BASE_CGROUP", "htcondor", meaning="cgroup under which jobs get theirs")
     cgroup_memory_limit_policy: str = knob(
-        "CGROUP_MEMORY_LIMIT_POLICY", "hard", choices=("hard", "soft", "none"), meaning="how a slot's memory limits its job: hard, soft or not at all"
+        "CGROUP_MEMORY_LIMIT_POLICY",
+        "hard",
+        choices=("hard", "soft", "none"),
+        meaning="how a slot's memory limits its job: hard, soft or not at all",
     )
     disable_swap_for_job: bool = knob("DISABLE_SWAP_FOR_JOB", "false", meaning="forbid swap to jobs")
     startd_enforce_disk_limits: bool = knob(
@@ -275,6 +278,12 @@ class StartdSettings(CommonSettings):
     singularity_verbosity: str = knob(
         "SINGULARITY_VERBOSITY", "-s", choices=("-s", "-q", "-v", "-d"), meaning="how much the runtime says"
     )
+    roost_visits: Expr = knob(
+        "ROOST_VISITS",
+        "true",
+        meaning="whether owners may run programs in, and look at files of, their running jobs; MY slot, TARGET job",
+    )
+    roost_max_visits: int = knob("ROOST_MAX_VISITS", "32", least=0, meaning="of these at a time on the machine")
     roost_singularity_probe_interval: float = knob(
         "ROOST_SINGULARITY_PROBE_INTERVAL",
         "60",
@@ -404,7 +413,10 @@ class StartdSettings(CommonSettings):
         meaning="accounts of slots, and nobody, are for jobs only, as DEDICATED_EXECUTE_ACCOUNT_REGEXP says of names",
     )
     roost_job_max_processes: int = knob(
-        "ROOST_JOB_MAX_PROCESSES", "16384", least=0, meaning="processes and threads of a job in its cgroup; 0: any number"
+        "ROOST_JOB_MAX_PROCESSES",
+        "16384",
+        least=0,
+        meaning="processes and threads of a job, by its cgroup; 0: no limit",
     )
     mount_private_dev_shm: bool = knob(
         "MOUNT_PRIVATE_DEV_SHM", "true", meaning="each job of a startd that is root has a /dev/shm of its own"
@@ -423,9 +435,6 @@ class StartdSettings(CommonSettings):
     roost_docker: bool = knob("ROOST_DOCKER", "true", meaning="look for a Docker engine and offer it to jobs")
     docker_perform_test: bool = knob(
         "DOCKER_PERFORM_TEST", "true", meaning="Docker is offered only after a container of ours has run"
-    )
-    roost_docker_processes: int = knob(
-        "ROOST_DOCKER_PROCESSES", "0", least=0, meaning="most processes and threads of a container; 0: no limit of ours"
     )
     roost_docker_probe_interval: int = knob(
         "ROOST_DOCKER_PROBE_INTERVAL", "60", unit="s", least=1, meaning="between two looks at the Docker engine"

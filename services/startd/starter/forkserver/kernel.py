@@ -134,7 +134,7 @@ def landlock(hidden: list[str], permitted: list[str]) -> None:
         "landlock_create_ruleset",
     )
     try:
-        for path in (*beside(hidden), *permitted):
+        for path in (*beside(hidden), *permitted) if hidden else ():
             _permit(ruleset, path, handled)
         prctl(PR_SET_NO_NEW_PRIVS, 1) if os.geteuid() else None
         _check(_libc.syscall(_SYS_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint32(0)), "landlock_restrict_self")

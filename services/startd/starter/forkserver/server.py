@@ -45,20 +45,21 @@ class Run:
         self.uid = -1  # of its account, -1: ours
         self.dedicated = False
         self.tracking_gid = 0
+        self.group = ""  # the name of its cgroup, for whoever asks later
 
     def state(self) -> Frame:
         found: Frame = {"run": self.name, "pid": self.pid, "nanny": self.nanny, "at": self.started_at}
-        return found | {"uid": self.uid, "tracking_gid": self.tracking_gid}
+        return found | {"uid": self.uid, "tracking_gid": self.tracking_gid, "group": self.group}
 
 
 class Server:
     """See the module.
 
     spawn {run, executable, argv, env, cwd, stdin, stdout, stderr, append_stdout, append_stderr, umask, nice, limits,
-      account {uid, gid, groups}, dedicated, tracking_gid, cgroup (`cgroup`), mounts (`job._arrange`), pid_namespace,
-      landlock {hidden, permitted}}
-      -> spawned {run, pid, nanny, at, uid, tracking_gid} or failed {run, errno, what, message}; what: cwd, stdin,
-      stdout, stderr, exec, fork, start, cgroup, walls, account
+      account {uid, gid, groups}, dedicated, tracking_gid, group, cgroup (`cgroup`), mounts (`job._arrange`),
+      pid_namespace, landlock {hidden, permitted}}
+      -> spawned {run, pid, nanny, at, uid, tracking_gid, group} or failed {run, errno, what, message}; what: cwd,
+      stdin, stdout, stderr, exec, fork, start, cgroup, walls, account
     signal {run, signal, tree}: to the main process, or to all of the job's processes. To all, SIGSTOP and SIGCONT
       freeze and thaw the cgroup where there is one
     kill {run}: SIGKILL to all of them
@@ -260,6 +261,7 @@ class Server:
         run.uid = int(account["uid"]) if isinstance(account, dict) else -1
         run.dedicated = bool(request.get("dedicated"))
         run.tracking_gid = int(str(request.get("tracking_gid", 0)))
+        run.group = str(request.get("group", ""))
         self.runs[name] = run
         self.by_fd[run.channel.fileno()] = run
         self.poll.register(run.channel.fileno(), select.POLLIN)
