@@ -61,6 +61,11 @@ class Showcase:
                 self._ads[slot.name] = (slot.version, ad)
         return ad
 
+    @property
+    def sample(self) -> Sample:
+        """The machine as it was last looked at."""
+        return self._sample
+
     def refresh(self) -> None:
         """Look at the machine again, if the last look was long ago."""
         mono = self._monotonic()

@@ -5,8 +5,8 @@ Expressions see the slot's ad as MY and the job's as TARGET (spec row SLT-15). W
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 
 from shared.classad import UNDEFINED, ClassAd, Expr, evaluate, half_match, is_true, parse_expr
 from shared.consumption import Shortage, as_consumed, consumption, has_policy
@@ -50,6 +50,8 @@ class Policy:
     evict_backfill: Expr = _FALSE
     #: By resource; empty: CONSUMPTION_POLICY is off (CON-01).
     consumption: Mapping[str, Expr] = field(default_factory=dict)
+    #: Of the above, by knob, what others of them name: attributes of the slot then.
+    shown: Mapping[str, Expr] = field(default_factory=dict)
     #: What counts for vanilla jobs instead, if that is anything else (STM-45).
     vanilla: Policy | None = None
 
@@ -61,6 +63,18 @@ class Policy:
         """The same with another START."""
         vanilla = self.vanilla
         return replace(self, start=start, vanilla=vanilla and replace(vanilla, start=start))
+
+
+def expressions(policy: Policy) -> Iterator[Expr]:
+    """All expressions of a policy."""
+    for one in fields(policy):
+        value = getattr(policy, one.name)
+        if isinstance(value, Expr):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from value.values()
+    if policy.vanilla is not None:
+        yield from expressions(policy.vanilla)
 
 
 def owner_wants(policy: Policy, slot: ClassAd) -> bool:
