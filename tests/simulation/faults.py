@@ -1,0 +1,193 @@
+"""What may go wrong, and how it is undone. Each fault is a coroutine that lasts as long as its trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+
+from shared.state.journal import Command
+from tests.simulation.world import World
+
+Fault = Callable[[World, random.Random], Awaitable[None]]
+
+
+def _any(world: World, chance: random.Random, *kinds: str) -> str:
+    return chance.choice([name for name in world.names() if not kinds or name.split(".")[0] in kinds])
+
+
+async def _weather(world: World, what: str, seconds: float, probability: float) -> None:
+    setattr(world.weather, what, probability)
+    await asyncio.sleep(seconds)
+    setattr(world.weather, what, 0.0)
+
+
+async def drop(world: World, chance: random.Random) -> None:
+    probability, seconds = chance.uniform(0.02, 0.5), chance.uniform(2, 30)
+    world.note(f"{probability:.0%} of messages are lost for {seconds:.1f} s")
+    await _weather(world, "drop", seconds, probability)
+
+
+async def duplicate(world: World, chance: random.Random) -> None:
+    probability, seconds = chance.uniform(0.05, 0.9), chance.uniform(2, 60)
+    world.note(f"{probability:.0%} of messages come twice for {seconds:.1f} s")
+    await _weather(world, "duplicate", seconds, probability)
+
+
+async def unconfirmed(world: World, chance: random.Random) -> None:
+    probability, seconds = chance.uniform(0.05, 0.6), chance.uniform(2, 30)
+    world.note(f"{probability:.0%} of messages arrive unconfirmed for {seconds:.1f} s")
+    await _weather(world, "unconfirmed", seconds, probability)
+
+
+async def late(world: World, chance: random.Random) -> None:
+    world.weather.late_s = chance.choice([0.05, 1.0, 15.0])
+    probability, seconds = chance.uniform(0.1, 1.0), chance.uniform(2, 60)
+    world.note(f"{probability:.0%} of messages are up to {world.weather.late_s} s late for {seconds:.1f} s")
+    await _weather(world, "late", seconds, probability)
+
+
+async def crash(world: World, chance: random.Random) -> None:
+    name, seconds = _any(world, chance), chance.choice([0.0, 0.5, 5.0, 30.0, 90.0])
+    world.note(f"{name} is killed, and started again after {seconds:g} s")
+    await _down(world, name, seconds)
+
+
+async def crash_within(world: World, chance: random.Random) -> None:
+    name, at, seconds = _any(world, chance), chance.randint(1, 30), chance.choice([0.0, 0.5, 5.0])
+    world.note(f"{name} is killed as it begins its {at}th task from now, and started again after {seconds:g} s")
+    life = world.lives[name]
+    life.crash_at_task = at
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(life.gone.wait(), 60.0)
+    life.crash_at_task = 0
+    if life.dead:
+        await _down(world, name, seconds)
+
+
+async def _down(world: World, name: str, seconds: float) -> None:
+    world.lives[name].kill()
+    world.impair(name)
+    await asyncio.sleep(seconds)
+    world.impair(name, world.time() + 2)
+    if world.lives[name].dead:
+        world.begin(name)
+
+
+async def freeze(world: World, chance: random.Random) -> None:
+    name, seconds = _any(world, chance), chance.choice([0.5, 3.0, 10.0, 100.0])
+    world.note(f"{name} is frozen for {seconds:g} s")
+    world.lives[name].freeze(seconds)
+    world.impair(name, world.time() + seconds)
+    await asyncio.sleep(seconds)
+
+
+async def cut_bus(world: World, chance: random.Random) -> None:
+    name, seconds = _any(world, chance), chance.choice([0.2, 3.0, 20.0, 100.0])
+    world.note(f"{name} is cut from the bus for {seconds:g} s")
+    await _cut([name], world, seconds)
+
+
+async def broker_restarts(world: World, chance: random.Random) -> None:
+    seconds = chance.choice([0.5, 5.0, 20.0, 70.0])
+    world.note(f"the broker is away for {seconds:g} s")
+    await _cut(list(world.names()), world, seconds)
+
+
+async def _cut(names: list[str], world: World, seconds: float) -> None:
+    lives = [world.lives[name] for name in names]
+    for life in lives:
+        life.bus.disconnect()
+        world.impair(life.name, world.time() + seconds + 2)
+    await asyncio.sleep(seconds)
+    for life in lives:
+        if not life.dead:
+            life.bus.reconnect()
+
+
+async def cut_store(world: World, chance: random.Random) -> None:
+    name = _any(world, chance, "had", "negotiator", "collector")
+    seconds = chance.choice([0.5, 5.0, 30.0])
+    world.note(f"{name} is cut from the store for {seconds:g} s")
+    life = world.lives[name]
+    life.store.cut = True
+    await asyncio.sleep(seconds)
+    life.store.cut = False
+
+
+async def store_away(world: World, chance: random.Random) -> None:
+    seconds = chance.choice([0.5, 5.0, 30.0])
+    world.note(f"the store is away for {seconds:g} s")
+    for life in world.lives.values():
+        life.store.cut = True
+    await asyncio.sleep(seconds)
+    for life in world.lives.values():
+        life.store.cut = False
+
+
+async def store_forgets(world: World, chance: random.Random) -> None:
+    """A fail-over to a replica that lacked the last writes."""
+    seconds = chance.choice([0.05, 1.0, 8.0])
+    world.note(f"the store will lose what it is told from now on for {seconds:g} s")
+    kept: list[list[Command]] = list(world.store._everything())
+    await asyncio.sleep(seconds)
+    world.store._client.flushall()
+    for commands in kept:
+        for command in commands:
+            world.store._client.execute_command(*command)
+    world.note("the store has lost them")
+
+
+async def store_emptied(world: World, chance: random.Random) -> None:
+    world.note("the store is emptied")
+    world.store._client.flushall()
+
+
+async def clock_steps(world: World, chance: random.Random) -> None:
+    name, seconds = _any(world, chance), chance.choice([-30.0, -2.0, 2.0, 45.0])
+    world.note(f"the clock of {name} steps by {seconds:g} s")
+    world.clocks[name].skew += seconds
+
+
+async def machine_dies(world: World, chance: random.Random) -> None:
+    name = _any(world, chance, "startd")
+    seconds = chance.choice([1.0, 20.0, 100.0])
+    world.note(f"the machine of {name} goes down for {seconds:g} s")
+    world.lives[name].kill()
+    world.hosts[name.partition(".")[2]].lose_all()
+    await _down(world, name, seconds)
+
+
+async def managers_die(world: World, chance: random.Random) -> None:
+    seconds = chance.choice([0.0, 3.0, 20.0])
+    names = [name for name in world.names() if name.split(".")[0] in ("collector", "negotiator", "had")]
+    world.note(f"all central managers are killed, and started again after {seconds:g} s")
+    await asyncio.gather(*(_down(world, name, seconds) for name in names))
+
+
+async def everything_dies(world: World, chance: random.Random) -> None:
+    seconds = chance.choice([0.0, 10.0])
+    world.note(f"every daemon is killed, and started again after {seconds:g} s")
+    await asyncio.gather(*(_down(world, name, seconds) for name in world.names()))
+
+
+KINDS: tuple[Fault, ...] = (
+    drop,
+    duplicate,
+    unconfirmed,
+    late,
+    crash,
+    crash_within,
+    freeze,
+    cut_bus,
+    broker_restarts,
+    cut_store,
+    store_away,
+    store_forgets,
+    store_emptied,
+    clock_steps,
+    machine_dies,
+    managers_die,
+    everything_dies,
+)

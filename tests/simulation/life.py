@@ -1,0 +1,199 @@
+"""One daemon from its start to its death, which may come at any await."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from shared.bus.memory import MemoryBus
+from shared.daemon.base import Daemon
+from shared.state.api import StoreUnavailable
+from tests.simulation.loop import LIFE
+
+STORE_S = 0.0002  # what a call of the store takes
+
+
+class Clock:
+    """A daemon's clocks: the wall clock may be wrong, and stands at `start` when the simulation begins."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.skew = 0.0
+
+    def now(self) -> float:
+        return self.start + self.monotonic() + self.skew
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Store:
+    """A daemon's connection to the pool's store, which can be cut."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.cut = False
+
+    @property
+    def health(self) -> Any:
+        return self._store.health
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        async def call(*args: Any, **named: Any) -> Any:
+            await asyncio.sleep(STORE_S)
+            if self.cut:
+                await asyncio.sleep(0.5)
+                raise StoreUnavailable("the connection is cut")
+            answer = await method(*args, **named)
+            await asyncio.sleep(STORE_S)
+            if self.cut:  # done, but the answer is lost
+                await asyncio.sleep(0.5)
+                raise StoreUnavailable("the connection was cut while waiting for the answer")
+            return answer
+
+        return call
+
+
+class Bus(MemoryBus):
+    """Handlers run as part of their daemon's life, whoever's message they handle."""
+
+    life: Life
+
+    def _within(self, handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+        life = self.life
+
+        async def handle(envelope: Any) -> Any:
+            LIFE.set(life)
+            task = asyncio.current_task()
+            assert task is not None
+            life.adopt(task)
+            await life.thawed()
+            return await handler(envelope)
+
+        return handle
+
+    async def consume(self, queue: str, handler: Any, *, prefetch: int = 100) -> Any:
+        return await super().consume(queue, self._within(handler), prefetch=prefetch)
+
+    async def listen(self, exchange: Any, patterns: Sequence[str], handler: Any, *, prefetch: int = 500) -> Any:
+        return await super().listen(exchange, patterns, self._within(handler), prefetch=prefetch)
+
+    async def serve(self, inbox: str, handler: Any, *, prefetch: int = 100) -> Any:
+        return await super().serve(inbox, self._within(handler), prefetch=prefetch)
+
+
+class Life:
+    """make(life): the daemon, with `life.bus`, `life.store` and `life.clock` in its context."""
+
+    def __init__(self, name: str, make: Callable[[Life], Daemon], bus: Bus, store: Store, clock: Clock) -> None:
+        self.name = name
+        self.bus = bus
+        self.store = store
+        self.clock = clock
+        self.dead = False
+        self.gone = asyncio.Event()
+        self.died_of = ""
+        self.not_before = 0.0  # while it is frozen: when it goes on
+        self.timers = 0
+        self.crash_at_task = 0  # dies when it makes so many more tasks (0: it does not): in the midst of something
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._make = make
+        self.daemon: Daemon | None = None
+        self.started = False
+        bus.life = self
+
+    def begin(self) -> None:
+        token = LIFE.set(self)
+        try:
+            asyncio.get_running_loop().create_task(self._live(), name=f"life:{self.name}")
+        finally:
+            LIFE.reset(token)
+
+    async def _live(self) -> None:
+        try:
+            await self.bus.start()
+            self.daemon = self._make(self)
+            await self.daemon.setup()
+            self.started = True
+            tasks = [asyncio.create_task(work, name=f"{self.name}:{n}") for n, work in self.daemon.tasks().items()]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            error = next(iter(done)).exception()
+            self.died_of = f"{next(iter(done)).get_name()}: {error!r}"
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.died_of = f"{type(error).__name__}: {error}"
+        self.kill()
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        if self.dead:
+            task.cancel()
+            return
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self.crash_at_task:
+            self.crash_at_task -= 1
+            if not self.crash_at_task:
+                self.died_of = "a fault"
+                asyncio.get_running_loop().call_soon(self.kill)
+
+    def count_timer(self) -> None:
+        self.timers += 1
+
+    def when_alive(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Run what a timer asks for: not if it is dead, later if it is frozen."""
+        loop = asyncio.get_running_loop()
+        if self.dead:
+            return
+        if loop.time() < self.not_before:
+            loop.call_at(self.not_before, self.when_alive, callback, *args)
+        else:
+            callback(*args)
+
+    async def thawed(self) -> None:
+        # A timer of a frozen life waits for its end by itself: `when_alive`.
+        if asyncio.get_running_loop().time() < self.not_before:
+            await asyncio.sleep(self.not_before - asyncio.get_running_loop().time())
+
+    def freeze(self, seconds: float) -> None:
+        """As SIGSTOP does: nothing happens in it for so long; messages wait."""
+        self.not_before = asyncio.get_running_loop().time() + seconds
+
+    def kill(self) -> None:
+        """As SIGKILL does: nothing more happens in it. What it had handed to the store or the bus is done."""
+        if self.dead:
+            return
+        self.dead = True
+        self.gone.set()
+        self.bus.disconnect(crash=True)
+        current = asyncio.current_task()
+        for task in list(self._tasks):
+            if task is not current:
+                task.cancel()
+
+    async def bury(self) -> None:
+        """Wait for its tasks, and close its files."""
+        self.kill()
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with contextlib.suppress(Exception):
+            await self.bus.stop()
+        database = getattr(getattr(self.daemon, "queue", None), "_database", None)
+        if database is not None:  # the schedd's, whose transactions are whole or not there
+            database.rollback()
+            database.close()
+        ledger = getattr(self.daemon, "ledger", None)
+        if ledger is not None:
+            ledger.journal.close()

@@ -1,0 +1,120 @@
+"""An event loop whose time passes only while nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+#: The life that a piece of work belongs to; its tasks, timers and threads end with it.
+LIFE: contextvars.ContextVar[Any] = contextvars.ContextVar("life", default=None)
+#: Turns of the loop without a moment of rest: more is a circle.
+STUCK_TURNS = 200_000
+#: What each turn takes, seconds: a timer that rounding lets fire too early is due a little later.
+TURN_S = 1e-7
+#: What a thread's work takes, seconds. It is done in the loop's own thread, after this time.
+THREAD_S = 0.0005
+
+
+class Stuck(Exception):
+    """Nothing happens any more, or everything at once."""
+
+
+class _Selector(selectors.DefaultSelector):
+    """Waits for nothing: time jumps instead."""
+
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0)
+        if found or timeout == 0:
+            self.loop.turn()
+            return found
+        if timeout is None:
+            raise Stuck("no timer is set, and nothing is ready")
+        self.loop.advance(timeout)
+        return found
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """The order in which things happen is the order in which they were asked for: one seed gives one history."""
+
+    def __init__(self) -> None:
+        selector = _Selector()
+        selector.loop = self
+        self._now = 0.0
+        self._turns = 0
+        super().__init__(selector)
+        self.set_task_factory(_task)
+
+    def time(self) -> float:
+        return self._now
+
+    def turn(self) -> None:
+        self._now += TURN_S
+        self._turns += 1
+        if self._turns > STUCK_TURNS:
+            raise Stuck(f"{STUCK_TURNS} turns without a moment of rest")
+
+    def busy(self) -> list[str]:
+        """What is to be done next, for the story of a circle."""
+        found = set()
+        for handle in list(self._ready)[:20]:
+            task = getattr(handle._callback, "__self__", None)
+            places = []
+            work = task.get_coro() if isinstance(task, asyncio.Task) else None
+            while (frame := getattr(work, "cr_frame", None)) is not None:
+                places.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+                work = work.cr_await
+            found.add(
+                f"{task.get_name()} {' > '.join(places)}" if isinstance(task, asyncio.Task) else str(handle)[:300]
+            )
+        return sorted(found)
+
+    def advance(self, seconds: float) -> None:
+        self._now += max(seconds, TURN_S)
+        self._turns = 0
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        life = LIFE.get()
+        if life is None:
+            return super().call_at(when, callback, *args, context=context)
+        life.count_timer()
+
+        def unless_dead() -> None:
+            life.when_alive(callback, *args)
+
+        return super().call_at(max(when, life.not_before), unless_dead, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Threads would live in real time: their work is done here, a moment later, unless its daemon is dead by
+        then."""
+        future: asyncio.Future[Any] = self.create_future()
+
+        def work() -> None:
+            try:
+                result = func(*args)
+            except BaseException as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+
+        self.call_later(THREAD_S, work)
+        return future
+
+
+def _task(loop: asyncio.AbstractEventLoop, coro: Any, context: Any = None) -> asyncio.Task[Any]:
+    life = (context or contextvars.copy_context()).get(LIFE)
+    if context is None:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop)
+    else:
+        task = asyncio.Task(coro, loop=loop, context=context)
+    if life is not None:
+        life.adopt(task)
+    return task

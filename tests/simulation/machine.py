@@ -1,0 +1,185 @@
+"""Machines with processes that outlive their startds, as the fork server's and Docker's do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from services.startd.daemon import Startd
+from services.startd.docker_watch import DockerWatch
+from services.startd.launchers.api import Finished, Launch, Measured, Started
+from tests.simulation.loop import LIFE
+from tests.startd_pool import Machine as Hardware
+
+#: A job that is asked to leave does so after this time, seconds; one in four does not listen.
+LEAVES_S = 2.0
+
+
+@dataclass(slots=True)
+class Process:
+    run: str
+    job: str  # SIM_ID of its environment: which job of the workload
+    host: str
+    slot: str
+    attempt: int
+    cpus: float
+    began: float
+    ends: float
+    exit_code: int
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: float | None = None
+    signal: int | None = None
+    lost: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.ended is None
+
+
+class Host:
+    """One machine. `tell(process)` when one begins or ends; `wall()`: its clock."""
+
+    def __init__(self, name: str, cpus: int, tell: Callable[[Process], None]) -> None:
+        self.name = name
+        self.hardware = Hardware(cpus=cpus, memory_mib=1024 * cpus)
+        self.hardware.detected = replace(self.hardware.detected, hostname=name)
+        self.processes: dict[str, Process] = {}
+        self.tell = tell
+
+    def start(self, launch: Launch) -> Process:
+        now = asyncio.get_running_loop().time()
+        lasts, code = float(launch.env["SIM_LASTS"]), int(launch.env["SIM_EXIT"])
+        process = Process(
+            run=launch.run,
+            job=launch.env["SIM_ID"],
+            host=self.name,
+            slot=launch.env["_CONDOR_SLOT"],
+            attempt=int(launch.labels["roost.attempt"]),
+            cpus=launch.cpus,
+            began=now,
+            ends=now + lasts,
+            exit_code=code,
+        )
+        self.processes[launch.run] = process
+        self._at(process, lasts)
+        self.tell(process)
+        return process
+
+    def _at(self, process: Process, seconds: float, signal: int | None = None) -> None:
+        token = LIFE.set(None)  # no daemon's death stops the clock of a job
+        try:
+            if process.timer is not None:
+                process.timer.cancel()
+            process.timer = asyncio.get_running_loop().call_later(seconds, self.end, process, signal)
+        finally:
+            LIFE.reset(token)
+
+    def end(self, process: Process, signal: int | None = None, *, lost: bool = False) -> None:
+        if not process.alive:
+            return
+        process.ended, process.signal, process.lost = asyncio.get_running_loop().time(), signal, lost
+        if process.timer is not None:
+            process.timer.cancel()
+        process.gone.set()
+        self.tell(process)
+
+    def signal(self, process: Process, number: int) -> None:
+        if process.alive and hash((process.job, process.attempt)) % 4:
+            self._at(process, LEAVES_S, number)
+
+    def lose_all(self) -> None:
+        """The machine goes down: nobody will ever know how its processes ended."""
+        for process in self.processes.values():
+            self.end(process, lost=True)
+        self.processes.clear()
+
+
+class Launcher:
+    """What `services.startd.launchers.api.Launcher` asks for, with processes of a `Host`."""
+
+    def __init__(self, host: Host, wall: Callable[[], float]) -> None:
+        self.host = host
+        self.wall = wall
+
+    async def adopt(self, runs: set[str]) -> None: ...
+
+    async def prepare(self, launch: Launch) -> None:
+        await asyncio.sleep(0.01)
+
+    async def start(self, launch: Launch) -> Started:
+        await asyncio.sleep(0.003)
+        self.host.start(launch)
+        await asyncio.sleep(0.002)
+        return Started(pid=len(self.host.processes), at=self.wall())
+
+    async def finished(self, run: str) -> Finished:
+        process = self.host.processes.get(run)
+        if process is None:
+            return Finished(0.0, 0.0, trouble="the machine was started anew")
+        await process.gone.wait()
+        assert process.ended is not None
+        ago = asyncio.get_running_loop().time() - process.ended
+        at = self.wall() - ago
+        if process.lost:
+            return Finished(at, at, trouble="its processes were lost")
+        return Finished(
+            at=at,
+            started_at=at - (process.ended - process.began),
+            exit_code=process.exit_code if process.signal is None else None,
+            exit_signal=process.signal,
+        )
+
+    def knows(self, run: str) -> bool:
+        return run in self.host.processes
+
+    async def signal(self, run: str, number: int) -> None:
+        if run in self.host.processes:
+            self.host.signal(self.host.processes[run], number)
+
+    async def kill(self, run: str) -> None:
+        if run in self.host.processes:
+            self.host.end(self.host.processes[run], 9)
+
+    async def suspend(self, run: str) -> None: ...
+
+    async def continue_(self, run: str) -> None: ...
+
+    async def measure(self, run: str) -> Measured:
+        return Measured(procs=1, resident_set_kib=1000)
+
+    async def forget(self, run: str) -> None:
+        process = self.host.processes.get(run)
+        if process is not None and not process.alive:
+            del self.host.processes[run]
+
+    async def stop(self) -> None: ...
+
+
+class ForkServer:
+    """All that recovery asks of the real one."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def forget_others(self, known: set[str]) -> None:
+        for run, process in list(self.host.processes.items()):
+            if run not in known:
+                self.host.end(process, 9)
+                del self.host.processes[run]
+
+
+class SimulatedStartd(Startd):
+    """The real one, but for what starts processes."""
+
+    kinds_of_parts = tuple(part for part in Startd.kinds_of_parts if part is DockerWatch)
+
+    def __init__(self, context: Any, host: Host) -> None:
+        super().__init__(context, host.hardware)
+        self.host = host
+
+    async def open_launchers(self, identity: str) -> None:
+        self.fork_server = ForkServer(self.host)
+        self.launchers["process"] = Launcher(self.host, self.context.clock.now)

@@ -1,0 +1,285 @@
+"""One seed, one history: `bin/sim --seed 7 --loud` tells it again.
+
+Faults come for some minutes; then all is mended, and the pool has a while to do what it was asked. What must hold is
+looked at meanwhile (`World`) and at the end (`_judge`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+from shared.classad import ClassAd
+from shared.errors import RoostError
+from shared.messages.negotiation import GetPriorities
+from tests.consistency import book_faults, queue_faults
+from tests.simulation import faults
+from tests.simulation.loop import Stuck, VirtualLoop
+from tests.simulation.workload import Job, Users
+from tests.simulation.world import START, World
+
+#: Faults begin in the first so many seconds, and everything is mended at MENDED_S.
+FAULTS_S, MENDED_S = 200.0, 330.0
+#: Then all jobs must be done after so many seconds more: leases of a minute end, some jobs run again.
+HEALING_S = 600.0
+#: How often is looked at what is claimed, seconds.
+AUDIT_S = 0.5
+
+
+@dataclass
+class Story:
+    seed: int
+    wrong: list[str] = field(default_factory=list)
+    faults: list[tuple[float, str]] = field(default_factory=list)
+    jobs: int = 0
+    runs: int = 0
+    used_s: float = 0.0  # cores x seconds that slots were claimed, as the startds say
+    charged_s: float = 0.0  # as the accountant says
+    blind_s: float = 0.0  # what the accountant could not know: nobody led, or a startd was not heard
+    lasted_s: float = 0.0  # virtual
+    took_s: float = 0.0  # real
+
+    def __str__(self) -> str:
+        told = "\n".join(f"  {at:8.3f} {what}" for at, what in self.faults)
+        wrong = "\n".join(f"  {one}" for one in self.wrong[:20])
+        return f"seed {self.seed}: bin/sim --seed {self.seed}\nfaults:\n{told}\nwrong:\n{wrong}"
+
+
+def play(seed: int, *, loud: bool = False, quiet_pool: bool = False) -> Story:
+    """Tell the history of a seed; quiet_pool: without any faults."""
+    began = time.perf_counter()
+    loop = VirtualLoop()
+    story = Story(seed)
+    with tempfile.TemporaryDirectory(prefix="roost-sim-") as directory, _time_of(loop):
+        if loud:
+            Path(directory, "loud").touch()
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(_play(story, Path(directory), quiet_pool))
+        except Stuck as error:
+            story.wrong.append(f"{loop.time():.3f}: {error}")
+            story.wrong += loop.busy()
+        finally:
+            for task in asyncio.all_tasks(loop):
+                task._log_destroy_pending = False
+            asyncio.set_event_loop(None)
+            loop.close()
+    story.took_s = time.perf_counter() - began
+    return story
+
+
+@contextlib.contextmanager
+def _time_of(loop: VirtualLoop) -> Iterator[None]:
+    """What asks the machine for the time gets the simulation's: expressions, and the store's expiry."""
+
+    def now() -> float:
+        return START + loop.time()
+
+    with mock.patch("time.time", now):
+        yield
+
+
+async def _play(story: Story, directory: Path, quiet_pool: bool) -> None:
+    chance = random.Random(story.seed)
+    world = World(directory, random.Random(chance.random()))
+    await world.open()
+    users = Users(world, random.Random(chance.random()), clusters=chance.randint(8, 20))
+    working = asyncio.ensure_future(users.work())
+    trouble = [asyncio.ensure_future(one) for one in ([] if quiet_pool else _plan(world, chance))]
+    keeping = asyncio.ensure_future(_keep_alive(world))
+    auditing = asyncio.ensure_future(_audit(world, story))
+    try:
+        if not quiet_pool:
+            await asyncio.sleep(MENDED_S)
+            await asyncio.gather(*trouble)
+            _mend(world)
+        story.wrong += await _heals(world, users, working, story)
+    except AssertionError as error:
+        story.wrong.append(str(error))
+    finally:
+        for task in (keeping, working, auditing):
+            task.cancel()
+        await asyncio.gather(keeping, working, auditing, return_exceptions=True)
+        story.wrong = world.violations + world.errors + story.wrong
+        story.faults, story.jobs, story.runs = world.faults, len(users.jobs), len(world.processes)
+        story.lasted_s = world.time()
+        await world.close()
+
+
+def _plan(world: World, chance: random.Random) -> Iterator[object]:
+    for _ in range(chance.choice([1, 2, 3, 5, 8])):
+        yield _later(chance.uniform(3.0, FAULTS_S), chance.choice(faults.KINDS), world, random.Random(chance.random()))
+
+
+async def _later(at: float, fault: faults.Fault, world: World, chance: random.Random) -> None:
+    await asyncio.sleep(at)
+    await fault(world, chance)
+
+
+async def _keep_alive(world: World) -> None:
+    """The supervisor: a daemon that ended by itself is started again."""
+    while True:
+        await asyncio.sleep(2.0)
+        for name, life in list(world.lives.items()):
+            if life.dead and life.died_of and life.died_of != "a fault":
+                world.note(f"{name} ended: {life.died_of}")
+                world.impair(name)
+                world.begin(name)
+
+
+async def _audit(world: World, story: Story) -> None:
+    """What slots are claimed for, second by second."""
+    while True:
+        await asyncio.sleep(AUDIT_S)
+        leads = any(_leads(world, name) for name in world.lives if name.startswith("negotiator"))
+        for name, life in world.lives.items():
+            if not name.startswith("startd") or not life.started:
+                continue
+            cores = sum(slot.total["Cpus"] for slot in life.daemon.book.slots.values() if slot.claim)
+            story.used_s += float(cores) * AUDIT_S
+            if world.time() - world.impaired.get(name, -1e9) < 5.0:
+                # What it had when it was last heard is charged on, whatever became of that.
+                cores = world.hosts[name.partition(".")[2]].hardware.detected.cpus
+            elif leads:
+                cores = 0
+            story.blind_s += float(cores) * AUDIT_S
+
+
+def _leads(world: World, name: str) -> bool:
+    life = world.lives[name]
+    return life.started and not life.dead and life.daemon.role() == "leader"
+
+
+async def _charges(world: World) -> float:
+    """Cores x seconds that the accountant has written down."""
+    total, after = 0.0, ""
+    while True:
+        page = await world.user.call("negotiator", GetPriorities(after=after), timeout=10.0)
+        for packed in page.ads:
+            ad = ClassAd.unpack(packed)
+            if not ad.eval("IsAccountingGroup"):
+                total += float(ad.eval("WeightedAccumulatedUsage") or 0.0)
+        after = page.next
+        if not after:
+            return total
+
+
+def _mend(world: World) -> None:
+    world.note("all is mended")
+    world.weather.drop = world.weather.duplicate = world.weather.unconfirmed = world.weather.late = 0.0
+    for name, life in list(world.lives.items()):
+        life.store.cut = False
+        if life.dead:
+            world.begin(name)
+        else:
+            life.bus.reconnect()
+
+
+async def _heals(world: World, users: Users, working: asyncio.Future[None], story: Story) -> list[str]:
+    """What is wrong at the end."""
+    deadline = world.time() + HEALING_S
+    left: list[str] = ["nothing was looked at"]
+    while left and world.time() < deadline:
+        await asyncio.sleep(5.0)
+        if not working.done():
+            left = [f"users still wait for answers: {users.refusal}"]
+            continue
+        working.result()
+        left = [told for job in users.jobs.values() if (told := await _state(users, job))]
+    left += [f"{name} is dead: {life.died_of}" for name, life in world.lives.items() if life.dead]
+    if not left:
+        left = await _rests(world)
+    if not left:
+        story.charged_s = await _charges(world)
+        # Each claim's begin and end are seen within a moment; what nobody could see is not held against anybody.
+        slack = 2.0 + 0.1 * len(world.processes) + story.blind_s
+        if abs(story.charged_s - story.used_s) > slack:
+            told = f"{story.charged_s:.1f} core-seconds were charged, {story.used_s:.1f} used"
+            left = [f"{told}; nobody could see {story.blind_s:.1f}"]
+    return left
+
+
+async def _state(users: Users, job: Job) -> str:
+    """What is wrong with a job that should have ended; empty: nothing."""
+    try:
+        ads = await users.ad_of(job)
+    except RoostError as error:
+        return f"{job.name} can not be asked for: {error}"
+    if len(ads) != 1:
+        return f"{job.name} ({job.schedd} {job.id}) is there {len(ads)} times"
+    (ad,) = ads
+    status, code = ad.eval("JobStatus"), ad.eval("ExitCode")
+    if job.removed and status in (3, 4):
+        return ""
+    if status != 4 or code != job.exit_code:
+        hold = ad.eval("HoldReason")
+        return f"{job.name} ({job.schedd} {job.id}) has status {status}, exit code {code}, hold {hold}"
+    return ""
+
+
+async def _rests(world: World) -> list[str]:
+    """With all jobs done, every claim ends, every slot is whole, and every book adds up."""
+    deadline = world.time() + 120.0
+    while True:
+        wrong = []
+        for name, life in world.lives.items():
+            kind, daemon = name.split(".")[0], life.daemon
+            if kind == "schedd":
+                wrong += [f"{name}: {one}" for one in queue_faults(daemon)]
+            elif kind == "startd":
+                wrong += [f"{name}: {one}" for one in book_faults(daemon.book)]
+                wrong += [f"{name}: {slot} is claimed" for slot, one in daemon.book.slots.items() if one.claim]
+        wrong += [f"{one.job} runs on {one.host}" for one in world.processes if one.alive]
+        hads = {name: life.daemon for name, life in world.lives.items() if name.startswith("had")}
+        leaders = [name for name, had in hads.items() if had.role() == "leader"]
+        if len(leaders) != 1:
+            wrong.append(f"leaders: {leaders}")
+        if not wrong or world.time() > deadline:
+            return wrong
+        await asyncio.sleep(2.0)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bin/sim", description="Whole pools under virtual time, with seeded faults.")
+    parser.add_argument("--seeds", type=int, default=100, help="how many histories (default: 100)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at a time")
+    parser.add_argument("--loud", action="store_true", help="print what the daemons log")
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        story = play(options.seed, loud=options.loud)
+        print(story if story.wrong or options.loud else f"seed {story.seed}: well ({story.took_s:.1f} s)")
+        return 1 if story.wrong else 0
+    bad: list[int] = []
+    began = time.perf_counter()
+    virtual = jobs = runs = 0.0
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for story in pool.map(play, range(options.first, options.first + options.seeds), chunksize=2):
+            virtual, jobs, runs = virtual + story.lasted_s, jobs + story.jobs, runs + story.runs
+            if story.wrong:
+                bad.append(story.seed)
+                print(story, flush=True)
+    took = time.perf_counter() - began
+    print(f"{options.seeds} seeds, {jobs:.0f} jobs, {runs:.0f} runs, {virtual / 3600:.1f} pool-hours in {took:.0f} s")
+    if bad:
+        print(f"{len(bad)} seeds went wrong: {', '.join(map(str, bad))}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""Users: they submit jobs until they are told that it is done, and change their minds about some."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from shared.classad import ClassAd
+from shared.errors import RoostError
+from shared.messages.queue import Acted, ActOnJobs, QueryJobs, SubmitJobs, Submitted
+from tests.simulation.world import ACCESS_POINTS, LEASE_S, World
+
+#: Jobs are submitted in the first so many seconds.
+SUBMITTING_S = 120.0
+
+
+@dataclass(slots=True)
+class Job:
+    name: str  # SIM_ID
+    schedd: str
+    exit_code: int
+    lasts_s: float
+    id: str = ""  # cluster.proc, once the submit was answered
+    removed: bool = False  # somebody was told that it is
+
+
+class Users:
+    def __init__(self, world: World, chance: random.Random, clusters: int) -> None:
+        self.world = world
+        self.jobs: dict[str, Job] = {}
+        self.refusal = ""  # the last one
+        self._chance = chance
+        self._clusters = clusters
+
+    async def work(self) -> None:
+        """Returns when everything was submitted."""
+        await asyncio.gather(*(self._cluster(number) for number in range(self._clusters)))
+
+    async def _cluster(self, number: int) -> None:
+        chance = random.Random(self._chance.random())
+        await asyncio.sleep(chance.uniform(0.0, SUBMITTING_S))
+        schedd = f"schedd.ap{chance.randint(1, ACCESS_POINTS)}"
+        jobs = [
+            Job(f"job{number}.{n}", schedd, chance.choice([0, 0, 0, 3]), chance.choice([0.5, 5.0, 20.0, 45.0]))
+            for n in range(chance.choice([1, 1, 2, 5]))
+        ]
+        user = chance.choice(["alice", "bob"])
+        submit = SubmitJobs(
+            user=f"{user}@pool",
+            submit_id=f"submit{number}",
+            cluster_ad=_cluster_ad(chance).pack(),
+            procs=[_proc_ad(job).pack() for job in jobs],
+        )
+        answer = await self._until_answered(schedd, submit)
+        assert isinstance(answer, Submitted)
+        for n, job in enumerate(jobs):
+            job.id = f"{answer.cluster}.{answer.first_proc + n}"
+            self.jobs[job.name] = job
+        if chance.random() < 0.25:
+            await asyncio.sleep(chance.uniform(0.0, 40.0))
+            job = chance.choice(jobs)
+            act = ActOnJobs(user=submit.user, action="remove", ids=[job.id], reason="changed my mind")
+            acted = await self._until_answered(schedd, act)
+            assert isinstance(acted, Acted)
+            job.removed = acted.results.get(job.id) in ("done", "already")
+
+    async def _until_answered(self, schedd: str, message: SubmitJobs | ActOnJobs) -> object:
+        while True:
+            try:
+                return await self.world.user.call(schedd, message, timeout=10.0)
+            except RoostError as error:
+                self.refusal = str(error)
+                await asyncio.sleep(1.0)
+
+    async def ad_of(self, job: Job) -> list[ClassAd]:
+        """In the queue and out of it: there should be one."""
+        found = []
+        for history in (False, True):
+            page = await self.world.user.call(job.schedd, QueryJobs(ids=[job.id], history=history), timeout=10.0)
+            found += [ClassAd.unpack(ad) for ad in page.ads]
+        return found
+
+
+def _cluster_ad(chance: random.Random) -> ClassAd:
+    return ClassAd(
+        {
+            "Cmd": "/bin/true",
+            "Iwd": "/tmp",
+            "JobUniverse": 5,
+            "ShouldTransferFiles": "NO",
+            "RequestCpus": chance.choice([1, 1, 1, 2]),
+            "RequestMemory": 128,
+            "RequestDisk": 1024,
+            "JobLeaseDuration": LEASE_S,
+        }
+    )
+
+
+def _proc_ad(job: Job) -> ClassAd:
+    return ClassAd({"Environment": f"SIM_ID={job.name} SIM_LASTS={job.lasts_s} SIM_EXIT={job.exit_code}"})

@@ -1,0 +1,259 @@
+"""A pool of real daemons under virtual time, with handles for whatever may go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from services.collector.daemon import Collector
+from services.had.daemon import Had
+from services.negotiator.daemon import Negotiator
+from services.schedd.daemon import Schedd
+from shared.bus.memory import DELIVER, DROP, DUPLICATE, UNCONFIRMED, Fate, Item, MemoryHub, delay
+from shared.config import load_config
+from shared.daemon.base import Daemon
+from shared.daemon.context import Context
+from shared.messages.negotiation import Matches
+from shared.state.embedded import EmbeddedStore
+from tests.simulation.life import Bus, Clock, Life, Store
+from tests.simulation.machine import Host, Process, SimulatedStartd
+
+#: When the simulation begins, seconds since 1970.
+START = 1_800_000_000.0
+LEASE_S = 60  # of claims and jobs
+CONFIG = {
+    "ROOST_DOCKER": "false",
+    "PERIODIC_EXPR_INTERVAL": "30",
+    "NEGOTIATOR_CYCLE_DELAY": "1",
+    "NEGOTIATOR_MIN_INTERVAL": "1",
+    "NEGOTIATOR_INTERVAL": "20",
+    "UPDATE_INTERVAL": "60",
+    "SCHEDD_INTERVAL": "60",
+    "POLLING_INTERVAL": "5",
+    "ALIVE_INTERVAL": "10",
+    "MACHINEMAXVACATETIME": "10",
+    "KILLING_TIMEOUT": "5",
+    "ROOST_HAD_LEASE": "8",
+    "ROOST_SCHEDD_FILE_USERS": "alice, bob",
+    "HAD_USE_REPLICATION": "true",
+    "SYSTEM_PERIODIC_HOLD": "false",
+}
+MANAGERS, ACCESS_POINTS, MACHINES = 3, 2, {"ep1": 4, "ep2": 4, "ep3": 2}
+
+
+class SimulatedSchedd(Schedd):
+    """The real one, but nobody fetches files from it."""
+
+    async def _listen(self) -> int:
+        return 1
+
+
+class Weather:
+    """What becomes of messages at present."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.drop = self.duplicate = self.unconfirmed = self.late = 0.0  # probabilities
+        self.late_s = 1.0  # at most
+
+    def fate(self) -> Fate:
+        roll = self.chance.random()
+        for probability, fate in ((self.drop, DROP), (self.duplicate, DUPLICATE), (self.unconfirmed, UNCONFIRMED)):
+            if roll < probability:
+                return fate
+            roll -= probability
+        if roll < self.late:
+            return delay(self.chance.uniform(0.0, self.late_s))
+        return DELIVER
+
+
+class World:
+    def __init__(self, directory: Path, chance: random.Random) -> None:
+        self.directory = directory
+        self.chance = chance
+        self.weather = Weather(random.Random(chance.random()))
+        self.faults: list[tuple[float, str]] = []  # what was done, for the story of a failure
+        self.processes: list[Process] = []  # every one that ever was
+        self.violations: list[str] = []
+        self.senders: dict[int, str] = {}  # by epoch: who sent matches in it
+        self.errors: list[str] = []  # what daemons logged as their own mistakes
+        self.impaired: dict[str, float] = {}  # by daemon: when it was last dead, frozen or cut off
+        self.lives: dict[str, Life] = {}
+        self.hosts = {name: Host(name, cpus, self._told) for name, cpus in MACHINES.items()}
+        self.clocks: dict[str, Clock] = {}
+        self._ids = 0
+        self._stopped: list[Life] = []
+
+    # -- life
+
+    async def open(self) -> None:
+        self.hub = MemoryHub(now=self.wall, new_id=self.new_id, on_route=self._route)
+        self.store = EmbeddedStore(now=self.wall)
+        await self.store.start()
+        self.user = Bus(self.hub, sender="gateway.sim")
+        self.user.life = Life("gateway.sim", lambda life: None, self.user, Store(self.store), Clock(START))
+        await self.user.start()
+        for name in self.names():
+            self.begin(name)
+
+    async def close(self) -> None:
+        for life in (*self.lives.values(), *self._stopped):
+            await life.bury()
+        for process in self.processes:
+            if process.timer is not None:
+                process.timer.cancel()
+        await self.user.stop()
+        await self.store.stop()
+
+    @staticmethod
+    def names() -> Iterator[str]:
+        for number in range(1, MANAGERS + 1):
+            yield from (f"collector.cm{number}", f"negotiator.cm{number}", f"had.cm{number}")
+        yield from (f"schedd.ap{number}" for number in range(1, ACCESS_POINTS + 1))
+        yield from (f"startd.{name}" for name in MACHINES)
+
+    def begin(self, name: str) -> None:
+        """Start a daemon, again if it ran before. It finds its files."""
+        former = self.lives.get(name)
+        if former is not None:
+            former.kill()
+            self._stopped.append(former)
+        bus, store = Bus(self.hub, sender=name), Store(self.store)
+        clock = self.clocks.setdefault(name, Clock(START))
+        self.lives[name] = life = Life(name, self._make, bus, store, clock)
+        life.begin()
+
+    def _make(self, life: Life) -> Daemon:
+        subsystem, _, name = life.name.partition(".")
+        knobs = dict(CONFIG)
+        if subsystem in ("had", "negotiator"):
+            knobs["HAD_LIST"] = ", ".join(f"cm{number}" for number in range(1, MANAGERS + 1))
+        if name == "ep3":
+            knobs |= {"NUM_SLOTS_TYPE_1": "2", "SLOT_TYPE_1": "cpus=1", "SLOT_TYPE_1_PARTITIONABLE": "false"}
+        if subsystem == "startd":
+            host = self.hosts[name].hardware.detected
+            knobs |= {"NUM_CPUS": str(host.cpus), "MEMORY": str(host.memory_mib), "DISK": "10000000"}
+        directory = self.directory / life.name
+        knobs |= {"SPOOL": str(directory / "spool"), "EXECUTE": str(directory / "execute")}
+        context = Context(
+            name=name,
+            config=load_config([], subsystem=subsystem.upper(), env={}, overrides=knobs),
+            bus=life.bus,
+            store=life.store,
+            spool=directory / "spool",
+            execute=directory / "execute",
+            log=Log(self, life.name),
+            clock=life.clock,
+            new_id=self.new_id,
+        )
+        context.spool.mkdir(parents=True, exist_ok=True)
+        context.execute.mkdir(parents=True, exist_ok=True)
+        if subsystem == "startd":
+            return SimulatedStartd(context, self.hosts[name])
+        kinds: dict[str, Any] = {
+            "collector": Collector,
+            "negotiator": Negotiator,
+            "had": Had,
+            "schedd": SimulatedSchedd,
+        }
+        return kinds[subsystem](context)
+
+    def new_id(self) -> str:
+        self._ids += 1
+        return f"sim-{self._ids}"
+
+    # -- time
+
+    @staticmethod
+    def time() -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        return START + self.time()
+
+    # -- what is watched
+
+    def note(self, what: str) -> None:
+        self.faults.append((self.time(), what))
+
+    def impair(self, name: str, until: float | None = None) -> None:
+        """This daemon is, or was until then, not what it should be: leases may end meanwhile."""
+        self.impaired[name] = max(self.impaired.get(name, 0.0), self.time() if until is None else until)
+
+    def _route(self, item: Item) -> Fate:
+        body = item.body
+        if isinstance(body, Matches):
+            known = self.senders.setdefault(body.epoch, item.sender)
+            if known != item.sender:
+                self.violations.append(f"epoch {body.epoch} was given to {known} and to {item.sender}")
+        fate = self.weather.fate()
+        if item.caller is not None and not item.exchange:
+            life = item.caller.bus.life if isinstance(item.caller.bus, Bus) else None
+            if life is not None and life.not_before > self.time():  # the answer waits until it is thawed
+                fate = delay(life.not_before - self.time() + 0.001)
+        return fate
+
+    def _told(self, process: Process) -> None:
+        """A process began, or ended."""
+        now = self.time()
+        if not process.alive:
+            return
+        for other in self.processes:
+            if not other.alive:
+                continue
+            if other.host == process.host and other.slot == process.slot:
+                self.violations.append(
+                    f"{now:.3f}: {process.slot}@{process.host} runs {other.job} and {process.job} at once"
+                )
+            if other.job == process.job and not self._excused(other, now):
+                self.violations.append(
+                    f"{now:.3f}: {process.job} runs on {other.host} since {other.began:.3f} and on {process.host}"
+                )
+        self.processes.append(process)
+        used = sum(one.cpus for one in self.processes if one.alive and one.host == process.host)
+        if used > self.hosts[process.host].hardware.detected.cpus:
+            self.violations.append(f"{now:.3f}: {process.host} gave {used} cores away")
+
+    def _excused(self, process: Process, now: float) -> bool:
+        """Whether this run may have outlived its lease: its startd was away lately, so nobody could tell it."""
+        seen = self.impaired.get(f"startd.{process.host}", -1e9)
+        return now - seen < LEASE_S + 30
+
+
+class Log:
+    """Keeps what daemons say of their own mistakes; everything else is quiet unless `World.loud`."""
+
+    OURS = ("task_failed", "schedd_task_failed", "run_failed", "cron_job_failed", "bus.poison")
+
+    def __init__(self, world: World, name: str, **fields: object) -> None:
+        self._world = world
+        self._name = name
+        self._fields = fields
+
+    def bind(self, **fields: object) -> Log:
+        return Log(self._world, self._name, **self._fields, **fields)
+
+    def _say(self, level: str, event: str, *args: object, **fields: object) -> None:
+        if event in self.OURS or level == "exception":
+            self._world.errors.append(f"{self._world.time():.3f} {self._name}: {event} {fields}")
+        if self._world.directory.joinpath("loud").exists():
+            print(f"{self._world.time():9.3f} {self._name:14} {event} {self._fields | fields}")
+
+    def debug(self, event: str, *args: object, **fields: object) -> None: ...
+
+    def info(self, event: str, *args: object, **fields: object) -> None:
+        self._say("info", event, *args, **fields)
+
+    def warning(self, event: str, *args: object, **fields: object) -> None:
+        self._say("warning", event, *args, **fields)
+
+    def error(self, event: str, *args: object, **fields: object) -> None:
+        self._say("error", event, *args, **fields)
+
+    def exception(self, event: str, *args: object, **fields: object) -> None:
+        import sys
+
+        self._say("exception", event, *args, error=repr(sys.exc_info()[1]), **fields)
