@@ -17,7 +17,8 @@ from prometheus_client.registry import Collector as MetricSource
 from services.collector.acceptance import AbsentPolicy, check
 from services.collector.asking import Asking
 from services.collector.directory import Directory
-from services.collector.queries import BadQuery, answer, read
+from services.collector.queries import BadQuery, read
+from services.collector.search import Search
 from shared.bus.api import BusUnavailable, Exchange, Reject
 from shared.classad import ClassAd
 from shared.config.knobs import CollectorSettings
@@ -58,6 +59,9 @@ class Collector(Daemon):
         self.directory = Directory(
             context.store, context.clock, context.log, float(self.settings.classad_lifetime), policy(self.settings)
         )
+        directory = self.directory
+        self.search = Search(directory.table, directory.order, directory.absentees, context.clock)
+        directory.on_change = self.search.note
         self.advertiser = Advertiser(context, "Collector")
         self.updates = 0
         self.queries = 0
@@ -84,6 +88,7 @@ class Collector(Daemon):
             "write": self.directory.keep_written(),
             "expire": self._expire(),
             "ask": self._ask(),
+            "follow": self.search.follow(),
             "advertise": self._advertise(),
         }
 
@@ -108,6 +113,7 @@ class Collector(Daemon):
             raise Reject(problem)
         try:
             change = self.directory.apply(body)
+            self.search.changed(change)
         except BadAd as error:
             raise Reject(str(error)) from error
         self.updates += 1
@@ -141,19 +147,19 @@ class Collector(Daemon):
     async def _on_request(self, envelope: Envelope) -> Message:
         body = envelope.body
         if isinstance(body, QueryAds):
-            return self._query(body)
+            return await self._query(body)
         if isinstance(body, SendAds):
             self.advertiser.resend(body)
             return Ack()
         return await obey(self, envelope)
 
-    def _query(self, body: QueryAds) -> Message:
+    async def _query(self, body: QueryAds) -> Message:
         self.queries += 1
         try:
             query = read(body.my_types, body.constraint, body.projection, body.limit, body.after, body.absent)
         except BadQuery as error:
             return Failure(code="bad-request", reason=str(error))
-        page = answer(query, self.directory.order, self.directory.absentees, self.context.clock.now())
+        page = await self.search.answer(query)
         if page.unreadable:
             self.context.log.warning("ads_unreadable", count=page.unreadable, types=list(query.types))
         return AdPage(ads=page.ads, next=page.next)

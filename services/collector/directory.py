@@ -9,7 +9,7 @@ larger the batches.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgpack
@@ -58,6 +58,8 @@ class Directory:
         self.absentees: dict[str, AbsentAd] = {}
         self.policy = policy
         self.written = 0  # groups written to Redis
+        #: Hears of ads that came or went otherwise than by a message: type, daemon, names.
+        self.on_change: Callable[[str, str, Iterable[str]], None] = lambda my_type, daemon, names: None
         self._store = store
         self._clock = clock
         self._log = log
@@ -237,6 +239,7 @@ class Directory:
         )
         if known is None:
             self.order.changed(stored.my_type)
+        self.on_change(stored.my_type, stored.daemon, {**stored.ads, **(known.rows if known is not None else {})})
         self._in_redis[stored.my_type, stored.daemon] = stored.content
 
     def _lose(self, group: Group, names: Iterable[str], now: float) -> int:
@@ -246,6 +249,7 @@ class Directory:
             if ad is not None:
                 self._remember_absent(ad)
         self.table.remove(*group.key, names)
+        self.on_change(*group.key, names)
         if self.table.group(*group.key) is None:
             self._in_redis.pop(group.key, None)
             self._unwritten.pop(group.key, None)

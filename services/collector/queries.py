@@ -16,6 +16,7 @@ from typing import Any
 from services.collector.acceptance import MACHINE, AbsentAd
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import AttrRef, Binary, Literal, Parens
+from shared.classad.match import is_true
 from shared.classad.references import references
 from shared.daemon.ad_rows import BadAd, added, pack, unpack
 from shared.daemon.ad_table import AdTable, Group
@@ -26,7 +27,9 @@ PAGE_LOOKS, PAGE_LOOKS_PACKED = 500, 10_000
 LONGEST_CONSTRAINT = 100_000
 #: In every answer, whatever the projection (COL-10).
 ALWAYS = ("mytype", "lastheardfrom")
-_SEPARATOR = "\0"
+SEPARATOR = "\0"
+#: As the daemon of a cursor: after all of them.
+LAST = "\U0010ffff"
 
 
 class BadQuery(ValueError):
@@ -69,7 +72,7 @@ def read(
         raise BadQuery(f"limit {limit}: want 0 (all) or more")
     place: tuple[str, str, str] | None = None
     if after:
-        parts = after.split(_SEPARATOR)
+        parts = after.split(SEPARATOR)
         if len(parts) != 3:
             raise BadQuery("after: want what the page before gave as next")
         place = (parts[0], parts[1], parts[2])
@@ -156,7 +159,7 @@ def answer(query: Query, order: Order, absentees: Mapping[str, AbsentAd], now: f
     place: tuple[str, str, str] | None = None
     for key, packed, overlay in _ads(query, order, absentees):
         if looks <= 0 or size >= PAGE_BYTES or (query.limit and len(page.ads) >= query.limit):
-            page.next = _SEPARATOR.join(place) if place else ""
+            page.next = SEPARATOR.join(place) if place else ""
             return page
         looks -= 1
         place = key
@@ -209,9 +212,14 @@ def overlay_of(group: Group) -> dict[str, Any]:
 
 
 def _fitting(query: Query, packed: bytes, now: float) -> bytes | None:
-    """The ad as it is answered, or None when the constraint is not TRUE for it. Raises ValueError."""
-    if query.constraint is not None and evaluate(query.constraint, ClassAd.unpack(packed), None, now) is not True:
+    """The ad as it is answered, or None when the constraint is not true for it. Raises ValueError."""
+    if query.constraint is not None and not is_true(evaluate(query.constraint, ClassAd.unpack(packed), None, now)):
         return None
+    return projected(query, packed)
+
+
+def projected(query: Query, packed: bytes) -> bytes:
+    """The attributes that are asked for. Raises BadAd."""
     if query.projection:
         wanted = query.projection
         return pack({n: v for n, v in unpack(packed).items() if n.lower() in wanted or n.lower() in ALWAYS})

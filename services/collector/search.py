@@ -1,0 +1,186 @@
+"""Questions with a constraint over many ads: answered from columns, in a thread, so that whoever asks next need not
+wait (spec row COL-05). All others are answered from the ads at once (queries)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from services.collector.acceptance import AbsentAd
+from services.collector.columns import LEAST_ADS, Columns, split
+from services.collector.queries import (
+    LAST,
+    PAGE_BYTES,
+    SEPARATOR,
+    Order,
+    Page,
+    Query,
+    answer,
+    overlay_of,
+    projected,
+)
+from shared.daemon.ad_rows import BadAd, added
+from shared.daemon.ad_table import AdTable, Change
+from shared.daemon.clock import Clock
+
+#: Ads of one page.
+PAGE_ADS = 10_000
+#: Ads of a page that are made ready before others get their turn.
+STEP = 500
+#: Seconds between looks at what changed, so that the next question finds little to read.
+FOLLOW_EVERY_S = 2.0
+#: A type about which nobody asked for this long (s) is not followed any more.
+FORGOTTEN_AFTER_S = 3600.0
+
+
+@dataclass(slots=True)
+class _Kind:
+    """The columns of one type, and who is at work on them."""
+
+    columns: Columns
+    asked: float  # monotonic
+    at_work: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Search:
+    """Answers questions. `order` and `absentees` are the directory's."""
+
+    def __init__(
+        self,
+        table: AdTable,
+        order: Order,
+        absentees: Mapping[str, AbsentAd],
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._order = order
+        self._absentees = absentees
+        self._clock = clock
+        self._kinds: dict[str, _Kind] = {}
+        self.from_columns = 0  # questions answered so
+
+    def changed(self, change: Change) -> None:
+        """A message did this."""
+        kind = self._kinds.get(change.my_type)
+        if kind is not None:
+            kind.columns.note(change.daemon, change.updated)
+            kind.columns.note(change.daemon, change.removed)
+
+    def note(self, my_type: str, daemon: str, names: Iterable[str]) -> None:
+        """These ads came, changed or went by other ways."""
+        kind = self._kinds.get(my_type)
+        if kind is not None:
+            kind.columns.note(daemon, names)
+
+    async def answer(self, query: Query) -> Page:
+        """One page."""
+        page = None
+        if query.constraint is not None and not query.name and len(query.types) == 1:
+            page = await self._page(query, query.types[0])
+        if page is None:
+            page = answer(query, self._order, self._absentees, self._clock.now())
+        return page
+
+    async def totals(self, query: Query, by: Sequence[str]) -> dict[tuple[object, ...], int] | None:
+        """How many ads of the one type there are of each combination of values; None: to be counted one by one."""
+        kind = self._kind(query.types[0]) if len(query.types) == 1 else None
+        if kind is None:
+            return None
+        async with kind.at_work:
+            await self._catch_up(kind)
+            return await asyncio.to_thread(kind.columns.count, query.constraint, by, self._clock.now())
+
+    async def follow(self) -> None:
+        """Root task: the machines' ads are in columns soon after the start, and all that is asked about stays so."""
+        if self._count("Machine") >= LEAST_ADS:
+            kind = self._kind("Machine")
+            assert kind is not None
+            async with kind.at_work:
+                await self._catch_up(kind)
+                await asyncio.to_thread(kind.columns.ready)
+        while True:
+            await self._clock.sleep(FOLLOW_EVERY_S)
+            for my_type, kind in list(self._kinds.items()):
+                if self._clock.monotonic() - kind.asked > FORGOTTEN_AFTER_S and not kind.at_work.locked():
+                    del self._kinds[my_type]
+                elif kind.columns.behind:
+                    async with kind.at_work:
+                        await self._catch_up(kind)
+                        await asyncio.to_thread(kind.columns.ready)
+
+    # How
+
+    async def _page(self, query: Query, my_type: str) -> Page | None:
+        """None when it is to be answered from the ads: few of them, or a question that columns can not answer."""
+        if query.after is not None and query.after[0] != my_type:
+            return None  # absent ads, which come last
+        kind = self._kind(my_type)
+        if kind is None:
+            return None
+        assert query.constraint is not None
+        after = query.after[1:] if query.after is not None else None
+        most = min(query.limit or PAGE_ADS, PAGE_ADS)
+        now = self._clock.now()
+        async with kind.at_work:
+            await self._catch_up(kind)
+            found = await asyncio.to_thread(kind.columns.find, query.constraint, after, most, now)
+        if found is None:
+            return None
+        self.from_columns += 1
+        keys, more = found
+        page = await self._assembled(query, my_type, keys)
+        page.unreadable += kind.columns.unreadable()
+        if not page.next and more:
+            page.next = SEPARATOR.join((my_type, *split(keys[-1])))
+        if not page.next and query.absent:
+            return self._with_absent(query, my_type, page)
+        return page
+
+    async def _assembled(self, query: Query, my_type: str, keys: Sequence[str]) -> Page:
+        page, size = Page([]), 0
+        for number, key in enumerate(keys, 1):
+            daemon, name = split(key)
+            group = self._table.group(my_type, daemon)
+            row = group.rows.get(name) if group is not None else None
+            if group is not None and row is not None:  # it may have gone in this very moment
+                try:
+                    packed = projected(query, added(row.packed(), overlay_of(group)))
+                except BadAd:
+                    page.unreadable += 1
+                    continue
+                page.ads.append(packed)
+                size += len(packed)
+            if size >= PAGE_BYTES and number < len(keys):
+                page.next = SEPARATOR.join((my_type, daemon, name))
+                break
+            if number % STEP == 0:
+                await asyncio.sleep(0)
+        return page
+
+    def _with_absent(self, query: Query, my_type: str, page: Page) -> Page:
+        """The last page of the living, and what it has room for of the absent."""
+        if query.limit and len(page.ads) >= query.limit:
+            page.next = SEPARATOR.join((my_type, LAST, ""))
+            return page
+        limit = query.limit - len(page.ads) if query.limit else 0
+        rest = replace(query, after=(my_type, LAST, ""), limit=limit)
+        absent = answer(rest, self._order, self._absentees, self._clock.now())
+        return Page([*page.ads, *absent.ads], absent.next, page.unreadable + absent.unreadable)
+
+    def _kind(self, my_type: str) -> _Kind | None:
+        """Columns of a type; None where there are too few ads."""
+        kind = self._kinds.get(my_type)
+        if kind is None:
+            if self._count(my_type) < LEAST_ADS:
+                return None
+            kind = self._kinds[my_type] = _Kind(Columns(self._table, my_type), self._clock.monotonic())
+        kind.asked = self._clock.monotonic()
+        return kind
+
+    def _count(self, my_type: str) -> int:
+        return sum(len(group.rows) for group in self._table.groups(my_type))
+
+    async def _catch_up(self, kind: _Kind) -> None:
+        for _ in kind.columns.take():
+            await asyncio.sleep(0)
