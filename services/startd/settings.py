@@ -15,6 +15,7 @@ from services.startd.hooks.keywords import Keywords, keywords
 from services.startd.launchers.apptainer.plan import Rules, read_rules
 from services.startd.launchers.docker import rules as docker
 from services.startd.machine.detection import Detected
+from services.startd.machine.resources import resource_names
 from services.startd.machine.shares import MAX_TYPES
 from services.startd.walls.rules import WallRules, read_walls
 from shared.classad import Expr, ParseError, parse_expr, unparse
@@ -50,6 +51,7 @@ class Settings:
     carving: Carving
     hooks: Keywords
     attributes: Mapping[str, Expr]  # STARTD_ATTRS
+    type_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT_TYPE_<N>_STARTD_ATTRS and _attr, by slot type
     slot_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT<N>_STARTD_ATTRS and SLOT<N>_attr, by slot id
     latches: Mapping[str, Expr]  # STARTD_LATCH_EXPRS: of which the slots tell since when they are what they are
     slots_at_console: int
@@ -98,7 +100,8 @@ def read(config: Config, detected: Detected) -> Settings:
             knobs.must_modify_request_exprs,
         ),
         hooks=keywords(knobs),
-        attributes=_attributes(config, knobs.startd_attrs, ""),
+        attributes=_attributes(config, _published(config, knobs), ""),
+        type_attributes=_type_attributes(config, knobs),
         slot_attributes=_slot_attributes(config, knobs),
         latches=_attributes(config, knobs.startd_latch_exprs, ""),
         slots_at_console=knobs.slots_connected_to_console,
@@ -211,7 +214,7 @@ def _consumption(knobs: StartdSettings, config: Config, type_id: int) -> dict[st
     if not knobs.slot_type_consumption_policy_by_n.get(str(type_id), knobs.consumption_policy):
         return {}
     plain = {CPUS: knobs.consumption_cpus, MEMORY: knobs.consumption_memory, DISK: knobs.consumption_disk}
-    for name in knobs.machine_resource_names or knobs.machine_resource_by_name:
+    for name in resource_names(config):
         known = knobs.consumption_by_resource.get(name.lower())
         plain[name] = known if known is not None else parse_expr(f"TARGET.Request{name} ?: 0")
     found = {}
@@ -239,14 +242,35 @@ def _attributes(config: Config, names: Iterable[str], prefix: str) -> dict[str, 
 
 
 def _slot_attributes(config: Config, knobs: StartdSettings) -> dict[int, dict[str, Expr]]:
-    """For the slots that have any: SLOT<N>_<attr> of STARTD_ATTRS, and their own SLOT<N>_STARTD_ATTRS (SLT-25)."""
+    """For the slots that have any: SLOT<N>_<attr> of what is published, and their own SLOT<N>_STARTD_ATTRS (SLT-25)."""
     own_names = {int(n): names for n, names in knobs.slot_startd_attrs_by_n.items() if n.isdigit()}
     mentioned = (re.match(r"slot(\d+)_", name) for name in config.names())
     slots = own_names.keys() | {int(found.group(1)) for found in mentioned if found}
+    published = (*_published(config, knobs), *(name for n in used_types(config) for name in _type_names(config, n)))
     result = {}
     for slot_id in slots:
         prefix = f"SLOT{slot_id}_"
-        shared = [name for name in knobs.startd_attrs if config.get(prefix + name)]
+        shared = [name for name in published if config.get(prefix + name)]
         if attributes := _attributes(config, (*shared, *own_names.get(slot_id, ())), prefix):
             result[slot_id] = attributes
     return result
+
+
+def _type_attributes(config: Config, knobs: StartdSettings) -> dict[int, dict[str, Expr]]:
+    """By slot type: SLOT_TYPE_<N>_<attr> of what is published, and its own SLOT_TYPE_<N>_STARTD_ATTRS."""
+    result = {}
+    for n in used_types(config):
+        prefix = f"SLOT_TYPE_{n}_"
+        shared = [name for name in _published(config, knobs) if config.get(prefix + name)]
+        if attributes := _attributes(config, (*shared, *_type_names(config, n)), prefix):
+            result[n] = attributes
+    return result
+
+
+def _published(config: Config, knobs: StartdSettings) -> tuple[str, ...]:
+    """What all slots show: STARTD_ATTRS, and what its name was before."""
+    return (*knobs.startd_attrs, *(config.get("STARTD_EXPRS") or "").replace(",", " ").split())
+
+
+def _type_names(config: Config, n: int) -> list[str]:
+    return (config.get(f"SLOT_TYPE_{n}_STARTD_ATTRS") or "").replace(",", " ").split()

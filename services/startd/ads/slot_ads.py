@@ -145,6 +145,8 @@ def slot_ad(
     _put_policy(ad, slot, policy)
     for name, expr in settings.attributes.items():
         ad[name] = expr
+    for name, expr in settings.type_attributes.get(slot.type_id, {}).items():
+        ad[name] = expr
     for name, expr in settings.slot_attributes.get(slot.slot_id, {}).items():
         ad[name] = expr
     put_claim(ad, slot.claim, slot.state, settings.job_attributes)

@@ -13,6 +13,7 @@ from shared.classad import ClassAd, unparse
 from shared.consumption import resources
 
 GPUS: Final = "GPUs"
+DISK_TOTAL: Final = "TotalDisk"
 #: What a job without a GPU is told to use: no machine has a GPU of this number, so it finds none.
 NO_DEVICE: Final = "10000"
 
@@ -28,10 +29,10 @@ def machine_attributes(stock: Stock) -> dict[str, Any]:
     return found
 
 
-def slot_attributes(slot: Slot, stock: Stock) -> dict[str, Any]:
+def slot_attributes(slot: Slot, stock: Stock, disk_kib: int | None = None) -> dict[str, Any]:
     """What one slot shows of its devices: which they are, which are free, and what is known of them: each one's own
-    properties as an ad, and those that all have alike for themselves."""
-    found: dict[str, Any] = {}
+    properties as an ad, and those that all have alike for themselves. disk_kib: what its partition has, if known."""
+    found: dict[str, Any] = {} if disk_kib is None else {DISK_TOTAL: disk_kib}
     for name, free in slot.free.ids.items():
         ids = slot.total.ids.get(name, ())
         if ids:

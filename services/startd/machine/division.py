@@ -2,8 +2,8 @@
 
 Explicit shares are taken first, in the order of the slots; what is `auto` shares evenly what they leave. HTCondor's
 rounding is kept, because files were tuned to it: a share of 1.6 cores makes a slot of 1 core and costs 2, memory is
-rounded down, disk up; of a custom resource a share of 1.6 makes a slot of 1 and costs 1.6, and what is left over goes to
-the first of the slots with `auto`.
+rounded down, disk up; of a custom resource a share of 1.6 makes a slot of 1 and costs 1.6, and what is left over goes
+to the first of the slots with `auto`.
 """
 
 from __future__ import annotations

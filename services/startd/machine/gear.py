@@ -9,23 +9,27 @@ from services.startd.book.slots import Slot
 from services.startd.machine.devices import slot_attributes
 from services.startd.machine.disks import rescale
 from services.startd.machine.survey import disks
-from services.startd.parts import Part
+from services.startd.parts import Inside, Part
 from shared.errors import PermanentError
 
 
 class Gear(Part):
+    def __init__(self, inside: Inside) -> None:
+        super().__init__(inside)
+        self._disks: dict[str, int] = {}  # KiB, by partition, when seen last; of none before the first time
+
     async def setup(self) -> None:
         stock = self.inside.showcase.around.stock
         for problem in stock.problems:
             self.inside.context.log.error("inventory", problem=problem)
-        if any(one.has_ids for one in stock.resources.values()):
-            self.inside.showcase.add_source("devices", self._attributes)
+        self.inside.showcase.add_source("devices", self._attributes)
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         return {"disks": self._watch_disks()}
 
     def _attributes(self, slot: Slot) -> Mapping[str, object]:
-        return slot_attributes(slot, self.inside.showcase.around.stock)
+        around = self.inside.showcase.around
+        return slot_attributes(slot, around.stock, self._disks.get(slot.partition))
 
     async def _watch_disks(self) -> None:
         while True:
@@ -43,6 +47,7 @@ class Gear(Part):
             slot = inside.book.slots.get(run.record.slot)
             if slot is not None and slot.partition in totals:
                 totals[slot.partition] += int(run.record.usage.get("disk_kib", 0))
-        changed = rescale(inside.book.slots.values(), totals)
-        if changed:
-            inside.changed(changed)
+        if totals != self._disks:
+            self._disks = totals
+            rescale(inside.book.slots.values(), totals)
+            inside.changed()

@@ -67,6 +67,11 @@ class Output:
     trouble: str = ""
 
 
+def resource_names(config: Config) -> list[str]:
+    """Of the custom resources that the configuration names."""
+    return list(_named(config))
+
+
 def programs(config: Config) -> dict[str, str]:
     """Command lines of the inventory programs, by resource."""
     return {name: command for name, (_, command) in _named(config).items() if command}

@@ -24,6 +24,7 @@ class Survey:
     amounts: Amounts  # of the whole machine
     stock: Stock
     slots: list[PlannedSlot]
+    partitions: Mapping[str, int]  # what the file systems of EXECUTE have, KiB
 
 
 def survey(
@@ -49,7 +50,7 @@ def survey(
     custom = [name for name in machine if name not in STANDARD]
     types = slot_types(config.get, number, knobs.num_cpus, custom)
     slots = divide(machine, types, partition_of=lambda slot_id: where.get(slot_id, where[0]), pick=picker(stock))
-    return Survey(machine, stock, slots)
+    return Survey(machine, stock, slots, {one.key: one.total_kib for one in where.values()})
 
 
 def disks(config: Config, disk_of: Callable[[str], Partition]) -> dict[int, Partition]:
