@@ -29,8 +29,8 @@ from shared.classad.quick import QuickAd
 
 #: Knobs on which it depends what is charged for a slot.
 _CHARGING = ("use_slot_weights", "force_slot_weight", "slot_weight", "poolsize_constraint", "discount_suspended")
-#: States in which somebody else has the slot.
-_TAKEN = ("Claimed", "Preempting")
+#: States in which somebody else has the slot, or nobody may.
+_TAKEN = ("Claimed", "Preempting", "Owner", "Drained")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class _Facts(NamedTuple):
     packed: bytes
     room: float
     asked: int | None  # RoostClaims
+    look: object  # RoostLook
     user: str
     weight: float
     counted: float  # weight that counts for the pool's size (NEG-35)
@@ -137,7 +138,7 @@ class SlotTable:
         if name in self.pending:
             self._was_asked(name, old.asked, facts.asked)
             return name not in self.pending and facts.room > 0
-        return facts.room > old.room
+        return facts.room > old.room or (facts.room > 0 and facts.look != old.look)
 
     def _read(self, ad: QuickAd) -> _Facts:
         config = self._config
@@ -148,6 +149,7 @@ class SlotTable:
             packed=ad.packed,
             room=_room(ad),
             asked=asked if isinstance(asked, int) else None,
+            look=ad.eval("RoostLook"),
             user=charged_to(ad, discount_suspended=config.discount_suspended),
             weight=weight,
             counted=weight if counts else 0.0,
@@ -372,10 +374,12 @@ def _weight_of(ad: QuickAd, config: CycleConfig) -> float:
 
 def _room(ad: QuickAd) -> float:
     """A rough measure of what a slot can take: more than before means a cycle may find something."""
+    if ad.eval_string("State") in _TAKEN:
+        return 0.0
     if ad.eval("PartitionableSlot") is True:
         cpus = ad.eval("Cpus")
         return float(cpus) if isinstance(cpus, int | float) else 0.0
-    return 0.0 if ad.eval_string("State") in _TAKEN else 1.0
+    return 1.0
 
 
 def _weight(ad: ClassAd, name: str) -> float | None:

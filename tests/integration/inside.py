@@ -7,6 +7,8 @@ import asyncio
 import http.client
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,7 +31,10 @@ class InsidePool:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        plan = Plan(directory, knobs={"ROOST_GATEWAY_PORT": "0", "NUM_CPUS": "2", "MEMORY": "4096", **knobs})
+        plan = Plan(
+            directory,
+            knobs={"ROOST_GATEWAY_PORT": "0", "NUM_CPUS": "2", "MEMORY": "4096", "ROOST_JOBS_AS_ROOT": "true", **knobs},
+        )
         self.pool = PersonalPool(plan)
         self.run(self.pool.start())
         self.url = self.pool.url
@@ -61,6 +66,20 @@ class InsidePool:
     def environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ROOST_", "_CONDOR_", "CONDOR_"))}
         return {**kept, "ROOST_POOL_DIR": str(self.directory), "PYTHONPATH": str(Path(__file__).parents[2])}
+
+    def roost(self, *words: str, ok: bool = True) -> str:
+        """Run the command: what it said, standard error last. By default it must succeed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "roost", *words],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        text = done.stdout + done.stderr
+        assert done.returncode == (0 if ok else 1), f"roost {' '.join(words)}: exit {done.returncode}\n{text}"
+        return text
 
     def ask(self, method, path, *, body=None, token="own", headers=None, timeout_s=30.0):
         """One raw request. Returns status, headers and the body, read as JSON where it is JSON. `body`: bytes as they

@@ -17,7 +17,8 @@ KEPT: Final = frozenset(
     for name in (
         *("MyType", "TargetType", "Name", "Machine", "MyAddress", "StartdIpAddr", "DaemonStartTime"),
         *("SlotID", "DSlotID", "ParentSlotName", "SlotType", "SlotTypeID", "PartitionableSlot", "DynamicSlot"),
-        *("State", "Activity", "EnteredCurrentState", "EnteredCurrentActivity", "MyCurrentTime", "RoostClaims"),
+        *("State", "Activity", "EnteredCurrentState", "EnteredCurrentActivity", "MyCurrentTime"),
+        *("RoostClaims", "RoostLook"),
         *("Cpus", "Memory", "Disk", "GPUs", "MachineResources", "NumDynamicSlots", "PslotRollupInformation"),
         *("Requirements", "Start", "Rank", "IsOwner", "SlotWeight", "MachineMaxVacateTime", "WithinResourceLimits"),
         *("RemoteUser", "RemoteOwner", "AccountingGroup", "CurrentRank", "JobId", "ClientMachine", "PublicClaimId"),

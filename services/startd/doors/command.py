@@ -1,4 +1,5 @@
-"""Administrators' orders to a machine: drain it, vacate its slots, switch it off and on, set attributes of its ads."""
+"""Administrators' orders to a machine: drain it, vacate its slots, switch it off and on, set attributes of its ads
+(spec rows TLS-06, TLS-07, TLS-09, TLS-11). What that means for its slots `book.helm` knows."""
 
 from __future__ import annotations
 
@@ -6,14 +7,37 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from services.startd.ads.updates import Updates
+from services.startd.book.answers import Changes, Refused
+from services.startd.book.draining import Completion, How, Off
 from services.startd.parts import Handler, Inside, Part
 from shared.classad import ClassAd
 from shared.daemon.orders import stranger
 from shared.messages.base import Envelope, Failure, Message
-from shared.messages.orders import OrderTaken, UpdateMachineAd
+from shared.messages.orders import (
+    CancelDrain,
+    Drain,
+    OrderTaken,
+    SwitchOff,
+    SwitchOn,
+    UpdateMachineAd,
+    Vacate,
+    Vacated,
+)
 
 #: Names of attributes that an answer tells.
 _TOLD: Final = 20
+#: What follows a draining, for people.
+_AFTERWARDS: Final = {
+    Completion.NOTHING: "it stays so until `roost undrain`",
+    Completion.RESUME: "it takes jobs again when it is empty",
+    Completion.EXIT: "it is off when it is empty, until `roost on`",
+    Completion.RESTART: "it restarts when it is empty",
+}
+_OFF: Final = {
+    Off.PEACEFUL: "what runs may end",
+    Off.GRACEFUL: "what runs keeps the time it was promised",
+    Off.FAST: "what runs is killed",
+}
 
 
 class Command(Part):
@@ -22,22 +46,115 @@ class Command(Part):
     def __init__(self, inside: Inside) -> None:
         super().__init__(inside)
         self._updates = Updates()
-        inside.showcase.add_on_top("update-ad", lambda slot, ad: self._updates.attributes)
+        self._looks = inside.herald.advertiser.start_time * 1000
+        inside.showcase.add_on_top("update-ad", lambda slot, ad: {"RoostLook": self._looks, **self._updates.attributes})
+
+    def reread(self) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        """What slots accept may be another: the negotiator looks at them again when this number is."""
+        self._looks += 1
+        self.inside.changed(urgent=True)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        answers: dict[type[Message], Callable[[Any], Message]] = {UpdateMachineAd: self._update}
+        answers: dict[type[Message], Callable[[Any], Message]] = {
+            Drain: self._drain,
+            CancelDrain: self._cancel,
+            Vacate: self._vacate,
+            SwitchOff: self._switch_off,
+            SwitchOn: self._switch_on,
+            UpdateMachineAd: self._update,
+        }
 
         def handler(answer: Callable[[Any], Message]) -> Handler:
             async def handle(envelope: Envelope) -> Message:
                 body: Any = envelope.body
                 if (refused := stranger(envelope)) is not None:
                     return refused
-                self.inside.context.log.info("ordered", order=body.type, by=body.by[:200])
-                return answer(body)
+                told = answer(body)
+                log = self.inside.context.log
+                if isinstance(told, Failure):
+                    log.warning("order_refused", order=body.type, by=body.by[:200], reason=told.reason)
+                else:
+                    log.info("ordered", order=body.type, by=body.by[:200])
+                return told
 
             return handle
 
         return {kind: handler(answer) for kind, answer in answers.items()}
+
+    def on_changes(self, changes: Changes) -> None:
+        if changes.completed in (Completion.EXIT, Completion.RESTART):
+            self.inside.spawn(self._finish(changes.completed), "drained")
+
+    async def _finish(self, completion: Completion) -> None:
+        """The machine is empty, and the draining was to end the daemon."""
+        inside = self.inside
+        inside.context.log.info("drained", then=str(completion))
+        if completion is Completion.EXIT:
+            # It stays, and does nothing: its supervisor would start it again.
+            inside.book.off(Off.GRACEFUL, inside.now())
+            inside.book.cancel_drain("", inside.now())
+            inside.write_down()
+            return
+        inside.context.again = True
+        inside.context.stopping.set()
+
+    # -- the orders
+
+    def _drain(self, body: Drain) -> Message:
+        how, completion = How(body.how), Completion(body.on_completion)
+        refused = self.inside.book.drain(
+            body.request_id,
+            now=self.inside.now(),
+            how=how,
+            reason=body.reason or f"drained by {body.by or 'the administrator'}",
+            completion=completion,
+            check=body.check,
+            start=body.start,
+        )
+        return self._answer(refused, f"draining ({how}), request id {body.request_id}; {_AFTERWARDS[completion]}")
+
+    def _cancel(self, body: CancelDrain) -> Message:
+        was = self.inside.book.steering.drain
+        refused = self.inside.book.cancel_drain(body.request_id, self.inside.now())
+        return self._answer(refused, "not drained any more" if was is not None else "it is not being drained")
+
+    def _switch_off(self, body: SwitchOff) -> Message:
+        inside, how = self.inside, Off(body.how)
+        inside.book.off(how, inside.now())
+        now = inside.book.steering.off or how
+        return self._answer(None, f"it takes no jobs until `roost on`; {_OFF[now]}")
+
+    def _switch_on(self, body: SwitchOn) -> Message:
+        was = self.inside.book.steering.off
+        self.inside.book.on(self.inside.now())
+        if was is None:
+            return self._answer(None, "it is on already")
+        drained = self.inside.book.steering.drain is not None
+        return self._answer(None, "it is on, but is being drained" if drained else "it is on")
+
+    def _vacate(self, body: Vacate) -> Message:
+        inside, book = self.inside, self.inside.book
+        told: dict[str, str] = {}
+        unknown = []
+        for name in body.slots or [""]:
+            before = {s.name: str(s.condition) for s in book.slots.values() if not name or name in (s.name, s.parent)}
+            if book.vacate_slot(name, graceful=body.how == "graceful", now=inside.now()) is not None:
+                unknown.append(name)
+            for slot, condition in before.items():
+                after = book.slots.get(slot)
+                if after is None or str(after.condition) != condition:
+                    told[slot] = "vacated" if after is None or after.claim is None else str(after.condition)
+        inside.write_down()
+        return Vacated(slots=told, unknown=unknown)
+
+    def _answer(self, refused: Refused | None, said: str) -> Message:
+        self.inside.write_down()
+        if refused is not None:
+            return Failure(code="refused", reason=refused.reason)
+        return OrderTaken(said=said)
 
     def _update(self, body: UpdateMachineAd) -> Message:
         try:
@@ -45,7 +162,7 @@ class Command(Part):
             self._updates.apply(ad, body.removed)
         except ValueError as error:
             return Failure(code="refused", reason=f"the attributes can not be taken: {error}")
-        self.inside.changed(urgent=True)
+        self._look()
         self.inside.look()
         names = sorted(self._updates.attributes)
         told = ", ".join(names[:_TOLD]) + (f" and {len(names) - _TOLD} more" if len(names) > _TOLD else "")

@@ -18,6 +18,12 @@ def ad(cpus: int, claims: int | None) -> ClassAd:
     return made
 
 
+def looked(cpus: int, look: int) -> ClassAd:
+    made = ad(cpus, 10)
+    made["RoostLook"] = look
+    return made
+
+
 def match(count: int) -> Matched:
     return Matched("alice@pool", Request("schedd.ap", 1, 5, ClassAd()), NAME, count, float(count))
 
@@ -86,3 +92,27 @@ def test_match_that_never_arrives_ends_with_its_time() -> None:
     assert table.expire(100.0)
     assert offered(table)
     assert table.next_end() is None
+
+
+def test_a_slot_that_was_drained_or_its_owners_and_is_free_again_asks_for_a_cycle() -> None:
+    """Also a partitionable one, whose room has not changed."""
+    for state in ("Drained", "Owner"):
+        for partitionable in (True, False):
+            table, away = SlotTable(), ad(8, 10)
+            away["State"], away["PartitionableSlot"] = state, partitionable
+            there = ad(8, 10)
+            there["PartitionableSlot"] = partitionable
+            assert table.put(NAME, away)  # it is new
+            assert not table.put(NAME, away)
+            assert table.put(NAME, there)
+            assert not table.put(NAME, there)
+            assert not table.put(NAME, away)
+
+
+def test_a_slot_that_asks_to_be_looked_at_again_is_unless_it_is_taken() -> None:
+    table = SlotTable()
+    assert table.put(NAME, looked(8, 1))
+    assert not table.put(NAME, looked(8, 1))
+    assert table.put(NAME, looked(8, 2))
+    assert not table.put(NAME, looked(0, 3))
+    assert table.put(NAME, looked(8, 3))

@@ -1,0 +1,151 @@
+"""Claims and their leases (LEA-01 to LEA-08) between real daemons, and who may die meanwhile."""
+
+import pytest
+
+from shared.messages.claims import ActivateClaim, Alive, ClaimRefused, DeactivateClaim, JobReportAck
+from tests.integration.inside import InsidePool
+from tests.startd_pool import Pool
+from tests.waiting import eventually, wait_until
+
+
+@pytest.fixture
+async def pool(tmp_path):
+    async with Pool(tmp_path) as pool:
+        yield pool
+
+
+@pytest.fixture
+def whole(tmp_path):
+    pool = InsidePool(tmp_path / "pool")
+    yield pool
+    pool.close()
+
+
+def submit(pool, folder, lease=2400) -> str:
+    """A job that runs until there is a file `go`; its id."""
+    (folder / "job").write_text(
+        "#!/bin/sh\necho $$ >> pids\nwhile [ ! -e go ]; do sleep 0.05; done\necho done >> out\n"
+    )
+    (folder / "job").chmod(0o755)
+    (folder / "job.sub").write_text(
+        f"executable = {folder}/job\ninitialdir = {folder}\nshould_transfer_files = NO\n"
+        f"job_lease_duration = {lease}\nlog = log\nqueue\n"
+    )
+    cluster = pool.roost("submit", str(folder / "job.sub")).rpartition("cluster ")[2].strip().rstrip(".")
+    wait_until((folder / "pids").exists, what="the start of the job")
+    return f"{cluster}.0"
+
+
+def ended(pool, job) -> dict[str, int]:
+    """Its ad's numbers when it has left the queue."""
+    names = ["JobStatus", "ExitCode", "NumShadowStarts", "NumJobStarts"]
+    with pool.client() as client:
+        client.wait([job], timeout=110)
+        (ad,) = client.jobs(job, projection=names, history=True)
+    return {name: ad.eval(name) for name in names}
+
+
+ONCE = {"JobStatus": 4, "ExitCode": 0, "NumShadowStarts": 1, "NumJobStarts": 1}
+
+
+def test_a_restarted_schedd_finds_its_running_jobs_again(whole, tmp_path):
+    """LEA-02: within the lease it is as if it had never been away."""
+    job = submit(whole, tmp_path)
+    whole.stop_daemon("schedd")
+    whole.start_daemon("schedd")
+    with whole.client() as client:
+        wait_until(lambda: [ad.eval("JobStatus") for ad in client.jobs(job)] == [2], what="the job, running")
+    (tmp_path / "go").touch()
+    assert ended(whole, job) == ONCE
+    assert (tmp_path / "out").read_text() == "done\n"
+    assert len((tmp_path / "pids").read_text().split()) == 1
+
+
+def test_a_job_that_ends_while_its_schedd_is_away_has_ended_once(whole, tmp_path):
+    job = submit(whole, tmp_path)
+    whole.stop_daemon("schedd")
+    (tmp_path / "go").touch()
+    wait_until((tmp_path / "out").exists, what="the end of the job")
+    whole.start_daemon("schedd")
+    assert ended(whole, job) == ONCE
+    assert len((tmp_path / "pids").read_text().split()) == 1
+
+
+def test_an_orphaned_job_ends_with_its_lease_and_runs_again_when_its_schedd_is_back(whole, tmp_path):
+    """LEA-02: nobody speaks for it any more, so it is evicted; the slot is free for others meanwhile."""
+    job = submit(whole, tmp_path, lease=20)
+    whole.stop_daemon("schedd")
+    # The startd's clock can not be turned; its lease can.
+    startd = whole.runner("startd").daemon
+
+    async def end_the_lease():
+        (claim,) = startd.book.claims.values()
+        startd.leases.drop(claim.claim_id)
+        startd.leases.grant(claim.claim_id, 0.0, startd.context.clock.monotonic())
+        startd.clockwork.leased()
+
+    whole.run(end_the_lease())
+    wait_until(lambda: not startd.book.claims, what="the end of the claim")
+    assert not (tmp_path / "out").exists()
+    whole.start_daemon("schedd")
+    wait_until(lambda: len((tmp_path / "pids").read_text().split()) == 2, 110, "the second start of the job")
+    (tmp_path / "go").touch()
+    assert ended(whole, job) == ONCE | {"NumShadowStarts": 2, "NumJobStarts": 2}
+    assert (tmp_path / "out").read_text() == "done\n"
+
+
+async def test_a_further_job_brings_its_own_lease(pool):
+    """LEA-01; LEA-06: the interval by which a job without a lease is judged is that of the claim."""
+    short = pool.activation(cmd="/bin/sleep", Arguments="1000", JobLeaseDuration=1, job_id="99.0")
+    first = pool.activation(cmd="/bin/true")
+    pool.schedd.next_job = lambda report: JobReportAck(next=short) if report.job_id != "99.0" else JobReportAck()
+    granted = await pool.call(pool.request(first, lease_s=2400, alive_interval_s=50))
+    end = await pool.schedd.end_of("99.0")
+    assert end.exit.reason == "evicted"
+    assert [lost.claim_id for lost in pool.schedd.lost] == [granted.claim_id]
+    assert "1 s" in pool.schedd.lost[0].reason
+    pool.schedd.next_job = lambda report: JobReportAck()
+    second = await pool.call(pool.request(pool.activation(cmd="/bin/true"), lease_s=2400, alive_interval_s=50))
+    claim = pool.startd.book.claims[second.claim_id]
+    await eventually(lambda: not claim.run)
+    await pool.call(ActivateClaim(claim_id=second.claim_id, activation=pool.activation(cmd="/bin/true")))
+    assert claim.lease_s == 300
+
+
+async def test_losses_of_keep_alives_cost_nothing_before_the_lease_is_over(pool):
+    """LEA-07, LEA-02: one that arrives begins the lease anew, whatever came before it."""
+    granted = await pool.call(pool.request(lease_s=2400))
+    leases, clock = pool.startd.leases, pool.startd.context.clock
+    before = leases.next_end()
+    assert before == pytest.approx(clock.monotonic() + 2400, abs=60)
+    await eventually(lambda: clock.monotonic() + 2400 > before)
+    answer = await pool.call(Alive(schedd="schedd1", sequence=99, claim_ids=[granted.claim_id]))
+    assert answer.unknown == []
+    assert not leases.expired(before)
+    assert granted.claim_id in leases
+
+
+@pytest.mark.parametrize(
+    "change", [lambda claim: claim + "x", lambda claim: claim.rpartition("#")[0] + "#", lambda _: "guess"]
+)
+async def test_only_who_knows_the_claim_id_has_the_claim(pool, change):
+    """LEA-08."""
+    activation, granted = await pool.run("/bin/sleep", Arguments="1000")
+    await pool.running(activation.job_id)
+    wrong = change(granted.claim_id)
+    refused = await pool.call(pool.request(claim_id=wrong))
+    assert isinstance(refused, ClaimRefused)
+    assert refused.code == "unknown-claim"
+    stop = DeactivateClaim(claim_id=wrong, job_id=activation.job_id, attempt=1, how="fast")
+    await pool.call(stop)
+    assert (await pool.call(Alive(schedd="schedd1", sequence=1, claim_ids=[wrong]))).unknown == [wrong]
+    assert pool.conditions()["slot1_1@node1"] == "Claimed/Busy"
+
+
+async def test_a_claim_whose_lease_ended_while_the_startd_was_away_has_another(pool, tmp_path):
+    """LEA-02: after a crash of the startd nobody can have kept it, so that the lease begins anew."""
+    granted = await pool.call(pool.request(pool.activation(cmd="/bin/sleep", Arguments="1000"), lease_s=2400))
+    await pool.running("1.0")
+    await pool.restart()
+    assert granted.claim_id in pool.startd.leases
+    assert pool.startd.leases.next_end() >= pool.startd.context.clock.monotonic() + 2300
