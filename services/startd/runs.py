@@ -21,7 +21,7 @@ from services.startd.sandbox import directories
 from services.startd.starter.run import Intervals, Run
 from shared.classad import ClassAd
 from shared.errors import PermanentError
-from shared.messages.claims import Activation, JobExit, JobReportAck
+from shared.messages.claims import Activation, JobExit, JobReport, JobReportAck
 
 #: Refusals of a further job that are about the claim, not the job.
 _CLAIM_IS_OVER = ("unknown-claim", "busy", "worklife")
@@ -118,6 +118,20 @@ class Runs:
         if run is not None:
             run.suspend(order.suspended)
 
+    def run_measured(self, run: Run) -> None:
+        used = run.record.used
+        attributes = {
+            "MemoryUsage": used.memory_mib,
+            "DiskUsage": used.disk_kib,
+            "ResidentSetSize": used.resident_set_kib,
+            "ImageSize": used.image_size_kib,
+            "RemoteUserCpu": used.user_cpu_s,
+            "RemoteSysCpu": used.sys_cpu_s,
+            "NumPids": used.procs,
+        }
+        self.inside.book.measured(run.record.claim_id, run.key, attributes)
+        self.inside.look()
+
     def run_ended(self, run: Run) -> None:
         self.inside.book.run_gone(run.record.claim_id, run.key, self.inside.now())
         self.inside.write_down()
@@ -186,6 +200,10 @@ class Runs:
 
     def account(self, slot: str, job: ClassAd) -> Account | None:
         return self.inside.warden.account(slot, job)
+
+    def noted(self, run: Run, report: JobReport) -> None:
+        for part in self._parts:
+            part.run_reported(run, report)
 
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         self.inside.ledger.put("runs", record.key, record.pack())

@@ -58,10 +58,16 @@ def put_claim(ad: ClassAd, claim: Claim | None, state: State, job_attributes: It
         return
     ad["JobId"] = claim.run.partition("/")[0]
     ad["JobStart"] = int(claim.run_since)
-    ad["TotalJobSuspendTime"] = int(claim.suspended_s)
+    ad["TotalJobSuspendTime"] = _suspend_time(claim)
+    ad["NumJobSuspensions"] = claim.suspensions
     ad["TotalJobRunTime"] = _JOB_RUN_TIME
     ad["RoostEarlierRunTime"] = int(claim.earlier_s)
     ad["TotalClaimRunTime"] = _CLAIM_RUN_TIME
+    if state is State.CLAIMED and claim.suspended_at:
+        # Suspension does not count: what is left stands still with the job (STM-49).
+        ad["RetirementTimeRemaining"] = int(
+            max(0.0, min(claim.retirement_s, _FOREVER_S) - claim.run_time(claim.suspended_at))
+        )
     ends = _retirement_ends(claim) if state is State.CLAIMED else None
     if ends is not None:
         ad["RoostRetirementEnds"] = ends
@@ -118,9 +124,16 @@ def sibling_attributes(ads: Mapping[str, ClassAd], names: Sequence[str]) -> dict
 
 def _retirement_ends(claim: Claim) -> int | None:
     """When the retirement promised to the run is over, if it was promised any."""
-    if not claim.run or claim.retirement_s <= 0:
+    if not claim.run or claim.retirement_s <= 0 or claim.suspended_at:
         return None
     return int(claim.run_since + claim.suspended_s + min(claim.retirement_s, _FOREVER_S))
+
+
+def _suspend_time(claim: Claim) -> Expr | int:
+    """Seconds for which the run was suspended, which go on while it is."""
+    if not claim.suspended_at:
+        return int(claim.suspended_s)
+    return parse_expr(f"time() - {int(claim.suspended_at) - int(claim.suspended_s)}")
 
 
 def _retirement_left(slot: Slot) -> Expr | int:

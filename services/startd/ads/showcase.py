@@ -12,7 +12,9 @@ from functools import partial
 
 from services.startd.ads import slot_ads as ads
 from services.startd.ads.claim_ads import sibling_attributes
+from services.startd.ads.drain_ads import drain_attributes
 from services.startd.book.claims import Book
+from services.startd.book.draining import Expected
 from services.startd.book.partition import SlotKind
 from services.startd.book.slots import Slot
 from services.startd.machine.detection import Sample
@@ -48,6 +50,8 @@ class Showcase:
         self._sources: dict[str, Callable[[Slot], Mapping[str, object]]] = {}
         self._on_top: dict[str, Callable[[Slot, ClassAd], Mapping[str, object]]] = {}
         self._siblings: tuple[int, dict[str, Expr]] = (-1, {})  # after which change of the book
+        #: What draining would cost: after which change of the book, and when, that was looked at.
+        self._expected: tuple[int, float, Expected | None] = (-1, 0.0, None)
         self._siblings_told = self._siblings[1]  # as `siblings_changed` saw them last
 
     def ad_of(self, slot: Slot) -> ClassAd:
@@ -115,13 +119,22 @@ class Showcase:
             self._siblings = (self.book.changes, known)
         return known
 
+    def _draining(self, slot: Slot) -> Mapping[str, object]:
+        """What draining would cost is looked at once for all slots, as long as nothing changes."""
+        now = self._now()
+        after, looked, found = self._expected
+        if found is None or after != self.book.changes or abs(now - looked) > SAMPLE_S:
+            found = self.book.expected(now)
+            self._expected = self.book.changes, now, found
+        return drain_attributes(self.book.steering, found, slot)
+
     def _make(self, slot: Slot, siblings: dict[str, Expr]) -> ClassAd:
         waiting = self.book.waiting.get(slot.waiting)
         others = ads.Neighbours(
             dynamic=self.book.dynamic_slots(slot.name) if slot.kind is SlotKind.PARTITIONABLE else (),
             waiting=waiting.claim if waiting is not None else None,
             siblings=siblings,
-            parts=[attributes_of(slot) for attributes_of in self._sources.values()],
+            parts=[self._draining(slot), *(attributes_of(slot) for attributes_of in self._sources.values())],
             on_top=[partial(attributes_of, slot) for attributes_of in self._on_top.values()],
         )
         return ads.slot_ad(self.base, slot, self._sample, self.around, others, self._now(), self.book.policy(slot))

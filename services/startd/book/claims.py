@@ -13,7 +13,7 @@ that are gone, claims to be written down, runs to be stopped or suspended, claim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from services.startd.book import preemption, restoring
 from services.startd.book.amounts import CPUS
@@ -440,6 +440,12 @@ class Book:
             self._motion.steer()  # perhaps it was the last of the older jobs (DFR-09, DFR-10)
             self._motion.review(now)
         self._motion.tally(now)
+
+    def measured(self, claim_id: str, run: str, attributes: Mapping[str, object]) -> None:
+        """What a run uses, as attributes of its job: policies may go by it (MemoryUsage, DiskUsage, ...)."""
+        claim = self.claims.get(claim_id)
+        if claim is not None and claim.run == run:
+            self._motion.jobs.measured(claim, attributes)
 
     # -- recovery
 

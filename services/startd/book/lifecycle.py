@@ -27,13 +27,15 @@ class Orders:
     emptied: bool = False  # it takes no more than what it has, and drains
     drained: bool = False  # all slots are
     haste: Haste = Haste.STAY  # of a claim there
-    aligned_left_s: float | None = (
-        None  # of the older jobs, where this one leaves with the last of them
-    )
+    aligned_left_s: float | None = None  # of the older jobs, where this one leaves with the last of them
     benchmarking: bool = False  # a slot runs benchmarks
 
 
 NO_ORDERS: Final = Orders()
+
+
+def _job_of(claim: Claim) -> ClassAd:
+    return ClassAd.unpack(claim.job_ad)
 
 
 class Situation:
@@ -53,6 +55,7 @@ class Situation:
         match_timeout_s: float,
         has_heir: bool,
         orders: Orders = NO_ORDERS,
+        job_of: Callable[[Claim], ClassAd] = _job_of,
     ) -> None:
         self.slot = slot
         self.plain = policy  # whatever job there is
@@ -61,6 +64,7 @@ class Situation:
         self.has_heir = has_heir
         self.orders = orders
         self._ad_of = ad_of
+        self._job_of = job_of
 
     @cached_property
     def policy(self) -> Policy:
@@ -79,7 +83,7 @@ class Situation:
     @cached_property
     def job(self) -> ClassAd:
         """The job that runs, or the last one that did."""
-        return ClassAd.unpack(self.claim.job_ad)
+        return self._job_of(self.claim)
 
     @property
     def running(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from services.startd.book import draining, leaving
 from services.startd.book.answers import Suspension
+from services.startd.book.jobs import Jobs
 from services.startd.book.lifecycle import NO_ORDERS, Orders, Situation, next_look, next_move
 from services.startd.book.partition import SlotKind
 from services.startd.book.policy import Policy
@@ -40,6 +41,7 @@ class Motion:
     ) -> None:
         self.registry = registry
         self.waitlist = Waitlist(registry, self.follow)
+        self.jobs = Jobs(registry.claims)
         self.match_timeout_s = match_timeout_s
         self.killing_timeout_s = killing_timeout_s
         self._ad_of = ad_of
@@ -78,6 +80,7 @@ class Motion:
             match_timeout_s=self.match_timeout_s,
             has_heir=waiting is not None and waiting.wanted is None,
             orders=orders,
+            job_of=self.jobs.ad,
         )
 
     def next_look(self, now: float) -> float | None:

@@ -88,6 +88,9 @@ class Hands(Protocol):
     def account(self, slot: str, job: ClassAd) -> Account | None:
         """The account of a run; None: the startd's own. Raises LaunchFailed."""
 
+    def noted(self, run: Run, report: JobReport) -> None:
+        """What a run tells that no access point waits for: one of fetched work."""
+
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         """Write it down; `soon`: with whatever is written next, half a second from now at the latest."""
 
@@ -97,6 +100,9 @@ class Hands(Protocol):
 
     def claim_over(self, claim_id: str) -> bool:
         """The run's claim has ended, or ends with it."""
+
+    def run_measured(self, run: Run) -> None:
+        """Its usage is known anew: the machine's policy may go by it."""
 
     def run_ended(self, run: Run) -> None:
         """The processes are gone and the end is written down."""
@@ -368,6 +374,10 @@ class Run:
         )
         return launch
 
+    def launch(self) -> Launch:
+        """What was started, described anew: also for a run of an earlier life. Raises BadJob, LaunchFailed."""
+        return self._describe(self.hands.machine_ad(self.record.slot))
+
     async def _prepare_by_hook(self, hook: Hook, machine_ad: ClassAd) -> Launch:
         """Call it, and do as it says. Raises BadJob, LaunchFailed."""
         assert self._site is not None
@@ -383,12 +393,19 @@ class Run:
             self.record.job_ad = self.job.pack()  # for what a restarted startd is to know of it
         return self._describe(machine_ad)
 
-    def _hook_site(self) -> Site:
-        """Also for a run of an earlier life. Raises BadJob."""
+    def _hook_site(self) -> Site | None:
+        """Also for a run of an earlier life; None where there can be none any more."""
         if self._site is None:
-            self._describe(self.hands.machine_ad(self.record.slot))
-        assert self._site is not None
+            try:
+                self._describe(self.hands.machine_ad(self.record.slot))
+            except (BadJob, LaunchFailed) as error:
+                self._log.warning("hooks_left_out", reason=error.message)
         return self._site
+
+    def account(self) -> Account | None:
+        """Whose processes it has; None: the startd's own."""
+        site = self._hook_site()
+        return site.account if site is not None else None
 
     def _progress(self) -> Progress:
         record = self.record
@@ -396,10 +413,13 @@ class Run:
 
     async def _exit_hook(self, outcome: JobExit) -> None:
         """JOB_EXIT comes before output is sent and the schedd is told (JHK-07)."""
-        if self.hooks.has(Hook.JOB_EXIT) and (self._site is not None or self.record.launched):
+        if not self.hooks.has(Hook.JOB_EXIT) or (self._site is None and not self.record.launched):
+            return
+        site = self._hook_site()
+        if site is not None:
             why = self.stop_order.why if self.stop_order is not None else ""
             now = self.hands.context.clock.now()
-            await self.hooks.exit(self.job, self._progress(), outcome, why, self._hook_site(), now)
+            await self.hooks.exit(self.job, self._progress(), outcome, why, site, now)
 
     def _place(self, machine_ad: ClassAd) -> Place:
         return Place(
@@ -485,8 +505,9 @@ class Run:
         usage["disk_kib"] = disk
         usage["procs"] = seen.procs
         self._tell_running(seen.attributes)
-        if self.hooks.has(Hook.UPDATE_JOB_INFO):
-            self.hooks.update(self.job, self._progress(), self._hook_site())
+        self.hands.run_measured(self)
+        if self.hooks.has(Hook.UPDATE_JOB_INFO) and (site := self._hook_site()) is not None:
+            self.hooks.update(self.job, self._progress(), site)
 
     def _note_usage(self, end: Finished) -> None:
         usage = self.record.usage
@@ -513,7 +534,7 @@ class Run:
         if output.listed is None:
             sources += await asyncio.to_thread(self._changed_files)
         else:
-            sources += [_listed(self.scratch, name, output.flatten) for name in output.listed]
+            sources += [self._source(*_listed(self.scratch, name, output.flatten)) for name in output.listed]
         record.usage["disk_kib"] = await asyncio.to_thread(sandbox.size_kib, self.scratch)
         timer = self._tell_later("transferring-output")
         try:
@@ -534,15 +555,21 @@ class Run:
         return outcome.model_copy(update={"output_committed": True})
 
     def _standard_streams(self) -> list[Source]:
-        names = (name for name in (STDOUT, STDERR) if (self.scratch / name).is_file())
-        return [Source(self.scratch / name, name) for name in names]
+        paths = (self.scratch / name for name in (STDOUT, STDERR))
+        return [self._source(path, path.name) for path in paths if path.is_symlink() or path.is_file()]
+
+    def _source(self, path: Path, name: str) -> Source:
+        """One file of the job's to be sent. The job owns its scratch directory and may have put links there, so
+        nothing is read that lies outside, nor what another account's file is also called."""
+        owner = self.scratch.stat().st_uid
+        return Source(path, name, within=self.scratch, owner=owner if owner != os.geteuid() else None)
 
     def _changed_files(self) -> list[Source]:
         """Files of the scratch's top directory that are new or were changed; what else is there stays here."""
         now = _top_files(self.scratch)
         before = self.record.before
         names = (name for name, seen in now.items() if seen != before.get(name))
-        return [Source(self.scratch / name, name) for name in sorted(names) if name not in OWN_FILES]
+        return [self._source(self.scratch / name, name) for name in sorted(names) if name not in OWN_FILES]
 
     async def _clean_up(self) -> None:
         """Leave nothing behind: the container, the kept result, the scratch directory."""
@@ -579,6 +606,9 @@ class Run:
         self.hands.in_background(self._send_report(self._report(phase, updates)), f"report:{self.key}")
 
     async def _send_report(self, report: JobReport) -> None:
+        if not self.record.schedd:
+            self.hands.noted(self, report)
+            return
         try:
             await self.hands.context.bus.send(f"schedd.{self.record.schedd}", report)
         except RoostError as error:
@@ -591,6 +621,9 @@ class Run:
         """Repeat the final report until it is acknowledged. None: nobody wanted to hear it for very long."""
         context, record = self.hands.context, self.record
         report = self._report("ended", self._last_updates, record.outcome)
+        if not record.schedd:
+            self.hands.noted(self, report)
+            return JobReportAck()
         give_up = context.clock.monotonic() + record.lease_s + REPORT_FOR_S
         delay = REPORT_FIRST_S
         synced = False
@@ -628,15 +661,15 @@ def _bad_output(outcome: JobExit, error: TransferError) -> JobExit:
     return outcome.model_copy(update={"reason": "hold", "message": f"output files: {error}", "hold_code": HOLD_OUTPUT})
 
 
-def _listed(scratch: Path, name: str, flatten: bool) -> Source:
-    """A path that the job lists. It must lie in the scratch directory, links followed."""
+def _listed(scratch: Path, name: str, flatten: bool) -> tuple[Path, str]:
+    """A path that the job lists, and what it is called at the schedd. It must lie in the scratch directory."""
     clean = os.path.normpath(name)
     if os.path.isabs(clean) or clean.split(os.sep)[0] == "..":
         inside = os.path.relpath(clean, scratch) if os.path.isabs(clean) else ".."
         if inside.split(os.sep)[0] == "..":
             raise BadJob(f"output file {name!r} lies outside of the scratch directory", HOLD_OUTPUT)
         clean = inside
-    return Source(scratch / clean, os.path.basename(clean) if flatten else clean, within=scratch)
+    return scratch / clean, os.path.basename(clean) if flatten else clean
 
 
 def _top_files(folder: Path) -> dict[str, list[int]]:
