@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgpack
@@ -21,6 +21,9 @@ import msgpack
 from roost.errors import ClientError
 from roost.where import find
 from shared.classad import ClassAd
+
+if TYPE_CHECKING:
+    from roost.visit import Visit
 
 #: Procs in one part of a submit: a part is a few MB at most.
 PART = 5000
@@ -240,6 +243,14 @@ class Client:
         """Output files of a spooled job: a bundle to be read to its end."""
         return self._request("GET", f"/v1/jobs/{job_id}/files?{urlencode({'schedd': schedd})}")
 
+    def visit(self, job_id: str, wish: dict[str, Any], schedd: str = "") -> Visit:
+        """Run a program beside a running job, or read its files while it runs: see `roost.visit`. wish: kind (run or
+        tail), and what shared.messages.visits.Wish has for it."""
+        from roost.visit import Visit  # threads: what most commands do without
+
+        name = str(self._json("POST", f"/v1/jobs/{quote(job_id, safe='')}/visits", {"schedd": schedd}, wish)["visit"])
+        return Visit(lambda: Client(self.url, self._token, timeout=self._timeout), name)
+
     def events(self, *types: str, after: str = "", on_open: Callable[[], None] = lambda: None) -> Iterator[Event]:
         """Live events, for ever; once it has been open it reconnects by itself and goes on after the last event seen.
         `on_open` is called whenever the stream is open: from then on nothing is missed."""
@@ -290,6 +301,22 @@ class Client:
             for ad in self.jobs(*ids, projection=attrs, history=history):
                 found[f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}"] = int(str(ad.eval("JobStatus")))
         return found
+
+    # --- visits
+
+    def visit_output(self, name: str) -> BinaryIO:
+        """The frames of a visit, to be read to their end; closing this client before leaves."""
+        # The gateway says at least every 10 s that there is nothing new.
+        return self._request("GET", f"/v1/visits/{quote(name)}/output", timeout=90.0)
+
+    def visit_input(self, name: str, start: int, data: bytes, *, eof: bool) -> dict[str, Any]:
+        query = urlencode({"start": start, "eof": str(eof).lower()})
+        headers = {"Content-Type": "application/octet-stream"}
+        response = self._request("POST", f"/v1/visits/{quote(name)}/input?{query}", data, headers)
+        return dict(json.loads(response.read()))
+
+    def visit_steer(self, name: str, **what: Any) -> None:
+        self._json("POST", f"/v1/visits/{quote(name)}/steer", None, what)
 
     # --- the wire
 

@@ -46,6 +46,7 @@ NEEDS: dict[str, Level] = {
     "jobs.submit": Level.WRITE,
     "jobs.act": Level.WRITE,
     "jobs.files": Level.WRITE,
+    "jobs.visit": Level.WRITE,
     "events": Level.READ,
     "priorities": Level.READ,
     "priorities.set": Level.ADMINISTRATOR,

@@ -34,6 +34,7 @@ from services.schedd.submitters import Identity, schedd_ad, submitter_ad
 from services.schedd.table import JobTable
 from services.schedd.transfer import Endpoint
 from services.schedd.turns import Turns
+from services.schedd.visits import Visits
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.daemon.advertiser import Advertiser
@@ -56,6 +57,7 @@ from shared.messages.queue import (
     SubmitJobs,
     Submitted,
 )
+from shared.messages.visits import VisitJob
 from shared.version import VERSION
 
 #: Counts that only go down, or move between running and held, are told this much later, many at a time.
@@ -105,6 +107,7 @@ class Schedd(Daemon):
             QueryJobs: self.queries.query,
             ActOnJobs: self._act,
             FetchFiles: self._fetch_files,
+            VisitJob: Visits(self.keeper, self.settings, self.runs.claims).visit,
             DescribeSchedd: self._describe,
             GetRequests: self._get_requests,
             Matches: self._matches,

@@ -31,6 +31,7 @@ from services.startd.doors.command import Command
 from services.startd.doors.desk import Desk
 from services.startd.doors.sessions import Sessions
 from services.startd.herald import Herald
+from services.startd.hooks.fetch import FetchWork
 from services.startd.journal import Journal
 from services.startd.launchers.api import Launcher
 from services.startd.launchers.apptainer.launcher import ApptainerLauncher
@@ -69,6 +70,7 @@ PARTS: tuple[type[Part], ...] = (
     Cron,
     Benchmarks,
     Backfill,
+    FetchWork,
 )
 #: Activities that time ends.
 _PASSING = (Activity.RETIRING, Activity.VACATING, Activity.KILLING)

@@ -1,6 +1,6 @@
 """Every message on the bus. Importing this package registers the whole catalogue."""
 
-from shared.messages import ads, analysis, base, claims, events, had, negotiation, orders, queue
+from shared.messages import ads, analysis, base, claims, events, had, negotiation, orders, queue, visits
 from shared.messages.base import Ack, BadMessage, Envelope, Failure, Message, catalogue, message, new_id
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "new_id",
     "orders",
     "queue",
+    "visits",
 ]

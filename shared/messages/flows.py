@@ -122,6 +122,11 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("queue.query", "schedd.{name}", "gateway", ("queue.page",)),
             Request("queue.act", "schedd.{name}", "gateway", ("queue.acted",)),
             Request("queue.fetch-files", "schedd.{name}", "gateway", ("queue.file-access",)),
+            Request("visit.job", "schedd.{name}", "gateway", ("visit.started",)),
+            Request("visit.start", "startd.{name}", "schedd", ("visit.started",)),
+            Request("visit.read", "startd.{name}/visits", "gateway", ("visit.output",)),
+            Request("visit.write", "startd.{name}/visits", "gateway", ("visit.input",)),
+            Request("visit.steer", "startd.{name}/visits", "gateway", ("ack",)),
             Request("queue.describe", "schedd.{name}", "gateway", ("queue.description",)),
         )
     }

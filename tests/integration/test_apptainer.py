@@ -453,7 +453,7 @@ async def test_a_restarted_startd_finds_its_containers(in_image, files):
 async def test_what_a_job_uses_is_measured(in_image, files):
     text = "python3 -c 'x = bytearray(120 << 20); i = 0\nwhile i < 6000000: i += 1'"
     async with in_image() as pool:
-        activation, _ = await start(pool, files, text)
+        activation, _ = await start(pool, files, text, RequestMemory=1024)
         report = await pool.schedd.end_of(activation.job_id)
         assert report.exit.exit_code == 0, report.exit
         assert report.usage.resident_set_kib > 120 << 10

@@ -20,6 +20,7 @@ from services.gateway.api.analysis import analysis_doors
 from services.gateway.api.hads import had_doors
 from services.gateway.api.limits import BodyLimit
 from services.gateway.api.orders import Post, order_doors
+from services.gateway.api.visits import visit_doors
 from services.gateway.api.wire import ad_response, explain, problem, read_msgpack, results_as_json, told
 from services.gateway.authorization import Identity, Level, Token, refusal
 from services.gateway.pool import PAGE, PoolView
@@ -157,6 +158,7 @@ def build(doors: Doors) -> FastAPI:
     analysis_doors(app, doors.bus, doors.pool, may)
     had_doors(app, doors.bus, doors.pool, may)
     _file_doors(app, doors, may)
+    visit_doors(app, doors.bus, doors.pool, may)
     _event_doors(app, doors, may)
     _admin_doors(app, doors, may)
     order_doors(app, Post(doors.bus, doors.pool, doors.own), may)

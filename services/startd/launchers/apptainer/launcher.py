@@ -263,7 +263,8 @@ async def _no_doubt() -> str:
 
 
 def _as_process(launch: Launch, command: Command) -> Launch:
-    return replace(launch, executable=command.argv[0], argv=command.argv, env=command.env, image="", container=None)
+    """The runtime as a process; that it is a container's stays known, for the walls that a runtime can not live in."""
+    return replace(launch, executable=command.argv[0], argv=command.argv, env=command.env, image="")
 
 
 def _size(path: str) -> int:

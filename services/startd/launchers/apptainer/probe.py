@@ -13,7 +13,7 @@ from pathlib import Path
 
 from services.startd.launchers.api import Account, Finished, Launch, LaunchFailed
 from services.startd.launchers.apptainer.launcher import ApptainerLauncher, read_end
-from services.startd.launchers.apptainer.plan import last_words
+from services.startd.launchers.apptainer.plan import Plan, last_words
 
 #: Longest version, test run or making of an image, seconds.
 STEP_S = 120.0
@@ -103,6 +103,7 @@ class Probe:
             cpus=1.0,
             memory_mib=1024,
             account=self.account,
+            container=Plan(str(self.directory)),
         )
         processes = self.launcher.processes
         await processes.start(launch)
