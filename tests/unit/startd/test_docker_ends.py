@@ -84,11 +84,18 @@ def test_a_program_that_the_init_can_not_execute():
 
 
 def test_no_room_for_the_output():
-    found = end(137, ours={9}, no_room="the job's output could not be written: full")
+    found = end(137, ours={9}, bad_output="the job's output could not be written: full", no_room=True)
     assert (found.hold_code, found.hold_subcode, found.hold_message) == (
         34,
         104,
         "the job's output could not be written: full",
+    )
+
+
+def test_output_that_can_not_be_written():
+    assert (end(137, ours={9}, bad_output="why").hold_code, end(137, ours={9}, bad_output="why").hold_message) == (
+        7,
+        "why",
     )
 
 

@@ -45,7 +45,8 @@ class Story:
     limit_mib: int = 0
     out_of_memory: bool = False
     init_said: str = ""  # why it could not execute the job
-    no_room: str = ""  # what of the output could not be written
+    bad_output: str = ""  # why the output could not be written
+    no_room: bool = False  # for want of room
     updates: dict[str, object] = field(default_factory=dict)  # attributes for the job
     user_cpu_s: float = 0.0
     sys_cpu_s: float = 0.0
@@ -77,8 +78,8 @@ def finished(state: State, story: Story) -> Finished:
     def held(fault: Fault, message: str, **more: Any) -> Finished:
         return end(hold_code=fault.code, hold_subcode=fault.subcode, hold_message=message, **more)
 
-    if story.no_room:
-        return held(Fault.NO_ROOM_FOR_OUTPUT, story.no_room)
+    if story.bad_output:
+        return held(Fault.NO_ROOM_FOR_OUTPUT if story.no_room else Fault.NO_OUTPUT_FILE, story.bad_output)
     if (state.out_of_memory or story.out_of_memory) and code == KILLED and 9 not in story.ours | story.foreign:
         # The flag alone also says that some child was killed while the job went on and ended by itself.
         limit = story.limit_mib

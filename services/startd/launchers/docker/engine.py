@@ -48,12 +48,13 @@ class Refused(Exception):
 
 
 class Engine:
-    """on_event: called in the loop with every event; on_lost: with the reason, when the stream of events broke."""
+    """on_event: called in the loop with every event; on_heard: with whether they are heard from now on, and if not, the
+    reason. What happened before may have been missed."""
 
-    def __init__(self, on_event: Callable[[Event], None], on_lost: Callable[[str], None]) -> None:
+    def __init__(self, on_event: Callable[[Event], None], on_heard: Callable[[tuple[bool, str]], None]) -> None:
         self.listening = False
         self._on_event = on_event
-        self._on_lost = on_lost
+        self._on_heard = on_heard
         self._client: Any = None
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="docker")
         self._pulls = ThreadPoolExecutor(PULLS, thread_name_prefix="docker-pull")
@@ -112,15 +113,12 @@ class Engine:
 
     # ---------------------------------------------------------------- events
 
-    def listen(self) -> bool:
-        """Begin to listen; False: that goes on."""
-        if self._watching is not None and self._watching.is_alive():
-            return False
-        self.listening = True
-        loop = asyncio.get_running_loop()
-        self._watching = Thread(target=self._listen, args=(loop,), name="docker-events", daemon=True)
-        self._watching.start()
-        return True
+    def listen(self) -> None:
+        """Begin to listen, unless that goes on."""
+        if self._watching is None or not self._watching.is_alive():
+            loop = asyncio.get_running_loop()
+            self._watching = Thread(target=self._listen, args=(loop,), name="docker-events", daemon=True)
+            self._watching.start()
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         import docker
@@ -131,6 +129,8 @@ class Engine:
                 self._events = client.events(decode=True, filters=EVENTS)
                 # Closing the stream alone leaves its socket to the garbage collector.
                 with contextlib.closing(self._events._response):
+                    self.listening = True
+                    _tell(loop, self._on_heard, (True, ""))
                     for event in self._events:
                         _tell(loop, self._on_event, event)
         except (docker.errors.DockerException, OSError, ValueError, RuntimeError, AttributeError) as error:
@@ -138,7 +138,7 @@ class Engine:
             reason = f"{type(error).__name__}: {error}"
         self.listening = False
         if not self._stopping:
-            _tell(loop, self._on_lost, reason)
+            _tell(loop, self._on_heard, (False, reason))
 
     async def close(self) -> None:
         self._stopping = True

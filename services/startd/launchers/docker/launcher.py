@@ -14,7 +14,7 @@ import contextlib
 import os
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -30,6 +30,7 @@ from services.startd.launchers.docker.refusals import Refusal
 from services.startd.launchers.docker.rules import BadRequest, Rules
 from services.startd.launchers.docker.streams import Outputs, Streams, open_output, write_all
 from services.startd.starter.faults import Fault, Health
+from shared.room import is_full
 
 #: A container is looked at this often though no event tells of an end, seconds; where events are not heard.
 LOOK_S, LOOK_DEAF_S = 60.0, 10.0
@@ -73,6 +74,10 @@ class _Run:
     died: ends.State | None = None  # as the engine's events told it
     streams: Streams | None = None
 
+    def note_output(self, error: OSError) -> None:
+        self.story.bad_output = f"the job's output could not be written: {error}"
+        self.story.no_room = is_full(error)
+
 
 class DockerLauncher:
     """`health` tells whether the engine can be used, `version` what it is."""
@@ -88,12 +93,13 @@ class DockerLauncher:
         self._store = store
         self._cache = Cache(images)
         self._cache.size = rules.cached_images
-        self._engine = Engine(self._on_event, self._on_lost)
+        self._engine = Engine(self._on_event, self._on_heard)
         self._runs: dict[str, _Run] = {}
         self._plans: dict[str, Plan] = {}
         self._present: dict[str, str] = {}  # ids of images that the engine is known to have, by full name
         self._pulls: dict[str, tuple[asyncio.Task[None], list[None]]] = {}  # with one item for each who waits
         self._files = ThreadPoolExecutor(4, thread_name_prefix="docker-files")
+        self._tasks: set[asyncio.Task[None]] = set()
         self._uneasy = asyncio.Event()
         self._strangers_removed = False
         self._tested = False
@@ -115,9 +121,7 @@ class DockerLauncher:
         engine = self._engine
         try:
             version = await engine.version()
-            if engine.listen():
-                for run in self._runs.values():
-                    run.changed.set()  # its end may have been missed
+            engine.listen()
             if not self._strangers_removed:
                 await engine.ask(self._remove_strangers)
                 self._strangers_removed = True
@@ -150,10 +154,15 @@ class DockerLauncher:
         self.health.broke(why, time.monotonic())
         self._uneasy.set()
 
-    def _on_lost(self, why: str) -> None:
-        """Nobody hears events any more: what ended meanwhile is looked at once the engine is back."""
+    def _on_heard(self, news: tuple[bool, str]) -> None:
+        """Events are heard from now on, or no more: what ended meanwhile is looked at."""
+        listening, why = news
         self._present.clear()
-        self._broke(why)
+        if not listening:
+            self._broke(why)
+        for run in self._runs.values():
+            run.fresh = False
+            run.changed.set()
 
     def _on_event(self, event: Event) -> None:
         if event.get("Type") == "image":
@@ -452,11 +461,18 @@ class DockerLauncher:
                 message = "standard input needs a Docker engine on a Unix socket, and this one is asked by TLS"
                 raise Fault.NO_INPUT_FILE.failure(message)
             return None  # the output is copied from the log
-        return Streams(attached, outputs, source, self._files, lambda why: self._no_room(launch.run, run, why))
+        return Streams(attached, outputs, source, self._files, lambda error: self._bad_output(launch.run, error))
 
-    def _no_room(self, name: str, run: _Run, why: str) -> None:
-        run.story.no_room = why
-        asyncio.get_running_loop().create_task(self.kill(name), name=f"kill:{name}")
+    def _bad_output(self, name: str, error: OSError) -> None:
+        run = self._runs.get(name)
+        if run is not None:
+            run.note_output(error)
+            self._background(self.kill(name))
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="docker")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _services(self, run: _Run, plan: Plan) -> dict[str, object]:
         try:
@@ -549,8 +565,8 @@ class DockerLauncher:
             if path:
                 copy = _Copy(path, run.container, streams)
                 await self._engine.ask(copy.run)
-                if copy.trouble:
-                    run.story.no_room = f"the job's output could not be written: {copy.trouble}"
+                if copy.trouble is not None:
+                    run.note_output(copy.trouble)
 
     # ---------------------------------------------------------------- meanwhile
 
@@ -624,7 +640,7 @@ class DockerLauncher:
         for run in self._runs.values():
             if run.streams is not None:
                 await run.streams.close()
-        for task, _ in list(self._pulls.values()):
+        for task in (*self._tasks, *(task for task, _ in self._pulls.values())):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         await self._engine.close()
@@ -638,20 +654,20 @@ class _Copy:
         self.path = path
         self.container = container
         self.streams = streams
-        self.trouble = ""
+        self.trouble: OSError | None = None
 
     def run(self, api: Any) -> None:
         try:
             fd = open_output(self.path, append=False)
         except OSError as error:
-            self.trouble = str(error)
+            self.trouble = error
             return
         try:
             for chunk in api.logs(self.container, stream=True, follow=False, **self.streams):
                 try:
                     write_all(fd, chunk)
                 except OSError as error:
-                    self.trouble = str(error)
+                    self.trouble = error
                     return
         finally:
             os.close(fd)

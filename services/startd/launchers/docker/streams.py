@@ -17,8 +17,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from shared.room import is_full
-
 #: Read at a time, bytes.
 CHUNK = 1 << 18
 _HEADER = 8
@@ -77,7 +75,7 @@ class Outputs:
 
 
 class Streams:
-    """One run's connection. full: called when there is no room for the output, with what was lost."""
+    """One run's connection. failed: called when the output can not be written."""
 
     def __init__(
         self,
@@ -85,7 +83,7 @@ class Streams:
         outputs: Outputs,
         source: int | None,
         threads: ThreadPoolExecutor,
-        full: Callable[[str], None],
+        failed: Callable[[OSError], None],
     ) -> None:
         """attached: as the SDK's `attach_socket` gave it. source: what goes in. All are closed here."""
         self.whole = False  # all of the output arrived
@@ -95,7 +93,7 @@ class Streams:
         self._outputs = outputs
         self._source = source
         self._threads = threads
-        self._full = full
+        self._failed = failed
         self._tasks = [asyncio.create_task(self._take(), name="docker-output")]
         if source is not None:
             self._tasks.append(asyncio.create_task(self._feed(), name="docker-input"))
@@ -146,10 +144,8 @@ class Streams:
                 # In a thread: a disk that does not answer must not hold up anybody else.
                 await loop.run_in_executor(self._threads, self._write, pieces)
             except OSError as error:
-                self._full(f"the job's output could not be written: {error}")
-                if not is_full(error):
-                    return
-                self.whole = True  # as much as there is room for; the log holds no more than that
+                self._failed(error)
+                self.whole = True  # as much as could be written: a copy of the log would fail alike
                 return
 
     def _write(self, pieces: list[tuple[int, bytes]]) -> None:
