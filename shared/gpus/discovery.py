@@ -18,6 +18,10 @@ _MIB = 1 << 20
 #: CUDA cores of a multiprocessor, by capability; of newer ones as of the last. Told by minor version first.
 _CORES = {(2, 0): 32, (2, 1): 48, (6, 0): 64, (8, 0): 64, 1: 8, 3: 192, 5: 128, 6: 128, 7: 64}
 _CORES_SINCE = 128
+#: What each GPU tells for itself, also where all say the same.
+_OF_EACH = frozenset(
+    ("DieTempC", "FanSpeedPct", "PowerUsage_mw", "EccErrorsSingleBit", "EccErrorsDoubleBit", "DeviceMemoryMb")
+)
 
 
 def render(found: Found, options: Options, visible: Sequence[str] = ()) -> str:
@@ -84,7 +88,11 @@ def _properties(of: Mapping[str, Mapping[str, str]], prefix: str, options: Optio
     common: dict[str, str] = {}
     if not options.mixed:
         first = next(iter(of.values()))
-        common = {name: text for name, text in first.items() if all(one.get(name) == text for one in of.values())}
+        common = {
+            name: text
+            for name, text in first.items()
+            if name not in _OF_EACH and all(one.get(name) == text for one in of.values())
+        }
     lines = []
     if common and options.nested:
         lines.append(f"Common=[ {_joined(common)}]")
@@ -118,7 +126,7 @@ def _of(device: Gpu | OpenClDevice, found: Found, options: Options) -> dict[str,
         if options.dynamic:
             properties |= _of_dynamic(found.dynamic.get(device.uuid, Dynamic()))
     if device.memory_bytes:
-        memory = int(device.memory_bytes / _MIB + 0.5)
+        memory = round(device.memory_bytes / _MIB)
         properties["GlobalMemoryMb"] = str(memory)
         if options.divide and options.copies > 1:
             properties["GlobalMemoryMb"] = str(memory // options.copies)
