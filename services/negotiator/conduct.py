@@ -115,7 +115,13 @@ class Conduct:
             self.table.matched(match, clock.monotonic() + PENDING_S)
         self._note(result, given, snapshot.total_weight, now)
         self._charge()
-        await self.accountant.commit(bearings.epoch)
+        try:
+            await self.accountant.commit(bearings.epoch)
+        except BaseException:
+            # Nobody will hear of these: their slots are free, for whoever leads next, and nobody uses them.
+            for match in given:
+                self.table.unmatched(match)
+            raise
         unused = await self._hand_out(given, result.rejections, bearings, trigger)
         ended = clock.monotonic()
         statistics = CycleStatistics(

@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from shared.state.journal import Command
-from tests.simulation.world import World
+from tests.simulation.world import MACHINES, World
 
 Fault = Callable[[World, random.Random], Awaitable[None]]
 
@@ -44,6 +44,7 @@ async def unconfirmed(world: World, chance: random.Random) -> None:
 async def late(world: World, chance: random.Random) -> None:
     world.weather.late_s = chance.choice([0.05, 1.0, 15.0])
     probability, seconds = chance.uniform(0.1, 1.0), chance.uniform(2, 60)
+    world.unseen_s += 2 * world.weather.late_s * sum(MACHINES.values())  # what begins and ends is heard of late
     world.note(f"{probability:.0%} of messages are up to {world.weather.late_s} s late for {seconds:.1f} s")
     await _weather(world, "late", seconds, probability)
 
@@ -68,9 +69,8 @@ async def crash_within(world: World, chance: random.Random) -> None:
 
 async def _down(world: World, name: str, seconds: float) -> None:
     world.lives[name].kill()
-    world.impair(name)
+    world.impair(name, world.time() + seconds + 2)
     await asyncio.sleep(seconds)
-    world.impair(name, world.time() + 2)
     if world.lives[name].dead:
         world.begin(name)
 
@@ -147,6 +147,8 @@ async def store_emptied(world: World, chance: random.Random) -> None:
 async def clock_steps(world: World, chance: random.Random) -> None:
     name, seconds = _any(world, chance), chance.choice([-30.0, -2.0, 2.0, 45.0])
     world.note(f"the clock of {name} steps by {seconds:g} s")
+    if name.startswith("negotiator"):  # use is charged by the clock of who leads (ACC-16)
+        world.unseen_s += abs(seconds) * sum(MACHINES.values())
     world.clocks[name].skew += seconds
 
 

@@ -46,7 +46,6 @@ class Story:
     runs: int = 0
     used_s: float = 0.0  # cores x seconds that slots were claimed, as the startds say
     charged_s: float = 0.0  # as the accountant says
-    blind_s: float = 0.0  # what the accountant could not know: nobody led, or a startd was not heard
     lasted_s: float = 0.0  # virtual
     took_s: float = 0.0  # real
 
@@ -148,12 +147,9 @@ async def _audit(world: World, story: Story) -> None:
                 continue
             cores = sum(slot.total["Cpus"] for slot in life.daemon.book.slots.values() if slot.claim)
             story.used_s += float(cores) * AUDIT_S
-            if world.time() - world.impaired.get(name, -1e9) < 5.0:
-                # What it had when it was last heard is charged on, whatever became of that.
-                cores = world.hosts[name.partition(".")[2]].hardware.detected.cpus
-            elif leads:
-                cores = 0
-            story.blind_s += float(cores) * AUDIT_S
+            if not leads or world.time() - world.impaired.get(name, -1e9) < 5.0:
+                # What was in use when it was last heard is charged on, whatever becomes of it (ACC-16).
+                world.unseen_s += world.hosts[name.partition(".")[2]].hardware.detected.cpus * AUDIT_S
 
 
 def _leads(world: World, name: str) -> bool:
@@ -203,10 +199,10 @@ async def _heals(world: World, users: Users, working: asyncio.Future[None], stor
     if not left:
         story.charged_s = await _charges(world)
         # Each claim's begin and end are seen within a moment; what nobody could see is not held against anybody.
-        slack = 2.0 + 0.1 * len(world.processes) + story.blind_s
+        slack = 2.0 + 0.1 * len(world.processes) + world.unseen_s
         if abs(story.charged_s - story.used_s) > slack:
             told = f"{story.charged_s:.1f} core-seconds were charged, {story.used_s:.1f} used"
-            left = [f"{told}; nobody could see {story.blind_s:.1f}"]
+            left = [f"{told}; nobody could see {world.unseen_s:.1f}"]
     return left
 
 

@@ -5,7 +5,9 @@ import pytest
 from tests.simulation.run import play
 
 #: Seeds once found a bug, and what it was.
-REGRESSIONS: dict[int, str] = {}
+REGRESSIONS: dict[int, str] = {
+    55: "matches of a cycle whose commit was refused were charged, and kept from everybody, for ten seconds",
+}
 SEEDS = 60
 
 

@@ -80,6 +80,7 @@ class World:
         self.violations: list[str] = []
         self.senders: dict[int, str] = {}  # by epoch: who sent matches in it
         self.errors: list[str] = []  # what daemons logged as their own mistakes
+        self.unseen_s = 0.0  # core-seconds that the accountant can not get right
         self.impaired: dict[str, float] = {}  # by daemon: when it was last dead, frozen or cut off
         self.lives: dict[str, Life] = {}
         self.hosts = {name: Host(name, cpus, self._told) for name, cpus in MACHINES.items()}
