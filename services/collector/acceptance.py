@@ -43,6 +43,8 @@ class AbsentPolicy:
     requirements: Expr | None = None
     keep_s: float = 2592000.0  # ABSENT_EXPIRE_ADS_AFTER; 0: for ever
     invalidated_too: bool = False  # EXPIRE_INVALIDATED_ADS
+    persistent: bool = False  # COLLECTOR_PERSISTENT_AD_LOG: offline ads are kept as such (ABS-05, ABS-09)
+    offline_s: float = 2147483647.0  # OFFLINE_EXPIRE_ADS_AFTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,13 +219,15 @@ class Collector(Daemon):
 
 def policy(settings: CollectorSettings) -> AbsentPolicy:
     """Without COLLECTOR_PERSISTENT_AD_LOG nothing is remembered (ABS-09). The file itself is not used: Redis
-    keeps absent ads as it keeps all others."""
-    if not settings.collector_persistent_ad_log or settings.absent_requirements is None:
+    keeps absent and offline ads as it keeps all others."""
+    if not settings.collector_persistent_ad_log:
         return AbsentPolicy()
     return AbsentPolicy(
         requirements=settings.absent_requirements,
         keep_s=float(settings.absent_expire_ads_after),
         invalidated_too=settings.expire_invalidated_ads,
+        persistent=True,
+        offline_s=float(settings.offline_expire_ads_after),
     )
 
 

@@ -16,10 +16,12 @@ import msgpack
 import structlog
 
 from services.collector.acceptance import MACHINE, AbsentAd, AbsentPolicy, absent, returned
+from services.collector.offline import settled, wakes
 from services.collector.queries import Order
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdMessage, AdTable, Change, Group, GroupKey, Outcome
 from shared.daemon.clock import Clock
+from shared.messages.ads import AdDelta
 from shared.state import Store, StoreUnavailable, keys
 from shared.state.ads import (
     GroupRemoval,
@@ -99,8 +101,17 @@ class Directory:
     def apply(self, message: AdMessage) -> Change:
         """Raises BadAd."""
         known = self.table.group(message.my_type, message.daemon)
+        now = self._clock.now()
+        if self.policy.persistent:
+            if (
+                known is not None
+                and isinstance(message, AdDelta)
+                and wakes(message, self._touched(known, message), now)
+            ):
+                return Change(Outcome.MISSING, message.my_type, message.daemon)
+            message = settled(message, self.policy.offline_s, now)
         lost = self._doomed(known, message)
-        change = self.table.apply(message, self._clock.now())
+        change = self.table.apply(message, now)
         if change.outcome in (Outcome.APPLIED, Outcome.ALIVE):
             if known is None:
                 self.order.changed(message.my_type)
@@ -255,6 +266,18 @@ class Directory:
             self._unwritten.pop(group.key, None)
             self.order.changed(group.my_type)
         return len(names)
+
+    def _touched(self, group: Group, message: AdDelta) -> dict[str, bytes]:
+        """The ads that a change is about, as far as they can be read."""
+        found = {}
+        for name in message.names:
+            row = group.rows.get(name)
+            try:
+                if row is not None:
+                    found[name] = row.packed()
+            except BadAd:
+                continue
+        return found
 
     def _doomed(self, group: Group | None, message: AdMessage) -> list[AbsentAd]:
         """What would be remembered of the ads that an invalidation takes (ABS-06)."""

@@ -73,7 +73,6 @@ UNREAD: Final = frozenset(
         "NEGOTIATOR",
         "NEGOTIATOR_NUM_THREADS",
         "NEGOTIATOR_SOCKET_CACHE_SIZE",
-        "OFFLINE_EXPIRE_ADS_AFTER",
         "POOL_HISTORY_DIR",
         "POOL_HISTORY_MAX_STORAGE",
         "PROCD_LOG",
