@@ -41,13 +41,15 @@ class Source:
     Symbolic links inside a directory are sent as links if they stay inside it. `path` itself is followed, but only to
     what lies within `within`; the default is the directory that `name` is relative to (so a job that leaves a link to
     /etc/shadow as its output is refused). With `follow` it may lead anywhere: for paths that a user named, of files
-    that this process may read on that user's behalf.
+    that this process may read on that user's behalf. With `owner`, a uid, a file that has several names (hard links)
+    and belongs to somebody else is refused: its other name may lie anywhere.
     """
 
     path: Path
     name: str
     follow: bool = False
     within: Path | None = None
+    owner: int | None = None
 
 
 # Sending
@@ -145,7 +147,7 @@ def _members(source: Source) -> Iterator[_Member]:
     except OSError as error:
         raise TransferError(f"{name}: cannot read {source.path}: {error.strerror}") from error
     if not stat.S_ISDIR(status.st_mode):
-        yield _file(name, path)
+        yield _file(name, path, source.owner)
         return
     yield _Member(name, "directory", path, stat.S_IMODE(status.st_mode))
     pending = [(name, path)]
@@ -159,7 +161,7 @@ def _members(source: Source) -> Iterator[_Member]:
         for entry in entries:
             inner = f"{folder}/{entry.name}"
             try:
-                member = _inner(inner, entry, depth=inner.count("/") - name.count("/") - 1)
+                member = _inner(inner, entry, inner.count("/") - name.count("/") - 1, source.owner)
             except OSError as error:  # a path may be too long for the system, a link gone by now
                 raise TransferError(f"cannot read {inner[-200:]}: {error.strerror}") from error
             if member.kind == "directory":
@@ -167,7 +169,7 @@ def _members(source: Source) -> Iterator[_Member]:
             yield member
 
 
-def _inner(name: str, entry: os.DirEntry[str], depth: int) -> _Member:
+def _inner(name: str, entry: os.DirEntry[str], depth: int, owner: int | None) -> _Member:
     """One entry of a directory that is sent. depth: how far below that directory it lies."""
     path = Path(entry.path)
     if entry.is_symlink():
@@ -178,7 +180,7 @@ def _inner(name: str, entry: os.DirEntry[str], depth: int) -> _Member:
     check_name(name)
     if entry.is_dir(follow_symlinks=False):
         return _Member(name, "directory", path, stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode))
-    return _file(name, path)
+    return _file(name, path, owner)
 
 
 def _real(source: Source) -> Path:
@@ -196,7 +198,7 @@ def _real(source: Source) -> Path:
     return real
 
 
-def _file(name: str, path: Path) -> _Member:
+def _file(name: str, path: Path, owner: int | None) -> _Member:
     """A regular file: opened here, so that what was checked is what is sent."""
     try:
         # O_NONBLOCK: opening a named pipe that nobody writes to would wait for ever.
@@ -207,6 +209,9 @@ def _file(name: str, path: Path) -> _Member:
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise TransferError(f"{name}: {path} is no regular file; only files, directories and links are transferred")
+    if owner is not None and status.st_nlink > 1 and status.st_uid != owner:
+        os.close(descriptor)
+        raise TransferError(f"{name}: {path} is a link to a file of another account (uid {status.st_uid}); copy it")
     return _Member(
         name, "file", path, stat.S_IMODE(status.st_mode), file=os.fdopen(descriptor, "rb"), size=status.st_size
     )

@@ -152,6 +152,7 @@ class Run:
         self._standing = asyncio.Lock()
         self._over = False
         self._last_updates: ClassAd | None = None  # of the launcher, at the end
+        self.extras: dict[str, object] = {}  # what parts of the startd add to the job's attributes, in every report
         self._log = hands.context.log.bind(job_id=record.job_id, attempt=record.attempt, slot=record.slot)
         self.hooks = hands.hooks(self.job, self._log)
         self._site: Site | None = None  # where its hooks are called, once that is known
@@ -585,6 +586,8 @@ class Run:
     def _report(self, phase: Any, updates: ClassAd | None = None, outcome: JobExit | None = None) -> JobReport:
         record = self.record
         record.sequence += 1
+        if self.extras:
+            updates = ClassAd(self.extras | dict(updates.exprs() if updates else ()))
         return JobReport(
             startd=self.intervals.startd,
             slot=record.slot,

@@ -92,7 +92,7 @@ def walls(rules: WallRules, ground: Ground, launch: Launch, *, tracking_gid: int
         found["mounts"] = {
             "scratch": scratch,
             "hide": posixpath.dirname(scratch) if _hides(launch) else "",
-            "private": [[f"{scratch}/{private_name(one)}", one] for one in private_directories(rules, launch)],
+            "private": [[private_name(one), one] for one in private_directories(rules, launch)],
             "shm": launch.memory_mib * MIB if rules.private_shm and launch.container is None else 0,
             "ipc": account.shared,
         }

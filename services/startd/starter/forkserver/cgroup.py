@@ -20,6 +20,8 @@ from services.startd.starter.forkserver.processes import send_signal
 FREEZE_ROUNDS, FREEZE_ROUND_S = 50, 0.002
 #: How often the counters are looked at again after a job has hit its limit, and how long after each other, ms.
 UNEASY_LOOKS, UNEASY_MS = 40, 50
+#: The kernel charges memory in portions, and stops at a limit when the next one does not fit.
+FULL = 0.95
 
 
 class Cgroup:
@@ -114,7 +116,16 @@ class Cgroup:
         if killed <= 0:
             return None
         self.uneasy = 0
-        return {"killed": killed, "own": self.own, "peak_bytes": self._peak()}
+        return {"killed": killed, "own": self.own and self._was_full(), "peak_bytes": self._peak()}
+
+    def _was_full(self) -> bool:
+        """Version 1 tells a cgroup, too, that one above it has no memory left."""
+        if not self.memory:
+            return True
+        try:
+            return self._peak() >= int(_read(f"{self.memory}/memory.limit_in_bytes")) * FULL
+        except (OSError, ValueError):
+            return True
 
     def _peak(self) -> int:
         names = (f"{self.memory}/memory.max_usage_in_bytes",) if self.memory else (f"{self.unified}/memory.peak",)

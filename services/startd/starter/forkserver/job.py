@@ -54,15 +54,16 @@ def put_up_walls(request: Frame) -> None:
 
 
 def _arrange(walls: dict[str, object]) -> None:
-    """`scratch`: the job's own, which stays where it is. `private`: [source, target] of what is put over shared
-    directories. `hide`: a directory that shows nothing but the scratch directory in it. `shm`: bytes of its own
+    """`scratch`: the job's own, which stays where it is. `private`: [name in the scratch directory, what it is
+    put over]. `hide`: a directory that shows nothing but the scratch directory in it. `shm`: bytes of its own
     /dev/shm, 0: the machine's."""
     scratch, hide = str(walls.get("scratch", "")), str(walls.get("hide", ""))
     own = os.open(scratch, 0o10000000 | os.O_CLOEXEC) if scratch else -1  # O_PATH
     covered = False
     private = walls.get("private")
     for source, target in private if isinstance(private, list) else []:
-        kernel.mount(source, target, flags=kernel.MS_BIND)
+        # The scratch directory may lie in one that is covered by now.
+        kernel.mount(f"/proc/self/fd/{own}/{source}", target, flags=kernel.MS_BIND)
         covered |= (scratch + "/").startswith(target.rstrip("/") + "/")
     if scratch and (hide or covered):
         if not covered:

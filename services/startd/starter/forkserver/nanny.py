@@ -52,6 +52,7 @@ class Nanny:
         self.main = 0  # the job's main process
         self.child = 0  # our own child: the same, or the init
         self.status: int | None = None
+        self.silent = False  # nothing more comes from below
         self.said: int | None = None  # the job's status, as the init tells it
         self.frames = Frames()
         self.cgroup = Cgroup(None)
@@ -162,7 +163,8 @@ class Nanny:
         data = self.below.recv(8192)
         if data:
             self.said = int(json.loads(data)["status"])
-        else:
+        elif not self.silent:
+            self.silent = True
             self.poll.unregister(self.below.fileno())
 
     def look_at_memory(self) -> None:
