@@ -42,6 +42,7 @@ from services.startd.ledger import Ledger
 from services.startd.machine.detection import RealMachine, Source
 from services.startd.machine.division import Partition
 from services.startd.machine.gear import Gear
+from services.startd.machine.gpu_monitor import GpuMonitor
 from services.startd.machine.inventory import take_inventory
 from services.startd.machine.owner_watch import OwnerWatch
 from services.startd.machine.resources import Output
@@ -62,6 +63,7 @@ from shared.messages.base import Envelope, Message
 PARTS: tuple[type[Part], ...] = (
     OwnerWatch,
     Gear,
+    GpuMonitor,
     Walls,
     Command,
     DockerWatch,

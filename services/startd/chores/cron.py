@@ -8,6 +8,7 @@ from typing import Any
 
 from services.startd.book.slots import Slot
 from services.startd.chores.merge import MAX_NAMES, CronAds
+from services.startd.machine.gpu_usage import CRON_JOB, PROGRAM
 from services.startd.parts import Inside, Part
 from shared.classad import ClassAd, Expr, evaluate, is_true
 from shared.config.knobs import StartdSettings
@@ -73,6 +74,8 @@ class Cron(Part):
         return self._ads.of(ad, slot.slot_id)
 
     def _allowed(self, job: CronJob) -> bool:
+        if job.name.lower() == CRON_JOB and job.executable.endswith(PROGRAM):
+            return False  # a part of the startd does that (machine/gpu_monitor)
         return job.condition is None or is_true(evaluate(job.condition, self.inside.showcase.base))
 
     def _take(self, job: CronJob, ad: CronAd) -> None:
