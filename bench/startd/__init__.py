@@ -1,0 +1,1 @@
+"""How fast the execution point is: `python -m bench.startd`."""

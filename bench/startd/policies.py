@@ -1,0 +1,91 @@
+"""What many dynamic slots cost: looking at the policies of all of them, doing nothing, and one claim more."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from bench.startd.pool import Bench, job_ad, line
+
+#: Policies as a desktop machine has them: every expression is really evaluated.
+KNOBS = {
+    "START": "KeyboardIdle >= 0 && TARGET.RequestMemory < 100000",
+    "WANT_SUSPEND": "TARGET.JobPrio =?= 7",
+    "SUSPEND": "LoadAvg > 1000",
+    "CONTINUE": "LoadAvg < 1000",
+    "PREEMPT": "LoadAvg > 10000 || TARGET.JobPrio =?= -7",
+    "KILL": "false",
+    "RANK": "TARGET.JobPrio ?: 0",
+    "MAXJOBRETIREMENTTIME": "3600",
+    "CLAIM_WORKLIFE": "86400",
+}
+
+
+async def measure(options: argparse.Namespace) -> list[str]:
+    count = options.slots
+    lines = []
+    knobs = {
+        "NUM_CPUS": str(count + 100),
+        "MEMORY": str((count + 100) * 128),
+        "DISK": str((count + 100) * 4096),
+        **KNOBS,
+    }
+    with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder:
+        bench = Bench(**knobs)
+        await bench.start(Path(folder))
+        startd, now = bench.startd, time.time()
+        try:
+            times = []
+            for number in range(count):
+                begin = time.perf_counter()
+                claim_id = await bench.claim(number)
+                times.append((time.perf_counter() - begin) * 1000)
+                ad = job_ad(number)
+                startd.book.activate(
+                    claim_id, f"1.{number}/1", ad.pack(), ad, now
+                )  # no process: what is counted is ours
+            startd.write_down()
+            lines.append(line(f"claim, from the first to the {count}th dynamic slot", times))
+            await asyncio.sleep(1.0)  # what waits to be told is
+            lines.append(line("all policies, with new ads", await _reviews(bench, options.rounds, anew=True)))
+            lines.append(line("all policies, nothing is new", await _reviews(bench, options.rounds, anew=False)))
+            more = []
+            for number in range(50):
+                begin = time.perf_counter()
+                claim_id = await bench.claim(count + number)
+                more.append((time.perf_counter() - begin) * 1000)
+                bench.release(claim_id)
+                await asyncio.sleep(0.05)
+            lines.append(line(f"claim on a slot with {count} dynamic ones", more))
+            cpu, begin = time.process_time(), time.perf_counter()
+            for number in range(50):
+                bench.release(await bench.claim(10 * count + number))
+                await asyncio.sleep(0.05)
+            spent = time.process_time() - cpu
+            lines.append(f"processor time of a claim and its release, with the ads told: {spent / 50 * 1000:.1f} ms")
+            await asyncio.sleep(1.0)
+            cpu, begin = time.process_time(), time.perf_counter()
+            await asyncio.sleep(options.idle)
+            share = (time.process_time() - cpu) / (time.perf_counter() - begin) * 100
+            lines.append(f"{count} busy dynamic slots, nothing happens: {share:.1f} % of a core")
+        finally:
+            await bench.stop()
+    return lines
+
+
+async def _reviews(bench: Bench, rounds: int, *, anew: bool) -> list[float]:
+    """Milliseconds of looking at every slot once."""
+    found = []
+    for _ in range(rounds):
+        if anew:
+            bench.startd.showcase.renew()
+        begin = time.perf_counter()
+        bench.startd.clockwork.review_now()
+        found.append((time.perf_counter() - begin) * 1000)
+        await asyncio.sleep(0.01)
+    assert statistics.median(found) > 0
+    return found
