@@ -26,6 +26,8 @@ async def _weather(world: World, what: str, seconds: float, probability: float) 
 async def drop(world: World, chance: random.Random) -> None:
     probability, seconds = chance.uniform(0.02, 0.5), chance.uniform(2, 30)
     world.note(f"{probability:.0%} of messages are lost for {seconds:.1f} s")
+    # A lost word about a slot is made good with its next one: UPDATE_INTERVAL later at the latest.
+    world.unseen_s += (seconds + 60) * sum(MACHINES.values())
     await _weather(world, "drop", seconds, probability)
 
 

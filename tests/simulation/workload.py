@@ -63,7 +63,8 @@ class Users:
             act = ActOnJobs(user=submit.user, action="remove", ids=[job.id], reason="changed my mind")
             acted = await self._until_answered(schedd, act)
             assert isinstance(acted, Acted)
-            job.removed = acted.results.get(job.id) in ("done", "already")
+            # not-found: an answer before this one was lost, or it had ended by itself.
+            job.removed = acted.results.get(job.id) in ("done", "already", "not-found")
 
     async def _until_answered(self, schedd: str, message: SubmitJobs | ActOnJobs) -> object:
         while True:

@@ -122,7 +122,7 @@ class World:
         if former is not None:
             former.kill()
             self._stopped.append(former)
-        bus, store = Bus(self.hub, sender=name), Store(self.store)
+        bus, store = Bus(self.hub, sender=name, log=Log(self, name)), Store(self.store)
         clock = self.clocks.setdefault(name, Clock(START))
         self.lives[name] = life = Life(name, self._make, bus, store, clock)
         life.begin()
