@@ -152,11 +152,15 @@ class Herald:
     def lost(self, schedd: str, slot: str, claim_id: str, reason: str) -> None:
         """Tell an access point that its claim is no more. Not awaited: where the broker is away, which is how most
         leases end, each would take its time; and the schedd learns it from the next answer to its Alive too."""
+        if not schedd:
+            return  # fetched work has none
         message = ClaimLost(startd=self.inside.name, slot=slot, claim_id=claim_id, reason=reason)
         self.inside.spawn(self._send(schedd, message, "claim_lost_not_sent", slot), "claim-lost")
 
     def ready(self, claim: Claim) -> None:
         """Tell an access point that the claim it waits for has its slot. If that is lost, it asks again by itself."""
+        if not claim.schedd:
+            return
         message = ClaimReady(startd=self.inside.name, slot=claim.slot, claim_id=claim.claim_id)
         self.inside.spawn(self._send(claim.schedd, message, "claim_ready_not_sent", claim.slot), "claim-ready")
 

@@ -22,6 +22,7 @@ from services.startd.starter.client import ForkServer
 from services.startd.walls.warden import Warden
 from shared.daemon.context import Context
 from shared.messages.base import Envelope, Message
+from shared.messages.claims import JobReport
 
 if TYPE_CHECKING:
     from services.startd.herald import Herald
@@ -93,6 +94,9 @@ class Part:
 
     def run_started(self, run: Run) -> None:
         """A run was taken up: it is new, or of an earlier life."""
+
+    def run_reported(self, run: Run, report: JobReport) -> None:
+        """A run of fetched work, which no access point hears of, goes on or has ended."""
 
     def run_over(self, run: Run) -> None:
         """The processes of a run are gone and its end is written down."""

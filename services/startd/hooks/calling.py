@@ -12,10 +12,13 @@ import structlog
 
 from services.startd.hooks.keywords import Hook, Hooks
 from services.startd.launchers.api import Account
+from shared import job_log
 from shared.program import Ended, ProgramFailed, clean_environment, run
 
 #: Characters of a hook's stderr in the log (FHK-14).
 SHOWN = 4000
+#: For a line in a log, seconds. It may be a pipe that nobody reads.
+APPEND_S = 10.0
 #: Of the startd's environment, what a hook that runs as a job's user gets.
 _FOR_JOBS = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "CONDOR_CONFIG")
 #: Becomes the account and then the hook. Not `preexec_fn`: that would run in a copy of the startd.
@@ -48,8 +51,7 @@ async def call(
         raise HookRefused(f"{knob} = {path} is not run: {refusal}")
     words = [path, *arguments]
     if account is not None:
-        ids = ",".join(map(str, (account.uid, account.gid, *account.groups)))
-        words = [sys.executable, "-I", "-S", "-c", _AS_ACCOUNT, ids, *words]
+        words = _as_account(account, words)
     try:
         ended = await run(
             words,
@@ -62,9 +64,28 @@ async def call(
         log.error("hook_failed", hook=knob, reason=str(error))
         raise HookRefused(f"{knob}: {error}") from error
     errors = ended.stderr.decode("utf-8", "replace")[-SHOWN:]
-    if errors or not ended.good:
+    # What FETCH_WORK ends with means nothing, and it is called again and again.
+    if errors or not (ended.good or (hook is Hook.FETCH_WORK and ended.exit_code is not None and not ended.timed_out)):
         log.info("hook_ended", hook=knob, ended=str(ended), stderr=errors)
     return ended
+
+
+async def append(account: Account | None, path: str, text: bytes) -> str:
+    """Append to a file, as the account: whoever may name the file need not be allowed to write it. Why it could not be
+    done; empty: it is."""
+    if account is None:
+        return (await asyncio.to_thread(job_log.append, [(0, path, text)])).get(path, "")
+    words = _as_account(account, ["/bin/sh", "-c", 'exec cat >> "$1"', "sh", path])
+    try:
+        ended = await run(words, env=_environment(account, {}, for_job=True), stdin=text, timeout_s=APPEND_S)
+    except ProgramFailed as error:
+        return str(error)
+    return "" if ended.good else f"{ended}: {ended.stderr.decode('utf-8', 'replace')[:200]}"
+
+
+def _as_account(account: Account, words: list[str]) -> list[str]:
+    ids = ",".join(map(str, (account.uid, account.gid, *account.groups)))
+    return [sys.executable, "-I", "-S", "-c", _AS_ACCOUNT, ids, *words]
 
 
 _OF_JOBS = frozenset((Hook.PREPARE_JOB_BEFORE_TRANSFER, Hook.PREPARE_JOB, Hook.UPDATE_JOB_INFO, Hook.JOB_EXIT))

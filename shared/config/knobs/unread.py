@@ -19,7 +19,6 @@ UNREAD: Final = frozenset(
         "COLLECTOR_PORT",
         "COLLECTOR_UPDATE_INTERVAL",
         "CONDOR_IDS",
-        "CONDOR_VIEW_HOST",
         "DAEMON_LIST",
         "DC_DAEMON_LIST",
         "DEFAULT_DOMAIN_NAME",
