@@ -1,0 +1,98 @@
+"""A startd with GPUs that are made up, and jobs that ask for some: GPU-01, GPU-04 to GPU-06."""
+
+import sys
+
+import pytest
+
+from services.startd.machine.gpu_monitor import GpuMonitor
+from shared.classad import ClassAd, parse_expr
+from shared.messages.claims import ClaimGranted, ClaimRefused, ReleaseClaim
+from tests.startd_pool import Pool
+from tests.waiting import eventually
+
+FIRST, SECOND = "GPU-a0223334", "GPU-b1223334"
+GPUS = {
+    "MACHINE_RESOURCE_INVENTORY_GPUs": "/nowhere/condor_gpu_discovery -properties -simulate:4,1,2,1",
+    "STARTD_CRON_JOBLIST": "GPUs_MONITOR",
+    "STARTD_CRON_GPUs_MONITOR_EXECUTABLE": "/nowhere/condor_gpu_utilization",
+    "STARTD_CRON_GPUs_MONITOR_MODE": "WaitForExit",
+    "STARTD_CRON_GPUs_MONITOR_PERIOD": "300",
+}
+#: A monitor of GPUs that are always half busy.
+MONITOR = """
+import time
+while True:
+    print("a0223334-4445-5667-899a-abbccddeeff0 0.05 1234")
+    print("-", flush=True)
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+async def pool(tmp_path, monkeypatch):
+    monkeypatch.setattr(GpuMonitor, "program", (sys.executable, "-c", MONITOR))
+    async with Pool(tmp_path, **GPUS) as pool:
+        yield pool
+
+
+def ad(pool, slot="slot1@node1"):
+    book = pool.startd.book
+    return pool.startd.showcase.ad_of(book.slots[slot])
+
+
+def devices(pool):
+    return [str(one.eval("Id")) for one in ad(pool).eval("AvailableGPUs")]
+
+
+async def test_jobs_get_gpus_that_suit_them_and_give_them_back(pool, tmp_path):
+    cmd = tmp_path / "job"
+    cmd.write_text(
+        "#!/bin/sh\necho $CUDA_VISIBLE_DEVICES $_CONDOR_AssignedGPUs $NVIDIA_VISIBLE_DEVICES\nexec sleep 1000\n"
+    )
+    cmd.chmod(0o755)
+    where = {"Iwd": str(tmp_path), "RequestGPUs": 1}
+    young = {"RequireGPUs": parse_expr("Capability < 8.0"), "Out": "young"}
+    activation, granted = await pool.run(str(cmd), **where, **young)
+    assert isinstance(granted, ClaimGranted)
+    await pool.running(activation.job_id)
+    await eventually(lambda: (tmp_path / "young").read_text())
+    uuid = "b1223334-4445-5667-899a-abbccddeeff0"
+    assert (tmp_path / "young").read_text().split() == [SECOND, SECOND, f"GPU-{uuid}"]
+    assert devices(pool) == [FIRST]
+    assert ad(pool)["GPUs"] == 1
+    assert ad(pool, granted.slot).eval("AssignedGPUs") == SECOND
+    assert ad(pool, granted.slot).eval("GPUs_DeviceName") == "Tesla V100-PCIE-16GB"
+    # No second GPU of this kind: the claim is refused, and nothing is taken.
+    _, refused = await pool.run(str(cmd), **where, **young)
+    assert isinstance(refused, ClaimRefused)
+    assert "RequireGPUs" in refused.reason
+    # A job without GPUs is told so.
+    none, _ = await pool.run(str(cmd), Iwd=str(tmp_path), Out="none")
+    await pool.running(none.job_id)
+    await eventually(lambda: (tmp_path / "none").read_text())
+    assert (tmp_path / "none").read_text().split() == ["10000", "10000", "none"]
+    # After a crash of the startd the job goes on, with the GPU it had.
+    await pool.restart()
+    await eventually(lambda: granted.slot in pool.startd.book.slots)
+    assert devices(pool) == [FIRST]
+    assert ad(pool, granted.slot).eval("AssignedGPUs") == SECOND
+    await pool.call(ReleaseClaim(claim_id=granted.claim_id, reason="over", graceful=False))
+    await eventually(lambda: devices(pool) == [FIRST, SECOND])
+
+
+async def test_slots_and_jobs_tell_how_busy_their_gpus_are(pool):
+    activation, granted = await pool.run(
+        "/bin/sleep", Arguments="1000", RequestGPUs=1, RequireGPUs=parse_expr("Capability >= 8.0")
+    )
+    await pool.running(activation.job_id)
+    await eventually(lambda: ad(pool, granted.slot).eval("DeviceGPUsMemoryPeakUsage") == 1234)
+    await eventually(lambda: (ad(pool, granted.slot).eval("DeviceGPUsAverageUsage") or 0) > 0)
+    assert ad(pool)["DeviceGPUsMemoryPeakUsage"] == 1234
+    (run,) = pool.startd.runs.by_key.values()
+    await eventually(lambda: run.extras.get("GPUsAverageUsage", 0) > 0)
+    await pool.call(ReleaseClaim(claim_id=granted.claim_id, reason="over", graceful=False))
+    end = await pool.schedd.end_of(activation.job_id)
+
+    told = ClassAd.unpack(end.updates)
+    assert told["GPUsMemoryUsage"] == 1234
+    assert told["GPUsAverageUsage"] > 0
