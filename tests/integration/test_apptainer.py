@@ -10,6 +10,9 @@ from aiohttp import web
 
 from services.startd.launchers.apptainer.watch import ApptainerWatch
 from shared.messages.claims import DeactivateClaim
+from shared.messages.visits import StartVisit, Wish
+from tests.integration.test_visits import USER, Visitor
+from tests.integration.walls import NOBODY, WalledPool, is_root, open_directory
 from tests.startd_pool import Endpoint, Pool
 from tests.waiting import eventually
 
@@ -458,3 +461,71 @@ async def test_what_a_job_uses_is_measured(in_image, files):
         assert report.exit.exit_code == 0, report.exit
         assert report.usage.resident_set_kib > 120 << 10
         assert report.usage.user_cpu_s > 0.05
+
+
+# ---------------------------------------------------------------- as jobs' own account, behind walls
+
+
+@pytest.fixture
+async def walled(runtime):
+    """A startd that is root and runs jobs as nobody, in the test image."""
+    if not is_root():
+        pytest.skip("only root gives jobs accounts of their own")
+    knobs = {
+        "SINGULARITY": str(runtime.program),
+        "SINGULARITY_JOB": "true",
+        "SINGULARITY_IMAGE_EXPR": f'"{runtime.sandbox}"',
+    }
+    with open_directory() as path:
+        async with WalledPool(path, **knobs) as pool:
+            yield pool
+
+
+async def test_an_ordinary_account_runs_containers(walled):
+    """What the machine says of the runtime is true for the account that jobs have."""
+    found = await tried(walled)
+    assert found.sandbox, found
+    text = "id -u; cat /etc/image; pwd; grep CapEff /proc/self/status; echo x > made; ls .."
+    report, out = await walled.run(text)
+    assert (report.exit.reason, report.exit.exit_code) == ("exited", 0), report.exit
+    uid, image, where, capabilities, listed = out.splitlines()
+    assert (uid, image) == (str(NOBODY), "debian")
+    assert capabilities.split()[1] == "0" * 16
+    assert listed == Path(where).name
+
+
+async def test_files_as_images_run_where_the_machine_says_so(walled, runtime):
+    found = await tried(walled)
+    assert ad_of(walled).eval("HasSIF") is found.sif
+    walled.pool.macros["SINGULARITY_IMAGE_EXPR"] = f'"{runtime.sif}"'
+    await walled.pool.restart()
+    report, out = await walled.run("cat /etc/image")
+    if found.sif:
+        assert out == "debian\n"
+    else:
+        assert (report.exit.reason, report.exit.hold_code) == ("hold", 45), report.exit
+
+
+async def test_more_memory_than_the_slot_has_holds_the_job(walled):
+    """By the cgroup that the runtime is in: there the limit works without the runtime's help."""
+    if not walled.startd.warden.cgroups:
+        pytest.skip("this machine has no cgroups to be used")
+    report, _ = await walled.run("python3 -c 'x = bytearray(1 << 30)'", RequestMemory=64)
+    assert (report.exit.reason, report.exit.hold_code) == ("hold", 34), report.exit
+
+
+async def test_a_visitor_is_in_the_container(walled):
+    job_id, _ = await walled.begin("echo up > up; exec sleep 1000")
+    await walled.running(job_id)
+    await eventually(lambda: list(walled.execute.glob("dir_*/up")))
+    run = walled.run_of(job_id)
+    wish = Wish(kind="run", command=["/bin/sh", "-c", "cat /etc/image; id -u; pwd; ps ax | wc -l; echo y > made; tty"])
+    asked = StartVisit(claim_id=run.record.claim_id, job_id=job_id, attempt=1, user=USER, wish=wish)
+    visitor = Visitor(walled.pool, (await walled.pool.call(asked)).visit)
+    await visitor.write(b"", eof=True)
+    end = await visitor.finish()
+    image, uid, where, processes, _ = visitor.out.decode().splitlines()
+    assert (image, uid, where) == ("debian", str(NOBODY), str(run.scratch)), (visitor.err, end)
+    assert int(processes) < 10
+    made = run.scratch / "made"
+    assert (made.read_text(), made.stat().st_uid) == ("y\n", NOBODY)

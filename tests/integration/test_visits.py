@@ -14,6 +14,7 @@ from services.startd.doors.sessions import Sessions
 from shared.bus.api import RemoteFailure
 from shared.messages.claims import DeactivateClaim
 from shared.messages.visits import ReadVisit, StartVisit, SteerVisit, Wish, WriteVisit
+from tests.integration.walls import WalledPool, is_root, open_directory
 from tests.startd_pool import Pool
 from tests.waiting import eventually
 
@@ -119,29 +120,62 @@ async def test_a_program_runs_where_the_job_runs(pool, tmp_path):
     assert visitor.err == b"bad\n"
 
 
-async def test_a_visitor_has_no_right_that_the_job_has_not(pool, tmp_path):
-    """Namespaces, cgroups, account, groups, capabilities, limits: all are the job's."""
-    job, claim = await running(pool, tmp_path / "iwd")
-    (process,) = pool.startd.fork_server.running.values()
-    fields = "Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp:"
-    text = f"grep -E '^({fields})' /proc/self/status; cat /proc/self/cgroup /proc/self/limits; ls -l /proc/self/ns"
-    visitor = await visit(pool, job, claim, "/bin/sh", "-c", text)
-    await visitor.finish()
+FIELDS = ("Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:")
+TELL = (
+    f"grep -E '^({'|'.join(FIELDS)})' /proc/self/status; cat /proc/self/cgroup /proc/self/limits; ls -l /proc/self/ns"
+)
 
-    def of(text):
-        return [
-            line.split("->")[-1] for line in text.splitlines() if "for_children" not in line and "total" not in line
-        ]
 
-    proc = Path(f"/proc/{process.pid}")
-    status = (proc / "status").read_text().splitlines()
-    wanted = [line for line in status if line.startswith(tuple(fields.split("|")))]
+def assert_same_rights(pid, told):
+    """Namespaces, cgroups, account, groups, capabilities, limits."""
+    proc = Path(f"/proc/{pid}")
+    wanted = [line for line in (proc / "status").read_text().splitlines() if line.startswith(FIELDS)]
     for name in ("cgroup", "limits"):
         wanted += (proc / name).read_text().splitlines()
-    seen = of(visitor.out.decode())
-    assert set(wanted) - set(seen) == set()
+    seen = [line.split("->")[-1].strip() for line in told.splitlines() if "for_children" not in line]
+    assert {line.strip() for line in wanted} - set(seen) == set()
     for name in ("mnt", "pid", "ipc", "net", "uts", "user", "cgroup"):
-        assert f" {os.readlink(f'/proc/{process.pid}/ns/{name}')}" in seen, name
+        assert os.readlink(proc / "ns" / name) in seen, name
+
+
+async def test_a_visitor_has_no_right_that_the_job_has_not(pool, tmp_path):
+    job, claim = await running(pool, tmp_path / "iwd")
+    (process,) = pool.startd.fork_server.running.values()
+    visitor = await visit(pool, job, claim, "/bin/sh", "-c", TELL)
+    await visitor.finish()
+    assert_same_rights(process.pid, visitor.out.decode())
+
+
+@pytest.mark.parametrize("knobs", [{}, {"USE_PID_NAMESPACES": "true"}, {"STARTER_RLIMIT_AS": "4096"}])
+async def test_nor_has_one_behind_walls(knobs):
+    if not is_root():
+        pytest.skip("only root puts up walls")
+    with open_directory() as path:
+        async with WalledPool(path, **knobs) as walled:
+            job_id, _ = await walled.begin("echo up > up; exec sleep 1000")
+            await walled.running(job_id)
+            await eventually(lambda: list(walled.execute.glob("dir_*/up")))
+            run = walled.run_of(job_id)
+            (process,) = walled.startd.fork_server.running.values()
+            forbidden = f"cat {walled.path}/spool/startd/*; kill -9 {process.nanny}"
+            text = f"{TELL}; ls -a {walled.execute} | grep -c dir_; {forbidden}"
+            wish = Wish(kind="run", command=["/bin/sh", "-c", text])
+            asked = StartVisit(claim_id=run.record.claim_id, job_id=job_id, attempt=1, user=USER, wish=wish)
+            visitor = Visitor(walled.pool, (await walled.pool.call(asked)).visit)
+            assert (await visitor.finish()).exit_code != 0
+            told = visitor.out.decode()
+            assert_same_rights(main_of(process.pid), told)
+            assert told.splitlines()[-1] == "1"  # only this job's directory is to be seen
+            tail = Wish(kind="tail", file="up")
+            seen = Visitor(walled.pool, (await walled.pool.call(asked.model_copy(update={"wish": tail}))).visit)
+            await seen.finish()
+            assert seen.out == b"up\n"
+
+
+def main_of(pid):
+    """The job below the first process of a PID namespace, if that is not the job itself."""
+    children = [child.pid for child in psutil.Process(pid).children()]
+    return children[0] if children else pid
 
 
 async def test_the_terminal_has_its_size_from_the_first_moment_and_follows_the_window(pool, tmp_path):

@@ -10,6 +10,8 @@ The channel, with the frames of the fork server:
     then      signal {signal}; leave {}; the channel's end is the same
     answers   ready; ended {status, job_over}, the status as waitpid gives it; failed {message}
 
+Longer than most modules: it is read by a bare interpreter, and every step from root to the job's rights is in sight.
+
 The visit ends with the job, whatever the startd does: this process watches the job's (pidfd), and kills all that the
 visitor left, of which it is the reaper.
 """
@@ -71,11 +73,7 @@ class Surroundings:
         self.groups = [int(word) for word in status.get("Groups", "").split()]
         self.capabilities = tuple(int(status[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapBnd"))
         self.no_new_privileges = status.get("NoNewPrivs", "0").strip() == "1"
-        self.limits = {
-            kind: resource.prlimit(pid, kind)
-            for name, kind in vars(resource).items()
-            if name.startswith("RLIMIT_") and isinstance(kind, int)
-        }
+        self.limits = _limits(_text(f"/proc/{pid}/limits"))
         self.nice = os.getpriority(os.PRIO_PROCESS, pid)
         with open(f"/proc/{pid}/environ", "rb") as file:
             text = file.read(MAX_ENVIRONMENT)
@@ -100,6 +98,41 @@ def start_of(pid: int) -> int:
         return int(_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+#: As /proc/<pid>/limits calls them. prlimit() would take a capability that a container's root may lack.
+_LIMITS = {
+    "Max cpu time": resource.RLIMIT_CPU,
+    "Max file size": resource.RLIMIT_FSIZE,
+    "Max data size": resource.RLIMIT_DATA,
+    "Max stack size": resource.RLIMIT_STACK,
+    "Max core file size": resource.RLIMIT_CORE,
+    "Max resident set": resource.RLIMIT_RSS,
+    "Max processes": resource.RLIMIT_NPROC,
+    "Max open files": resource.RLIMIT_NOFILE,
+    "Max locked memory": resource.RLIMIT_MEMLOCK,
+    "Max address space": resource.RLIMIT_AS,
+    "Max pending signals": resource.RLIMIT_SIGPENDING,
+    "Max msgqueue size": resource.RLIMIT_MSGQUEUE,
+    "Max nice priority": resource.RLIMIT_NICE,
+    "Max realtime priority": resource.RLIMIT_RTPRIO,
+    "Max realtime timeout": resource.RLIMIT_RTTIME,
+}
+
+
+def _limits(text: str) -> dict[int, tuple[int, int]]:
+    """By RLIMIT_*: soft, hard."""
+    found = {}
+    for line in text.splitlines():
+        kind = _LIMITS.get(line[:26].strip())
+        if kind is not None:
+            soft, hard = line[26:].split()[:2]
+            found[kind] = (_limit(soft), _limit(hard))
+    return found
+
+
+def _limit(word: str) -> int:
+    return resource.RLIM_INFINITY if word == "unlimited" else int(word)
 
 
 def join_cgroups(lines: list[str]) -> None:

@@ -102,6 +102,7 @@ class Probe:
             scratch=self.directory,
             cpus=1.0,
             memory_mib=1024,
+            slot="probe",
             account=self.account,
             container=Plan(str(self.directory)),
         )

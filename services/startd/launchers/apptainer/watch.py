@@ -9,10 +9,12 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from services.startd.book.slots import Slot
+from services.startd.launchers.api import LaunchFailed
 from services.startd.launchers.apptainer.launcher import ApptainerLauncher
 from services.startd.launchers.apptainer.probe import Found, Probe
 from services.startd.parts import Inside, Part
 from services.startd.sandbox import directories
+from shared.classad import ClassAd
 
 #: The pause between two tries grows up to so many times its first length.
 LONGEST = 16
@@ -64,7 +66,12 @@ class ApptainerWatch(Part):
         async with self._trying:
             context = self.inside.context
             place = context.execute / f".apptainer-{directories.prefix(self.inside.name).strip('_')}"
-            found = await Probe(self._launcher, place)()
+            try:
+                # As the jobs' own account has it, if it has one.
+                account = self.inside.warden.account(f"slot1@{self.inside.name}", ClassAd())
+                found = await Probe(self._launcher, place, account)()
+            except LaunchFailed as error:
+                found = Found("unknown", trouble=error.message)
             if found != self.found:
                 self.found = found
                 context.log.info("apptainer", version=found.version, reason=found.trouble, works=found.works)
