@@ -17,13 +17,15 @@ from prometheus_client.registry import Collector as MetricSource
 from services.collector.acceptance import AbsentPolicy, check
 from services.collector.asking import Asking
 from services.collector.directory import Directory
+from services.collector.forwarding import Inbox, targets
 from services.collector.queries import BadQuery, read
 from services.collector.search import Search
+from services.collector.views import Views
 from shared.bus.api import BusUnavailable, Exchange, Reject
 from shared.classad import ClassAd
 from shared.config.knobs import CollectorSettings
 from shared.daemon.ad_rows import BadAd
-from shared.daemon.ad_table import inbox_of
+from shared.daemon.ad_table import AdTable, inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
@@ -35,6 +37,7 @@ from shared.messages.ads import (
     AdPage,
     AdUpdate,
     AskForAds,
+    ForwardedAds,
     PrivateAds,
     QueryAds,
     SendAds,
@@ -62,6 +65,11 @@ class Collector(Daemon):
         directory = self.directory
         self.search = Search(directory.table, directory.order, directory.absentees, context.clock)
         directory.on_change = self.search.note
+        urls, problems = targets(self.settings.condor_view_host, self.settings.roost_amqp_url or "")
+        for problem in problems:
+            context.log.warning("configuration", problem=f"CONDOR_VIEW_HOST: {problem}")
+        self.views = Views(urls, f"collector.{context.name}", directory.table, context.clock, context.log)
+        self._forwarded = Inbox()
         self.advertiser = Advertiser(context, "Collector")
         self.updates = 0
         self.queries = 0
@@ -78,7 +86,7 @@ class Collector(Daemon):
         bus.on_gap(self._on_gap)
         await bus.listen(Exchange.ADS, ["#"], self._on_broadcast)
         await bus.listen(Exchange.PRIVATE, ["#"], self._on_private)
-        await bus.consume(WORK_QUEUE, self._on_ads)
+        await bus.consume(WORK_QUEUE, self._on_work)
         await bus.serve("collector", self._on_request)
         await bus.serve(f"collector.{self.context.name}", self._on_request)
         await self._ask_everybody()
@@ -89,6 +97,7 @@ class Collector(Daemon):
             "expire": self._expire(),
             "ask": self._ask(),
             "follow": self.search.follow(),
+            "forward": self.views.forward(),
             "advertise": self._advertise(),
         }
 
@@ -97,15 +106,28 @@ class Collector(Daemon):
         while self.directory.waiting:
             await self.directory.write_some()
 
+    async def close(self) -> None:
+        await self.views.stop()
+
     def ready(self) -> str:
         return "" if self._loaded else "the ads to be read from Redis"
 
     # What comes in
 
+    async def _on_work(self, envelope: Envelope) -> None:
+        """What all collectors of the pool share: each message once, so it is forwarded once."""
+        await self._on_ads(envelope)
+        body = envelope.body
+        if isinstance(body, AdUpdate | AdDelta | AdHeartbeat | AdInvalidate):
+            self.views.note((body.my_type, body.daemon))
+
     async def _on_ads(self, envelope: Envelope) -> None:
         body = envelope.body
         if isinstance(body, AskForAds):
             return  # for those who have ads
+        if isinstance(body, ForwardedAds):
+            self._on_forwarded(body, envelope.sender)
+            return
         if not isinstance(body, AdUpdate | AdDelta | AdHeartbeat | AdInvalidate):
             raise Reject(f"{body.type} is no ad")
         problem = check(body, envelope.sender)
@@ -121,6 +143,22 @@ class Collector(Daemon):
             now = self.context.clock.monotonic()
             self._asking.missed((body.my_type, body.daemon), body.start_time, body.sequence, now)
             self._questions.set()
+
+    def _on_forwarded(self, body: ForwardedAds, sender: str) -> None:
+        """Ads of another pool: what is missing comes again by itself, and nobody is asked."""
+        if sender and (sender != body.by or not sender.startswith("collector.")):
+            raise Reject(f"ads of {body.daemon} from {sender}: only a collector forwards ads, in its own name")
+        try:
+            message = self._forwarded.take(body, self.directory.table.group(body.my_type, body.daemon))
+            if message is None:
+                return
+            problem = check(message, "")
+            if problem:
+                raise Reject(problem)
+            self.search.changed(self.directory.apply(message))
+        except BadAd as error:
+            raise Reject(str(error)) from error
+        self.updates += 1
 
     async def _on_broadcast(self, envelope: Envelope) -> None:
         try:
@@ -209,12 +247,27 @@ class Collector(Daemon):
                 "RoostVersion": VERSION,
                 "DaemonStartTime": self.advertiser.start_time,
                 "UpdatesTotal": self.updates,
-                "UpdatesLost": sum(group.lost for group in table.groups()),
+                **lost_updates(table),
+                "ForwardedGroups": self.views.told,
                 "QueriesTotal": self.queries,
                 "AbsentAds": len(self.directory.absentees),
                 **{f"{my_type}Ads": sum(1 for _ in table.rows(my_type)) for my_type in sorted(table.types())},
             }
         )
+
+
+def lost_updates(table: AdTable) -> dict[str, int | float]:
+    """What did not arrive, by the sequence numbers of what did (COL-08)."""
+    received = lost = most = 0
+    for group in table.groups():
+        received, lost, most = received + group.received, lost + group.lost, max(most, group.lost)
+    ratio = lost / (received + lost) if lost else 0.0
+    return {
+        "UpdatesSequenced": received + lost,
+        "UpdatesLost": lost,
+        "UpdatesLostMax": most,
+        "UpdatesLostRatio": round(ratio, 6),
+    }
 
 
 def policy(settings: CollectorSettings) -> AbsentPolicy:
@@ -250,5 +303,9 @@ class _Metrics(MetricSource):
             ("roost_collector_updates_total", "Messages about ads taken", collector.updates),
             ("roost_collector_queries_total", "Queries answered", collector.queries),
             ("roost_collector_unwritten_groups", "Groups of ads not in Redis yet", collector.directory.waiting),
+            ("roost_collector_updates_lost", "Updates that did not arrive", sum(g.lost for g in table.groups())),
+            ("roost_collector_from_columns_total", "Queries answered from columns", collector.search.from_columns),
+            ("roost_collector_forwarded_total", "Groups of ads told to views", collector.views.told),
+            ("roost_collector_forward_waiting", "Groups of ads still to be told to views", collector.views.waiting),
         ):
             yield GaugeMetricFamily(name, text, value=value)

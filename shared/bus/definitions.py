@@ -52,7 +52,7 @@ ASK: Final = r"ask\..*"
 
 RIGHTS: Final[Mapping[str, Rights]] = {
     "collector": Rights(
-        ads=f"{_ads('Collector', 'DaemonMaster')}|{ASK}",
+        ads=rf"{_ads('Collector', 'DaemonMaster')}|{ASK}|forward\..*",
         events=r"daemon\..*",
         listens=(Exchange.ADS, Exchange.PRIVATE),
         inboxes=("collector",),

@@ -97,6 +97,25 @@ class PrivateAds(Message):
 
 
 @message
+class ForwardedAds(Message):
+    """A collector tells another pool's (CONDOR_VIEW_HOST) about the ads of one of its daemons, on roost.ads with key
+    `forward.<MyType>.<daemon>`: all of them, or that they live on (`base`), or are gone."""
+
+    type: ClassVar[str] = "ads.forwarded"
+    by: str  # the inbox of who forwards
+    my_type: str
+    daemon: str
+    start_time: int
+    sequence: int
+    names: list[str] = []
+    ads: list[bytes] = []  # packed, same order
+    base: int = 0  # not 0: nothing changed since this sequence number was forwarded; no names
+    part: int = 0  # many ads come in several messages: this one's number from 0
+    parts: int = 1
+    gone: bool = False
+
+
+@message
 class QueryAds(Message):
     """Request to inbox `collector`: ads by type, constraint (ClassAd text) and projection, page by page."""
 

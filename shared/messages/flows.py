@@ -38,6 +38,13 @@ PUBLISHED: Final = (
     Published("roost.ads", "delta.{my_type}.{daemon}", ("ads.delta",), "every daemon", "What changed in ads."),
     Published("roost.ads", "heartbeat.{my_type}.{daemon}", ("ads.heartbeat",), "every daemon", "Ads live on."),
     Published("roost.ads", "invalidate.{my_type}.{daemon}", ("ads.invalidate",), "every daemon", "Ads taken back."),
+    Published(
+        "roost.ads",
+        "forward.{my_type}.{daemon}",
+        ("ads.forwarded",),
+        "collector (of another pool)",
+        "Ads for a view of several pools.",
+    ),
     Published("roost.ads", "ask.all", ("ads.ask",), "collector, negotiator", "Somebody begins to listen."),
     Published("roost.private", "{daemon}", ("ads.private",), "startd", "Claim ids, for central managers only."),
     Published(

@@ -31,7 +31,6 @@ UNREAD: Final = frozenset(
         "DOCKER",
         "ETC",
         "EVENT_LOG",
-        "FetchWorkDelay",
         "GANGLIA_GSTAT_COMMAND",
         "GANGLIA_SEND_DATA_FOR_ALL_HOSTS",
         "GANGLIAD_DEFAULT_CLUSTER",
