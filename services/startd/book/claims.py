@@ -162,7 +162,7 @@ class Book:
         return self._helm.cancel_drain(request_id, now)
 
     def vacate_slot(self, name: str, *, graceful: bool, now: float) -> Refused | None:
-        """End what is on a slot, without retirement; of an empty name, on all slots."""
+        """End what is on a slot; of an empty name, on all slots."""
         return self._helm.vacate_slot(name, graceful=graceful, now=now)
 
     def off(self, how: Off, now: float) -> None:

@@ -95,7 +95,8 @@ class Helm:
 
     def vacate_slot(self, name: str, *, graceful: bool, now: float) -> Refused | None:
         """End what is on a slot (its claim, its match, its backfill), on a partitionable one what is on all its dynamic
-        slots; of an empty name, on all slots. Its jobs go back to the queue, without retirement."""
+        slots; of an empty name, on all slots. Its jobs go back to the queue: gracefully when their retirement is over,
+        as HTCondor has it, or else at once."""
         slots = list(self._registry.slots.values())
         if name:
             slots = [slot for slot in slots if name in (slot.name, slot.parent)]
@@ -113,7 +114,7 @@ class Helm:
         if registry.slots.get(slot.name) is not slot:
             return
         if slot.claim is not None:
-            slot.claim.haste = max(slot.claim.haste, Haste.VACATE if graceful else Haste.KILL)
+            slot.claim.haste = max(slot.claim.haste, Haste.RETIRE if graceful else Haste.KILL)  # for good
             registry.doom(slot.claim, "vacated by the administrator", Vacated.COMMAND)
         elif slot.state is State.MATCHED:
             registry.move(slot, Cause.MATCH_EXPIRED, now)

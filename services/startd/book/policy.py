@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from shared.classad import UNDEFINED, ClassAd, Expr, evaluate, half_match, is_true, parse_expr
+from shared.classad import UNDEFINED, ClassAd, Expr, evaluate, flatten, half_match, is_true, parse_expr
+from shared.classad.expr import Literal
 from shared.consumption import Shortage, as_consumed, consumption, has_policy
 
 #: JobUniverse of vanilla jobs.
@@ -83,9 +84,12 @@ def owner_wants(policy: Policy, slot: ClassAd) -> bool:
 
 
 def start_is_false(policy: Policy, slot: ClassAd) -> bool:
-    """START is FALSE whatever job might come (STM-43)."""
+    """START is FALSE whatever job might come (STM-43): by what the slot alone decides. `TARGET.X =?= true` is false
+    without a job, but not for every job."""
     value = evaluate(policy.start, slot)
-    return value is not UNDEFINED and not is_true(value)
+    if value is UNDEFINED or is_true(value):
+        return False
+    return isinstance(flatten(policy.start, slot), Literal)
 
 
 def refusal(slot: ClassAd, job: ClassAd) -> str:

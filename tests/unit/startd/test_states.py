@@ -1,0 +1,843 @@
+"""Every way of a slot from one State and Activity to another, by the rows of the table: what takes it, and what not."""
+
+import pytest
+
+from services.startd.book import diagram
+from services.startd.book.answers import Granted, Refused
+from services.startd.book.draining import Completion, How, Off, Steering
+from services.startd.book.lifecycle import GUARDS
+from services.startd.book.records import pack_claim, unpack_claim
+from services.startd.book.slots import Haste, Vacated
+from services.startd.book.transitions import TABLE, Activity, Cause, State, step
+from tests.unit.startd.states import ONE, PARTS, TWO, Slots
+from tests.unit.startd.test_claims import job, policy, request
+
+STANDS = {"want_suspend": "true", "suspend": "Flip == 1", "continue_": "Flip == 0"}
+
+
+# ---------------------------------------------------------------- Owner, Unclaimed, Matched
+
+
+def test_a_slot_begins_in_owner_and_is_unclaimed_at_the_first_look_STM_40_STM_01_STM_A():
+    slots = Slots()
+    assert slots.steps == [(ONE, "Owner/Idle", Cause.AVAILABLE, "Unclaimed/Idle")]
+
+
+def test_is_owner_moves_an_idle_slot_to_and_fro_STM_01_STM_02_STM_A_STM_B():
+    slots = Slots(is_owner="Flip == 1")
+    slots.after(1, Flip=1)
+    assert slots.at() == "Owner/Idle"
+    slots.after(1, Flip=0)
+    assert slots.at() == "Unclaimed/Idle"
+
+
+@pytest.mark.parametrize(
+    ("start", "state"),
+    [('Flip > 900 && TARGET.Owner == "coltrane"', "Owner"), ('Flip > 900 || TARGET.Owner == "coltrane"', "Unclaimed")],
+)
+def test_start_under_desktop_W_50(start, state):
+    slots = Slots(start=start, is_owner="START =?= false")
+    slots.after(0, Flip=34)
+    assert slots.at() == f"{state}/Idle"
+
+
+def test_times_of_entry_are_set_with_every_change_STM_41():
+    slots = Slots()
+    slot = slots.book.slots[ONE]
+    slots.now += 10
+    claim = slots.claim()
+    assert (slot.state_since, slot.activity_since) == (1010, 1010)
+    slots.now += 10
+    slots.start(claim)
+    assert (slot.state_since, slot.activity_since) == (1010, 1020)
+
+
+def test_benchmarks_are_done_one_slot_at_a_time_STM_03_STM_04():
+    slots = Slots(more=(TWO,), run_benchmarks="Flip == 1")
+    slots.after(1, Flip=1)
+    assert (slots.at(ONE), slots.at(TWO)) == ("Unclaimed/Benchmarking", "Unclaimed/Idle")
+    slots.book.benchmarked(ONE, slots.now)
+    slots.flip["Flip"] = 0
+    assert slots.at(ONE) == "Unclaimed/Idle"
+
+
+def test_owner_is_spared_benchmarks_STM_58():
+    slots = Slots(run_benchmarks="true", is_owner="true")
+    assert slots.at() == "Owner/Idle"
+
+
+def test_who_claims_a_slot_does_not_wait_for_its_benchmarks_STM_05():
+    slots = Slots(run_benchmarks="Flip == 1")
+    slots.after(1, Flip=1)
+    slots.run()
+    assert slots.at() == "Claimed/Busy"
+    slots.book.benchmarked(ONE, slots.now)
+    assert slots.at() == "Claimed/Busy"
+
+
+def test_an_unclaimed_slot_is_claimed_at_once_STM_05_STM_D():
+    slots = Slots()
+    slots.claim()
+    assert slots.way() == ["Unclaimed/Idle", "Claimed/Idle"]
+
+
+def test_a_match_notice_before_the_claim_STM_06_STM_09_STM_C_STM_G():
+    slots = Slots()
+    slots.book.matched(ONE, slots.book.slots[ONE].offer, 1, "", slots.now)
+    slots.claim()
+    assert slots.way() == ["Unclaimed/Idle", "Matched/Idle", "Claimed/Idle"]
+
+
+def matched(**rules):
+    slots = Slots(**rules)
+    assert slots.book.matched(ONE, slots.book.slots[ONE].offer, 1, "", slots.now) == ""
+    slots.way()
+    return slots
+
+
+def test_a_match_expires_STM_08_STM_F():
+    slots = matched()
+    slots.after(119)
+    assert slots.at() == "Matched/Idle"
+    slots.after(1)
+    assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
+
+
+def test_a_match_ends_by_a_wrong_claim_a_command_or_a_drain_STM_08_STM_F():
+    slots = matched(start="TARGET.Good =?= true")
+    assert isinstance(slots.ask(), Refused)
+    assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
+    slots = matched()
+    slots.book.vacate_slot(ONE, graceful=True, now=slots.now)
+    assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
+    slots = matched()
+    slots.drain()
+    assert slots.way() == ["Owner/Idle", "Drained/Retiring", "Drained/Idle"]
+
+
+def test_requirements_are_not_looked_at_again_in_matched_STM_08():
+    slots = matched(start="Flip == 0", is_owner="Flip == 1")
+    slots.after(1, Flip=1)
+    assert slots.at() == "Matched/Idle"
+
+
+# ---------------------------------------------------------------- Claimed
+
+
+def test_a_claim_starts_one_job_after_the_other_STM_11_STM_12():
+    slots = Slots()
+    claim = slots.run()
+    slots.gone(claim)
+    assert not isinstance(slots.start(claim), Refused)
+    assert slots.way()[1:] == ["Claimed/Idle", "Claimed/Busy", "Claimed/Idle", "Claimed/Busy"]
+
+
+@pytest.mark.parametrize("why", ["release", "vacate", "owner", "worklife", "drain", "better"])
+def test_an_idle_claim_ends_STM_10_STM_H(why):
+    slots = Slots(is_owner="Flip == 1", claim_worklife="100")
+    claim = slots.run()
+    slots.gone(claim)
+    slots.way()
+    owner = ["Preempting/Vacating", "Owner/Idle"]
+    if why == "release":
+        slots.release(claim)
+    elif why == "vacate":
+        slots.book.vacate_slot(ONE, graceful=True, now=slots.now)
+    elif why == "owner":
+        slots.after(1, Flip=1)
+    elif why == "worklife":
+        slots.after(101)
+    elif why == "drain":
+        slots.drain()
+        assert slots.way() == [*owner, "Drained/Retiring", "Drained/Idle"]
+        return
+    else:
+        answer = slots.ask(ad=job(Liked=3), submitter="bob")
+        assert isinstance(answer, Granted)
+        assert slots.way() == ["Preempting/Vacating", "Claimed/Idle"]  # STM-23
+        return
+    assert slots.way() == owner if why == "owner" else [*owner, "Unclaimed/Idle"]
+
+
+def test_start_is_false_for_who_asks_but_an_owner_ends_idle_claims_STM_10():
+    slots = Slots(start="Flip == 0")
+    claim = slots.run()
+    slots.gone(claim)
+    slots.after(1, Flip=1)
+    assert slots.at() == "Claimed/Idle"
+    assert isinstance(slots.start(claim), Refused)
+
+
+def test_preempt_makes_a_job_retire_then_leave_STM_13_STM_18_STM_22_STM_J():
+    slots = Slots(preempt="Flip == 1", max_job_retirement_time="60", machine_max_vacate_time="10")
+    claim = slots.run()
+    slots.way()
+    slots.after(5, Flip=1)
+    slots.after(44)
+    assert slots.way() == ["Claimed/Retiring"]
+    slots.after(1)  # 10 s before the end of its retirement (STM-50)
+    slots.gone(claim)
+    assert slots.way() == ["Preempting/Vacating", "Owner/Idle", "Unclaimed/Idle"]
+    assert slots.stops == [(slots.ended[0].claim.run or "2.0/1", "ask")]
+    assert slots.ended[0].broken  # STM-57
+
+
+@pytest.mark.parametrize("value", ["undefined", "NoSuchThing", '"true"', "error", "false"])
+def test_want_suspend_must_be_exactly_true_STM_44(value):
+    slots = Slots(want_suspend=value, suspend="true", preempt="Flip == 1")
+    slots.run()
+    assert slots.at() == "Claimed/Busy"
+    slots.after(1, Flip=1)
+    assert slots.at() == "Preempting/Vacating"
+
+
+def test_preempt_waits_behind_want_suspend_STM_44():
+    slots = Slots(want_suspend="true", suspend="false", preempt="true")
+    slots.run()
+    slots.after(10)
+    assert slots.at() == "Claimed/Busy"
+
+
+def test_a_job_is_suspended_and_goes_on_STM_14_STM_15():
+    slots = Slots(**STANDS)
+    claim = slots.run()
+    slots.after(10, Flip=1)
+    assert (slots.at(), slots.suspensions) == ("Claimed/Suspended", [True])
+    slots.after(30, Flip=0)
+    assert (slots.at(), slots.suspensions) == ("Claimed/Busy", [True, False])
+    assert (claim.suspended_s, claim.suspensions, claim.run_time(slots.now)) == (30, 1, 10)
+
+
+def test_what_suspends_and_continues_at_once_does_so_once_a_look():
+    slots = Slots(want_suspend="true", suspend="true", continue_="true")
+    slots.run()
+    assert slots.suspensions == [True]
+    slots.after(1)
+    assert slots.suspensions == [True, False]
+
+
+def test_a_suspended_job_may_end_STM_12():
+    slots = Slots(**STANDS)
+    claim = slots.run()
+    slots.after(1, Flip=1)
+    slots.gone(claim)
+    assert (slots.at(), claim.suspended_at, slots.suspensions) == ("Claimed/Idle", 0.0, [True])
+
+
+def test_preempt_ends_a_suspension_for_good_STM_16_STM_52():
+    slots = Slots(**STANDS, preempt="Flip == 2", max_job_retirement_time="100", machine_max_vacate_time="10")
+    claim = slots.run()
+    slots.after(10, Flip=1)
+    slots.after(10, Flip=2)
+    assert (slots.at(), slots.suspensions) == ("Claimed/Retiring", [True, False])
+    slots.after(10, Flip=0)
+    assert slots.at() == "Claimed/Retiring"
+    assert slots.book.next_look(slots.now) == 1000 + 10 + 100 - 10  # what was suspended does not count
+    slots.after(69)
+    assert slots.at() == "Claimed/Retiring"
+    slots.after(1)
+    assert (slots.at(), claim.vacate_code) == ("Preempting/Vacating", Vacated.PREEMPT)
+
+
+def test_a_suspended_job_that_is_preempted_by_a_match_goes_on_to_retire_STM_16():
+    slots = Slots(**STANDS, max_job_retirement_time="100", machine_max_vacate_time="10")
+    slots.run()
+    slots.after(1, Flip=1)
+    slots.wait(ad=job(Liked=3))
+    assert slots.at() == "Claimed/Suspended"
+    slots.after(1, Flip=0)
+    assert slots.at() == "Claimed/Retiring"
+
+
+def test_retirement_that_ends_while_suspended_STM_17():
+    rules = {"max_job_retirement_time": "ifThenElse(Short =?= 1, 0, 100)", "machine_max_vacate_time": "10"}
+    slots = Slots(**STANDS, **rules)
+    slots.run()
+    slots.after(1, Flip=1)
+    slots.wait(ad=job(Liked=3))
+    slots.after(1000)
+    assert slots.at() == "Claimed/Suspended"
+    slots.after(1, Short=1)
+    assert (slots.at(), slots.suspensions) == ("Preempting/Vacating", [True, False])
+    assert slots.stops[-1][1] == "ask"
+
+
+def test_a_job_that_ends_in_its_retirement_leaves_the_slot_at_once_STM_18():
+    slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
+    claim = slots.run()
+    slots.wait(ad=job(Liked=3))
+    slots.way()
+    slots.gone(claim)
+    assert slots.way() == ["Claimed/Idle", "Preempting/Vacating", "Claimed/Idle"]
+
+
+def test_who_retires_for_a_match_stays_when_that_goes_STM_19():
+    slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
+    slots.run()
+    better = slots.wait(ad=job(Liked=3))
+    assert slots.at() == "Claimed/Retiring"
+    slots.release(better)
+    assert slots.at() == "Claimed/Busy"
+
+
+@pytest.mark.parametrize("order", ["preempt", "off"])
+def test_who_retires_for_his_owner_or_a_shutdown_does_not_stay_STM_52(order):
+    slots = Slots(preempt="Flip == 1", max_job_retirement_time="100", machine_max_vacate_time="10")
+    slots.run()
+    if order == "preempt":
+        slots.after(1, Flip=1)
+        slots.after(1, Flip=0)
+    else:
+        slots.book.off(Off.GRACEFUL, slots.now)
+        slots.book.on(slots.now)
+        slots.after(1)
+    assert slots.at() == "Claimed/Retiring"
+
+
+def test_a_retiring_job_is_suspended_too_STM_20_STM_16():
+    slots = Slots(**STANDS, max_job_retirement_time="100", machine_max_vacate_time="10")
+    slots.run()
+    slots.drain()
+    slots.after(1, Flip=1)
+    assert slots.at() == "Claimed/Suspended"
+    slots.after(500, Flip=0)
+    assert slots.at() == "Claimed/Retiring"
+
+
+def test_the_forms_for_vanilla_jobs_STM_45():
+    plain = policy(rank="0")
+    rules = {0: plain.__class__(**{**fields(plain), "vanilla": policy(preempt="Flip == 1", rank="0")})}
+    for universe, state in ((5, "Preempting/Vacating"), (7, "Claimed/Busy")):
+        slots = Slots(policies=rules)
+        slots.run(ad=job(JobUniverse=universe))
+        slots.after(1, Flip=1)
+        assert slots.at() == state
+
+
+def fields(rules):
+    return {name: getattr(rules, name) for name in rules.__dataclass_fields__}
+
+
+# ---------------------------------------------------------------- Preempting
+
+
+@pytest.mark.parametrize("want", ["false", "undefined"])
+def test_want_vacate_false_kills_STM_46(want):
+    slots = Slots(preempt="Flip == 1", want_vacate=want)
+    slots.run()
+    slots.after(1, Flip=1)
+    assert (slots.at(), slots.stops[-1][1]) == ("Preempting/Killing", "kill")
+
+
+def test_kill_or_time_end_the_vacating_STM_21_STM_25():
+    for flip, seconds in ((2, 1), (1, 20)):
+        slots = Slots(preempt="Flip == 1", kill="Flip == 2", machine_max_vacate_time="20")
+        claim = slots.run()
+        slots.after(1, Flip=1)
+        assert slots.at() == "Preempting/Vacating"
+        slots.after(seconds, Flip=flip)
+        assert slots.at() == "Preempting/Killing"
+        slots.way()
+        slots.gone(claim)
+        assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
+
+
+def test_who_resists_is_killed_every_KILLING_TIMEOUT_STM_47():
+    slots = Slots(preempt="Flip == 1", want_vacate="false")
+    slots.run()
+    slots.after(1, Flip=1)
+    slots.after(30)
+    slots.after(30)
+    assert [how for _, how in slots.stops] == ["kill"] * 3
+
+
+@pytest.mark.parametrize(("kill", "row"), [("false", "STM-23"), ("true", "STM-24")])
+def test_a_better_match_gets_the_slot_STM_23_STM_24_STM_I(kill, row):
+    slots = Slots(kill=kill)
+    old = slots.run()
+    new = slots.wait(ad=job(Liked=3))
+    slots.way()
+    slots.gone(old)
+    assert (slots.way(), slots.ready) == (["Claimed/Idle"], [new])
+
+
+def test_start_false_gives_the_slot_to_its_owner_not_to_the_match_STM_J():
+    slots = Slots(start="Flip == 0")
+    old = slots.run()
+    slots.wait(ad=job(Liked=3))
+    slots.flip["Flip"] = 1
+    slots.way()
+    slots.gone(old)
+    assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
+
+
+def test_no_second_match_is_taken_while_preempting_STM_55_STM_43():
+    slots = Slots()
+    slots.run()
+    slots.wait(ad=job(Liked=3))
+    assert (slots.at(), slots.book.slots[ONE].offer) == ("Preempting/Vacating", "")
+    assert isinstance(slots.ask(ad=job(Liked=9), submitter="carol"), Refused)
+
+
+def test_the_access_point_hears_of_a_broken_claim_first_STM_57():
+    slots = Slots(preempt="Flip == 1")
+    claim = slots.run()
+    slots.after(1, Flip=1)
+    assert slots.ended == []
+    slots.gone(claim)
+    assert [(one.claim, one.broken) for one in slots.ended] == [(claim, True)]
+
+
+def test_an_old_claim_takes_no_job_but_keeps_the_one_that_runs_STM_53():
+    slots = Slots(claim_worklife="100")
+    claim = slots.run()
+    slots.after(500)
+    assert slots.at() == "Claimed/Busy"
+    slots.gone(claim)
+    assert slots.start(claim).code == "unknown-claim"
+
+
+def test_an_owner_does_not_end_a_running_job_STM_54():
+    slots = Slots(is_owner="Flip == 1", start="Flip == 0")
+    claim = slots.run()
+    slots.after(1, Flip=1)
+    assert slots.at() == "Claimed/Busy"
+    slots.gone(claim)
+    assert slots.at() == "Owner/Idle"
+
+
+def test_a_dynamic_slot_goes_when_it_is_released_STM_56():
+    slots = Slots(more=(PARTS,))
+    parent = slots.book.slots[PARTS]
+    claim = slots.run(PARTS)
+    assert parent.free["Cpus"] == 3
+    slots.release(claim)
+    slots.gone(claim)
+    assert (claim.slot in slots.book.slots, parent.free == parent.total) == (False, True)
+
+
+# ---------------------------------------------------------------- holding
+
+
+def test_want_hold_holds_who_is_preempted():
+    rules = {"want_hold": "Flip == 1", "want_hold_reason": '"too much"', "want_hold_subcode": "102"}
+    slots = Slots(preempt="Flip == 1", **rules)
+    claim = slots.run()
+    slots.book.review(slots.now)
+    slots.flip["Flip"] = 1
+    slots.book.review(slots.now)
+    (stop,) = slots.book.take_changes().stops
+    assert (stop.hold, stop.reason) == (("too much", 102), "too much")
+    kept, _ = unpack_claim(pack_claim(claim, slots.book.slots[ONE]))
+    assert kept.hold == ("too much", 102)
+
+
+@pytest.mark.parametrize(("reason", "subcode"), [("undefined", "undefined"), ("1", '"x"'), ('""', "true")])
+def test_a_hold_without_words_has_some(reason, subcode):
+    slots = Slots(preempt="true", want_hold="true", want_hold_reason=reason, want_hold_subcode=subcode)
+    claim = slots.run()
+    assert claim.hold[1] == 0
+    assert "WANT_HOLD" in claim.hold[0]
+
+
+# ---------------------------------------------------------------- Backfill
+
+FILLED = {"start_backfill": "Flip != 1", "evict_backfill": "Flip == 1"}
+
+
+def filled(**rules):
+    slots = Slots(**FILLED | rules)
+    assert slots.at() == "Backfill/Idle"  # STM-07, STM-E
+    assert slots.book.backfilled(ONE, slots.now)
+    assert slots.at() == "Backfill/Busy"  # STM-26
+    slots.way()
+    return slots
+
+
+def end_backfill(slots):
+    slots.book.backfill_gone(ONE, slots.now)
+    slots.look()
+
+
+def test_backfill_starts_and_starts_again_STM_07_STM_26_STM_27_STM_E():
+    slots = filled()
+    end_backfill(slots)
+    assert slots.at() == "Backfill/Idle"
+    assert slots.book.backfilled(ONE, slots.now)
+    assert slots.at() == "Backfill/Busy"
+
+
+def test_evict_backfill_gives_the_slot_to_its_owner_STM_28_STM_29_STM_30_STM_K():
+    slots = filled()
+    slots.after(1, Flip=1)
+    assert slots.at() == "Backfill/Killing"
+    assert not slots.book.backfilled(ONE, slots.now)
+    slots.flip["Flip"] = 2  # EVICT_BACKFILL is false again by now
+    end_backfill(slots)
+    assert slots.way()[:3] == ["Backfill/Killing", "Backfill/Idle", "Owner/Idle"]
+
+
+def test_a_claim_gets_the_slot_when_its_client_is_gone_STM_28_STM_31_STM_M():
+    slots = filled()
+    claim = slots.wait()
+    assert slots.at() == "Backfill/Killing"
+    end_backfill(slots)
+    assert slots.way() == ["Backfill/Killing", "Backfill/Idle", "Claimed/Idle"]
+    assert slots.ready == [claim]
+    assert not isinstance(slots.start(claim), Refused)
+
+
+def test_a_claim_gets_a_slot_that_is_about_to_be_filled_at_once_STM_31():
+    slots = Slots(**FILLED)
+    slots.claim()
+    assert slots.at() == "Claimed/Idle"
+
+
+def test_a_match_gets_the_slot_when_its_client_is_gone_STM_28_STM_32_STM_L():
+    slots = filled()
+    assert slots.book.matched(ONE, slots.book.slots[ONE].offer, 1, "", slots.now) == ""
+    end_backfill(slots)
+    assert slots.way() == ["Backfill/Killing", "Backfill/Idle", "Matched/Idle"]
+    slots.claim()
+
+
+@pytest.mark.parametrize("why", ["vacate", "drain", "off"])
+def test_commands_end_backfill_STM_28_STM_30_STM_K(why):
+    slots = filled()
+    if why == "vacate":
+        slots.book.vacate_slot(ONE, graceful=False, now=slots.now)
+    elif why == "drain":
+        slots.drain()
+    else:
+        slots.book.off(Off.FAST, slots.now)
+    assert slots.at() == "Backfill/Killing"
+    end_backfill(slots)
+    assert slots.way()[:3] == ["Backfill/Killing", "Backfill/Idle", "Owner/Idle"]
+    assert slots.at() == ("Backfill/Idle" if why == "vacate" else "Drained/Idle")
+
+
+def test_what_is_carved_is_not_filled():
+    slots = Slots(more=(PARTS,), start_backfill='Name == "slot3@node1"')
+    slots.book.backfilled(PARTS, slots.now)
+    slots.run(PARTS)
+    assert slots.at(PARTS) == "Backfill/Killing"
+    slots.book.backfill_gone(PARTS, slots.now)
+    assert slots.at(PARTS) == "Unclaimed/Idle"
+
+
+def test_a_claim_whose_start_turned_false_does_not_get_the_slot_that_it_waits_for():
+    slots = filled(start="Flip != 1")
+    slots.wait()
+    slots.flip["Flip"] = 1
+    end_backfill(slots)
+    assert (slots.at(), [one.broken for one in slots.ended]) == ("Unclaimed/Idle", [True])
+    assert not slots.book.waiting
+
+
+# ---------------------------------------------------------------- Drained
+
+
+def test_an_idle_machine_is_drained_at_once_STM_33_STM_36_STM_37_STM_N_STM_P():
+    slots = Slots(more=(TWO,), is_owner='Name == "slot2@node1"', run_benchmarks='Name == "slot1@node1"')
+    assert (slots.at(ONE), slots.at(TWO)) == ("Unclaimed/Benchmarking", "Owner/Idle")
+    slots.steps.clear()
+    slots.drain()
+    assert slots.way(ONE) == slots.way(TWO) == ["Drained/Retiring", "Drained/Idle"]
+
+
+def test_drained_slots_wait_for_the_last_one_STM_33():
+    slots = Slots(more=(TWO, PARTS), max_job_retirement_time="100", machine_max_vacate_time="10")
+    claim = slots.run(TWO)
+    part = slots.run(PARTS)
+    slots.drain()
+    assert [slots.at(s) for s in (ONE, TWO, PARTS)] == ["Drained/Retiring", "Claimed/Retiring", "Drained/Retiring"]
+    slots.after(90)
+    slots.gone(claim)
+    assert [slots.at(s) for s in (ONE, TWO, PARTS)] == ["Drained/Retiring"] * 3
+    slots.gone(part)
+    assert [slots.at(s) for s in (ONE, TWO, PARTS)] == ["Drained/Idle"] * 3
+    assert {one.claim.vacate_code for one in slots.ended} == {Vacated.DRAINING}
+
+
+def test_a_cancelled_drain_lets_stay_who_did_not_begin_to_leave_STM_34_STM_35_STM_O():
+    slots = Slots(more=(TWO,), max_job_retirement_time="100", machine_max_vacate_time="10")
+    slots.run(TWO)
+    slots.drain()
+    assert slots.book.cancel_drain("d1", slots.now) is None
+    assert (slots.way(ONE)[-2:], slots.at(TWO)) == (["Owner/Idle", "Unclaimed/Idle"], "Claimed/Busy")
+    slots = Slots()
+    slots.drain()
+    slots.book.cancel_drain("", slots.now)
+    assert slots.way()[-3:] == ["Drained/Idle", "Owner/Idle", "Unclaimed/Idle"]
+    assert isinstance(slots.ask(), Granted)
+
+
+@pytest.mark.parametrize(
+    ("completion", "state", "told"),
+    [
+        (Completion.NOTHING, "Drained/Idle", []),
+        (Completion.RESUME, "Unclaimed/Idle", []),
+        (Completion.EXIT, "Drained/Idle", [Completion.EXIT]),
+        (Completion.RESTART, "Drained/Idle", [Completion.RESTART]),
+    ],
+)
+def test_what_follows_a_drain_STM_O(completion, state, told):
+    slots = Slots()
+    claim = slots.run()
+    slots.drain(completion=completion)
+    slots.gone(claim)
+    assert (slots.at(), slots.completed) == (state, told)
+    assert slots.book.steering.last_stop == (slots.now if completion is Completion.RESUME else 0)
+    slots.after(100)
+    assert slots.completed == told  # once
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "asked"),
+    [
+        (How.GRACEFUL, "Claimed/Retiring", []),
+        (How.QUICK, "Preempting/Vacating", ["ask"]),
+        (How.FAST, "Preempting/Killing", ["kill"]),
+    ],
+)
+def test_how_a_drain_makes_jobs_leave_TLS_07(how, state, asked):
+    slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
+    slots.run()
+    slots.drain(how=how)
+    assert (slots.at(), [word for _, word in slots.stops]) == (state, asked)
+
+
+def test_drains_that_are_refused_change_nothing_TLS_07():
+    slots = Slots(more=(TWO,))
+    assert slots.drain(check='Name == "slot1@node1"').code == "check"
+    assert slots.drain(check="1 +").code == "expression"
+    assert slots.drain(start="((").code == "expression"
+    assert slots.at() == "Unclaimed/Idle"
+    assert slots.drain(check="State =!= undefined") is None
+    assert slots.drain() is None  # the same again: its answer was lost
+    assert slots.drain("d2").code == "draining"
+    assert slots.book.cancel_drain("d2", slots.now).code == "unknown-request"
+    assert slots.book.cancel_drain("d1", slots.now) is None
+    assert slots.book.cancel_drain("", slots.now) is None
+    assert slots.book.cancel_drain("d1", slots.now).code == "unknown-request"
+
+
+def test_no_job_starts_on_a_machine_that_is_drained_DFR_07_DFR_10():
+    slots = Slots(more=(PARTS,), max_job_retirement_time="100", machine_max_vacate_time="10")
+    slots.run()
+    slots.wait(ad=job(Liked=1))
+    slots.drain()
+    assert not slots.book.waiting
+    for slot, fields in ((PARTS, {}), (ONE, {"submitter": "bob"})):
+        answer = slots.ask(slot, job(Liked=5), **fields)
+        assert answer.code == "draining", answer
+
+
+def test_jobs_taken_while_draining_leave_with_the_last_of_the_others_DFR_07_DFR_08_DFR_09_DFR_10():
+    """W-34 as the last table of the spec has it: aligned are those for which the drain's START is true."""
+    slots = Slots(more=(TWO, PARTS), max_job_retirement_time="TARGET.Stay ?: 0", machine_max_vacate_time="10")
+    short = slots.run(ONE, job(Stay=60))
+    like = slots.run(PARTS, job(Stay=60, Late=True))
+    long = slots.run(PARTS, job(Stay=600))
+    slots.drain(start="TARGET.Late =?= true")
+    late = slots.run(TWO, job(Stay=1000, Late=True))
+    assert (slots.at(TWO), late.while_draining) == ("Claimed/Busy", True)
+    assert slots.ask(PARTS, job()).code == "requirements"
+    slots.after(50)
+    where = [slots.at(one.slot) for one in (short, like, long, late)]
+    assert where == ["Preempting/Vacating", "Claimed/Retiring", "Claimed/Retiring", "Claimed/Busy"]
+    slots.gone(short)
+    slots.after(539)
+    assert [slots.at(one.slot) for one in (like, long)] == ["Claimed/Retiring"] * 2
+    slots.after(1)
+    assert [slots.at(one.slot) for one in (like, long)] == ["Preempting/Vacating"] * 2
+    slots.gone(like)
+    assert slots.at(TWO) == "Claimed/Busy"
+    slots.gone(long)
+    assert slots.at(TWO) == "Preempting/Vacating"
+    assert late.vacate_s == 10
+    assert slots.ask(PARTS, job(Late=True)).code == "draining"
+    slots.gone(late)
+    assert slots.at(ONE) == "Drained/Idle"
+
+
+def test_what_a_drain_costs_DFR_11():
+    slots = Slots(more=(TWO,), max_job_retirement_time="100", machine_max_vacate_time="10")
+    claim = slots.run()
+    expected = slots.book.expected(slots.now + 40)
+    assert (expected.graceful_completion, expected.quick_completion) == (1040 + 60, 1040 + 10)
+    assert (expected.graceful_badput, expected.quick_badput) == (2 * 100, 2 * 50)
+    slots.drain()
+    slots.after(90)
+    slots.gone(claim)
+    slots.after(10)
+    slots.book.cancel_drain("", slots.now)
+    steering = slots.book.steering
+    assert (steering.badput, steering.unclaimed) == (2 * 90, 2 * 90 + 4 * 10)
+    assert (steering.last_start, steering.last_stop) == (1000, 1100)
+
+
+# ---------------------------------------------------------------- off, vacate
+
+
+@pytest.mark.parametrize(
+    ("how", "states"),
+    [
+        (Off.PEACEFUL, ["Claimed/Retiring"] * 2),
+        (Off.GRACEFUL, ["Claimed/Retiring", "Preempting/Vacating"]),
+        (Off.FAST, ["Preempting/Killing"] * 2),
+    ],
+)
+def test_how_a_machine_is_switched_off_STM_51(how, states):
+    slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
+    claim = slots.run()
+    slots.book.off(how, slots.now)
+    seen = [slots.at()]
+    slots.after(95)
+    assert [*seen, slots.at()] == states
+    slots.gone(claim)
+    assert slots.at() == "Drained/Idle"
+    assert slots.ask().code == "draining"
+    slots.book.on(slots.now)
+    assert isinstance(slots.ask(), Granted)
+
+
+def test_switching_off_again_may_only_hurry_STM_51():
+    slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
+    claim = slots.run()
+    slots.book.off(Off.PEACEFUL, slots.now)
+    slots.after(1000)
+    slots.book.off(Off.GRACEFUL, slots.now)
+    slots.look()
+    assert slots.at() == "Preempting/Vacating"
+    slots.book.off(Off.PEACEFUL, slots.now)
+    assert slots.book.steering.off is Off.GRACEFUL
+    slots.book.off(Off.FAST, slots.now)
+    slots.look()
+    assert (slots.at(), slots.stops[-1]) == ("Preempting/Killing", (claim.run, "kill"))
+
+
+def test_a_job_that_was_to_run_to_its_end_does_so_after_the_machine_is_on_again_STM_51():
+    slots = Slots()
+    claim = slots.run()
+    slots.book.off(Off.PEACEFUL, slots.now)
+    slots.book.on(slots.now)
+    slots.after(10_000)
+    assert slots.at() == "Claimed/Retiring"
+    slots.gone(claim)
+    assert slots.at() == "Unclaimed/Idle"
+
+
+@pytest.mark.parametrize(("graceful", "state"), [(True, "Claimed/Retiring"), (False, "Preempting/Killing")])
+def test_vacating_gracefully_keeps_the_retirement_TLS_06_STM_H(graceful, state):
+    slots = Slots(more=(TWO, PARTS), max_job_retirement_time="100", machine_max_vacate_time="10")
+    one, two, part = slots.run(ONE), slots.run(TWO), slots.run(PARTS)
+    assert slots.book.vacate_slot("slot9@node1", graceful=True, now=slots.now).code == "unknown-slot"
+    slots.book.vacate_slot(PARTS, graceful=graceful, now=slots.now)
+    assert [slots.at(claim.slot) for claim in (one, two, part)] == ["Claimed/Busy", "Claimed/Busy", state]
+    slots.book.vacate_slot("", graceful=graceful, now=slots.now)
+    slots.look()
+    assert [slots.at(claim.slot) for claim in (one, two)] == [state, state]
+    slots.after(90)
+    assert slots.at() == ("Preempting/Vacating" if graceful else state)
+    slots.gone(one)
+    assert (slots.at(), slots.ended[0].claim.vacate_code) == ("Unclaimed/Idle", Vacated.COMMAND)
+
+
+def test_vacating_a_slot_that_somebody_waits_for_gives_it_to_nobody():
+    slots = Slots(max_job_retirement_time="100")
+    old = slots.run()
+    slots.wait(ad=job(Liked=4))
+    slots.book.vacate_slot(ONE, graceful=True, now=slots.now)
+    slots.gone(old)
+    assert slots.at() == "Unclaimed/Idle"
+    assert not slots.book.waiting
+
+
+# ---------------------------------------------------------------- restarts
+
+
+def test_orders_outlive_a_restart():
+    slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
+    claim = slots.run()
+    slots.drain(reason="new kernel", start="TARGET.Late =?= true", completion=Completion.RESUME)
+    other = Slots(now=slots.now + 5, max_job_retirement_time="100", machine_max_vacate_time="10")
+    other.book.restore_steering(Steering.unpack(slots.book.steering.pack()))
+    kept, slot = unpack_claim(pack_claim(claim, slots.book.slots[ONE]))
+    assert other.book.restore(kept, slot, other.now) == ""
+    other.book.resume(other.now)
+    assert (other.at(), other.book.steering.drain) == ("Claimed/Retiring", slots.book.steering.drain)
+    other.gone(kept)
+    assert other.at() == "Unclaimed/Idle"
+
+
+def test_a_drain_that_ended_the_daemon_is_over_in_its_next_life():
+    slots = Slots()
+    slots.drain(completion=Completion.EXIT)
+    assert slots.completed == [Completion.EXIT]
+    other = Slots()
+    other.book.restore_steering(Steering.unpack(slots.book.steering.pack()))
+    other.book.resume(other.now)
+    assert other.at() == "Unclaimed/Idle"
+
+
+def test_a_suspended_claim_is_suspended_in_the_next_life_too():
+    slots = Slots(**STANDS)
+    claim = slots.run()
+    slots.after(10, Flip=1)
+    kept, slot = unpack_claim(pack_claim(claim, slots.book.slots[ONE]))
+    other = Slots(now=slots.now + 50, **STANDS)
+    assert other.book.restore(kept, slot, other.now) == ""
+    other.flip["Flip"] = 1
+    other.book.resume(other.now)
+    assert other.at() == "Claimed/Suspended"
+    other.after(0, Flip=0)
+    assert (other.suspensions, kept.suspended_s) == ([False], 50)
+
+
+# ---------------------------------------------------------------- the table and its page
+
+
+def test_every_guard_has_a_meaning_and_every_meaning_a_place():
+    assert {row.guard for row in TABLE if row.guard} == set(GUARDS)
+
+
+def test_the_table_has_every_numbered_row_of_the_manual():
+    rows = {row.row for row in TABLE}
+    assert rows == {f"STM-{n:02}" for n in range(1, 38)} | {"STM-51"}
+
+
+def test_no_condition_is_without_a_way_out_and_none_is_out_of_reach():
+    seen, todo = set(), [row.before for row in TABLE if str(row.before) == "Owner/Idle"][:1]
+    while todo:
+        here = todo.pop()
+        if here not in seen:
+            seen.add(here)
+            todo += [row.after for row in TABLE if row.before == here]
+    assert seen == {row.before for row in TABLE} == {row.after for row in TABLE}
+    assert all(step(row.before, row.cause) == row.after for row in TABLE)
+
+
+def test_the_page_has_the_diagram_of_the_table():
+    page = diagram.PAGE.read_text()
+    assert diagram.fresh(page) == page
+
+
+def test_a_page_without_marks_is_refused():
+    with pytest.raises(ValueError, match="lacks"):
+        diagram.fresh("# Some page")
+
+
+def test_states_and_activities_are_those_of_the_manual():
+    pairs = {(row.before.state, row.before.activity) for row in TABLE}
+    idle = {State.OWNER, State.UNCLAIMED, State.MATCHED, State.CLAIMED, State.BACKFILL, State.DRAINED}
+    assert {state for state, activity in pairs if activity is Activity.IDLE} == idle
+    assert len(pairs) == 15
+    assert Haste.STAY < Haste.RETIRE < Haste.VACATE < Haste.KILL
+
+
+def test_a_request_that_comes_again_while_its_slot_is_backfilled_is_answered_alike():
+    slots = filled()
+    ask = request(slots.book, ONE, 77, submitter="bob")
+    first = slots.book.request(ask, job(), slots.now)
+    assert slots.book.request(ask, job(), slots.now).waiting is first.waiting

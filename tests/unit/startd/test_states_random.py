@@ -1,0 +1,275 @@
+"""Whatever happens to a machine's slots in whatever order: resources add up, a slot has one job at most, who must leave
+was told so, nobody waits for what will not come, and there is a way back to an idle machine.
+
+`python -m tests.unit.startd.test_states_random 20000 80` runs so many examples of so many steps.
+"""
+
+import sys
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from services.startd.book.amounts import Amounts
+from services.startd.book.answers import Accepted, Granted, Refused
+from services.startd.book.draining import Completion, How, Off
+from services.startd.book.partition import SlotKind
+from services.startd.book.slots import Haste
+from services.startd.book.transitions import Activity, State
+from tests.unit.startd.states import MACHINE, ONE, PARTS, TWO, Slots
+from tests.unit.startd.test_claims import job, policy
+
+POLICIES = (
+    {},
+    {"max_job_retirement_time": "TARGET.Stay ?: 0", "machine_max_vacate_time": "20"},
+    {"want_vacate": "false", "claim_worklife": "30"},
+    {"max_job_retirement_time": "50", "machine_max_vacate_time": "5"},
+)
+#: What the expressions look at; the machine flips them.
+FLIPS = {
+    "preempt": "Preempt",
+    "want_suspend": "Suspend",
+    "suspend": "Suspend",
+    "continue_": "!Suspend",
+    "kill": "Kill",
+    "is_owner": "Owner",
+    "start": "!Closed",
+    "want_hold": "Kill",
+    "run_benchmarks": "Benchmarks",
+    "start_backfill": "Fill",
+    "evict_backfill": "!Fill",
+}
+NAMES = ("Preempt", "Suspend", "Kill", "Owner", "Closed", "Benchmarks", "Fill")
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(rules=st.sampled_from(POLICIES), whole=st.booleans())
+    def begin(self, rules, whole):
+        flips = {**FLIPS, "rank": "TARGET.Liked ?: 0"} | rules
+        self.slots = Slots(policies={0: policy(**flips)}, more=(PARTS,) if whole else (TWO, PARTS))
+        self.slots.flip |= dict.fromkeys(NAMES, False)
+        self.slots.after(0)
+        self.told = set()
+        self.number = 0
+        self.drains = 0
+
+    # -- helpers
+
+    @property
+    def book(self):
+        return self.slots.book
+
+    def pick(self, data, of):
+        return data.draw(st.sampled_from(sorted(of)))
+
+    def expect(self, answer):
+        assert isinstance(answer, Granted | Accepted) or answer.code in (
+            "requirements", "resources", "busy", "unknown-claim", "draining",
+        )  # fmt: skip
+
+    # -- access points
+
+    @rule(data=st.data(), cpus=st.integers(1, 5), liked=st.integers(0, 3), who=st.sampled_from("abc"), go=st.booleans())
+    def ask(self, data, cpus, liked, who, go):
+        ad = job(cpus, Liked=liked, Stay=liked * 30, Late=liked == 2)
+        answer = self.slots.ask(self.pick(data, self.book.slots), ad, submitter=who)
+        self.expect(answer)
+        if isinstance(answer, Granted) and go:
+            self.slots.start(answer.claim, ad)
+
+    @rule(data=st.data(), cpus=st.integers(1, 4))
+    def ask_for_parts(self, data, cpus):
+        parts = [slot.name for slot in self.book.dynamic_slots(PARTS)]
+        chosen = data.draw(st.lists(st.sampled_from(parts), unique=True, max_size=3)) if parts else []
+        self.expect(self.slots.ask(PARTS, job(cpus, Liked=3), submitter="d", preempts=chosen))
+
+    @rule(data=st.data())
+    def notice(self, data):
+        slot = self.book.slots[self.pick(data, self.book.slots)]
+        self.book.matched(slot.name, slot.offer, 1, "", self.slots.now)
+
+    @rule(data=st.data(), stay=st.integers(0, 3))
+    def start(self, data, stay):
+        if self.book.claims:
+            claim = self.book.claims[self.pick(data, self.book.claims)]
+            before = claim.run
+            started = self.slots.start(claim, job(Liked=stay, Stay=stay * 30))
+            assert isinstance(started, Refused) or not before
+
+    @rule(data=st.data())
+    def gone(self, data):
+        runs = [key for key, claim in self.book.claims.items() if claim.run]
+        if runs:
+            self.slots.gone(self.book.claims[self.pick(data, runs)])
+
+    @rule(data=st.data(), graceful=st.booleans())
+    def release(self, data, graceful):
+        ids = {*self.book.claims, *self.book.waiting}
+        if ids:
+            self.book.vacate(self.pick(data, ids), "released", graceful=graceful, now=self.slots.now)
+
+    # -- the machine, its owner and its administrators
+
+    @rule(name=st.sampled_from(NAMES), value=st.booleans())
+    def flip(self, name, value):
+        self.slots.after(1, **{name: value})
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 10.0, 40.0, 130.0, 700.0]))
+    def time(self, seconds):
+        self.slots.after(seconds)
+        look = self.book.next_look(self.slots.now)
+        assert look is None or look > self.slots.now, self.book.slots
+
+    @rule(
+        how=st.sampled_from(How),
+        completion=st.sampled_from(Completion),
+        start=st.sampled_from(["", "TARGET.Late", "(", "true"]),
+    )
+    def drain(self, how, completion, start):
+        self.drains += 1
+        before = self.book.steering.drain
+        refused = self.slots.drain(f"d{self.drains}", how=how, completion=completion, start=start)
+        assert (refused is None) == (before is None and start != "(")
+
+    @rule(name=st.sampled_from(["", "d1", "d2"]))
+    def cancel(self, name):
+        self.book.cancel_drain(name, self.slots.now)
+
+    @rule(how=st.sampled_from(Off))
+    def off(self, how):
+        self.book.off(how, self.slots.now)
+
+    @rule()
+    def on(self):
+        self.book.on(self.slots.now)
+
+    @rule(data=st.data(), graceful=st.booleans(), everything=st.booleans())
+    def vacate(self, data, graceful, everything):
+        name = "" if everything else self.pick(data, self.book.slots)
+        self.book.vacate_slot(name, graceful=graceful, now=self.slots.now)
+
+    @rule(data=st.data(), what=st.sampled_from(["backfilled", "backfill_gone", "benchmarked"]))
+    def chore(self, data, what):
+        getattr(self.book, what)(self.pick(data, self.book.slots), self.slots.now)
+
+    # -- what always holds
+
+    @invariant()
+    def resources_add_up(self):
+        parent = self.book.slots[PARTS]
+        used = Amounts()
+        for slot in self.book.dynamic_slots(PARTS):
+            used = used.plus(slot.total)
+        for waiting in self.book.waiting.values():
+            used = used.plus(waiting.held)
+        assert parent.free.plus(used) == MACHINE
+        assert all(amount >= 0 for amount in parent.free.values())
+
+    @invariant()
+    def claims_and_slots_agree(self):
+        book = self.book
+        held = [slot.claim for slot in book.slots.values() if slot.claim is not None]
+        assert {id(claim) for claim in held} == {id(claim) for claim in book.claims.values()}
+        assert len(held) == len(book.claims)
+        runs = [claim.run for claim in held if claim.run]
+        assert len(runs) == len(set(runs))
+        for slot in book.slots.values():
+            claim = slot.claim
+            assert (claim is not None) == (slot.state in (State.CLAIMED, State.PREEMPTING)), slot
+            assert claim is None or slot.kind is not SlotKind.PARTITIONABLE
+            assert slot.kind is not SlotKind.DYNAMIC or claim is not None
+            if claim is not None:
+                assert bool(claim.run) == (slot.activity is not Activity.IDLE), slot
+                assert (claim.suspended_at > 0) == (slot.activity is Activity.SUSPENDED), slot
+                assert slot.offer == "" or slot.state is State.CLAIMED
+            else:
+                assert slot.offer, slot
+            if slot.state is State.PREEMPTING:
+                assert claim.ending, slot
+        ids = [*book.offers().values(), *book.claims, *book.waiting]
+        assert len(ids) == len(set(ids))
+        assert book._registry.benchmarking == sum(s.activity is Activity.BENCHMARKING for s in book.slots.values())
+        assert book._registry.requests.keys() == {
+            claim.request_id for claim in (*book.claims.values(), *(one.claim for one in book.waiting.values()))
+        }
+
+    @invariant()
+    def who_waits_waits_for_something(self):
+        waits = {name: key for key, waiting in self.book.waiting.items() for name in waiting.victims}
+        assert waits == {slot.name: slot.waiting for slot in self.book.slots.values() if slot.waiting}
+        for waiting in self.book.waiting.values():
+            assert waiting.victims
+            for slot in (self.book.slots[name] for name in waiting.victims):
+                assert slot.state is State.BACKFILL or slot.claim.run, slot
+            if waiting.wanted is not None:
+                assert not waiting.held.holds(waiting.wanted)
+
+    @invariant()
+    def who_must_leave_was_told(self):
+        self.slots.look()
+        self.told |= set(self.slots.stops)
+        for slot in self.book.slots.values():
+            if slot.state is State.PREEMPTING:
+                assert (slot.claim.run, "kill" if slot.activity is Activity.KILLING else "ask") in self.told
+
+    @invariant()
+    def an_emptied_machine_lends_nothing_and_another_is_not_drained(self):
+        steering = self.book.steering
+        for slot in self.book.slots.values():
+            if not steering.emptying:
+                assert slot.state is not State.DRAINED, slot
+            else:
+                assert slot.state not in (State.OWNER, State.UNCLAIMED, State.MATCHED), slot
+            if slot.claim is not None and slot.claim.while_draining:
+                assert steering.drain is not None
+        if steering.drained:
+            assert all(str(slot.condition) == "Drained/Idle" for slot in self.book.slots.values())
+        assert steering.unclaimed >= 0
+        assert steering.badput >= 0
+
+    @invariant()
+    def suspensions_alternate(self):
+        stands = sum(1 if one else -1 for one in self.slots.suspensions)
+        assert stands >= sum(slot.activity is Activity.SUSPENDED for slot in self.book.slots.values())
+
+    def teardown(self):
+        """There is a way back: orders are withdrawn, jobs end, and the machine is idle again."""
+        if not hasattr(self, "slots"):
+            return
+        slots, book = self.slots, self.book
+        slots.flip |= dict.fromkeys(NAMES, False)
+        book.on(slots.now)
+        book.cancel_drain("", slots.now)
+        for claim_id in [*book.waiting, *book.claims]:
+            book.vacate(claim_id, "the end", graceful=False, now=slots.now)
+        for claim in list(book.claims.values()):
+            assert claim.haste is Haste.KILL
+            slots.gone(claim)
+        for slot in list(book.slots.values()):
+            book.backfill_gone(slot.name, slots.now)
+            book.benchmarked(slot.name, slots.now)
+        slots.after(1000)
+        assert {str(slot.condition) for slot in book.slots.values()} == {"Unclaimed/Idle"}
+        assert book.slots[PARTS].free == MACHINE
+        assert not book.waiting
+        assert not book.claims
+        assert ONE in book.slots
+
+
+Machine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestMachine = Machine.TestCase
+
+if __name__ == "__main__":
+    examples, steps = (int(word) for word in sys.argv[1:3])
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
