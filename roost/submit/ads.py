@@ -22,6 +22,8 @@ from shared.classad import UNDEFINED
 from shared.config.errors import config_error
 from shared.job_limits import is_limit_name
 
+#: First words of a grid_resource that mean a batch system.
+_BATCH_SYSTEMS = ("batch", "blah", "pbs", "lsf", "nqs", "sge", "slurm")
 UNIVERSES = {
     "vanilla": 5,
     "docker": 5,
@@ -226,7 +228,8 @@ def requests(c: Commands, out: Attributes) -> None:
         given = next((n for n in (command, f"MY.{attribute}") if c.text(n) is not None), command)
         text = c.text(given)
         if text is None:
-            out[attribute] = c.parse_text(default, command, attribute)
+            if not for_batch_system(out):
+                out[attribute] = c.parse_text(default, command, attribute)
         elif text.lower() != "undefined":
             literal = amount(text, unit) if unit else None
             out[attribute] = c.parsed(given, attribute) if literal is None else literal
@@ -240,6 +243,13 @@ def requests(c: Commands, out: Attributes) -> None:
             out[attribute] = c.parsed(custom, attribute)
     if "RequestGPUs" in out:
         _gpu_properties(c, out)
+
+
+def for_batch_system(out: Attributes) -> bool:
+    """Whether a grid job goes to a batch system, which has defaults of its own (SLT-22)."""
+    resource = out.get("GridResource")
+    word = resource.split()[:1] if isinstance(resource, str) else []
+    return out.get("JobUniverse") == UNIVERSES["grid"] and word != [] and word[0].lower() in _BATCH_SYSTEMS
 
 
 def _gpu_properties(c: Commands, out: Attributes) -> None:

@@ -152,6 +152,7 @@ def test_the_first_job_that_fits_is_next_and_misfits_are_remembered():
     ],
 )
 def test_dollar_dollar(text, result):
+    """SLT-27: attributes of the matched slot stand in for $$(...)."""
     expanded = expand(ClassAd({"Args": text, "N": 1}), parse_ad('[Name = "s1"; Cpus = 4; ClaimId = "s"]'), NOW)
     assert not expanded.problem
     assert expanded.changes.get("Args") == result

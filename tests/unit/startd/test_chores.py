@@ -10,7 +10,7 @@ from shared.config.knobs import StartdSettings
 
 
 def test_scores_are_weighted_averages():
-    """CRN-13; CRN-14: LastBenchmark is 0 before."""
+    """CRN-13, SLT-28; CRN-14: LastBenchmark is 0 before."""
     scores = Scores()
     assert scores.attributes() == {"LastBenchmark": 0}
     scores.put(ClassAd({"Mips": 1000, "KFlops": 10.0, "How": "fast"}))

@@ -75,6 +75,7 @@ def test_every_guard_of_the_table_has_a_meaning_and_every_meaning_a_place():
     ],
 )
 def test_rank_and_user_decide_who_preempts_PRE_01_PRE_02_PRE_05(rank, submitter, outcome):
+    """SLT-30: bigger is better."""
     point = Point()
     held = point.claim(STATIC, job(Liked=1), run="1.0/1").claim
     answer = point.claim(STATIC, job(Liked=rank), submitter=submitter)

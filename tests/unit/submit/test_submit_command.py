@@ -152,3 +152,20 @@ def test_concurrency_limits_that_can_not_be_are_refused(folder, capsys, lines, w
     write(folder, f"executable = x.sh\n{lines}\nqueue\n")
     assert main(["submit", "-dry-run", "-", "job.sub"]) == 1
     assert why in capsys.readouterr().err
+
+
+def test_requests_that_are_not_made_are_the_knobs_but_not_for_other_batch_systems_SLT_22(
+    folder, capsys, monkeypatch
+) -> None:
+    """SLT-22: cores, MiB, KiB; a job that goes to another batch system asks for what that is asked for."""
+    config = folder / "condor_config"
+    config.write_text("JOB_DEFAULT_REQUESTCPUS = 3\nJOB_DEFAULT_REQUESTMEMORY = 77\nJOB_DEFAULT_REQUESTDISK = 88\n")
+    monkeypatch.setenv("ROOST_CONFIG", str(config))
+    write(folder, "executable = x.sh\nqueue\nrequest_cpus = 2\nrequest_memory = 1G\nrequest_disk = 2M\nqueue\n")
+    text = dry_run(capsys, "job.sub")
+    assert values(text, "RequestCpus") == ["3", "2"]
+    assert values(text, "RequestMemory") == ["77", "1024"]
+    assert values(text, "RequestDisk") == ["88", "2048"]
+    write(folder, "universe = grid\ngrid_resource = batch slurm\nexecutable = x.sh\nqueue\n")
+    grid = dry_run(capsys, "job.sub")
+    assert [values(grid, f"Request{name}") for name in ("Cpus", "Memory", "Disk")] == [[], [], []]

@@ -1,0 +1,77 @@
+"""Slots of a whole startd: what only its parts show, the disk that changes, and configurations that can not be."""
+
+import pytest
+
+from services.startd.machine.gear import Gear
+from services.startd.machine.refusal import ImpossiblePartition
+from shared.messages.claims import ClaimGranted
+from tests.daemons import make_context
+from tests.startd_pool import Pool
+
+
+def ads(pool):
+    return [pool.startd.showcase.ad_of(slot) for slot in pool.startd.book.slots.values()]
+
+
+async def test_load_and_idle_times_are_shown_SLT_29(tmp_path):
+    """SLT-29."""
+    async with Pool(tmp_path, NUM_SLOTS_TYPE_1=2) as pool:
+        for ad in ads(pool):
+            for name in ("LoadAvg", "TotalLoadAvg", "KeyboardIdle", "ConsoleIdle"):
+                assert isinstance(ad.eval(name), int | float), name
+
+
+async def test_a_disk_that_fills_is_seen_SLT_08(tmp_path):
+    """SLT-08: and what jobs of this startd have written is counted as theirs."""
+    macros = {"DISK": "", "NUM_SLOTS_TYPE_1": 1, "SLOT_TYPE_1": "disk=50%, 1/4", "SLOT_TYPE_1_PARTITIONABLE": "true"}
+    async with Pool(tmp_path, **macros) as pool:
+        (gear,) = (part for part in pool.startd.parts if isinstance(part, Gear))
+        gear.look_at_disks()
+        assert ads(pool)[0]["TotalSlotDisk"] == 5_000_000
+        activation, granted = await pool.run("/bin/sleep", Arguments="1000", RequestDisk=1_000_000)
+        assert isinstance(granted, ClaimGranted)
+        await pool.running(activation.job_id)
+        (run,) = pool.startd.runs.by_key.values()
+        run.record.usage["disk_kib"] = 200_000
+        pool.machine.now = type(pool.machine.now)(disk_kib=7_800_000)
+        gear.look_at_disks()
+        parent, child = ads(pool)
+        assert (parent["TotalSlotDisk"], parent["TotalDisk"]) == (4_000_000, 8_000_000)
+        assert parent["Disk"] == 4_000_000 - child["Disk"]
+        pool.machine.now = type(pool.machine.now)(disk_kib=1000)
+        gear.look_at_disks()
+        assert ads(pool)[0]["Disk"] == 0
+
+
+@pytest.mark.parametrize(
+    "macros",
+    [
+        {"NUM_SLOTS_TYPE_1": 2, "SLOT_TYPE_1": "cpus=5"},
+        {"MACHINE_RESOURCE_INVENTORY_Cogs": "/nowhere/inventory"},
+        {"NUM_SLOTS_TYPE_1": 1, "SLOT_TYPE_1": "cogs=2"},
+    ],
+)
+async def test_a_startd_that_can_not_divide_its_machine_ends_and_says_why_SLT_09(tmp_path, macros):
+    """SLT-09."""
+    with pytest.raises(ImpossiblePartition, match=r"SLOT_TYPE_1|MACHINE_RESOURCE_INVENTORY_Cogs"):
+        async with Pool(tmp_path, **macros):
+            pytest.fail("it started")
+
+
+async def test_reconfiguring_to_what_can_not_be_changes_nothing_SLT_09(tmp_path):
+    """SLT-09: the mistake is told while the old division still holds, not by a startd that does not come back."""
+    async with Pool(tmp_path) as pool:
+        before = [ad["Cpus"] for ad in ads(pool)]
+        kept = pool.startd.context.config
+        broken = make_context(
+            "STARTD",
+            "node1",
+            bus=pool.startd.context.bus,
+            config=pool.macros | {"NUM_SLOTS_TYPE_1": 9},
+            directory=tmp_path,
+        )
+        pool.startd.context.config = broken.config
+        with pytest.raises(ImpossiblePartition):
+            await pool.startd.reconfigure()
+        pool.startd.context.config = kept
+        assert [ad["Cpus"] for ad in ads(pool)] == before

@@ -1,0 +1,233 @@
+"""Slots as the manual tells of them: names, kinds, carving, and what every slot's ad has (rows SLT-*).
+
+How machines are divided is held to the reference in `test_reference_slots`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from services.startd import settings
+from services.startd.ads import slot_ads
+from services.startd.book.answers import ClaimRequest, Granted, Refused
+from services.startd.book.claims import Book
+from services.startd.book.transitions import State
+from services.startd.machine.detection import Detected, RealMachine, Sample
+from services.startd.machine.division import Partition
+from services.startd.machine.shares import read_shares
+from services.startd.machine.survey import survey
+from shared.classad import ClassAd, parse_expr
+from shared.config import load_config
+
+NOW = 1_800_000_000.0
+DETECTED = Detected("node1", 8, 4, 16384, 1_000_000, "X86_64", "LINUX", "Debian", 12, "Debian GNU/Linux 12")
+SAMPLE = Sample(disk_kib=10_000_000, free_swap_kib=500_000, clock_min=754, clock_day=3)
+
+
+class Machine:
+    """A startd's book and the ads of its slots, without a daemon."""
+
+    def __init__(self, tmp_path, text="", detected=DETECTED):
+        path = tmp_path / "condor_config"
+        path.write_text(f"NUM_CPUS = 8\nMEMORY = 16384\nEXECUTE = /x\n{text}\n")
+        config = load_config([path], subsystem="STARTD", env={})
+        self.settings = settings.read(config, detected)
+        found = survey(config, detected, lambda where: Partition(where, 10_000_000))
+        self.around = slot_ads.Surroundings(
+            "node1", 1, detected, found.amounts, len(found.slots), self.settings, found.stock
+        )
+        self.base = slot_ads.machine_ad(self.around)
+        secrets = iter(range(10**6))
+        self.book = Book(
+            "node1",
+            1,
+            ad_of=self.ad,
+            policy_of=self.settings.policy,
+            carving=self.settings.carving,
+            new_secret=lambda: f"secret{next(secrets)}",
+        )
+        self.book.add_slots(found.slots, NOW)
+        self.requests = 0
+
+    def ad(self, slot):
+        others = slot_ads.Neighbours(dynamic=self.book.dynamic_slots(slot.name))
+        return slot_ads.slot_ad(self.base, slot, SAMPLE, self.around, others, NOW)
+
+    def ads(self):
+        return {name: self.ad(slot) for name, slot in self.book.slots.items()}
+
+    def claim(self, slot="slot1@node1", **asked):
+        job = ClassAd({"RequestCpus": 1, "RequestMemory": 128, "RequestDisk": 1024, "User": "alice"})
+        for name, value in asked.items():
+            job[name] = parse_expr(value) if isinstance(value, str) else value
+        job.set_text("Requirements", "TARGET.Cpus >= RequestCpus && TARGET.Memory >= RequestMemory")
+        self.requests += 1
+        offer = self.book.slots[slot].offer
+        request = ClaimRequest(f"r{self.requests}", offer, slot, "ap", "alice", job.pack(), 60.0, 300, 1)
+        return self.book.request(request, job, NOW)
+
+
+def test_by_default_one_slot_has_everything_SLT_01(tmp_path):
+    """SLT-01."""
+    ((name, ad),) = Machine(tmp_path).ads().items()
+    assert name == "slot1@node1"
+    assert (ad["Cpus"], ad["Memory"], ad["Disk"]) == (8, 16384, 10_000_000)
+    assert ad["TotalSlots"] == 1
+
+
+def test_names_and_kinds_SLT_02_SLT_17_SLT_23(tmp_path):
+    """SLT-02, SLT-17, SLT-23."""
+    types = "NUM_SLOTS_TYPE_1 = 2\nSLOT_TYPE_1 = 1/4\nSLOT_TYPE_1_PARTITIONABLE = true\n"
+    machine = Machine(tmp_path, types + "NUM_SLOTS_TYPE_2 = 1\nSLOT_TYPE_2 = 1/4\n")
+    for _ in range(2):
+        assert isinstance(machine.claim("slot2@node1"), Granted)
+    shown = {
+        name: tuple(ad.eval(one) for one in ("SlotID", "SlotType", "PartitionableSlot", "DynamicSlot", "DSlotID"))
+        for name, ad in machine.ads().items()
+    }
+    kinds = {name: values[:4] for name, values in shown.items()}
+    assert kinds == {
+        "slot1@node1": (1, "Partitionable", True, False),
+        "slot2@node1": (2, "Partitionable", True, False),
+        "slot3@node1": (3, "Static", False, False),
+        "slot2_1@node1": (2, "Dynamic", False, True),
+        "slot2_2@node1": (2, "Dynamic", False, True),
+    }
+    assert [shown[f"slot2_{n}@node1"][4] for n in (1, 2)] == [1, 2]
+
+
+@pytest.mark.parametrize("text", ["c", "CPU", "cpus", "Cp"])
+@pytest.mark.parametrize("memory", ["m", "mem", "r", "RAM", "Memory"])
+def test_any_beginning_of_a_name_will_do_SLT_05(text, memory):
+    """SLT-05."""
+    shares, _ = read_shares(f"{text}=1, {memory}=25%, d=1/2, virt=1/4", (), "SLOT_TYPE_1")
+    assert list(shares) == ["Cpus", "Memory", "Disk", "Swap"]
+    again, _ = read_shares(f"{text}=1, {memory}=25%, disk=50%, s=25%", (), "SLOT_TYPE_1")
+    assert again == shares
+
+
+def test_swap_is_shared_too_SLT_06_SLT_07_SLT_08(tmp_path):
+    """SLT-06: what is not named is auto; SLT-07: or the blanket value; SLT-08: of virtual memory as it is now."""
+    machine = Machine(tmp_path, "NUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = swap=10%, cpus=1, 1/4\nNUM_SLOTS_TYPE_2 = 2")
+    ads = machine.ads()
+    assert [ad["Cpus"] for ad in ads.values()] == [1, 3, 3]
+    assert [ad["Memory"] for ad in ads.values()] == [4096, 6144, 6144]
+    total = 500_000 + 16384 * 1024
+    assert {ad["TotalVirtualMemory"] for ad in ads.values()} == {total}
+    assert [ad["VirtualMemory"] for ad in ads.values()] == [int(total * share) for share in (0.1, 0.45, 0.45)]
+
+
+def test_carving_leaves_the_rest_SLT_16(tmp_path):
+    """SLT-16: 3 cores, 10 GB and 100 GB less 1, 2 and 20 are 2, 8 and 80; the disk of a slot has 1 MiB over."""
+    machine = Machine(tmp_path, "NUM_CPUS = 3\nMEMORY = 10240\nDISK = 104857600")
+    granted = machine.claim(RequestMemory=2048, RequestDisk=20 * 1024 * 1024)
+    assert isinstance(granted, Granted)
+    ads = machine.ads()
+    left = ads["slot1@node1"]
+    assert (left["Cpus"], left["Memory"], left["Disk"] + 1024) == (2, 8192, 80 * 1024 * 1024)
+    assert (left["TotalSlotCpus"], left["TotalSlotMemory"], left["ChildCpus"]) == (3, 10240, [1])
+
+
+@pytest.mark.parametrize(
+    ("asked", "knob", "given"),
+    [
+        ({"RequestCpus": 2}, "", (2, 128)),
+        ({"RequestMemory": 129}, "", (1, 256)),
+        ({"RequestMemory": 1}, "MODIFY_REQUEST_EXPR_REQUESTMEMORY = quantize(RequestMemory, {500})", (1, 500)),
+        ({"RequestCpus": 3}, "MODIFY_REQUEST_EXPR_REQUESTCPUS = quantize(RequestCpus, {4})", (4, 128)),
+        ({"RequestCpus": 3}, "MODIFY_REQUEST_EXPR_REQUESTCPUS = no_such_thing", (3, 128)),
+    ],
+)
+def test_requests_are_rounded_up_SLT_18(tmp_path, asked, knob, given):
+    """SLT-18."""
+    granted = Machine(tmp_path, knob).claim(**asked)
+    assert isinstance(granted, Granted)
+    assert (granted.slot.total["Cpus"], granted.slot.total["Memory"]) == given
+
+
+def test_who_does_not_fit_does_not_get_it_SLT_19(tmp_path):
+    """SLT-19."""
+    machine = Machine(tmp_path, "MEMORY = 300\nMUST_MODIFY_REQUEST_EXPRS = true")
+    assert isinstance(machine.claim(RequestMemory=260), Refused)
+    assert isinstance(machine.claim(RequestMemory=250), Granted)
+
+
+def test_a_dynamic_slot_takes_the_next_job_that_fits_SLT_20(tmp_path):
+    """SLT-20."""
+    machine = Machine(tmp_path)
+    granted = machine.claim(RequestMemory=1024)
+    assert isinstance(granted, Granted)
+    claim_id = granted.claim.claim_id
+    for number, memory, fits in ((1, 1024, True), (2, 512, True), (3, 2048, False)):
+        job = ClassAd({"RequestCpus": 1, "RequestMemory": memory, "RequestDisk": 1024, "Requirements": True})
+        answer = machine.book.activate(claim_id, f"{number}.0/1", job.pack(), job, NOW)
+        assert isinstance(answer, Refused) is not fits
+        machine.book.run_gone(claim_id, f"{number}.0/1", NOW)
+    assert list(machine.book.slots) == ["slot1@node1", "slot1_1@node1"]
+
+
+def test_a_partitionable_slot_is_unclaimed_whatever_runs_SLT_21(tmp_path):
+    """SLT-21."""
+    machine = Machine(tmp_path)
+    for _ in range(8):
+        assert isinstance(machine.claim(), Granted)
+    assert machine.book.slots["slot1@node1"].state is State.UNCLAIMED
+    assert machine.ads()["slot1@node1"]["Cpus"] == 0
+
+
+def test_policies_look_at_the_slot_they_are_asked_for_SLT_15(tmp_path):
+    """SLT-15: one START for all slots, with each one's SlotID."""
+    machine = Machine(tmp_path, "NUM_SLOTS_TYPE_1 = 2\nSTART = SlotID == 2")
+    assert isinstance(machine.claim("slot1@node1"), Refused)
+    assert isinstance(machine.claim("slot2@node1"), Granted)
+
+
+def test_time_of_day_is_in_every_ad_SLT_24(tmp_path):
+    """SLT-24."""
+    for ad in Machine(tmp_path, "NUM_SLOTS_TYPE_1 = 2").ads().values():
+        assert (ad["ClockMin"], ad["ClockDay"]) == (754, 3)
+    sample = RealMachine().sample(tmp_path, NOW)
+    assert 0 <= sample.clock_min < 24 * 60
+    assert 0 <= sample.clock_day < 7
+
+
+def test_attributes_of_the_administrator_SLT_25(tmp_path):
+    """SLT-25: for all slots, for one, for a type; a slot's own value wins over its type's."""
+    text = 'STARTD_ATTRS = Colour\nColour = "red"\nSLOT2_Colour = "blue"\nSLOT1_STARTD_ATTRS = Size\nSIZE = 2\n'
+    types = (
+        'NUM_SLOTS_TYPE_1 = 2\nSLOT_TYPE_1 = 1/4\nNUM_SLOTS_TYPE_2 = 1\nSLOT_TYPE_2 = 1/4\nSLOT_TYPE_2_Colour = "green"'
+    )
+    ads = list(Machine(tmp_path, text + types).ads().values())
+    assert [ad.eval("Colour") for ad in ads] == ["red", "blue", "green"]
+    assert [ad.get("Size") for ad in ads] == [2, None, None]
+
+
+def test_what_the_machine_is_SLT_29(tmp_path):
+    """SLT-29. What it does, load and idle times, is shown by a part of the startd: `test_startd_slots`."""
+    ad = Machine(tmp_path).ads()["slot1@node1"]
+    assert (ad["OpSys"], ad["OpSysAndVer"], ad["OpSysMajorVer"], ad["Arch"]) == ("LINUX", "Debian12", 12, "X86_64")
+    assert (ad["DetectedCpus"], ad["DetectedMemory"]) == (8, 16384)
+
+
+def test_more_slots_than_cores_are_not_made_SLT_03_SLT_10(tmp_path):
+    """SLT-03; SLT-10: the least there is."""
+    assert len(Machine(tmp_path, "NUM_SLOTS = 20").book.slots) == 8
+    machine = Machine(tmp_path, "NUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = cpus=0, mem=0")
+    ((_, ad),) = machine.ads().items()
+    assert (ad["Cpus"], ad["Memory"]) == (1, 1)
+
+
+def test_threads_need_not_count_as_cores(tmp_path):
+    path = tmp_path / "condor_config"
+    path.write_text("COUNT_HYPERTHREAD_CPUS = false\n")
+    machine = {
+        "DETECTED_CPUS": "16",
+        "DETECTED_CPUS_LIMIT": "12",
+        "DETECTED_PHYSICAL_CPUS": "8",
+        "DETECTED_MEMORY": "1",
+    }
+    config = load_config([path], subsystem="STARTD", env={}, overrides=machine)
+    found = survey(config, replace(DETECTED, memory_mib=1000), lambda where: Partition(where, 1))
+    assert found.amounts["Cpus"] == 8
