@@ -135,7 +135,7 @@ async def test_a_working_runtime_is_told_of(make_pool):
 async def test_a_runtime_that_runs_nothing_is_told_of_until_it_is_mended(make_pool, broken):
     """SNG-01: false, with the reason"""
     broken.break_()
-    async with make_pool(SINGULARITY=str(broken.program), ROOST_SINGULARITY_PROBE_INTERVAL="1") as pool:
+    async with make_pool(SINGULARITY=str(broken.program)) as pool:
         await tried(pool)
         ad = ad_of(pool)
         assert ad.eval("HasSingularity") is False

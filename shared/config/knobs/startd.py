@@ -284,13 +284,6 @@ class StartdSettings(CommonSettings):
         meaning="whether owners may run programs in, and look at files of, their running jobs; MY slot, TARGET job",
     )
     roost_max_visits: int = knob("ROOST_MAX_VISITS", "32", least=0, meaning="of these at a time on the machine")
-    roost_singularity_probe_interval: float = knob(
-        "ROOST_SINGULARITY_PROBE_INTERVAL",
-        "60",
-        unit="s",
-        least=1,
-        meaning="a container runtime that does not work is tried again after it, at most 16 times as long",
-    )
     roost_singularity_test_timeout: float = knob(
         "ROOST_SINGULARITY_TEST_TIMEOUT",
         "1200",

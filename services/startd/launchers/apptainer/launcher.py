@@ -21,7 +21,6 @@ from typing import Literal
 
 from services.startd.launchers.api import Finished, Launch, Launcher, LaunchFailed, Measured, Started
 from services.startd.launchers.apptainer.plan import (
-    HOLD_IMAGE_TEST,
     REFUSED,
     Around,
     Command,
@@ -32,6 +31,7 @@ from services.startd.launchers.apptainer.plan import (
     make_command,
     refusal,
 )
+from services.startd.starter.faults import Fault
 from shared.daemon.context import Context
 
 #: Of what the runtime said at most so much is looked at, bytes.
@@ -39,7 +39,6 @@ SAID = 65536
 #: A run without a standard error of its own that ends with the runtime's status so soon has its image tested once more,
 #: seconds.
 SOON_S = 60.0
-HOLD_EXECUTE, NO_SUCH_FILE = 6, 2
 #: What this launcher keeps in a scratch directory: images that were fetched, and what the image's test said.
 HIDDEN = ".apptainer"
 
@@ -103,7 +102,7 @@ class ApptainerLauncher:
         """The image is tested (SNG-08); one that must be fetched comes with that."""
         await self.processes.prepare(launch)
         if not self.program():
-            raise LaunchFailed("failed", f"there is no container runtime here: {self.rules().program} is missing")
+            raise Fault.RUNTIME_BROKEN.failure(f"there is no container runtime here: no {self.rules().program}")
         hidden = launch.scratch / HIDDEN
         hidden.mkdir(mode=0o700, exist_ok=True)
         if launch.account is not None:
@@ -114,8 +113,8 @@ class ApptainerLauncher:
         if failed:
             trouble = await self.doubt()
             if trouble:
-                raise LaunchFailed("failed", f"the container runtime of this machine does not work: {trouble}")
-            raise LaunchFailed("hold", failed, HOLD_IMAGE_TEST)
+                raise Fault.RUNTIME_BROKEN.failure(f"the container runtime of this machine does not work: {trouble}")
+            raise Fault.BAD_IMAGE.failure(failed)
 
     async def start(self, launch: Launch) -> Started:
         command = await asyncio.to_thread(self._command, launch)
@@ -134,9 +133,11 @@ class ApptainerLauncher:
             return await self.processes.start(_as_process(launch, command))
         except LaunchFailed as error:
             self._note_path(launch.run).unlink(missing_ok=True)
-            if error.code == HOLD_EXECUTE:
+            if error.code == Fault.NO_EXECUTABLE.code:
                 # It is the runtime that could not be executed, not the job.
-                raise LaunchFailed("failed", f"the container runtime can not be started: {error.message}") from error
+                raise Fault.RUNTIME_BROKEN.failure(
+                    f"the container runtime can not be started: {error.message}"
+                ) from error
             raise
 
     def _command(self, launch: Launch, *, test: bool = False) -> Command:
@@ -166,7 +167,7 @@ class ApptainerLauncher:
         if end.exit_code == 0:
             return ""
         if end.exit_code is None and end.exit_signal is None:
-            raise LaunchFailed("failed", f"the test of the image was lost: {end.trouble}")
+            raise Fault.PROCESS_LOST.failure(f"the test of the image was lost: {end.trouble}")
         words = last_words(await asyncio.to_thread(read_end, said, 0))
         status = f"exit status {end.exit_code}" if end.exit_code is not None else f"signal {end.exit_signal}"
         return f"the test of image {image} failed with {status}: {words or 'it said nothing'}"
@@ -180,7 +181,7 @@ class ApptainerLauncher:
             await asyncio.wait({starting})
             raise
         except LaunchFailed as error:
-            raise LaunchFailed("failed", f"the container runtime can not be started: {error.message}") from error
+            raise Fault.RUNTIME_BROKEN.failure(f"the container runtime can not be started: {error.message}") from error
 
     async def end(self, name: str) -> None:
         """The processes of a test are gone when this returns, and forgotten; also when we are being cancelled."""
@@ -211,8 +212,8 @@ class ApptainerLauncher:
             return end
         if is_about_program(reason, note.executable):
             message = f"the executable can not be run in the container: {reason}"
-            return replace(end, hold_code=HOLD_EXECUTE, hold_subcode=NO_SUCH_FILE, hold_message=message)
-        return replace(end, hold_code=HOLD_IMAGE_TEST, hold_message=f"the container can not be made: {reason}")
+            return _held(end, Fault.NO_PROGRAM_IN_IMAGE, message)
+        return _held(end, Fault.BAD_IMAGE, f"the container can not be made: {reason}")
 
     def _refused(self, end: Finished, note: Note) -> str:
         if not note.stderr:
@@ -260,6 +261,10 @@ class ApptainerLauncher:
 
 async def _no_doubt() -> str:
     return ""
+
+
+def _held(end: Finished, fault: Fault, message: str) -> Finished:
+    return replace(end, hold_code=fault.code, hold_subcode=fault.subcode, hold_message=message)
 
 
 def _as_process(launch: Launch, command: Command) -> Launch:

@@ -57,7 +57,6 @@ class Rules:
     target_dir: str  # empty: the job's, or the scratch directory's own name
     verbosity: str
     under_scratch: Expr
-    probe_interval: float  # seconds, until a runtime that does not work is tried again
 
 
 def read_rules(knobs: StartdSettings) -> Rules:
@@ -77,7 +76,6 @@ def read_rules(knobs: StartdSettings) -> Rules:
         target_dir=target and posixpath.normpath(target),
         verbosity=knobs.singularity_verbosity,
         under_scratch=knobs.mount_under_scratch,
-        probe_interval=knobs.roost_singularity_probe_interval,
     )
 
 

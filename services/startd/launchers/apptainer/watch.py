@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -14,16 +15,15 @@ from services.startd.launchers.apptainer.launcher import ApptainerLauncher
 from services.startd.launchers.apptainer.probe import Found, Probe
 from services.startd.parts import Inside, Part
 from services.startd.sandbox import directories
+from services.startd.starter.faults import LONGEST_S, Health
 from shared.classad import ClassAd
-
-#: The pause between two tries grows up to so many times its first length.
-LONGEST = 16
 
 
 class ApptainerWatch(Part):
     def __init__(self, inside: Inside) -> None:
         super().__init__(inside)
         self.found: Found | None = None  # None: not tried yet
+        self.health = Health()
         self._again = asyncio.Event()
         self._trying = asyncio.Lock()
         inside.showcase.add_source("apptainer", self.attributes)
@@ -50,12 +50,13 @@ class ApptainerWatch(Part):
         return "" if found.works else found.trouble or "it is gone"
 
     async def _watch(self) -> None:
-        times = 1
         while True:
             self._again.clear()
             found = await self._try()
-            pause = None if found.works else times * self.inside.settings.containers.probe_interval
-            times = 1 if found.works else min(2 * times, LONGEST)
+            pause = None
+            if not found.works:
+                # One may be installed while we run.
+                pause = self.health.wait_s(time.monotonic(), LONGEST_S) if found.version else LONGEST_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._again.wait()
@@ -72,6 +73,10 @@ class ApptainerWatch(Part):
                 found = await Probe(self._launcher, place, account)()
             except LaunchFailed as error:
                 found = Found("unknown", trouble=error.message)
+            if found.works:
+                self.health.proved()
+            else:
+                self.health.broke(found.trouble, time.monotonic())
             if found != self.found:
                 self.found = found
                 context.log.info("apptainer", version=found.version, reason=found.trouble, works=found.works)
