@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from services.startd.book import records
 from services.startd.book.draining import Steering
@@ -10,6 +11,10 @@ from services.startd.book.records import RunRecord
 from services.startd.journal import Journal
 from services.startd.parts import Inside
 from services.startd.sandbox import directories
+
+
+def _sweep(places: set[Path], startd: str, keep: set[str]) -> list[str]:
+    return [name for place in places if place.is_dir() for name in directories.sweep(place, startd, keep)]
 
 
 async def recover(inside: Inside, journal: Journal) -> None:
@@ -20,8 +25,9 @@ async def recover(inside: Inside, journal: Journal) -> None:
     for name, launcher in inside.launchers.items():
         await launcher.adopt({one.name for one in kept if one.launcher == name})
     inside.fork_server.forget_others({one.name for one in kept})
-    scratch = {one.scratch for one in kept if one.scratch}
-    resisted = await asyncio.to_thread(directories.sweep, inside.context.execute, inside.name, scratch)
+    scratch = {Path(one.scratch).name for one in kept if one.scratch}
+    places = {inside.context.execute, *(Path(path) for slot, path in inside.settings.execute.items() if slot)}
+    resisted = await asyncio.to_thread(_sweep, places, inside.name, scratch)
     if resisted:
         inside.context.log.warning("scratch_not_removed", names=resisted)
     for one in kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,11 +15,12 @@ from services.startd.book.leases import lease_of
 from services.startd.book.records import RunRecord
 from services.startd.book.transitions import State
 from services.startd.hooks.of_run import RunHooks
-from services.startd.launchers.api import Account, Launcher
+from services.startd.launchers.api import Account, Launch, Launcher
 from services.startd.launchers.apptainer.plan import Rules
 from services.startd.parts import Inside, Part
 from services.startd.sandbox import directories
 from services.startd.starter.run import Intervals, Run
+from services.startd.walls.warden import disk_of
 from shared.classad import ClassAd
 from shared.errors import PermanentError
 from shared.messages.claims import Activation, JobExit, JobReport, JobReportAck
@@ -82,12 +84,19 @@ class Runs:
             job_ad=activation.job_ad,
             transfer_url=activation.transfer_url,
             transfer_token=activation.transfer_token,
-            scratch=directories.name_of(self.inside.name, unique),
+            scratch=self._scratch(slot, unique),
             began=self.inside.now(),
             lease_s=lease,
         )
         self.save(record, soon=True)  # before the request is answered: with the claim, in `write_down`
         return record
+
+    def _scratch(self, slot_name: str, unique: str) -> str:
+        """The name of a scratch directory below EXECUTE; its whole path where the slot's lies elsewhere (SLT-08)."""
+        name = directories.name_of(self.inside.name, unique)
+        slot = self.inside.book.slots.get(slot_name)
+        elsewhere = self.inside.settings.execute.get(slot.slot_id, "") if slot is not None and slot.slot_id else ""
+        return str(Path(elsewhere) / name) if elsewhere else name
 
     def take_up(self, record: RunRecord) -> Run:
         """Begin a run, or go on with one of an earlier life."""
@@ -204,6 +213,17 @@ class Runs:
     def noted(self, run: Run, report: JobReport) -> None:
         for part in self._parts:
             part.run_reported(run, report)
+
+    def view(self, scratch: str) -> Path:
+        return self.inside.warden.disks.view(scratch)
+
+    async def enclose(self, launch: Launch) -> None:
+        disks = self.inside.warden.disks
+        if disks.usable and launch.scratch.parent == self.context.execute:
+            await disks.make(launch.scratch.name, disk_of(launch.machine_ad))
+
+    async def disclose(self, scratch: str) -> None:
+        await self.inside.warden.disks.unmake(scratch)
 
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         self.inside.ledger.put("runs", record.key, record.pack())

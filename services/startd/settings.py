@@ -17,6 +17,7 @@ from services.startd.launchers.docker import rules as docker
 from services.startd.machine.detection import Detected
 from services.startd.machine.resources import resource_names
 from services.startd.machine.shares import MAX_TYPES
+from services.startd.machine.survey import execute_directories
 from services.startd.walls.rules import WallRules, read_walls
 from shared.classad import Expr, ParseError, parse_expr, unparse
 from shared.config import Config
@@ -51,6 +52,7 @@ class Settings:
     carving: Carving
     hooks: Keywords
     attributes: Mapping[str, Expr]  # STARTD_ATTRS
+    execute: Mapping[int, str]  # EXECUTE, by slot id; of those that are not there, the one of 0
     type_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT_TYPE_<N>_STARTD_ATTRS and _attr, by slot type
     slot_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT<N>_STARTD_ATTRS and SLOT<N>_attr, by slot id
     latches: Mapping[str, Expr]  # STARTD_LATCH_EXPRS: of which the slots tell since when they are what they are
@@ -101,6 +103,7 @@ def read(config: Config, detected: Detected) -> Settings:
         ),
         hooks=keywords(knobs),
         attributes=_attributes(config, _published(config, knobs), ""),
+        execute=execute_directories(config),
         type_attributes=_type_attributes(config, knobs),
         slot_attributes=_slot_attributes(config, knobs),
         latches=_attributes(config, knobs.startd_latch_exprs, ""),

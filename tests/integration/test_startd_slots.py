@@ -1,12 +1,16 @@
 """Slots of a whole startd: what only its parts show, the disk that changes, and configurations that can not be."""
 
+from pathlib import Path
+
 import pytest
 
 from services.startd.machine.gear import Gear
 from services.startd.machine.refusal import ImpossiblePartition
-from shared.messages.claims import ClaimGranted
+from services.startd.sandbox import directories
+from shared.messages.claims import ClaimGranted, ReleaseClaim
 from tests.daemons import make_context
 from tests.startd_pool import Pool
+from tests.waiting import eventually
 
 
 def ads(pool):
@@ -75,3 +79,28 @@ async def test_reconfiguring_to_what_can_not_be_changes_nothing_SLT_09(tmp_path)
             await pool.startd.reconfigure()
         pool.startd.context.config = kept
         assert [ad["Cpus"] for ad in ads(pool)] == before
+
+
+async def test_jobs_run_on_the_disk_that_their_slot_shows_SLT_08(tmp_path):
+    """SLT-08: SLOT<N>_EXECUTE; also for a startd that was killed meanwhile, and nothing is left there."""
+    other = tmp_path / "other"
+    job = tmp_path / "job"
+    job.write_text("#!/bin/sh\necho $_CONDOR_SCRATCH_DIR\ntest -w $_CONDOR_SCRATCH_DIR/. || exit 1\nexec sleep 1000\n")
+    job.chmod(0o755)
+    async with Pool(tmp_path, NUM_SLOTS_TYPE_1=2, SLOT2_EXECUTE=str(other)) as pool:
+        running = {}
+        for slot in ("slot1@node1", "slot2@node1"):
+            activation = pool.activation(cmd=str(job), Iwd=str(tmp_path), Out=slot)
+            running[slot] = await pool.call(pool.request(activation, slot=slot))
+            await pool.running(activation.job_id)
+            await eventually(lambda slot=slot: (tmp_path / slot).read_text())
+        assert Path((tmp_path / "slot1@node1").read_text().strip()).parent == pool.execute
+        assert Path((tmp_path / "slot2@node1").read_text().strip()).parent == other
+        abandoned = other / f"{directories.prefix('node1')}abandoned"
+        abandoned.mkdir()
+        await pool.restart()
+        assert not abandoned.exists()
+        assert [path.name for path in other.iterdir()] == [Path((tmp_path / "slot2@node1").read_text().strip()).name]
+        for granted in running.values():
+            await pool.call(ReleaseClaim(claim_id=granted.claim_id, reason="over", graceful=False))
+        await eventually(lambda: not list(other.iterdir()) and not list(pool.execute.glob("dir_*")))

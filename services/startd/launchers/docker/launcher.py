@@ -36,6 +36,8 @@ from shared.room import is_full
 LOOK_S, LOOK_DEAF_S = 60.0, 10.0
 #: For the rest of the output of a container that has ended, seconds.
 OUTPUT_S = 10.0
+#: A stream of output that ended so long before its container was broken off, seconds.
+STREAM_S = 1.0
 #: For the kernel's word on a container that was killed, seconds: it may come after the end.
 OOM_S = 0.3
 #: Between attempts to pull from a registry that is away, seconds.
@@ -70,6 +72,7 @@ class _Run:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     story: ends.Story = field(default_factory=ends.Story)
     fresh: bool = False  # begun by this life, with events heard: its end will be told
+    missed: bool = False  # the engine went away meanwhile
     started_at: float = 0.0
     died: ends.State | None = None  # as the engine's events told it
     streams: Streams | None = None
@@ -162,6 +165,7 @@ class DockerLauncher:
             self._broke(why)
         for run in self._runs.values():
             run.fresh = False
+            run.missed |= not listening
             run.changed.set()
 
     def _on_event(self, event: Event) -> None:
@@ -230,7 +234,9 @@ class DockerLauncher:
         self._plans[launch.run] = plan
 
     async def _plan(self, launch: Launch) -> Plan:
-        outside = Path(self.rules.execute_on_host or self.execute) / launch.scratch.name
+        outside = launch.scratch
+        if outside.parent == self.execute:
+            outside = Path(self.rules.execute_on_host or self.execute) / launch.scratch.name
         user, groups = self._user(launch)
         try:
             plan = make_plan(launch, self.rules, self.startd, str(outside), user, groups)
@@ -326,6 +332,7 @@ class DockerLauncher:
             except EngineAway:
                 return
             except Refused as error:
+                print("IMAGE", image, error.status, error)
                 if error.status != 404:
                     continue  # in use by somebody else's container, say
             self._cache.gone(image)
@@ -353,7 +360,6 @@ class DockerLauncher:
         except LaunchFailed:
             await self.forget(launch.run)
             raise
-        self.health.proved()
         if self._cache.used(launch.image, time.time()):
             self._remember(launch.image)
         updates: dict[str, object] = {"ContainerID": run.container}
@@ -376,6 +382,13 @@ class DockerLauncher:
             if kind is Refusal.NO_PROGRAM:
                 raise Fault.NO_PROGRAM_IN_IMAGE.failure(message) from error
             raise await self._judge(kind, error, message, launch.network) from error
+        except EngineAway as error:
+            # It may have started: who asks when the engine is back learns whether it has. To give it up now would have
+            # the job run twice.
+            run.fresh = False
+            self._broke(str(error))
+        else:
+            self.health.proved()
 
     async def _create(self, name: str, launch: Launch, run: _Run, plan: Plan) -> None:
         """Mends what can be mended, once each."""
@@ -520,7 +533,7 @@ class DockerLauncher:
                 story.limit_mib = story.limit_mib or int(found["HostConfig"].get("Memory", 0)) // 2**20
                 if state.exit_code > ends.BY_SIGNAL:
                     state = await self._oddly(run, state, found)
-            if run.streams is None or not await run.streams.over(OUTPUT_S):
+            if not await self._has_output(run, state):
                 await self._copy_log(run)
             if state.exit_code in ends.NOT_EXECUTED:
                 log = await ask(lambda api: api.logs(run.container, stdout=False, stderr=True, tail=1))
@@ -549,6 +562,15 @@ class DockerLauncher:
             again = await self._engine.ask(lambda api: api.inspect_container(run.container))
             state = ends.state_of(again["State"])
         return state
+
+    async def _has_output(self, run: _Run, state: ends.State) -> bool:
+        """Whether all of the output has come by its stream: that ended when the container did, not before."""
+        if run.story.bad_output or not any(run.outputs):
+            return True
+        if run.streams is None:
+            return False
+        await run.streams.over(OUTPUT_S)
+        return not run.missed and run.streams.ended_at > state.finished_at - STREAM_S
 
     async def _copy_log(self, run: _Run) -> None:
         """The output of a run whose streams were not followed to their end: from the engine's log. Raises EngineAway,
