@@ -85,7 +85,7 @@ class Program:
         self._gone = False  # collected: its number may be another's
         self._transports: list[asyncio.ReadTransport] = []
         self._stdout: asyncio.StreamReader
-        self._errors: asyncio.Task[None]
+        self._errors: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -108,10 +108,17 @@ class Program:
         loop = asyncio.get_running_loop()
         # A thread of its own: the loop's few must stay free, and such programs run for hours.
         threading.Thread(target=program._watch, args=(loop,), name=f"wait:{pid}", daemon=True).start()
-        program._stdout = await program._read_pipe(out_reader)
-        program._errors = asyncio.create_task(
-            program._collect_errors(await program._read_pipe(err_reader)), name=f"stderr:{pid}"
-        )
+        pipes = [out_reader, err_reader]
+        try:
+            program._stdout = await program._read_pipe(pipes.pop(0))
+            errors = await program._read_pipe(pipes.pop(0))
+        except BaseException:  # cancelled: nobody else knows of it yet
+            program.kill()
+            program.close()
+            for descriptor in pipes:
+                os.close(descriptor)
+            raise
+        program._errors = asyncio.create_task(program._collect_errors(errors), name=f"stderr:{pid}")
         return program
 
     async def _read_pipe(self, descriptor: int) -> asyncio.StreamReader:
@@ -174,7 +181,8 @@ class Program:
         """The exit status; minus the signal's number where that ended it. All of its group is gone then, and what it
         wrote to stderr is in `stderr`."""
         status = await asyncio.shield(self._ended)
-        await asyncio.wait((self._errors,), timeout=LAST_WORDS_S)
+        if self._errors is not None:
+            await asyncio.wait((self._errors,), timeout=LAST_WORDS_S)
         self.close()
         return status
 
@@ -194,7 +202,8 @@ class Program:
 
     def close(self) -> None:
         """Let go of its pipes; it lives on if it has not ended."""
-        self._errors.cancel()
+        if self._errors is not None:
+            self._errors.cancel()
         for transport in self._transports:
             transport.close()
 

@@ -117,6 +117,21 @@ async def test_cancelling_ends_it(tmp_path):
     await eventually(lambda: _dead(pids.read_text()))
 
 
+async def test_cancelling_ends_it_whenever_that_comes(tmp_path):
+    """Also while it is being started, when nobody has it in hand yet."""
+    started = []
+    for delay in range(60):
+        pids = tmp_path / f"pid{delay}"
+        work = asyncio.create_task(shell(f"echo $$ > {pids}; exec sleep 1000"))
+        for _ in range(delay):
+            await asyncio.sleep(0 if delay % 2 else 0.0002)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        started.append(pids)
+    await eventually(lambda: all(_dead(one.read_text()) for one in started if one.exists() and one.read_text().strip()))
+    assert any(one.exists() for one in started)
+
+
 async def test_output_comes_as_it_is_printed():
     program = await Program.start(["/bin/sh", "-c", "echo one; read x; echo never"], env=ENV, stdin=b"")
     seen = bytearray()

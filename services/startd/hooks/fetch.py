@@ -46,7 +46,8 @@ class FetchWork(Part):
         self._delay = self._read()
 
     def _read(self) -> Expr:
-        return StartdSettings.from_config(self.inside.context.config).fetchworkdelay
+        knobs = StartdSettings.from_config(self.inside.context.config)
+        return knobs.fetchworkdelay
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         for claim in self._claims():
