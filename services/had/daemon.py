@@ -315,7 +315,9 @@ class Had(Daemon):
         except RetryableError as error:
             self.context.log.debug("negotiator_silent", inbox=self.inbox, reason=str(error))
             return
-        if isinstance(answer, messages.Following):
+        if isinstance(answer, messages.Following) and answer.cut_off:
+            self.context.log.warning("negotiator_cut_off", inbox=self.inbox, reason="it can not reach Redis")
+        elif isinstance(answer, messages.Following):
             before = self.answering()
             self._answered = self.context.clock.monotonic()
             self._hear_of(answer.epoch)

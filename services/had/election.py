@@ -324,11 +324,12 @@ def _following(seen: Seen, answering: bool) -> State:
 
 def _ready(seen: Seen, name: str) -> bool:
     one = seen.present.get(name)
-    return one is not None and one.answers and seen.now - one.at <= PRESENT_S
+    return one is not None and one.answers and abs(seen.now - one.at) <= PRESENT_S
 
 
 def _there(seen: Seen) -> dict[str, Presence]:
-    return {name: one for name, one in seen.present.items() if seen.now - one.at <= PRESENT_S}
+    # In the future too: a dead one must not be present for as long as Redis's clock was set back.
+    return {name: one for name, one in seen.present.items() if abs(seen.now - one.at) <= PRESENT_S}
 
 
 def _all_there(rules: Rules, there: Mapping[str, Presence]) -> bool:

@@ -3,10 +3,14 @@ ACC-21, MUL-02). The daemon sees to charging and committing, and asks these hand
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from services.negotiator.accountant import Accountant, Ended
 from shared.bus.api import Exchange
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.context import Context
+from shared.errors import RetryableError
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Failure, Message
 from shared.messages.events import Event, PriorityChanged, PriorityRestored
@@ -22,6 +26,18 @@ class Books:
         self._accountant = accountant
         self._advertiser = Advertiser(context, "Accounting")
         self._published = False
+        self._looking: asyncio.Task[None] | None = None
+
+    def cut_off(self) -> bool:
+        """Whether Redis can not be reached from here, as far as known; if so, it is tried again in the background."""
+        away = not self._context.store.health.connected
+        if away and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look(), name="negotiator:look-for-redis")
+        return away
+
+    async def _look(self) -> None:
+        with contextlib.suppress(RetryableError):
+            await self._context.store.ping()
 
     async def answer(self, asked: GetPriorities | SetPriority, epoch: int) -> Message:
         """To be called when everybody is charged up to now. Raises StaleEpoch when a newer negotiator is active."""

@@ -171,13 +171,9 @@ class Negotiator(Daemon):
             return await obey(self, envelope)
         else:
             return await self._on_request(envelope)
+        books, away = list(self.accountant.version), self.books.cut_off()
         return Following(
-            negotiator=self.name,
-            active=self.leading(),
-            epoch=self.epoch,
-            cycle=self.cycle,
-            books=list(self.accountant.version),
-            loaded=self._loaded,
+            negotiator=self.name, active=self.leading(), epoch=self.epoch, cycle=self.cycle, books=books, cut_off=away
         )
 
     async def _on_request(self, envelope: Envelope) -> Message:

@@ -40,7 +40,7 @@ class Following(Message):
     epoch: int
     cycle: int
     books: list[int] = []  # version of the accountant's books that it has in memory: epoch, count (shared.books)
-    loaded: bool = False  # whether these are in force: it leads, and has read them
+    cut_off: bool = False  # it can not reach Redis: it could neither charge nor read
 
 
 @message

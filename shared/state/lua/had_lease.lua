@@ -27,7 +27,9 @@ if wants and ARGV[7] ~= '' then
 end
 
 local mine = owner == name and held == life and epoch == highest
-if wants and (mine or owner == name or owner == '' or till <= now) then
+-- A lease that ends in the far future was given before the clock was set back: nobody renews it any more.
+local over = owner == '' or till <= now or till > now + 10 * tonumber(ARGV[4])
+if wants and (mine or owner == name or over) then
   if not mine then
     highest = highest + 1
     epoch = highest
@@ -36,7 +38,7 @@ if wants and (mine or owner == name or owner == '' or till <= now) then
   owner, held, till = name, life, now + tonumber(ARGV[4])
   redis.call('HSET', KEYS[1], 'owner', owner, 'life', held, 'epoch', string.format('%.0f', epoch),
     'until', string.format('%.0f', till))
-elseif till <= now then
+elseif over then
   owner, held = '', ''
 end
 

@@ -1,19 +1,21 @@
 """HADs in this process, each with something that obeys as a negotiator does: what they order, tell and advertise."""
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 
 import pytest
 from prometheus_client import generate_latest
 
 from services.had.daemon import Had
-from shared.bus.api import Exchange, RemoteFailure
+from shared.bus.api import BusUnavailable, Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.config import ConfigError
 from shared.messages.ads import AdDelta, AdUpdate, SendAds
 from shared.messages.had import AskHad, Following, Lead, StepDown
 from shared.messages.negotiation import Reschedule
+from shared.state.api import StoreUnavailable
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
 from tests.waiting import eventually
@@ -25,6 +27,7 @@ class Controllee:
     def __init__(self, pool, name, subsystem="negotiator"):
         self.pool, self.name, self.subsystem = pool, name, subsystem
         self.active, self.epoch, self.orders = False, 0, []
+        self.cut_off = False
 
     async def start(self):
         self.bus = MemoryBus(self.pool.hub, sender=f"{self.subsystem}.{self.name}")
@@ -40,7 +43,9 @@ class Controllee:
         self.orders.append(order)
         if order.epoch >= self.epoch:
             self.active, self.epoch = isinstance(order, Lead), order.epoch
-        return Following(negotiator=self.name, active=self.active, epoch=self.epoch, cycle=0, books=[0, 0])
+        return Following(
+            negotiator=self.name, active=self.active, epoch=self.epoch, cycle=0, books=[0, 0], cut_off=self.cut_off
+        )
 
 
 class Pool:
@@ -70,12 +75,13 @@ class Pool:
         await self.bus.stop()
         await self.store.stop()
 
-    async def on(self, name, controllee="negotiator", **config):
+    async def on(self, name, controllee="negotiator", store=None, **config):
         self.controllees[name] = await Controllee(self, name, controllee).start()
         config = {"ROOST_HAD_LEASE": "2.5", "HAD_LIST": "cm1, cm2"} | config
         bus = MemoryBus(self.hub, sender=f"had.{name}")
         await bus.start()
-        context = make_context("HAD", name, bus=bus, store=self.store, config=config, directory=self.tmp_path / name)
+        directory = self.tmp_path / name
+        context = make_context("HAD", name, bus=bus, store=store or self.store, config=config, directory=directory)
         had = self.hads[name] = Had(context)
         await had.setup()
         self.tasks[name] = [asyncio.create_task(task) for task in had.tasks().values()]
@@ -167,6 +173,72 @@ async def test_dead_negotiator_hands_the_lead_on_and_its_had_is_held_back(tmp_pa
         assert pool.controllees["cm2"].active
         await pool.off("cm2")
         await pool.leader("cm1")
+
+
+async def test_negotiator_that_can_not_reach_redis_gives_the_lead_away(tmp_path):
+    """A cut between one machine's negotiator and Redis only: its HAD could renew the lease for ever."""
+    async with pool_of(tmp_path, "cm1", "cm2") as pool:
+        epoch = await pool.leader("cm1")
+        pool.controllees["cm1"].cut_off = True
+        assert await pool.leader("cm2") > epoch
+        assert not pool.controllees["cm1"].active
+
+
+class Cut:
+    """A store that one daemon can not reach while `cut`."""
+
+    def __init__(self, store):
+        self.store, self.cut = store, False
+
+    def __getattr__(self, name):
+        if self.cut:
+            raise StoreUnavailable("no route to Redis")
+        return getattr(self.store, name)
+
+
+async def test_had_cut_off_from_redis_loses_the_lead_and_gets_it_no_second_time(tmp_path):
+    """HA-04: there is one Redis, so one side at most has a leader, whatever the partition; it stays when all is
+    whole again."""
+    async with pool_of(tmp_path) as pool:
+        store = Cut(pool.store)
+        await pool.on("cm1", store=store)
+        await pool.on("cm2")
+        epoch = await pool.leader("cm1")
+        store.cut = True
+        after = await pool.leader("cm2")
+        assert after > epoch
+        await eventually(lambda: not pool.controllees["cm1"].active)
+        assert pool.hads["cm1"].ready() == "the lease in Redis"
+        store.cut = False
+        await eventually(lambda: pool.hads["cm1"].standing.leader == "cm2")
+        assert await pool.leader("cm2") == after
+
+
+async def test_had_cut_off_from_the_bus_loses_the_lead(tmp_path):
+    """It can order nothing: the other one, which can, takes over."""
+    async with pool_of(tmp_path, "cm1", "cm2") as pool:
+        epoch = await pool.leader("cm1")
+        sent = pool.hads["cm1"].context.bus.call
+
+        async def lost(*_, **__):
+            raise BusUnavailable("no route to RabbitMQ")
+
+        pool.hads["cm1"].context.bus.call = lost
+        assert await pool.leader("cm2") > epoch
+        pool.hads["cm1"].context.bus.call = sent
+        await eventually(lambda: pool.hads["cm1"].answering())
+
+
+async def test_wall_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
+    """Leases are counted by monotonic time here, and by Redis's clock there."""
+    async with pool_of(tmp_path, "cm1", "cm2") as pool:
+        epoch = await pool.leader("cm1")
+        for jump in (-7200.0, 7200.0):
+            for had in pool.hads.values():
+                monkeypatch.setattr(had.context.clock, "now", lambda jump=jump: time.time() + jump)
+            polls = len(pool.controllees["cm1"].orders)
+            await eventually(lambda polls=polls: len(pool.controllees["cm1"].orders) > polls + 5)
+            assert await pool.leader("cm1") == epoch
 
 
 async def test_had_tells_how_it_stands(tmp_path):

@@ -321,6 +321,26 @@ async def test_killed_leader_is_replaced_within_two_seconds():
     await world.store.stop()
 
 
+@pytest.mark.parametrize("jump", [-7200.0, -5.0, 5.0, 7200.0])
+async def test_clock_of_redis_that_jumps_keeps_nobody_from_leading(jump):
+    """A lease and a presence that lie in the future after it are nobody's; what two of them do meanwhile, epochs tell
+    apart."""
+    world = World(2, False)
+    await world.store.start()
+    await world.settle(2.0)
+    assert world.leaders() == ["a"]
+    offset = 0.0
+    world.store._now = lambda: world.now + offset
+    world.paused_until["a"] = float("inf")  # it dies
+    offset = jump
+    await world.settle(8.0)
+    assert world.leaders() == ["b"]
+    await world.commit("b")
+    await world.commit("a")  # a frozen one that thaws
+    assert world.committed == 1
+    await world.store.stop()
+
+
 # --- books that Redis lost
 
 
