@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import stat
@@ -30,6 +31,8 @@ from shared.transfer.members import BLOCK, COUNT_KEY, SHA_KEY, Entry, check_link
 CHUNK: Final = 256 * 1024
 #: What comes in portions larger than this is written by a thread.
 SMALL: Final = 32 * 1024
+#: Links on the way to one file, as the kernel has it.
+MOST_LINKS: Final = 40
 #: More files than this are looked at, put in place and removed in a thread.
 FEW: Final = 64
 
@@ -186,16 +189,47 @@ def _inner(name: str, entry: os.DirEntry[str], depth: int, owner: int | None) ->
 def _real(source: Source) -> Path:
     """Where a source truly lies. Raises TransferError if that is outside of where it may lie."""
     path = Path(os.path.abspath(source.path))
-    real = Path(os.path.realpath(path, strict=True))
     if source.follow:
-        return real
+        return Path(os.path.realpath(path, strict=True))
     base = source.within
     if base is None:
         parts = Path(source.name).parts
         base = path.parents[len(parts) - 1] if path.parts[-len(parts) :] == parts else path.parent
-    if not real.is_relative_to(os.path.realpath(base)):
-        raise TransferError(f"{source.name}: is a link to {real}, outside of {base}; copy the file instead")
+    real_base = os.path.realpath(base)
+    # In another mount namespace, reached by its /proc/PID/root, there are no paths but from there.
+    elsewhere = not os.path.exists(real_base) or not os.path.samefile(base, real_base)
+    real = _beneath(base, path) if elsewhere else Path(os.path.realpath(path, strict=True))
+    if real is None or not real.is_relative_to(base if elsewhere else real_base):
+        where = real or "a place"
+        raise TransferError(f"{source.name}: is a link to {where}, outside of {base}; copy the file instead")
     return real
+
+
+def _beneath(base: Path, path: Path) -> Path | None:
+    """Where a path below base truly lies, links followed one by one; None when one leads out or is absolute. Raises
+    OSError."""
+    todo = list(reversed(path.relative_to(base).parts))
+    done: list[str] = []
+    links = 0
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            if not done:
+                return None
+            done.pop()
+            continue
+        where = base.joinpath(*done, part)
+        if not stat.S_ISLNK(where.lstat().st_mode):
+            done.append(part)
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = os.readlink(where)
+        if os.path.isabs(target):
+            return None
+        todo.extend(reversed(Path(target).parts))
+    return base.joinpath(*done)
 
 
 def _file(name: str, path: Path, owner: int | None) -> _Member:

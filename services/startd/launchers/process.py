@@ -68,6 +68,7 @@ class ProcessLauncher:
         except ForkServerGone as error:
             self.warden.ended(run, used_up=True)
             return Finished(0.0, 0.0, trouble=str(error))
+        await self.warden.look_at_disk(run)
         found = self.warden.judge(run, self._finished(end), end.out_of_memory)
         self.warden.ended(run, used_up=end.cgroup_used_up or end.status is None)
         return found

@@ -79,6 +79,9 @@ class ForkServer:
         self._ended: dict[str, asyncio.Future[ProcessEnd]] = {}
         self._stopped = False
         self._abandoned: set[str] = set()
+        self._mounts: dict[int, asyncio.Future[None]] = {}
+        self._last_id = 0
+        self.pid = 0  # the server's, once it is connected to
 
     # -- life
 
@@ -152,6 +155,25 @@ class ForkServer:
         """The end of this run is on record elsewhere."""
         self._ended.pop(run, None)
         self._send({"op": "ack", "run": run})
+
+    async def mount(self, source: str, target: str, fstype: str, options: str) -> None:
+        """Where the server's later jobs see it, and nobody else. Raises OSError, ForkServerGone."""
+        await self._mount({"op": "mount", "source": source, "target": target, "fstype": fstype, "options": options})
+
+    async def unmount(self, target: str) -> None:
+        """Raises OSError, ForkServerGone."""
+        await self._mount({"op": "unmount", "target": target})
+
+    async def _mount(self, frame: dict[str, Any]) -> None:
+        await self.start()
+        number = self._last_id = self._last_id + 1
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._mounts[number] = future
+        self._send(frame | {"id": number})
+        try:
+            await future
+        finally:
+            self._mounts.pop(number, None)
 
     def abandon(self, run: str) -> None:
         """Kill the run if it was started, and forget it as soon as it has ended."""
@@ -264,10 +286,18 @@ class ForkServer:
             if run in self._abandoned:
                 self._abandoned.discard(run)
                 self.forget(run)
+        elif op == "mounted":
+            mounting = self._mounts.get(frame["id"])
+            if mounting is not None and not mounting.done():
+                if frame["message"]:
+                    mounting.set_exception(OSError(frame["errno"], frame["message"]))
+                else:
+                    mounting.set_result(None)
         elif op == "state":
             self._take_state(frame)
 
     def _take_state(self, frame: dict[str, Any]) -> None:
+        self.pid = frame.get("pid", 0)
         self.running = {one["run"]: _process(one) for one in frame["running"]}
         for one in frame["ended"]:
             self._end(one["run"])
@@ -276,7 +306,8 @@ class ForkServer:
     def _lost(self) -> None:
         """The server went away. Its jobs go with it."""
         gone = f"the fork server in {self.directory} was killed, and its jobs with it"
-        for future in list(self._spawning.values()):
+        waiting: list[asyncio.Future[Any]] = [*self._spawning.values(), *self._mounts.values()]
+        for future in waiting:
             if not future.done():
                 future.set_exception(ForkServerGone(gone))
         for run in list(self.running):

@@ -85,6 +85,15 @@ class Hands(Protocol):
     def hooks(self, job: ClassAd, log: structlog.stdlib.BoundLogger) -> RunHooks:
         """The administrator's programs that prepare, watch and end this job."""
 
+    def view(self, scratch: str) -> Path:
+        """Where the startd finds a run's scratch directory."""
+
+    async def enclose(self, launch: Launch) -> None:
+        """Give the scratch directory a file system of its own, where that is wanted. Raises LaunchFailed."""
+
+    async def disclose(self, scratch: str) -> None:
+        """Remove that file system, if there is one. Raises OSError."""
+
     def account(self, slot: str, job: ClassAd) -> Account | None:
         """The account of a run; None: the startd's own. Raises LaunchFailed."""
 
@@ -171,7 +180,8 @@ class Run:
 
     @property
     def scratch(self) -> Path:
-        return self.hands.context.execute / self.record.scratch
+        """As this process finds it; the job may find another file system there."""
+        return self.hands.view(self.record.scratch)
 
     # -- orders from outside
 
@@ -337,10 +347,13 @@ class Run:
         try:
             sandbox.make(self.hands.context.execute, record.scratch)
         except FileExistsError:  # a life before this one began to prepare it
+            await self.hands.disclose(record.scratch)
             await asyncio.to_thread(sandbox.remove, self.scratch)
             sandbox.make(self.hands.context.execute, record.scratch)
         machine_ad = self.hands.machine_ad(record.slot)
         launch = self._describe(machine_ad)
+        if record.launcher == "process":
+            await self.hands.enclose(launch)
         if self.hooks.has(Hook.PREPARE_JOB_BEFORE_TRANSFER):
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB_BEFORE_TRANSFER, machine_ad)
         if record.launcher != "process":
@@ -426,7 +439,7 @@ class Run:
         return Place(
             run=self.record.name,
             slot=self.record.slot,
-            scratch=self.scratch,
+            scratch=self.hands.context.execute / self.record.scratch,
             cpus=self.cpus,
             memory_mib=self.memory_mib,
             transfer=bool(self.record.transfer_url),
@@ -576,7 +589,13 @@ class Run:
         """Leave nothing behind: the container, the kept result, the scratch directory."""
         if self.record.launched:
             await self.launcher.forget(self.record.name)
-        if not self.record.scratch or sandbox.remove_small(self.scratch):
+        if not self.record.scratch:
+            return
+        try:
+            await self.hands.disclose(self.record.scratch)
+        except OSError as error:
+            self._log.warning("volume_not_removed", reason=str(error))
+        if sandbox.remove_small(self.scratch):
             return
         if not await asyncio.to_thread(sandbox.remove, self.scratch):
             self._log.warning("scratch_not_removed", path=str(self.scratch))

@@ -14,13 +14,15 @@ from services.startd.launchers.api import Account, Finished, Launch, LaunchFaile
 from services.startd.sandbox import tree
 from services.startd.walls import accounts, isolation
 from services.startd.walls.cgroups import Cgroups, Use
+from services.startd.walls.disk import Disks
 from services.startd.walls.isolation import Ground
 from services.startd.walls.limits import MIB, group_name, limits_of
 from services.startd.walls.rules import WallRules
+from services.startd.walls.volumes import Verdict, over_measure, over_volume
 from shared.classad import ClassAd
 
-#: HTCondor's hold code for a job that used more than it was given, and its subcodes: of memory, of disk.
-HOLD_USE, OVER_MEMORY, OVER_DISK = 34, 102, 104
+#: HTCondor's hold code for a job that used more than it was given, and its subcode for memory.
+HOLD_USE, OVER_MEMORY = 34, 102
 #: A scratch directory with more entries is given away in a thread.
 FEW = 32
 
@@ -32,16 +34,9 @@ class Ward:
     group: str = ""  # its cgroup
     tracking_gid: int = 0
     memory_mib: int = 0
+    scratch: Path | None = None
+    disk_kib: int = 0  # of its slot
     leave: bool = False  # its slot is wanted no more: remove the cgroup after it
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A run that is killed by us, and must be held for it."""
-
-    code: int
-    subcode: int
-    message: str
 
 
 class Warden:
@@ -52,6 +47,7 @@ class Warden:
         rules: WallRules,
         ground: Ground,
         cgroups: Cgroups,
+        disks: Disks,
         *,
         execute: Path,
         hostname: str,
@@ -61,6 +57,7 @@ class Warden:
         self.rules = rules
         self.ground = ground
         self.cgroups = cgroups
+        self.disks = disks
         self.execute = execute
         self.hostname = hostname
         self.wards: dict[str, Ward] = {}
@@ -87,17 +84,22 @@ class Warden:
 
     async def prepare(self, launch: Launch) -> None:
         """Everything in the scratch directory becomes the account's. Raises LaunchFailed, OSError."""
+        scratch = self.view(launch.scratch)
         if self.ground.mounts:
             for folder in isolation.private_directories(self.rules, launch):
-                os.makedirs(launch.scratch / isolation.private_name(folder), mode=0o700, exist_ok=True)
+                os.makedirs(scratch / isolation.private_name(folder), mode=0o700, exist_ok=True)
         account = launch.account
         if account is None or not self.ground.root:
             return
         self._must_enter(launch, account)
-        if _is_small(launch.scratch):
-            tree.give(launch.scratch, account.uid, account.gid)
+        if _is_small(scratch):
+            tree.give(scratch, account.uid, account.gid)
         else:
-            await asyncio.to_thread(tree.give, launch.scratch, account.uid, account.gid)
+            await asyncio.to_thread(tree.give, scratch, account.uid, account.gid)
+
+    def view(self, scratch: Path) -> Path:
+        """A scratch directory, as this process finds it."""
+        return self.disks.view(scratch.name) if scratch.parent == self.execute else scratch
 
     def _must_enter(self, launch: Launch, account: Account) -> None:
         for folder in (launch.scratch.parent, *launch.scratch.parent.parents):
@@ -125,7 +127,8 @@ class Warden:
                 )
             gid = found
         request = isolation.walls(self.rules, self.ground, launch, tracking_gid=gid)
-        ward = Ward(tracking_gid=gid, memory_mib=launch.memory_mib)
+        ward = Ward(tracking_gid=gid, memory_mib=launch.memory_mib, scratch=launch.scratch)
+        ward.disk_kib = disk_of(launch.machine_ad)
         if self.cgroups:
             ward.group = group_name(str(self.execute), launch.slot, self.hostname)
             virtual = launch.machine_ad.eval("VirtualMemory")
@@ -157,6 +160,37 @@ class Warden:
     def adopt(self, run: str, group: str, tracking_gid: int) -> None:
         """A run of an earlier life that is still under way."""
         self.wards[run] = Ward(group, tracking_gid)
+
+    def recall(self, run: str, scratch: Path, memory_mib: int, disk_kib: int) -> None:
+        """What the journal knows of a run that was adopted."""
+        ward = self.wards.get(run)
+        if ward is not None and ward.scratch is None:
+            ward.scratch, ward.memory_mib, ward.disk_kib = scratch, memory_mib, disk_kib
+
+    async def look_at_disks(self) -> list[str]:
+        """Runs that used more of the disk than they were given: they are condemned, and are to be killed."""
+        found = []
+        for run in list(self.wards):
+            if run not in self.verdicts and await self.look_at_disk(run):
+                found.append(run)
+        return found
+
+    async def look_at_disk(self, run: str) -> bool:
+        """Whether the run is condemned for its use of the disk (SCR-02)."""
+        ward = self.wards.get(run)
+        if ward is None or ward.scratch is None or not self.rules.disk.enforce:
+            return False
+        if self.disks.has(ward.scratch.name):
+            room = self.disks.room(ward.scratch.name)
+            verdict = over_volume(room) if room is not None else None
+        elif ward.disk_kib:
+            used = await asyncio.to_thread(tree.size_kib, ward.scratch)
+            verdict = over_measure(used, ward.disk_kib)
+        else:
+            verdict = None
+        if verdict is not None:
+            self.condemn(run, verdict)
+        return verdict is not None
 
     def condemn(self, run: str, verdict: Verdict) -> None:
         """The run is about to be killed for this."""
@@ -223,6 +257,12 @@ class Warden:
     def close(self) -> None:
         if self.cgroups and not self.wards:
             self.cgroups.close()
+
+
+def disk_of(machine: ClassAd) -> int:
+    """KiB that a slot's ad promises; 0: it does not say."""
+    value = machine.eval("Disk")
+    return int(value) if isinstance(value, int | float) else 0
 
 
 def _is_small(folder: Path) -> bool:

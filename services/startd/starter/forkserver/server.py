@@ -64,7 +64,9 @@ class Server:
       freeze and thaw the cgroup where there is one
     kill {run}: SIGKILL to all of them
     ack {run}: its result need not be kept any longer
-    list -> state {running: [...], ended: [...]}; also sent when a client connects
+    mount {id, source, target, fstype, options}, unmount {id, target} -> mounted {id, errno, message}: in a namespace of
+      its own and its jobs'
+    list -> state {pid, running: [...], ended: [...]}; also sent when a client connects
     exit: end now, with all jobs
     Unasked: ended {run, status (as waitpid gives it), at, user_cpu_s, sys_cpu_s, max_rss_kib,
       out_of_memory {killed, own, peak_bytes}, cgroup_used_up (no other job may be put into it)}; a status of null: the
@@ -84,6 +86,7 @@ class Server:
         self.alone_since = time.monotonic()
         self.poll = select.poll()
         self.spare: Run | None = None
+        self.apart = False  # in a mount namespace of its own
         self.nannies: set[int] = set()  # pids, until they are collected
 
     def run(self, ready: int) -> None:
@@ -236,6 +239,8 @@ class Server:
                 del self.ended[name]
                 if self.unkept.pop(name, None) is None:
                     os.unlink(self.result_path(name))
+            elif op in ("mount", "unmount"):
+                self.mount(frame)
             elif op == "list":
                 self.say(self.state())
             elif op == "exit":
@@ -245,7 +250,35 @@ class Server:
     def state(self) -> Frame:
         # Those too whose start nobody has told of yet (pid 0): they are there, and may begin at any moment.
         running = [run.state() for run in self.runs.values()]
-        return {"op": "state", "running": running, "ended": list(self.ended.values())}
+        return {"op": "state", "pid": os.getpid(), "running": running, "ended": list(self.ended.values())}
+
+    def mount(self, frame: Frame) -> None:
+        """Mount or unmount something where all jobs that are started later see it, and nobody else."""
+        answer: Frame = {"op": "mounted", "id": frame.get("id"), "errno": 0, "message": ""}
+        target = str(frame.get("target", ""))
+        try:
+            if not self.apart:
+                self.go_apart()
+            if frame["op"] == "unmount":
+                kernel.unmount(target)
+            else:
+                flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOATIME
+                fstype, options = str(frame.get("fstype", "")), str(frame.get("options", ""))
+                kernel.mount(str(frame.get("source", "")), target, fstype, flags, options)
+        except OSError as error:
+            answer.update(errno=error.errno or 0, message=str(error.strerror or error))
+        self.say(answer)
+
+    def go_apart(self) -> None:
+        """Into a mount namespace that the machine does not look into, but hears from. What is unmounted in it is
+        unmounted in those of its jobs, too."""
+        kernel.unshare(kernel.CLONE_NEWNS)
+        kernel.mount("none", "/", flags=kernel.MS_SLAVE | kernel.MS_REC)
+        kernel.mount("none", "/", flags=kernel.MS_SHARED | kernel.MS_REC)
+        self.apart = True
+        if self.spare is not None:  # it is not in it
+            self.spare.channel.close()
+            self.spare = None
 
     # -- jobs
 
