@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from services.startd.launchers.api import Launcher, LaunchFailed
+from services.startd.launchers.docker.launcher import DockerLauncher, container_name
+from services.startd.launchers.docker.visit import DockerVisit
 from services.startd.launchers.visits import SessionVisit, Visit, VisitRefused, find_target
 from services.startd.parts import Handler, Inside, Part
 from services.startd.starter.job import BadJob, output_paths
@@ -126,22 +128,31 @@ class Sessions(Part):
     async def _begin(self, run: Run, user: str, wish: Wish) -> Visit:
         """Raises VisitRefused, OSError."""
         launcher = self.inside.launchers[run.record.launcher]
-        own = getattr(launcher, "visit", None)
-        if own is not None:  # a launcher whose jobs are no processes of ours
-            found: Visit = await own(run.record.name, run.key, user, wish, run.scratch)
-            return found
+        if isinstance(launcher, DockerLauncher) and wish.kind == "run":
+            inside = DockerVisit(user, run.key, launcher.engine, container_name(run.record.name))
+            await inside.start(wish)
+            return inside
         visit = SessionVisit(user, run.key)
-        await visit.start(await self._plan(run, launcher, wish), wish, await asyncio.to_thread(_owner, run.scratch))
+        await visit.start(
+            await self._plan(run, launcher, wish), wish, (await asyncio.to_thread(_owner, run.scratch))[0]
+        )
         return visit
 
     async def _plan(self, run: Run, launcher: Launcher, wish: Wish) -> dict[str, Any]:
+        tail: dict[str, Any] = {}
+        if wish.kind == "tail":
+            base, path = _file(run, wish)
+            tail = {"base": base, "path": path, "max_bytes": wish.max_bytes, "follow": wish.follow}
+            tail["own"] = base == str(run.scratch)
+        if isinstance(launcher, DockerLauncher):
+            # No process of ours to take the account of; that the job is over it hears from us.
+            uid, gid = await asyncio.to_thread(_owner, run.scratch)
+            return {"target": 0, "uid": uid, "gid": gid, "mode": "tail", "tail": tail}
         process = self.inside.fork_server.running.get(run.record.name)
         if process is None:
             raise VisitRefused("the job has ended")
         if wish.kind == "tail":
-            base, path = _file(run, wish)
             target, began = await find_target("process", process.pid)
-            tail = {"base": base, "path": path, "max_bytes": wish.max_bytes, "follow": wish.follow}
             return {"target": target, "began": began, "mode": "tail", "tail": tail}
         target, began = await find_target(run.record.launcher, process.pid)
         warden = self.inside.warden
@@ -207,8 +218,10 @@ def _file(run: Run, wish: Wish) -> tuple[str, str]:
     return os.path.dirname(path), os.path.basename(path)
 
 
-def _owner(scratch: Path) -> int:
+def _owner(scratch: Path) -> tuple[int, int]:
+    """Uid and gid of the job's directory: of its account."""
     try:
-        return scratch.stat().st_uid
+        found = scratch.stat()
+        return found.st_uid, found.st_gid
     except OSError:
-        return os.getuid()
+        return os.getuid(), os.getgid()

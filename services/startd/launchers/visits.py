@@ -383,6 +383,9 @@ class SessionVisit(Visit):
     def leave(self) -> None:
         self._tell({"op": "leave"})
 
+    def job_over(self) -> None:
+        self._tell({"op": "over"})
+
     async def close(self) -> None:
         if self._channel is not None:
             with contextlib.suppress(OSError):

@@ -63,6 +63,9 @@ def _checked(result: int, call: str) -> None:
 class Surroundings:
     """What the job's process has, read before anything is given up. Raises OSError, NoWayIn."""
 
+    over = -1  # closing it says that the job is over
+    base = -1  # the scratch directory, where files of it are to be shown
+
     def __init__(self, pid: int, began: int) -> None:
         self.pid = pid
         self.watch = os.pidfd_open(pid)
@@ -90,6 +93,24 @@ class Surroundings:
             except FileNotFoundError:
                 continue  # a kernel without this kind
         self.root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+class Outside(Surroundings):
+    """For files of a job that is no process of this machine's: an account alone. That the job is over, `over` tells."""
+
+    def __init__(self, uid: int, gid: int) -> None:
+        self.pid = 0
+        self.uid, self.gid, self.groups = uid, gid, []
+        self.capabilities = (0, 0, 0, 0) if uid else ((1 << _CAPABILITIES) - 1,) * 4
+        self.no_new_privileges = True
+        self.limits = {}
+        self.nice = 0
+        self.environment = {}
+        self.cgroups = []
+        self.uid_map = self.gid_map = ""
+        self.namespaces = {}
+        self.root = -1
+        self.watch, self.over = os.pipe2(os.O_CLOEXEC)
 
 
 def start_of(pid: int) -> int:
@@ -287,8 +308,9 @@ def show_file(plan: Frame, here: Surroundings) -> None:
     """Never returns: the end of a file, and what is added while the job runs."""
     tail = plan.get("tail")
     assert isinstance(tail, dict)
-    base, path = str(tail["base"]), str(tail["path"])
+    path = str(tail["path"])
     try:
+        base = here.base if here.base >= 0 else _directory(str(tail["base"]))
         code = follow(base, path, int(tail["max_bytes"]), bool(tail["follow"]), here.watch)
     except OSError as error:
         _complain(f"{path}: {error.strerror or error}")
@@ -296,7 +318,7 @@ def show_file(plan: Frame, here: Surroundings) -> None:
     os._exit(code)
 
 
-def follow(base: str, path: str, max_bytes: int, go_on: bool, watch: int) -> int:
+def follow(base: int, path: str, max_bytes: int, go_on: bool, watch: int) -> int:
     """Write the file to standard output. A file that is replaced, or made shorter, is shown from its beginning. Raises
     OSError, also where the path leads out of the base directory."""
     file, place, last = -1, 0, False
@@ -334,12 +356,16 @@ def _copy(file: int, place: int) -> int:
     return place
 
 
-def _open_below(base: str, path: str) -> int:
-    """A plain file under a directory, with no link on the way. Raises OSError."""
+def _directory(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _open_below(base: int, path: str) -> int:
+    """A plain file under an open directory, with no link on the way. Raises OSError."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or ".." in parts or not parts:
         raise OSError(errno.EACCES, "it does not lie in the job's directory")
-    folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.dup(base)
     try:
         for part in parts[:-1]:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -382,6 +408,7 @@ class Visit:
         self.channel = channel
         self.frames = Frames()
         self.entrant = 0
+        self.over = -1
 
     def run(self) -> None:
         clean_signals()
@@ -391,7 +418,8 @@ class Visit:
             return
         tail = plan.get("mode") == "tail"
         try:
-            here = Surroundings(int(str(plan["target"])), int(str(plan.get("began", 0))))
+            here = _surroundings(plan)
+            self.over = here.over
             self.start(plan, here, tail=tail)
         except (NoWayIn, OSError) as error:
             self.say({"op": "failed", "message": "the job has ended" if _is_gone(error) else str(error)})
@@ -414,6 +442,8 @@ class Visit:
             code = NOT_EXECUTED
             try:
                 os.close(self.channel)
+                if self.over >= 0:
+                    os.close(self.over)
                 code = _let_in(plan, here, writer, outside, tail=tail)
             except BaseException as error:  # noqa: BLE001  this process must never go on as what it was
                 os.write(writer, f"{error}".encode(errors="replace")[:1000] or b"?")
@@ -452,6 +482,11 @@ class Visit:
         for frame in self.frames.feed(data):
             if frame["op"] == "leave":
                 return False
+            if frame["op"] == "over":
+                if self.over >= 0:
+                    os.close(self.over)
+                    self.over = -1
+                continue
             for program in children_of(self.entrant):
                 try:
                     os.killpg(program, int(str(frame["signal"])))
@@ -481,6 +516,13 @@ class Visit:
             pass  # the startd is gone, and the visitor with it
 
 
+def _surroundings(plan: Frame) -> Surroundings:
+    target = int(str(plan["target"]))
+    if target:
+        return Surroundings(target, int(str(plan.get("began", 0))))
+    return Outside(int(str(plan["uid"])), int(str(plan["gid"])))
+
+
 def _let_in(plan: Frame, here: Surroundings, trouble: int, outside: int, *, tail: bool) -> int:
     """In the entrant: join the job, start the program, wait for it. The exit code to end with; a program that a signal
     ended ends this process by the same. Raises OSError, NoWayIn."""
@@ -489,6 +531,10 @@ def _let_in(plan: Frame, here: Surroundings, trouble: int, outside: int, *, tail
         return NOT_EXECUTED
     if tail:
         join_cgroups(here.cgroups)
+        wanted = plan["tail"]
+        if isinstance(wanted, dict) and wanted.get("own"):
+            # The way to the job's own directory may be closed to its account, as that of a container's is.
+            here.base = _directory(str(wanted["base"]))
     else:
         enter(here)
     # A change of the account took it away.
