@@ -15,7 +15,7 @@ _SHORTEST |= {"config": 6, "repeat": 6, "divide": 6, "packed": 3, "cron": 4, "he
 #: Beyond so many copies of a GPU nobody can mean it.
 MOST_COPIES = 1000
 
-USAGE = """Usage: roost gpu-discovery [options]
+USAGE = """usage: roost gpu-discovery [options]
     -properties       what matchmaking looks at: DeviceName, Capability, GlobalMemoryMb, ...
     -extra            more: ClockMhz, ComputeUnits, CoresPerCU
     -dynamic          what changes: temperature, fan, power, memory errors
