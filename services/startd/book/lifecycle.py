@@ -118,7 +118,7 @@ class Situation:
     @property
     def owner_preempts(self) -> bool:
         """PREEMPT wants the job away, and did not before."""
-        if not self.running or self.claim.for_owner:
+        if not self.running or self.claim.for_owner or policy.never(self.policy.preempt):
             return False
         suspended = self.slot.activity is Activity.SUSPENDED
         return leaving.preempts(self.policy, self.ad, self.job, suspended=suspended)
@@ -137,15 +137,21 @@ class Situation:
 
 
 def _owner_wants(at: Situation) -> bool:
-    return policy.owner_wants(at.plain, at.ad)
+    return not policy.never(at.plain.is_owner) and policy.owner_wants(at.plain, at.ad)
 
 
 def _benchmarks_due(at: Situation) -> bool:
-    return not at.orders.benchmarking and policy.benchmarks_due(at.plain, at.ad)
+    return (
+        not at.orders.benchmarking
+        and not policy.never(at.plain.run_benchmarks)
+        and policy.benchmarks_due(at.plain, at.ad)
+    )
 
 
 def _to_be_filled(at: Situation) -> bool:
     """Backfill has the whole of a slot: a partitionable one of which something is carved is not filled."""
+    if policy.never(at.plain.start_backfill):
+        return False
     return at.slot.free == at.slot.total and policy.fills(at.plain, at.ad)
 
 
@@ -170,6 +176,12 @@ def _of_no_more_use(at: Situation) -> bool:
         return False  # it was made for a job that is about to begin
     age = at.now - at.claim.made_at
     return policy.owner_wants(at.plain, at.ad) or policy.worklife_over(at.policy, at.ad, at.job, age)
+
+
+def _to_be_suspended(at: Situation) -> bool:
+    if policy.never(at.policy.want_suspend) or policy.never(at.policy.suspend):
+        return False
+    return leaving.suspends(at.policy, at.ad, at.job)
 
 
 def _retired(at: Situation) -> bool:
@@ -218,7 +230,7 @@ GUARDS: Final[Mapping[str, Callable[[Situation], bool]]] = MappingProxyType(
         "at-once": lambda at: at.haste is Haste.KILL,
         "must-leave": lambda at: at.haste > Haste.STAY,
         "preempted": lambda at: at.owner_preempts,
-        "to-be-suspended": lambda at: leaving.suspends(at.policy, at.ad, at.job),
+        "to-be-suspended": _to_be_suspended,
         "goes-on": lambda at: at.haste is Haste.STAY and leaving.continues(at.policy, at.ad, at.job),
         "goes-on-to-leave": lambda at: at.haste > Haste.STAY and leaving.continues(at.policy, at.ad, at.job),
         "may-stay": lambda at: at.haste is Haste.STAY,

@@ -78,6 +78,11 @@ def expressions(policy: Policy) -> Iterator[Expr]:
         yield from expressions(policy.vanilla)
 
 
+def never(expr: Expr) -> bool:
+    """It is written down as something else than true: nobody has to look at any ad."""
+    return isinstance(expr, Literal) and not is_true(expr.value)
+
+
 def owner_wants(policy: Policy, slot: ClassAd) -> bool:
     """IS_OWNER is TRUE for this slot, without any job (STM-01, STM-02)."""
     return is_true(evaluate(policy.is_owner, slot))

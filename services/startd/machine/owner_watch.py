@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
+from services.startd.book.partition import SlotKind
 from services.startd.book.policy import expressions
 from services.startd.book.slots import Slot
 from services.startd.machine.detection import Sample
@@ -50,7 +51,7 @@ class OwnerWatch(Part):
 
     def _attributes(self, slot: Slot) -> Mapping[str, object]:
         sample = self.inside.showcase.sample
-        self._share(sample)
+        self._share(sample, anew=slot.kind is not SlotKind.DYNAMIC and slot.name not in self._shares)
         load = self._shares.get(slot.name, _NONE)
         settings = self.inside.settings
         keyboard, console = idle(slot.slot_id, sample, settings, self.inside.now() - self._began)
@@ -62,9 +63,9 @@ class OwnerWatch(Part):
             "ConsoleIdle": console,
         }
 
-    def _share(self, sample: Sample) -> None:
+    def _share(self, sample: Sample, *, anew: bool) -> None:
         mono = self.inside.context.clock.monotonic()
-        if mono - self._shared >= SHARE_S:
+        if anew or mono - self._shared >= SHARE_S:
             self._shared = mono
             slots = self.inside.book.slots
             self._shares, self._all_jobs = share(slots.values(), sample.load_avg, self._loads.of)
