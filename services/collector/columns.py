@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ USUAL = (
 #: Changes taken from the ads in one go.
 SLICE = 2_000
 _SEPARATOR = "\0"
+
+Plain: TypeAlias = "str | int | float | None"
 
 
 class Columns:
@@ -125,7 +128,7 @@ class Columns:
         found = rows[np.searchsorted(rows, start) :]
         return [self._sorted[place] for place in found[:most].tolist()], len(found) > most
 
-    def count(self, constraint: Expr | None, by: Sequence[str], now: float) -> dict[tuple[object, ...], int] | None:
+    def count(self, constraint: Expr | None, by: Sequence[str], now: float) -> dict[tuple[Plain, ...], int] | None:
         """How many there are of each combination of the attributes `by`, as they stand in the ads: a text, number or
         truth value; None where it is none of these. None when the columns can not tell."""
         names = [name.lower() for name in by]
@@ -143,9 +146,9 @@ class Columns:
             return {(): len(rows)} if len(rows) else {}
         kinds = np.stack([column.taken(rows).identities() for column in columns])
         _, first, counts = np.unique(kinds, axis=1, return_index=True, return_counts=True)
-        totals: dict[tuple[object, ...], int] = {}
+        totals: dict[tuple[Plain, ...], int] = {}
         for row, number in zip(rows[first].tolist(), counts.tolist(), strict=True):
-            values = tuple(_plain(column.cell(row, self._columns.codes)) for column in columns)
+            values = tuple(plain(column.cell(row, self._columns.codes)) for column in columns)
             totals[values] = totals.get(values, 0) + number
         return totals
 
@@ -163,7 +166,8 @@ class Columns:
         return np.flatnonzero(mask[self._order])
 
 
-def _plain(cell: object) -> object:
+def plain(cell: object) -> Plain:
+    """A value to count by; None for what is an expression, a list or not there."""
     return cell if isinstance(cell, str | int | float) else None
 
 

@@ -31,12 +31,14 @@ from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.orders import obey
 from shared.messages.ads import (
+    AdCounts,
     AdDelta,
     AdHeartbeat,
     AdInvalidate,
     AdPage,
     AdUpdate,
     AskForAds,
+    CountAds,
     ForwardedAds,
     PrivateAds,
     QueryAds,
@@ -49,6 +51,8 @@ from shared.version import VERSION
 #: Seconds between looks for ads whose time is over, and between looks at open questions.
 EXPIRE_EVERY_S, ASK_EVERY_S = 1.0, 0.1
 WORK_QUEUE = "roost.collector"
+#: Attributes to count by, and lines of such an answer.
+MOST_BY, MOST_COUNTS = 16, 10_000
 
 
 class Collector(Daemon):
@@ -186,6 +190,8 @@ class Collector(Daemon):
         body = envelope.body
         if isinstance(body, QueryAds):
             return await self._query(body)
+        if isinstance(body, CountAds):
+            return await self._count(body)
         if isinstance(body, SendAds):
             self.advertiser.resend(body)
             return Ack()
@@ -201,6 +207,20 @@ class Collector(Daemon):
         if page.unreadable:
             self.context.log.warning("ads_unreadable", count=page.unreadable, types=list(query.types))
         return AdPage(ads=page.ads, next=page.next)
+
+    async def _count(self, body: CountAds) -> Message:
+        self.queries += 1
+        try:
+            query = read([body.my_type], body.constraint, [], 0, "", absent=False)
+        except BadQuery as error:
+            return Failure(code="bad-request", reason=str(error))
+        if len(body.by) > MOST_BY:
+            return Failure(code="bad-request", reason=f"by: {len(body.by)} attributes, at most {MOST_BY} are taken")
+        totals = await self.search.totals(query, body.by)
+        if len(totals) > MOST_COUNTS:
+            reason = f"by: there are {len(totals)} combinations, at most {MOST_COUNTS} are told; name fewer attributes"
+            return Failure(code="bad-request", reason=reason)
+        return AdCounts(values=[list(values) for values in totals], counts=list(totals.values()))
 
     # Root tasks
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from services.collector.acceptance import AbsentAd
-from services.collector.columns import LEAST_ADS, Columns, split
+from services.collector.columns import LEAST_ADS, Columns, Plain, plain, split
 from services.collector.queries import (
     LAST,
     PAGE_BYTES,
@@ -20,7 +20,7 @@ from services.collector.queries import (
     overlay_of,
     projected,
 )
-from shared.daemon.ad_rows import BadAd, added
+from shared.daemon.ad_rows import BadAd, added, unpack
 from shared.daemon.ad_table import AdTable, Change
 from shared.daemon.clock import Clock
 
@@ -82,14 +82,30 @@ class Search:
             page = answer(query, self._order, self._absentees, self._clock.now())
         return page
 
-    async def totals(self, query: Query, by: Sequence[str]) -> dict[tuple[object, ...], int] | None:
-        """How many ads of the one type there are of each combination of values; None: to be counted one by one."""
+    async def totals(self, query: Query, by: Sequence[str]) -> dict[tuple[Plain, ...], int]:
+        """How many ads there are of each combination of values, as they stand in the ads."""
         kind = self._kind(query.types[0]) if len(query.types) == 1 else None
-        if kind is None:
-            return None
-        async with kind.at_work:
-            await self._catch_up(kind)
-            return await asyncio.to_thread(kind.columns.count, query.constraint, by, self._clock.now())
+        if kind is not None:
+            async with kind.at_work:
+                await self._catch_up(kind)
+                found = await asyncio.to_thread(kind.columns.count, query.constraint, by, self._clock.now())
+            if found is not None:
+                self.from_columns += 1
+                return found
+        totals: dict[tuple[Plain, ...], int] = {}
+        names = [name.lower() for name in by]
+        wanted = replace(query, projection=frozenset(names), limit=STEP, absent=False)
+        while True:
+            page = answer(wanted, self._order, self._absentees, self._clock.now())
+            for packed in page.ads:
+                values = {name.lower(): value for name, value in unpack(packed).items()}
+                key = tuple(plain(values.get(name)) for name in names)
+                totals[key] = totals.get(key, 0) + 1
+            if not page.next:
+                return totals
+            first, second, third = page.next.split(SEPARATOR)
+            wanted = replace(wanted, after=(first, second, third))
+            await asyncio.sleep(0)
 
     async def follow(self) -> None:
         """Root task: the machines' ads are in columns soon after the start, and all that is asked about stays so."""

@@ -129,6 +129,27 @@ class QueryAds(Message):
 
 
 @message
+class CountAds(Message):
+    """Request to inbox `collector`: how many ads of one type, for which a constraint is true, there are of each
+    combination of values of some attributes."""
+
+    type: ClassVar[str] = "collector.count"
+    my_type: str
+    constraint: str = ""
+    by: list[str] = []  # attributes; none: all in one
+
+
+@message
+class AdCounts(Message):
+    """Answer to CountAds: the values of each combination in the order of `by`, and how many ads have them. A value is a
+    text, a number or a truth value, as it stands in the ad; null where it is none of these."""
+
+    type: ClassVar[str] = "collector.counts"
+    values: list[list[str | bool | int | float | None]]
+    counts: list[int]
+
+
+@message
 class AdPage(Message):
     """Answer to QueryAds. `next` is empty on the last page."""
 

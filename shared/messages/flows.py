@@ -99,6 +99,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
         for request in (
             Request("ads.send", "{subsystem}.{name}", "collector, negotiator", ("ack",)),
             Request("collector.query", "collector", "gateway, negotiator", ("collector.page",)),
+            Request("collector.count", "collector", "gateway", ("collector.counts",)),
             Request("negotiation.get-requests", "schedd.{name}", "negotiator", ("negotiation.requests",)),
             Request("negotiation.matches", "schedd.{name}", "negotiator", ("negotiation.taken",)),
             Request("negotiation.reschedule", "negotiator", "schedd, startd", ()),

@@ -55,6 +55,7 @@ DOORS = [
     ("READ", "GET", "/v1/analysis", None),
     ("READ", "GET", "/v1/priorities", None),
     ("READ", "GET", "/v1/had", None),
+    ("READ", "GET", "/v1/ads/totals?by=State", None),
     ("WRITE", "POST", "/v1/jobs", b""),
     ("WRITE", "POST", "/v1/jobs/action", {"action": "hold", "ids": ["999999"]}),
     ("WRITE", "PUT", "/v1/jobs/999999/files", b""),

@@ -28,6 +28,7 @@ from services.gateway.stream import EventStream, Overflow, Quiet
 from services.gateway.tokens import Tokens
 from shared.bus.api import Bus
 from shared.errors import RoostError
+from shared.messages.ads import AdCounts, CountAds
 from shared.messages.base import describe
 from shared.messages.negotiation import GetPriorities, Priorities, Reschedule, SetPriority
 from shared.messages.queue import (
@@ -203,6 +204,20 @@ def _pool_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
 
 
 def _job_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
+    @app.get("/v1/ads/totals", dependencies=[Depends(may("ads"))])
+    async def ad_totals(
+        type: Annotated[str, Query(description="one MyType")] = "Machine",
+        constraint: Annotated[str, Query(max_length=MAX_EXPRESSION)] = "",
+        by: Annotated[str, Query(description="attributes, separated by commas; none: one number")] = "",
+    ) -> dict[str, Any]:
+        """How many ads there are of each combination of values of some attributes."""
+        names = [name for name in by.replace(",", " ").split() if name]
+        answer = await doors.bus.call("collector", CountAds(my_type=type, constraint=constraint, by=names))
+        assert isinstance(answer, AdCounts)
+        pairs = zip(answer.values, answer.counts, strict=True)
+        totals = [{"values": dict(zip(names, values, strict=True)), "ads": count} for values, count in pairs]
+        return {"totals": sorted(totals, key=lambda one: json.dumps(one["values"]))}
+
     @app.get("/v1/jobs", dependencies=[Depends(may("jobs.query"))])
     async def jobs(
         request: Request,

@@ -212,9 +212,11 @@ async def test_ad_that_is_none_is_left_out_and_told():
     assert len(page.ads) == 400
 
 
-@pytest.mark.parametrize("constraint", ["", "Cpus > 2"])
-async def test_totals_are_those_of_the_ads(constraint):
-    table = pool()
+@pytest.mark.parametrize("ads", [400, 40])
+@pytest.mark.parametrize("constraint", ["", "Cpus > 2", "LastHeardFrom > 10 && Cpus == 4", "false"])
+async def test_totals_are_those_of_the_ads(constraint, ads):
+    """From columns, and of few ads or with what columns lack one by one."""
+    table = pool(ads=ads)
     search, order = searching(table)
     totals = await search.totals(read(["Machine"], constraint, [], 0, "", absent=False), ["State", "Cpus", "Nothing"])
     counted = {}
@@ -223,6 +225,9 @@ async def test_totals_are_those_of_the_ads(constraint):
         key = (ad["State"], ad["Cpus"], None)
         counted[key] = counted.get(key, 0) + 1
     assert totals == counted
+    assert (await search.totals(read(["Machine"], constraint, [], 0, "", absent=False), [])).get((), 0) == sum(
+        counted.values()
+    )
 
 
 def test_slices_are_small(monkeypatch):
