@@ -67,6 +67,13 @@ def retirement_s(policy: Policy, slot: ClassAd, job: ClassAd) -> float:
     return max(0.0, promised if wanted is None else min(promised, wanted))
 
 
+def no_patience(policy: Policy, slot: ClassAd, job: ClassAd) -> bool:
+    """MAXJOBRETIREMENTTIME is negative: also where the machine is switched off peacefully, the job must leave at once
+    (STM-51)."""
+    promised = _seconds(evaluate(policy.max_job_retirement_time, slot, job))
+    return promised is not None and promised < 0
+
+
 def vacate_time_s(policy: Policy, slot: ClassAd, job: ClassAd, retirement_left_s: float = 0.0) -> float:
     """How long a job may take to leave by itself (STM-48): MachineMaxVacateTime, or the job's own time if that is less.
     If the job wants more and has more retirement left than the machine's time, so much of that is given instead."""

@@ -99,7 +99,7 @@ class Situation:
     def retirement_left_s(self) -> float:
         """Of the run time that the job was promised (STM-49); without end while the machine is peacefully switched off
         (STM-51)."""
-        if self.claim.unhurried:
+        if self.claim.unhurried and not leaving.no_patience(self.policy, self.ad, self.job):
             return math.inf
         if self.orders.aligned_left_s is not None:
             return self.orders.aligned_left_s

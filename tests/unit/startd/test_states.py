@@ -702,6 +702,13 @@ def test_how_a_machine_is_switched_off_STM_51(how, states):
     assert isinstance(slots.ask(), Granted)
 
 
+def test_a_negative_retirement_is_at_once_even_when_peaceful_STM_51():
+    slots = Slots(max_job_retirement_time="-1")
+    slots.run()
+    slots.book.off(Off.PEACEFUL, slots.now)
+    assert slots.at() == "Preempting/Vacating"
+
+
 def test_switching_off_again_may_only_hurry_STM_51():
     slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
     claim = slots.run()

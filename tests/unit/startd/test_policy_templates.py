@@ -1,0 +1,195 @@
+"""HTCondor's policies of desktops and clusters (`use POLICY : ...`), from the configuration's text to what slots do."""
+
+import importlib
+from types import SimpleNamespace
+
+import pytest
+
+from services.startd import settings
+from services.startd.ads import slot_ads as ads
+from services.startd.ads.claim_ads import put_claim
+from services.startd.book.answers import Refused
+from services.startd.machine.detection import Detected, Sample
+from services.startd.machine.latches import Latches
+from shared.config.config import load_config
+from tests.unit.startd.states import ONE, STATIC, Slots
+from tests.unit.startd.test_claims import job
+
+DETECTED = Detected(hostname="node1", cpus=2, cores=2, memory_mib=1000, swap_kib=0, arch="X86_64")
+START = 1_000_000.0
+
+
+class Desk(Slots):
+    """A machine with one static slot under a configuration; `seen` is what its owner and its loads are."""
+
+    def __init__(self, text, tmp_path, monkeypatch):
+        path = tmp_path / "condor_config"
+        path.write_text(
+            f"NUM_CPUS = 2\nMEMORY = 1000\nDISK = 10000\nNUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = 100%\n{text}\n"
+        )
+        config = load_config([path], subsystem="STARTD", env={})
+        self.settings = settings.read(config, DETECTED)
+        self.around = ads.Surroundings("node1", 1, DETECTED, STATIC, 1, self.settings)
+        self.base = ads.machine_ad(self.around)
+        self.latches = Latches()
+        self.seen = {"KeyboardIdle": 10_000, "ConsoleIdle": 10_000, "LoadAvg": 0.0, "CondorLoadAvg": 0.0}
+        self.now = START
+        evaluation = importlib.import_module("shared.classad.evaluate")
+        monkeypatch.setattr(evaluation, "time", SimpleNamespace(time=lambda: self.now))
+        super().__init__(now=START, policies={0: self.settings.policy(0), 1: self.settings.policy(1)})
+
+    def ad_of(self, slot):
+        policy = self.book.policy(slot) if hasattr(self, "book") else self.settings.policy(slot.type_id)
+        latched = [lambda ad: self.latches.look(slot.name, ad, self.settings.latches, self.now)]
+        around = ads.Neighbours(parts=[self.seen], on_top=latched)
+        return ads.slot_ad(self.base, slot, Sample(disk_kib=10_000), self.around, around, self.now, policy)
+
+    def sees(self, seconds, **seen):
+        self.seen |= seen
+        self.after(seconds)
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    return lambda text: Desk(text, tmp_path, monkeypatch)
+
+
+def owned(**attributes):
+    return job(2, JobUniverse=5, ImageSize=1000, **attributes)
+
+
+@pytest.mark.parametrize("name", ["Desktop", "UWCS_Desktop"])
+def test_a_desktop_starts_suspends_continues_and_gives_up_W_55(desk, name):
+    slots = desk(f"use POLICY : {name}")
+    slots.sees(1, KeyboardIdle=100)
+    assert isinstance(slots.ask(ad=owned()), Refused)
+    slots.sees(1, KeyboardIdle=901)
+    claim = slots.run(ad=owned())
+    slots.sees(200, KeyboardIdle=5)
+    assert slots.at() == "Claimed/Suspended"
+    slots.sees(200, KeyboardIdle=200)
+    assert slots.at() == "Claimed/Suspended"
+    slots.sees(200, KeyboardIdle=400)
+    assert slots.at() == "Claimed/Busy"
+    # A busy processor counts once it has been busy for two minutes.
+    slots.sees(1, KeyboardIdle=10_000, LoadAvg=1.5, CondorLoadAvg=0.9)
+    slots.sees(110)
+    assert slots.at() == "Claimed/Busy"
+    slots.sees(11)
+    assert slots.at() == "Claimed/Suspended"
+    slots.sees(600)
+    assert slots.at() == "Claimed/Suspended"
+    slots.sees(1)
+    assert (slots.at(), claim.for_owner) == ("Preempting/Vacating", True)
+    slots.gone(claim)
+    assert slots.at() == "Owner/Idle"
+
+
+def test_what_jobs_make_of_the_load_is_not_the_owners_W_52(desk):
+    slots = desk("use POLICY : Desktop")
+    slots.run(ad=owned())
+    slots.sees(500, LoadAvg=0.9, CondorLoadAvg=0.9)
+    slots.sees(500)
+    assert slots.at() == "Claimed/Busy"
+
+
+def test_desktops_are_their_owners_while_start_is_locally_false_STM_A_STM_B_W_50(desk):
+    slots = desk("use POLICY : Desktop")
+    slots.sees(1, KeyboardIdle=34)
+    assert slots.at() == "Owner/Idle"
+    slots.sees(1, KeyboardIdle=1000)
+    assert slots.at() == "Unclaimed/Idle"
+
+
+def test_always_run_jobs(desk):
+    slots = desk("use POLICY : Always_Run_Jobs")
+    slots.run(ad=owned())
+    slots.sees(10_000, KeyboardIdle=0, LoadAvg=5.0)
+    assert slots.at() == "Claimed/Busy"
+    slots.drain()
+    slots.sees(1_000_000)
+    assert slots.at() == "Claimed/Retiring"
+
+
+def test_limit_job_runtimes(desk):
+    slots = desk("use POLICY : Limit_Job_Runtimes(3600)\nMachineMaxVacateTime = 60")
+    slots.run(ad=owned())
+    slots.sees(3600)
+    assert slots.at() == "Claimed/Busy"
+    slots.sees(1)
+    assert slots.at() == "Claimed/Retiring"
+    slots.sees(60)
+    assert slots.at() == "Preempting/Vacating"
+
+
+@pytest.mark.parametrize(
+    ("name", "measured", "seconds", "subcode"),
+    [
+        ("Memory_Exceeded", {"MemoryUsage": 1001}, 1, 102),
+        ("Disk_Exceeded", {"DiskUsage": 20_000}, 1, 104),
+        ("Runtime_Exceeds(100)", {}, 101, 103),
+        ("Cpus_Exceeded", {}, 1, 101),
+    ],
+)
+@pytest.mark.parametrize("what", ["PREEMPT_IF", "HOLD_IF"])
+def test_what_exceeds_is_preempted_or_held(desk, what, name, measured, seconds, subcode):
+    template = f"{what.title()}_{name}"
+    if what == "PREEMPT_IF" and name.startswith("Runtime"):
+        template = "Preempt_If_Runtime_Exceeds(100)"
+    slots = desk(f"MAXJOBRETIREMENTTIME = 5000\nuse POLICY : {template}\nDETECTED_CORES = 64")
+    claim = slots.run(ad=owned(RequestMemory=100))
+    if name == "Cpus_Exceeded":
+        measured, load = {"CpusUsage": 2.9}, {"TotalLoadAvg": 3.0, "CondorLoadAvg": 3.0, "LoadAvg": 3.0}
+    else:
+        load = {}
+    slots.book.measured(claim.claim_id, claim.run, {"MemoryUsage": 900, "DiskUsage": 100})
+    slots.sees(50)
+    assert slots.at() == "Claimed/Busy"
+    slots.book.measured(claim.claim_id, claim.run, measured)
+    slots.sees(seconds, **load)
+    assert slots.at() == "Preempting/Vacating"
+    assert (claim.hold is not None) == (what == "HOLD_IF")
+    if claim.hold is not None:
+        assert claim.hold[1] == subcode
+        assert "exceeded" in claim.hold[0]
+
+
+def test_forms_for_slot_types_and_vanilla_jobs_STM_45(desk):
+    slots = desk(
+        "PREEMPT = True\nSLOT_TYPE_1_PREEMPT = False\nSLOT_TYPE_1_PREEMPT_VANILLA = KeyboardIdle < 5\n"
+        "SLOT_TYPE_1_MAXJOBRETIREMENTTIME = 700\nMachineMaxVacateTime = 10\nSLOT_TYPE_2_START = False"
+    )
+    claim = slots.run(ad=owned())
+    assert (slots.at(), claim.retirement_s) == ("Claimed/Busy", 700)
+    slots.sees(1, KeyboardIdle=1)
+    assert slots.at() == "Claimed/Retiring"
+    slots.gone(claim)
+    slots.run(ad=job(2, JobUniverse=7))
+    slots.sees(1)
+    assert slots.at() == "Claimed/Busy"
+
+
+def test_a_form_that_can_not_be_read_is_refused(desk):
+    with pytest.raises(settings.BadSetting, match="SLOT_TYPE_1_KILL"):
+        desk("SLOT_TYPE_1_KILL = ((")
+
+
+def test_the_ad_of_a_suspended_slot_stands_still_STM_49(desk):
+    slots = desk(
+        "WANT_SUSPEND = True\nSUSPEND = KeyboardIdle < 5\nCONTINUE = KeyboardIdle > 5\nMAXJOBRETIREMENTTIME = 1000"
+    )
+    claim = slots.run(ad=owned())
+    slots.sees(100, KeyboardIdle=1)
+    seen = []
+    for _ in range(2):
+        slots.sees(50)
+        ad = slots.ad_of(slots.book.slots[ONE])
+        seen.append([ad.eval(n) for n in ("TotalJobRunTime", "RetirementTimeRemaining", "TotalJobSuspendTime")])
+    assert seen == [[100, 900, 50], [100, 900, 100]]
+    slots.sees(50, KeyboardIdle=6)
+    slots.sees(100)
+    ad = slots.ad_of(slots.book.slots[ONE])
+    assert ad.eval("TotalJobRunTime") == 200
+    assert ad.eval("RetirementTimeRemaining") == 800
+    put_claim(ad, claim, slots.book.slots[ONE].state, ())
+    assert ad.eval("NumJobSuspensions") == 1
