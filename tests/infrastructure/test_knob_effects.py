@@ -16,8 +16,8 @@ HOLDERS = {"settings", "knobs"}
 # What only looks like a use: the startd's own `settings.docker` is ROOST_DOCKER's; no master runs, and a collector is
 # named by its host (shared.daemon.main.NAMED).
 NAMESAKES = {"DOCKER", "MASTER_NAME", "COLLECTOR_NAME"}
-# Looked up under names that the code puts together from what the administrator wrote.
-COMPUTED = {"SLOT<N>_<attr>"}
+# Looked up under names that the code puts together from what the administrator wrote, or by each of their names.
+COMPUTED = {"SCHEDD_CRON_<Job>_*", "SLOT<N>_<attr>"}
 
 
 def sources():

@@ -82,7 +82,6 @@ UNREAD: Final = frozenset(
         "REQUEST_CLAIM_TIMEOUT",
         "RUN",
         "SBIN",
-        "SCHEDD_CRON_<Job>_*",
         "SCHEDD_MIN_INTERVAL",
         "SHARED_PORT_PORT",
         "SHUTDOWN_FAST_TIMEOUT",
