@@ -118,8 +118,9 @@ async def _lease(store, name, life=None, *, wants=True, ms=10_000, known=0, answ
         [name, life or f"{name}-1", int(wants), ms, known, int(answers), least, offer, 0, 0],
     )
     now, owner, owner_life, epoch, until, highest, books, *present = reply
-    return {"now": now, "books": books, "owner": owner.decode(), "life": owner_life.decode(), "epoch": epoch, "until": until,
-            "highest": highest, "present": dict(zip(present[::2], present[1::2], strict=True))}  # fmt: skip
+    there = dict(zip(present[::2], present[1::2], strict=True))
+    return {"now": now, "owner": owner.decode(), "life": owner_life.decode(), "epoch": epoch, "until": until,
+            "highest": highest, "books": books, "present": there}  # fmt: skip
 
 
 async def _win(store, name, *, times):

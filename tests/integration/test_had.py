@@ -15,7 +15,7 @@ from shared.messages.had import Following, Lead, StepDown
 from shared.state import StaleEpoch, keys, open_store
 from shared.state.books import write_records
 from tests.processes import DaemonProcess, daemons
-from tests.waiting import PATIENCE_S, eventually, wait_until
+from tests.waiting import PATIENCE_S, eventually, registered, wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -164,6 +164,19 @@ async def test_single_had_restarted_carries_on_at_once(tmp_path, amqp_url, redis
         await eventually(lambda: only.epoch > epoch and only.leading())
 
 
+async def test_nobody_leads_without_a_bus_and_one_does_when_it_is_back(tmp_path, amqp_url, redis_url, rabbit_server):
+    """An order that does not arrive keeps no negotiator leading; the HADs, which see Redis, wait."""
+    async with central_managers(NAMES[:2], tmp_path, amqp_url, redis_url, **CALM) as cms:
+        first = await cms.leader(*NAMES[:2])
+        await registered()
+        await asyncio.to_thread(rabbit_server.kill)
+        await eventually(lambda: not cms.leaders())
+        epoch = first.epoch
+        await asyncio.to_thread(rabbit_server.start)
+        again = await cms.leader(*NAMES[:2])
+        assert again.epoch >= epoch
+
+
 async def test_lead_survives_a_restart_of_redis_and_epochs_only_grow(tmp_path, amqp_url, redis_server):
     async with central_managers(NAMES[:2], tmp_path, amqp_url, redis_server.url, **CALM) as cms:
         first = await cms.leader(*NAMES[:2])
@@ -212,7 +225,7 @@ def _role(process):
 
 
 async def test_killed_negotiator_hands_the_lead_to_the_other_and_comes_back_as_follower(tmp_path, amqp_url, redis_url):
-    """The real negotiators beside their HADs; nothing but kill -9 and starting again."""
+    """The real negotiators beside their HADs; nothing but kill -9, SIGSTOP and starting again (HA-03, HA-07, HA-10)."""
     config = {"HAD_LIST": "cm1:1, cm2:1"} | CALM
     made = {
         (daemon, name): DaemonProcess(daemon, name, tmp_path, amqp_url=amqp_url, redis_url=redis_url, config=config)
@@ -233,6 +246,16 @@ async def test_killed_negotiator_hands_the_lead_to_the_other_and_comes_back_as_f
         await asyncio.to_thread(wait_until, lambda: leaders() == [other])
         await asyncio.to_thread(made["negotiator", first].start)
         await asyncio.to_thread(wait_until, made["had", first].ready)
+        # Hung is as good as dead (HA-07, HA-10); thawed, it follows.
+        made["negotiator", other].process.freeze()
+        try:
+            await asyncio.to_thread(wait_until, lambda: leaders() == [first])
+        finally:
+            made["negotiator", other].process.thaw()
+        await asyncio.to_thread(wait_until, made["had", other].ready)
+        assert _role(made["negotiator", first]) == "leader"
+        await asyncio.to_thread(wait_until, lambda: leaders() == [first])
+        first, other = other, first
         assert _role(made["had", other]) == "leader"
         # Everything at once, and back.
         for process in made.values():
