@@ -190,6 +190,17 @@ class ClassAd(MutableMapping[str, Any]):
         """Assign the expression that `text` is. Raises ParseError."""
         self._put(_name_of(name), simplest(parse_expr(text, syntax)))
 
+    def set_written(self, name: str, text: str) -> None:
+        """Assign an expression by its text as `unparse_exact` writes it, without reading it: that is done when somebody
+        asks, and raises PackedError then."""
+        table = self._writable()
+        table[fold(name)] = (name, PackedText(text.encode("utf-8", "surrogateescape")))
+
+    def overlay(self, other: ClassAd) -> None:
+        """As `update`, in the spelling of the other ad, and without a look at each attribute: for ads that are put
+        together from the same parts again and again."""
+        self._writable().update(other.table())
+
     def __delitem__(self, name: str) -> None:
         table = self._writable()
         if table.pop(fold(name), None) is None:

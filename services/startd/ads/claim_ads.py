@@ -8,7 +8,8 @@ cost no update.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Final
 
 from services.startd.book.slots import Claim, Slot
 from services.startd.book.transitions import Activity, State
@@ -86,28 +87,6 @@ def put_waiting(ad: ClassAd, claim: Claim) -> None:
         ad["PreemptingConcurrencyLimits"] = claim.concurrency_limits
 
 
-def put_children(ad: ClassAd, children: Sequence[Slot]) -> None:
-    """What a partitionable slot tells of its dynamic slots: one list for each attribute, all in the same order."""
-    ad["NumDynamicSlots"] = len(children)
-    ad["PslotRollupInformation"] = True
-    lists: dict[str, list[Any]] = {
-        "Name": [slot.name for slot in children],
-        "DSlotId": [slot.dynamic_id for slot in children],
-        "State": [str(slot.state) for slot in children],
-        "Activity": [str(slot.activity) for slot in children],
-        "EnteredCurrentState": [int(slot.state_since) for slot in children],
-        "CurrentRank": [slot.claim.rank if slot.claim else 0.0 for slot in children],
-        "RemoteUser": [slot.claim.submitter if slot.claim else UNDEFINED for slot in children],
-        "RemoteOwner": [(slot.claim and slot.claim.owner) or UNDEFINED for slot in children],
-        "AccountingGroup": [(slot.claim and slot.claim.accounting_group) or UNDEFINED for slot in children],
-        "RetirementTimeRemaining": [_retirement_left(slot) for slot in children],
-    }
-    for resource in {name: None for slot in children for name in slot.total}:
-        lists[resource] = [slot.total[resource] for slot in children]
-    for name, values in lists.items():
-        ad[f"Child{name}"] = values
-
-
 def sibling_attributes(ads: Mapping[str, ClassAd], names: Sequence[str]) -> dict[str, Expr]:
     """What every slot of the machine shows of the others (SLT-26): slot<N>_<attribute> for the names in
     STARTD_SLOT_ATTRS, of dynamic slots slot<N>_<M>_<attribute>. `ads` by slot name. What depends on the clock stays an
@@ -136,9 +115,15 @@ def _suspend_time(claim: Claim) -> Expr | int:
     return parse_expr(f"time() - {int(claim.suspended_at) - int(claim.suspended_s)}")
 
 
-def _retirement_left(slot: Slot) -> Expr | int:
+def retirement_left(slot: Slot) -> Expr | int:
+    """RetirementTimeRemaining of a slot, in an ad that is not its own."""
     claim = slot.claim
     if claim is None or slot.activity is Activity.IDLE or slot.state is not State.CLAIMED:
         return 0
     ends = _retirement_ends(claim)
-    return 0 if ends is None else parse_expr(_LEFT.format(ends))
+    return 0 if ends is None else _left_until(ends)
+
+
+@lru_cache(maxsize=10_000)
+def _left_until(ends: int) -> Expr:
+    return parse_expr(_LEFT.format(ends))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from services.startd.ads import slot_ads as ads
+from services.startd.ads.children import Children
 from services.startd.ads.claim_ads import sibling_attributes
 from services.startd.ads.drain_ads import drain_attributes
 from services.startd.book.claims import Book
@@ -23,6 +24,7 @@ from shared.classad import ClassAd, Expr, unparse
 
 #: How old a sample of load and disk may be when an ad is made, seconds.
 SAMPLE_S = 5.0
+_NO_CHILDREN = Children()
 
 
 class Showcase:
@@ -47,6 +49,7 @@ class Showcase:
         self._sample = Sample()
         self._sampled = float("-inf")
         self._ads: dict[str, tuple[int, ClassAd]] = {}  # by slot, with the version it shows
+        self._children: dict[str, Children] = {}  # by partitionable slot
         self._sources: dict[str, Callable[[Slot], Mapping[str, object]]] = {}
         self._on_top: dict[str, Callable[[Slot, ClassAd], Mapping[str, object]]] = {}
         self._siblings: tuple[int, dict[str, Expr]] = (-1, {})  # after which change of the book
@@ -130,8 +133,10 @@ class Showcase:
 
     def _make(self, slot: Slot, siblings: dict[str, Expr]) -> ClassAd:
         waiting = self.book.waiting.get(slot.waiting)
+        partitionable = slot.kind is SlotKind.PARTITIONABLE
         others = ads.Neighbours(
-            dynamic=self.book.dynamic_slots(slot.name) if slot.kind is SlotKind.PARTITIONABLE else (),
+            dynamic=self.book.dynamic_slots(slot.name) if partitionable else (),
+            children=self._children.setdefault(slot.name, Children()) if partitionable else _NO_CHILDREN,
             waiting=waiting.claim if waiting is not None else None,
             siblings=siblings,
             parts=[self._draining(slot), *(attributes_of(slot) for attributes_of in self._sources.values())],

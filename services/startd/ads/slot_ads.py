@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.startd.ads.claim_ads import put_children, put_claim, put_waiting
+from services.startd.ads.children import Children
+from services.startd.ads.claim_ads import put_claim, put_waiting
 from services.startd.book.amounts import STANDARD, Amounts
 from services.startd.book.partition import SlotKind
 from services.startd.book.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
@@ -87,6 +88,7 @@ class Neighbours:
     """What the ad of a slot tells of others. siblings: see `claim_ads.sibling_attributes`."""
 
     dynamic: Sequence[Slot] = ()  # slots carved from it
+    children: Children = field(default_factory=Children)  # the texts about them
     waiting: Claim | None = None  # the claim that waits for it to empty
     siblings: Mapping[str, Expr] = field(default_factory=dict)
     parts: Sequence[Mapping[str, object]] = ()  # what parts of the startd say of it, later ones win
@@ -133,7 +135,7 @@ def slot_ad(
         ad["DSlotID"] = slot.dynamic_id
         ad["ParentSlotName"] = slot.parent
     elif slot.kind is SlotKind.PARTITIONABLE:
-        put_children(ad, others.dynamic)
+        others.children.put(ad, others.dynamic)
     for name in slot.total:
         # Less than nothing is left where a disk filled up: nothing, to others.
         ad[name] = max(0, slot.free[name]) if slot.kind is SlotKind.PARTITIONABLE else slot.total[name]

@@ -28,6 +28,7 @@ class Registry:
         self.changes = Changes()
         self.count = 0  # of changes of anything that ads show, so far
         self.benchmarking = 0  # slots that run benchmarks
+        self._dynamic: dict[str, dict[str, Slot]] = {}  # by the slot they were carved from, by name
         self._new_secret = new_secret
         self._ids = 0
 
@@ -36,7 +37,7 @@ class Registry:
         return changes
 
     def dynamic_slots(self, parent: str) -> list[Slot]:
-        return [slot for slot in self.slots.values() if slot.parent == parent]
+        return list(self._dynamic.get(parent, {}).values())
 
     def new_claim_id(self) -> str:
         self._ids += 1
@@ -67,6 +68,8 @@ class Registry:
 
     def add(self, slot: Slot) -> None:
         self.slots[slot.name] = slot
+        if slot.parent:
+            self._dynamic.setdefault(slot.parent, {})[slot.name] = slot
         self.touch(slot)
 
     def carve(self, parent: Slot, amounts: Amounts, now: float) -> Slot:
@@ -80,6 +83,7 @@ class Registry:
     def remove(self, slot: Slot) -> Slot:
         """A dynamic slot is no more: its parent has what it had (STM-56)."""
         del self.slots[slot.name]
+        del self._dynamic[slot.parent][slot.name]
         self.changes.slots.discard(slot.name)
         self.changes.gone.add(slot.name)
         parent = self.slots[slot.parent]
