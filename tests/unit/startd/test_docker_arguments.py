@@ -1,6 +1,7 @@
 """DOCKER_EXTRA_ARGUMENTS, from the words of a command line to the engine's request (DKR-09)."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -120,3 +121,8 @@ def test_what_can_not_be_is_refused_with_its_place(text, words):
 def test_any_text_is_read_or_refused(text):
     with contextlib.suppress(BadArguments):
         assert isinstance(read_arguments(text).apply({}), dict)
+
+
+def test_the_page_lists_every_argument():
+    page = (Path(__file__).parents[3] / "docs/execution/containers.md").read_text()
+    assert [name for name in OPTIONS if f"`{name}`" not in page] == []

@@ -101,6 +101,7 @@ class DockerLauncher:
         self._plans: dict[str, Plan] = {}
         self._present: dict[str, str] = {}  # ids of images that the engine is known to have, by full name
         self._pulls: dict[str, tuple[asyncio.Task[None], list[None]]] = {}  # with one item for each who waits
+        self._removing: dict[str, asyncio.Event] = {}  # by full name
         self._files = ThreadPoolExecutor(4, thread_name_prefix="docker-files")
         self._tasks: set[asyncio.Task[None]] = set()
         self._uneasy = asyncio.Event()
@@ -261,6 +262,8 @@ class DockerLauncher:
 
     async def _have_image(self, image: str, policy: str) -> None:
         name = full_name(image)
+        while name in self._removing:  # an engine that pulls what it removes ends up with half of it
+            await self._removing[name].wait()
         if policy != "always" and name in self._present:
             return
         if policy != "always":
@@ -327,14 +330,19 @@ class DockerLauncher:
         in_use = {run.image for run in self._runs.values() if run.image}
         waited_for = {plan.body["Image"] for plan in self._plans.values()}
         for image in self._cache.surplus(in_use | waited_for | self._pulls.keys(), all_of_them=all_of_them):
+            if image in self._removing:
+                continue
+            self._removing[image] = done = asyncio.Event()
             try:
                 await self._engine.ask(lambda api, image=image: api.remove_image(image))  # type: ignore[misc]
             except EngineAway:
                 return
             except Refused as error:
-                print("IMAGE", image, error.status, error)
                 if error.status != 404:
                     continue  # in use by somebody else's container, say
+            finally:
+                del self._removing[image]
+                done.set()
             self._cache.gone(image)
             self._remember(image)
 

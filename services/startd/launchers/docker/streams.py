@@ -13,6 +13,7 @@ import errno
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -86,7 +87,7 @@ class Streams:
         failed: Callable[[OSError], None],
     ) -> None:
         """attached: as the SDK's `attach_socket` gave it. source: what goes in. All are closed here."""
-        self.whole = False  # all of the output arrived
+        self.ended_at = 0.0  # seconds since the epoch, when the last of it arrived
         self._attached = attached
         self._socket: socket.socket = getattr(attached, "_sock", attached)
         self._socket.setblocking(False)
@@ -98,10 +99,9 @@ class Streams:
         if source is not None:
             self._tasks.append(asyncio.create_task(self._feed(), name="docker-input"))
 
-    async def over(self, timeout_s: float) -> bool:
-        """Wait for the end of the output; whether all of it is in the files."""
+    async def over(self, timeout_s: float) -> None:
+        """Wait for the end of the output."""
         await asyncio.wait(self._tasks[:1], timeout=timeout_s)
-        return self.whole
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -126,7 +126,7 @@ class Streams:
             except OSError:
                 return
             if not data:
-                self.whole = not pending and not left
+                self.ended_at = 0.0 if pending or left else time.time()
                 return
             pending += data
             pieces: list[tuple[int, bytes]] = []
@@ -145,7 +145,6 @@ class Streams:
                 await loop.run_in_executor(self._threads, self._write, pieces)
             except OSError as error:
                 self._failed(error)
-                self.whole = True  # as much as could be written: a copy of the log would fail alike
                 return
 
     def _write(self, pieces: list[tuple[int, bytes]]) -> None:
