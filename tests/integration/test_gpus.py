@@ -9,6 +9,7 @@ from shared.classad import ClassAd, parse_expr
 from shared.messages.claims import ClaimGranted, ClaimRefused, ReleaseClaim
 from tests.startd_pool import Pool
 from tests.waiting import eventually
+from tests.wholepool import WholePool
 
 FIRST, SECOND = "GPU-a0223334", "GPU-b1223334"
 GPUS = {
@@ -96,3 +97,28 @@ async def test_slots_and_jobs_tell_how_busy_their_gpus_are(pool):
     told = ClassAd.unpack(end.updates)
     assert told["GPUsMemoryUsage"] == 1234
     assert told["GPUsAverageUsage"] > 0
+
+
+async def test_the_negotiator_gives_jobs_the_gpus_that_they_require_GPU_04(tmp_path):
+    """GPU-04, from the queue to the device: with the words that roost submit writes. One GPU of a kind serves jobs one
+    after the other; a job that no device suits waits."""
+    job = tmp_path / "job"
+    job.write_text('#!/bin/sh\necho "$1 $CUDA_VISIBLE_DEVICES" >> seen\n')
+    job.chmod(0o755)
+    counts = "(countMatches(MY.RequireGPUs,TARGET.AvailableGPUs) >= RequestGPUs)"
+    async with WholePool(tmp_path, **GPUS) as pool:
+
+        def ad_for(name: str, require: str) -> ClassAd:
+            words = {"RequestGPUs": 1, "RequireGPUs": f"={require}", "Requirements": f"={counts}"}
+            return pool.job(str(job), Args=name, **words)
+
+        waiting = await pool.submit(ad_for("none", "Capability > 9.0"))
+        old = await pool.submit(ad_for("old", "Capability < 8.0"), procs=2)
+        new = await pool.submit(ad_for("new", "Capability >= 8.0 && GlobalMemoryMb > 30000"), procs=2)
+        for cluster in (old, new):
+            assert [ad.eval("JobStatus") for ad in await pool.rests(cluster, 2)] == [4, 4]
+        seen = sorted((tmp_path / "seen").read_text().splitlines())
+        assert seen == [f"new {FIRST}", f"new {FIRST}", f"old {SECOND}", f"old {SECOND}"]
+        (ad,) = await pool.ads(f"{waiting}.0")
+        assert ad.eval("JobStatus") == 1
+        assert not pool.dead()

@@ -22,6 +22,7 @@ class Gear(Part):
         stock = self.inside.showcase.around.stock
         for problem in stock.problems:
             self.inside.context.log.error("inventory", problem=problem)
+        self._disks = self._measure() or {}
         self.inside.showcase.add_source("devices", self._attributes)
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
@@ -38,10 +39,8 @@ class Gear(Part):
 
     def look_at_disks(self) -> None:
         inside = self.inside
-        try:
-            totals = {one.key: one.total_kib for one in disks(inside.context.config, inside.disk_of).values()}
-        except (OSError, PermanentError) as error:  # a disk that is gone: slots keep what they have
-            inside.context.log.warning("disk_not_seen", reason=str(error))
+        totals = self._measure()
+        if totals is None:
             return
         for run in inside.runs.by_key.values():
             slot = inside.book.slots.get(run.record.slot)
@@ -51,3 +50,12 @@ class Gear(Part):
             self._disks = totals
             rescale(inside.book.slots.values(), totals)
             inside.changed()
+
+    def _measure(self) -> dict[str, int] | None:
+        """KiB by partition, without what jobs have; None: it can not be seen, and slots keep what they have."""
+        context = self.inside.context
+        try:
+            return {one.key: one.total_kib for one in disks(context.config, self.inside.disk_of).values()}
+        except (OSError, PermanentError) as error:
+            context.log.warning("disk_not_seen", reason=str(error))
+            return None

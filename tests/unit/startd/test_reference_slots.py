@@ -1,7 +1,7 @@
 """Our slots against HTCondor's: made-up configurations, and how its startd (23.9.6) divided a machine by each.
 
 tests/data/reference_slots/README.md tells what is recorded. Every attribute recorded of a slot's ad is compared: SLT-01
-to SLT-14, SLT-23, SLT-25, GPU-03.
+to SLT-14 (all forms of shares: SLT-04), SLT-23, SLT-25, GPU-03.
 """
 
 from __future__ import annotations
