@@ -9,7 +9,7 @@ from typing import Any
 
 from services.startd.book.amounts import CPUS, DISK, MEMORY
 from services.startd.book.partition import Carving
-from services.startd.book.policy import Policy
+from services.startd.book.policy import Policy, never
 from services.startd.chores.backfill_client import BadBackfill, client
 from services.startd.hooks.keywords import Keywords, keywords
 from services.startd.launchers.apptainer.plan import Rules, read_rules
@@ -55,6 +55,7 @@ class Settings:
     execute: Mapping[int, str]  # EXECUTE, by slot id; of those that are not there, the one of 0
     type_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT_TYPE_<N>_STARTD_ATTRS and _attr, by slot type
     slot_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT<N>_STARTD_ATTRS and SLOT<N>_attr, by slot id
+    draining_start: str  # DEFRAG_DRAINING_START_EXPR: START of graceful drains that name none; empty: never
     latches: Mapping[str, Expr]  # STARTD_LATCH_EXPRS: of which the slots tell since when they are what they are
     slots_at_console: int
     slots_at_keyboard: int
@@ -106,6 +107,7 @@ def read(config: Config, detected: Detected) -> Settings:
         execute=execute_directories(config),
         type_attributes=_type_attributes(config, knobs),
         slot_attributes=_slot_attributes(config, knobs),
+        draining_start="" if never(knobs.defrag_draining_start_expr) else unparse(knobs.defrag_draining_start_expr),
         latches=_attributes(config, knobs.startd_latch_exprs, ""),
         slots_at_console=knobs.slots_connected_to_console,
         slots_at_keyboard=knobs.slots_connected_to_keyboard,

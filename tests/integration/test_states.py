@@ -3,7 +3,11 @@
 import pytest
 
 from services.startd.book.draining import Completion, How, Off
+from services.startd.doors.command import Command
 from shared.config.config import load_config
+from shared.messages.claims import ReleaseClaim
+from shared.messages.orders import Drain, OrderTaken
+from tests.scheddpool import Pool as AccessPoint
 from tests.startd_pool import Machine, Pool
 from tests.waiting import eventually
 
@@ -218,3 +222,36 @@ async def test_a_slot_shows_its_owner_and_loads_SLT_29(tmp_path):
         assert ads[0].eval("ConsoleIdle") >= 5000
         assert [ad.eval("CpuBusyValue") for ad in ads] == [1, 1]
         assert ads[0].eval("CpuBusyTime") > 0
+
+
+async def test_the_access_point_counts_suspensions_STM_14_STM_15(tmp_path):
+    async with AccessPoint(tmp_path) as pool:
+        run = await pool.run_one()
+        await pool.startd.report(run, "running", started_at=5.0)
+        await pool.startd.report(run, "suspended")
+        job = await pool.job("1.0")
+        assert [job.eval(name) for name in ("JobStatus", "TotalSuspensions")] == [7, 1]
+        assert job.eval("LastSuspensionTime") > 0
+        await pool.startd.report(run, "running")
+        await pool.startd.report(run, "suspended")
+        await pool.startd.report(run, "running")
+        job = await pool.job("1.0")
+        told = [job.eval(name) for name in ("JobStatus", "TotalSuspensions", "LastSuspensionTime")]
+        assert told == [2, 2, 0]
+        assert job.eval("CumulativeSuspensionTime") >= 0
+
+
+async def test_graceful_drains_take_the_jobs_of_DEFRAG_DRAINING_START_EXPR(tmp_path):
+    macros = FLIPPED | {"MAXJOBRETIREMENTTIME": "600", "MachineMaxVacateTime": "5", "NUM_SLOTS_TYPE_1": "2"}
+    macros |= {"SLOT_TYPE_1": "1/2", "DEFRAG_DRAINING_START_EXPR": "TARGET.Short =?= true", "WANT_SUSPEND": "false"}
+    async with Pool(tmp_path, Machine(cpus=2), **macros) as pool:
+        await counting(pool, tmp_path)
+        command = next(part for part in pool.startd.parts if isinstance(part, Command))
+        assert isinstance(command._drain(Drain(request_id="d1", how="graceful", by="test")), OrderTaken)
+        await condition(pool, "Drained/Retiring", "slot2@node1")
+        refused = await pool.call(pool.request(pool.activation(), "slot2@node1"))
+        assert refused.code == "requirements"
+        granted = await pool.call(pool.request(pool.activation(Short=True), "slot2@node1"))
+        assert granted.activated
+        await pool.call(ReleaseClaim(claim_id=granted.claim_id))
+        await condition(pool, "Drained/Retiring", "slot2@node1")

@@ -112,7 +112,7 @@ class Command(Part):
             reason=body.reason or f"drained by {body.by or 'the administrator'}",
             completion=completion,
             check=body.check,
-            start=body.start,
+            start=body.start or (self.inside.settings.draining_start if how is How.GRACEFUL else ""),
         )
         return self._answer(refused, f"draining ({how}), request id {body.request_id}; {_AFTERWARDS[completion]}")
 
