@@ -4,7 +4,9 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -308,3 +310,51 @@ async def test_landlock_alone_walls_jobs_that_share_an_account():
             assert (own / "out").read_text().count(SECRET) == 2
         finally:
             await server.stop(end_server=True)
+
+
+AS_NOBODY = """
+import asyncio, os
+from pathlib import Path
+from tests.integration.walls import WalledPool
+
+async def main():
+    path = Path("{place}")
+    (path / "keys").mkdir()
+    (path / "keys/password").write_text("the broker's password")
+    async with WalledPool(path, ROOST_HIDDEN_FROM_JOBS=f"{{path}}/spool, {{path}}/keys") as pool:
+        victim, _ = await pool.begin("echo it > secret; export HIDDEN=it; touch ready; exec sleep 1000")
+        await pool.running(victim)
+        while not (pool.scratch_of(victim) / "ready").exists():
+            await asyncio.sleep(0.01)
+        run = pool.run_of(victim)
+        look = (
+            f"cat {{path}}/keys/* {{path}}/spool/startd/* {{run.scratch}}/secret /proc/*/cwd/secret;"
+            f"cat /proc/{{os.getpid()}}/environ /proc/{{run.record.pid}}/environ;"
+            f"kill -9 {{run.record.pid}} {{os.getpid()}} {{pool.startd.fork_server.pid}}"
+        )
+        report, out = await pool.run(f"({{look}}) 2>/dev/null; id -u; echo mine > own; cat own")
+        print(report.exit.reason, out.split(), os.path.exists(f"/proc/{{run.record.pid}}/cwd"))
+
+asyncio.run(main())
+"""
+
+
+async def test_a_startd_that_is_not_root_has_landlock_around_its_jobs():
+    if kernel.landlock_version() < 6:
+        pytest.skip("no Landlock of version 6 here")
+    root = Path(__file__).parents[2]
+    with open_directory("/opt") as place:
+        shutil.chown(place, NOBODY, NOBODY)
+        # Nobody may not read root's interpreter: that much, and no more, it is given.
+        ids = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        rights = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+        process = await asyncio.create_subprocess_exec(
+            *("setpriv", *ids, *rights, sys.executable, "-B", "-c", AS_NOBODY.format(place=place)),
+            cwd=place,
+            env=os.environ | {"PYTHONPATH": str(root)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 240)
+        assert process.returncode == 0, err.decode()[-3000:]
+        assert out.decode().splitlines()[-1] == f"exited ['{NOBODY}', 'mine'] True"  # the victim lives
