@@ -25,7 +25,7 @@ class Clockwork:
 
     def claims_changed(self) -> None:
         """There are claims, or none any more: the policy is looked at more or less often (STM-42)."""
-        if self.inside.book.claims and not self._polling:
+        if not self._polling and self.inside.book.in_use:
             self._looks.set()
 
     async def watch_leases(self) -> None:
@@ -60,7 +60,7 @@ class Clockwork:
         while True:
             self._looks.clear()
             mono, now = clock.monotonic(), inside.now()
-            self._polling = bool(book.claims)
+            self._polling = book.in_use
             settings = inside.settings
             interval = settings.polling_interval if self._polling else settings.update_interval
             due = mono + interval if mono >= due else min(due, mono + interval)

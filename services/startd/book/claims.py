@@ -87,6 +87,11 @@ class Book:
         """What is ordered for the whole machine."""
         return self._registry.steering
 
+    @property
+    def in_use(self) -> bool:
+        """A slot runs something, or is about to: the policy is to be looked at often (STM-42)."""
+        return bool(self.claims) or any(slot.state is State.BACKFILL for slot in self.slots.values())
+
     def policy(self, slot: Slot) -> Policy:
         """The policy of a slot as it is now: a machine that is drained has another START."""
         return self._motion.policy(slot)

@@ -487,6 +487,15 @@ def test_a_claim_gets_the_slot_when_its_client_is_gone_STM_28_STM_31_STM_M():
     assert not isinstance(slots.start(claim), Refused)
 
 
+def test_backfill_is_watched_as_closely_as_claims_STM_42():
+    slots = Slots(**FILLED)
+    assert slots.book.in_use
+    slots.after(1, Flip=1)
+    assert not slots.book.in_use
+    slots.claim()
+    assert slots.book.in_use
+
+
 def test_a_claim_gets_a_slot_that_is_about_to_be_filled_at_once_STM_31():
     slots = Slots(**FILLED)
     slots.claim()
