@@ -37,6 +37,7 @@ from services.startd.launchers.api import Launcher
 from services.startd.launchers.apptainer.launcher import ApptainerLauncher
 from services.startd.launchers.apptainer.watch import ApptainerWatch
 from services.startd.launchers.docker.launcher import DockerLauncher
+from services.startd.launchers.docker.orphans import Watcher
 from services.startd.launchers.process import ProcessLauncher
 from services.startd.ledger import Ledger
 from services.startd.machine.detection import RealMachine, Source
@@ -200,6 +201,7 @@ class Startd(Daemon):
             context.execute,
             self.ledger,
             self.ledger.journal.load("images"),
+            Watcher(f"{self.name}-{identity}", folder, self.settings.orphan),
         )
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:

@@ -166,3 +166,28 @@ async def test_a_volume_that_is_not_there_is_the_machines_fault(engine, files, t
         volume.mkdir()
         await eventually(lambda: offered(pool), PATIENCE_S)
         assert (await run(pool, files, "exit 0")).exit.exit_code == 0
+
+
+async def test_containers_end_when_no_startd_comes_back_for_them(engine, files, tmp_path):
+    """Whatever dies, nothing is left behind."""
+    async with running_pool(tmp_path, ROOST_STARTD_ORPHAN_TIMEOUT="1") as pool:
+        await start(pool, files, "echo up > up; sleep 600")
+        await up(pool)
+        (container,) = containers(engine, pool)
+        await pool.stop()
+        there = {"all": True, "filters": {"id": container.id}}
+        await eventually(lambda: not engine.client.api.containers(**there), PATIENCE_S)
+
+
+async def test_containers_go_on_when_a_startd_comes_back_for_them(engine, files, tmp_path):
+    async with running_pool(tmp_path, ROOST_STARTD_ORPHAN_TIMEOUT="3") as pool:
+        activation, _ = await start(pool, files, "echo up > up; while [ ! -e go ]; do sleep 0.05; done; exit 4")
+        path = await up(pool)
+        watcher = launcher(pool)._watcher._process
+        await pool.stop()
+        watcher.returncode = None  # so that it can be waited for
+        await pool.start()
+        await asyncio.to_thread(watcher.wait, PATIENCE_S)  # it saw that there is another one
+        path.with_name("go").touch()
+        end = await end_of(pool, activation)
+        assert (end.exit.reason, end.exit.exit_code) == ("exited", 4), end.exit

@@ -16,7 +16,7 @@ import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measur
 from services.startd.launchers.docker import ends, refusals, usage
 from services.startd.launchers.docker.engine import Engine, EngineAway, Event, Refused
 from services.startd.launchers.docker.images import Cache, full_name
+from services.startd.launchers.docker.orphans import Watcher
 from services.startd.launchers.docker.plan import RUN_LABEL, STARTD_LABEL, Plan, host_ports, make_plan
 from services.startd.launchers.docker.refusals import Refusal
 from services.startd.launchers.docker.rules import BadRequest, Rules
@@ -85,8 +86,11 @@ class _Run:
 class DockerLauncher:
     """`health` tells whether the engine can be used, `version` what it is."""
 
-    def __init__(self, startd: str, rules: Rules, execute: Path, store: Store, images: Mapping[str, Any]) -> None:
-        """images: what an earlier life has put into the store's table `images`."""
+    def __init__(
+        self, startd: str, rules: Rules, execute: Path, store: Store, images: Mapping[str, Any], watcher: Watcher
+    ) -> None:
+        """images: what an earlier life has put into the store's table `images`. watcher: sees to containers that no
+        startd comes back for."""
         self.startd = startd
         self.rules = rules
         self.execute = execute
@@ -94,6 +98,7 @@ class DockerLauncher:
         self.version = ""
         self.missing_networks: set[str] = set()
         self._store = store
+        self._watcher = watcher
         self._cache = Cache(images)
         self._cache.size = rules.cached_images
         self._engine = Engine(self._on_event, self._on_heard)
@@ -211,6 +216,7 @@ class DockerLauncher:
         is away, all are taken for under way."""
         if not runs:
             return
+        await self._watch()
         try:
             found = await self._engine.ask(lambda api: _ours(api, self.startd))
             self._engine.listen()
@@ -225,14 +231,18 @@ class DockerLauncher:
             outputs = (labels.get(_OUT_LABEL, ""), labels.get(_ERR_LABEL, ""))
             self._runs.setdefault(name, _Run(one.get("Id", ""), one.get("Image", ""), outputs))
 
+    async def _watch(self) -> None:
+        with contextlib.suppress(OSError):  # no process to be had: the next startd clears up, if one comes
+            await asyncio.to_thread(self._watcher.watch)
+
     async def prepare(self, launch: Launch) -> None:
         if not self.rules.enabled:
             raise Fault.ENGINE_AWAY.failure("this machine runs no Docker jobs: ROOST_DOCKER is false")
         if self.health.reason and (time.monotonic() < self.health.until or not await self.probe()):
             raise Fault.ENGINE_AWAY.failure(f"the Docker engine can not be used: {self.health.reason}")
         plan = await self._plan(launch)
-        await self._have_image(launch.image, plan.pull)
-        self._plans[launch.run] = plan
+        image_id = await self._have_image(launch.image, plan.pull)
+        self._plans[launch.run] = replace(plan, image_id=image_id)
 
     async def _plan(self, launch: Launch) -> Plan:
         outside = launch.scratch
@@ -260,25 +270,30 @@ class DockerLauncher:
         uid, gid = os.getuid(), os.getgid()
         return (f"{uid}:{gid}" if uid else f"{_NOBODY}:{_NOBODY}"), []
 
-    async def _have_image(self, image: str, policy: str) -> None:
+    async def _have_image(self, image: str, policy: str) -> str:
+        """Its id. Raises LaunchFailed."""
         name = full_name(image)
         while name in self._removing:  # an engine that pulls what it removes ends up with half of it
             await self._removing[name].wait()
-        if policy != "always" and name in self._present:
-            return
-        if policy != "always":
-            try:
-                found = await self._engine.ask(lambda api: api.inspect_image(image))
-                self._present[name] = str(found.get("Id", ""))
-                return
-            except Refused as error:
-                if error.status != 404:
-                    raise Fault.NO_IMAGE.failure(f"image {image} can not be had: {error}") from error
-            except EngineAway as error:
-                raise self._away(error) from error
+        if policy != "always" and (image_id := self._present.get(name) or await self._id_of(image, name)):
+            return image_id
         if policy == "never":
             raise Fault.NO_IMAGE.failure(f"image {image} is not on this machine, and docker_pull_policy is never")
         await self._pull_together(image, name)
+        return await self._id_of(image, name)
+
+    async def _id_of(self, image: str, name: str) -> str:
+        """Empty: the engine does not have it."""
+        try:
+            found = await self._engine.ask(lambda api: api.inspect_image(image))
+        except Refused as error:
+            if error.status == 404:
+                return ""
+            raise Fault.NO_IMAGE.failure(f"image {image} can not be had: {error}") from error
+        except EngineAway as error:
+            raise self._away(error) from error
+        self._present[name] = str(found.get("Id", ""))
+        return self._present[name]
 
     async def _pull_together(self, image: str, name: str) -> None:
         """One pull for all who want the image; it goes on as long as anybody waits."""
@@ -360,6 +375,7 @@ class DockerLauncher:
         run.story.limit_mib = launch.memory_mib
         self._runs[launch.run] = run
         try:
+            await self._watch()
             await asyncio.to_thread(_give, launch.scratch, str(plan.body.get("User", "")))
             await self._start(launch, run, plan)
         except EngineAway as error:
@@ -371,8 +387,8 @@ class DockerLauncher:
         if self._cache.used(launch.image, time.time()):
             self._remember(launch.image)
         updates: dict[str, object] = {"ContainerID": run.container}
-        if image_id := self._present.get(full_name(launch.image)):
-            updates["DockerImageID"] = image_id
+        if plan.image_id:
+            updates["DockerImageID"] = plan.image_id
         if plan.services:
             updates |= await self._services(run, plan)
         pid = await asyncio.to_thread(usage.main_pid, run.container)
@@ -673,6 +689,7 @@ class DockerLauncher:
         for task in (*self._tasks, *(task for task, _ in self._pulls.values())):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        self._watcher.close()
         await self._engine.close()
         self._files.shutdown(wait=False, cancel_futures=True)
 

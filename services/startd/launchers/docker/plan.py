@@ -34,6 +34,7 @@ class Plan:
     body: dict[str, Any]
     services: Mapping[str, int] = field(default_factory=dict)
     pull: str = "missing"
+    image_id: str = ""  # where it is known
 
 
 def make_plan(launch: Launch, rules: Rules, startd: str, scratch_on_host: str, user: str, groups: list[str]) -> Plan:
