@@ -50,7 +50,7 @@ async def test_a_program_runs_in_the_container_as_the_job_does(visit):
 
 
 async def test_the_terminal_has_its_size_from_the_first_moment(visit):
-    command = ("/bin/sh", "-c", "stty size; trap 'stty size' WINCH; while :; do sleep 0.05; done")
+    command = ("/bin/sh", "-c", "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done")
     visitor = await visit(*command, tty=True, rows=41, columns=113)
     await visitor.until(b"41 113\r\n")
     assert visitor.out == b"41 113\r\n"

@@ -18,7 +18,7 @@ from roost.errors import ClientError
 from tests.integration.pools import ROOT, EmbeddedPool
 from tests.waiting import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("visit-commands")]
 JOB = """executable = job.sh
 environment = "WHO=job"
 should_transfer_files = yes
@@ -126,16 +126,20 @@ class Terminal:
 
 def test_a_shell_at_a_terminal(pool, job):
     """Its size is right from the first moment, follows the window, and Ctrl-C is the program's."""
-    words, how = command(pool, "exec", job, "/bin/sh", "-c", "stty size; exec /bin/sh")
+    words, how = command(pool, "exec", job, "/bin/sh", "-c", "stty size; PS1='>>>' exec /bin/sh")
     terminal = Terminal(words, 37, 119, **how)
     terminal.until(b"37 119\r\n")
     terminal.type(b"sleep 1000\r")
     terminal.until(b"sleep 1000")
     terminal.resize(20, 60)
+    terminal.seen = b""
     terminal.type(b"\x03")
+    terminal.until(b">>>")  # what is typed before may be lost: the terminal throws it away
     terminal.type(b"trap 'echo si''ze $(stty size)' WINCH; while :; do stty size; sleep 0.1; done\r")
     terminal.until(b"20 60")
     terminal.type(b"\x03")
+    terminal.seen = b""
+    terminal.until(b">>>")
     terminal.type(b"exit 4\r")
     assert terminal.status() == 4, terminal.seen
 

@@ -180,7 +180,7 @@ def main_of(pid):
 
 async def test_the_terminal_has_its_size_from_the_first_moment_and_follows_the_window(pool, tmp_path):
     job, claim = await running(pool, tmp_path / "iwd")
-    command = ("/bin/sh", "-c", "stty size; echo $TERM; trap 'stty size' WINCH; while :; do sleep 0.05; done")
+    command = ("/bin/sh", "-c", "trap 'stty size' WINCH; stty size; echo $TERM; while :; do sleep 0.05; done")
     visitor = await visit(pool, job, claim, *command, tty=True, rows=41, columns=113, term="vt220")
     await visitor.until(b"41 113\r\nvt220\r\n")
     assert visitor.out == b"41 113\r\nvt220\r\n"

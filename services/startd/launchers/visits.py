@@ -34,6 +34,10 @@ OUTPUT_LIMIT, INPUT_LIMIT = 512 * 1024, 256 * 1024
 LINGER_S = 1.0
 #: For a job's program to be there, when the container is just being made; seconds.
 APPEAR_S = 10.0
+#: For the helper to be in the job's surroundings, seconds: a job that is suspended lets nobody in.
+START_S = 15.0
+#: For it to end, when all is said; seconds.
+REAP_S = 10.0
 _START = "import sys; sys.path.append(sys.argv[1]); from services.startd.starter.session import main; main(sys.argv[2])"
 _ROOT = Path(session.__file__).parents[3]
 _READ = 65536
@@ -214,10 +218,13 @@ class SessionVisit(Visit):
             self._close_streams()
             raise
         frames = Frames()
-        first = await self._next(frames)
+        first: list[dict[str, Any]] = []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_S):
+                first = await self._next(frames)
         if not first or first[0].get("op") != "ready":
             await self.close()
-            message = str(first[0].get("message", "")) if first else "the helper process ended"
+            message = str(first[0].get("message", "")) if first else "the helper process does not answer"
             raise VisitRefused(message)
         self.resume()
         self._task = asyncio.create_task(self._follow(frames, first[1:]), name=f"visit:{self.run}")
@@ -293,7 +300,14 @@ class SessionVisit(Visit):
             self._channel.close()
             self._channel = None
         if self._helper is not None:
-            await self._helper.wait()
+            try:
+                async with asyncio.timeout(REAP_S):
+                    await self._helper.wait()
+            except TimeoutError:
+                # It can not end what it has started: a frozen cgroup, say. That ends as soon as it can.
+                with contextlib.suppress(ProcessLookupError):
+                    self._helper.kill()
+                await self._helper.wait()
 
     def _tell(self, frame: dict[str, Any]) -> None:
         if self._channel is not None:
@@ -360,6 +374,7 @@ class SessionVisit(Visit):
                 del self._input[: os.write(self._stdin, self._input)]
         except BlockingIOError:
             loop.add_writer(self._stdin, self._writable)
+            self.news()  # there may be room again
             return
         except OSError:  # nobody reads
             self._input.clear()
