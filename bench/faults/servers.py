@@ -1,0 +1,149 @@
+"""Redis behind sentinels, and RabbitMQ in a cluster, of processes that only this bench uses."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Self
+
+from tests.servers import Leashed, Rabbit, Redis, Server, answers, free_port
+from tests.waiting import wait_until
+
+SERVICE = "pool"
+#: A primary that is silent for so long is down; sentinels then agree on another. Less would take a busy machine for a
+#: dead one.
+DOWN_AFTER_MS = 2000
+
+
+class Sentinel(Server):
+    program = "redis-server"
+
+    def __init__(self, primary: Redis, quorum: int) -> None:
+        super().__init__()
+        self.primary, self.quorum = primary, quorum
+
+    def choose_ports(self) -> None:
+        self.port = free_port()
+        # Sentinel keeps what it learns in this file, so that it is written once.
+        (self.directory / "sentinel.conf").write_text(
+            f"port {self.port}\nbind {self.host}\ndir {self.directory}\n"
+            f"sentinel monitor {SERVICE} {self.primary.host} {self.primary.port} {self.quorum}\n"
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
+            f"sentinel failover-timeout {SERVICE} 6000\n"
+        )
+
+    def launch(self) -> Leashed:
+        command = [self.executable, str(self.directory / "sentinel.conf"), "--sentinel"]
+        return Leashed(command, log=self.log, cwd=self.directory, directory=self.directory)
+
+    def ready(self) -> bool:
+        return answers(self.port, b"PING\r\n", b"+PONG")
+
+    def knows(self, replicas: int, others: int) -> bool:
+        return answers(self.port, f"SENTINEL REPLICAS {SERVICE}\r\n".encode(), f"*{replicas}".encode()) and answers(
+            self.port, f"SENTINEL SENTINELS {SERVICE}\r\n".encode(), f"*{others}".encode()
+        )
+
+
+class ReplicatedRedis:
+    """A primary, two replicas and three sentinels."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self.servers: list[Redis] = []
+        self.sentinels: list[Sentinel] = []
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(self._stack.close)
+            for number in range(3):
+                # A primary that is cut off from its replicas takes no writes, which the new primary would not know.
+                settings = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "5"]
+                settings += ["--replicaof", self.servers[0].host, str(self.servers[0].port)] if number else []
+                server = Redis(*settings)
+                self._stack.callback(server.close)
+                server.start()
+                self.servers.append(server)
+            for _ in range(3):
+                sentinel = Sentinel(self.servers[0], 2)
+                self._stack.callback(sentinel.close)
+                sentinel.start()
+                self.sentinels.append(sentinel)
+            for sentinel in self.sentinels:
+                wait_until(lambda s=sentinel: s.knows(2, 2), what="sentinels that know of all others")  # type: ignore[misc]
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{SERVICE}"
+
+    def primary(self) -> Redis:
+        """The server that takes writes now."""
+        (found,) = [
+            server
+            for server in self.servers
+            if server.running and b"role:master" in server.command("INFO", "replication")
+        ]
+        return found
+
+
+class RabbitNode(Rabbit):
+    """A node of a cluster: it shares the first one's cookie and its port mapper."""
+
+    def __init__(self, first: Rabbit | None = None) -> None:
+        super().__init__("cluster_partition_handling = pause_minority\n")
+        self.first = first
+        if first is not None:
+            cookie = self.directory / ".erlang.cookie"
+            cookie.chmod(0o600)
+            cookie.write_text((first.directory / ".erlang.cookie").read_text())
+            cookie.chmod(0o400)
+
+    def launch(self) -> Leashed:
+        if self.first is not None:
+            self.epmd_port = self.first.epmd_port
+            self._epmd = self.first._epmd
+        return super().launch()
+
+    def close_epmd(self) -> None:
+        if self.first is None:
+            super().close_epmd()
+
+    def join(self) -> None:
+        assert self.first is not None
+        self.ctl("stop_app")
+        self.ctl("join_cluster", self.first.node)
+        self.ctl("start_app")
+        wait_until(self.ready, what="a node that has joined its cluster")
+
+
+class RabbitCluster:
+    """Three nodes."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self.nodes: list[RabbitNode] = []
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(self._stack.close)
+            for number in range(3):
+                node = RabbitNode(self.nodes[0] if number else None)
+                self._stack.callback(node.close)
+                node.start()
+                if number:
+                    node.join()
+                self.nodes.append(node)
+            stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        return ",".join(node.url for node in self.nodes)

@@ -1,0 +1,220 @@
+"""Short jobs that are submitted all the time, one long one that nothing may restart, and questions in between."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from bench.faults.verdict import Facts, Line, Recorded, Verdict, judge, lines, longest_gap
+from bench.pool import description
+from roost.client import Client
+from roost.errors import ClientError
+from tests.waiting import wait_until
+
+#: A job tells when it begins and ends by one short line each, which the kernel adds to the file as a whole.
+SHORT = """#!/bin/sh
+echo "begin $1 $(date +%s.%N)" >>{runs}
+sleep {seconds}
+echo "end $1 $(date +%s.%N)" >>{runs}
+"""
+LONG = """#!/bin/sh
+echo "begin $1 $(date +%s.%N)" >>{runs}
+while [ ! -e {go} ]; do sleep 0.2; done
+echo "end $1 $(date +%s.%N)" >>{runs}
+"""
+#: After that a request counts as not answered. A busy machine answers slower than a quiet one, but not so slow.
+PATIENCE_S = 5.0
+#: One job comes twice a second: two cores are left to the daemons.
+SUBMIT_EVERY_S = 0.5
+ASK_EVERY_S = 0.1
+REST_S = 180.0
+
+Connect = Callable[[float], Sequence[Client]]
+
+
+@dataclass(slots=True)
+class Service:
+    """When requests were answered, seconds since 1970, and what the last that failed said."""
+
+    answered: list[float] = field(default_factory=list)
+    refused: int = 0
+    last_error: str = ""
+
+
+class Asker(threading.Thread):
+    """Does one thing again and again through any gateway, the next one when one fails."""
+
+    def __init__(self, connect: Connect, deed: Callable[[Client], None], every_s: float, stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.connect, self.deed, self.every_s, self.stop = connect, deed, every_s, stop
+        self.service = Service()
+        self.use = 0  # which gateway
+
+    def run(self) -> None:
+        gateways = self.connect(PATIENCE_S)
+        while not self.stop.is_set():
+            try:
+                self.deed(gateways[self.use % len(gateways)])
+            except (ClientError, OSError) as error:
+                self.service.refused += 1
+                self.service.last_error = str(error)
+                self.use += 1
+            else:
+                self.service.answered.append(time.time())
+            self.stop.wait(self.every_s)
+        for gateway in gateways:
+            gateway.close()
+
+
+class Workload:
+    """directory: for jobs and what they write; its name must be a new one in this pool, as its jobs are known by it.
+    connect(timeout): a client for each gateway."""
+
+    def __init__(self, directory: Path, connect: Connect, seconds: float = 0.3) -> None:
+        self.directory, self.connect = directory, connect
+        self._charged_before = 0.0
+        directory.mkdir(parents=True)
+        directory.chmod(0o777)
+        self.runs, self.go = directory / "runs", directory / "go"
+        self.runs.touch()
+        self.runs.chmod(0o666)
+        for name, text in (("short", SHORT), ("long", LONG)):
+            script = directory / name
+            script.write_text(text.format(runs=self.runs, go=self.go, seconds=seconds))
+            script.chmod(0o755)
+        self.acknowledged: dict[str, str] = {}
+        self._number = 0
+        self._stop = threading.Event()
+        self.submits = Asker(connect, lambda client: self._submit(client, "short"), SUBMIT_EVERY_S, self._stop)
+        self.queries = Asker(connect, _ask, ASK_EVERY_S, self._stop)
+
+    def _submit(self, client: Client, script: str) -> None:
+        self._number += 1
+        token = f"{self.directory.name}/{script}/{self._number}"
+        text = (
+            f"executable = {self.directory}/{script}\narguments = {token}\ntransfer_executable = false\n"
+            "should_transfer_files = NO\nrequest_memory = 16\nrequest_disk = 1024\n"
+            f"log = {self.directory}/{self._number}.log\nqueue\n"
+        )
+        (cluster,) = description(self.directory, text).clusters()
+        queued = client.submit(cluster.ad, cluster.jobs())
+        self.acknowledged[token] = f"{queued.cluster}.0"
+
+    def start(self) -> None:
+        """Returns when a long job and some short ones have begun."""
+        with self.connect(60.0)[0] as client:
+            self._charged_before = _charged(client)
+            self._submit(client, "long")
+        self.submits.start()
+        self.queries.start()
+        wait_until(lambda: {line.token.split("/")[1] for line in self.lines()} == {"short", "long"}, 120, "jobs")
+
+    def use_first_gateway(self) -> None:
+        """A fault of the first gateway is one of the gateway in use."""
+        self.submits.use = self.queries.use = 0
+
+    def lines(self) -> list[Line]:
+        # The last line may be half written.
+        text = self.runs.read_text()
+        return lines(text[: text.rfind("\n") + 1])
+
+    def without(self, since: float, until: float) -> dict[str, float]:
+        """The longest time without service between two moments, in seconds, by what was wanted."""
+        begun = [line.at for line in self.lines() if line.word == "begin"]
+        return {
+            "submit": longest_gap(self.submits.service.answered, since, until),
+            "match": longest_gap(begun, since, until),
+            "query": longest_gap(self.queries.service.answered, since, until),
+        }
+
+    def served(self, since: float) -> bool:
+        """Whether a job was submitted, another begun, and a question answered since then."""
+        begun = [line.at for line in self.lines() if line.word == "begin"]
+        series = (self.submits.service.answered, begun, self.queries.service.answered)
+        return all(moments and moments[-1] > since for moments in series)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for asker in (self.submits, self.queries):
+            if asker.ident is not None:
+                asker.join(60)
+
+    def end(self) -> Verdict:
+        """Let all jobs end, and judge what became of them."""
+        self.__exit__()
+        self.go.touch()
+        facts = Facts(dict(self.acknowledged))
+        ours = f"{self.directory.name}/"
+        with self.connect(60.0)[0] as client:
+
+            def rest() -> bool:
+                try:
+                    facts.history = [entry for entry in _history(client) if entry.token.startswith(ours)]
+                except ClientError:
+                    return False
+                return {entry.token for entry in facts.history} >= set(facts.acknowledged)
+
+            with suppress(TimeoutError):  # who is missing is in the verdict
+                wait_until(rest, REST_S, "the end of all jobs")
+            facts.charged_s = _charged(client) - self._charged_before
+        facts.lines = self.lines()
+        facts.logs = [path.read_text() for path in self.directory.glob("*.log")]
+        return judge(facts)
+
+
+def _ask(client: Client) -> None:
+    list(client.ads("Machine", projection=["Name"], limit=1))
+
+
+def _history(client: Client) -> list[Recorded]:
+    wanted = [
+        "ClusterId",
+        "ProcId",
+        "Args",
+        "Arguments",
+        "JobStatus",
+        "ExitCode",
+        "NumJobStarts",
+        "RemoteWallClockTime",
+    ]
+    found = []
+    for ad in client.jobs(projection=wanted, history=True):
+        code = ad.eval("ExitCode")
+        arguments = ad.eval("Arguments")
+        found.append(
+            Recorded(
+                job=f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}",
+                token=str(arguments if isinstance(arguments, str) else ad.eval("Args")),
+                status=int(str(ad.eval("JobStatus"))),
+                exit_code=code if isinstance(code, int) else None,
+                starts=int(str(ad.eval("NumJobStarts"))),
+                ran_s=float(str(ad.eval("RemoteWallClockTime"))),
+            )
+        )
+    return found
+
+
+def _charged(client: Client) -> float:
+    """What the accountant has charged all submitters, once it charges no more: nobody has a claim then."""
+    seen: list[float] = []
+
+    def settled() -> bool:
+        try:
+            ads = list(client.priorities())
+        except ClientError:
+            return False
+        used = sum(float(str(ad.eval("AccumulatedUsage"))) for ad in ads if not ad.eval("IsAccountingGroup"))
+        using = any(float(str(ad.eval("WeightedResourcesUsed"))) for ad in ads)
+        seen.append(used)
+        return not using
+
+    wait_until(settled, REST_S, "the end of all claims")
+    return seen[-1]
