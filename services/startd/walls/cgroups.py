@@ -94,9 +94,9 @@ class Cgroups:
                 resisted.append(name)
         return resisted
 
-    def close(self) -> None:
-        """Remove what is empty, the base too if nobody else uses it."""
-        for name in list(self._groups):
+    def close(self, keep: Iterable[str]) -> None:
+        """Remove what is not in use, the base too if nobody else uses it."""
+        for name in [name for name in self._groups if name not in keep]:
             self.drop(name)
         for base in self._bases():
             with contextlib.suppress(OSError):

@@ -255,8 +255,9 @@ class Warden:
                 self._warn("cgroups_not_removed", names=resisted)
 
     def close(self) -> None:
-        if self.cgroups and not self.wards:
-            self.cgroups.close()
+        """Leave nothing of what no run is in; the fork server removes the others at its own end."""
+        if self.cgroups:
+            self.cgroups.close({ward.group for ward in self.wards.values()})
 
 
 def disk_of(machine: ClassAd) -> int:

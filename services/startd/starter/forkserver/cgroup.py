@@ -39,6 +39,10 @@ class Cgroup:
         self.own = False
         self.uneasy = 0  # so many more looks at the counters are due: the limit was hit, and nobody killed yet
 
+    def folders(self) -> set[str]:
+        """All of its directories."""
+        return {folder for folder in (self.unified, self.freezer, self.memory, *self.join) if folder}
+
     # -- entering
 
     def fork(self) -> int:

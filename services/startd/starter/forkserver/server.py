@@ -14,6 +14,7 @@ import sys
 import time
 
 from services.startd.starter.forkserver import kernel
+from services.startd.starter.forkserver.cgroup import Cgroup
 from services.startd.starter.forkserver.frames import Frame, Frames, pack
 from services.startd.starter.forkserver.nanny import KILL_ROUND_S, ChildSignals, Nanny
 from services.startd.starter.forkserver.processes import (
@@ -85,6 +86,7 @@ class Server:
         self.out = bytearray()
         self.alone_since = time.monotonic()
         self.poll = select.poll()
+        self.cgroups: set[str] = set()  # of all jobs, to be removed at the end when no startd does
         self.spare: Run | None = None
         self.apart = False  # in a mount namespace of its own
         self.nannies: set[int] = set()  # pids, until they are collected
@@ -129,6 +131,11 @@ class Server:
             self.signals.drain()
             self.reap()
             select.select([self.signals.reader], [], [], KILL_ROUND_S)
+        for folder in self.cgroups:
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass  # the startd was quicker
 
     def load(self) -> None:
         for name in os.listdir("results"):
@@ -295,6 +302,7 @@ class Server:
         run.dedicated = bool(request.get("dedicated"))
         run.tracking_gid = int(str(request.get("tracking_gid", 0)))
         run.group = str(request.get("group", ""))
+        self.cgroups |= Cgroup(request.get("cgroup")).folders()
         self.runs[name] = run
         self.by_fd[run.channel.fileno()] = run
         self.poll.register(run.channel.fileno(), select.POLLIN)
