@@ -145,9 +145,10 @@ async def full(store: Store, ads: int, figures: dict[str, Any]) -> None:
         beat = AdHeartbeat(my_type="Machine", daemon=message.daemon, start_time=1, base=1, sequence=2)
         search.changed(made.apply(beat))
     figures["heartbeats, a second"] = round(len(messages) / (time.perf_counter() - began))
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     await ask(search, 'State == "Nonsense"', [])
     figures["make the columns, s"] = round(time.perf_counter() - began, 2)
+    figures["make the columns, processor s"] = round(time.process_time() - used, 2)
     change = pack({"LoadAvg": 0.5, "State": "Claimed"})
     for message in messages:
         delta = AdDelta(
@@ -155,9 +156,9 @@ async def full(store: Store, ads: int, figures: dict[str, Any]) -> None:
             names=message.names[:1], changes=[change], removed_attrs=[[]],
         )  # fmt: skip
         search.changed(made.apply(delta))
-    began = time.perf_counter()
+    used = time.process_time()
     await ask(search, 'State == "Nonsense"', [])
-    figures["follow a changed ad, us"] = round((time.perf_counter() - began) / len(messages) * 1e6, 1)
+    figures["follow a changed ad, processor us"] = round((time.process_time() - used) / len(messages) * 1e6, 1)
     figures["memory of an ad with its share of columns, bytes"] = round((resident_mib() - before) * 2**20 / ads)
     figures["questions"] = {}
     for name, (constraint, projection) in QUESTIONS.items():
@@ -178,10 +179,10 @@ async def question(made: Directory, search: Search, constraint: str, projection:
 
 async def restart(store: Store, ads: int) -> dict[str, Any]:
     """A collector that begins with what Redis has."""
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     made, search = directory(store)
     assert await made.load() == ads
-    loaded = time.perf_counter() - began
+    loaded, used = time.perf_counter() - began, time.process_time() - used
     name = next(iter(next(iter(made.table.groups())).rows))
     found = await ask(search, f'Name == "{name}"', [])
     first = time.perf_counter() - began
@@ -190,6 +191,7 @@ async def restart(store: Store, ads: int) -> dict[str, Any]:
     await ask(search, 'State == "Nonsense"', [])
     return {
         "loaded, s": round(loaded, 2),
+        "loaded, processor s": round(used, 2),
         "first answer, s": round(first, 2),
         "first constraint over all, s more": round(time.perf_counter() - began, 2),
     }
