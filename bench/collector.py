@@ -159,7 +159,7 @@ async def full(store: Store, ads: int, figures: dict[str, Any]) -> None:
     used = time.process_time()
     await ask(search, 'State == "Nonsense"', [])
     figures["follow a changed ad, processor us"] = round((time.process_time() - used) / len(messages) * 1e6, 1)
-    figures["memory of an ad with its share of columns, bytes"] = round((resident_mib() - before) * 2**20 / ads)
+    figures["memory of an ad besides its bytes, bytes"] = round((resident_mib() - before) * 2**20 / ads)
     figures["questions"] = {}
     for name, (constraint, projection) in QUESTIONS.items():
         figures["questions"][name] = await question(made, search, constraint, projection)
