@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 import msgpack
 
 from shared.classad.cells import Cell, PackedText, Table, as_expr, packable, parse_text, read_packed, simplest
-from shared.classad.expr import AdExpr, Expr, Interval, ListExpr, Literal, fold
+from shared.classad.expr import FOLDED, AdExpr, Expr, Interval, ListExpr, Literal, fold
 from shared.classad.lexer import is_text
 from shared.classad.operators import wrap
 from shared.classad.parser import parse_expr
@@ -264,8 +265,10 @@ class ClassAd(MutableMapping[str, Any]):
         return table
 
     def _put(self, name: str, cell: Cell) -> None:
-        table = self._writable()
-        key = fold(name)
+        table = self._table
+        if table is None or not self._own or self._packed is not None:
+            table = self._writable()
+        key = FOLDED[name] if name in FOLDED else fold(name)
         known = table.get(key)
         table[key] = (name if known is None else known[0], cell)
 
@@ -278,9 +281,17 @@ class ClassAd(MutableMapping[str, Any]):
 
 
 def _name_of(name: str) -> str:
+    return _known_name(name) if len(name) < 200 else _checked_name(name)
+
+
+def _checked_name(name: str) -> str:
     if not name or not is_text(name):
         raise ValueError(f"an attribute can not have the name {name!r}")
     return name
+
+
+#: Names come again and again; long ones, which may be anything, are not kept.
+_known_name = lru_cache(maxsize=10_000)(_checked_name)
 
 
 def cell_of(value: Any) -> Cell:
@@ -288,6 +299,9 @@ def cell_of(value: Any) -> Cell:
 
     Raises TypeError, OverflowError for an integer beyond 64 bits, or ValueError for a string that can not be one.
     """
+    kind = type(value)
+    if kind is bool or kind is float or (kind is str and value.isascii() and "\0" not in value):
+        return value  # type: ignore[no-any-return]  # most of what is ever assigned
     if isinstance(value, Expr):
         return simplest(value)
     if isinstance(value, bool | float):

@@ -14,6 +14,7 @@ from typing import Final
 from services.startd.book.slots import Claim, Slot
 from services.startd.book.transitions import Activity, State
 from shared.classad import UNDEFINED, ClassAd, Expr, flatten, parse_expr
+from shared.classad.expr import Literal
 from shared.messages.claims import public_claim_id
 
 #: Job attribute -> slot attribute, while a job or claim is there.
@@ -36,14 +37,20 @@ _CLAIM_RUN_TIME: Final = parse_expr("RoostEarlierRunTime + TotalJobRunTime")
 _FOREVER_S: Final = 2.0**31
 
 
-def put_claim(ad: ClassAd, claim: Claim | None, state: State, job_attributes: Iterable[str]) -> None:
-    """Who has the slot, with what. job_attributes: STARTD_JOB_ATTRS, by which policies may see the running job."""
-    if claim is None:
-        ad["CurrentRank"] = 0.0
-        return
+def put_claim(
+    ad: ClassAd, claim: Claim, state: State, job_attributes: Iterable[str], slot: ClassAd | None = None
+) -> bool:
+    """Who has the slot, with what. job_attributes: STARTD_JOB_ATTRS, by which policies may see the running job. slot:
+    the ad that expressions of the job may look at, `ad` itself if there is no other. Whether all of it will be the same
+    while the claim and the slot's State are."""
     job = ClassAd.unpack(claim.job_ad)
+    fixed = True
     for theirs, ours in (*_FROM_JOB, *((name, name) for name in job_attributes)):
-        value = job.eval(theirs, ad)
+        expr = job.lookup(theirs)
+        if expr is None:
+            continue
+        fixed = fixed and isinstance(expr, Literal)
+        value = job.eval(theirs, ad if slot is None else slot)
         if value is not UNDEFINED:
             ad[ours] = value
     if claim.concurrency_limits:
@@ -56,7 +63,7 @@ def put_claim(ad: ClassAd, claim: Claim | None, state: State, job_attributes: It
     ad["RetirementTimeRemaining"] = 0
     if not claim.run:
         ad["TotalClaimRunTime"] = int(claim.earlier_s)
-        return
+        return fixed
     ad["JobId"] = claim.run.partition("/")[0]
     ad["JobStart"] = int(claim.run_since)
     ad["TotalJobSuspendTime"] = _suspend_time(claim)
@@ -73,6 +80,7 @@ def put_claim(ad: ClassAd, claim: Claim | None, state: State, job_attributes: It
     if ends is not None:
         ad["RoostRetirementEnds"] = ends
         ad["RetirementTimeRemaining"] = _RETIREMENT_LEFT
+    return fixed
 
 
 def put_waiting(ad: ClassAd, claim: Claim) -> None:

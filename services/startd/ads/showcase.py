@@ -14,6 +14,7 @@ from services.startd.ads import slot_ads as ads
 from services.startd.ads.children import Children
 from services.startd.ads.claim_ads import sibling_attributes
 from services.startd.ads.drain_ads import drain_attributes
+from services.startd.ads.layers import Layers
 from services.startd.book.claims import Book
 from services.startd.book.draining import Expected
 from services.startd.book.partition import SlotKind
@@ -49,6 +50,7 @@ class Showcase:
         self._sample = Sample()
         self._sampled = float("-inf")
         self._ads: dict[str, tuple[int, ClassAd]] = {}  # by slot, with the version it shows
+        self._layers = Layers()
         self._children: dict[str, Children] = {}  # by partitionable slot
         self._sources: dict[str, Callable[[Slot], Mapping[str, object]]] = {}
         self._on_top: dict[str, Callable[[Slot, ClassAd], Mapping[str, object]]] = {}
@@ -87,6 +89,9 @@ class Showcase:
     def forget(self, slot_name: str) -> None:
         """A slot is gone, or something that its ad tells has changed."""
         self._ads.pop(slot_name, None)
+        if slot_name not in self.book.slots:
+            self._layers.forget(slot_name)
+            self._children.pop(slot_name, None)
 
     def add_source(self, name: str, attributes_of: Callable[[Slot], Mapping[str, object]]) -> None:
         """What a part of the startd says of each slot, whenever an ad is made: must be quick. Sources of later names
@@ -103,6 +108,7 @@ class Showcase:
         """Go by these settings."""
         self.around = replace(self.around, settings=settings)
         self.base = ads.machine_ad(self.around)
+        self._layers = Layers()
         self.renew()
 
     def siblings_changed(self) -> bool:
@@ -136,6 +142,7 @@ class Showcase:
         partitionable = slot.kind is SlotKind.PARTITIONABLE
         others = ads.Neighbours(
             dynamic=self.book.dynamic_slots(slot.name) if partitionable else (),
+            layers=self._layers,
             children=self._children.setdefault(slot.name, Children()) if partitionable else _NO_CHILDREN,
             waiting=waiting.claim if waiting is not None else None,
             siblings=siblings,

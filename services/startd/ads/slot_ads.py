@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from services.startd.ads.children import Children
 from services.startd.ads.claim_ads import put_claim, put_waiting
+from services.startd.ads.layers import Layers
 from services.startd.book.amounts import STANDARD, Amounts
 from services.startd.book.partition import SlotKind
 from services.startd.book.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
@@ -89,6 +90,7 @@ class Neighbours:
 
     dynamic: Sequence[Slot] = ()  # slots carved from it
     children: Children = field(default_factory=Children)  # the texts about them
+    layers: Layers = field(default_factory=Layers)
     waiting: Claim | None = None  # the claim that waits for it to empty
     siblings: Mapping[str, Expr] = field(default_factory=dict)
     parts: Sequence[Mapping[str, object]] = ()  # what parts of the startd say of it, later ones win
@@ -105,10 +107,56 @@ def slot_ad(
     policy: Policy | None = None,
 ) -> ClassAd:
     """The ad of one slot. policy: as it is now, if not as configured."""
-    settings = around.settings
+    settings, layers = around.settings, others.layers
     policy = policy or settings.policy(slot.type_id)
-    ad = base.copy()
+    partitionable = slot.kind is SlotKind.PARTITIONABLE
+    ad = layers.of("frame", slot.name, (base, slot.type_id, slot.total), lambda: _frame(base, slot)).copy()
     virtual_memory = sample.free_swap_kib + around.detected.memory_mib * 1024
+    moment = {
+        "MyCurrentTime": int(now),
+        "TotalLoadAvg": sample.load_avg,
+        "ClockMin": sample.clock_min,
+        "ClockDay": sample.clock_day,
+        "TotalVirtualMemory": virtual_memory,
+    }
+    ad.overlay(layers.told("moment", moment))
+    ad["State"], ad["Activity"] = str(slot.state), str(slot.activity)
+    # Tells the negotiator that its match has arrived, also where the job came and went between two ads.
+    ad["RoostClaims"] = slot.asked
+    ad["EnteredCurrentState"], ad["EnteredCurrentActivity"] = int(slot.state_since), int(slot.activity_since)
+    ad["VirtualMemory"] = int(virtual_memory * slot.swap_share)
+    if partitionable:
+        others.children.put(ad, others.dynamic)
+        for name in slot.total:
+            # Less than nothing is left where a disk filled up: nothing, to others.
+            ad[name] = max(0, slot.free[name])
+    for name, expr in others.siblings.items():
+        ad[name] = expr
+    for number, attributes in enumerate(others.parts):
+        ad.overlay(layers.told(f"part {number}", attributes))
+    ad.overlay(
+        layers.of(
+            "rules",
+            f"{slot.slot_id} {slot.type_id} {slot.kind}",
+            (policy, settings),
+            lambda: _rules(slot, policy, settings),
+        )
+    )
+    _put_claim(ad, slot, settings, layers)
+    if others.waiting is not None:
+        put_waiting(ad, others.waiting)
+    for number, attributes_of in enumerate(others.on_top):
+        if found := attributes_of(ad):
+            ad.overlay(layers.told(f"top {number}", found))
+    # Last, as START may go by anything that the ad says.
+    refuses = slot.state in (State.MATCHED, State.PREEMPTING) or start_is_false(policy, ad)
+    ad["Requirements"] = False if refuses else REQUIREMENTS
+    return ad
+
+
+def _frame(base: ClassAd, slot: Slot) -> ClassAd:
+    """What a slot is."""
+    ad = base.copy()
     ad.update(
         {
             "Name": slot.name,
@@ -117,33 +165,20 @@ def slot_ad(
             "SlotTypeID": slot.type_id if slot.kind is not SlotKind.DYNAMIC else -max(1, slot.type_id),
             "PartitionableSlot": slot.kind is SlotKind.PARTITIONABLE,
             "DynamicSlot": slot.kind is SlotKind.DYNAMIC,
-            "State": str(slot.state),
-            "Activity": str(slot.activity),
-            # Tells the negotiator that its match has arrived, also where the job came and went between two ads.
-            "RoostClaims": slot.asked,
-            "EnteredCurrentState": int(slot.state_since),
-            "EnteredCurrentActivity": int(slot.activity_since),
-            "MyCurrentTime": int(now),
-            "TotalLoadAvg": sample.load_avg,
-            "ClockMin": sample.clock_min,
-            "ClockDay": sample.clock_day,
-            "TotalVirtualMemory": virtual_memory,
-            "VirtualMemory": int(virtual_memory * slot.swap_share),
         }
     )
     if slot.kind is SlotKind.DYNAMIC:
         ad["DSlotID"] = slot.dynamic_id
         ad["ParentSlotName"] = slot.parent
-    elif slot.kind is SlotKind.PARTITIONABLE:
-        others.children.put(ad, others.dynamic)
     for name in slot.total:
-        # Less than nothing is left where a disk filled up: nothing, to others.
-        ad[name] = max(0, slot.free[name]) if slot.kind is SlotKind.PARTITIONABLE else slot.total[name]
+        ad[name] = slot.total[name]
         ad[f"TotalSlot{name}"] = slot.total[name]
-    for name, expr in others.siblings.items():
-        ad[name] = expr
-    for attributes in others.parts:
-        ad.update(attributes)
+    return ad
+
+
+def _rules(slot: Slot, policy: Policy, settings: Settings) -> ClassAd:
+    """What the configuration says of a slot."""
+    ad = ClassAd()
     _put_policy(ad, slot, policy)
     for name, expr in settings.attributes.items():
         ad[name] = expr
@@ -151,15 +186,44 @@ def slot_ad(
         ad[name] = expr
     for name, expr in settings.slot_attributes.get(slot.slot_id, {}).items():
         ad[name] = expr
-    put_claim(ad, slot.claim, slot.state, settings.job_attributes)
-    if others.waiting is not None:
-        put_waiting(ad, others.waiting)
-    for attributes_of in others.on_top:
-        ad.update(attributes_of(ad))
-    # Last, as START may go by anything that the ad says.
-    refuses = slot.state in (State.MATCHED, State.PREEMPTING) or start_is_false(policy, ad)
-    ad["Requirements"] = False if refuses else REQUIREMENTS
     return ad
+
+
+def _put_claim(ad: ClassAd, slot: Slot, settings: Settings, layers: Layers) -> None:
+    claim = slot.claim
+    if claim is None:
+        ad["CurrentRank"] = 0.0
+        return
+    layer, fixed = ClassAd(), True
+
+    def make() -> ClassAd:
+        nonlocal fixed
+        fixed = put_claim(layer, claim, slot.state, settings.job_attributes, ad)
+        return layer
+
+    made_of = (slot.state, *_shown_of(claim), settings.job_attributes)
+    ad.overlay(layers.of("claim", slot.name, made_of, make))
+    if not fixed:
+        layers.forget_claim(slot.name)
+
+
+def _shown_of(claim: Claim) -> tuple[object, ...]:
+    """All that `put_claim` looks at."""
+    return (
+        claim.claim_id,
+        claim.job_ad,
+        claim.submitter,
+        claim.schedd,
+        claim.concurrency_limits,
+        claim.rank,
+        claim.run,
+        claim.run_since,
+        claim.suspended_at,
+        claim.suspended_s,
+        claim.suspensions,
+        claim.earlier_s,
+        claim.retirement_s,
+    )
 
 
 def _put_policy(ad: ClassAd, slot: Slot, policy: Policy) -> None:

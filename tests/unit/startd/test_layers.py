@@ -1,0 +1,78 @@
+"""Ads put together from kept layers are those that are made from nothing."""
+
+import pytest
+
+from services.startd.ads.layers import Layers
+from shared.classad import ClassAd, parse_expr
+from tests.startd_pool import Pool, job_ad
+
+
+def test_what_compares_equal_and_is_another_type_is_another_layer():
+    layers = Layers()
+    for value in (0, 0.0, False, "0"):
+        assert type(layers.told("x", {"A": value})["A"]) is type(value)
+    assert "B" in layers.told("x", {"B": "0"})
+
+
+@pytest.fixture
+async def pool(tmp_path):
+    async with Pool(tmp_path, STARTD_JOB_ATTRS="Mood, Hopes", STARTD_ATTRS="Colour", Colour='"red"') as pool:
+        yield pool
+
+
+def fresh(showcase, slot) -> ClassAd:
+    """The ad as it would be without anything that was kept."""
+    kept, showcase._layers = showcase._layers, Layers()
+    children, showcase._children = showcase._children, {}
+    try:
+        return showcase._make(slot, {})
+    finally:
+        showcase._layers, showcase._children = kept, children
+
+
+async def test_kept_layers_follow_every_change(pool):
+    startd = pool.startd
+    book, showcase = startd.book, startd.showcase
+
+    def same():
+        for slot in list(book.slots.values()):
+            showcase.forget(slot.name)
+            assert showcase.ad_of(slot) == fresh(showcase, slot), slot.name
+
+    same()
+    granted = [await pool.call(pool.request(ad=job_ad(Mood="good"))) for _ in range(2)]
+    same()
+    claim = granted[0].claim_id
+    for mood in ("bad", "worse"):
+        ad = job_ad(Mood=mood, Hopes=parse_expr("TARGET.RoostLook + 1"), AccountingGroup="a.b")
+        book.activate(claim, f"1.0/{mood}", ad.pack(), ad, startd.now())
+        same()
+        slot = book.slots[granted[0].slot]
+        assert showcase.ad_of(slot)["Mood"] == mood
+        book.run_gone(claim, f"1.0/{mood}", startd.now())
+        same()
+    book.drain("d1", now=startd.now())
+    same()
+    book.cancel_drain("", startd.now())
+    same()
+    await startd.reconfigure()
+    same()
+    startd.write_down()
+    assert set(showcase._layers._made) <= {
+        key for key in showcase._layers._made if key[0] not in ("frame", "claim") or key[1] in book.slots
+    }
+
+
+async def test_what_depends_on_the_slot_is_looked_at_each_time(pool):
+    """A job attribute that goes by the slot's ad."""
+    startd = pool.startd
+    ad = job_ad(Hopes=parse_expr("TARGET.LoadAvg + 1"))
+    granted = await pool.call(pool.request(ad=ad))
+    book, showcase = startd.book, startd.showcase
+    slot = book.slots[granted.slot]
+    values = []
+    for load in (1.0, 2.0):
+        showcase.add_source("zz", lambda slot, load=load: {"LoadAvg": load})
+        showcase.forget(slot.name)
+        values.append(showcase.ad_of(slot).eval("Hopes"))
+    assert values == [2.0, 3.0]
