@@ -6,7 +6,7 @@ import contextlib
 import pytest
 from docker.errors import ImageNotFound
 
-from services.startd.launchers.docker import launcher as launcher_module
+from services.startd.launchers.docker import larder
 from shared.messages.claims import DeactivateClaim
 from tests.containers.registry import Registry
 from tests.integration.container_jobs import end_of, launcher, machine, running_pool, start, up, use_engine
@@ -127,7 +127,7 @@ async def test_a_damaged_image_holds_the_job(pool, files, registry):
 
 
 async def test_a_registry_that_is_away_for_a_moment_does_no_harm(pool, files, registry, monkeypatch):
-    monkeypatch.setattr(launcher_module, "PULL_AGAIN_S", (0.1, 0.1, 0.1, 0.1))
+    monkeypatch.setattr(larder, "PULL_AGAIN_S", (0.1, 0.1, 0.1, 0.1))
     image = registry.add("moment:1")
     registry.refuse = [503, 503, 503]
     end = await run(pool, files, image)
@@ -136,7 +136,7 @@ async def test_a_registry_that_is_away_for_a_moment_does_no_harm(pool, files, re
 
 
 async def test_a_registry_that_stays_away_holds_the_job(pool, files, registry, monkeypatch):
-    monkeypatch.setattr(launcher_module, "PULL_AGAIN_S", (0.1, 0.1))
+    monkeypatch.setattr(larder, "PULL_AGAIN_S", (0.1, 0.1))
     image = registry.add("away:1")
     registry.refuse = [503] * 100
     end = await run(pool, files, image)

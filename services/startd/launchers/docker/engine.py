@@ -95,11 +95,9 @@ class Engine:
 
     # ---------------------------------------------------------------- pulls
 
-    async def pull(self, image: str, silence_s: float, heard: Callable[[str], None]) -> None:
-        """Have the engine fetch an image. heard: called in the loop, with a line for each step. Cancelling ends the
-        pull. Raises EngineAway, Refused."""
-        loop = asyncio.get_running_loop()
-        pull = _Pull(image, silence_s, lambda line: _tell(loop, heard, line))
+    async def pull(self, image: str, silence_s: float) -> None:
+        """Have the engine fetch an image. Cancelling ends the pull. Raises EngineAway, Refused."""
+        pull = _Pull(image, silence_s)
         try:
             await self.ask(lambda api: pull.run(), pulling=True)
         finally:
@@ -164,10 +162,9 @@ def _tell(loop: asyncio.AbstractEventLoop, listener: Callable[[T], None], what: 
 class _Pull:
     """One pull, in a thread. The engine ends it when its connection is closed."""
 
-    def __init__(self, image: str, silence_s: float, heard: Callable[[str], None]) -> None:
+    def __init__(self, image: str, silence_s: float) -> None:
         self.image = image
         self.silence_s = silence_s
-        self.heard = heard
         self._stream: Any = None
         self._cancelled = False
 
@@ -199,7 +196,6 @@ class _Pull:
                 if "error" in line:
                     detail = line.get("errorDetail") or {}
                     raise Refused(int(detail.get("code") or 0), str(line["error"]))
-                self.heard(str(line.get("status", "")))
         except AttributeError:  # see `_listen`
             if not self._cancelled:
                 raise

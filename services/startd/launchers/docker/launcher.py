@@ -19,12 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
 from services.startd.launchers.docker import ends, refusals, usage
 from services.startd.launchers.docker.engine import Engine, EngineAway, Event, Refused
-from services.startd.launchers.docker.images import Cache, full_name
+from services.startd.launchers.docker.larder import EngineFull, Larder, Store
 from services.startd.launchers.docker.orphans import Watcher
 from services.startd.launchers.docker.plan import RUN_LABEL, STARTD_LABEL, Plan, host_ports, make_plan
 from services.startd.launchers.docker.refusals import Refusal
@@ -41,8 +41,6 @@ OUTPUT_S = 10.0
 STREAM_S = 1.0
 #: For the kernel's word on a container that was killed, seconds: it may come after the end.
 OOM_S = 0.3
-#: Between attempts to pull from a registry that is away, seconds.
-PULL_AGAIN_S = (1.0, 4.0)
 #: Labels that tell a later life where the output goes.
 _OUT_LABEL, _ERR_LABEL = "roost.stdout", "roost.stderr"
 _TEST_RUN = "test of the engine"
@@ -51,14 +49,6 @@ _NOBODY = 65534
 
 def container_name(run: str) -> str:
     return f"roost-{sha256(run.encode()).hexdigest()[:32]}"
-
-
-class Store(Protocol):
-    """Where the list of images is kept."""
-
-    def put(self, table: str, key: str, record: Mapping[str, Any] | None) -> None: ...
-
-    def write_soon(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -97,16 +87,12 @@ class DockerLauncher:
         self.health = Health()
         self.version = ""
         self.missing_networks: set[str] = set()
-        self._store = store
         self._watcher = watcher
-        self._cache = Cache(images)
-        self._cache.size = rules.cached_images
         self._engine = Engine(self._on_event, self._on_heard)
         self._runs: dict[str, _Run] = {}
         self._plans: dict[str, Plan] = {}
-        self._present: dict[str, str] = {}  # ids of images that the engine is known to have, by full name
-        self._pulls: dict[str, tuple[asyncio.Task[None], list[None]]] = {}  # with one item for each who waits
-        self._removing: dict[str, asyncio.Event] = {}  # by full name
+        self._larder = Larder(self._engine, store, images, self._images_in_use)
+        self._larder.adopt(size=rules.cached_images, pull_silence_s=rules.pull_silence)
         self._files = ThreadPoolExecutor(4, thread_name_prefix="docker-files")
         self._tasks: set[asyncio.Task[None]] = set()
         self._uneasy = asyncio.Event()
@@ -122,7 +108,7 @@ class DockerLauncher:
 
     def adopt_rules(self, rules: Rules) -> None:
         self.rules = rules
-        self._cache.size = rules.cached_images
+        self._larder.adopt(size=rules.cached_images, pull_silence_s=rules.pull_silence)
         self._uneasy.set()
 
     async def probe(self) -> bool:
@@ -166,7 +152,7 @@ class DockerLauncher:
     def _on_heard(self, news: tuple[bool, str]) -> None:
         """Events are heard from now on, or no more: what ended meanwhile is looked at."""
         listening, why = news
-        self._present.clear()
+        self._larder.changed()
         if not listening:
             self._broke(why)
         for run in self._runs.values():
@@ -176,7 +162,7 @@ class DockerLauncher:
 
     def _on_event(self, event: Event) -> None:
         if event.get("Type") == "image":
-            self._present.clear()
+            self._larder.changed()
             return
         actor = event.get("Actor") or {}
         attributes = actor.get("Attributes") or {}
@@ -272,94 +258,16 @@ class DockerLauncher:
 
     async def _have_image(self, image: str, policy: str) -> str:
         """Its id. Raises LaunchFailed."""
-        name = full_name(image)
-        while name in self._removing:  # an engine that pulls what it removes ends up with half of it
-            await self._removing[name].wait()
-        if policy != "always" and (image_id := self._present.get(name) or await self._id_of(image, name)):
-            return image_id
-        if policy == "never":
-            raise Fault.NO_IMAGE.failure(f"image {image} is not on this machine, and docker_pull_policy is never")
-        await self._pull_together(image, name)
-        return await self._id_of(image, name)
-
-    async def _id_of(self, image: str, name: str) -> str:
-        """Empty: the engine does not have it."""
         try:
-            found = await self._engine.ask(lambda api: api.inspect_image(image))
-        except Refused as error:
-            if error.status == 404:
-                return ""
-            raise Fault.NO_IMAGE.failure(f"image {image} can not be had: {error}") from error
+            return await self._larder.have(image, policy)
         except EngineAway as error:
             raise self._away(error) from error
-        self._present[name] = str(found.get("Id", ""))
-        return self._present[name]
+        except EngineFull as error:
+            raise self._full(str(error)) from error
 
-    async def _pull_together(self, image: str, name: str) -> None:
-        """One pull for all who want the image; it goes on as long as anybody waits."""
-        if name not in self._pulls:
-            self._pulls[name] = asyncio.create_task(self._pull(image), name=f"pull:{name}"), []
-        task, waiting = self._pulls[name]
-        waiting.append(None)
-        try:
-            await asyncio.shield(task)
-        finally:
-            waiting.pop()
-            if not waiting:
-                task.cancel()
-                if self._pulls.get(name, (None,))[0] is task:
-                    del self._pulls[name]
-                with contextlib.suppress(asyncio.CancelledError, LaunchFailed):
-                    await task
-
-    async def _pull(self, image: str) -> None:
-        attempt = 0
-        cleared = False
-        while True:
-            try:
-                await self._engine.pull(image, self.rules.pull_silence, lambda line: None)
-                break
-            except EngineAway as error:
-                raise self._away(error) from error
-            except Refused as error:
-                kind = refusals.of_pull(error.status, error.message)
-                if kind is Refusal.TRANSIENT and attempt < len(PULL_AGAIN_S):
-                    await asyncio.sleep(PULL_AGAIN_S[attempt])
-                    attempt += 1
-                elif kind is Refusal.DISK_FULL and not cleared:
-                    cleared = True
-                    await self._remove_images(all_of_them=True)
-                elif kind is Refusal.DISK_FULL:
-                    raise self._full(error) from error
-                else:
-                    raise Fault.NO_IMAGE.failure(f"image {image} can not be had: {error}") from error
-        self._cache.pulled(image, time.time())
-        self._remember(image)
-
-    def _remember(self, image: str) -> None:
-        self._store.put("images", full_name(image), self._cache.record(image))
-        self._store.write_soon()
-
-    async def _remove_images(self, *, all_of_them: bool = False) -> None:
-        """Those that are too many, or (room is needed) all that nobody uses."""
-        in_use = {run.image for run in self._runs.values() if run.image}
-        waited_for = {plan.body["Image"] for plan in self._plans.values()}
-        for image in self._cache.surplus(in_use | waited_for | self._pulls.keys(), all_of_them=all_of_them):
-            if image in self._removing:
-                continue
-            self._removing[image] = done = asyncio.Event()
-            try:
-                await self._engine.ask(lambda api, image=image: api.remove_image(image))  # type: ignore[misc]
-            except EngineAway:
-                return
-            except Refused as error:
-                if error.status != 404:
-                    continue  # in use by somebody else's container, say
-            finally:
-                del self._removing[image]
-                done.set()
-            self._cache.gone(image)
-            self._remember(image)
+    def _images_in_use(self) -> set[str]:
+        waiting = {str(plan.body["Image"]) for plan in self._plans.values()}
+        return waiting | {run.image for run in self._runs.values() if run.image}
 
     # ---------------------------------------------------------------- the start
 
@@ -384,8 +292,7 @@ class DockerLauncher:
         except LaunchFailed:
             await self.forget(launch.run)
             raise
-        if self._cache.used(launch.image, time.time()):
-            self._remember(launch.image)
+        self._larder.used(launch.image)
         updates: dict[str, object] = {"ContainerID": run.container}
         if plan.image_id:
             updates["DockerImageID"] = plan.image_id
@@ -427,12 +334,12 @@ class DockerLauncher:
                 first = kind not in mended
                 mended.add(kind)
                 if kind is Refusal.NO_IMAGE and first:  # somebody removed it meanwhile
-                    self._present.clear()
+                    self._larder.changed()
                     await self._have_image(launch.image, plan.pull)
                 elif kind is Refusal.EXISTS and first:  # of a life that was killed before it could write that down
                     await self._remove(name)
                 elif kind is Refusal.DISK_FULL and first:
-                    await self._remove_images(all_of_them=True)
+                    await self._larder.make_room(all_of_them=True)
                 elif kind is Refusal.NO_IMAGE:
                     raise Fault.NO_IMAGE.failure(f"image {launch.image} can not be had: {error}") from error
                 else:
@@ -442,7 +349,7 @@ class DockerLauncher:
     async def _judge(self, kind: Refusal, error: Refused, message: str, network: str) -> LaunchFailed:
         """Whose fault a refusal is that does not say so: if the test container runs, the job's."""
         if kind is Refusal.DISK_FULL:
-            return self._full(error)
+            return self._full(error.message)
         if kind is Refusal.NO_VOLUME:
             self._broke(message)
             return Fault.VOLUME_MISSING.failure(message)
@@ -461,9 +368,9 @@ class DockerLauncher:
         self._broke(str(error))
         return Fault.ENGINE_AWAY.failure(f"the Docker engine went away: {error}")
 
-    def _full(self, error: Refused) -> LaunchFailed:
-        self._broke(error.message)
-        return Fault.ENGINE_FULL.failure(f"the Docker engine has no room: {error}")
+    def _full(self, why: str) -> LaunchFailed:
+        self._broke(why)
+        return Fault.ENGINE_FULL.failure(f"the Docker engine has no room: {why}")
 
     async def _attach(self, launch: Launch, run: _Run) -> Streams | None:
         """Connect files to the container's streams, where the engine's connection can be shared with the loop."""
@@ -670,8 +577,7 @@ class DockerLauncher:
         if known is not None and known.streams is not None:
             await known.streams.close()
         await self._remove(known.container if known is not None and known.container else container_name(run))
-        if self._cache.surplus(()):
-            await self._remove_images()
+        await self._larder.make_room()
 
     async def _remove(self, where: str) -> None:
         try:
@@ -686,9 +592,10 @@ class DockerLauncher:
         for run in self._runs.values():
             if run.streams is not None:
                 await run.streams.close()
-        for task in (*self._tasks, *(task for task, _ in self._pulls.values())):
+        for task in list(self._tasks):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        await self._larder.close()
         self._watcher.close()
         await self._engine.close()
         self._files.shutdown(wait=False, cancel_futures=True)
