@@ -7,7 +7,8 @@ were written again can not be mistaken for what was lost.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from shared.errors import PermanentError
 
@@ -16,7 +17,8 @@ class BadVersion(PermanentError):
     """Text or numbers that are no version."""
 
 
-class Version(NamedTuple):
+@dataclass(frozen=True, order=True, slots=True)
+class Version:
     """Ordered: by epoch, then by counter."""
 
     epoch: int

@@ -171,7 +171,8 @@ class Negotiator(Daemon):
             return await obey(self, envelope)
         else:
             return await self._on_request(envelope)
-        books, away = list(self.accountant.version), self.books.cut_off()
+        version, away = self.accountant.version, self.books.cut_off()
+        books = [version.epoch, version.count]
         return Following(
             negotiator=self.name, active=self.leading(), epoch=self.epoch, cycle=self.cycle, books=books, cut_off=away
         )

@@ -15,8 +15,8 @@ import msgpack
 
 #: An ad's own lifetime in seconds, instead of CLASSAD_LIFETIME.
 LIFETIME = "ClassAdLifetime"
-#: Its name in a packed ad, in any case, after the byte that tells its length: a search that begins with one byte is four
-#: times as fast as one in a copy of the ad in lower case.
+#: Its name in a packed ad, in any case, after the byte that tells its length: a search that begins with one byte is
+#: four times as fast as one in a copy of the ad in lower case.
 _LIFETIME_MARK = re.compile(rb"\xaf(?i:" + LIFETIME.encode() + rb")")
 #: Patches that a row keeps unmerged. Merging costs one unpack and one pack of the ad (40 us for 120
 #: attributes), so rows that nobody reads only collect them.

@@ -85,7 +85,9 @@ def options_of(command):
                 flat.append(one)
             elif isinstance(one, tuple | list | dict):
                 tables.append(one)
-    return {name for option in flat for name in option.names}
+    # A command with a grammar of its own tells its options in its help.
+    told = re.findall(r"^ +-([\w-]+)", getattr(module, "USAGE", ""), flags=re.MULTILINE)
+    return {name for option in flat for name in option.names} | set(told)
 
 
 def unknown_in(command, words):

@@ -25,8 +25,10 @@ def lease_of(job: ClassAd, alive_interval_s: int, alives_missed: int) -> float:
     """The lease of a claim while this job runs on it (LEA-01). The interval is the one that the claim was made with:
     a later reduction is not told (LEA-06)."""
     duration = job.eval("JobLeaseDuration")
-    known = isinstance(duration, int | float) and not isinstance(duration, bool) and duration >= 1
-    return lease_s(int(min(float(duration), MAX_LEASE_S)) if known else 0, alive_interval_s, alives_missed)
+    own = 0
+    if isinstance(duration, int | float) and not isinstance(duration, bool) and duration >= 1:
+        own = int(min(float(duration), MAX_LEASE_S))
+    return lease_s(own, alive_interval_s, alives_missed)
 
 
 class Leases:

@@ -31,7 +31,8 @@ async def take_inventory(config: Config, log: Log, environment: Mapping[str, str
     wanted = programs(config)
     if not wanted:
         return {}
-    timeout = StartdSettings.from_config(config).roost_inventory_timeout
+    knobs = StartdSettings.from_config(config)
+    timeout = knobs.roost_inventory_timeout
     env = clean_environment(os.environ if environment is None else environment)
     found = await asyncio.gather(*(_ask(name, line, timeout, env, log) for name, line in wanted.items()))
     return dict(zip(wanted, found, strict=True))

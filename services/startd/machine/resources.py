@@ -115,7 +115,8 @@ def _named(config: Config) -> dict[str, tuple[str, str]]:
         spelt = {folded: name for folded, name in spelt.items() if folded in wanted}
     found = {}
     for _, name in sorted(spelt.items()):
-        text, command = config.get(_PREFIX + name) or "", config.get(_INVENTORY + name) or ""
+        text = config.get(f"MACHINE_RESOURCE_{name}") or ""
+        command = config.get(f"MACHINE_RESOURCE_INVENTORY_{name}") or ""
         if text.strip() or command.strip():
             found[name] = text.strip(), command.strip()
     return found

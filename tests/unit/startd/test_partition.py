@@ -120,8 +120,8 @@ def test_impossible_configurations_are_refused(macros):
 def test_slots_never_hold_more_than_the_machine(cpus, memory, types):
     machine = Amounts({"Cpus": cpus, "Memory": memory, "Disk": 1000, "GPUs": 5})
     macros = {}
-    for number, (count, shares) in enumerate(types, 1):
-        macros |= {f"NUM_SLOTS_TYPE_{number}": str(count), f"SLOT_TYPE_{number}": shares}
+    for n, (count, shares) in enumerate(types, 1):
+        macros |= {f"NUM_SLOTS_TYPE_{n}": str(count), f"SLOT_TYPE_{n}": shares}
     try:
         planned = slots(machine, **macros)
     except ImpossiblePartition:

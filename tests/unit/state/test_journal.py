@@ -127,8 +127,8 @@ async def test_what_a_failing_script_had_written_is_kept_too(tmp_path):
     store = EmbeddedStore(tmp_path)
     await store.start()
     books = keys.accountant("n")
+    names = [keys.had_epoch(), books, keys.accountant_version("n")]
     with pytest.raises(ScriptError):
-        names = [keys.had_epoch(), books, keys.accountant_version("n")]
         await store.run("accountant_write", names, [0, "0 0", "a", b"x", "b"])
     before = await store.hgetall(books)
     crashed = (tmp_path / "state.journal").read_bytes()
