@@ -13,10 +13,17 @@ import psutil
 
 from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
 from services.startd.starter.client import ForkServer, ForkServerGone, ProcessEnd, SpawnFailed
+from services.startd.starter.faults import Fault
 from services.startd.walls.warden import Warden
 
-#: HTCondor's hold codes by the step that failed.
-_HOLD = {"exec": 6, "stdin": 8, "stdout": 7, "stderr": 7, "cwd": 14}
+#: By the step that failed.
+_FAULTS = {
+    "exec": Fault.NO_EXECUTABLE,
+    "stdin": Fault.NO_INPUT_FILE,
+    "stdout": Fault.NO_OUTPUT_FILE,
+    "stderr": Fault.NO_OUTPUT_FILE,
+    "cwd": Fault.NO_DIRECTORY,
+}
 _WHAT = {
     "exec": "the executable can not be run",
     "stdin": "the input file can not be read",
@@ -56,7 +63,7 @@ class ProcessLauncher:
             process = await self.server.spawn(launch.run, request)
         except ForkServerGone as error:
             self.warden.forget(launch.run)
-            raise LaunchFailed("failed", str(error)) from error
+            raise Fault.PROCESS_LOST.failure(str(error)) from error
         except SpawnFailed as error:
             self.warden.forget(launch.run)
             raise _reason(error, launch) from error
@@ -152,14 +159,14 @@ def measure_tree(nanny: int) -> Measured:
 
 
 def _reason(error: SpawnFailed, launch: Launch) -> LaunchFailed:
-    code = _HOLD.get(error.what)
-    if code is None or error.errno in _MACHINE:
-        return LaunchFailed("failed", f"this machine could not start the job: {error.message}")
+    fault = _FAULTS.get(error.what, Fault.NO_PROCESS)
+    if fault is Fault.NO_PROCESS or error.errno in _MACHINE:
+        return Fault.NO_PROCESS.failure(f"this machine could not start the job: {error.message}")
     hint = ""
     if error.what == "exec":
         hint = _hint(Path(launch.executable), error.errno)
     message = f"{_WHAT[error.what]}: {error.message}{hint} (errno {error.errno})"
-    return LaunchFailed("hold", message, code, error.errno)
+    return fault.failure(message, error.errno)
 
 
 def _hint(executable: Path, number: int) -> str:

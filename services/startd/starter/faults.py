@@ -53,6 +53,7 @@ class Fault(Enum):
     )
     NO_INPUT_FILE = Row("In of a job without transfer, or of a container, can not be read", "held", 8, errno=True)
     NO_DIRECTORY = Row("Iwd can not be entered", "held", 14, errno=True)
+    HOOK_REFUSED = Row("the prepare hook wants the job held", "held", 19)
     BAD_TEXT = Row("arguments or environment can not be read", "held", 5)
     BAD_INPUT = Row("input refused by the endpoint, or a bad bundle", "held", 13)
     BAD_OUTPUT = Row("output missing, outside of the scratch directory, refused", "held", 12)
@@ -61,6 +62,7 @@ class Fault(Enum):
     )
     BAD_IMAGE = Row("Apptainer can not run the image: its test before the job fails", "held", 45)
     OVER_MEMORY = Row("job over its memory", "held", 34, 102, note="with the measured use and the limit")
+    OVER_DISK = Row("scratch directory over its disk", "held", 34, 104, note="with the measured use and the limit")
     NO_ROOM_FOR_OUTPUT = Row("no room on the disk for what a container prints", "held", 34, 104)
     ENDPOINT_AWAY = Row("endpoint away, connection broken", "again", note="until the lease of the claim ends")
     NOT_WANTED = Row("the endpoint does not know the run or its token (401, 404, 409, 410)", "elsewhere")
@@ -84,6 +86,10 @@ class Fault(Enum):
         "elsewhere",
         note="as the next attempt",
     )
+    MEMORY_SHORT = Row(
+        "the machine out of memory, while the job was below what it was given", "elsewhere", note="run again"
+    )
+    NO_WALLS = Row("the job's limits, account or file system can not be made here", "elsewhere")
     NO_PROCESS = Row("no process or memory to be had for the start", "elsewhere")
     EXECUTE_FULL = Row("EXECUTE full before the start, or while input comes", "elsewhere")
     SCHEDD_FULL = Row("the spool of the schedd full when output comes", "again", note="until there is room")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.startd.starter.faults import Fault
 from services.startd.walls.rules import DiskRules
 
 #: The smallest volume (SCR-05).
@@ -14,7 +15,7 @@ MOUNT_OPTIONS = "barrier=0,nodiscard"
 #: Of a full file system, what may still be free: too little for one more file with something in it, KiB.
 FULL_KIB = 8
 #: HTCondor's hold code for a job that used more than it was given, and its subcode for disk.
-HOLD_USE, OVER_DISK = 34, 104
+HOLD_USE, OVER_DISK = Fault.OVER_DISK.code, Fault.OVER_DISK.subcode
 
 
 @dataclass(frozen=True, slots=True)

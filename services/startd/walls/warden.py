@@ -12,6 +12,7 @@ from typing import Any
 
 from services.startd.launchers.api import Account, Finished, Launch, LaunchFailed
 from services.startd.sandbox import tree
+from services.startd.starter.faults import Fault
 from services.startd.walls import accounts, isolation
 from services.startd.walls.cgroups import Cgroups, Use
 from services.startd.walls.disk import Disks
@@ -22,7 +23,7 @@ from services.startd.walls.volumes import Verdict, over_measure, over_volume
 from shared.classad import ClassAd
 
 #: HTCondor's hold code for a job that used more than it was given, and its subcode for memory.
-HOLD_USE, OVER_MEMORY = 34, 102
+HOLD_USE, OVER_MEMORY = Fault.OVER_MEMORY.code, Fault.OVER_MEMORY.subcode
 #: A scratch directory with more entries is given away in a thread.
 FEW = 32
 
