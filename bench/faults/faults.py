@@ -129,8 +129,8 @@ def of_servers(pool: FaultPool, redis: ReplicatedRedis, rabbit: RabbitCluster, l
     return [
         Fault("Redis's primary killed", lambda: lost(redis.primary()), lasts_s, within),
         Fault("Redis's primary hung", lambda: frozen(redis.primary()), lasts_s, within),
-        Fault("one RabbitMQ node of three killed", lambda: lost(rabbit.nodes[0]), lasts_s, within),
-        Fault("one RabbitMQ node of three hung", lambda: frozen(rabbit.nodes[0]), lasts_s, {}),
+        Fault("one RabbitMQ node of three killed", lambda: lost(rabbit.busiest()), lasts_s, within),
+        Fault("one RabbitMQ node of three hung", lambda: frozen(rabbit.busiest()), lasts_s, {}),
         Fault("the schedd's disk full", lambda: full(pool.spool), lasts_s, {}),
         Fault("servers and daemons, all killed at once", everything, 0.0, {}),
     ]

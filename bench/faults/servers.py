@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from typing import Self
 
@@ -82,12 +83,15 @@ class ReplicatedRedis:
         return f"redis+sentinel://{hosts}/{SERVICE}"
 
     def primary(self) -> Redis:
-        """The server that takes writes now."""
-        (found,) = [
-            server
-            for server in self.servers
-            if server.running and b"role:master" in server.command("INFO", "replication")
-        ]
+        """The server that takes writes, once there is but one and the others follow it: what returns from a fault calls
+        itself a primary until the sentinels have told it better."""
+
+        def primaries() -> list[Redis]:
+            said = [(server, server.command("INFO", "replication")) for server in self.servers]
+            return [server for server, text in said if b"role:master" in text and text.count(b"state=online") == 2]
+
+        wait_until(lambda: len(primaries()) == 1, 120, "a primary with two replicas")
+        (found,) = primaries()
         return found
 
 
@@ -143,6 +147,11 @@ class RabbitCluster:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def busiest(self) -> RabbitNode:
+        """The node that most daemons are connected to."""
+        used = Counter(connection["node"] for connection in self.nodes[-1].api("GET", "/api/connections"))
+        return max(self.nodes, key=lambda node: used[node.node])
 
     @property
     def url(self) -> str:

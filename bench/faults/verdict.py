@@ -38,13 +38,14 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """lost: acknowledged jobs that are not in the history as completed, or did not run to their end. twice: jobs, even
-    unacknowledged ones, that began more than once, by what they wrote or by NumJobStarts. doubled: jobs that are in the
-    history more than once. log: what job event logs lack or have too often. ran_s, charged_s: what the history and the
-    accountant say the jobs used."""
+    unacknowledged ones, that began more than once, by what they wrote or by NumJobStarts. ended_twice: those that ran
+    to their end more than once. doubled: jobs that are in the history more than once. log: what job event logs lack or
+    have too often. ran_s, charged_s: what the history and the accountant say the jobs used."""
 
     jobs: int = 0
     lost: tuple[str, ...] = ()
     twice: tuple[str, ...] = ()
+    ended_twice: tuple[str, ...] = ()
     doubled: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
     ran_s: float = 0.0
@@ -52,18 +53,25 @@ class Verdict:
 
     def faults(self) -> list[str]:
         """Every fault as a line to read; empty when nothing was lost and nothing done twice."""
-        said = {"lost": self.lost, "run twice": self.twice, "twice in the history": self.doubled, "log": self.log}
+        said = {
+            "lost": self.lost,
+            "run twice": self.twice,
+            "ended twice": self.ended_twice,
+            "twice in the history": self.doubled,
+            "log": self.log,
+        }
         return [f"{what}: {', '.join(which[:20])}" for what, which in said.items() if which]
 
 
 @dataclass(slots=True)
 class Facts:
-    """acknowledged: tokens of jobs whose submit was answered, with their job id. logs: the texts of job event logs."""
+    """acknowledged: tokens of jobs whose submit was answered, with their job id. logs: the texts of job event logs;
+    None where there are none to look at."""
 
     acknowledged: dict[str, str] = field(default_factory=dict)
     history: Sequence[Recorded] = ()
     lines: Sequence[Line] = ()
-    logs: Sequence[str] = ()
+    logs: Sequence[str] | None = ()
     charged_s: float = 0.0
 
 
@@ -92,8 +100,9 @@ def judge(facts: Facts) -> Verdict:
         jobs=len(facts.acknowledged),
         lost=tuple(lost),
         twice=tuple(twice),
+        ended_twice=tuple(token for token, count in sorted(ended.items()) if count > 1),
         doubled=tuple(token for token, count in sorted(copies.items()) if count > 1),
-        log=tuple(_log_faults(facts.acknowledged.values(), facts.logs)),
+        log=() if facts.logs is None else tuple(_log_faults(facts.acknowledged.values(), facts.logs)),
         ran_s=sum(entry.ran_s for entry in facts.history),
         charged_s=facts.charged_s,
     )

@@ -73,9 +73,19 @@ class Asker(threading.Thread):
 
 class Workload:
     """directory: for jobs and what they write; its name must be a new one in this pool, as its jobs are known by it.
-    connect(timeout): a client for each gateway."""
+    connect(timeout): a client for each gateway. schedds: submitted to in turn. shared: the schedds see the directory,
+    and write job event logs there; else only startds do."""
 
-    def __init__(self, directory: Path, connect: Connect, seconds: float = 0.3) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        connect: Connect,
+        seconds: float = 0.3,
+        *,
+        schedds: Sequence[str] = ("",),
+        shared: bool = True,
+    ) -> None:
+        self.schedds, self.shared = schedds, shared
         self.directory, self.connect = directory, connect
         self._charged_before = 0.0
         directory.mkdir(parents=True)
@@ -98,11 +108,16 @@ class Workload:
         token = f"{self.directory.name}/{script}/{self._number}"
         text = (
             f"executable = {self.directory}/{script}\narguments = {token}\ntransfer_executable = false\n"
-            "should_transfer_files = NO\nrequest_memory = 16\nrequest_disk = 1024\n"
-            f"log = {self.directory}/{self._number}.log\nqueue\n"
+            "request_memory = 16\nrequest_disk = 1024\n"
         )
+        if self.shared:
+            text += f"should_transfer_files = NO\nlog = {self.directory}/{self._number}.log\n"
+        else:
+            text += "should_transfer_files = YES\nwhen_to_transfer_output = ON_EXIT\n"
+        text += "queue\n"
         (cluster,) = description(self.directory, text).clusters()
-        queued = client.submit(cluster.ad, cluster.jobs())
+        schedd = self.schedds[self._number % len(self.schedds)]
+        queued = client.submit(cluster.ad, cluster.jobs(), schedd=schedd)
         self.acknowledged[token] = f"{queued.cluster}.0"
 
     def start(self) -> None:
@@ -113,6 +128,10 @@ class Workload:
         self.submits.start()
         self.queries.start()
         wait_until(lambda: {line.token.split("/")[1] for line in self.lines()} == {"short", "long"}, 120, "jobs")
+
+    def now(self) -> float:
+        """Seconds since 1970, by the clock of everything here."""
+        return time.time()
 
     def use_first_gateway(self) -> None:
         """A fault of the first gateway is one of the gateway in use."""
@@ -157,7 +176,12 @@ class Workload:
 
             def rest() -> bool:
                 try:
-                    facts.history = [entry for entry in _history(client) if entry.token.startswith(ours)]
+                    facts.history = [
+                        entry
+                        for schedd in self.schedds
+                        for entry in _history(client, schedd)
+                        if entry.token.startswith(ours)
+                    ]
                 except ClientError:
                     return False
                 return {entry.token for entry in facts.history} >= set(facts.acknowledged)
@@ -166,7 +190,7 @@ class Workload:
                 wait_until(rest, REST_S, "the end of all jobs")
             facts.charged_s = _charged(client) - self._charged_before
         facts.lines = self.lines()
-        facts.logs = [path.read_text() for path in self.directory.glob("*.log")]
+        facts.logs = [path.read_text() for path in self.directory.glob("*.log")] if self.shared else None
         return judge(facts)
 
 
@@ -174,7 +198,7 @@ def _ask(client: Client) -> None:
     list(client.ads("Machine", projection=["Name"], limit=1))
 
 
-def _history(client: Client) -> list[Recorded]:
+def _history(client: Client, schedd: str) -> list[Recorded]:
     wanted = [
         "ClusterId",
         "ProcId",
@@ -186,7 +210,7 @@ def _history(client: Client) -> list[Recorded]:
         "RemoteWallClockTime",
     ]
     found = []
-    for ad in client.jobs(projection=wanted, history=True):
+    for ad in client.jobs(projection=wanted, schedd=schedd, history=True):
         code = ad.eval("ExitCode")
         arguments = ad.eval("Arguments")
         found.append(

@@ -131,15 +131,15 @@ def password_hash(password: str, salt: bytes | None = None) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def definitions(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
+def definitions(vhost: str, passwords: Mapping[str, str], *, clustered: bool = False) -> dict[str, Any]:
     """What RabbitMQ loads at its start (`load_definitions`). passwords: by user, for every role and the
-    administrator; raises ValueError for one that lacks."""
+    administrator; raises ValueError for one that lacks. clustered: the daemons' URLs name several nodes."""
     users = (*ROLES, ADMINISTRATOR)
     lacking = [user for user in users if not passwords.get(user)]
     if lacking:
         raise ValueError(f"no password for {', '.join(lacking)}: set {', '.join(map(_variable, lacking))}")
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
-    queues = standing_queues()
+    queues = standing_queues(clustered=clustered)
     return {
         "vhosts": [{"name": vhost}],
         "users": [
@@ -220,9 +220,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"from the files named by ROOST_<USER>_PASSWORD_FILE; users: {', '.join((*ROLES, ADMINISTRATOR))}.",
     )
     parser.add_argument("--vhost", default="/", help="virtual host (default: %(default)s)")
+    parser.add_argument("--cluster", action="store_true", help="for a cluster: ROOST_AMQP_URL names several nodes")
     options = parser.parse_args(arguments)
     try:
-        result = definitions(options.vhost, _passwords(os.environ))
+        result = definitions(options.vhost, _passwords(os.environ), clustered=options.cluster)
     except (OSError, ValueError) as error:
         sys.exit(f"definitions: {error}")
     json.dump(result, sys.stdout, indent=2)

@@ -138,13 +138,16 @@ def work_queue_declaration(name: str) -> Queue:
     )
 
 
-def inbox_declaration(inbox: str) -> Queue:
-    """Durable, since RabbitMQ 4 refuses what is neither durable nor exclusive. Classic, since most of what it
-    carries are calls, which need no copy on disk."""
+def inbox_declaration(inbox: str, *, clustered: bool = False) -> Queue:
+    """Durable, since RabbitMQ 4 refuses what is neither durable nor exclusive. Classic on a single broker, since most
+    of what it carries are calls, which need no copy on disk. In a cluster a quorum queue: a classic one lies on one
+    node, and while that is away nobody can use it, nor make it anew."""
     arguments: dict[str, str | int] = {"x-queue-type": "classic"}
+    if clustered:
+        arguments = {"x-queue-type": "quorum", "x-delivery-limit": NO_DELIVERY_LIMIT}
     if inbox not in SHARED_INBOXES:
         arguments["x-expires"] = round(INBOX_EXPIRES_S * 1000)
-    return Queue(name=inbox_queue(inbox), bindings=((Exchange.RPC, inbox),), arguments=arguments)
+    return Queue(name=inbox_queue(inbox), bindings=((Exchange.RPC, inbox),), arguments=arguments, counted=clustered)
 
 
 def private_declaration(name: str, exchange: Exchange, patterns: Sequence[str]) -> Queue:
@@ -159,6 +162,6 @@ def private_declaration(name: str, exchange: Exchange, patterns: Sequence[str]) 
     )
 
 
-def standing_queues() -> list[Queue]:
+def standing_queues(*, clustered: bool = False) -> list[Queue]:
     """What exists whether or not somebody has ever used it."""
-    return [dead_letter_queue(), *(inbox_declaration(inbox) for inbox in SHARED_INBOXES)]
+    return [dead_letter_queue(), *(inbox_declaration(inbox, clustered=clustered) for inbox in SHARED_INBOXES)]

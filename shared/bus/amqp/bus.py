@@ -96,6 +96,9 @@ class AmqpBus:
         self.urls = [part.strip() for part in url.split(",") if part.strip()]
         if not self.urls:
             raise ValueError("the URL of the broker is empty: want amqp://user:password@host:port/vhost")
+        #: Several nodes: what outlives a connection must outlive a node.
+        self.clustered = len(self.urls) > 1
+        self._node = 0  # of the urls, the one to try first
         self.sender = sender
         self.retry = retry or RetryPolicy()
         self.publish_wait_s = publish_wait_s
@@ -179,10 +182,11 @@ class AmqpBus:
         attempt = 0
         while True:
             try:
-                link = await self._open(self.urls[attempt % len(self.urls)])
+                link = await self._open(self.urls[self._node % len(self.urls)])
             except (LinkLost, Refused, TimeoutError, BusUnavailable) as error:
                 self._health.last_error = explain(error.__cause__ or error)
                 self._health.waiting_for = f"the broker: {self._health.last_error}"
+                self._node += 1
                 pause = min(RECONNECT_CAP_S, RECONNECT_FIRST_S * 2**attempt) * self._jitter.uniform(0.5, 1.0)
                 attempt = min(attempt + 1, 30)
                 self.log.warning("bus.unavailable", error=self._health.last_error, retry_in_s=round(pause, 2))
@@ -203,6 +207,7 @@ class AmqpBus:
                     await asyncio.gather(watch, return_exceptions=True)
                 self._health.last_error = reason
                 self._health.waiting_for = f"a new connection: {reason}"
+                self._node += 1  # a node that hangs would take a whole timeout before the next one is tried
                 self.log.warning("bus.disconnected", reason=reason)
             finally:
                 self._link = None
@@ -216,7 +221,7 @@ class AmqpBus:
         link = await Link.open(url, name=self.sender, heartbeat_s=self.heartbeat_s, timeout_s=self.connect_timeout_s)
         try:
             async with asyncio.timeout(self.connect_timeout_s):
-                await link.declare_standing()
+                await link.declare_standing(clustered=self.clustered)
                 await link.receive_answers(self._answered)
                 async with self._attaching:
                     for consumer in list(self._consumers):
@@ -460,7 +465,9 @@ class AmqpBus:
                 return await take_one_way(delivery)
             return await answer(delivery.data, handler, self.log, self._role_of(delivery))
 
-        return await self._subscribe(inbox_declaration(inbox), handle, prefetch=prefetch, in_order=False)
+        return await self._subscribe(
+            inbox_declaration(inbox, clustered=self.clustered), handle, prefetch=prefetch, in_order=False
+        )
 
     def _taker(self, handler: Handler) -> Callable[[Delivery], Awaitable[Outcome]]:
         return lambda d: take(d.data, d.deliveries, handler, self.retry, self.log, self._role_of(d))

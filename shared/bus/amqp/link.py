@@ -275,13 +275,13 @@ class Link:
 
     # Topology
 
-    async def declare_standing(self) -> None:
+    async def declare_standing(self, *, clustered: bool) -> None:
         """Exchanges and standing queues. Where a deployment has declared them our user need not be allowed
         to."""
         for exchange, kind in KINDS.items():
             if not await self._exists(partial(_find_exchange, exchange)):
                 await guarded(self.control.exchange_declare(exchange, exchange_type=kind, durable=True))
-        for queue in standing_queues():
+        for queue in standing_queues(clustered=clustered):
             if not await self._exists(partial(_find_queue, queue.name)):
                 await self.declare(self.control, queue)
 

@@ -10,7 +10,15 @@ import pytest
 from shared.bus import connect
 from shared.bus.amqp import AmqpBus
 from shared.bus.api import Exchange
-from shared.bus.definitions import RIGHTS, definitions, main, password_hash, permissions, topic_permissions
+from shared.bus.definitions import (
+    ADMINISTRATOR,
+    RIGHTS,
+    definitions,
+    main,
+    password_hash,
+    permissions,
+    topic_permissions,
+)
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.bus.topology import KINDS, MAX_DEAD_LETTERS, ROLES, inbox_declaration, standing_queues, work_queue
 from shared.messages.flows import PUBLISHED
@@ -112,6 +120,16 @@ def test_queues_are_durable_and_bounded():
         assert not queue.exclusive
     assert inbox_declaration("schedd.a").arguments["x-expires"] > 86_400_000
     assert "x-expires" not in inbox_declaration("collector").arguments
+
+
+def test_everything_durable_of_a_cluster_has_copies_on_other_nodes():
+    """A classic queue lies on one node: while it is away the inbox of whoever is left could not be made."""
+    for queue in (*standing_queues(clustered=True), inbox_declaration("schedd.a", clustered=True)):
+        assert queue.arguments["x-queue-type"] == "quorum"
+        assert queue.counted
+    assert inbox_declaration("schedd.a", clustered=True).arguments["x-expires"] > 86_400_000
+    declared = definitions("/", dict.fromkeys((*ROLES, ADMINISTRATOR), "x"), clustered=True)["queues"]
+    assert {queue["arguments"]["x-queue-type"] for queue in declared} == {"quorum"}
 
 
 def test_unknown_work_queue_is_refused_with_those_there_are():
