@@ -151,7 +151,6 @@ async def test_what_can_not_be_executed_is_held(pool, tmp_path, make, code, subc
         ({"Err": "/no/such/directory/err"}, 7),
         ({"Arguments": "an 'open quote"}, 5),
         ({"Environment": "novalue"}, 5),
-        ({"ContainerImage": "/some/image.sif"}, 35),
     ],
 )
 async def test_what_the_job_asks_and_can_not_have_is_held(pool, attrs, code):
@@ -234,6 +233,7 @@ async def test_an_end_is_reported_until_it_is_acknowledged(pool):
 
 
 async def test_a_silent_schedd_loses_its_claim_and_its_job_at_the_end_of_the_lease(pool):
+    """LEA-02."""
     activation = pool.activation(cmd="/bin/sleep", Arguments="1000")
     granted = await pool.call(pool.request(activation, lease_s=1))
     running = await pool.running(activation.job_id)
@@ -248,6 +248,7 @@ async def test_a_silent_schedd_loses_its_claim_and_its_job_at_the_end_of_the_lea
 
 
 async def test_alive_keeps_a_claim(pool):
+    """LEA-02."""
     granted = await pool.call(pool.request(lease_s=2))
     loop_end = pool.startd.context.clock.monotonic() + 2.6
     sequence = 0
@@ -316,6 +317,7 @@ async def test_jobs_die_with_the_fork_server_and_are_run_again(pool):
 
 
 async def test_a_wrong_claim_id_opens_nothing(pool):
+    """LEA-08."""
     refused = await pool.call(pool.request(claim_id="<node1>#1#1#guess"))
     assert isinstance(refused, ClaimRefused)
     assert refused.code == "unknown-claim"
