@@ -3,7 +3,9 @@
 Every role gets a password of its own, which only its daemons, and by its hash the broker and Redis, ever see. So
 does the broker's administrator, for the management page. Passwords that exist are kept.
 
-Environment: DOCKER_GID, the group that the startds get, to tell when it is the wrong one.
+Environment: DOCKER_GID, the group that the startds get, to tell when it is the wrong one. ROOST_HA: "true" for the
+highly available pool (compose.ha.yaml), whose brokers are a cluster and whose Redis is behind sentinels; then there
+are also the brokers' common cookie, users for Redis's replication and for sentinels, and the sentinels' configuration.
 """
 
 import hashlib
@@ -22,10 +24,15 @@ KEYS = Path("/run/roost/keys")
 EXECUTE = Path("/run/roost/execute")
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 VHOST = "/"
-AMQP = "amqp://{user}:{password}@rabbitmq:5672/"
-REDIS = "redis://{user}:{password}@redis:6379/0"
+HA = os.environ.get("ROOST_HA", "").lower() == "true"
+BROKERS = ("rabbitmq", "rabbitmq2", "rabbitmq3") if HA else ("rabbitmq",)
+SENTINELS = ("sentinel1", "sentinel2", "sentinel3")
+SERVICE = "roost"  # what the sentinels call the primary
+#: Users that are no role of the pool: Redis's servers among themselves, sentinels at Redis, daemons at sentinels, and
+#: sentinels among themselves.
+REPLICATION, WATCHING, ASKING, TALKING = "replication", "sentinel", "pool", "sentinels"
 ROOST_UID = ROOST_GID = 10001
-STARTDS = ("startd1", "startd2")
+STARTDS = ("startd1", "startd2", "startd3") if HA else ("startd1", "startd2")
 
 # What each role's daemons touch in Redis (shared/state/keys.py). %R: read only. A key that a script only reads must
 # be open for writing all the same, as Redis can not tell: so the epoch, which the accountant's script checks.
@@ -46,18 +53,32 @@ REDIS_KEYS = {
 REDIS_COMMANDS = "+@all -@admin -@dangerous +info +role +wait"
 
 
-def password_of(user: str) -> str:
-    """The user's password: the one it has, else a new one, written where its daemons read it."""
+def password_of(user: str, asking: str = "") -> str:
+    """The user's password: the one it has, else a new one, written where its daemons read it. asking: the password by
+    which daemons ask the sentinels, where there are any."""
     directory = KEYS / user
     written = directory / "amqp_url"
-    if written.exists():
-        password = urlsplit(written.read_text()).password
-        if password:
-            return password
-    password = secrets.token_urlsafe(32)
-    for name, template in (("redis_url", REDIS), ("amqp_url", AMQP)):  # what tells that all is there comes last
-        write(directory / name, template.format(user=user, password=password), 0o400, ROOST_UID)
+    password = urlsplit(written.read_text()).password if written.exists() else None
+    password = password or secrets.token_urlsafe(32)
+    if HA:
+        hosts = ",".join(f"{name}:26379" for name in SENTINELS)
+        redis = (
+            f"redis+sentinel://{user}:{password}@{hosts}/{SERVICE}/0?sentinel_user={ASKING}&sentinel_password={asking}"
+        )
+    else:
+        redis = f"redis://{user}:{password}@redis:6379/0"
+    amqp = ",".join(f"amqp://{user}:{password}@{name}:5672/" for name in BROKERS)
+    for name, url in (("redis_url", redis), ("amqp_url", amqp)):  # what tells that all is there comes last
+        if not (directory / name).exists() or (directory / name).read_text() != url:
+            write(directory / name, url, 0o400, ROOST_UID)
     return password
+
+
+def secret(path: Path) -> str:
+    """What is in this file; made once."""
+    if not path.exists():
+        write(path, secrets.token_urlsafe(32), 0o400)
+    return path.read_text()
 
 
 def write(path: Path, text: str, mode: int, owner: int = 0) -> None:
@@ -77,10 +98,50 @@ def redis_users(passwords: dict[str, str]) -> str:
     """Redis's access list: the default user is off; "health" may ping, and needs no password for it."""
     lines = ["user default off", "user health on nopass resetkeys resetchannels -@all +ping"]
     for role in ROLES:
-        digest = hashlib.sha256(passwords[role].encode()).hexdigest()
         keys = " ".join(REDIS_KEYS[role])
-        lines.append(f"user {role} on #{digest} resetkeys {keys} resetchannels {REDIS_COMMANDS}")
+        lines.append(f"user {role} on #{digest(passwords[role])} resetkeys {keys} resetchannels {REDIS_COMMANDS}")
     return "\n".join(lines) + "\n"
+
+
+def digest(password: str) -> str:
+    return hashlib.sha256(password.encode()).hexdigest()
+
+
+def server_users(replication: str, watching: str) -> str:
+    """Redis's users beside the roles: what replicas and sentinels need, as Redis's manual lists it."""
+    return (
+        f"user {REPLICATION} on #{digest(replication)} resetkeys resetchannels -@all +psync +replconf +ping\n"
+        f"user {WATCHING} on #{digest(watching)} resetkeys allchannels -@all +multi +slaveof +ping +exec +subscribe "
+        "+config|rewrite +role +publish +info +client|setname +client|kill +script|kill\n"
+    )
+
+
+def sentinel_configuration(watching: str, asking: str, talking: str) -> str:
+    """A sentinel's, to begin with: it adds what it learns to a copy of its own. Two of three must agree that the
+    primary is down, after two seconds of silence: fewer would take a busy machine for a dead one."""
+    return (
+        "port 26379\nprotected-mode no\nsentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n"
+        f"sentinel monitor {SERVICE} redis 6379 2\nsentinel down-after-milliseconds {SERVICE} 2000\n"
+        f"sentinel failover-timeout {SERVICE} 10000\nsentinel parallel-syncs {SERVICE} 1\n"
+        f"sentinel auth-user {SERVICE} {WATCHING}\nsentinel auth-pass {SERVICE} {watching}\n"
+        f"sentinel sentinel-user {TALKING}\nsentinel sentinel-pass {talking}\n"
+        "user default off\nuser health on nopass resetchannels -@all +ping\n"
+        f"user {TALKING} on #{digest(talking)} allchannels +@all\n"
+        f"user {ASKING} on #{digest(asking)} resetchannels -@all +ping +hello +auth +client|setinfo "
+        "+sentinel|masters +sentinel|master +sentinel|replicas +sentinel|slaves +sentinel|get-master-addr-by-name\n"
+    )
+
+
+def prepare_servers() -> tuple[str, str]:
+    """Writes what the servers of the highly available pool need. Returns lines for Redis's access list, and the
+    password for asking sentinels."""
+    watching, asking, talking = (secret(KEYS / "sentinel" / name) for name in (WATCHING, ASKING, TALKING))
+    replication = secret(KEYS / "redis" / REPLICATION)
+    write(KEYS / "sentinel" / "sentinel.conf", sentinel_configuration(watching, asking, talking), 0o444)
+    write(KEYS / "redis" / "replication.conf", f"masteruser {REPLICATION}\nmasterauth {replication}\n", 0o444)
+    # Readable to whoever runs the brokers; only they have this volume.
+    write(KEYS / "rabbitmq" / "cookie", secret(KEYS / "rabbitmq" / "cookie.made"), 0o444)
+    return server_users(replication, watching), asking
 
 
 def share_execute_directory() -> None:
@@ -106,9 +167,11 @@ def check_docker_group() -> None:
 def main() -> None:
     check_docker_group()
     share_execute_directory()
-    passwords = {user: password_of(user) for user in (*ROLES, ADMINISTRATOR)}
-    write(KEYS / "redis" / "users.acl", redis_users(passwords), 0o444)
-    write(KEYS / "rabbitmq" / "definitions.json", json.dumps(definitions(VHOST, passwords), indent=1), 0o444)
+    more, asking = prepare_servers() if HA else ("", "")
+    passwords = {user: password_of(user, asking) for user in (*ROLES, ADMINISTRATOR)}
+    write(KEYS / "redis" / "users.acl", redis_users(passwords) + more, 0o444)
+    declared = definitions(VHOST, passwords, clustered=HA)
+    write(KEYS / "rabbitmq" / "definitions.json", json.dumps(declared, indent=1), 0o444)
 
 
 if __name__ == "__main__":

@@ -235,7 +235,12 @@ def _client(url: StoreUrl, timeout_s: float) -> tuple[aioredis.Redis, Sentinel |
     if url.sentinels:
         sentinel = Sentinel(  # type: ignore[no-untyped-call]
             list(url.sentinels),
-            sentinel_kwargs={"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s},
+            sentinel_kwargs={
+                "socket_timeout": timeout_s,
+                "socket_connect_timeout": timeout_s,
+                "username": url.sentinel_username,
+                "password": url.sentinel_password,
+            },
             db=url.db,
             username=url.username,
             password=url.password,

@@ -2,6 +2,7 @@
 
 redis://[user:password@]host[:port][/db][?prefix=poolA:]     also rediss:// (TLS) and unix:///path
 redis+sentinel://[user:password@]host[:port],host[:port]/service[/db][?prefix=poolA:]
+    the sentinels' own password: ?sentinel_user=name&sentinel_password=text
 private:            a redis-server of the pool's own, with its data in the pool's directory
 embedded:           inside the process, kept in a file in the pool's directory
 auto                private where redis-server is installed, else embedded
@@ -9,6 +10,7 @@ auto                private where redis-server is installed, else embedded
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -32,6 +34,8 @@ class StoreUrl:
     db: int = 0
     username: str | None = None
     password: str | None = None
+    sentinel_username: str | None = None
+    sentinel_password: str | None = None
 
 
 def parse(text: str) -> StoreUrl:
@@ -43,14 +47,14 @@ def parse(text: str) -> StoreUrl:
         url = urlunsplit(parts._replace(query=urlencode(query)))
         return StoreUrl("redis", url=url, shown=_without_password(text), prefix=prefix)
     if parts.scheme == "redis+sentinel":
-        return _sentinel(text, prefix)
+        return _sentinel(text, prefix, query)
     raise BadUrl(
         f"{_without_password(text)!r} is no URL of a store: use redis://host:port/db, rediss://, unix:///path, "
         "redis+sentinel://host:port,host:port/service, private:, embedded: or auto"
     )
 
 
-def _sentinel(text: str, prefix: str) -> StoreUrl:
+def _sentinel(text: str, prefix: str, query: dict[str, str]) -> StoreUrl:
     parts = urlsplit(text)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
@@ -75,10 +79,13 @@ def _sentinel(text: str, prefix: str) -> StoreUrl:
         db=int(db or 0),
         username=unquote(user) or None,
         password=unquote(password) or None,
+        sentinel_username=query.get("sentinel_user"),
+        sentinel_password=query.get("sentinel_password"),
     )
 
 
 def _without_password(text: str) -> str:
+    text = re.sub(r"(?<=[?&]sentinel_password=)[^&]*", "...", text)
     scheme, mark, rest = text.partition("://")
     credentials, at, address = rest.rpartition("@")
     if not mark or not at:

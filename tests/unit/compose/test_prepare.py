@@ -10,15 +10,32 @@ import pytest
 
 from shared.bus.topology import ROLES
 from shared.state import keys
+from shared.state.urls import parse
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def prepare() -> ModuleType:
+def load() -> ModuleType:
     spec = importlib.util.spec_from_file_location("prepare", ROOT / "compose" / "prepare.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def prepare() -> ModuleType:
+    return load()
+
+
+@pytest.fixture
+def prepare_ha(monkeypatch, tmp_path) -> ModuleType:
+    """For the highly available pool, with its keys in tmp_path."""
+    monkeypatch.setenv("ROOST_HA", "true")
+    module = load()
+    monkeypatch.setattr(module, "KEYS", tmp_path)
+    monkeypatch.setattr(module.os, "fchown", lambda *_: None)
+    for name in ("schedd", "redis", "sentinel", "rabbitmq"):
+        (tmp_path / name).mkdir()
     return module
 
 
@@ -46,3 +63,33 @@ def test_a_password_that_exists_is_kept(prepare, tmp_path, monkeypatch):
     assert prepare.password_of("schedd") == first
     assert (tmp_path / "schedd" / "amqp_url").read_text() == f"amqp://schedd:{first}@rabbitmq:5672/"
     assert (tmp_path / "schedd" / "redis_url").stat().st_mode & 0o777 == 0o400
+
+
+def test_daemons_of_the_highly_available_pool_know_all_brokers_and_sentinels(prepare_ha, tmp_path):
+    more, asking = prepare_ha.prepare_servers()
+    password = prepare_ha.password_of("schedd", asking)
+    brokers = (tmp_path / "schedd" / "amqp_url").read_text().split(",")
+    assert brokers == [f"amqp://schedd:{password}@{name}:5672/" for name in ("rabbitmq", "rabbitmq2", "rabbitmq3")]
+    url = parse((tmp_path / "schedd" / "redis_url").read_text())
+    assert [host for host, _ in url.sentinels] == ["sentinel1", "sentinel2", "sentinel3"]
+    assert (url.username, url.password, url.service) == ("schedd", password, "roost")
+    assert (url.sentinel_username, url.sentinel_password) == ("pool", asking)
+    assert asking not in url.shown
+    assert prepare_ha.password_of("schedd", asking) == password
+    assert [line.split()[1] for line in more.splitlines()] == ["replication", "sentinel"]
+
+
+def test_servers_of_the_highly_available_pool_keep_their_secrets(prepare_ha, tmp_path):
+    first = prepare_ha.prepare_servers()
+    files = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert prepare_ha.prepare_servers() == first
+    assert files == {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    sentinel = (tmp_path / "sentinel" / "sentinel.conf").read_text()
+    assert "user default off\n" in sentinel
+    assert (tmp_path / "rabbitmq" / "cookie").read_text()
+
+
+def test_a_pool_that_becomes_highly_available_keeps_its_passwords(prepare, prepare_ha, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "KEYS", tmp_path)
+    assert not prepare.HA
+    assert prepare_ha.password_of("schedd", "x") == prepare.password_of("schedd")

@@ -24,6 +24,14 @@ def test_sentinels():
     assert "ss" not in url.shown.partition("@")[0].removeprefix("redis+sentinel")
 
 
+def test_sentinels_may_have_a_password_of_their_own():
+    url = parse("redis+sentinel://me:mine@a:1/pool?prefix=x:&sentinel_user=ask&sentinel_password=th%40irs")
+    assert (url.username, url.password, url.prefix) == ("me", "mine", "x:")
+    assert (url.sentinel_username, url.sentinel_password) == ("ask", "th@irs")
+    assert "irs" not in url.shown
+    assert "mine" not in url.shown
+
+
 @pytest.mark.parametrize(
     "text", ["http://x", "redis+sentinel://a:1", "redis+sentinel:///pool", "redis+sentinel://a:b/pool", "nonsense"]
 )
