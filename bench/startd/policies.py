@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -51,8 +50,12 @@ async def measure(options: argparse.Namespace) -> list[str]:
             startd.write_down()
             lines.append(line(f"claim, from the first to the {count}th dynamic slot", times))
             await asyncio.sleep(1.0)  # what waits to be told is
-            lines.append(line("all policies, with new ads", await _reviews(bench, options.rounds, anew=True)))
-            lines.append(line("all policies, nothing is new", await _reviews(bench, options.rounds, anew=False)))
+            lines.append(
+                line("all policies, with new ads, processor time", await _reviews(bench, options.rounds, anew=True))
+            )
+            lines.append(
+                line("all policies, nothing is new, processor time", await _reviews(bench, options.rounds, anew=False))
+            )
             more = []
             for number in range(50):
                 begin = time.perf_counter()
@@ -78,14 +81,13 @@ async def measure(options: argparse.Namespace) -> list[str]:
 
 
 async def _reviews(bench: Bench, rounds: int, *, anew: bool) -> list[float]:
-    """Milliseconds of looking at every slot once."""
+    """Milliseconds of processor time of looking at every slot once: others on the machine do not count."""
     found = []
     for _ in range(rounds):
         if anew:
             bench.startd.showcase.renew()
-        begin = time.perf_counter()
+        begin = time.process_time()
         bench.startd.clockwork.review_now()
-        found.append((time.perf_counter() - begin) * 1000)
+        found.append((time.process_time() - begin) * 1000)
         await asyncio.sleep(0.01)
-    assert statistics.median(found) > 0
     return found

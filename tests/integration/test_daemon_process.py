@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from shared.bus import connect
+from shared.bus.api import RemoteFailure
+from shared.messages.orders import Restart, SwitchOff, SwitchOn
 from tests.processes import DaemonProcess, daemons
 from tests.servers import free_port
 from tests.waiting import registered, wait_until
@@ -94,6 +97,39 @@ def test_hangup_with_a_broken_configuration_keeps_the_old_one(tmp_path, amqp_url
         process.process.signal(signal.SIGHUP)
         wait_until(lambda: "reconfigured" in events(process), what="word of the new configuration")
         assert process.ready()
+
+
+async def test_a_process_that_is_told_to_restart_or_to_be_off_says_so_by_its_status(tmp_path, amqp_url, redis_url):
+    """TLS-08, TLS-09: status 75, and what is off stays so in the next life. Nobody but a gateway may say so."""
+    process = collector(tmp_path, amqp_url, redis_url)
+    gateway, stranger = (connect(amqp_url, sender=f"{role}.node1") for role in ("gateway", "schedd"))
+    await gateway.start()
+    await stranger.start()
+
+    async def told(bus, inbox, order):
+        return await bus.call(inbox, order, timeout=30)
+
+    async def ended():
+        assert await asyncio.to_thread(process.process.wait) == 75
+        process.close()
+        await asyncio.to_thread(process.start)
+
+    try:
+        await asyncio.to_thread(process.start)
+        inbox = f"collector.{process.name}"
+        with pytest.raises(RemoteFailure, match="gateways only"):
+            await told(stranger, inbox, Restart())
+        await told(gateway, inbox, Restart())
+        await ended()
+        await told(gateway, inbox, SwitchOff())
+        await ended()
+        await told(gateway, f"collector.off.{process.name}", SwitchOn())
+        await ended()
+        assert (await told(gateway, inbox, SwitchOn())).said == "it is on already"
+    finally:
+        await gateway.stop()
+        await stranger.stop()
+        await asyncio.to_thread(process.close)
 
 
 async def test_broker_restart_is_survived(tmp_path, rabbit_server, amqp_url, redis_url):

@@ -162,6 +162,7 @@ async def test_a_damaged_database_is_refused_with_a_mend(tmp_path):
 
 
 async def test_a_silent_execution_point_is_waited_for_until_its_lease_is_over(tmp_path):
+    """LEA-01, LEA-07: 40 minutes, and losses are tolerated until then."""
     async with Pool(tmp_path) as pool:
         log = tmp_path / "job.log"
         run = await pool.run_one(ad=job_ad(UserLog=str(log)))
@@ -185,6 +186,7 @@ async def test_a_silent_execution_point_is_waited_for_until_its_lease_is_over(tm
 
 
 async def test_the_alive_interval_is_a_third_of_the_lease(tmp_path):
+    """LEA-03, LEA-04, LEA-05."""
     async with Pool(tmp_path) as pool:
         await pool.run_one(ad=job_ad(JobLeaseDuration=60))
         (request,) = pool.startd.requests.values()

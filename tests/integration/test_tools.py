@@ -96,8 +96,8 @@ def test_vacated_jobs_run_again_and_their_claims_are_gone(pool, tmp_path):
     told = pool.roost("vacate", slot)
     assert told.startswith(f"startd {pool.host}: {slot}: ")
     wait_until(lambda: len(claims & set(pool.startd.book.claims)) == 1, what="the end of one claim")
+    wait_until(lambda: len((tmp_path / "pids").read_text().split()) == 3, what="the job's second run")
     pool.until_running(cluster, 2)
-    assert len((tmp_path / "pids").read_text().split()) == 3
     with pool.client() as client:
         starts = sorted(ad.eval("NumShadowStarts") for ad in client.jobs(cluster))
     assert starts == [1, 2]
@@ -145,6 +145,8 @@ def test_a_drain_that_resumes_lets_jobs_end_and_takes_the_next(pool, tmp_path):
     second = pool.submit(other)
     pool.until_running(second)
     pool.roost("drain", "-quick", "-resume-on-completion", pool.host)
+    for folder in (tmp_path, other):
+        wait_until(lambda at=folder: len((at / "pids").read_text().split()) == 2, what="a second run of each")
     pool.until_running(first)
     pool.until_running(second)
     assert pool.startd.book.steering.drain is None
@@ -158,7 +160,7 @@ def test_a_drain_that_ends_the_startd_leaves_it_off(pool, tmp_path):
     wait_until(lambda: pool.startd.book.steering.off is not None, what="the end of the draining")
     assert pool.startd.book.steering.drain is None
     pool.until_slots(slot1="Drained/Idle")
-    assert pool.statuses(cluster) == [1]
+    wait_until(lambda: pool.statuses(cluster) == [1], what="the job, idle again")
     assert "is on already" not in pool.roost("on", "-startd", pool.host)
     pool.until_running(cluster)
 
@@ -191,7 +193,7 @@ def test_off_is_kept_over_a_restart_and_on_runs_jobs_at_once(pool, tmp_path):
     wait_until(lambda: pool.startd not in (None, before) and not pool.startd.ready(), what="another life")
     assert pool.runner("startd").deaths == 0
     pool.until_slots(slot1="Drained/Idle")
-    assert pool.statuses(cluster) == [1]
+    wait_until(lambda: pool.statuses(cluster) == [1], what="the job, idle again")
     pool.roost("on", "-startd", pool.host)
     pool.until_running(cluster)
 
