@@ -11,6 +11,7 @@ TABLE = {
     "jobs.submit": "WRITE",
     "jobs.act": "WRITE",
     "jobs.files": "WRITE",
+    "jobs.visit": "WRITE",
     "events": "READ",
     "priorities": "READ",
     "priorities.set": "ADMINISTRATOR",
