@@ -6,6 +6,7 @@ does the broker's administrator, for the management page. Passwords that exist a
 Environment: DOCKER_GID, the group that the startds get, to tell when it is the wrong one. ROOST_HA: "true" for the
 highly available pool (compose.ha.yaml), whose brokers are a cluster and whose Redis is behind sentinels; then there
 are also the brokers' common cookie, users for Redis's replication and for sentinels, and the sentinels' configuration.
+ROOST_NET: the first three numbers of that pool's addresses.
 """
 
 import hashlib
@@ -27,6 +28,8 @@ VHOST = "/"
 HA = os.environ.get("ROOST_HA", "").lower() == "true"
 BROKERS = ("rabbitmq", "rabbitmq2", "rabbitmq3") if HA else ("rabbitmq",)
 SENTINELS = ("sentinel1", "sentinel2", "sentinel3")
+#: Where Redis's first primary is: its address, since a sentinel stops while it looks up a name that is gone.
+PRIMARY = f"{os.environ.get('ROOST_NET', '172.30.77')}.11"
 SERVICE = "roost"  # what the sentinels call the primary
 #: Users that are no role of the pool: Redis's servers among themselves, sentinels at Redis, daemons at sentinels, and
 #: sentinels among themselves.
@@ -120,8 +123,8 @@ def sentinel_configuration(watching: str, asking: str, talking: str) -> str:
     """A sentinel's, to begin with: it adds what it learns to a copy of its own. Two of three must agree that the
     primary is down, after two seconds of silence: fewer would take a busy machine for a dead one."""
     return (
-        "port 26379\nprotected-mode no\nsentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n"
-        f"sentinel monitor {SERVICE} redis 6379 2\nsentinel down-after-milliseconds {SERVICE} 2000\n"
+        "port 26379\nprotected-mode no\n"
+        f"sentinel monitor {SERVICE} {PRIMARY} 6379 2\nsentinel down-after-milliseconds {SERVICE} 2000\n"
         f"sentinel failover-timeout {SERVICE} 10000\nsentinel parallel-syncs {SERVICE} 1\n"
         f"sentinel auth-user {SERVICE} {WATCHING}\nsentinel auth-pass {SERVICE} {watching}\n"
         f"sentinel sentinel-user {TALKING}\nsentinel sentinel-pass {talking}\n"

@@ -1,6 +1,7 @@
-"""The pool of compose/compose.yaml, really brought up, for tests."""
+"""The pools of compose/compose.yaml and compose.ha.yaml, really brought up, for tests."""
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -10,11 +11,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Self
 
 from docker.models.containers import Container
 
 from roost.client import Client
 from tests.containers.engine import ROOT, Engine
+from tests.servers import free_port
 from tests.waiting import wait_until
 
 COMPOSE_FILE = ROOT / "compose" / "compose.yaml"
@@ -25,9 +28,29 @@ TOKEN = "/var/lib/roost/spool/token"
 # Where certificates to trust may be named, for the build of the image.
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
+READINESS = """
+import urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen("http://127.0.0.1:9690/readyz").read().decode())
+except urllib.error.HTTPError as error:
+    print(error.read().decode())
+"""
+PRIMARY = """
+import redis.sentinel
+from pathlib import Path
+from shared.state.urls import parse
+url = parse(Path("/run/roost/key/redis_url").read_text())
+login = {"username": url.sentinel_username, "password": url.sentinel_password}
+print(redis.sentinel.Sentinel(url.sentinels, sentinel_kwargs=login).discover_master(url.service)[0])
+"""
+
 
 class ComposePool:
     """A running pool. url: of its gateway; token: its administrator's."""
+
+    files = (COMPOSE_FILE,)
+    servers: tuple[str, ...] = SERVERS
+    daemons: tuple[str, ...] = DAEMONS
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -53,7 +76,7 @@ class ComposePool:
 
     @classmethod
     @contextlib.contextmanager
-    def up(cls, engine: Engine) -> Iterator["ComposePool"]:
+    def up(cls, engine: Engine) -> Iterator[Self]:
         """Build the image, start everything, wait until it is healthy; take it down afterwards."""
         for name in IMAGES:
             engine.image(name)
@@ -77,7 +100,8 @@ class ComposePool:
 
     def compose(self, *arguments: str) -> str:
         """Standard output of docker compose; RuntimeError with all it said, if it fails."""
-        return self.engine.docker("compose", "--file", str(COMPOSE_FILE), *arguments, env=self.env)
+        files = [word for file in self.files for word in ("--file", str(file))]
+        return self.engine.docker("compose", *files, *arguments, env=self.env)
 
     def logs(self, *services: str) -> str:
         return self.compose("logs", "--no-color", "--tail", "60", *services)
@@ -112,15 +136,72 @@ class ComposePool:
 
     def healthy(self, service: str) -> bool:
         """What the service's own health check says, asked now."""
-        if service in SERVERS:
+        if service in self.servers:
             return self.container(service).attrs["State"]["Health"]["Status"] == "healthy"
         check = ["python3", "-m", "shared.daemon.healthcheck", "--ready"]
         return self.container(service).exec_run(check).exit_code == 0
 
     def wait_ready(self, *services: str, timeout_s: float = 90) -> None:
         """Until these services, or all, do their work."""
-        for service in services or (*SERVERS, *DAEMONS):
+        for service in services or (*self.servers, *self.daemons):
             try:
                 wait_until(lambda service=service: self.healthy(service), timeout_s, f"the health of {service}")
             except TimeoutError as error:
                 raise TimeoutError(f"{error}\n{self.logs(service)}") from None
+
+
+class HighlyAvailablePool(ComposePool):
+    """The pool of compose.ha.yaml. A service that is killed stays dead until it is started."""
+
+    files = (COMPOSE_FILE, COMPOSE_FILE.with_name("compose.ha.yaml"))
+    servers = (
+        *(f"{name}{number}" for name in SERVERS for number in ("", "2", "3")),
+        *(f"sentinel{number}" for number in (1, 2, 3)),
+    )
+    daemons = (
+        *(f"{name}{number}" for name in ("collector", "negotiator", "had") for number in ("", "2", "3")),
+        *("schedd", "schedd2", "startd1", "startd2", "startd3", "gateway", "gateway2"),
+    )
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        # Ports of our choice, that stay what they are when a gateway is started again.
+        self.ports = [free_port(), free_port()]
+        self.env["ROOST_NET"] = f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
+        self.env |= {"ROOST_GATEWAY_PORT": str(self.ports[0]), "ROOST_GATEWAY2_PORT": str(self.ports[1])}
+
+    def kill(self, *services: str) -> None:
+        for service in services:
+            self.container(service).kill()
+
+    def start(self, *services: str) -> None:
+        for service in services:
+            self.container(service).start()
+
+    def clients(self, timeout_s: float) -> list[Client]:
+        """A client of each gateway."""
+        return [Client(f"http://127.0.0.1:{port}", self.token, timeout=timeout_s) for port in self.ports]
+
+    def readiness(self, service: str) -> dict[str, Any]:
+        """What a daemon's /readyz says."""
+        done = self.container(service).exec_run(["python3", "-c", READINESS])
+        return dict(json.loads(done.output)) if done.exit_code == 0 else {}
+
+    def leader(self) -> str:
+        """The number ("", "2", "3") of the central manager that leads."""
+
+        def leaders() -> list[str]:
+            running = [n for n in ("", "2", "3") if self.container(f"negotiator{n}").status == "running"]
+            return [n for n in running if self.readiness(f"negotiator{n}").get("role") == "leader"]
+
+        wait_until(lambda: len(leaders()) == 1, 120, "one leading negotiator")
+        (found,) = leaders()
+        return found
+
+    def redis_primary(self) -> str:
+        """The name of the Redis that the sentinels send daemons to."""
+        done = self.container("gateway").exec_run(["python3", "-c", PRIMARY])
+        if done.exit_code:
+            raise RuntimeError(done.output.decode())
+        number = int(done.output.decode().rpartition(".")[2]) - 10  # 11 to 13
+        return f"redis{number if number > 1 else ''}"

@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+#: What was measured, at the end, is no promise of a test's.
+TOLD = (ROOT / "docs" / "fault-tolerance.md").read_text().partition("\n## Measured\n")[0]
 
 
 def test_every_row_names_tests_that_exist():
     rows = [
         line.split("|")[1:-1]
-        for line in (ROOT / "docs" / "fault-tolerance.md").read_text().splitlines()
+        for line in TOLD.splitlines()
         if line.startswith("| ") and not line.startswith(("| lost", "| cut", "| jumps", "| ---"))
     ]
     assert len(rows) > 20
