@@ -42,12 +42,7 @@ from shared.version import VERSION
 #: In the order in which they start; they stop the other way round.
 DAEMONS: tuple[type[Daemon], ...] = (Collector, Had, Negotiator, Schedd, Startd, Gateway)
 
-#: Nobody else can enter the directory of root's own pool, so there is no other account for its jobs.
-ROOTS_OWN = """
-# This is root's own pool: who submits is root, and so are the jobs.
-ROOST_JOBS_AS_ROOT = true
-"""
-
+JOBS_AS_ROOT = "ROOST_JOBS_AS_ROOT"
 #: Seconds after which a start tells what it waits for.
 SLOW_START_S = 3.0
 
@@ -58,6 +53,7 @@ CONFIG_TEMPLATE = """\
 # NUM_CPUS = 4
 # MEMORY = 8192
 # START = KeyboardIdle > 15 * 60
+# ROOST_JOBS_AS_ROOT = false    (root's own pool: jobs are root's, unless this says no)
 """
 
 
@@ -166,7 +162,11 @@ class PersonalPool:
             **self.plan.knobs,
         }
         paths = [directory / CONFIG_FILE] if "CONDOR_CONFIG" not in os.environ else None
-        return load_config(paths, subsystem=subsystem, overrides=overrides)
+        config = load_config(paths, subsystem=subsystem, overrides=overrides)
+        if os.geteuid() == 0 and JOBS_AS_ROOT.lower() not in config.names():
+            # Nobody else can enter the directory of root's own pool, so there is no other account for its jobs.
+            config = load_config(paths, subsystem=subsystem, overrides=overrides | {JOBS_AS_ROOT: "true"})
+        return config
 
 
 @contextlib.contextmanager
@@ -192,7 +192,7 @@ def prepare(directory: Path) -> None:
         (directory / "log").mkdir(exist_ok=True)
         config = directory / CONFIG_FILE
         if not config.exists():
-            config.write_text(CONFIG_TEMPLATE + (ROOTS_OWN if os.geteuid() == 0 else ""))
+            config.write_text(CONFIG_TEMPLATE)
 
 
 @contextlib.contextmanager

@@ -61,6 +61,18 @@ DOORS = [
     ("WRITE", "PUT", "/v1/jobs/999999/files", b""),
     ("WRITE", "GET", "/v1/jobs/999999.0/files", None),
     ("WRITE", "POST", "/v1/reschedule", None),
+    ("WRITE", "POST", "/v1/jobs/999999.0/visits", {"argv": ["true"]}),
+    ("WRITE", "GET", "/v1/visits/bm9uZQ/output", None),
+    ("WRITE", "POST", "/v1/visits/bm9uZQ/input?start=0", b""),
+    ("WRITE", "POST", "/v1/visits/bm9uZQ/steer", {"leave": True}),
+    ("ADMINISTRATOR", "POST", "/v1/daemons/reconfig", {"names": ["nobody"]}),
+    ("ADMINISTRATOR", "POST", "/v1/daemons/restart", {"names": ["nobody"]}),
+    ("ADMINISTRATOR", "POST", "/v1/daemons/off", {"names": ["nobody"]}),
+    ("ADMINISTRATOR", "POST", "/v1/daemons/on", {"names": ["nobody"]}),
+    ("ADMINISTRATOR", "POST", "/v1/machines/drain", {"names": ["nobody"]}),
+    ("ADMINISTRATOR", "POST", "/v1/machines/cancel-drain", {"names": ["nobody"]}),
+    ("ADMINISTRATOR", "POST", "/v1/machines/vacate", {"names": ["nobody"]}),
+    ("ADMINISTRATOR", "POST", "/v1/machines/update-ad", {"names": ["nobody"]}),
     ("ADMINISTRATOR", "POST", "/v1/priorities/nobody@x", {"what": "factor", "value": 10}),
     ("ADMINISTRATOR", "GET", "/v1/dead-letters", None),
     ("ADMINISTRATOR", "POST", "/v1/dead-letters/requeue", {"ids": []}),
@@ -101,7 +113,13 @@ def test_the_table_above_knows_every_door(pool):
     _, _, document = pool.ask("GET", "/openapi.json")
     doors = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     listed = {(d[1], d[2].partition("?")[0]) for d in DOORS} | {("GET", "/v1/events")}
-    samples = {"999999.0": "{job_id}", "999999": "{job_id}", "nobody@x": "{submitter}", "0123456789ab": "{prefix}"}
+    samples = {
+        "999999.0": "{job_id}",
+        "999999": "{job_id}",
+        "nobody@x": "{submitter}",
+        "0123456789ab": "{prefix}",
+        "bm9uZQ": "{name}",
+    }
     for sample, name in samples.items():
         listed = {(m, "/".join(name if part == sample else part for part in p.split("/"))) for m, p in listed}
     assert doors == listed

@@ -165,8 +165,17 @@ def of(annotation):
     }[annotation]
 
 
+def values_of(field):
+    """Values that the field takes: a sender could not make others, and receivers refuse them as they refuse garbage."""
+    least = max((one.ge for one in field.metadata if hasattr(one, "ge")), default=None)
+    most = min((one.le for one in field.metadata if hasattr(one, "le")), default=None)
+    if least is None and most is None:
+        return of(field.annotation)
+    return st.one_of(st.sampled_from([end for end in (least, most) if end is not None]), st.integers(least, most))
+
+
 def models(kind):
-    fields = {name: of(field.annotation) for name, field in kind.model_fields.items()}
+    fields = {name: values_of(field) for name, field in kind.model_fields.items()}
     return st.builds(kind, **fields | {"epoch": EPOCHS} if "epoch" in fields else fields)
 
 

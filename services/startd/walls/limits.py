@@ -34,7 +34,9 @@ def limits_of(rules: WallRules, cpus: float, memory_mib: int, virtual_kib: int |
     slot = memory_mib * MIB
     hard: int | None
     soft: int | None
-    if rules.memory_policy == "hard":
+    if not slot:  # a consumption policy may give none of a resource (CON-02), and still nothing runs without memory
+        hard = soft = None
+    elif rules.memory_policy == "hard":
         hard, soft = slot, slot * 9 // 10
     elif rules.memory_policy == "soft":
         hard, soft = max(slot, rules.machine_memory_mib * MIB), slot
