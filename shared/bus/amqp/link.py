@@ -119,6 +119,7 @@ async def patiently(work: Awaitable[T], seconds: float) -> T:
     """Await with a timeout that a busy event loop does not use up: time counts only while the loop turns.
     Raises TimeoutError."""
     task = asyncio.ensure_future(work)
+    task.add_done_callback(_seen)  # it may end with an error as we are cancelled
     try:
         for _ in range(10):
             done, _ = await asyncio.wait({task}, timeout=seconds / 10)
@@ -128,7 +129,6 @@ async def patiently(work: Awaitable[T], seconds: float) -> T:
     finally:
         if not task.done():
             task.cancel()
-            task.add_done_callback(_seen)
             await asyncio.wait({task}, timeout=1.0)
 
 
