@@ -5,6 +5,9 @@ import contextlib
 import os
 from pathlib import Path
 
+from docker.errors import APIError
+
+from services.startd.launchers.docker.engine import EngineAway, Refused
 from services.startd.launchers.docker.plan import STARTD_LABEL
 from shared.classad import ClassAd
 from tests.startd_pool import Pool
@@ -36,6 +39,15 @@ async def running_pool(path, **macros):
             if pool.startd is not None:
                 for record in pool.startd.ledger.journal.load("runs").values():
                     await launcher(pool).forget(record["name"])
+                # Those that the startd is about to remove, too: what is left would have its watcher wait for long.
+                with contextlib.suppress(EngineAway, Refused):
+                    await launcher(pool).engine.ask(lambda api: remove_all(api, launcher(pool).startd))
+
+
+def remove_all(api, startd):
+    for found in api.containers(all=True, filters={"label": f"{STARTD_LABEL}={startd}"}):
+        with contextlib.suppress(APIError):  # the startd was quicker
+            api.remove_container(found["Id"], force=True, v=True)
 
 
 def launcher(pool):

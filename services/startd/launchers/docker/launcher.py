@@ -41,6 +41,8 @@ OUTPUT_S = 10.0
 STREAM_S = 1.0
 #: For the kernel's word on a container that was killed, seconds: it may come after the end.
 OOM_S = 0.3
+#: Between attempts to remove a container, seconds.
+REMOVE_AGAIN_S = (0.5, 2.0, 5.0)
 #: Labels that tell a later life where the output goes.
 _OUT_LABEL, _ERR_LABEL = "roost.stdout", "roost.stderr"
 _TEST_RUN = "test of the engine"
@@ -320,6 +322,8 @@ class DockerLauncher:
             self._broke(str(error))
         else:
             self.health.proved()
+            if run.story.bad_output:  # so soon that there was no container to kill
+                self._background(self.kill(launch.run))
 
     async def _create(self, name: str, launch: Launch, run: _Run, plan: Plan) -> None:
         """Mends what can be mended, once each."""
@@ -580,13 +584,19 @@ class DockerLauncher:
         await self._larder.make_room()
 
     async def _remove(self, where: str) -> None:
-        try:
-            await self._engine.ask(lambda api: api.remove_container(where, force=True, v=True))
-        except Refused as error:
-            # 404: it is gone. 409: somebody else removes it at this moment.
-            self._strangers_removed &= error.status in (404, 409)
-        except EngineAway:
-            self._strangers_removed = False  # the next probe that succeeds removes it
+        """An engine under load may need several attempts to let go of a container's files."""
+        for delay in (*REMOVE_AGAIN_S, None):
+            try:
+                await self._engine.ask(lambda api: api.remove_container(where, force=True, v=True))
+                return
+            except Refused as error:
+                if error.status in (404, 409):  # it is gone, or somebody else removes it at this moment
+                    return
+            except EngineAway:
+                break
+            if delay is not None:
+                await asyncio.sleep(delay)
+        self._strangers_removed = False  # the next probe that succeeds removes it
 
     async def stop(self) -> None:
         for run in self._runs.values():

@@ -67,11 +67,9 @@ def main(startd: str, folder: str, patience: str) -> None:
         while os.read(0, 1024):
             pass
         fcntl.flock(lock, fcntl.LOCK_UN)
-        if clear(startd, remove=False):
-            return
         deadline = time.monotonic() + float(patience)
         while time.monotonic() < deadline:
-            if not may_answer():
+            if clear(startd, remove=False) or not may_answer() or not is_alone(lock.fileno()):
                 return
             time.sleep(min(AGAIN_S, max(0.0, deadline - time.monotonic())))
         try:
@@ -80,6 +78,16 @@ def main(startd: str, folder: str, patience: str) -> None:
             return  # a later startd has a watcher of its own
         while may_answer() and not clear(startd, remove=True):
             time.sleep(AGAIN_S)
+
+
+def is_alone(lock: int) -> bool:
+    """Whether no later startd has a watcher."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    return True
 
 
 def may_answer() -> bool:

@@ -120,6 +120,7 @@ class Streams:
         loop = asyncio.get_running_loop()
         pending = bytearray()
         stream = left = 0
+        failed = False
         while True:
             try:
                 data = await loop.sock_recv(self._socket, CHUNK)
@@ -140,12 +141,15 @@ class Streams:
                 pieces.append((stream, bytes(pending[:left])))
                 del pending[: len(pieces[-1][1])]
                 left -= len(pieces[-1][1])
+            if failed:  # what nobody reads would hold up the engine, even in killing the container
+                await asyncio.sleep(0)
+                continue
             try:
                 # In a thread: a disk that does not answer must not hold up anybody else.
                 await loop.run_in_executor(self._threads, self._write, pieces)
             except OSError as error:
+                failed = True
                 self._failed(error)
-                return
 
     def _write(self, pieces: list[tuple[int, bytes]]) -> None:
         for stream, data in pieces:
