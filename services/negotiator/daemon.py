@@ -204,7 +204,9 @@ class Negotiator(Daemon):
             await self._ask_again(inbox_of(change.daemon), change.my_type)
         if change.my_type == "Machine":
             self._took(self.intake.take(change.daemon, change.updated, change.removed))
-        elif self.intake.wants_slots(change.daemon, change.updated):
+            return
+        self.schedds.heard(inbox_of(change.daemon))
+        if self.intake.wants_slots(change.daemon, change.updated):
             self._trigger("new-jobs")
 
     async def _on_private(self, envelope: Envelope) -> None:

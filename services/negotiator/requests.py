@@ -1,18 +1,19 @@
 """The negotiator's talk with schedds: request lists in, matches and rejections out.
 
-All schedds are spoken to at once. One that does not answer in NEGOTIATOR_TIMEOUT is left out of this cycle and keeps
-nobody else waiting.
+All schedds are spoken to at once. One that does not answer in NEGOTIATOR_TIMEOUT is left out of this cycle; others do
+not wait for it that long. A dead schedd's ads live on for a while, so each cycle would wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from services.negotiator.chunks import chunks
 from services.negotiator.pool import Request
-from shared.bus.api import RemoteFailure
+from shared.bus.api import CallTimeout, RemoteFailure
 from shared.classad import ClassAd
 from shared.daemon.context import Context
 from shared.errors import RoostError
@@ -28,9 +29,17 @@ from shared.messages.negotiation import (
 from shared.state import keys
 from shared.state.api import StaleEpoch
 
+#: Once one schedd has answered, the others have this time for their next words, seconds.
+GRACE_S = 5.0
+#: What one that was silent has, until its ads show that it lives, seconds.
+SILENT_S = 1.0
 #: Of one submitter at one schedd in a cycle: more requests, bytes of their ads, and jobs of one request, wait for the
 #: next.
 MAX_REQUESTS, MAX_BYTES, MAX_COUNT = 100_000, 64 << 20, 1_000_000
+
+
+#: Request lists by submitter, and whether that is all.
+_Lists = tuple[dict[str, list[Request]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +77,51 @@ class Schedds:
     def __init__(self, context: Context, lists: Lists) -> None:
         self.context = context
         self.lists = lists
+        self._silent: set[str] = set()  # inboxes
+        self._words = 0  # answers, of whomever
+
+    def heard(self, inbox: str) -> None:
+        """A schedd's ads came: it lives, and is waited for."""
+        self._silent.discard(inbox)
 
     async def requests(
         self, wanted: Mapping[str, Sequence[str]], bearings: Bearings, significant: Sequence[str] = ()
     ) -> Answers:
         """What everybody asks for. `wanted`: submitters with idle jobs, by the inbox of their schedd; `significant`:
         attributes of jobs that slots and policies look at. Raises StaleEpoch."""
-        answers = await asyncio.gather(
-            *(self._ask(inbox, list(names), bearings, list(significant)) for inbox, names in wanted.items())
+        answers = await self._in_time(
+            {inbox: self._ask(inbox, list(names), bearings, list(significant)) for inbox, names in wanted.items()}
         )
         requests: dict[str, list[Request]] = {}
-        for found, _ in answers:
+        for found, _ in answers.values():
             for name, listed in found.items():
                 if listed:
                     requests.setdefault(name, []).extend(listed)
-        return Answers(
-            requests, frozenset(inbox for inbox, (_, whole) in zip(wanted, answers, strict=True) if not whole)
-        )
+        return Answers(requests, frozenset(inbox for inbox, (_, whole) in answers.items() if not whole))
 
-    async def _ask(
-        self, inbox: str, names: list[str], bearings: Bearings, significant: list[str]
-    ) -> tuple[dict[str, list[Request]], bool]:
+    async def _in_time(self, asking: Mapping[str, Coroutine[Any, Any, _Lists]]) -> dict[str, _Lists]:
+        """What they say, by inbox; nothing of those who keep silent while others have answered. Raises StaleEpoch."""
+        tasks = {asyncio.ensure_future(work): inbox for inbox, work in asking.items()}
+        waiting, began = set(tasks), self._words
+        try:
+            while waiting:
+                before = self._words
+                done, waiting = await asyncio.wait(
+                    waiting, timeout=GRACE_S if before > began else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    task.result()
+                if not done and self._words == before:
+                    break
+        finally:
+            for task in tasks:
+                task.cancel()
+        for task in waiting:
+            self.context.log.warning("schedd_silent", schedd=tasks[task], error=f"no word for {GRACE_S:g} s")
+            self._silent.add(tasks[task])
+        return {inbox: ({}, False) if task in waiting else task.result() for task, inbox in tasks.items()}
+
+    async def _ask(self, inbox: str, names: list[str], bearings: Bearings, significant: list[str]) -> _Lists:
         """What one schedd's submitters ask for, as far as it answers, and whether it did to the end."""
         found: dict[str, list[Request]] = {}
         fetched: dict[str, int] = {}
@@ -107,14 +140,17 @@ class Schedds:
                 significant=significant,
                 skip=skip,
             )
+            patience = min(SILENT_S, self.lists.timeout_s) if inbox in self._silent else self.lists.timeout_s
             try:
-                answer = await self.context.bus.call(
-                    inbox, question, timeout=self.lists.timeout_s, epoch=bearings.epoch
-                )
+                answer = await self.context.bus.call(inbox, question, timeout=patience, epoch=bearings.epoch)
             except RoostError as error:
+                if isinstance(error, CallTimeout):
+                    self._silent.add(inbox)
                 self.context.log.warning("schedd_silent", schedd=inbox, error=str(error))
                 await self._check_lead(error, bearings)
                 return found, False
+            self._words += 1
+            self._silent.discard(inbox)
             if not isinstance(answer, RequestList):
                 self.context.log.warning("schedd_silent", schedd=inbox, error=f"it answered {answer.type}")
                 return found, False

@@ -148,9 +148,9 @@ async def test_a_cycle_that_outlives_its_lease_says_nothing_while_the_books_are_
     await stage.lead("cm1", 1, lease_s=0.0)
     load, may_load = daemon.accountant.load, asyncio.Event()
 
-    async def slowly() -> None:
+    async def slowly(epoch: int) -> bool:
         await may_load.wait()
-        await load()
+        return await load(epoch)
 
     monkeypatch.setattr(daemon.accountant, "load", slowly)
     last = daemon.last_cycle

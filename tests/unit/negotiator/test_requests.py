@@ -1,12 +1,16 @@
 """The negotiator's talk with schedds that answer oddly."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
+import structlog
 
+from services.negotiator import requests
 from services.negotiator.requests import Bearings, Lists, Schedds
+from shared.bus.api import CallTimeout
 from shared.messages.base import Ack
-from shared.messages.negotiation import MatchesTaken
+from shared.messages.negotiation import MatchesTaken, RequestList
 from tests.unit.negotiator.test_chunks import match
 
 
@@ -37,3 +41,34 @@ async def test_what_a_schedd_does_not_answer_for_is_not_taken(answer, said):
     matches = [match(number, count=1) for number in range(2)]
     await schedds.tell("schedd.s", matches, [], Bearings("n", "", 1, 1), taken.__setitem__)
     assert [taken[index] for index in range(2)] == said
+
+
+class Silence:
+    """A bus on which one schedd answers and another one does not, until its call's time is over."""
+
+    def __init__(self):
+        self.patience = []
+
+    async def call(self, inbox, message, *, timeout, epoch):
+        if inbox == "schedd.lives":
+            return RequestList(requests={"alice@x": []}, more=[])
+        self.patience.append(timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            raise CallTimeout("no answer") from None
+
+
+async def test_a_dead_schedd_keeps_the_others_waiting_once_and_shortly(monkeypatch):
+    monkeypatch.setattr(requests, "GRACE_S", 0.05)
+    monkeypatch.setattr(requests, "SILENT_S", 0.01)
+    bus, log = Silence(), structlog.get_logger()
+    schedds = Schedds(SimpleNamespace(bus=bus, log=log), Lists())
+    wanted = {"schedd.lives": ["alice@x"], "schedd.dead": ["bob@x"]}
+    for _ in range(3):
+        answers = await schedds.requests(wanted, Bearings("n", "", 1, 1))
+        assert answers.silent == {"schedd.dead"}
+    schedds.heard("schedd.dead")
+    await schedds.requests(wanted, Bearings("n", "", 1, 1))
+    assert bus.patience == [30.0, 0.01, 0.01, 30.0]
