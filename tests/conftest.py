@@ -26,6 +26,7 @@ NEEDS = {
     "apptainer": ("apptainer",),
     "reference": ("reference",),
     "mounts": ("small_disk",),
+    "ha": (),  # by its marker
 }
 # Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. Those
 # in containers do, and those of test_startd_benchmarks.py.

@@ -194,8 +194,15 @@ class HighlyAvailablePool(ComposePool):
             running = [n for n in ("", "2", "3") if self.container(f"negotiator{n}").status == "running"]
             return [n for n in running if self.readiness(f"negotiator{n}").get("role") == "leader"]
 
-        wait_until(lambda: len(leaders()) == 1, 120, "one leading negotiator")
-        (found,) = leaders()
+        found = ""
+
+        def one_leads() -> bool:
+            nonlocal found
+            now = leaders()
+            found = now[0] if len(now) == 1 else ""
+            return len(now) == 1
+
+        wait_until(one_leads, 120, "one leading negotiator")
         return found
 
     def redis_primary(self) -> str:

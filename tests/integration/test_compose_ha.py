@@ -11,6 +11,7 @@ SERVED_S = 150.0
 
 
 @pytest.mark.docker
+@pytest.mark.ha
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("compose")
 def test_nothing_is_lost_when_one_of_each_is_killed(docker_engine: Engine):
