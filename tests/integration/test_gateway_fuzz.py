@@ -6,8 +6,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.integration.inside import InsidePool
 
-
-#: An answer without end; and what ends the gateway, or everybody it asks: tests/integration/test_tools.py sees to these.
+#: An answer without end; and what ends the gateway or those whom it asks, which test_tools.py tries.
 UNTRIED = ("/v1/events", "/v1/daemons/restart", "/v1/daemons/off")
 
 
