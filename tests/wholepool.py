@@ -56,6 +56,8 @@ class WholePool:
             ("startd", "ep"),
         ):
             await self.begin(subsystem, name)
+        # What a test changes in the books before they are read would be lost with them.
+        await eventually(lambda: self.negotiator.leading() and not self.negotiator.ready(), what="a leader")
         return self
 
     async def __aexit__(self, *exc):

@@ -238,7 +238,11 @@ def _machine_doors(app: FastAPI, post: Post, may: Guard) -> None:
         """Show attributes in the ads of all slots of machines, until their startd ends."""
         ad = ClassAd()
         for name, text in asked.attributes.items():
-            ad[name] = _expression(name, text)
+            value = _expression(name, text)
+            try:
+                ad[name] = value
+            except ValueError as error:  # of the name
+                raise RemoteFailure("bad-request", f"attributes: {error}") from error
         targets, known = await post.find(asked, ["STARTD"])
         message = UpdateMachineAd(attributes=ad.pack(), removed=asked.removed, by=identity.user)
         return await post.tell(targets, lambda _: message, known=known)
