@@ -116,6 +116,7 @@ class Schedds:
         finally:
             for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)  # two may say that we lead no more
         for task in waiting:
             self.context.log.warning("schedd_silent", schedd=tasks[task], error=f"no word for {GRACE_S:g} s")
             self._silent.add(tasks[task])

@@ -105,7 +105,6 @@ class Life:
         self.gone = asyncio.Event()
         self.died_of = ""
         self.not_before = 0.0  # while it is frozen: when it goes on
-        self.timers = 0
         self.crash_at_task = 0  # dies when it makes so many more tasks (0: it does not): in the midst of something
         self._tasks: set[asyncio.Task[Any]] = set()
         self._make = make
@@ -147,9 +146,6 @@ class Life:
             if not self.crash_at_task:
                 self.died_of = "a fault"
                 asyncio.get_running_loop().call_soon(self.kill)
-
-    def count_timer(self) -> None:
-        self.timers += 1
 
     def when_alive(self, callback: Callable[..., Any], *args: Any) -> None:
         """Run what a timer asks for: not if it is dead, later if it is frozen."""

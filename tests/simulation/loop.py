@@ -83,7 +83,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         life = LIFE.get()
         if life is None:
             return super().call_at(when, callback, *args, context=context)
-        life.count_timer()
 
         def unless_dead() -> None:
             life.when_alive(callback, *args)
