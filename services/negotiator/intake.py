@@ -104,9 +104,16 @@ class Intake:
         return self._table.put(name, self.policy.match_exprs.into(packed))
 
     def take_all(self) -> Iterator[Taken]:
-        """Everything again, daemon by daemon: after loading, or when the policy is another."""
+        """Everything again, daemon by daemon: after loading, or when the policy is another. Slots that are in nobody's
+        ads any more go: what was loaded may stand on messages that were missed, and nobody says again that they are
+        gone. Until then somebody would be charged for them."""
         for group in list(self._ads.groups("Machine")):
             yield self.take(group.daemon, list(group.rows), ())
+        taken = Taken()
+        for name, daemon in list(self._owners.items()):
+            if self._ads.row("Machine", daemon, name) is None:
+                taken.add(self.take(daemon, (), [name]))
+        yield taken
 
     def take_kept_back(self) -> Taken:
         """Slots whose newest ad STARTD_AD_REEVAL_EXPR kept back: it may let it pass by now (NEG-38)."""

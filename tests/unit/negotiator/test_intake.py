@@ -165,3 +165,19 @@ def test_an_ad_that_can_not_be_read_keeps_nobody_else_out() -> None:
     desk.say("Machine", EP, {"bad@ep": packed, "good@ep": ClassAd({"Name": "good@ep", "Cpus": 1}).pack()})
     assert list(desk.table.ads) == ["good@ep"]
     assert [what[:3] for what in desk.refused] == [("Machine", EP, "bad@ep")]
+
+
+def test_slots_that_what_was_loaded_lacks_are_charged_to_nobody_ACC_18() -> None:
+    """The negotiator was cut off while a dynamic slot ended; the collector heard it. Nobody says that again."""
+    desk = Desk()
+    claimed = {"State": "Claimed", "RemoteUser": "alice@p", "SlotWeight": 1}
+    stays = ClassAd({"Name": "slot1_1@ep", "Cpus": 1, **claimed})
+    goes = ClassAd({"Name": "slot1_2@ep", "Cpus": 1, **claimed})
+    desk.says("Machine", EP, stays, goes)
+    assert desk.table.in_use(desk.policy.cycle) == {"alice@p": (2.0, 2)}
+    ads = {"slot1_1@ep": stays.pack()}
+    desk.ads.load("Machine", EP, start_time=1, sequence=7, content=7, heard=NOW, ads=ads)
+    touched = [taken.touched for taken in desk.intake.take_all()]
+    assert touched[-1], "somebody must charge"
+    assert desk.table.in_use(desk.policy.cycle) == {"alice@p": (1.0, 1)}
+    assert list(desk.table.ads) == ["slot1_1@ep"]
