@@ -83,10 +83,7 @@ class Claims:
         job.ad["LastMatchTime"] = int(now)
         self.keeper.tell(
             JobMatched(
-                at=now,
-                schedd=self.keeper.name,
-                job_id=str(job.id),
-                owner=job.cluster.owner,
+                **self.keeper.about(job, now),
                 slot=match.slot,
                 negotiator=decided.negotiator,
                 cycle=decided.cycle,

@@ -215,10 +215,7 @@ def _exited(keeper: Keeper, job: Job, result: Result, requeue: Callable[[str, bo
     keeper.record(job, lambda: _terminated(job, result, ran))
     keeper.tell(
         JobEnded(
-            at=now,
-            schedd=keeper.name,
-            job_id=str(job.id),
-            owner=job.cluster.owner,
+            **keeper.about(job, now),
             slot=result.slot,
             attempt=run.attempt,
             exit_code=exit_.exit_code,
@@ -287,10 +284,7 @@ def _evicted(keeper: Keeper, job: Job, result: Result, reason: str) -> None:
     )
     keeper.tell(
         JobEvicted(
-            at=now,
-            schedd=keeper.name,
-            job_id=str(job.id),
-            owner=job.cluster.owner,
+            **keeper.about(job, now),
             slot=result.slot,
             attempt=result.run.attempt,
             reason=reason,

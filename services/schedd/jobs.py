@@ -147,6 +147,9 @@ def projected(schedd: str, job: Job, now: float, keys: Sequence[str]) -> bytes:
         ad["GlobalJobId"] = global_id(schedd, job)
     if "servertime" in keys:
         ad["ServerTime"] = int(now)
+    if "roostreadat" in keys:
+        # By the clock of this schedd's events: who follows those knows which of them this ad has in it already.
+        ad["RoostReadAt"] = now
     if "autoclusterid" in keys and job.generation >= 0:
         ad["AutoClusterId"] = job.autocluster
     return ad.pack()

@@ -9,6 +9,7 @@ import asyncio
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from services.schedd.job_log import JobLog
 from services.schedd.job_states import Change, Effect, JobEvent, Verdict, transition
@@ -78,6 +79,16 @@ class Keeper:
         if len(self._events) > MAX_EVENTS:
             del self._events[: MAX_EVENTS // 2]
 
+    def about(self, job: Job, now: float) -> dict[str, Any]:
+        """What every event about a job says (shared.messages.events.JobEvent)."""
+        return {
+            "at": now,
+            "schedd": self.name,
+            "job_id": str(job.id),
+            "owner": job.cluster.owner,
+            "submitter": job.submitter,
+        }
+
     def record(self, job: Job, text: Callable[[], bytes]) -> None:
         """An event for the user's log, if the job has one."""
         path = self.log_path(job)
@@ -124,7 +135,7 @@ class Keeper:
         elif event in (JobEvent.REMOVE, JobEvent.FORCE) and old != JobStatus.REMOVED:
             job.ad["RemoveReason"] = reason
             self.record(job, lambda: job_log.aborted(job.id, now, reason))
-            self.tell(JobRemoved(at=now, schedd=self.name, job_id=str(job.id), owner=job.cluster.owner, reason=reason))
+            self.tell(JobRemoved(**self.about(job, now), reason=reason))
         self.save(job)
         for effect in change.effects:
             if effect == Effect.STOP_RUN:
@@ -144,17 +155,7 @@ class Keeper:
         job.ad.update({"HoldReason": reason, "HoldReasonCode": code, "HoldReasonSubCode": subcode})
         job.count("NumHolds")
         self.record(job, lambda: job_log.held(job.id, now, reason, code, subcode))
-        self.tell(
-            JobHeld(
-                at=now,
-                schedd=self.name,
-                job_id=str(job.id),
-                owner=job.cluster.owner,
-                code=code,
-                subcode=subcode,
-                reason=reason,
-            )
-        )
+        self.tell(JobHeld(**self.about(job, now), code=code, subcode=subcode, reason=reason))
 
     def _on_release(self, job: Job, reason: str, now: float) -> None:
         for name in ("HoldReason", "HoldReasonCode", "HoldReasonSubCode"):
@@ -164,7 +165,7 @@ class Keeper:
             job.drop(name)
         job.ad["ReleaseReason"] = reason
         self.record(job, lambda: job_log.released(job.id, now, reason))
-        self.tell(JobReleased(at=now, schedd=self.name, job_id=str(job.id), owner=job.cluster.owner, reason=reason))
+        self.tell(JobReleased(**self.about(job, now), reason=reason))
 
     def leave(self, job: Job, *, forced: bool = False) -> None:
         """Into the history, unless LeaveJobInQueue keeps the job."""

@@ -224,10 +224,7 @@ class Runs:
         )
         self.keeper.tell(
             JobStarted(
-                at=now,
-                schedd=self.keeper.name,
-                job_id=str(job.id),
-                owner=job.cluster.owner,
+                **self.keeper.about(job, now),
                 slot=claim.slot,
                 attempt=run.attempt,
                 waited_s=max(0.0, run.started - ending.idle_since(job)),
@@ -360,10 +357,7 @@ class Runs:
                 self.keeper.record(job, lambda: job_log.evicted(job.id, now, reason, usage, ()))
             self.keeper.tell(
                 JobEvicted(
-                    at=now,
-                    schedd=self.keeper.name,
-                    job_id=str(job.id),
-                    owner=job.cluster.owner,
+                    **self.keeper.about(job, now),
                     slot=claim.slot,
                     attempt=run.attempt,
                     reason=reason,

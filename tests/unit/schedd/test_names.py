@@ -18,5 +18,12 @@ def test_a_projection_finds_names_beyond_ascii_and_those_that_are_not_stored():
     }
 
 
+def test_a_projection_tells_exactly_when_the_ad_was_read():
+    cluster = Cluster(7, "alice", "alice@pool", "alice@pool", qdate=3, ad=AD)
+    job = Job(cluster, 5, ClassAd({}), JobStatus.IDLE, 0, "alice@pool")
+    read = ClassAd.unpack(projected("ap", job, 9.625, [fold("RoostReadAt")]))
+    assert dict(read.items()) == {"RoostReadAt": 9.625}
+
+
 def test_names_that_differ_for_ads_differ_in_the_queue():
     assert raw_cells(AD.pack()).keys() == AD.table().keys()
