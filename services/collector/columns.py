@@ -7,7 +7,7 @@ is noted by name, and read before the next question.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeAlias
@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from services.collector.sorting import Place, Wish, place_of, rows
 from shared.classad import Expr
 from shared.classad.cells import PackedError
 from shared.classad.columnar import Matching, Table
@@ -128,6 +129,36 @@ class Columns:
         found = rows[np.searchsorted(rows, start) :]
         return [self._sorted[place] for place in found[:most].tolist()], len(found) > most
 
+    def ordered(
+        self, constraint: Expr | None, wish: Wish, after: Place | None, most: int, now: float
+    ) -> tuple[list[Place], bool, int] | None:
+        """Where the ads stand for which it is true, in the order of an attribute and from a place on, whether there are
+        more, and how many fit in all. None when the columns can not tell."""
+        self.ready()
+        self._columns.want([wish.by, *(self._columns.names(constraint) if constraint is not None else ())])
+        if wish.by in OVERLAID or (constraint is not None and not self.answers(constraint)):
+            return None
+        if constraint is None:
+            self._sort()
+            found = np.arange(len(self._columns))
+        else:
+            fitting = self._rows(constraint, now)  # first: it puts the order right
+            found = self._order[fitting]
+        ranks = np.empty(len(self._order), np.intp)
+        ranks[self._order] = np.arange(len(self._order))
+        own = 0.0
+        if after is not None:
+            own = bisect_left(self._sorted, after.key)
+            if own == len(self._sorted) or self._sorted[int(own)] != after.key:
+                own -= 0.5
+        column = self._columns.columns[wish.by].taken(found)
+        places = rows(column, self._columns.codes, ranks[found], own, wish, after)
+        keys = self._columns.keys
+        listed = [
+            place_of(column.cell(row, self._columns.codes), keys[int(found[row])]) for row in places[:most].tolist()
+        ]
+        return listed, len(places) > most, len(found)
+
     def count(self, constraint: Expr | None, by: Sequence[str], now: float) -> dict[tuple[Plain, ...], int] | None:
         """How many there are of each combination of the attributes `by`, as they stand in the ads: a text, number or
         truth value; None where it is none of these. None when the columns can not tell."""
@@ -156,14 +187,16 @@ class Columns:
         """Places in the sorted order, rising."""
         self._matching.now = now
         mask = self._matching.mask(constraint)
+        self._sort()  # after the mask, which may put the rows in another order
+        return np.flatnonzero(mask[self._order])
+
+    def _sort(self) -> None:
         if self._layout != self._columns.layout:
-            # After the mask, which may put the rows in another order.
             keys = self._columns.keys
             order = sorted(range(len(keys)), key=keys.__getitem__)
             self._order = np.array(order, np.intp)
             self._sorted = [keys[row] for row in order]
             self._layout = self._columns.layout
-        return np.flatnonzero(mask[self._order])
 
 
 def plain(cell: object) -> Plain:

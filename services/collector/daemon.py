@@ -200,13 +200,15 @@ class Collector(Daemon):
     async def _query(self, body: QueryAds) -> Message:
         self.queries += 1
         try:
-            query = read(body.my_types, body.constraint, body.projection, body.limit, body.after, body.absent)
+            query = read(
+                body.my_types, body.constraint, body.projection, body.limit, body.after, body.absent, body.order
+            )
+            page = await self.search.answer(query)
         except BadQuery as error:
             return Failure(code="bad-request", reason=str(error))
-        page = await self.search.answer(query)
         if page.unreadable:
             self.context.log.warning("ads_unreadable", count=page.unreadable, types=list(query.types))
-        return AdPage(ads=page.ads, next=page.next)
+        return AdPage(ads=page.ads, next=page.next, fits=page.fits)
 
     async def _count(self, body: CountAds) -> Message:
         self.queries += 1

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.collector.acceptance import MACHINE, AbsentAd
+from services.collector.sorting import BadOrder, Place, Wish
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import AttrRef, Binary, Literal, Parens
 from shared.classad.match import is_true
@@ -47,6 +48,8 @@ class Query:
     after: tuple[str, str, str] | None  # type, daemon, name of the last ad of the page before
     absent: bool
     name: str = ""  # the only Name that can fit, when the constraint says so
+    order: Wish | None = None  # of one type, in the order of an attribute; then `place` and not `after`
+    place: Place | None = None
 
 
 @dataclass(slots=True)
@@ -54,10 +57,17 @@ class Page:
     ads: list[bytes]
     next: str = ""
     unreadable: int = 0  # ads left out because they are none
+    fits: int = -1  # how many there are on all pages, where the order is an attribute's
 
 
 def read(
-    my_types: Sequence[str], constraint: str, projection: Sequence[str], limit: int, after: str, absent: bool
+    my_types: Sequence[str],
+    constraint: str,
+    projection: Sequence[str],
+    limit: int,
+    after: str,
+    absent: bool,
+    order: str = "",
 ) -> Query:
     """The question as it came in, checked. Raises BadQuery."""
     if len(constraint) > LONGEST_CONSTRAINT:
@@ -70,8 +80,9 @@ def read(
             raise BadQuery(f"constraint: {error}") from error
     if limit < 0:
         raise BadQuery(f"limit {limit}: want 0 (all) or more")
+    wish, stands = _order(order, after, my_types, absent)
     place: tuple[str, str, str] | None = None
-    if after:
+    if after and wish is None:
         parts = after.split(SEPARATOR)
         if len(parts) != 3:
             raise BadQuery("after: want what the page before gave as next")
@@ -85,7 +96,20 @@ def read(
         place,
         absent or names_absent,
         pinned_name(expression) if expression is not None else "",
+        wish,
+        stands,
     )
+
+
+def _order(order: str, after: str, my_types: Sequence[str], absent: bool) -> tuple[Wish | None, Place | None]:
+    if not order:
+        return None, None
+    if len(set(my_types)) != 1 or absent:
+        raise BadQuery("order: goes with one type, and without absent ads")
+    try:
+        return Wish.of(order), Place.of_cursor(after) if after else None
+    except BadOrder as error:
+        raise BadQuery(str(error)) from error
 
 
 def pinned_name(constraint: Expr) -> str:
@@ -164,7 +188,7 @@ def answer(query: Query, order: Order, absentees: Mapping[str, AbsentAd], now: f
         looks -= 1
         place = key
         try:
-            found = _fitting(query, added(packed, overlay), now)
+            found = fitting(query, added(packed, overlay), now)
         except (BadAd, ValueError):
             page.unreadable += 1
             continue
@@ -211,7 +235,7 @@ def overlay_of(group: Group) -> dict[str, Any]:
     }
 
 
-def _fitting(query: Query, packed: bytes, now: float) -> bytes | None:
+def fitting(query: Query, packed: bytes, now: float) -> bytes | None:
     """The ad as it is answered, or None when the constraint is not true for it. Raises ValueError."""
     if query.constraint is not None and not is_true(evaluate(query.constraint, ClassAd.unpack(packed), None, now)):
         return None

@@ -13,13 +13,17 @@ from services.collector.queries import (
     LAST,
     PAGE_BYTES,
     SEPARATOR,
+    BadQuery,
     Order,
     Page,
     Query,
     answer,
+    fitting,
     overlay_of,
     projected,
 )
+from services.collector.sorting import Place, Wish, place_of
+from services.collector.sorting import page as sort_page
 from shared.daemon.ad_rows import BadAd, added, unpack
 from shared.daemon.ad_table import AdTable, Change
 from shared.daemon.clock import Clock
@@ -74,7 +78,9 @@ class Search:
             kind.columns.note(daemon, names)
 
     async def answer(self, query: Query) -> Page:
-        """One page."""
+        """One page. Raises BadQuery where the order needs what the columns lack."""
+        if query.order is not None:
+            return await self._in_order(query, query.types[0], query.order)
         page = None
         if query.constraint is not None and not query.name and len(query.types) == 1:
             page = await self._page(query, query.types[0])
@@ -152,6 +158,46 @@ class Search:
         if not page.next and query.absent:
             return self._with_absent(query, my_type, page)
         return page
+
+    async def _in_order(self, query: Query, my_type: str, wish: Wish) -> Page:
+        most = min(query.limit or PAGE_ADS, PAGE_ADS)
+        kind = self._kind(my_type)
+        if kind is None:
+            places, more, fits = await self._sorted_few(query, wish, most)
+        else:
+            async with kind.at_work:
+                await self._catch_up(kind)
+                found = await asyncio.to_thread(
+                    kind.columns.ordered, query.constraint, wish, query.place, most, self._clock.now()
+                )
+            if found is None:
+                raise BadQuery(
+                    "order: neither it nor the constraint may name what the collector adds to ads (LastHeardFrom, ...)"
+                )
+            self.from_columns += 1
+            places, more, fits = found
+        page = await self._assembled(query, my_type, [place.key for place in places])
+        page.fits = fits
+        if page.next:  # full of bytes: its last ad is one of the places
+            last = SEPARATOR.join(page.next.split(SEPARATOR)[1:])
+            page.next = next(place.cursor() for place in places if place.key == last)
+        elif more and places:
+            page.next = places[-1].cursor()
+        return page
+
+    async def _sorted_few(self, query: Query, wish: Wish, most: int) -> tuple[list[Place], bool, int]:
+        """The same by looking at each of a few ads."""
+        places: list[Place] = []
+        wanted = replace(query, projection=frozenset(("name", wish.by)), limit=0, order=None, place=None)
+        for group in self._order.groups(query.types, None):
+            overlay = overlay_of(group)
+            for name, row in group.rows.items():
+                packed = fitting(wanted, added(row.packed(), overlay), self._clock.now())
+                if packed is not None:
+                    value = {key.lower(): cell for key, cell in unpack(packed).items()}.get(wish.by)
+                    places.append(place_of(value, SEPARATOR.join((group.daemon, name))))
+        listed, more = sort_page(places, wish, query.place, most)
+        return listed, more, len(places)
 
     async def _assembled(self, query: Query, my_type: str, keys: Sequence[str]) -> Page:
         page, size = Page([]), 0

@@ -83,6 +83,22 @@ def in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[Jo
                 yield job
 
 
+def newest_first(table: JobTable, ids: Sequence[JobId], before: JobId | None) -> Iterator[Job]:
+    """Queued jobs before one (None: all), the last cluster and proc first. Jobs may come and go meanwhile."""
+    named: dict[int, set[int]] = {}
+    for job_id in ids:
+        named.setdefault(job_id.cluster, set()).add(job_id.proc)
+    for number in sorted((named if ids else table.clusters), reverse=True):
+        cluster = table.clusters.get(number)
+        if cluster is None or (before is not None and number > before.cluster):
+            continue
+        procs = named.get(number, {-1})
+        for proc in sorted(cluster.jobs if -1 in procs else procs, reverse=True):
+            job = cluster.jobs.get(proc)
+            if job is not None and (before is None or (number, proc) < before):
+                yield job
+
+
 class Queries:
     """Answers QueryJobs."""
 
@@ -99,16 +115,17 @@ class Queries:
                 self.keeper.queue, ids, expr, projection=asked.projection, limit=limit, after=asked.after
             )
         totals = self.keeper.table.totals()
-        after = parse_ids([asked.after])[0] if asked.after else JobId(-1, -1)
-        return await self._page(ids, expr, asked.projection, limit, after, totals)
+        after = parse_ids([asked.after])[0] if asked.after else None
+        table = self.keeper.table
+        jobs = newest_first(table, ids, after) if asked.newest else in_order(table, ids, after or JobId(-1, -1))
+        return await self._page(jobs, expr, asked.projection, limit, totals)
 
     async def _page(
         self,
-        ids: Sequence[JobId],
+        jobs: Iterator[Job],
         expr: Expr | None,
         projection: Sequence[str],
         limit: int,
-        after: JobId,
         totals: dict[str, int],
     ) -> JobPage:
         keeper, now = self.keeper, self.keeper.now()
@@ -117,13 +134,13 @@ class Queries:
         last = ""
         keys = [fold(name) for name in projection]
         turns = Turns()
-        for job in in_order(keeper.table, ids, after):
+        for job in jobs:
             await turns.give_way()
             if expr is not None and not is_true(evaluate(expr, full_ad(keeper.name, job, now), None, now)):
                 continue
             if len(ads) == limit or size > PAGE_BYTES:
                 return JobPage(ads=ads, next=last, totals=totals)
-            packed = projected(keeper.name, job, now, keys) if keys else full_packed(keeper.name, job, now)
+            packed = projected(keeper.name, job, keeper.now(), keys) if keys else full_packed(keeper.name, job, now)
             ads.append(packed)
             size += len(packed)
             last = str(job.id)

@@ -126,6 +126,7 @@ class QueryAds(Message):
     limit: int = 0  # 0: no limit
     after: str = ""  # cursor of the page before
     absent: bool = False  # ask for absent ads too (spec row ABS-02)
+    order: str = ""  # of ads of one type, by this attribute, with - before it descending; empty: by daemon and name
 
 
 @message
@@ -151,8 +152,10 @@ class AdCounts(Message):
 
 @message
 class AdPage(Message):
-    """Answer to QueryAds. `next` is empty on the last page."""
+    """Answer to QueryAds. `next` is empty on the last page. fits: how many ads all pages have, where an order was asked
+    for; else -1."""
 
     type: ClassVar[str] = "collector.page"
     ads: list[bytes]
     next: str = ""
+    fits: int = -1

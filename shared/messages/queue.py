@@ -36,7 +36,7 @@ class Submitted(Message):
 
 @message
 class QueryJobs(Message):
-    """Job ads in (cluster, proc) order, page by page."""
+    """Job ads in (cluster, proc) order, page by page. newest: the other way round, as in the history always."""
 
     type: ClassVar[str] = "queue.query"
     constraint: str = ""
@@ -45,6 +45,7 @@ class QueryJobs(Message):
     limit: int = 0
     after: str = ""
     history: bool = False  # jobs that left the queue, newest first
+    newest: bool = False
 
 
 @message
