@@ -17,6 +17,7 @@ class AdUpdate(Message):
     """The daemon's ads of one type, whole. Ads of that daemon and type that are not listed are gone."""
 
     type: ClassVar[str] = "ads.update"
+    squeezed: ClassVar[bool] = True
     my_type: str  # MyType of every ad in it: Machine, Scheduler, Submitter, Negotiator, HAD, Accounting, ...
     daemon: str  # who owns the ads, e.g. "startd@node1"
     start_time: int  # DaemonStartTime, seconds; with `sequence` it tells newer from older
@@ -32,6 +33,7 @@ class AdDelta(Message):
     the daemon for everything with SendAds."""
 
     type: ClassVar[str] = "ads.delta"
+    squeezed: ClassVar[bool] = True
     my_type: str
     daemon: str
     start_time: int
@@ -102,6 +104,7 @@ class ForwardedAds(Message):
     `forward.<MyType>.<daemon>`: all of them, or that they live on (`base`), or are gone."""
 
     type: ClassVar[str] = "ads.forwarded"
+    squeezed: ClassVar[bool] = True
     by: str  # the inbox of who forwards
     my_type: str
     daemon: str
@@ -156,6 +159,7 @@ class AdPage(Message):
     for; else -1."""
 
     type: ClassVar[str] = "collector.page"
+    squeezed: ClassVar[bool] = True
     ads: list[bytes]
     next: str = ""
     fits: int = -1

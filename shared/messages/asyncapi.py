@@ -31,7 +31,7 @@ KINDS: Final[Mapping[str, str]] = {
     "roost.rpc": "direct",
 }
 ABOUT: Final[Mapping[str, str]] = {
-    "roost.ads": "Ads of all daemons: whole, as deltas, as heartbeats. Nothing secret.",
+    "roost.ads": "Ads of all daemons: whole, as deltas, as heartbeats. Nothing secret. Long ones are Zstandard frames.",
     "roost.private": "Claim ids of slots, which only central managers may read.",
     "roost.events": "Facts for whoever wants them. The routing key is the type of the event.",
     "roost.rpc": "Requests and one-way messages to the inbox of one daemon. Answers come by direct reply-to.",

@@ -16,8 +16,12 @@ import msgpack
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.errors import PermanentError
+from shared.squeeze import LARGEST, opened, squeeze
 
 ENVELOPE_VERSION = 1
+#: Messages of kinds that are `squeezed` and longer than this (bytes) travel compressed (shared.squeeze).
+SQUEEZE_ABOVE = 4096
+
 
 M = TypeVar("M", bound="type[Message]")
 
@@ -36,6 +40,8 @@ class Message(BaseModel):
     #: True where a loss would cost something: persistent and confirmed. False where the next message repairs
     #: it.
     durable: ClassVar[bool] = False
+    #: True where a message may hold many ads, which say much the same: large ones travel compressed.
+    squeezed: ClassVar[bool] = False
 
 
 _REGISTRY: dict[tuple[str, int], type[Message]] = {}
@@ -89,13 +95,15 @@ class Envelope:
                 "body": body.model_dump(),
             }
         )
+        if body.squeezed and SQUEEZE_ABOVE < len(packed) <= LARGEST:
+            return squeeze(packed)
         return packed
 
     @classmethod
     def unpack(cls, data: bytes) -> Envelope:
         """Raises BadMessage for anything that is not a message of a known type and version."""
         try:
-            raw = msgpack.unpackb(data, strict_map_key=False)
+            raw = msgpack.unpackb(opened(data), strict_map_key=False)
         except Exception as error:
             raise BadMessage(f"not a msgpack envelope: {error}") from error
         if not isinstance(raw, dict) or raw.get("v") != ENVELOPE_VERSION:
@@ -126,7 +134,7 @@ def type_of(data: bytes) -> str:
     """The type a message claims to have, empty where that can not be read: for those who look at dead
     letters."""
     try:
-        raw = msgpack.unpackb(data, strict_map_key=False)
+        raw = msgpack.unpackb(opened(data), strict_map_key=False)
     except Exception:  # noqa: BLE001  msgpack raises many unrelated types on garbage
         return ""
     name = raw.get("type") if isinstance(raw, dict) else None

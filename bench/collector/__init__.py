@@ -1,0 +1,1 @@
+"""What the collector costs: `python -m bench.collector` (see __main__)."""

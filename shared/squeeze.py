@@ -1,0 +1,146 @@
+"""Compression of ads, alone and in messages (Zstandard).
+
+Ads of a pool say much the same, so an ad alone is compressed against a *dictionary* made of some of them: a tenth of
+its bytes for 6 us, read again in 2 us. What is compressed says so by its first bytes, which begin no packed ad and no
+message, and names its dictionary; all else is taken as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import zstandard
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+#: More than this nothing may grow to, whatever it says of itself.
+LARGEST = 16 << 20
+LEVEL = 1
+#: Size of a dictionary, and how many bytes of ads it is made of.
+DICTIONARY_BYTES, SAMPLE_BYTES = 64 << 10, 4 << 20
+#: Fewer ads give no useful dictionary.
+LEAST_SAMPLES = 100
+
+
+class UnknownDictionary(ValueError):
+    """`number`: of the dictionary that is needed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"compressed with dictionary {number}, which is not known here")
+        self.number = number
+
+
+class _Gear(threading.local):
+    """Compressors are for one thread at a time."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+        self.compressors: dict[tuple[int, int], zstandard.ZstdCompressor] = {}  # by dictionary and its object's id
+        self.decompressors: dict[tuple[int, int], zstandard.ZstdDecompressor] = {}
+
+
+_gear = _Gear()
+
+
+def squeeze(data: bytes) -> bytes:
+    """Without a dictionary."""
+    return _gear.compressor.compress(data)
+
+
+def opened(data: bytes) -> bytes:
+    """What `squeeze` was given, or the data itself if it is not compressed. Raises ValueError."""
+    if not data.startswith(MAGIC):
+        return data
+    try:
+        _check(data)
+        return _gear.decompressor.decompress(data)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"not compressed as it says: {error}") from error
+
+
+def _check(data: bytes) -> None:
+    size = zstandard.frame_content_size(data)
+    if not 0 <= size <= LARGEST:
+        raise ValueError(f"compressed, and of {size} bytes before: at most {LARGEST} are taken")
+
+
+def trained(samples: Sequence[bytes], number: int) -> bytes | None:
+    """A dictionary of this number (1 and up) for ads like these; None where they are too few or too odd. Some 0.1 s."""
+    if len(samples) < LEAST_SAMPLES:
+        return None
+    step = max(1, sum(map(len, samples)) // SAMPLE_BYTES + 1)
+    try:
+        made: bytes = zstandard.train_dictionary(DICTIONARY_BYTES, list(samples[::step]), dict_id=number).as_bytes()
+    except zstandard.ZstdError:
+        return None
+    return made
+
+
+class Squeezer:
+    """Dictionaries by number, and what is done with them. `current`: the one to compress with; 0: none, so nothing is
+    compressed."""
+
+    def __init__(self) -> None:
+        self.current = 0
+        self._dictionaries: dict[int, tuple[zstandard.ZstdCompressionDict, bytes]] = {}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._dictionaries
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(self._dictionaries)
+
+    def dictionary(self, number: int) -> bytes:
+        """Raises KeyError."""
+        return self._dictionaries[number][1]
+
+    def add(self, number: int, data: bytes) -> None:
+        """Know a dictionary; the one with the highest number is used from now on."""
+        made = zstandard.ZstdCompressionDict(data)
+        made.precompute_compress(level=LEVEL)
+        self._dictionaries[number] = (made, data)
+        self.current = max(self._dictionaries)
+
+    def squeeze(self, packed: bytes) -> bytes:
+        """Compressed, or as it is where there is no dictionary or it would not be shorter."""
+        number = self.current
+        if not number or packed.startswith(MAGIC):
+            return packed
+        made = self._dictionaries[number][0]
+        known = _gear.compressors.get((number, id(made)))
+        if known is None:
+            known = _gear.compressors[number, id(made)] = zstandard.ZstdCompressor(level=LEVEL, dict_data=made)
+        squeezed = known.compress(packed)
+        return squeezed if len(squeezed) < len(packed) else packed
+
+    def opened(self, stored: bytes) -> bytes:
+        """The packed ad. Raises UnknownDictionary, and ValueError for what is broken."""
+        if not stored.startswith(MAGIC):
+            return stored
+        try:
+            number = zstandard.get_frame_parameters(stored).dict_id
+            if not number:
+                return opened(stored)
+            found = self._dictionaries.get(number)
+            if found is None:
+                raise UnknownDictionary(number)
+            _check(stored)
+            made = found[0]
+            known = _gear.decompressors.get((number, id(made)))
+            if known is None:
+                known = _gear.decompressors[number, id(made)] = zstandard.ZstdDecompressor(dict_data=made)
+            return known.decompress(stored)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"not compressed as it says: {error}") from error
+
+
+def dictionary_of(stored: bytes) -> int:
+    """The number of the dictionary that some bytes were compressed with; 0: none."""
+    if not stored.startswith(MAGIC):
+        return 0
+    try:
+        return int(zstandard.get_frame_parameters(stored).dict_id)
+    except zstandard.ZstdError:
+        return 0

@@ -1,0 +1,92 @@
+"""Compression against dictionaries made of ads."""
+
+import threading
+
+import msgpack
+import pytest
+
+from shared.squeeze import MAGIC, Squeezer, UnknownDictionary, dictionary_of, trained
+
+
+def ads(count, kind=""):
+    return [
+        msgpack.packb(
+            {**{f"{kind}Attribute{i}": f"value {i} of {kind}" for i in range(60)}, "Name": f"slot{n}@node{n}"}
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def dictionary():
+    made = trained(ads(300), 7)
+    assert made is not None
+    return made
+
+
+def test_an_ad_against_a_dictionary_is_a_fraction_of_itself(dictionary):
+    squeezer = Squeezer()
+    (ad,) = ads(1)
+    assert squeezer.squeeze(ad) == ad  # nothing to compress with
+    squeezer.add(7, dictionary)
+    stored = squeezer.squeeze(ad)
+    assert len(stored) * 8 < len(ad)
+    assert dictionary_of(stored) == 7
+    assert squeezer.opened(stored) == ad
+    assert squeezer.squeeze(stored) == stored
+    assert squeezer.opened(ad) == ad
+    assert dictionary_of(ad) == 0
+
+
+def test_what_does_not_get_shorter_stays(dictionary):
+    squeezer = Squeezer()
+    squeezer.add(7, dictionary)
+    assert squeezer.squeeze(b"\x80") == b"\x80"
+
+
+def test_an_older_dictionary_is_still_read_and_an_unknown_one_named(dictionary):
+    old, new = Squeezer(), Squeezer()
+    old.add(7, dictionary)
+    other = trained(ads(300, "Other"), 8)
+    stored = old.squeeze(ads(1)[0])
+    new.add(8, other)
+    with pytest.raises(UnknownDictionary) as error:
+        new.opened(stored)
+    assert error.value.number == 7
+    new.add(7, dictionary)
+    assert new.current == 8  # the newest is used
+    assert new.opened(stored) == ads(1)[0]
+    assert 7 in new
+    assert new.numbers == [7, 8]
+
+
+def test_broken_bytes_are_told(dictionary):
+    squeezer = Squeezer()
+    squeezer.add(7, dictionary)
+    stored = squeezer.squeeze(ads(1)[0])
+    for broken in (stored[:-3], MAGIC, MAGIC + b"\xff" * 9):
+        with pytest.raises(ValueError, match=r"compress|dictionary"):
+            squeezer.opened(broken)
+
+
+def test_too_few_or_odd_samples_give_none():
+    assert trained(ads(20), 1) is None
+    assert trained([b""] * 200, 1) is None
+
+
+def test_threads_do_not_get_in_each_others_way(dictionary):
+    squeezer = Squeezer()
+    squeezer.add(7, dictionary)
+    wrong = []
+
+    def work(first):
+        for ad in ads(300)[first:]:
+            if squeezer.opened(squeezer.squeeze(ad)) != ad:
+                wrong.append(ad)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
