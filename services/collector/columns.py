@@ -32,7 +32,8 @@ OVERLAID = frozenset(
 USUAL = (
     *("Name", "Machine", "State", "Activity", "Cpus", "Memory", "Disk", "GPUs", "OpSys", "Arch"),
     *("Owner", "RemoteOwner", "AccountingGroup", "JobId", "Offline", "Absent"),
-    *("SlotType", "PartitionableSlot", "DynamicSlot"),
+    *("SlotType", "PartitionableSlot", "DynamicSlot", "SlotID", "TotalCpus", "TotalMemory", "LoadAvg"),
+    *("EnteredCurrentActivity",),
 )
 #: Changes taken from the ads in one go.
 SLICE = 2_000

@@ -486,6 +486,7 @@ class Negotiator(Daemon):
                 "MyAddress": f"negotiator.{self.context.name}",
                 "DaemonStartTime": self._started,
                 "NegotiatorIsActive": self.leading(),
+                "PriorityHalflife": float(self.policy.settings.priority_halflife),
                 "Epoch": self.epoch,
                 "Cycles": self.cycle,
                 **attributes(list(self.statistics), self.policy.settings.negotiation_cycle_stats_length),
