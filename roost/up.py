@@ -24,6 +24,7 @@ from roost.where import CONFIG_FILE, POOL_FILE, TOKEN_FILE
 from services.collector.daemon import Collector
 from services.gateway.daemon import Gateway
 from services.had.daemon import Had
+from services.journal.daemon import Journal
 from services.negotiator.daemon import Negotiator
 from services.schedd.daemon import Schedd
 from services.startd.daemon import Startd
@@ -40,7 +41,7 @@ from shared.state.api import Store
 from shared.version import VERSION
 
 #: In the order in which they start; they stop the other way round.
-DAEMONS: tuple[type[Daemon], ...] = (Collector, Had, Negotiator, Schedd, Startd, Gateway)
+DAEMONS: tuple[type[Daemon], ...] = (Journal, Collector, Had, Negotiator, Schedd, Startd, Gateway)
 
 JOBS_AS_ROOT = "ROOST_JOBS_AS_ROOT"
 #: Seconds after which a start tells what it waits for.

@@ -17,16 +17,32 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from shared.bus.api import Exchange
-from shared.bus.topology import KINDS, ROLES, WORK_QUEUES, inbox_queue, standing_queues
+from shared.bus.topology import (
+    CONSUMER,
+    CONSUMER_EXPIRES_S,
+    CONSUMER_MAX_BYTES,
+    CONSUMER_MAX_LENGTH,
+    CONSUMER_TTL_S,
+    KINDS,
+    ROLES,
+    WORK_QUEUES,
+    inbox_queue,
+    standing_queues,
+)
 
 #: The default exchange, as RabbitMQ names it in permissions. Answers to calls go through it, so whoever
 #: serves an inbox may write there, and so into any queue: receivers therefore check the sender against its
 #: user as well.
 DEFAULT_EXCHANGE: Final = "amq.default"
 ADMINISTRATOR: Final = "roost"
+#: Where the password of a consumer is read from; with _FILE behind it the file that has it.
+CONSUMER_PASSWORD: Final = "ROOST_CONSUMER_PASSWORD"
+#: A consumer that reconnects for ever without closing must not use up the broker's connections.
+CONSUMER_LIMITS: Final = {"max-connections": 20, "max-channels": 400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +88,15 @@ RIGHTS: Final[Mapping[str, Rights]] = {
     ),
     "had": Rights(ads=_ads("HAD", "DaemonMaster"), events=r"(daemon|had)\..*", listens=(Exchange.EVENTS,)),
     "gateway": Rights(
-        events=r"daemon\..*",
+        events=r"(daemon|gateway)\..*",
         listens=(Exchange.ADS, Exchange.EVENTS),
-        work_queues=("roost.view",),
         mends=True,
+    ),
+    "journal": Rights(
+        ads=_ads("Journal", "DaemonMaster"),
+        events=r"daemon\..*",
+        inboxes=("journal",),
+        work_queues=("roost.view",),
     ),
 }
 
@@ -117,6 +138,62 @@ def topic_permissions(role: str) -> list[dict[str, str]]:
     ]
 
 
+def consumer_user(name: str) -> str:
+    """The broker's user for a consumer of events. Raises ValueError for a name that could be mistaken for another."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name):
+        raise ValueError(f"consumer {name[:60]!r}: want a name of small letters, digits, - and _, 41 at most")
+    return f"{CONSUMER}.{name}"
+
+
+def consumer_permissions(name: str) -> dict[str, str]:
+    """A consumer reads events, by queues of its own, and buries what it can not take. Nothing else: it can publish
+    nothing, ask nobody, and see no queue but its own."""
+    own = rf"{re.escape(consumer_user(name))}(\..*)?"
+    return {
+        "configure": _any([own]),
+        "write": _any([own, re.escape(Exchange.DEAD)]),
+        "read": _any([own, re.escape(Exchange.EVENTS)]),
+    }
+
+
+def consumers_of(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
+    """Definitions of consumers alone, by name: to be added to a broker that runs (`rabbitmqctl import_definitions`)."""
+    lacking = [name for name in passwords if not passwords[name]]
+    if lacking:
+        raise ValueError(f"no password for consumer {', '.join(lacking)}: set {CONSUMER_PASSWORD}")
+    return {
+        "users": [
+            {**_user(consumer_user(name), password), "limits": CONSUMER_LIMITS} for name, password in passwords.items()
+        ],
+        "permissions": [
+            {"user": consumer_user(name), "vhost": vhost, **consumer_permissions(name)} for name in passwords
+        ],
+        # Publishing is refused as a whole; should an administrator grant it, then still no key.
+        "topic_permissions": [
+            {"user": consumer_user(name), "vhost": vhost, "exchange": Exchange.EVENTS, "write": "^$", "read": ".*"}
+            for name in passwords
+        ],
+        "policies": [_consumers_policy(vhost)],
+    }
+
+
+def _consumers_policy(vhost: str) -> dict[str, Any]:
+    """Whatever a consumer's queue asks for, it gets no more than this: nobody who only reads may fill the broker."""
+    return {
+        "vhost": vhost,
+        "name": "consumers",
+        "pattern": rf"^{CONSUMER}\.",
+        "apply-to": "queues",
+        "priority": 0,
+        "definition": {
+            "max-length": CONSUMER_MAX_LENGTH,
+            "max-length-bytes": CONSUMER_MAX_BYTES,
+            "message-ttl": round(CONSUMER_TTL_S * 1000),
+            "expires": round(CONSUMER_EXPIRES_S * 1000),
+        },
+    }
+
+
 def _published(rights: Rights) -> dict[Exchange, str]:
     return {Exchange.ADS: rights.ads, Exchange.EVENTS: rights.events, Exchange.PRIVATE: rights.private}
 
@@ -131,33 +208,48 @@ def password_hash(password: str, salt: bytes | None = None) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def definitions(vhost: str, passwords: Mapping[str, str], *, clustered: bool = False) -> dict[str, Any]:
+def _user(name: str, password: str, tags: str = "") -> dict[str, Any]:
+    return {
+        "name": name,
+        "password_hash": password_hash(password),
+        "hashing_algorithm": "rabbit_password_hashing_sha256",
+        "tags": tags,
+    }
+
+
+def definitions(
+    vhost: str,
+    passwords: Mapping[str, str],
+    *,
+    clustered: bool = False,
+    consumers: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
     """What RabbitMQ loads at its start (`load_definitions`). passwords: by user, for every role and the
-    administrator; raises ValueError for one that lacks. clustered: the daemons' URLs name several nodes."""
+    administrator; raises ValueError for one that lacks. clustered: the daemons' URLs name several nodes. consumers:
+    passwords of those who read events, by name."""
     users = (*ROLES, ADMINISTRATOR)
     lacking = [user for user in users if not passwords.get(user)]
     if lacking:
         raise ValueError(f"no password for {', '.join(lacking)}: set {', '.join(map(_variable, lacking))}")
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     queues = standing_queues(clustered=clustered)
+    readers = consumers_of(vhost, consumers)
     return {
         "vhosts": [{"name": vhost}],
         "users": [
-            {
-                "name": user,
-                "password_hash": password_hash(passwords[user]),
-                "hashing_algorithm": "rabbit_password_hashing_sha256",
-                "tags": "administrator" if user == ADMINISTRATOR else "",
-            }
-            for user in users
+            *(_user(user, passwords[user], "administrator" if user == ADMINISTRATOR else "") for user in users),
+            *readers["users"],
         ],
         "permissions": [
             *({"user": role, "vhost": vhost, **permissions(role)} for role in ROLES),
             {"user": ADMINISTRATOR, "vhost": vhost, **everything},
+            *readers["permissions"],
         ],
         "topic_permissions": [
-            {"user": role, "vhost": vhost, **entry} for role in ROLES for entry in topic_permissions(role)
+            *({"user": role, "vhost": vhost, **entry} for role in ROLES for entry in topic_permissions(role)),
+            *readers["topic_permissions"],
         ],
+        "policies": readers["policies"],
         "exchanges": [
             {
                 "name": exchange,
@@ -201,15 +293,15 @@ def _variable(user: str) -> str:
 
 def _passwords(environment: Mapping[str, str]) -> dict[str, str]:
     """ROOST_<USER>_PASSWORD, or the file that ROOST_<USER>_PASSWORD_FILE names."""
-    found = {}
-    for user in (*ROLES, ADMINISTRATOR):
-        path = environment.get(f"{_variable(user)}_FILE")
-        if path:
-            with open(path, encoding="utf-8") as file:
-                found[user] = file.read().strip()
-        else:
-            found[user] = environment.get(_variable(user), "")
-    return found
+    return {user: _password(environment, _variable(user)) for user in (*ROLES, ADMINISTRATOR)}
+
+
+def _password(environment: Mapping[str, str], variable: str) -> str:
+    path = environment.get(f"{variable}_FILE")
+    if not path:
+        return environment.get(variable, "")
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -221,9 +313,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--vhost", default="/", help="virtual host (default: %(default)s)")
     parser.add_argument("--cluster", action="store_true", help="for a cluster: ROOST_AMQP_URL names several nodes")
+    parser.add_argument(
+        "--consumer",
+        metavar="NAME",
+        default="",
+        help="only what a broker that runs must learn of this new consumer of events; its password is read from "
+        f"{CONSUMER_PASSWORD} or {CONSUMER_PASSWORD}_FILE. Give the output to `rabbitmqctl import_definitions`",
+    )
     options = parser.parse_args(arguments)
     try:
-        result = definitions(options.vhost, _passwords(os.environ), clustered=options.cluster)
+        if options.consumer:
+            result = consumers_of(options.vhost, {options.consumer: _password(os.environ, CONSUMER_PASSWORD)})
+        else:
+            result = definitions(options.vhost, _passwords(os.environ), clustered=options.cluster)
     except (OSError, ValueError) as error:
         sys.exit(f"definitions: {error}")
     json.dump(result, sys.stdout, indent=2)

@@ -65,7 +65,7 @@ WORK_QUEUES: Final[Mapping[str, WorkQueue]] = MappingProxyType(
 )
 
 #: Each has a broker user of that name; a sender is called "<role>.<name>".
-ROLES: Final = ("collector", "negotiator", "schedd", "startd", "had", "gateway")
+ROLES: Final = ("collector", "negotiator", "schedd", "startd", "had", "gateway", "journal")
 
 #: Inboxes of a role rather than of one daemon: they exist always, so that requests can wait for whoever takes
 #: it.
@@ -159,6 +159,42 @@ def private_declaration(name: str, exchange: Exchange, patterns: Sequence[str]) 
         durable=False,
         exclusive=True,
         auto_delete=True,
+    )
+
+
+#: Queues of those who only read events (roost.consumer) begin so; each such user has those that begin with its name.
+CONSUMER: Final = "consumer"
+#: What a consumer that stays away can not fill the broker with: a policy holds whatever its queue asks for to this.
+CONSUMER_MAX_LENGTH: Final = 1_000_000
+CONSUMER_MAX_BYTES: Final = 1 << 30
+CONSUMER_TTL_S: Final = 7 * 86400.0
+CONSUMER_EXPIRES_S: Final = 30 * 86400.0
+
+
+def consumer_declaration(name: str, patterns: Sequence[str], *, durable: bool, max_length: int) -> Queue:
+    """The queue of a consumer of events. Durable: it holds what is said while the consumer is away, the newest
+    `max_length` events of the last week, for a month. Else it goes with its connection."""
+    bindings = tuple((Exchange.EVENTS, pattern) for pattern in patterns)
+    if not durable:
+        return Queue(
+            name=name,
+            bindings=bindings,
+            arguments={"x-max-length": max_length},
+            durable=False,
+            exclusive=True,
+            auto_delete=True,
+        )
+    return Queue(
+        name=name,
+        bindings=bindings,
+        arguments={
+            "x-queue-type": "quorum",
+            "x-delivery-limit": NO_DELIVERY_LIMIT,
+            "x-max-length": max_length,
+            "x-message-ttl": round(CONSUMER_TTL_S * 1000),
+            "x-expires": round(CONSUMER_EXPIRES_S * 1000),
+        },
+        counted=True,
     )
 
 

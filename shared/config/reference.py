@@ -27,6 +27,7 @@ _TITLES = {
     "STARTD": "Execution point (startd)",
     "HAD": "High availability (had)",
     "GATEWAY": "Gateway",
+    "JOURNAL": "Journal",
 }
 
 

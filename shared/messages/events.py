@@ -3,7 +3,9 @@ subject, and says nothing secret."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
 
 from shared.messages.base import Message, message
 
@@ -18,6 +20,7 @@ class JobEvent(Event):
     schedd: str
     job_id: str  # "cluster.proc"
     owner: str
+    submitter: str = ""  # whom the pool accounts it to: [group.]user@domain
 
 
 @message
@@ -95,6 +98,46 @@ class JobRemoved(JobEvent):
 
 
 @message
+class JobUnmatched(JobEvent):
+    """What a job was matched with came to nothing: it waits again."""
+
+    type: ClassVar[str] = "job.unmatched"
+    slot: str
+    reason: str
+
+
+class JobKind(BaseModel):
+    """Jobs that slots and policies can not tell apart (an autocluster). `jobs`: ranges (cluster, first proc, last proc)
+    of those that came to it; a job that was told of another kind before is of this one now."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    autocluster: int  # AutoClusterId: this schedd's numbering, for as long as it runs
+    submitter: str
+    jobs: list[list[int]]
+    ad: bytes = b""  # packed: what slots and policies look at; empty where it was told before
+
+
+@message
+class JobsSorted(Event):
+    """Idle jobs have come to autoclusters: those for which the negotiator decides."""
+
+    type: ClassVar[str] = "job.sorted"
+    schedd: str
+    kinds: list[JobKind]
+
+
+@message
+class ScheddLimited(Event):
+    """A schedd that runs as many jobs as it may (MAX_JOBS_RUNNING) begins no further ones; or does again."""
+
+    type: ClassVar[str] = "job.limit"
+    schedd: str
+    limited: bool
+    limit: int
+
+
+@message
 class SlotChanged(Event):
     """A slot's state or activity changed."""
 
@@ -143,6 +186,137 @@ class CycleDone(Event):
     requests: int
     matches: int
     rejections: int
+
+
+class Reason(BaseModel):
+    """Why the jobs of an autocluster got nothing, or less than they asked, from this cycle on until it is told
+    otherwise. `code`: empty when that is over (they got what they asked, or ask no more). Else it is one of
+    no-match, taken, share, ceiling, quota, limit, out-of-time. `counts`: slots by what kept them from the job."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schedd: str
+    submitter: str
+    autocluster: int
+    code: str = ""
+    text: str = ""
+    left: int = 0  # jobs that got nothing
+    counts: dict[str, int] = {}
+    details: dict[str, int] = {}  # some of them again, by condition
+
+
+@message
+class ReasonsChanged(Event):
+    """Why jobs wait, as far as that has changed since it was told last. `whole`: these are all reasons there are; what
+    this negotiator told before is over."""
+
+    type: ClassVar[str] = "negotiation.reasons"
+    negotiator: str
+    epoch: int
+    cycle: int
+    shard: str = ""  # NEGOTIATOR_NAME, where a pool has several
+    whole: bool = False
+    reasons: list[Reason]
+    silent: list[str] = []  # schedds that did not answer in this cycle
+
+
+class MatchGroup(BaseModel):
+    """Matches of one request, in columns of equal length: slots, jobs on each of them, weight charged for all of those
+    together, the rank that the job gives the slot."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schedd: str
+    submitter: str
+    autocluster: int
+    slots: list[str]
+    counts: list[int]
+    weights: list[float]
+    ranks: list[float] = []  # empty: all 0
+
+
+class Taken(BaseModel):
+    """A claim that ends for a match. why: rank-preemption, priority-preemption."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    slot: str
+    from_user: str
+    by_user: str
+    why: str
+
+
+@message
+class MatchesMade(Event):
+    """What a cycle gave to whom. A large cycle tells it in several messages."""
+
+    type: ClassVar[str] = "negotiation.matched"
+    negotiator: str
+    epoch: int
+    cycle: int
+    shard: str = ""
+    groups: list[MatchGroup]
+    preempted: list[Taken] = []
+
+
+@message
+class PolicyInForce(Event):
+    """By which configuration this negotiator decides from now on: the knobs that a cycle goes by, with their values."""
+
+    type: ClassVar[str] = "negotiation.policy"
+    negotiator: str
+    epoch: int
+    shard: str = ""
+    knobs: dict[str, str]
+
+
+class SubmitterStanding(BaseModel):
+    """How a submitter stands after a cycle. Weights in slots' weight."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    submitter: str
+    group: str
+    priority: float  # real priority (RUP)
+    factor: float
+    in_use: float  # weight in use
+    slots: int  # number of slots in use
+    share: float  # its part of the pie, 0 to 1
+    limit: float  # weight that it was entitled to take besides, as its turn came
+    given: float  # weight that the cycle gave it
+    requested: float  # weight of what it runs and asks for
+    floor: float = 0.0
+    ceiling: float = -1.0  # below 0: none
+    usage: float = 0.0  # accumulated, weight x seconds
+
+
+class GroupStanding(BaseModel):
+    """How an accounting group stands after a cycle."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    group: str
+    quota: float
+    allocated: float
+    in_use: float
+    requested: float
+
+
+@message
+class StandingsTold(Event):
+    """How submitters and groups stand: those whose use, share or priority has changed since they were told last, and
+    all of them now and then. `gone`: submitters that neither ask nor use anything any more."""
+
+    type: ClassVar[str] = "accountant.standing"
+    negotiator: str
+    epoch: int
+    cycle: int
+    shard: str = ""
+    pool: float  # weight of all slots that count
+    half_life: float  # PRIORITY_HALFLIFE, seconds
+    submitters: list[SubmitterStanding]
+    groups: list[GroupStanding] = []
+    gone: list[str] = []
 
 
 @message
@@ -230,3 +404,36 @@ class DaemonStopped(Event):
     daemon: str
     subsystem: str
     reason: str
+
+
+@message
+class GatewayAudit(Event):
+    """Somebody asked a gateway to change something, or was turned away. For administrators."""
+
+    type: ClassVar[str] = "gateway.audit"
+    gateway: str
+    request_id: str  # also in the answer, as X-Request-Id
+    user: str = ""  # empty: nobody with a valid token
+    token: str = ""  # id of the token, never itself
+    level: str = "NONE"
+    address: str = ""
+    method: str
+    path: str
+    operation: str = ""
+    what: dict[str, Any] = {}  # in words of the request, cut where it is long
+    status: int  # of the answer; 0: it broke off before one
+    outcome: str  # done, refused, failed, broke off
+    code: str = ""  # of the refusal, and its text
+    message: str = ""
+    took_s: float = 0.0
+    untold: int = 0  # refusals before this one that are not told, as there were too many
+
+
+@message
+class TokensChanged(Event):
+    """Tokens were made, changed or revoked: gateways ask the store anew. For administrators."""
+
+    type: ClassVar[str] = "gateway.tokens-changed"
+    gateway: str
+    tokens: list[str]  # ids
+    by: str = ""

@@ -59,6 +59,9 @@ PUBLISHED: Final = (
             "job.held",
             "job.released",
             "job.removed",
+            "job.unmatched",
+            "job.sorted",
+            "job.limit",
         ),
         "schedd",
         "What happens to jobs.",
@@ -73,7 +76,16 @@ PUBLISHED: Final = (
     Published(
         "roost.events",
         "{type}",
-        ("negotiation.cycle", "negotiation.preemption-loop", "accountant.changed", "accountant.restored"),
+        (
+            "negotiation.cycle",
+            "negotiation.matched",
+            "negotiation.reasons",
+            "negotiation.policy",
+            "negotiation.preemption-loop",
+            "accountant.standing",
+            "accountant.changed",
+            "accountant.restored",
+        ),
         "negotiator",
         "What the negotiator decides.",
     ),
@@ -83,6 +95,13 @@ PUBLISHED: Final = (
         ("had.leader", "had.books-restored", "had.snapshot-refused"),
         "had",
         "Who is the active negotiator, and what became of the books.",
+    ),
+    Published(
+        "roost.events",
+        "{type}",
+        ("gateway.audit", "gateway.tokens-changed"),
+        "gateway",
+        "What people changed through a gateway, and whom it turned away. The gateway tells administrators only.",
     ),
     Published(
         "roost.events",
@@ -98,8 +117,8 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
         request.type: request
         for request in (
             Request("ads.send", "{subsystem}.{name}", "collector, negotiator", ("ack",)),
-            Request("collector.query", "collector", "gateway, negotiator", ("collector.page",)),
-            Request("collector.count", "collector", "gateway", ("collector.counts",)),
+            Request("collector.query", "collector", "gateway, negotiator, journal", ("collector.page",)),
+            Request("collector.count", "collector", "gateway, journal", ("collector.counts",)),
             Request("negotiation.get-requests", "schedd.{name}", "negotiator", ("negotiation.requests",)),
             Request("negotiation.matches", "schedd.{name}", "negotiator", ("negotiation.taken",)),
             Request("negotiation.reschedule", "negotiator", "schedd, startd", ()),
@@ -118,7 +137,9 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("had.lead", "negotiator.{name}", "had", ("had.following",)),
             Request("had.step-down", "negotiator.{name}", "had", ("had.following",)),
             Request("had.ask", "had.{name}", "gateway", ("had.standing",)),
+            Request("had.handed-over", "had.{name}", "had", ("ack",)),
             Request("daemon.reconfigure", "{subsystem}.{name}", "gateway", ("daemon.reconfigured",)),
+            Request("daemon.config", "{subsystem}.{name}", "gateway", ("daemon.config-told",)),
             Request("daemon.restart", "{subsystem}.{name}", "gateway", ("daemon.order-taken",)),
             Request("daemon.off", "{subsystem}.{name}", "gateway", ("daemon.order-taken",)),
             Request("daemon.on", "{subsystem}.off.{name}", "gateway", ("daemon.order-taken",)),
@@ -136,6 +157,14 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("visit.write", "startd.{name}/visits", "gateway", ("visit.input",)),
             Request("visit.steer", "startd.{name}/visits", "gateway", ("ack",)),
             Request("queue.describe", "schedd.{name}", "gateway", ("queue.description",)),
+            Request("journal.job", "journal", "gateway", ("journal.answer",)),
+            Request("journal.user", "journal", "gateway", ("journal.answer",)),
+            Request("journal.cycles", "journal", "gateway", ("journal.answer",)),
+            Request("journal.cycle", "journal", "gateway", ("journal.answer",)),
+            Request("journal.series", "journal", "gateway", ("journal.answer",)),
+            Request("journal.leaders", "journal", "gateway", ("journal.answer",)),
+            Request("journal.events", "journal", "gateway", ("journal.answer",)),
+            Request("journal.interval", "journal", "gateway", ("journal.answer",)),
         )
     }
 )

@@ -18,6 +18,7 @@ from shared.config.knobs.collector import CollectorSettings
 from shared.config.knobs.common import CommonSettings
 from shared.config.knobs.gateway import GatewaySettings
 from shared.config.knobs.had import HadSettings
+from shared.config.knobs.journal import JournalSettings
 from shared.config.knobs.negotiator import NegotiatorSettings
 from shared.config.knobs.others import OTHERS
 from shared.config.knobs.schedd import ScheddSettings
@@ -30,6 +31,7 @@ __all__ = [
     "CommonSettings",
     "GatewaySettings",
     "HadSettings",
+    "JournalSettings",
     "Knob",
     "NegotiatorSettings",
     "ScheddSettings",
@@ -46,6 +48,7 @@ SETTINGS: tuple[type[CommonSettings], ...] = (
     StartdSettings,
     HadSettings,
     GatewaySettings,
+    JournalSettings,
 )
 
 

@@ -1,0 +1,120 @@
+"""The doors to the journal: what happened, and why. It answers; this passes its answers on."""
+
+# No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, FastAPI, Path, Query
+
+from services.gateway.api.guard import Guard
+from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
+from shared.messages.base import Message
+from shared.messages.journal import (
+    INBOX,
+    MOST_POINTS,
+    MOST_ROWS,
+    AskCycle,
+    AskCycles,
+    AskEvents,
+    AskInterval,
+    AskJob,
+    AskLeaders,
+    AskSeries,
+    AskUser,
+    JournalAnswer,
+)
+
+#: A question may look at a month of a large pool.
+_TIMEOUT_S = 60.0
+#: The year 9999: no clock goes further.
+_LAST = 253402300799.0
+
+Moment = Annotated[float, Query(ge=0, le=_LAST, allow_inf_nan=False, description="seconds since 1970; 0: open")]
+Start = Annotated[
+    float, Query(alias="from", ge=0, le=_LAST, allow_inf_nan=False, description="seconds since 1970; 0: open")
+]
+End = Annotated[float, Query(alias="to", ge=0, le=_LAST, allow_inf_nan=False, description="seconds since 1970; 0: now")]
+Points = Annotated[int, Query(ge=2, le=MOST_POINTS, description="at most so many points")]
+Limit = Annotated[int, Query(ge=1, le=MOST_ROWS)]
+
+
+def journal_doors(app: FastAPI, bus: Bus, may: Guard) -> None:
+    async def ask(question: Message) -> dict[str, Any]:
+        try:
+            answer = await bus.call(INBOX, question, timeout=_TIMEOUT_S)
+        except NobodyThere as error:
+            raise RemoteFailure(
+                "unavailable", "this pool has no journal that answers: start a journal daemon (services.journal)", True
+            ) from error
+        except (CallTimeout, BusUnavailable) as error:
+            raise RemoteFailure("unavailable", f"the journal does not answer: {error}", True) from error
+        assert isinstance(answer, JournalAnswer)
+        return answer.data
+
+    @app.get("/v1/journal/jobs/{job_id}", dependencies=[Depends(may("events"))], tags=["journal"])
+    async def job(
+        job_id: Annotated[str, Path(max_length=100)],
+        schedd: Annotated[str, Query(max_length=1000, description="name; none: whichever has such a job")] = "",
+        at: Moment = 0.0,
+        start: Start = 0.0,
+        end: End = 0.0,
+    ) -> dict[str, Any]:
+        """What happened to a job, what it waited for, and hour by hour for how long."""
+        return await ask(AskJob(job_id=job_id, schedd=schedd, at=at, start=start, end=end))
+
+    @app.get("/v1/journal/users/{submitter:path}", dependencies=[Depends(may("events"))], tags=["journal"])
+    async def user(
+        submitter: Annotated[str, Path(max_length=1000)], start: Start = 0.0, end: End = 0.0, points: Points = 200
+    ) -> dict[str, Any]:
+        """Why a submitter's share of the pool was what it was."""
+        return await ask(AskUser(submitter=submitter, start=start, end=end, points=points))
+
+    @app.get("/v1/journal/cycles", dependencies=[Depends(may("events"))], tags=["journal"])
+    async def cycles(before: Moment = 0.0, limit: Limit = 50) -> dict[str, Any]:
+        """Negotiation cycles, newest first; `next` is `before` of the next page."""
+        return await ask(AskCycles(before=before, limit=limit))
+
+    @app.get("/v1/journal/cycles/{negotiator}/{epoch}/{cycle}", dependencies=[Depends(may("events"))], tags=["journal"])
+    async def cycle(
+        negotiator: Annotated[str, Path(max_length=1000)],
+        epoch: Annotated[int, Path(ge=0, le=2**53)],
+        cycle: Annotated[int, Path(ge=0, le=2**53)],
+    ) -> dict[str, Any]:
+        """One cycle: what it matched, and why others got nothing."""
+        return await ask(AskCycle(negotiator=negotiator, epoch=epoch, cycle=cycle))
+
+    @app.get("/v1/journal/series", dependencies=[Depends(may("events"))], tags=["journal"])
+    async def series(
+        name: Literal["slots", "jobs", "waits", "shares", "utilisation"],
+        start: Start = 0.0,
+        end: End = 0.0,
+        points: Points = 200,
+    ) -> dict[str, Any]:
+        """Numbers of the pool over time: `times`, the ends of equal parts of the interval, and a list for each line."""
+        return await ask(AskSeries(name=name, start=start, end=end, points=points))
+
+    @app.get("/v1/journal/leaders", dependencies=[Depends(may("events"))], tags=["journal"])
+    async def leaders(limit: Limit = 50) -> dict[str, Any]:
+        """When another negotiator led, newest first; `gap_s`: nobody led for so long before."""
+        return await ask(AskLeaders(limit=limit))
+
+    @app.get("/v1/journal/events", dependencies=[Depends(may("events"))], tags=["journal"])
+    async def events(
+        type: Annotated[str, Query(max_length=200, description="a type, or its beginning: job.*")] = "",
+        job: Annotated[str, Query(max_length=100, description='"12" or "12.3"')] = "",
+        start: Start = 0.0,
+        end: End = 0.0,
+        after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
+        limit: Limit = 100,
+    ) -> dict[str, Any]:
+        """Recorded events, in the order in which they happened."""
+        return await ask(AskEvents(types=type, job_id=job, start=start, end=end, after=after, limit=limit))
+
+    @app.get("/v1/journal/interval", dependencies=[Depends(may("events"))], tags=["journal"])
+    async def interval(
+        start: Start,
+        end: End,
+        negotiator: Annotated[str, Query(max_length=1000, description="which one, where there are several")] = "",
+        after: Annotated[str, Query(max_length=100, description="`next` of the part before")] = "",
+    ) -> dict[str, Any]:
+        """All that a replay of an interval needs (`roost what-if`), part by part."""
+        return await ask(AskInterval(start=start, end=end, negotiator=negotiator, after=after))

@@ -1,0 +1,167 @@
+"""The journal: writes down what happens in the pool, and answers why it was so.
+
+It takes every event from a durable queue, in which they wait while it is away; it asks the collector now and then how
+many slots there are in each state, and what new ones offer. Losing the journal loses nothing else: nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, ClassVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector as MetricSource
+
+from services.journal.answers import Answers
+from services.journal.recorder import PREFETCH, Recorder
+from services.journal.store import JournalUnavailable, Store, url_of
+from services.journal.survey import Survey
+from shared.bus.api import Subscription
+from shared.config.knobs import JournalSettings
+from shared.daemon.base import Daemon
+from shared.daemon.context import Context
+from shared.daemon.orders import ORDERS, obey
+from shared.messages.base import Envelope, Failure, Message
+from shared.messages.journal import (
+    INBOX,
+    AskCycle,
+    AskCycles,
+    AskEvents,
+    AskJob,
+    AskLeaders,
+    AskSeries,
+    AskUser,
+    JournalAnswer,
+)
+
+#: The queue in which every event waits for the journal.
+QUEUE = "roost.view"
+#: Seconds between looks at how old and how large the journal is.
+TIDY_S = 600.0
+#: Questions under way at a time: they share one thread.
+QUESTIONS = 20
+
+
+class Journal(Daemon):
+    """See the module."""
+
+    subsystem: ClassVar[str] = "JOURNAL"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.settings = JournalSettings.from_config(context.config)
+        self.store = Store(url_of(self.settings.roost_journal_url, context.spool))
+        self._tidy = asyncio.Event()
+        self.recorder = Recorder(context, self.store, self._tidy.set)
+        self.answers = Answers(self.store, context.clock)
+        self.survey = Survey(context, self.store, self.settings)
+        self.bytes = 0
+        self.forgotten = 0
+        self._subscription: Subscription | None = None
+        context.metrics.register(_Metrics(self))
+
+    async def setup(self) -> None:
+        """Raises JournalUnusable. A database that is not there yet is waited for; questions are refused till then."""
+        bus = self.context.bus
+        try:
+            await self.store.open()
+        except JournalUnavailable as error:
+            self.recorder.trouble = str(error)
+            self.context.log.error("journal_not_opened", reason=str(error))
+        self._subscription = await bus.consume(QUEUE, self.recorder.on_event, prefetch=PREFETCH)
+        await bus.serve(INBOX, self._on_request, prefetch=QUESTIONS)
+        await bus.serve(f"{INBOX}.{self.context.name}", self._on_request)
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {
+            "record": self.recorder.run(),
+            "tidy": self._keep_tidy(),
+            "sample": self.survey.sample(),
+            "slots": self.survey.watch_slots(),
+        }
+
+    async def drain(self) -> None:
+        if self._subscription is not None and not self.recorder.trouble:
+            await self._subscription.cancel()  # what is in hand is written first
+
+    async def close(self) -> None:
+        self.recorder.let_go()
+        await self.store.close()
+
+    def ready(self) -> str:
+        return self.recorder.trouble
+
+    async def _on_request(self, envelope: Envelope) -> Message:
+        body = envelope.body
+        answers = self.answers
+        match body:
+            case AskJob():
+                return JournalAnswer(data=await answers.job(body))
+            case AskUser():
+                return JournalAnswer(data=await answers.user(body))
+            case AskCycles():
+                return JournalAnswer(data=await answers.cycles(body))
+            case AskCycle():
+                return JournalAnswer(data=await answers.cycle(body))
+            case AskSeries():
+                return JournalAnswer(data=await answers.series(body))
+            case AskLeaders():
+                return JournalAnswer(data=await answers.leaders(body))
+            case AskEvents():
+                return JournalAnswer(data=await answers.events(body))
+        if isinstance(body, ORDERS):
+            return await obey(self, envelope)
+        return Failure(code="bad-request", reason=f"a journal does not answer {body.type}")
+
+    async def _keep_tidy(self) -> None:
+        """Forget what is too old, or too much, now and then; and at once when there is no room."""
+        clock = self.context.clock
+        while True:
+            self._tidy.clear()
+            try:
+                keep, most = self.settings.roost_journal_keep, self.settings.roost_journal_max_size << 20
+                gone, self.bytes = await self.store.forget(clock.now() - keep, most)
+                self.forgotten += gone
+                if gone:
+                    self.context.log.info("journal_forgot", rows=gone, bytes=self.bytes)
+            except JournalUnavailable as error:
+                self.context.log.info("journal_not_tidied", reason=str(error))
+            waiting = asyncio.ensure_future(self._tidy.wait())
+            timer = asyncio.ensure_future(clock.sleep(TIDY_S))
+            try:
+                await asyncio.wait((waiting, timer), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+                timer.cancel()
+            await clock.sleep(1.0)
+
+
+class _Metrics(MetricSource):
+    """What the journal measures of itself."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> list[Metric]:
+        journal, recorded = self._journal, self._journal.recorder.recorded
+        found: list[Metric] = []
+        for name, text, value in (
+            ("roost_journal_events", "Events written down", recorded.events),
+            ("roost_journal_events_again", "Events that came again, and were there", recorded.again),
+            ("roost_journal_batches", "Transactions of events", recorded.batches),
+            ("roost_journal_failures", "Transactions that the database did not take", recorded.failures),
+            ("roost_journal_refused", "Events that no database takes", recorded.refused),
+            ("roost_journal_forgotten_rows", "Rows forgotten for their age or for room", journal.forgotten),
+        ):
+            counter = CounterMetricFamily(name, text)
+            counter.add_metric([], value)
+            found.append(counter)
+        size = GaugeMetricFamily("roost_journal_size_bytes", "Size of the journal")
+        size.add_metric([], journal.bytes)
+        newest = GaugeMetricFamily("roost_journal_newest_seconds", "Time of the newest event, seconds since 1970")
+        newest.add_metric([], recorded.newest)
+        return [*found, size, newest]

@@ -1,0 +1,118 @@
+"""Takes events from their queue to the database: as many in one transaction as there are, each acknowledged when it is
+written. While the database takes nothing they stay with the broker, and are tried again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.journal.rows import Rows, rows_of
+from services.journal.store import JournalRefused, JournalUnavailable, Store
+from shared.bus.api import Reject
+from shared.daemon.context import Context
+from shared.messages.base import Envelope
+
+#: Events in hand at a time; all others wait with the broker.
+PREFETCH = 2000
+#: Seconds between attempts to write, doubled up to the longest.
+FIRST_S, LONGEST_S = 0.2, 10.0
+
+
+#: An event's rows, and who waits until they are written.
+_Entry = tuple[Rows, asyncio.Future[None]]
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What became of events since the start."""
+
+    events: int = 0  # written down
+    again: int = 0  # came again, and were there already
+    batches: int = 0
+    failures: int = 0  # attempts that the database did not take
+    refused: int = 0  # events that no database takes
+    newest: float = 0.0  # `at` of the newest event
+
+
+class Recorder:
+    """See the module. `trouble`: why nothing is written at the moment; empty: all is well."""
+
+    def __init__(self, context: Context, store: Store, relieve: Callable[[], object]) -> None:
+        """relieve: called when the database takes nothing, as it may be full."""
+        self.context = context
+        self.store = store
+        self.recorded = Recorded()
+        self.trouble = ""
+        self._relieve = relieve
+        self._pending: list[_Entry] = []
+        self._closed = False
+        self._wake = asyncio.Event()
+
+    async def on_event(self, envelope: Envelope) -> None:
+        """Returns when the event is written down. Raises Reject for what can not be."""
+        rows = rows_of(envelope)
+        if not rows:
+            return
+        if self._closed:
+            raise asyncio.CancelledError
+        self.recorded.newest = max(self.recorded.newest, rows["events"][0]["at"])
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append((rows, written))
+        self._wake.set()
+        await written
+
+    async def run(self) -> None:
+        """Write, until cancelled."""
+        pause = FIRST_S
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                batch, self._pending = self._pending, []
+                try:
+                    await self._write(batch)
+                except JournalUnavailable as error:
+                    self.recorded.failures += 1
+                    if not self.trouble:
+                        self.context.log.error("journal_not_written", waiting=len(batch), reason=str(error))
+                    self.trouble = str(error)
+                    self._pending = [entry for entry in batch if not entry[1].done()] + self._pending
+                    self._relieve()
+                    await self.context.clock.sleep(pause)
+                    pause = min(LONGEST_S, pause * 2)
+                    continue
+                except asyncio.CancelledError:
+                    self._pending = batch + self._pending
+                    raise
+                if self.trouble:
+                    self.context.log.info("journal_written_again", events=len(batch))
+                self.trouble, pause = "", FIRST_S
+
+    async def _write(self, batch: list[_Entry]) -> None:
+        """One transaction; where one of the events can not be written by any, as many as it takes to find it."""
+        try:
+            new = await self.store.write([rows for rows, _ in batch])
+        except JournalRefused as error:
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                await self._write(batch[:middle])
+                await self._write(batch[middle:])
+                return
+            self.recorded.refused += 1
+            if not batch[0][1].done():
+                batch[0][1].set_exception(Reject(str(error)))
+            return
+        self.recorded.events += new
+        self.recorded.again += len(batch) - new
+        self.recorded.batches += 1
+        for _, written in batch:
+            if not written.done():
+                written.set_result(None)
+
+    def let_go(self) -> None:
+        """Nothing more is written: handlers end, and what they had comes again in the next life."""
+        self._closed = True
+        for _, written in self._pending:
+            written.cancel()
+        self._pending = []

@@ -1,0 +1,279 @@
+"""The journal's database: SQLite in WAL mode, or PostgreSQL by URL. One thread writes, another reads.
+
+Threads rather than an asynchronous driver: batches of a thousand rows keep a thread busy for milliseconds at a time,
+and the same two lines of SQLAlchemy serve both databases. Nothing here waits for ever: who can not write is told, and
+may try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+
+from services.journal import schema
+from services.journal.rows import Row, Rows
+from shared.errors import PermanentError, RetryableError
+
+#: Seconds that a statement waits for a lock, and for the database's answer.
+PATIENCE_S: Final = 10
+#: A part of the journal's span that is forgotten at once when it is too large.
+_PART: Final = 0.1
+#: Ids looked up in one statement (SQLite takes 32766 parameters).
+_IDS: Final = 500
+
+T = TypeVar("T")
+
+
+class JournalUnavailable(RetryableError):
+    """The database does not take or give anything at the moment: locked, full, or not there."""
+
+
+class JournalRefused(PermanentError):
+    """Something in these rows can not be written, now or later."""
+
+
+class JournalUnusable(PermanentError):
+    """The journal can not be used by this version: the text says why, and what to do."""
+
+
+def url_of(configured: str | None, spool: Path) -> URL:
+    """Where the journal is, for ROOST_JOURNAL_URL. Raises JournalUnusable for what is no such place."""
+    if not configured:
+        return URL.create("sqlite", database=str(spool / "journal.db"))
+    try:
+        url = make_url(configured)
+    except sa.exc.ArgumentError:
+        raise JournalUnusable(
+            "ROOST_JOURNAL_URL is no URL of a database: want postgresql://user:password@host/database, or "
+            f"sqlite:///{quote(str(spool))}/journal.db"
+        ) from None
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise JournalUnusable(
+            f"ROOST_JOURNAL_URL: {url.get_backend_name()} is not known; the journal is kept in sqlite or postgresql"
+        )
+    return url
+
+
+class Store:
+    """See the module. Every method may raise JournalUnavailable."""
+
+    def __init__(self, url: URL) -> None:
+        self.url = url
+        self.lite = url.get_backend_name() == "sqlite"
+        self._engine: sa.Engine | None = None
+        self._opening = threading.Lock()
+        self._writer = ThreadPoolExecutor(1, "journal-writer")
+        self._reader = ThreadPoolExecutor(1, "journal-reader")
+
+    # --- for the event loop
+
+    async def open(self) -> None:
+        """Make or bring up to date the tables. Raises JournalUnusable too."""
+        await self._in(self._writer, self._open)
+
+    async def write(self, batch: Sequence[Rows]) -> int:
+        """Write down events, each with all its rows, in one transaction; those that are there already are passed over.
+        Returns how many were new."""
+        return await self._in(self._writer, partial(self._write, batch))
+
+    async def add(self, table: sa.Table, rows: Sequence[Row]) -> None:
+        """Rows that belong to no event; those that are there already stay."""
+        await self._in(self._writer, partial(self._add, table, rows))
+
+    async def read(self, question: Callable[[sa.Connection], T]) -> T:
+        """Ask, in the reader's thread, in one transaction."""
+        return await self._in(self._reader, partial(self._read, question))
+
+    async def forget(self, before: float, most_bytes: int) -> tuple[int, int]:
+        """Forget what is older, and the oldest while there is more than so many bytes. Returns rows forgotten, bytes
+        that are left."""
+        return await self._in(self._writer, partial(self._forget, before, most_bytes))
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+
+        def close() -> None:
+            if self._engine is not None:
+                self._engine.dispose()
+
+        for pool in (self._reader, self._writer):
+            await asyncio.to_thread(pool.shutdown, wait=True)
+        close()
+
+    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+        except (sa.exc.DataError, sa.exc.IntegrityError, sa.exc.StatementError, OverflowError, UnicodeError) as error:
+            # Of these, DBAPIError alone speaks of the database, and not of what was asked of it.
+            if isinstance(error, sa.exc.DBAPIError) and not isinstance(error, sa.exc.DataError | sa.exc.IntegrityError):
+                raise JournalUnavailable(f"the journal's database ({self._shown()}): {_said(error)}") from error
+            raise JournalRefused(f"the journal can not hold this: {_said(error)}") from error
+        except sa.exc.SQLAlchemyError as error:
+            raise JournalUnavailable(f"the journal's database ({self._shown()}): {_said(error)}") from error
+
+    def _shown(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+    # --- in the threads
+
+    def engine(self) -> sa.Engine:
+        """The engine with its tables, made by whoever comes first."""
+        with self._opening:
+            if self._engine is None:
+                engine = self._make()
+                try:
+                    with engine.begin() as connection:
+                        migrate(connection)
+                except BaseException:
+                    engine.dispose()
+                    raise
+                self._engine = engine
+            return self._engine
+
+    def _open(self) -> None:
+        self.engine()
+
+    def _make(self) -> sa.Engine:
+        if not self.lite:
+            return sa.create_engine(
+                self.url,
+                pool_size=2,
+                max_overflow=0,
+                pool_pre_ping=True,
+                connect_args={
+                    "connect_timeout": PATIENCE_S,
+                    "options": f"-c statement_timeout={PATIENCE_S * 6000} -c lock_timeout={PATIENCE_S * 1000}",
+                },
+            )
+        engine = sa.create_engine(self.url, connect_args={"timeout": PATIENCE_S, "check_same_thread": False})
+
+        @sa.event.listens_for(engine, "connect")
+        def prepare(connection: Any, _: Any) -> None:
+            cursor = connection.cursor()
+            cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table, or it has no effect
+            cursor.execute("PRAGMA journal_mode=WAL")
+            # A crash of the machine may cost what came last; a crash of the daemon nothing.
+            cursor.execute("PRAGMA synchronous=NORMAL")
+            cursor.execute("PRAGMA temp_store=MEMORY")
+            cursor.close()
+
+        return engine
+
+    def _insert(self, table: sa.Table) -> Any:
+        """Insert, and leave what is there already."""
+        kind = sqlite.insert if self.lite else postgresql.insert
+        return kind(table).on_conflict_do_nothing()
+
+    def _write(self, batch: Sequence[Rows]) -> int:
+        events = schema.EVENTS
+        with self.engine().begin() as connection:
+            ids = list(dict.fromkeys(rows["events"][0]["id"] for rows in batch))
+            known: set[str] = set()
+            for start in range(0, len(ids), _IDS):
+                some = ids[start : start + _IDS]
+                known.update(connection.scalars(sa.select(events.c.id).where(events.c.id.in_(some))))
+            together: Rows = {}
+            new = 0
+            for rows in batch:
+                name = rows["events"][0]["id"]
+                if name in known:
+                    continue
+                known.add(name)
+                new += 1
+                for table, added in rows.items():
+                    together.setdefault(table, []).extend(added)
+            for table, added in together.items():
+                if added:
+                    connection.execute(self._insert(schema.METADATA.tables[table]), added)
+        return new
+
+    def _add(self, table: sa.Table, rows: Sequence[Row]) -> None:
+        if rows:
+            with self.engine().begin() as connection:
+                connection.execute(self._insert(table), list(rows))
+
+    def _read(self, question: Callable[[sa.Connection], T]) -> T:
+        with self.engine().connect() as connection:
+            return question(connection)
+
+    def _forget(self, before: float, most_bytes: int) -> tuple[int, int]:
+        forgotten = self._delete(before)
+        while (size := self._size()) > most_bytes:
+            with self.engine().connect() as connection:
+                events = schema.EVENTS.c.at
+                oldest, newest = connection.execute(sa.select(sa.func.min(events), sa.func.max(events))).one()
+            if oldest is None or newest <= oldest:
+                break
+            gone = self._delete(oldest + (newest - oldest) * _PART)
+            forgotten += gone
+            if not gone:
+                break
+        return forgotten, size
+
+    def _delete(self, before: float) -> int:
+        forgotten = 0
+        for table in schema.AGING:
+            with self.engine().begin() as connection:  # one at a time: writers wait no longer than they must
+                forgotten += connection.execute(sa.delete(table).where(table.c.at < before)).rowcount
+        slots = schema.SLOTS
+        later = slots.alias()
+        newer = sa.exists().where(later.c.slot == slots.c.slot, later.c.at > slots.c.at, later.c.at < before)
+        with self.engine().begin() as connection:
+            forgotten += connection.execute(sa.delete(slots).where(slots.c.at < before, newer)).rowcount
+        if self.lite and forgotten:
+            with self.engine().connect() as connection:
+                # As many pages as it gives at a time: the row count tells nothing here.
+                connection.exec_driver_sql("PRAGMA incremental_vacuum").fetchall()
+                connection.commit()
+        return forgotten
+
+    def _size(self) -> int:
+        with self.engine().connect() as connection:
+            if self.lite:
+                pages, free, size = (
+                    int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
+                    for name in ("page_count", "freelist_count", "page_size")
+                )
+                return (pages - free) * size
+            names = [table.name for table in schema.METADATA.sorted_tables]
+            sizes = (sa.func.pg_total_relation_size(sa.literal(name)) for name in names)
+            return sum(int(connection.scalar(sa.select(size)) or 0) for size in sizes)
+
+
+def migrate(connection: sa.Connection) -> None:
+    """Bring the tables to this version. Raises JournalUnusable for those of a later one."""
+    meta = schema.META
+    if not sa.inspect(connection).has_table(meta.name):
+        version = 0
+    else:
+        found = connection.scalar(sa.select(meta.c.value).where(meta.c.key == "version"))
+        version = int(found) if found and found.isdigit() else 0
+    if version > schema.VERSION:
+        raise JournalUnusable(
+            f"the journal has version {version} of its tables, this Roost knows {schema.VERSION}: use the newer Roost, "
+            "or another place (ROOST_JOURNAL_URL)"
+        )
+    for step in schema.STEPS[version:]:
+        step(connection)
+    if version < schema.VERSION:
+        connection.execute(sa.delete(meta).where(meta.c.key == "version"))
+        connection.execute(sa.insert(meta).values(key="version", value=str(schema.VERSION)))
+
+
+def _said(error: Exception) -> str:
+    """One line of what the database says."""
+    origin = getattr(error, "orig", None) or error
+    lines = str(origin).strip().splitlines()
+    return lines[0] if lines else type(origin).__name__
