@@ -50,7 +50,7 @@ REDIS_KEYS = {
     "schedd": (),
     "startd": (),
     "had": ("~roost:had:*", "~roost:accountant*"),  # it restores books that Redis lost
-    "gateway": ("~roost:tokens",),
+    "gateway": ("~roost:tokens", "~roost:tokens-used"),
 }
 # No role may see or change the server itself, or other clients; INFO, ROLE and WAIT tell of replicas.
 REDIS_COMMANDS = "+@all -@admin -@dangerous +info +role +wait"

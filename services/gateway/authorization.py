@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import IntEnum
+from fnmatch import fnmatchcase
+from typing import Final
 
 
 class Level(IntEnum):
@@ -22,6 +25,9 @@ class Identity:
 
     user: str
     level: Level
+    token: str = ""  # id of the token, never itself
+    scopes: tuple[str, ...] = ()  # shell patterns of operations; none: all that the level opens
+    expires: float = 0.0  # seconds since 1970; 0: never
 
     @property
     def admin(self) -> bool:
@@ -30,12 +36,17 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is stored of a token: never the token itself, only its digest (the key it is found under)."""
+    """What is stored of a token: never the token itself, only its digest (the key it is found under). Times are
+    seconds since 1970."""
 
     user: str
     level: Level
     label: str = ""
-    expires: float = 0.0  # seconds since 1970; 0: never
+    expires: float = 0.0  # 0: never
+    scopes: tuple[str, ...] = ()
+    created: float = 0.0
+    by: str = ""  # who had it made
+    revoked: float = 0.0  # 0: it is good
 
 
 #: Operation -> level it needs. One row for every door; a door that is not listed does not open.
@@ -45,6 +56,7 @@ NEEDS: dict[str, Level] = {
     "jobs.query": Level.READ,
     "jobs.submit": Level.WRITE,
     "jobs.act": Level.WRITE,
+    "jobs.edit": Level.WRITE,
     "jobs.files": Level.WRITE,
     "jobs.visit": Level.WRITE,
     "events": Level.READ,
@@ -52,6 +64,7 @@ NEEDS: dict[str, Level] = {
     "priorities.set": Level.ADMINISTRATOR,
     "dead-letters": Level.ADMINISTRATOR,
     "tokens": Level.ADMINISTRATOR,
+    "audit": Level.ADMINISTRATOR,
     "config": Level.READ,
     "reconfig": Level.ADMINISTRATOR,
     "restart": Level.ADMINISTRATOR,
@@ -61,6 +74,11 @@ NEEDS: dict[str, Level] = {
     "vacate": Level.ADMINISTRATOR,
     "update-machine-ad": Level.ADMINISTRATOR,
 }
+#: Types of events that need more than READ: patterns, and the level.
+EVENTS_NEED: Final = {"gateway.*": Level.ADMINISTRATOR}
+#: Digits of a digest that name a token.
+ID_DIGITS: Final = 12
+ASK = "ask the pool's administrator for another (roost token create)"
 
 
 def digest(token: str) -> str:
@@ -68,18 +86,41 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def identify(found: Token | None, now: float) -> Identity | None:
-    """The identity that a stored token gives, or None when it is unknown or over."""
-    if found is None or (found.expires and found.expires <= now):
+def identify(found: Token | None, now: float, token: str = "") -> Identity | None:
+    """The identity that a stored token gives, or None when it is unknown or over. token: its id."""
+    if why_not(found, now):
         return None
-    return Identity(found.user, found.level)
+    assert found is not None
+    return Identity(found.user, found.level, token, found.scopes, found.expires)
+
+
+def why_not(found: Token | None, now: float) -> str:
+    """Empty when a token is good; else why not."""
+    if found is None:
+        return f"no valid token: this pool does not know the one that was sent; {ASK}"
+    if found.revoked:
+        return f"no valid token: the one that was sent was revoked at {_shown(found.revoked)}; {ASK}"
+    if found.expires and found.expires <= now:
+        return f"no valid token: the one that was sent expired at {_shown(found.expires)}; {ASK}"
+    return ""
 
 
 def refusal(identity: Identity | None, operation: str) -> str:
     """Empty when the operation is allowed; else why not, and what would help."""
     needed = NEEDS[operation]
     if identity is None:
-        return "no valid token: log in with a token that the pool's administrator gave you"
+        return "no valid token: send `Authorization: Bearer TOKEN`, with a token of the pool's administrator"
     if identity.level < needed:
         return f"{operation} needs {needed.name}, your token gives {identity.level.name}; ask the pool's administrator"
+    if identity.scopes and not any(fnmatchcase(operation, scope) for scope in identity.scopes):
+        return f"your token is for {', '.join(identity.scopes)} only, not for {operation}; ask the pool's administrator"
     return ""
+
+
+def may_hear(level: Level, event: str) -> bool:
+    """Whether events of this type are told to who has this level."""
+    return all(level >= needed for pattern, needed in EVENTS_NEED.items() if fnmatchcase(event, pattern))
+
+
+def _shown(at: float) -> str:
+    return f"{datetime.fromtimestamp(min(at, 253402300799.0), UTC):%Y-%m-%d %H:%M:%S} UTC"

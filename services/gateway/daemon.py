@@ -15,8 +15,12 @@ from typing import Any, ClassVar
 import aiohttp
 import uvicorn
 
-from services.gateway.api.app import Doors, build
+from services.gateway.api.app import build
+from services.gateway.api.doors import Doors
+from services.gateway.api.guard import Guards
+from services.gateway.audit import Audit
 from services.gateway.pool import PoolView
+from services.gateway.rates import Limiter, Room
 from services.gateway.stream import EventStream
 from services.gateway.tokens import Tokens
 from shared.bus.api import Exchange
@@ -24,7 +28,9 @@ from shared.config.knobs import GatewaySettings
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.orders import obey
-from shared.errors import PermanentError
+from shared.errors import PermanentError, RoostError
+from shared.messages.base import Envelope
+from shared.messages.events import TokensChanged
 
 
 class _Server(uvicorn.Server):
@@ -45,7 +51,15 @@ class Gateway(Daemon):
         super().__init__(context)
         self.settings = GatewaySettings.from_config(context.config)
         self.events = EventStream()
-        self.tokens = Tokens(context.store, context.clock.now)
+        self.tokens = Tokens(context.store, context.clock.now, self._tell_of_tokens)
+        self.audit = Audit(
+            context.name,
+            Path(self.settings.gateway_audit_log) if self.settings.gateway_audit_log else None,
+            context.bus,
+            context.log,
+            most=self.settings.max_gateway_audit_log,
+            files=self.settings.max_num_gateway_audit_log,
+        )
         self._http: aiohttp.ClientSession | None = None
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
@@ -62,10 +76,30 @@ class Gateway(Daemon):
         user = self.settings.roost_token_user or f"{getpass.getuser()}@{self.settings.uid_domain}"
         await self.tokens.bootstrap(Path(self.settings.roost_token_file), user)
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0))
-        await context.bus.listen(Exchange.EVENTS, ["#"], self.events.on_event)
+        await context.bus.listen(Exchange.EVENTS, ["#"], self._on_event)
         await context.bus.serve(f"gateway.{context.name}", partial(obey, self))
         pool = PoolView(context.bus, context.clock, self.settings.roost_gateway_schedd or "")
-        app = build(Doors(context.bus, pool, self.tokens, self.events, self._http, f"gateway.{context.name}"))
+        settings = self.settings
+        guards = Guards(
+            Room(settings.roost_gateway_at_once),
+            Room(settings.roost_gateway_streams, settings.roost_gateway_all_streams),
+            Limiter(settings.roost_gateway_submit_rate, settings.roost_gateway_burst),
+            context.clock,
+        )
+        app = build(
+            Doors(
+                context.bus,
+                pool,
+                self.tokens,
+                self.events,
+                self._http,
+                self.audit,
+                guards,
+                settings,
+                context.clock,
+                f"gateway.{context.name}",
+            )
+        )
         family = socket.AF_INET6 if ":" in self.settings.roost_gateway_bind else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -79,12 +113,42 @@ class Gateway(Daemon):
             ) from error
         self._socket.listen(1024)  # who connects before the server runs waits, and is not refused
         self._server = _Server(
-            uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=2,
+                ws="websockets-sansio",
+                ws_max_size=1 << 16,
+                # Anybody may write X-Forwarded-For: who connects is believed only if the configuration says so.
+                proxy_headers=bool(settings.roost_gateway_proxies),
+                forwarded_allow_ips=list(settings.roost_gateway_proxies),
+            )
         )
         context.log.info("listening", address=self.settings.roost_gateway_bind, port=self.port)
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"http": self._serve()}
+        return {"http": self._serve(), "audit": self.audit.run(), "tokens": self.tokens.run()}
+
+    async def _on_event(self, envelope: Envelope) -> None:
+        if isinstance(envelope.body, TokensChanged):
+            self._forget(envelope.body.tokens)
+        self.audit.heard(envelope)
+        await self.events.on_event(envelope)
+
+    def _forget(self, tokens: list[str]) -> None:
+        self.tokens.forget(tokens)
+        self.events.forget(tokens)
+
+    async def _tell_of_tokens(self, tokens: list[str], by: str) -> None:
+        """So that every gateway asks the store anew. One that does not hear it has its own short memory."""
+        self._forget(tokens)
+        told = TokensChanged(at=self.context.clock.now(), gateway=self.context.name, tokens=tokens, by=by)
+        try:
+            await self.context.bus.publish(Exchange.EVENTS, told.type, told)
+        except RoostError as error:
+            self.context.log.warning("token_change_not_told", tokens=tokens, reason=str(error))
 
     async def _serve(self) -> None:
         assert self._server is not None
@@ -98,6 +162,9 @@ class Gateway(Daemon):
             raise
 
     async def close(self) -> None:
+        await self.audit.close()
+        with contextlib.suppress(RoostError):
+            await self.tokens.write_uses()
         if self._http is not None:
             await self._http.close()
         if self._socket is not None:

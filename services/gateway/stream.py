@@ -6,8 +6,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
+from services.gateway.authorization import Level, may_hear
 from shared.messages.base import Envelope
 
 KEPT = 5000
@@ -15,9 +18,17 @@ BUFFER = 2000
 #: Seconds without an event after which a listener gets Quiet instead.
 QUIET_S = 15.0
 
+#: Events older than what is kept: asked for with the id of the last one seen and the one that is kept first, it answers
+#: those between the two, oldest first, as (id, what a listener reads), or None where nobody has them.
+Older = Callable[[str, str], Awaitable[Sequence[tuple[str, dict[str, Any]]] | None]]
+
 
 class Overflow(Exception):
     """A listener was too slow: it is told, and must begin again (from the id it saw last)."""
+
+
+class Ended(Exception):
+    """A listener may not go on: its token is over, or was revoked."""
 
 
 class Quiet:
@@ -30,7 +41,9 @@ class EventStream:
     def __init__(self) -> None:
         self._kept: deque[Envelope] = deque(maxlen=KEPT)
         self._listeners: set[Following] = set()
-        self._lines: OrderedDict[str, bytes] = OrderedDict()  # by id of the event
+        self.watchers: list[Callable[[Envelope], None]] = []  # told of every event, quick and without failing
+        self._lines: OrderedDict[str, str] = OrderedDict()  # by id of the event
+        self.older: Older | None = None
 
     @property
     def listeners(self) -> int:
@@ -38,32 +51,71 @@ class EventStream:
 
     async def on_event(self, envelope: Envelope) -> None:
         self._kept.append(envelope)
+        for watcher in self.watchers:
+            watcher(envelope)
         for listener in self._listeners:
             listener.offer(envelope)
 
-    def line(self, envelope: Envelope) -> bytes:
-        """An event as server-sent events have it. Written once, however many listen."""
+    def text(self, envelope: Envelope) -> str:
+        """An event as JSON. Written once, however many listen."""
         known = self._lines.get(envelope.id)
         if known is None:
-            body = {"type": envelope.body.type, "sender": envelope.sender, **envelope.body.model_dump(mode="json")}
-            known = f"id: {envelope.id}\nevent: {envelope.body.type}\ndata: {json.dumps(body)}\n\n".encode()
+            known = json.dumps(
+                {"type": envelope.body.type, "sender": envelope.sender, **envelope.body.model_dump(mode="json")}
+            )
             self._lines[envelope.id] = known
             if len(self._lines) > BUFFER:
                 self._lines.popitem(last=False)
         return known
 
-    def follow(self, patterns: list[str], after: str = "") -> Following:
-        """Begin to listen, from this moment on: events whose type matches one of the shell patterns (none: all), after
-        the kept ones that came since the one with id `after`. To be closed."""
-        following = Following(self._listeners, patterns)
+    def line(self, envelope: Envelope) -> bytes:
+        """An event as server-sent events have it."""
+        return sse(envelope.id, envelope.body.type, self.text(envelope))
+
+    def follow(
+        self,
+        patterns: list[str],
+        after: str = "",
+        *,
+        level: Level = Level.ADMINISTRATOR,
+        token: str = "",
+        until: float = 0.0,
+    ) -> Following:
+        """Begin to listen, from this moment on: events whose type matches one of the shell patterns (none: all) and
+        that this level may hear, after the kept ones that came since the one with id `after`. To be closed.
+
+        token: the id of the token that listens; until: when it expires (s since 1970), 0: never."""
+        following = Following(self._listeners, patterns, level, token, until)
         if after:
             missed, whole = self._since(after)
             if not whole:
                 following.gap = f"event {after[:64]} is not kept any more: some that came after it may be missing"
+                following.kept_from = missed[0].id if missed else ""
             for envelope in missed:  # may overflow: then it reads these, and follows again after the last
                 following.offer(envelope)
         self._listeners.add(following)
         return following
+
+    async def before(self, following: Following, after: str) -> Sequence[tuple[str, str, str]]:
+        """What lies between the event with id `after` and the kept ones, from whoever keeps them longer: (id, type,
+        JSON). Fills the gap of a listener, or leaves it."""
+        if not following.gap or self.older is None:
+            return ()
+        found = await self.older(after, following.kept_from)
+        if found is None:
+            return ()
+        following.gap = ""
+        told = []
+        for ident, body in found:
+            if following.wants(str(body.get("type", ""))):
+                told.append((ident, str(body["type"]), json.dumps(body)))
+        return told
+
+    def forget(self, tokens: Sequence[str]) -> None:
+        """Tokens of these ids are over: who listens with one of them is told, and listens no more."""
+        for listener in self._listeners:
+            if listener.token in tokens:
+                listener.end("the token of this stream was changed or revoked: connect again")
 
     def _since(self, after: str) -> tuple[list[Envelope], bool]:
         """Kept events that came after the one with id `after`, and whether those are all; by time where that one is no
@@ -75,27 +127,60 @@ class EventStream:
         return [envelope for envelope in kept if envelope.id > after], False
 
 
-class Following:
-    """One listener's events, to be iterated over. Raises Overflow when it has fallen behind."""
+def sse(ident: str, event: str, text: str) -> bytes:
+    """One server-sent event; without an id it does not move the reader's place."""
+    begin = f"id: {ident}\n" if ident else ""
+    return f"{begin}event: {event}\ndata: {text}\n\n".encode()
 
-    def __init__(self, listeners: set[Following], patterns: list[str]) -> None:
+
+class Following:
+    """One listener's events, to be iterated over. Raises Overflow when it has fallen behind, Ended when its token is
+    over."""
+
+    def __init__(
+        self,
+        listeners: set[Following],
+        patterns: list[str],
+        level: Level = Level.ADMINISTRATOR,
+        token: str = "",
+        until: float = 0.0,
+    ) -> None:
         self._listeners = listeners
         self._patterns = patterns
-        self._queue: asyncio.Queue[Envelope] = asyncio.Queue()
+        self._level = level
+        self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
         self._overflow = False
+        self._ended = ""
+        self.token = token
+        self.until = until
         self.gap = ""  # what may be missing before the first event
+        self.kept_from = ""  # id of the first event after the gap
+
+    def wants(self, event: str) -> bool:
+        """Whether events of this type are for this listener."""
+        if not may_hear(self._level, event):
+            return False
+        return not self._patterns or any(fnmatchcase(event, p) for p in self._patterns)
 
     def offer(self, envelope: Envelope) -> None:
-        if self._patterns and not any(fnmatchcase(envelope.body.type, p) for p in self._patterns):
+        if not self.wants(envelope.body.type):
             return
         # Once one is left out all are: what is in the buffer is then without a gap, and its last id resumes rightly.
         self._overflow = self._overflow or self._queue.qsize() >= BUFFER
         if not self._overflow:
             self._queue.put_nowait(envelope)
 
+    def end(self, why: str) -> None:
+        """No further events."""
+        if not self._ended:
+            self._ended = why
+            self._queue.put_nowait(None)
+
     def more(self) -> list[Envelope]:
         """What is there besides the event that came last, without waiting: to be sent with it."""
-        return [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        if self._ended:
+            return []
+        return [one for _ in range(self._queue.qsize()) if (one := self._queue.get_nowait()) is not None]
 
     def close(self) -> None:
         self._listeners.discard(self)
@@ -104,10 +189,15 @@ class Following:
         return self
 
     async def __anext__(self) -> Envelope | Quiet:
+        if self._ended:
+            raise Ended(self._ended)
         if self._overflow and self._queue.empty():
             raise Overflow(f"more than {BUFFER} events were waiting: follow again from the last id you saw")
         try:
             async with asyncio.timeout(QUIET_S):
-                return await self._queue.get()
+                found = await self._queue.get()
         except TimeoutError:
             return Quiet()
+        if found is None:
+            raise Ended(self._ended)
+        return found

@@ -336,7 +336,7 @@ class Schedd(Daemon):
             raise RemoteFailure("not-found", f"job {asked.job_id} is not in the queue")
         if not may_act(asked.user, asked.admin, cluster.user, self.settings):
             raise RemoteFailure("denied", f"job {asked.job_id} belongs to {cluster.user}")
-        if not cluster.spool:
+        if not (cluster.spool or asked.log):
             raise RemoteFailure(
                 "bad-request", f"job {asked.job_id} was not spooled: its files are in its own directory"
             )

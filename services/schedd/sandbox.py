@@ -4,7 +4,9 @@ are is shared with the clients that spool (shared.transfer.sandbox)."""
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+from typing import Final
 
 from services.schedd.jobs import Job
 from shared.classad import ClassAd
@@ -24,6 +26,10 @@ __all__ = [
     "spooled_sources",
     "wants_transfer",
 ]
+
+
+#: Files that are listed of one job.
+MOST_LISTED: Final = 10_000
 
 
 def is_container_job(ad: ClassAd) -> bool:
@@ -53,6 +59,30 @@ def spooled_sources(shared: Path, own: Path) -> list[Source]:
             for entry in sorted(os.listdir(folder)):
                 found[entry] = Source(folder / entry, entry, within=folder)
     return list(found.values())
+
+
+def listing(out: Path) -> list[dict[str, object]]:
+    """The files under a directory: path from there, size in bytes, time of the last change (s since 1970), by path."""
+    found: list[dict[str, object]] = []
+    for folder, directories, files in os.walk(out):
+        directories.sort()
+        for name in files:
+            path = Path(folder, name)
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                place = str(path.relative_to(out)).encode(errors="replace").decode()
+                found.append({"name": place, "size": status.st_size, "mtime": status.st_mtime})
+        if len(found) >= MOST_LISTED:
+            break
+    return sorted(found[:MOST_LISTED], key=lambda one: str(one["name"]))
+
+
+def plain_file(within: Path, path: Path) -> Path | None:
+    """Where a file really lies, if that is inside `within` and it is a plain file."""
+    real = path.resolve()
+    if not real.is_relative_to(within.resolve()) or not stat.S_ISREG(real.stat().st_mode):
+        return None
+    return real
 
 
 def spool_dirs(spool: Path, job: Job) -> tuple[Path, Path, Path]:

@@ -4,6 +4,9 @@
     PUT  /runs/<job>/<attempt>/output   what it brings back               (the run's token)
     PUT  /sandbox/<job or cluster>      input of spooled jobs             (a token of FetchFiles or SubmitJobs)
     GET  /sandbox/<job>                 output of a spooled job           (a token of FetchFiles)
+    GET  /sandbox/<job>/files           names, sizes and times of it, as JSON
+    GET  /sandbox/<job>/files/<path>    one file of it, or the part that Range asks for
+    GET  /sandbox/<job>/log             the log of any job                (a token of FetchFiles)
 
 Output is received and verified in the spool first. Then the list of its members and places is committed to the
 database, and only then are they moved: a schedd that was killed in between goes on moving when it is back, so the
@@ -90,6 +93,9 @@ class Endpoint:
                 web.put("/runs/{job}/{attempt}/output", self._output),
                 web.put("/sandbox/{job}", self._upload),
                 web.get("/sandbox/{job}", self._download),
+                web.get("/sandbox/{job}/files", self._list),
+                web.get("/sandbox/{job}/files/{path:.*}", self._one_file),
+                web.get("/sandbox/{job}/log", self._log),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None)
@@ -277,7 +283,7 @@ class Endpoint:
 
     # Spooled sandboxes
 
-    def _granted(self, request: web.Request) -> tuple[Cluster, JobId]:
+    def _granted(self, request: web.Request, *, spooled: bool = True) -> tuple[Cluster, JobId]:
         token = _token(request)
         grant = self._grants.get(token)
         name = request.match_info["job"]
@@ -288,7 +294,7 @@ class Endpoint:
         cluster = self.table.clusters.get(job_id.cluster)
         if cluster is None or (job_id.proc >= 0 and job_id.proc not in cluster.jobs):
             raise web.HTTPNotFound(text=f"job {name} is not in the queue (any more)")
-        if not cluster.spool:
+        if spooled and not cluster.spool:
             raise web.HTTPConflict(text=f"job {name} was not submitted with spooled files")
         if job_id.proc != grant.job.proc and grant.job.proc >= 0:
             raise web.HTTPForbidden(text="the token is for one job only")
@@ -321,11 +327,29 @@ class Endpoint:
         await self.keeper.commit()
         return web.Response()
 
-    async def _download(self, request: web.Request) -> web.StreamResponse:
-        cluster, job_id = self._granted(request)
+    def _one_job(self, request: web.Request, *, spooled: bool = True) -> Job:
+        cluster, job_id = self._granted(request, spooled=spooled)
         if job_id.proc < 0:
             raise web.HTTPBadRequest(text=f"name one job of the cluster, for instance {job_id.cluster}.0")
-        job = cluster.jobs[job_id.proc]
+        return cluster.jobs[job_id.proc]
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        _, _, out = sandbox.spool_dirs(self.keeper.spool, self._one_job(request))
+        return web.json_response(await asyncio.to_thread(sandbox.listing, out))
+
+    async def _one_file(self, request: web.Request) -> web.StreamResponse:
+        _, _, out = sandbox.spool_dirs(self.keeper.spool, self._one_job(request))
+        return await _file(out, out / request.match_info["path"].lstrip("/"))
+
+    async def _log(self, request: web.Request) -> web.StreamResponse:
+        job = self._one_job(request, spooled=False)
+        path = self.keeper.log_path(job)
+        if not path:
+            raise web.HTTPNotFound(text=f"job {job.id} has no log: its submit file names none (log = FILE)")
+        return await _file(Path(path).parent, Path(path))
+
+    async def _download(self, request: web.Request) -> web.StreamResponse:
+        job = self._one_job(request)
         _, _, out = sandbox.spool_dirs(self.keeper.spool, job)
         try:
             sources = await asyncio.to_thread(sandbox.spooled_sources, out, out)
@@ -357,6 +381,17 @@ async def _discard_rest(request: web.Request) -> None:
                     return
     except TimeoutError:
         return
+
+
+async def _file(within: Path, path: Path) -> web.StreamResponse:
+    """One file, if it is there and really lies in that directory."""
+    try:
+        found = await asyncio.to_thread(sandbox.plain_file, within, path)
+    except (OSError, ValueError):  # ValueError: a zero byte in a path
+        found = None
+    if found is None:
+        raise web.HTTPNotFound(text=f"there is no file {path.name[:200]} (yet)")
+    return web.FileResponse(found, headers={"Content-Type": "application/octet-stream"})
 
 
 async def _stream(request: web.Request, sources: list[Source]) -> web.StreamResponse:

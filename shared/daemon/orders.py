@@ -14,12 +14,13 @@ from typing import Final
 from shared.config import Config, ConfigError
 from shared.daemon import off
 from shared.daemon.base import Daemon
+from shared.daemon.config_told import told
 from shared.daemon.life import install_user_maps
 from shared.errors import PermanentError, RoostError
 from shared.messages.base import Envelope, Failure, Message
-from shared.messages.orders import OrderTaken, Reconfigure, Reconfigured, Restart, SwitchOff, SwitchOn
+from shared.messages.orders import AskConfig, OrderTaken, Reconfigure, Reconfigured, Restart, SwitchOff, SwitchOn
 
-ORDERS: Final = (Reconfigure, Restart, SwitchOff, SwitchOn)
+ORDERS: Final = (AskConfig, Reconfigure, Restart, SwitchOff, SwitchOn)
 #: Who may give orders.
 GATEWAY: Final = "gateway"
 #: What every daemon reads only as it starts: shell patterns of names.
@@ -53,6 +54,8 @@ async def obey(daemon: Daemon, envelope: Envelope) -> Message:
     if (refused := stranger(envelope)) is not None:
         return refused
     context = daemon.context
+    if isinstance(body, AskConfig):
+        return await asyncio.to_thread(told, context.config, body)
     context.log.info("ordered", order=body.type, by=body.by[:200])
     try:
         if isinstance(body, Reconfigure):

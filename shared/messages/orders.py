@@ -6,7 +6,7 @@ A daemon takes orders of gateways only.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from shared.messages.base import Message, message
 
@@ -32,6 +32,24 @@ class Reconfigured(Message):
     changed: list[str] = []
     at_start: list[str] = []  # those of them that a daemon reads only as it starts: they want a restart
     warnings: list[str] = []
+
+
+@message
+class AskConfig(Message):
+    """What a daemon's configuration says, as it goes by it at this moment."""
+
+    type: ClassVar[str] = "daemon.config"
+    names: list[str] = []
+    pattern: str = ""  # a shell pattern of names: what is set that fits; with neither everything that is set
+
+
+@message
+class ConfigTold(Message):
+    """One map for each macro: name, value (null: not defined), raw, file, line, template, default, error. Of secrets
+    it is only told that they are set."""
+
+    type: ClassVar[str] = "daemon.config-told"
+    macros: list[dict[str, Any]] = []
 
 
 @message

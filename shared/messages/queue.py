@@ -89,12 +89,13 @@ class Acted(Message):
 
 @message
 class FetchFiles(Message):
-    """Where to get the output of a spooled job (`roost transfer-data`)."""
+    """Where to get the output of a spooled job (`roost transfer-data`), or, with `log`, the log of any job."""
 
     type: ClassVar[str] = "queue.fetch-files"
     user: str
     admin: bool = False
     job_id: str
+    log: bool = False
 
 
 @message

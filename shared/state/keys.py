@@ -8,6 +8,7 @@
     roost:claims                     hash        daemon -> its slots' claim ids: secrets, for central managers only
     roost:absent                     hash        Name -> a machine ad that expired and is remembered (spec rows ABS-*)
     roost:tokens                     hash        SHA-256 of a token -> whose it is and what it may do
+    roost:tokens-used                hash        SHA-256 of a token -> when it was used last (s since 1970)
     roost:had:lease                  hash        owner, epoch, until (ms since 1970, Redis's clock): who leads
     roost:had:epoch                  string      the highest epoch ever given; only grows
     roost:had:present                hash        HAD -> when it was last seen, and whether its negotiator answers
@@ -33,6 +34,7 @@ ABSENT: Final = "roost:absent"
 #: An epoch above this is nobody's: the scripts count in doubles, the schedd's database in 64 bits.
 MAX_EPOCH: Final = 2**52
 TOKENS: Final = "roost:tokens"
+TOKENS_USED: Final = "roost:tokens-used"
 
 
 def group(my_type: str, daemon: str) -> str:

@@ -1,13 +1,15 @@
 """The door to explanations: finds the jobs, puts like ones together, and asks the negotiator, which makes reports."""
 
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handler where they stand.
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query
 
-from services.gateway.authorization import Identity
+from services.gateway.api.examples import example
+from services.gateway.api.general import Constraint
+from services.gateway.api.guard import Guard
 from services.gateway.pool import PoolView, Schedd
 from shared.bus.api import Bus, RemoteFailure
 from shared.classad import ClassAd
@@ -21,8 +23,6 @@ _KEYS = ["ClusterId", "ProcId", "AutoClusterId", "JobStatus"]
 #: Longer than the negotiator's patience, with questions of others before it.
 _TIMEOUT_S = 30.0
 
-Guard = Callable[[str], Callable[[Request], Awaitable[Identity]]]
-
 
 @dataclass(slots=True)
 class _Group:
@@ -35,10 +35,15 @@ class _Group:
 
 
 def analysis_doors(app: FastAPI, bus: Bus, pool: PoolView, may: Guard) -> None:
-    @app.get("/v1/analysis", dependencies=[Depends(may("jobs.query"))])
+    @app.get(
+        "/v1/analysis",
+        dependencies=[Depends(may("jobs.query"))],
+        responses=example({"jobs": [{"schedd": "ap1"}], "slots": [], "more": 0}),
+        tags=["jobs"],
+    )
     async def analysis(
         ids: Annotated[str, Query(description='"12" or "12.3", separated by commas; none: idle jobs')] = "",
-        constraint: str = "",
+        constraint: Constraint = "",
         schedd: Annotated[str, Query(description="name; none: all schedds")] = "",
         machine: Annotated[
             str,

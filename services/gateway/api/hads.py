@@ -2,12 +2,12 @@
 
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handler where they stand.
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI
 
-from services.gateway.authorization import Identity
+from services.gateway.api.examples import example
+from services.gateway.api.guard import Guard
 from services.gateway.pool import PoolView
 from shared.bus.api import Bus
 from shared.classad import ClassAd
@@ -17,11 +17,14 @@ from shared.messages.had import AskHad, HadStanding
 #: Longer than a living HAD needs; a frozen one should not hold up what the others say.
 _TIMEOUT_S = 2.0
 
-Guard = Callable[[str], Callable[[Request], Awaitable[Identity]]]
-
 
 def had_doors(app: FastAPI, bus: Bus, pool: PoolView, may: Guard) -> None:
-    @app.get("/v1/had", dependencies=[Depends(may("pool"))])
+    @app.get(
+        "/v1/had",
+        dependencies=[Depends(may("pool"))],
+        responses=example({"hads": [{"had": "cm1", "shard": "", "state": "leader", "epoch": 7, "silent": ""}]}),
+        tags=["pool"],
+    )
     async def had() -> dict[str, Any]:
         """How each HAD stands; one that does not answer has `silent`: why."""
         ads = [ClassAd.unpack(packed) async for page in pool.ads(["HAD"]) for packed in page]

@@ -2,23 +2,28 @@
 
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI
 from pydantic import BaseModel, Field
 
+from services.gateway.api.examples import ORDERED
+from services.gateway.api.guard import Guard
+from services.gateway.api.wire import ad_of, expression
 from services.gateway.authorization import Identity
+from services.gateway.caller import note
 from services.gateway.pool import NoSuchDaemon, PoolView
 from services.gateway.targets import MY_TYPES, OFF, PROJECTION, Target, addressed, choose, in_turns, of_slots, read
 from shared.bus.api import Bus, NobodyThere, RemoteFailure
-from shared.classad import ClassAd, ParseError, parse_expr
+from shared.classad import ClassAd
 from shared.errors import RetryableError, RoostError
 from shared.messages.base import Message, new_id
 from shared.messages.orders import (
     Afterwards,
     CancelDrain,
+    ConfigTold,
     Drain,
     How,
     OrderTaken,
@@ -40,7 +45,6 @@ PATIENCE_S = 30.0
 MOST_TEXT = 10_000
 MOST_NAMES = 10_000
 
-Guard = Callable[[str], Callable[[Request], Awaitable[Identity]]]
 Subsystem = Literal["STARTD", "SCHEDD", "NEGOTIATOR", "HAD", "COLLECTOR", "GATEWAY"]
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
 
@@ -49,9 +53,9 @@ class Daemons(BaseModel):
     """Who is meant: all, or those of these names (daemons, machines), or whose ad fits a constraint."""
 
     subsystems: list[Subsystem] = Field(default=[], description="only these; none: every kind")
-    names: list[Text] = Field(default=[], max_length=MOST_NAMES)
-    all: bool = False
-    constraint: Text = ""
+    names: list[Text] = Field(default=[], max_length=MOST_NAMES, description="of daemons, machines or slots")
+    all: bool = Field(default=False, description="everybody")
+    constraint: Text = Field(default="", description="ClassAd expression over the daemons' ads")
 
 
 class Ending(Daemons):
@@ -93,6 +97,7 @@ class Post:
     ) -> tuple[list[Target], bool]:
         """Who is meant, and whether they are known to be there. silent: also those of whom nobody has heard.
         Raises NoSuchDaemon, RemoteFailure."""
+        note(**asked.model_dump())
         kinds = kinds or asked.subsystems
         if not (asked.all or asked.names or asked.constraint):
             raise RemoteFailure("bad-request", "say who is meant: names, a constraint, or all")
@@ -165,19 +170,19 @@ def order_doors(app: FastAPI, post: Post, may: Guard) -> None:
 
 
 def _daemon_doors(app: FastAPI, post: Post, may: Guard) -> None:
-    @app.post("/v1/daemons/reconfig")
+    @app.post("/v1/daemons/reconfig", responses=ORDERED, tags=["daemons"])
     async def reconfig(asked: Daemons, identity: Annotated[Identity, Depends(may("reconfig"))]) -> list[dict[str, Any]]:
         """Have daemons read their configuration again. Each tells what has changed, and what waits for a restart."""
         targets, known = await post.find(asked)
         return await post.tell(targets, lambda _: Reconfigure(by=identity.user), known=known)
 
-    @app.post("/v1/daemons/restart")
+    @app.post("/v1/daemons/restart", responses=ORDERED, tags=["daemons"])
     async def restart(asked: Daemons, identity: Annotated[Identity, Depends(may("restart"))]) -> list[dict[str, Any]]:
         """Have daemons end in good order and start again. Running jobs go on."""
         targets, known = await post.find(asked)
         return await post.tell(targets, lambda _: Restart(by=identity.user), known=known)
 
-    @app.post("/v1/daemons/off")
+    @app.post("/v1/daemons/off", responses=ORDERED, tags=["daemons"])
     async def off(asked: Ending, identity: Annotated[Identity, Depends(may("off"))]) -> list[dict[str, Any]]:
         """Switch daemons off, startds after their jobs have left as `how` says. They stay off over restarts. Gateways
         and collectors are left on unless they are asked for: who is off is found and told by them."""
@@ -187,7 +192,7 @@ def _daemon_doors(app: FastAPI, post: Post, may: Guard) -> None:
         message = SwitchOff(how=asked.how, reason=asked.reason, by=identity.user)
         return await post.tell(targets, lambda _: message, known=known)
 
-    @app.post("/v1/daemons/on")
+    @app.post("/v1/daemons/on", responses=ORDERED, tags=["daemons"])
     async def on(asked: Daemons, identity: Annotated[Identity, Depends(may("on"))]) -> list[dict[str, Any]]:
         """Switch daemons on again."""
         targets, known = await post.find(asked, silent=True)  # the ad of who minds its place may be on its way
@@ -198,11 +203,11 @@ def _daemon_doors(app: FastAPI, post: Post, may: Guard) -> None:
 
 
 def _machine_doors(app: FastAPI, post: Post, may: Guard) -> None:
-    @app.post("/v1/machines/drain")
+    @app.post("/v1/machines/drain", responses=ORDERED, tags=["machines"])
     async def drain(asked: Draining, identity: Annotated[Identity, Depends(may("drain"))]) -> list[dict[str, Any]]:
         """Let machines become empty, and take no further jobs. `request_id` names the draining."""
         for what, text in (("check", asked.check), ("start", asked.start)):
-            _expression(what, text)
+            expression(what, text)
         targets, known = await post.find(asked, ["STARTD"])
         message = Drain(
             request_id=new_id(),
@@ -216,14 +221,14 @@ def _machine_doors(app: FastAPI, post: Post, may: Guard) -> None:
         found = await post.tell(targets, lambda _: message, known=known)
         return [told | ({"request_id": message.request_id} if told["done"] else {}) for told in found]
 
-    @app.post("/v1/machines/cancel-drain")
+    @app.post("/v1/machines/cancel-drain", responses=ORDERED, tags=["machines"])
     async def cancel(asked: Cancelling, identity: Annotated[Identity, Depends(may("drain"))]) -> list[dict[str, Any]]:
         """End a draining: the machines take jobs again."""
         targets, known = await post.find(asked, ["STARTD"])
         message = CancelDrain(request_id=asked.request_id, by=identity.user)
         return await post.tell(targets, lambda _: message, known=known)
 
-    @app.post("/v1/machines/vacate")
+    @app.post("/v1/machines/vacate", responses=ORDERED, tags=["machines"])
     async def vacate(asked: Vacating, identity: Annotated[Identity, Depends(may("vacate"))]) -> list[dict[str, Any]]:
         """End the claims of slots: of machines, or of those slots that are named. Their jobs start again elsewhere."""
         targets, known = await post.find(asked, ["STARTD"])
@@ -231,31 +236,15 @@ def _machine_doors(app: FastAPI, post: Post, may: Guard) -> None:
             targets, lambda target: Vacate(slots=target.slots, how=asked.how, by=identity.user), known=known
         )
 
-    @app.post("/v1/machines/update-ad")
+    @app.post("/v1/machines/update-ad", responses=ORDERED, tags=["machines"])
     async def update(
         asked: NewAttributes, identity: Annotated[Identity, Depends(may("update-machine-ad"))]
     ) -> list[dict[str, Any]]:
         """Show attributes in the ads of all slots of machines, until their startd ends."""
-        ad = ClassAd()
-        for name, text in asked.attributes.items():
-            value = _expression(name, text)
-            try:
-                ad[name] = value
-            except ValueError as error:  # of the name
-                raise RemoteFailure("bad-request", f"attributes: {error}") from error
+        ad = ad_of("attributes", asked.attributes)
         targets, known = await post.find(asked, ["STARTD"])
         message = UpdateMachineAd(attributes=ad.pack(), removed=asked.removed, by=identity.user)
         return await post.tell(targets, lambda _: message, known=known)
-
-
-def _expression(what: str, text: str) -> Any:
-    """Raises RemoteFailure bad-request."""
-    if not text:
-        return None
-    try:
-        return parse_expr(text)
-    except (ParseError, RecursionError) as error:
-        raise RemoteFailure("bad-request", f"{what} = {text[:200]}: no ClassAd expression: {error}") from error
 
 
 def _shown(answer: Message) -> dict[str, Any]:
@@ -265,6 +254,8 @@ def _shown(answer: Message) -> dict[str, Any]:
             return answer.model_dump()
         case OrderTaken():
             return {"said": answer.said}
+        case ConfigTold():
+            return {"macros": answer.macros}
         case Vacated():
             return {"slots": answer.slots, "unknown": answer.unknown}
     return {}

@@ -12,14 +12,19 @@ import base64
 import binascii
 import json
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from services.gateway.api.examples import DONE, FRAMES, example
+from services.gateway.api.files import JobName
+from services.gateway.api.guard import Guard
+from services.gateway.api.jobs import OneSchedd
 from services.gateway.authorization import Identity
+from services.gateway.caller import note
 from services.gateway.pool import PoolView
 from shared.bus.api import Bus, RemoteFailure
 from shared.errors import RetryableError, RoostError
@@ -43,7 +48,14 @@ WAIT_S, PATIENCE_S = 10.0, 20.0
 AWAY_S = 60.0
 _PAUSE_S = 0.5
 
-Guard = Callable[[str], Callable[[Request], Awaitable[Identity]]]
+
+VisitName = Annotated[str, Path(max_length=4096, description="as the beginning of the visit told it")]
+_BYTES = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
 
 
 class Steering(BaseModel):
@@ -83,19 +95,22 @@ def visit_doors(app: FastAPI, bus: Bus, pool: PoolView, may: Guard) -> None:
         except RoostError:
             return  # it ends by itself when nobody asks for its output any more
 
-    @app.post("/v1/jobs/{job_id}/visits")
+    @app.post("/v1/jobs/{job_id}/visits", responses=example({"visit": "YWJj..."}), tags=["visits"])
     async def begin(
-        job_id: str, wish: Wish, identity: Annotated[Identity, Depends(may("jobs.visit"))], schedd: str = ""
+        job_id: JobName, wish: Wish, identity: Annotated[Identity, Depends(may("jobs.visit"))], schedd: OneSchedd = ""
     ) -> dict[str, str]:
         """Run a program beside a running job, or read its files. Answers the name of the visit."""
+        note(job=job_id, schedd=schedd, kind=wish.kind, command=wish.command)
         found = await pool.schedd(schedd)
         asked = VisitJob(user=identity.user, admin=identity.admin, job_id=job_id, wish=wish)
         answer = await bus.call(found.inbox, asked, timeout=BEGIN_S)
         assert isinstance(answer, VisitStarted)
         return {"visit": name_of(answer.startd, answer.visit)}
 
-    @app.get("/v1/visits/{name}/output")
-    async def output(name: str, identity: Annotated[Identity, Depends(may("jobs.visit"))]) -> StreamingResponse:
+    @app.get("/v1/visits/{name}/output", responses=FRAMES, tags=["visits"], response_class=StreamingResponse)
+    async def output(
+        name: VisitName, identity: Annotated[Identity, Depends(may("jobs.visit", endless=True))]
+    ) -> StreamingResponse:
         """What it prints, as frames, until it ends. Who hangs up leaves."""
         startd, visit = place_of(name)
         inbox = f"startd.{startd}/visits"
@@ -111,13 +126,18 @@ def visit_doors(app: FastAPI, bus: Bus, pool: PoolView, may: Guard) -> None:
 
         return StreamingResponse(frames(), media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
 
-    @app.post("/v1/visits/{name}/input")
+    @app.post(
+        "/v1/visits/{name}/input",
+        responses=example({"taken": 512, "ended": False}),
+        openapi_extra=_BYTES,
+        tags=["visits"],
+    )
     async def type_in(
         request: Request,
-        name: str,
+        name: VisitName,
         identity: Annotated[Identity, Depends(may("jobs.visit"))],
         start: Annotated[int, Query(ge=0, le=2**53, description="place of the first byte in all input")] = 0,
-        eof: bool = False,
+        eof: Annotated[bool, Query(description="nothing follows")] = False,
     ) -> dict[str, Any]:
         """Input; the body as it is. Answers how much was taken in all: send the rest again."""
         startd, visit = place_of(name)
@@ -129,9 +149,9 @@ def visit_doors(app: FastAPI, bus: Bus, pool: PoolView, may: Guard) -> None:
         assert isinstance(answer, VisitInput)
         return {"taken": answer.taken, "ended": answer.ended}
 
-    @app.post("/v1/visits/{name}/steer")
+    @app.post("/v1/visits/{name}/steer", responses=DONE, tags=["visits"])
     async def steer(
-        name: str, what: Steering, identity: Annotated[Identity, Depends(may("jobs.visit"))]
+        name: VisitName, what: Steering, identity: Annotated[Identity, Depends(may("jobs.visit"))]
     ) -> dict[str, str]:
         """The window's new size, a signal, or the end."""
         startd, visit = place_of(name)

@@ -4,7 +4,7 @@ that unpack ads themselves (`Accept: application/x-msgpack`)."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import msgpack
 from fastapi import HTTPException, Request
@@ -12,8 +12,9 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from services.gateway.caller import refused
 from shared.bus.api import RemoteFailure
-from shared.classad import ClassAd, to_json
+from shared.classad import ClassAd, Expr, ParseError, parse_expr, to_json
 from shared.errors import RetryableError, RoostError
 
 MSGPACK = "application/x-msgpack"
@@ -31,8 +32,10 @@ _STATUS = {
 
 def problem(code: str, message: str, retryable: bool = False, status: int | None = None) -> JSONResponse:
     """The one shape of every error answer."""
+    message = told(message, 10_000)
+    refused(code, message)
     return JSONResponse(
-        {"error": {"code": code, "message": told(message, 10_000), "retryable": retryable}},
+        {"error": {"code": code, "message": message, "retryable": retryable}},
         status_code=status or _STATUS.get(code, 500),
         headers={"Retry-After": "1"} if retryable else None,
     )
@@ -49,6 +52,28 @@ def explain(error: Exception) -> JSONResponse:
     if isinstance(error, RoostError):
         return problem("bad-request", str(error))
     raise error
+
+
+def expression(what: str, text: str) -> Expr | None:
+    """A user's expression; none where there is no text. Raises RemoteFailure bad-request."""
+    if not text:
+        return None
+    try:
+        return parse_expr(text)
+    except (ParseError, RecursionError) as error:
+        raise RemoteFailure("bad-request", f"{what} = {text[:200]}: no ClassAd expression: {error}") from error
+
+
+def ad_of(what: str, attributes: Mapping[str, str]) -> ClassAd:
+    """An ad of names and expressions that a user wrote. Raises RemoteFailure bad-request."""
+    ad = ClassAd()
+    for name, text in attributes.items():
+        value = expression(name, text)
+        try:
+            ad[name] = value
+        except ValueError as error:  # of the name
+            raise RemoteFailure("bad-request", f"{what}: {error}") from error
+    return ad
 
 
 def told(text: str, longest: int = 1000) -> str:

@@ -26,3 +26,62 @@ class GatewaySettings(CommonSettings):
         "ROOST_TOKEN_USER",
         meaning="user, as name@domain, whom the token in ROOST_TOKEN_FILE stands for; unset: whoever runs the gateway",
     )
+    roost_gateway_rate: float = knob(
+        "ROOST_GATEWAY_RATE",
+        "400",
+        unit="1/s",
+        least=0,
+        meaning="requests a second that one token may make; 0: no limit",
+    )
+    roost_gateway_anonymous_rate: float = knob(
+        "ROOST_GATEWAY_ANONYMOUS_RATE",
+        "50",
+        unit="1/s",
+        least=0,
+        meaning="requests a second without a valid token from one address; 0: no limit",
+    )
+    roost_gateway_submit_rate: float = knob(
+        "ROOST_GATEWAY_SUBMIT_RATE",
+        "100",
+        unit="1/s",
+        least=0,
+        meaning="submits (or parts of them) a second that one token may make; 0: no limit",
+    )
+    roost_gateway_burst: float = knob(
+        "ROOST_GATEWAY_BURST", "10", unit="s", least=0, meaning="so many seconds' worth of a rate may come at once"
+    )
+    roost_gateway_at_once: int = knob(
+        "ROOST_GATEWAY_AT_ONCE", "64", least=0, meaning="requests of one token that may be under way; 0: no limit"
+    )
+    roost_gateway_streams: int = knob(
+        "ROOST_GATEWAY_STREAMS", "64", least=0, meaning="event streams and visits of one user at a gateway; 0: no limit"
+    )
+    roost_gateway_all_streams: int = knob(
+        "ROOST_GATEWAY_ALL_STREAMS", "2000", least=0, meaning="event streams and visits at a gateway; 0: no limit"
+    )
+    roost_gateway_upload_mib: int = knob(
+        "ROOST_GATEWAY_UPLOAD_MIB",
+        "1024",
+        unit="MiB",
+        least=1,
+        meaning="files that one submit description may bring along; larger input goes as a bundle",
+    )
+    roost_gateway_proxies: tuple[str, ...] = knob(
+        "ROOST_GATEWAY_PROXIES",
+        meaning="addresses of proxies whose X-Forwarded-For is believed; unset: of nobody",
+    )
+    gateway_audit_log: str | None = knob(
+        "GATEWAY_AUDIT_LOG",
+        "$(LOG)/gateway-audit.log",
+        meaning="file in which the gateway writes down what was changed by whom; empty: none",
+    )
+    max_gateway_audit_log: int = knob(
+        "MAX_GATEWAY_AUDIT_LOG",
+        "10485760",
+        unit="bytes",
+        least=0,
+        meaning="an audit log that is larger is set aside; 0: never",
+    )
+    max_num_gateway_audit_log: int = knob(
+        "MAX_NUM_GATEWAY_AUDIT_LOG", "5", least=0, meaning="audit logs that were set aside and are kept"
+    )

@@ -1,6 +1,6 @@
 import pytest
 
-from services.gateway.authorization import NEEDS, Identity, Level, Token, digest, identify, refusal
+from services.gateway.authorization import NEEDS, Identity, Level, Token, digest, identify, may_hear, refusal, why_not
 from services.gateway.tokens import Tokens
 from shared.state.embedded import EmbeddedStore
 
@@ -10,6 +10,7 @@ TABLE = {
     "jobs.query": "READ",
     "jobs.submit": "WRITE",
     "jobs.act": "WRITE",
+    "jobs.edit": "WRITE",
     "jobs.files": "WRITE",
     "jobs.visit": "WRITE",
     "events": "READ",
@@ -17,6 +18,7 @@ TABLE = {
     "priorities.set": "ADMINISTRATOR",
     "dead-letters": "ADMINISTRATOR",
     "tokens": "ADMINISTRATOR",
+    "audit": "ADMINISTRATOR",
     "config": "READ",
     "reconfig": "ADMINISTRATOR",
     "restart": "ADMINISTRATOR",
@@ -50,9 +52,33 @@ def test_nobody_may_nothing_and_unlisted_doors_do_not_open():
 
 def test_tokens_end():
     assert identify(None, 5.0) is None
-    assert identify(Token("a@x", Level.READ, expires=10.0), 9.9) == Identity("a@x", Level.READ)
+    assert identify(Token("a@x", Level.READ, expires=10.0), 9.9) == Identity("a@x", Level.READ, expires=10.0)
     assert identify(Token("a@x", Level.READ, expires=10.0), 10.0) is None
     assert identify(Token("a@x", Level.READ), 1e12) == Identity("a@x", Level.READ)
+    assert identify(Token("a@x", Level.READ, revoked=3.0), 5.0) is None
+    assert identify(Token("a@x", Level.READ, expires=10.0, scopes=("ads",)), 5.0, "0123") == Identity(
+        "a@x", Level.READ, "0123", ("ads",), 10.0
+    )
+
+
+def test_a_token_that_does_not_open_says_why():
+    assert why_not(Token("a@x", Level.READ), 5.0) == ""
+    assert "does not know" in why_not(None, 5.0)
+    assert "expired at 1970-01-01 00:00:10 UTC" in why_not(Token("a@x", Level.READ, expires=10.0), 10.0)
+    assert "revoked at 1970-01-01 00:00:03 UTC" in why_not(Token("a@x", Level.READ, expires=10.0, revoked=3.0), 20.0)
+
+
+def test_scopes_leave_less_than_the_level():
+    narrow = Identity("a@x", Level.ADMINISTRATOR, scopes=("jobs.*", "events"))
+    assert refusal(narrow, "jobs.submit") == refusal(narrow, "events") == ""
+    assert "for jobs.*, events only, not for tokens" in refusal(narrow, "tokens")
+    assert "needs WRITE" in refusal(Identity("a@x", Level.READ, scopes=("jobs.*",)), "jobs.submit")
+
+
+def test_only_administrators_hear_of_what_people_did():
+    assert may_hear(Level.READ, "job.started")
+    assert not may_hear(Level.WRITE, "gateway.audit")
+    assert may_hear(Level.ADMINISTRATOR, "gateway.audit")
 
 
 async def test_the_first_token_is_in_a_file_for_its_owner_only(tmp_path):
@@ -63,7 +89,7 @@ async def test_the_first_token_is_in_a_file_for_its_owner_only(tmp_path):
     await tokens.bootstrap(path, "me@here")
     assert path.stat().st_mode & 0o777 == 0o600
     token = path.read_text().strip()
-    assert await tokens.identity(token) == Identity("me@here", Level.ADMINISTRATOR)
+    assert await tokens.identity(token) == Identity("me@here", Level.ADMINISTRATOR, digest(token)[:12])
     again = Tokens(store, lambda: 1000.0)
     await again.bootstrap(path, "me@here")
     assert path.read_text().strip() == token

@@ -1,0 +1,84 @@
+"""Who may open which door: made of the operations in authorization.NEEDS."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from fastapi import HTTPException
+from starlette.requests import HTTPConnection
+
+from services.gateway.authorization import Identity, refusal
+from services.gateway.caller import Caller
+from services.gateway.rates import Limiter, Room
+from shared.daemon.clock import Clock
+
+
+class Guard(Protocol):
+    """`Depends(may("jobs.act"))` lets in who may do that, and gives the identity. endless: the answer has no end of its
+    own, so it counts among the caller's streams and not among the requests under way."""
+
+    def __call__(self, operation: str, *, endless: bool = False) -> Callable[[HTTPConnection], Awaitable[Identity]]: ...
+
+
+def caller_of(connection: HTTPConnection) -> Caller:
+    """What the gate found out about a request."""
+    found: Caller = connection.scope["roost.caller"]
+    return found
+
+
+class Guards:
+    """Makes guards. at_once: answers under way by token; streams: those without an end by user; submits: how often."""
+
+    def __init__(self, at_once: Room, streams: Room, submits: Limiter, clock: Clock) -> None:
+        self._at_once = at_once
+        self._streams = streams
+        self._submits = submits
+        self._clock = clock
+
+    def may(self, operation: str, *, endless: bool = False) -> Callable[[HTTPConnection], Awaitable[Identity]]:
+        """The guard of a door. Raises KeyError, while the gateway is built, for an operation that has no level."""
+        refusal(None, operation)
+
+        async def check(connection: HTTPConnection) -> Identity:
+            caller = caller_of(connection)
+            self.let_in(caller, operation, endless=endless)
+            assert caller.identity is not None
+            return caller.identity
+
+        setattr(check, "operation", operation)  # noqa: B010  for the description of the API
+        return check
+
+    def let_in(self, caller: Caller, operation: str, *, endless: bool = False) -> None:
+        """Raises HTTPException 401, 403, 429."""
+        caller.operation = operation
+        identity = caller.identity
+        refused = refusal(identity, operation)
+        if identity is None:
+            raise HTTPException(401, caller.why or refused, {"WWW-Authenticate": "Bearer"})
+        if refused:
+            raise HTTPException(403, refused)
+        if operation == "jobs.submit" and (wait := self._submits.take(caller.key, self._clock.monotonic())):
+            raise too_many("too many submits with this token", wait)
+        room, key, what = (
+            (self._streams, identity.user, "streams") if endless else (self._at_once, caller.key, "answers")
+        )
+        if full := room.enter(key):
+            raise too_many(f"too many {what} at once: {full}", 1.0)
+        caller.leaving.append(lambda: room.leave(key))
+
+
+def too_many(why: str, wait: float) -> HTTPException:
+    """429, with how long to wait."""
+    return HTTPException(429, f"{why}; ask again in {max(1, round(wait + 0.5))} s", retry_after(wait))
+
+
+def retry_after(wait: float) -> dict[str, str]:
+    """Whole seconds, as the header has them."""
+    return {"Retry-After": str(max(1, int(wait) + (wait > int(wait))))}
+
+
+def operation_of(call: Any) -> str:
+    """The operation that a dependency of a door checks; empty: it is no guard."""
+    found = getattr(call, "operation", "")
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,69 @@
+"""What the gateway knows of the request it is answering: who asks, from where, and what is to be told of it in the
+audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from services.gateway.authorization import Identity
+
+#: Longest text, and most items of a list, that are kept of what was asked.
+MOST_TEXT: Final = 500
+MOST_ITEMS: Final = 20
+
+
+@dataclass(slots=True)
+class Caller:
+    """One request. `why`: the reason why there is no identity."""
+
+    request_id: str
+    address: str
+    identity: Identity | None = None
+    why: str = ""
+    operation: str = ""
+    what: dict[str, Any] = field(default_factory=dict)
+    code: str = ""  # of the refusal, with its text
+    message: str = ""
+    status: int = 0
+    #: To be called once the answer is out.
+    leaving: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """Whose requests are counted together: those of a token, else of an address."""
+        return f"token {self.identity.token}" if self.identity is not None else f"address {self.address}"
+
+
+#: The request that the running task answers.
+CALLER: Final[ContextVar[Caller | None]] = ContextVar("roost_gateway_caller", default=None)
+
+
+def note(**what: Any) -> None:
+    """Tell the audit log what is asked for, in words of the request; long texts and lists are cut. Nothing secret."""
+    caller = CALLER.get()
+    if caller is not None:
+        caller.what.update({name: short(value) for name, value in what.items() if value not in ("", None, [], {}, ())})
+
+
+def refused(code: str, message: str) -> None:
+    """Tell the audit log what was answered in place of the deed."""
+    caller = CALLER.get()
+    if caller is not None:
+        caller.code, caller.message = code, short(message)
+
+
+def short(value: Any) -> Any:
+    """A bounded form of what a user sent."""
+    if isinstance(value, str):
+        text = value if len(value) <= MOST_TEXT else value[:MOST_TEXT] + "..."
+        return text.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        cut = {str(short(str(k))): short(v) for k, v in list(value.items())[:MOST_ITEMS]}
+        return cut if len(value) <= MOST_ITEMS else {**cut, "...": f"{len(value) - MOST_ITEMS} more"}
+    if isinstance(value, list | tuple | set | frozenset):
+        items = [short(one) for one in list(value)[:MOST_ITEMS]]
+        return items if len(value) <= MOST_ITEMS else [*items, f"and {len(value) - MOST_ITEMS} more"]
+    return value

@@ -1,0 +1,77 @@
+"""How often and how many at once."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.gateway import rates
+from services.gateway.api.guard import retry_after
+from services.gateway.rates import Limiter, Room
+
+
+def test_a_burst_passes_and_then_the_rate():
+    limiter = Limiter(rate=2.0, seconds=5.0)
+    assert [limiter.take("a", 100.0) for _ in range(10)] == [0.0] * 10
+    assert limiter.take("a", 100.0) == pytest.approx(0.5)
+    assert limiter.take("b", 100.0) == 0.0  # another's
+    assert limiter.take("a", 100.4) > 0
+    assert limiter.take("a", 100.5) == 0.0
+    assert limiter.take("a", 100.5) > 0
+
+
+@given(st.floats(0.1, 1000), st.floats(0, 10), st.lists(st.floats(0, 3), min_size=1, max_size=60))
+@settings(max_examples=60)
+def test_no_more_pass_than_the_rate_and_the_burst_allow(rate, seconds, pauses):
+    limiter, now, passed = Limiter(rate, seconds), 50.0, 0
+    for pause in pauses:
+        now += pause
+        wait = limiter.take("a", now)
+        passed += not wait
+        assert wait >= 0
+    assert passed <= max(1.0, rate * seconds) + rate * (now - 50.0) + 1e-6
+
+
+@given(st.floats(0.1, 1000), st.floats(0, 10), st.integers(1, 30))
+@settings(max_examples=60)
+def test_who_waits_as_long_as_told_is_let_in(rate, seconds, refusals):
+    limiter, now = Limiter(rate, seconds), 0.0
+    while not (wait := limiter.take("a", now)):
+        pass
+    for _ in range(refusals):  # asking again does not make it longer
+        assert limiter.take("a", now) == pytest.approx(wait)
+    assert limiter.take("a", now + wait + 1e-6) == 0.0
+
+
+def test_no_rate_is_no_limit_and_a_clock_that_steps_back_no_gift():
+    assert not any(Limiter(0.0, 5.0).take("a", 0.0) for _ in range(1000))
+    limiter = Limiter(1.0, 1.0)
+    assert limiter.take("a", 100.0) == 0.0
+    assert limiter.take("a", 50.0) > 0
+    assert limiter.take("a", 50.5) > 0
+
+
+def test_many_keys_take_no_memory(monkeypatch):
+    monkeypatch.setattr(rates, "MOST_KEYS", 10)
+    limiter = Limiter(1.0, 1.0)
+    for number in range(100):
+        limiter.take(f"address {number}", 0.0)
+    assert len(limiter) == 10
+
+
+def test_a_room_has_so_many_places_for_each_and_for_all():
+    room = Room(2, 3)
+    assert [room.enter("a"), room.enter("a")] == ["", ""]
+    assert "2 of yours" in room.enter("a")
+    assert room.enter("b") == ""
+    assert "3 are open" in room.enter("c")
+    room.leave("a")
+    assert room.enter("c") == ""
+    for key in ("a", "b", "c"):
+        room.leave(key)
+    assert room.count == 0
+    assert not any(Room(0).enter("a") for _ in range(1000))
+
+
+@pytest.mark.parametrize(("wait", "header"), [(0.01, "1"), (1.0, "1"), (1.2, "2"), (59.9, "60")])
+def test_the_header_never_says_too_little(wait, header):
+    assert retry_after(wait) == {"Retry-After": header}
