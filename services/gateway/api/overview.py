@@ -1,0 +1,136 @@
+"""The doors of the dashboard: the pool counted, sorted and cut into pages where its ads are (survey)."""
+
+# No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Query
+
+from services.gateway.api.guard import Guard
+from services.gateway.pictures import rows
+from services.gateway.survey import MACHINE_ORDERS, Survey
+
+#: Lines of one page.
+MOST_LINES = 500
+#: Slots of one machine that are shown.
+MOST_SLOTS = 2000
+LONGEST = 1000
+
+Search = Annotated[str, Query(max_length=rows.LONGEST_SEARCH, description="what a name must have in it, in any case")]
+After = Annotated[str, Query(max_length=5000, description="`next` of the page before; none: the first page")]
+Lines = Annotated[int, Query(ge=1, le=MOST_LINES, description="lines of the page")]
+
+
+def _orders(names: tuple[str, ...]) -> str:
+    return "^-?(" + "|".join(names) + ")$"
+
+
+def overview_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
+    """Routes under /v1/overview. Answers are good for a second and shared by all who ask."""
+    _machine_doors(app, survey, may)
+    _job_doors(app, survey, may)
+    _share_doors(app, survey, may)
+
+    @app.get("/v1/overview", dependencies=[Depends(may("ads"))], summary="The pool at a glance")
+    async def overview() -> dict[str, Any]:
+        """Slots by state with cpus, utilisation, the queue, who has most jobs, how long jobs waited, negotiators and
+        HADs. A part that can not be had is `{"error": why}`."""
+        return await survey.overview()
+
+    @app.get("/v1/overview/cycles", dependencies=[Depends(may("ads"))], summary="Last negotiation cycles")
+    async def cycles() -> dict[str, Any]:
+        """What each negotiator's ad tells of its last cycles, newest first. A journal knows more of them."""
+        return {"negotiators": await survey.negotiators()}
+
+
+def _machine_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
+    @app.get("/v1/overview/slots", dependencies=[Depends(may("ads"))], summary="A page of slots")
+    async def slots(
+        state: Annotated[str, Query(max_length=LONGEST, description="only slots in this State")] = "",
+        activity: Annotated[str, Query(max_length=LONGEST, description="only slots with this Activity")] = "",
+        search: Search = "",
+        order: Annotated[
+            str, Query(pattern=_orders(rows.SLOT_ORDERS), description="attribute; with - before it descending")
+        ] = "Name",
+        after: After = "",
+        limit: Lines = 50,
+    ) -> dict[str, Any]:
+        """`rows`, `next` (empty on the last page), and in `fits` how many slots all pages have."""
+        return await survey.slot_page(
+            state=state, activity=activity, search=search, order=order, after=after, limit=limit
+        )
+
+    @app.get("/v1/overview/machines", dependencies=[Depends(may("ads"))], summary="A page of machines")
+    async def machines(
+        search: Search = "",
+        order: Annotated[
+            str, Query(pattern=_orders(MACHINE_ORDERS), description="attribute; with - before it descending")
+        ] = "Machine",
+        after: After = "",
+        limit: Lines = 50,
+    ) -> dict[str, Any]:
+        """A line for each machine, with its slots and cpus by state; `next` and `fits` as with slots."""
+        return await survey.machine_page(search=search, order=order, after=after, limit=limit)
+
+    @app.get("/v1/overview/machine", dependencies=[Depends(may("ads"))], summary="One machine and its slots")
+    async def machine(
+        name: Annotated[str, Query(max_length=LONGEST, description="Machine, as its ads have it")],
+        limit: Annotated[int, Query(ge=1, le=MOST_SLOTS, description="at most so many slots")] = 500,
+    ) -> dict[str, Any]:
+        """Its slots in their order, and what its first slot tells of the machine."""
+        return await survey.machine(name, limit)
+
+
+def _job_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
+    @app.get("/v1/overview/jobs", dependencies=[Depends(may("jobs.query"))], summary="A page of jobs")
+    async def jobs(
+        schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
+        status: Annotated[str, Query(max_length=LONGEST, description="Idle, Running, Held, ...; none: any")] = "",
+        user: Annotated[str, Query(max_length=LONGEST, description="submitter or owner")] = "",
+        search: Annotated[
+            str, Query(max_length=rows.LONGEST_SEARCH, description="job number, or a part of command or arguments")
+        ] = "",
+        history: Annotated[bool, Query(description="jobs that left the queue")] = False,
+        after: After = "",
+        limit: Lines = 50,
+    ) -> dict[str, Any]:
+        """Newest first, schedd by schedd: `rows`, `next`, `totals` of the whole queues by status, `schedds`."""
+        return await survey.job_page(
+            schedd=schedd, status=status, user=user, search=search, history=history, after=after, limit=limit
+        )
+
+    @app.get("/v1/overview/jobs/{job_id}", dependencies=[Depends(may("jobs.query"))], summary="One job")
+    async def job(
+        job_id: str, schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = ""
+    ) -> dict[str, Any]:
+        """Its line and its whole ad as text, from a queue or (`history`: true) a history."""
+        return await survey.job(job_id, schedd)
+
+
+def _share_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
+    @app.get("/v1/overview/users", dependencies=[Depends(may("priorities"))], summary="A page of submitters")
+    async def users(
+        search: Search = "",
+        order: Annotated[
+            str, Query(pattern=_orders(tuple(rows.USER_ORDERS)), description="column; with - before it descending")
+        ] = "-in_use",
+        after: Annotated[int, Query(ge=0, le=10**7, description="lines to leave out")] = 0,
+        limit: Lines = 100,
+    ) -> dict[str, Any]:
+        """Priorities (real and effective), factors, use, share, and jobs in the queue; `half_life_s`:
+        PRIORITY_HALFLIFE."""
+        return await survey.users(search=search, order=order, after=after, limit=limit)
+
+    @app.get("/v1/overview/groups", dependencies=[Depends(may("priorities"))], summary="Accounting groups and loans")
+    async def groups() -> dict[str, Any]:
+        """Groups with quotas and use, and `loans`: who uses how much of whose quota (an attribution in proportion;
+        lender "" is the part of the pool that no quota names)."""
+        return await survey.groups()
+
+    @app.get("/v1/overview/parity", dependencies=[Depends(may("priorities"))], summary="When two submitters are equal")
+    async def parity(
+        first: Annotated[str, Query(max_length=LONGEST, description="submitter, as its accounting ad has it")],
+        second: Annotated[str, Query(max_length=LONGEST, description="another one")],
+    ) -> dict[str, Any]:
+        """In how many seconds (`in_s`; null: never) their effective priorities meet if both go on using what they use
+        now, and in `points` [seconds from now, first, second] how they go there."""
+        return await survey.parity(first, second)

@@ -1,0 +1,1 @@
+"""What the dashboard shows, as pure functions over ads and numbers."""

@@ -1,0 +1,400 @@
+"""What the dashboard asks of the pool, put together for its pages. Each answer is counted, sorted and cut where the ads
+are, never by fetching them all, and shared by all who look (memo)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final
+
+from services.gateway.memo import Memo
+from services.gateway.pictures import rows
+from services.gateway.pictures.forecast import Standing, parity
+from services.gateway.pictures.lending import ROOT, Stand, loans
+from services.gateway.pictures.waits import Waits
+from services.gateway.pool import PAGE, PoolView, Schedd
+from shared.bus.api import Bus, RemoteFailure
+from shared.classad import ClassAd
+from shared.classad.unparse import quote_string
+from shared.daemon.clock import Clock
+from shared.errors import RoostError
+from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
+from shared.messages.base import Envelope
+from shared.messages.events import JobStarted
+from shared.messages.negotiation import GetPriorities, Priorities
+from shared.messages.queue import JobPage, QueryJobs
+
+#: Submitter ads looked at for who has most jobs.
+MOST_SUBMITTERS: Final = 1000
+#: Accounts that are listed at all, the ones with most in use.
+MOST_ACCOUNTS: Final = 20_000
+BOOKS_FOR_S: Final = 2.0
+#: Where a negotiator does not say: PRIORITY_HALFLIFE's default, seconds.
+HALF_LIFE_S: Final = 86_400.0
+#: One ad of each machine.
+FIRST_SLOT: Final = "SlotID == 1 && DynamicSlot =!= true"
+MACHINE_ORDERS: Final = ("Machine", "LoadAvg", "TotalCpus", "TotalMemory", "EnteredCurrentActivity")
+
+
+class Survey:
+    """Answers about the whole pool. Raises RoostError for what the pool refuses, or when it does not answer."""
+
+    def __init__(self, bus: Bus, pool: PoolView, clock: Clock) -> None:
+        self._bus = bus
+        self._pool = pool
+        self._clock = clock
+        self._memo = Memo(clock.monotonic)
+        self.waits = Waits()
+
+    def on_event(self, envelope: Envelope) -> None:
+        """One of roost.events."""
+        if isinstance(envelope.body, JobStarted):
+            self.waits.started(envelope.body.at, envelope.body.waited_s)
+
+    # The first page
+
+    async def overview(self) -> dict[str, Any]:
+        """All parts. One that can not be had is {"error": why}: the others are shown all the same."""
+        asked: dict[str, Awaitable[Any]] = {
+            "slots": self.slots(),
+            "queue": self.queue(),
+            "users": self.busiest(),
+            "negotiators": self.negotiators(),
+            "hads": self.leaders(),
+        }
+        found = await asyncio.gather(*map(_told, asked.values()))
+        now = self._clock.now()
+        return {"at": now, "waits": self.waits.told(now), **dict(zip(asked, found, strict=True))}
+
+    async def slots(self) -> dict[str, Any]:
+        async def make() -> dict[str, Any]:
+            by = ["State", "Activity", "Cpus", "GPUs", "PartitionableSlot"]
+            counts = await self._count("Machine", "", by)
+            return rows.by_state(counts.values, counts.counts)
+
+        return dict(await self._memo.get("slots", make))
+
+    async def queue(self) -> dict[str, int]:
+        async def make() -> dict[str, int]:
+            names = ["TotalRunningJobs", "TotalIdleJobs", "TotalHeldJobs", "TotalRemovedJobs", "TotalJobAds"]
+            return rows.queue(await self._ads("Scheduler", names))
+
+        return dict(await self._memo.get("queue", make))
+
+    async def busiest(self, most: int = 12) -> dict[str, Any]:
+        """Submitters with most jobs, and how many have any."""
+        lines = await self._submitters()
+        return {"count": len(lines), "lines": lines[:most]}
+
+    async def negotiators(self) -> list[dict[str, Any]]:
+        """The negotiators and what each tells of its last cycles."""
+
+        async def make() -> list[dict[str, Any]]:
+            found = []
+            for ad in await self._ads("Negotiator", []):
+                told = rows.plain(ad, ("Name", "Shard", "NegotiatorIsActive", "Epoch", "Cycles", "PriorityHalflife"))
+                found.append({**told, "cycles": rows.cycles(ad)})
+            return sorted(found, key=lambda one: str(one.get("Name")))
+
+        return list(await self._memo.get("negotiators", make))
+
+    async def leaders(self) -> list[dict[str, Any]]:
+        """The HADs as their ads tell."""
+
+        async def make() -> list[dict[str, Any]]:
+            names = ["Name", "Shard", "HadState", "HadEpoch", "HadLeader", "HadStateSince"]
+            return [rows.plain(ad, names) for ad in await self._ads("HAD", names)]
+
+        return list(await self._memo.get("hads", make))
+
+    # Machines
+
+    async def slot_page(
+        self, *, state: str = "", activity: str = "", search: str = "", order: str, after: str, limit: int
+    ) -> dict[str, Any]:
+        """{rows, next, fits}."""
+        constraint = rows.all_of(
+            rows.equals("State", state),
+            rows.equals("Activity", activity),
+            rows.looked_for(search, rows.SLOT_SEARCHED),
+        )
+
+        async def make() -> dict[str, Any]:
+            page = await self._page("Machine", constraint, rows.SLOT_FIELDS, order, after, limit)
+            found = [rows.slot(ClassAd.unpack(ad)) for ad in page.ads]
+            return {"rows": found, "next": page.next, "fits": page.fits}
+
+        return dict(await self._memo.get(("slots", constraint, order, after, limit), make))
+
+    async def machine_page(self, *, search: str = "", order: str, after: str, limit: int) -> dict[str, Any]:
+        """{rows, next, fits}: a row tells of the machine's slots by state."""
+        constraint = rows.all_of(FIRST_SLOT, rows.looked_for(search, ("Machine",)))
+
+        async def make() -> dict[str, Any]:
+            page = await self._page("Machine", constraint, rows.SLOT_FIELDS, order, after, limit)
+            found = [rows.slot(ClassAd.unpack(ad)) for ad in page.ads]
+            names = [str(row.get("Machine", "")) for row in found]
+            states: dict[str, dict[str, Any]] = {name: {} for name in names}
+            if names:
+                listed = ", ".join(map(quote_string, names))
+                by = ["Machine", "State", "Cpus", "PartitionableSlot"]
+                counts = await self._count("Machine", f"member(Machine, {{{listed}}})", by)
+                for (name, slot_state, cpus, partitionable), count in zip(counts.values, counts.counts, strict=True):
+                    each = cpus if isinstance(cpus, int | float) else 0
+                    if str(name) not in states or (partitionable is True and each <= 0):
+                        continue
+                    line = states[str(name)].setdefault(str(slot_state), {"slots": 0, "cpus": 0})
+                    line["slots"] += count
+                    line["cpus"] += each * count
+            lines = [{**row, "states": states[name]} for row, name in zip(found, names, strict=True)]
+            return {"rows": lines, "next": page.next, "fits": page.fits}
+
+        return dict(await self._memo.get(("machines", constraint, order, after, limit), make))
+
+    async def machine(self, name: str, limit: int) -> dict[str, Any]:
+        """{machine, slots, fits, about}: one machine's slots by name, and what its first slot tells of it. Raises
+        RemoteFailure not-found."""
+
+        async def make() -> dict[str, Any]:
+            constraint = rows.equals("Machine", name)
+            page = await self._page("Machine", constraint, (), "Name", "", limit)
+            ads = [ClassAd.unpack(ad) for ad in page.ads]
+            if not ads:
+                raise RemoteFailure("not-found", f"there is no machine {name[:200]} in the pool")
+            # slot2 before slot10
+            ads.sort(key=lambda ad: rows.natural(str(ad.eval("Name"))))
+            first = next((ad for ad in ads if ad.eval("DynamicSlot") is not True), ads[0])
+            return {
+                "machine": name,
+                "slots": [rows.slot(ad) for ad in ads],
+                "fits": page.fits,
+                "about": rows.plain(first, rows.MACHINE_FIELDS),
+            }
+
+        return dict(await self._memo.get(("machine", name, limit), make))
+
+    # Jobs
+
+    async def job_page(
+        self,
+        *,
+        schedd: str = "",
+        status: str = "",
+        user: str = "",
+        search: str = "",
+        history: bool = False,
+        after: str = "",
+        limit: int = 50,
+    ) -> dict[str, Any]:
+        """{rows, next, totals, schedds}: newest first, schedd by schedd. totals: by status, of the whole queues."""
+        numbers = {text: number for number, text in rows.STATUS.items()}
+        named = rows.job_named(search)
+        constraint = rows.all_of(
+            f"JobStatus == {numbers[status]}" if status in numbers else "",
+            rows.of_user(user),
+            named or rows.looked_for(search, rows.JOB_SEARCHED),
+        )
+        known = await self._pool.schedds()
+        asked = [await self._pool.schedd(schedd)] if schedd else known
+        place, _, job = after.rpartition("\0")
+        if after and place not in [one.name for one in asked]:
+            raise RemoteFailure("bad-request", "after: want what the page before gave as next")
+        start = next((number for number, one in enumerate(asked) if one.name == place), 0)
+
+        async def make() -> dict[str, Any]:
+            found: list[dict[str, Any]] = []
+            totals: dict[str, int] = {}
+            coming, more = job, ""
+            for number, one in enumerate(asked):
+                # Every schedd tells its totals, also those whose jobs are not on this page.
+                wanted = limit - len(found) if number >= start and not more else 0
+                page = await self._jobs(
+                    one, constraint if wanted else "false", coming if wanted else "", wanted or 1, history
+                )
+                for key, count in page.totals.items():
+                    totals[key] = totals.get(key, 0) + count
+                if not wanted:
+                    continue
+                found += [rows.job(ClassAd.unpack(ad), one.name) for ad in page.ads]
+                coming = ""
+                if page.next:
+                    more = f"{one.name}\0{page.next}"
+                elif len(found) >= limit and number + 1 < len(asked):
+                    more = f"{asked[number + 1].name}\0"
+            return {"rows": found, "next": more, "totals": totals, "schedds": [one.name for one in known]}
+
+        return dict(await self._memo.get(("jobs", schedd, constraint, history, after, limit), make))
+
+    async def job(self, job_id: str, schedd: str = "") -> dict[str, Any]:
+        """{job, history, ad: {name: text}}: a job of a queue or a history. Raises RemoteFailure not-found."""
+        if not rows.job_named(job_id) or "." not in job_id:
+            raise RemoteFailure("bad-request", f"{job_id[:80]} names no job: write CLUSTER.PROC")
+        asked = [await self._pool.schedd(schedd)] if schedd else await self._pool.schedds()
+        for history in (False, True):
+            for one in asked:
+                async for page in self._pool.jobs(one, QueryJobs(ids=[job_id], limit=1, history=history)):
+                    for packed in page.ads:
+                        ad = ClassAd.unpack(packed)
+                        return {"job": rows.job(ad, one.name), "history": history, "ad": rows.texts(ad)}
+        raise RemoteFailure("not-found", f"there is no job {job_id} in any queue or history")
+
+    # Shares
+
+    async def users(
+        self, *, search: str = "", order: str = "-in_use", after: int = 0, limit: int = 100
+    ) -> dict[str, Any]:
+        """{rows, next, fits, half_life_s}: who may use the pool, with priorities and what they have in the queue."""
+        (_, people), lines, half_life = await asyncio.gather(self._books(), self._submitters(), self.half_life())
+        queued = {line["name"].lower(): line for line in lines}
+        wanted = search.strip().lower()
+        found = []
+        for row in people:
+            if wanted not in row["Name"].lower():
+                continue
+            jobs = queued.get(row["Name"].lower(), {})
+            found.append({**row, **{key: jobs.get(key, 0) for key in ("running", "idle", "held")}})
+        key, descending = rows.USER_ORDERS[order.removeprefix("-")], order.startswith("-")
+        found.sort(key=lambda row: row["Name"])
+        found.sort(key=lambda row: rows.sortable(row.get(key)), reverse=descending)
+        end = after + limit
+        return {
+            "rows": found[after:end],
+            "next": end if end < len(found) else None,
+            "fits": len(found),
+            "half_life_s": half_life,
+        }
+
+    async def groups(self) -> dict[str, Any]:
+        """{groups, loans, pool}: accounting groups with quotas and use, and who uses what of whose quota."""
+        (found, people), slots = await asyncio.gather(self._books(), _told(self.slots()))
+        planned = any(row.get("SubtreeQuota", 0) for row in found)
+        stands = [
+            Stand(
+                row["Name"],
+                str(row.get("AccountingGroup", ROOT)),
+                float(row.get("EffectiveQuota" if planned else "ConfigQuota", 0.0)),
+                float(row.get("WeightedResourcesUsed", 0.0)),
+            )
+            for row in found
+        ]
+        members: dict[str, int] = {}
+        for row in people:
+            group = str(row.get("AccountingGroup", ROOT))
+            members[group] = members.get(group, 0) + 1
+        return {
+            "groups": [{**row, "members": members.get(row["Name"], 0)} for row in found],
+            "loans": [{"lender": one.lender, "borrower": one.borrower, "amount": one.amount} for one in loans(stands)],
+            "planned": planned,
+            "cpus": slots.get("cpus", 0.0),
+        }
+
+    async def parity(self, first: str, second: str) -> dict[str, Any]:
+        """When two submitters will have the same effective priority. Raises RemoteFailure not-found."""
+        (_, people), half_life = await asyncio.gather(self._books(), self.half_life())
+        now = self._clock.now()
+        standing = []
+        for name in (first, second):
+            row = next((row for row in people if row["Name"] == name), None)
+            if row is None:
+                raise RemoteFailure(
+                    "not-found", f"there is no submitter {name[:200]}; they are told with their domains"
+                )
+            standing.append(
+                Standing(name, row["RealPriority"], float(row["PriorityFactor"]), float(row["WeightedResourcesUsed"]))
+            )
+        found = parity(standing[0], standing[1], half_life)
+        return {
+            "first": first,
+            "second": second,
+            "at": now,
+            "half_life_s": half_life,
+            "in_s": found.in_s,
+            "ahead": found.ahead,
+            "points": found.points,
+        }
+
+    async def half_life(self) -> float:
+        """PRIORITY_HALFLIFE of the negotiator that leads, seconds."""
+        for one in await self.negotiators():
+            told = one.get("PriorityHalflife")
+            if one.get("NegotiatorIsActive") is True and isinstance(told, int | float):
+                return float(told)
+        return HALF_LIFE_S
+
+    # How
+
+    async def _books(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        async def make() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+            ads: list[ClassAd] = []
+            for negotiator in await self._pool.negotiators():
+                question = GetPriorities(negotiator=negotiator.shard, limit=PAGE)
+                while len(ads) < MOST_ACCOUNTS:
+                    page = await self._bus.call(negotiator.inbox, question)
+                    assert isinstance(page, Priorities)
+                    ads += [ClassAd.unpack(ad) for ad in page.ads]
+                    if not page.next:
+                        break
+                    question = question.model_copy(update={"after": page.next})
+            return rows.accounts(ads)
+
+        found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = await self._memo.get("books", make, BOOKS_FOR_S)
+        return found
+
+    async def _submitters(self) -> list[dict[str, Any]]:
+        async def make() -> list[dict[str, Any]]:
+            names = ("Name", "RunningJobs", "IdleJobs", "HeldJobs")
+            ads: list[ClassAd] = []
+            after = ""
+            while len(ads) < MOST_SUBMITTERS:
+                page = await self._page("Submitter", "", names, "-RunningJobs", after, MOST_SUBMITTERS)
+                ads += [ClassAd.unpack(ad) for ad in page.ads]
+                after = page.next
+                if not after:
+                    break
+            return rows.submitters(ads)
+
+        return list(await self._memo.get("submitters", make))
+
+    async def _ads(self, my_type: str, names: Sequence[str]) -> list[ClassAd]:
+        found = []
+        async for page in self._pool.ads([my_type], projection=names):
+            found += [ClassAd.unpack(ad) for ad in page]
+        return found
+
+    async def _page(
+        self, my_type: str, constraint: str, names: Sequence[str], order: str, after: str, limit: int
+    ) -> AdPage:
+        question = QueryAds(
+            my_types=[my_type], constraint=constraint, projection=list(names), order=order, after=after, limit=limit
+        )
+        answer = await self._bus.call("collector", question, timeout=30.0)
+        assert isinstance(answer, AdPage)
+        return answer
+
+    async def _count(self, my_type: str, constraint: str, by: list[str]) -> AdCounts:
+        answer = await self._bus.call(
+            "collector", CountAds(my_type=my_type, constraint=constraint, by=by), timeout=30.0
+        )
+        assert isinstance(answer, AdCounts)
+        return answer
+
+    async def _jobs(self, schedd: Schedd, constraint: str, after: str, limit: int, history: bool) -> JobPage:
+        question = QueryJobs(
+            constraint=constraint,
+            projection=list(rows.JOB_FIELDS),
+            limit=limit,
+            after=after,
+            history=history,
+            newest=not history,
+        )
+        answer = await self._bus.call(schedd.inbox, question, timeout=30.0)
+        assert isinstance(answer, JobPage)
+        return answer
+
+
+async def _told(part: Awaitable[Any]) -> Any:
+    """A part of an answer, or why there is none."""
+    try:
+        return await part
+    except RoostError as error:
+        return {"error": str(error) or type(error).__name__}

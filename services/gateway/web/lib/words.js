@@ -1,0 +1,48 @@
+// Events and causes in words.
+import { duration, number } from "./format.js";
+
+const SAID = {
+  "job.submitted": (e) => `${number(e.count)} ${e.count === 1 ? "job" : "jobs"} submitted as cluster ${e.cluster} by ${e.submitter || e.owner}`,
+  "job.matched": (e) => `matched with ${e.slot}`,
+  "job.started": (e) => `started on ${e.slot} after ${duration(e.waited_s)}`,
+  "job.ended": (e) => `${e.exit_signal ? `ended by signal ${e.exit_signal}` : `ended with exit code ${e.exit_code ?? "?"}`} after ${duration(e.ran_s)}`,
+  "job.evicted": (e) => `evicted from ${e.slot}: ${e.reason}`,
+  "job.held": (e) => `held (code ${e.code}): ${e.reason}`,
+  "job.released": (e) => `released${e.reason ? `: ${e.reason}` : ""}`,
+  "job.removed": (e) => `removed${e.reason ? `: ${e.reason}` : ""}`,
+  "slot.changed": (e) => `${e.slot}: ${e.from_state ? `${e.from_state}/${e.from_activity} → ` : ""}${e.state}/${e.activity}`,
+  "claim.made": (e) => `${e.slot} claimed for ${e.submitter}`,
+  "claim.ended": (e) => `claim of ${e.slot} ended: ${e.reason}`,
+  "negotiation.cycle": (e) => `cycle ${e.cycle} (${e.trigger}): ${number(e.matches)} matches, ${number(e.rejections)} rejections in ${duration(e.duration_s)}`,
+  "negotiation.preemption-loop": (e) => `${e.slot} goes to and fro between ${(e.users ?? []).join(" and ")}`,
+  "had.leader": (e) => `${e.negotiator} ${e.state === "leader" ? `leads with epoch ${e.epoch}` : `is passive${e.reason ? `: ${e.reason}` : ""}`}`,
+  "accountant.changed": (e) => `${e.what} of ${e.submitter} set to ${e.value ?? "–"} by ${e.by}`,
+  "daemon.started": (e) => `${e.subsystem} ${e.daemon} started`,
+  "daemon.stopped": (e) => `${e.subsystem} ${e.daemon} stopped: ${e.reason}`,
+};
+const HIDDEN = new Set(["id", "type", "at", "sender", "job_id", "schedd"]);
+
+/** What an event says, without its job. @param {Record<string, any>} event */
+export function said(event) {
+  try {
+    if (SAID[event.type]) return SAID[event.type](event);
+  } catch {
+    // A field is not what it used to be: shown as it is.
+  }
+  return Object.entries(event)
+    .filter(([key, value]) => !HIDDEN.has(key) && value !== "" && value !== null && typeof value !== "object")
+    .map(([key, value]) => `${key} ${value}`)
+    .join(", ");
+}
+
+const TONES = [
+  [/^job\.(started|matched)|^claim\.made/, "s-Claimed"],
+  [/^job\.(held|evicted)|preemption|refused|dead/, "s-Held"],
+  [/^job\.ended/, "s-Completed"],
+  [/^job\.submitted|^job\.released/, "s-Owner"],
+  [/^had\.|^daemon\./, "s-Drained"],
+  [/^negotiation|^accountant/, "s-Matched"],
+];
+
+/** The colour of an event's dot. @param {string} type */
+export const tone = (type) => TONES.find(([pattern]) => pattern.test(type))?.[1] ?? "s-Unclaimed";

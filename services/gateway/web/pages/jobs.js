@@ -1,0 +1,80 @@
+// The queues, newest job first, and what left them.
+import { Ago, Badge, Bar, Card, Empty, Head, Legend, Select, Since, Tabs, Trouble, colour } from "../parts/bits.js";
+import { Pager, Table } from "../parts/table.js";
+import { Search } from "../parts/search.js";
+import { html } from "../lib/html.js";
+import { count, duration, memory, number } from "../lib/format.js";
+import { change, href } from "../lib/route.js";
+import { useData } from "../lib/data.js";
+import { url } from "../lib/api.js";
+
+export const STATUSES = ["Idle", "Running", "Held", "Suspended", "TransferringOutput", "Completed", "Removed"];
+const EVENTS = ["job.*"];
+
+export const command = (row) => [String(row.Cmd ?? "").split("/").pop(), row.Args].filter(Boolean).join(" ");
+export const submitter = (row) => row.AccountingGroup ?? row.User ?? row.Owner;
+/** What to say of a job's present state beyond its name. */
+export function note(row) {
+  if (row.Status === "Held") return row.HoldReason ?? "";
+  if (row.Status === "Running" || row.Status === "Suspended") return row.RemoteHost ?? "";
+  if (row.Status === "Completed") return row.ExitSignal ? `signal ${row.ExitSignal}` : `exit code ${row.ExitCode ?? "–"}`;
+  if (row.Status === "Removed") return row.RemoveReason ?? "";
+  return row.LastRejMatchReason ?? "";
+}
+
+const COLUMNS = [
+  { name: "Job", cell: (row) => html`<a href=${href(["job", row.Id], { schedd: row.Schedd })}>${row.Id}</a>` },
+  { name: "Status", cell: (row) => html`<${Badge} kind="job" state=${row.Status} />` },
+  { name: "Submitter", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: submitter(row) })}>${submitter(row)}</a>` },
+  { name: "Command", kind: "cut", cell: (row) => html`<span title=${command(row)}>${command(row)}</span>` },
+  { name: "For", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentStatus} />` },
+  { name: "Submitted", num: true, cell: (row) => html`<${Ago} at=${row.QDate} />` },
+  { name: "Cpus", num: true, cell: (row) => number(row.RequestCpus) },
+  { name: "Memory", num: true, cell: (row) => (row.RequestMemory === undefined ? "" : memory(row.RequestMemory)) },
+  { name: "Where, why", kind: "cut", cell: (row) => html`<span title=${note(row)}>${note(row)}</span>` },
+];
+const PAST = [
+  ...COLUMNS.slice(0, 4),
+  { name: "Ended", num: true, cell: (row) => html`<${Ago} at=${row.CompletionDate || row.EnteredCurrentStatus} />` },
+  { name: "Ran", num: true, cell: (row) => duration(row.RemoteWallClockTime) },
+  { name: "Starts", num: true, cell: (row) => count(row.NumJobStarts) },
+  COLUMNS.at(-1),
+];
+
+export function Jobs({ query }) {
+  const past = query.history === "true";
+  const answer = useData(
+    url("/v1/overview/jobs", { status: query.status, user: query.user, search: query.search, schedd: query.schedd, history: past ? "true" : "", after: query.after, limit: 50 }),
+    { types: EVENTS, every: 10000 },
+  );
+  const { data, error } = answer;
+  const parts = data
+    ? STATUSES.filter((name) => data.totals[name]).map((name) => ({ label: name, value: data.totals[name], tone: colour(name, "job"), to: href(["jobs"], { status: name }) }))
+    : [];
+  return html`
+    <${Head} title="Jobs">
+      <${Tabs} label="Jobs" tabs=${[
+        { text: "In the queue", to: href(["jobs"], { user: query.user, search: query.search }), on: !past },
+        { text: "History", to: href(["jobs"], { history: "true", user: query.user, search: query.search }), on: past },
+      ]} />
+    </${Head}>
+    ${!past && parts.length > 0 && html`<div class="card filters"><${Bar} parts=${parts} label=${parts.map((p) => `${p.value} ${p.label}`).join(", ")} /><${Legend} parts=${parts} /></div>`}
+    <div class="row filters">
+      <${Search} label="Search" hint="12, 12.3, or part of a command" value=${query.search ?? ""} onSearch=${(search) => change({ search }, true)} />
+      <${Select} label="Status" value=${query.status ?? ""} options=${[["", "any status"], ...STATUSES.map((name) => [name, name])]} onChange=${(status) => change({ status })} />
+      ${data?.schedds.length > 1 && html`<${Select} label="Schedd" value=${query.schedd ?? ""} options=${[["", "all schedds"], ...data.schedds.map((name) => [name, name])]} onChange=${(schedd) => change({ schedd })} />`}
+      ${query.user && html`<span class="field"><span>Submitter</span><a class="button" href=${href(["jobs"], { ...query, user: "", after: "" })}>${query.user} <span aria-hidden="true">×</span><span class="unseen">: show all submitters</span></a></span>`}
+    </div>
+    <${Trouble} error=${error} />
+    <${Card} flush>
+      <${Table} caption=${past ? "Jobs that left the queue" : "Jobs in the queue"} columns=${past ? PAST : COLUMNS} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.Schedd} ${row.Id}`}
+        empty=${html`<${Empty} title=${past ? "No such jobs in the history" : "No such jobs in the queue"}>${query.search || query.status || query.user ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`} />
+      ${data && html`<${Pager} shown=${data.rows.length} fits=${fits(data, query, past)} what="jobs" next=${data.next} first=${!query.after} />`}
+    </${Card}>`;
+}
+
+/** How many there are, where the totals tell. */
+function fits(data, query, past) {
+  if (past || query.search || query.user || query.schedd) return undefined;
+  return query.status ? data.totals[query.status] : Object.values(data.totals).reduce((all, one) => all + one, 0);
+}

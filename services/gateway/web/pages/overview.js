@@ -1,0 +1,110 @@
+// The pool at a glance.
+import { Ago, Badge, Bar, Bones, Card, Empty, Head, Legend, Meter, Part, Stat, Tabs, Trouble, colour } from "../parts/bits.js";
+import { Chart } from "../parts/chart.js";
+import { html, useRef, useState } from "../lib/html.js";
+import { count, duration, number, percent } from "../lib/format.js";
+import { href } from "../lib/route.js";
+import { noJournal, useData } from "../lib/data.js";
+import { url } from "../lib/api.js";
+import { Feed, useFeed } from "../parts/feed.js";
+
+const STATES = ["Claimed", "Unclaimed", "Owner", "Matched", "Preempting", "Drained", "Backfill"];
+const EVENTS = ["job.*", "had.leader", "negotiation.cycle", "daemon.*", "accountant.*"];
+const RANGES = { "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800 };
+const KEPT = 900;
+
+export function Overview({ query }) {
+  const answer = useData("/v1/overview", { types: EVENTS, every: 5000 });
+  const recent = useHistory(answer.data);
+  const feed = useFeed(EVENTS, 8);
+  const data = answer.data;
+  if (!data) return html`<${Head} title="Overview" /><${Trouble} error=${answer.error} /><div class="grid">${[1, 2, 3, 4].map(() => html`<section class="card w3"><${Bones} big lines=${2} /></section>`)}<section class="card w12"><${Bones} lines=${6} /></section></div>`;
+  const { slots, queue, waits, users } = data;
+  const states = slots.error ? [] : [...STATES, ...Object.keys(slots.states).filter((name) => !STATES.includes(name))].filter((name) => slots.states[name]);
+  const parts = states.map((name) => ({ label: name, value: slots.states[name].slots, tone: colour(name), to: href(["machines"], { by: "slot", state: name }), note: `${number(slots.states[name].cpus)} cpus` }));
+  const cores = states.map((name) => ({ label: name, value: slots.states[name].cpus, tone: colour(name) }));
+  const leader = Array.isArray(data.negotiators) ? data.negotiators.find((one) => one.NegotiatorIsActive) : null;
+  const cycle = leader?.cycles?.[0];
+  return html`
+    <${Head} title="Overview" />
+    <${Trouble} error=${answer.error} />
+    ${["slots", "queue", "users", "negotiators", "hads"].map((part) => data[part]?.error && html`<p class="notice" role="alert">${part}: ${data[part].error}</p>`)}
+    <div class="grid">
+      <${Stat} name="Utilisation" value=${slots.error ? "–" : percent(slots.utilisation)} under=${slots.error ? "" : `${number(slots.used_cpus)} of ${number(slots.cpus)} cpus claimed${slots.gpus ? `, ${number(slots.gpus)} GPUs` : ""}`}>
+        <${Meter} part=${slots.utilisation} label=${`${percent(slots.utilisation)} of all cpus are claimed`} />
+      </${Stat}>
+      <${Stat} name="Running jobs" value=${count(queue.running)} under=${html`<a href=${href(["jobs"], { status: "Running" })}>of ${count(queue.total)} in ${count(queue.schedds)} ${queue.schedds === 1 ? "queue" : "queues"}</a>`} />
+      <${Stat} name="Idle jobs" value=${count(queue.idle)} under=${html`<a href=${href(["jobs"], { status: "Held" })}>${count(queue.held)} held</a>`} />
+      <${Stat} name="Waiting time" value=${duration(waits.p50)} unit="median" under=${waits.count ? `90 % within ${duration(waits.p90)}, 99 % ${duration(waits.p99)}; ${count(waits.count)} starts in the last hour` : "nothing started in the last hour"} />
+
+      <${Card} title="Slots by state" wide="w8" side=${html`<a href=${href(["machines"])}>Machines</a>`} note=${slots.error ? "" : `${count(slots.slots)} slots, ${number(slots.cpus)} cpus`}>
+        ${parts.length
+          ? html`<div class="stack"><div><p class="soft">Slots</p><${Bar} size="tall" parts=${parts} label=${`Slots: ${parts.map((p) => `${p.label} ${p.value}`).join(", ")}`} /></div>
+              <div><p class="soft">Cpus</p><${Bar} size="tall" parts=${cores} label=${`Cpus: ${cores.map((p) => `${p.label} ${p.value}`).join(", ")}`} /></div></div><${Legend} parts=${parts} />`
+          : html`<${Empty} title="No slots">No startd has told of any yet.</${Empty}>`}
+      </${Card}>
+      <${Card} title="Negotiation" wide="w4" side=${html`<a href=${href(["negotiation"])}>Cycles</a>`}>
+        ${leader
+          ? html`<dl class="facts">
+              <dt>Leader</dt><dd>${leader.Name}, epoch ${leader.Epoch}</dd>
+              <dt>Cycles</dt><dd>${count(leader.Cycles)}</dd>
+              ${cycle && html`<dt>Last one</dt><dd><${Ago} at=${cycle.end ?? cycle.at} /></dd><dt>It took</dt><dd>${duration(cycle.duration_s)}</dd><dt>Matches</dt><dd>${count(cycle.matches)}, ${count(cycle.rejections)} rejections</dd>`}
+            </dl>`
+          : html`<${Empty} title="Nobody leads">No negotiator says that it is active.</${Empty}>`}
+      </${Card}>
+
+      <${History} recent=${recent} range=${query.range} />
+
+      <${Card} title="Who has most jobs" wide="w5" flush side=${html`<a href=${href(["shares"])}>Fair share</a>`}>
+        ${users.lines?.length
+          ? html`<table><caption class="unseen">Submitters with most jobs</caption><thead><tr><th scope="col">Submitter</th><th scope="col" class="num">Running</th><th scope="col" class="num">Idle</th><th scope="col" class="num">Held</th></tr></thead>
+              <tbody>${users.lines.map((line) => html`<tr key=${line.name}><th scope="row" class="wrap"><a href=${href(["jobs"], { user: line.name })}>${line.name}</a></th><td class="num">${count(line.running)}</td><td class="num">${count(line.idle)}</td><td class="num">${count(line.held)}</td></tr>`)}</tbody></table>`
+          : html`<${Empty} title="Nobody has jobs" />`}
+      </${Card}>
+      <${Card} title="Now" wide="w7" flush side=${html`<a href=${href(["events"])}>All events</a>`}>
+        <${Feed} events=${feed.events} empty="Nothing has happened since this page was opened." />
+      </${Card}>
+    </div>`;
+}
+
+/** What this page has seen itself: the picture where nobody keeps a history. */
+const samples = [];
+
+function useHistory(data) {
+  const last = useRef(0);
+  if (data && !data.slots.error && data.at > last.current && data.at > (samples.at(-1)?.at ?? 0) + 0.9) {
+    last.current = data.at;
+    samples.push({ at: data.at, slots: data.slots, queue: data.queue });
+    if (samples.length > KEPT) samples.shift();
+  }
+  return samples;
+}
+
+function History({ recent, range = "6h" }) {
+  const seconds = RANGES[range] ?? RANGES["6h"];
+  // The same question for a minute: an answer may be shared.
+  const [now] = useState(() => Math.floor(Date.now() / 60000) * 60);
+  const from = now - seconds;
+  const use = useData(url("/v1/journal/series", { name: "slots", from, points: 240 }), { every: 30000 });
+  const jobs = useData(url("/v1/journal/series", { name: "jobs", from, points: 240 }), { every: 30000 });
+  const missing = noJournal(use.error) || noJournal(jobs.error);
+  const tabs = Object.keys(RANGES).map((key) => ({ text: key, to: href([], { range: key }), on: key === range }));
+  if (missing) {
+    const times = recent.map((one) => one.at);
+    const names = STATES.filter((name) => recent.some((one) => one.slots.states[name]));
+    const bySlots = Object.fromEntries(names.map((name) => [name, recent.map((one) => one.slots.states[name]?.cpus ?? 0)]));
+    const byJobs = { Running: recent.map((one) => one.queue.running ?? 0), Idle: recent.map((one) => one.queue.idle ?? 0), Held: recent.map((one) => one.queue.held ?? 0) };
+    const note = "no journal daemon: what this page saw since it was opened";
+    return html`<${Card} title="Cpus over time" wide="w6" note=${note}><${Chart} label="Cpus by state" times=${times} series=${bySlots} stacked show=${number} /></${Card}>
+      <${Card} title="Jobs over time" wide="w6" note=${note}><${Chart} label="Jobs by status" times=${times} series=${byJobs} show=${count} /></${Card}>`;
+  }
+  return html`<${Card} title="Slots over time" wide="w6" side=${html`<${Tabs} label="Range" tabs=${tabs} />`}>
+      <${Part} answer=${use} lines=${7}>${(found) => html`<${Line} found=${found} label="Slots by state" stacked />`}</${Part}></${Card}>
+    <${Card} title="Jobs over time" wide="w6" side=${html`<${Tabs} label="Range of the jobs" tabs=${tabs} />`}>
+      <${Part} answer=${jobs} lines=${7}>${(found) => html`<${Line} found=${found} label="Jobs by status" />`}</${Part}></${Card}>`;
+}
+
+export function Line({ found, label, stacked, show = count }) {
+  if (!found.times?.length) return html`<${Empty} title="Nothing recorded in this time" />`;
+  return html`<${Chart} label=${label} times=${found.times} series=${found.series} stacked=${stacked} show=${show} />`;
+}

@@ -1,0 +1,146 @@
+// Lines and areas over time. uPlot is loaded when the first chart is drawn.
+import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { moment, number } from "../lib/format.js";
+
+export const TONES = ["--c-blue", "--c-orange", "--c-green", "--c-red", "--c-pink", "--c-sky", "--c-yellow", "--c-grey"];
+const TONE_OF = {
+  Claimed: "--c-blue", Running: "--c-blue", running: "--c-blue", Unclaimed: "--c-grey", Owner: "--c-orange", Idle: "--c-orange",
+  idle: "--c-orange", Matched: "--c-sky", Preempting: "--c-red", Held: "--c-red", held: "--c-red", Drained: "--c-pink", Backfill: "--c-green",
+  Completed: "--c-green",
+};
+const HEIGHT = 210;
+/** @type {Promise<any> | null} */
+let loading = null;
+
+/** uPlot with its style sheet. */
+function library() {
+  loading ??= Promise.all([import("../vendor/uplot.js"), style()]).then(([module]) => module.default);
+  return loading;
+}
+
+function style() {
+  return new Promise((resolve) => {
+    const link = document.createElement("link");
+    link.rel = "stylesheet";
+    link.href = new URL("../vendor/uplot.css", import.meta.url).href;
+    link.onload = link.onerror = () => resolve(undefined);
+    document.head.append(link);
+  });
+}
+
+const paint = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** The value of a light-dark() custom property as a colour that a canvas takes. */
+function resolved(name) {
+  const probe = document.createElement("span");
+  probe.style.color = `var(${name})`;
+  probe.hidden = true;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found || paint(name);
+}
+
+const softer = (colour, part) => colour.replace(/^rgb\(([^)]+)\)$/, `rgba($1, ${part})`);
+
+/**
+ * @param {{label: string, times: number[], series: Record<string, (number | null)[]>, stacked?: boolean, unit?: string,
+ *   show?: (value: number) => string, relative?: boolean, least?: number}} props
+ *   times: seconds since 1970, or from now on where `relative`
+ */
+export function Chart({ label, times, series, stacked, unit = "", show = number, relative, least = 0 }) {
+  const box = useRef(null);
+  const plot = useRef(null);
+  const [theme, setTheme] = useState(0);
+  const names = Object.keys(series);
+  const shape = `${names.join("\n")}${stacked}${theme}`;
+  const lines = names.map((name) => series[name]);
+  const drawn = stacked ? stack(lines) : lines;
+  const order = stacked ? [...names.keys()].reverse() : [...names.keys()];
+  const data = [times, ...order.map((number) => drawn[number])];
+  const latest = useRef({ data, lines, order, show, unit });
+  latest.current = { data, lines, order, show, unit };
+
+  useEffect(() => {
+    const again = () => setTheme((n) => n + 1);
+    const media = matchMedia("(prefers-color-scheme: dark)");
+    media.addEventListener("change", again);
+    addEventListener("roost-theme", again);
+    return () => {
+      media.removeEventListener("change", again);
+      removeEventListener("roost-theme", again);
+    };
+  }, []);
+
+  useEffect(() => {
+    let gone = false;
+    let watch = null;
+    void library().then((UPlot) => {
+      if (gone || !box.current) return;
+      const axis = { stroke: resolved("--soft"), grid: { stroke: resolved("--line"), width: 1 }, ticks: { stroke: resolved("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
+      const options = {
+        width: Math.max(200, box.current.clientWidth),
+        height: HEIGHT,
+        ms: 1e-3,
+        tzDate: (at) => new Date(at * 1000),
+        cursor: { points: { size: 7 }, drag: { x: false, y: false } },
+        scales: { x: { time: !relative }, y: { range: (_, low, high) => [Math.min(least, low ?? 0), (high ?? 0) > least ? high * 1.08 : least + 1] } },
+        axes: [
+          { ...axis, ...(relative ? { values: (_, ticks) => ticks.map(hours) } : { values: clock }) },
+          { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => latest.current.show(tick)) },
+        ],
+        series: [
+          { label: relative ? "in" : "at", value: (_, at) => (at === null || at === undefined ? "–" : relative ? hours(at) : moment(at)) },
+          ...order.map((number) => {
+            const name = names[number];
+            const colour = resolved(TONE_OF[name] ?? TONES[number % TONES.length]);
+            return {
+              label: name,
+              stroke: colour,
+              width: 1.6,
+              fill: stacked ? softer(colour, 0.75) : undefined,
+              points: { show: times.length < 3 },
+              value: (_, __, ___, place) => {
+                const value = place === null ? null : latest.current.lines[number]?.[place];
+                return value === null || value === undefined ? "–" : `${latest.current.show(value)}${latest.current.unit}`;
+              },
+            };
+          }),
+        ],
+      };
+      box.current.replaceChildren();
+      plot.current = new UPlot(options, latest.current.data, box.current);
+      watch = new ResizeObserver(() => box.current && plot.current?.setSize({ width: Math.max(200, box.current.clientWidth), height: HEIGHT }));
+      watch.observe(box.current);
+    });
+    return () => {
+      gone = true;
+      watch?.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [shape]);
+
+  useEffect(() => plot.current?.setData(latest.current.data), [times, series]);
+
+  const last = names.map((name) => `${name} ${show(series[name].at(-1) ?? 0)}${unit}`).join(", ");
+  return html`<figure><div ref=${box} class="u-wrap" role="img" aria-label=${`${label}. Last values: ${last}`}></div></figure>`;
+}
+
+/** Each line on top of the ones before. */
+function stack(lines) {
+  const sums = [];
+  return lines.map((line) => line.map((value, place) => (sums[place] = (sums[place] ?? 0) + (value ?? 0))));
+}
+
+const hours = (seconds) => (seconds < 7200 ? `${Math.round(seconds / 60)} min` : seconds < 172800 ? `${number(seconds / 3600)} h` : `${number(seconds / 86400)} d`);
+
+const time = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const second = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const days = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short" });
+
+function clock(_, ticks) {
+  const step = ticks.length > 1 ? ticks[1] - ticks[0] : 60;
+  const form = step >= 86400 ? days : step >= 60 ? time : second;
+  return ticks.map((tick) => form.format(new Date(tick * 1000)));
+}

@@ -1,0 +1,48 @@
+// Live events as lines.
+import { html, useRef, useState } from "../lib/html.js";
+import { useEvents } from "../lib/live.js";
+import { href } from "../lib/route.js";
+import { said, tone } from "../lib/words.js";
+import { At, Empty } from "./bits.js";
+
+/**
+ * The last events of these types, newest first; while `paused` nothing is added, and `held` counts what waits.
+ * @param {string[]} types @param {number} most @param {boolean} [paused]
+ */
+export function useFeed(types, most, paused = false) {
+  const [events, set] = useState([]);
+  const [held, setHeld] = useState(0);
+  const [lost, setLost] = useState(false);
+  const waiting = useRef([]);
+  useEvents(types, (fresh, missed) => {
+    if (missed) setLost(true);
+    const newest = fresh.slice(-most).reverse();
+    if (paused) {
+      waiting.current = [...newest, ...waiting.current].slice(0, most);
+      setHeld((n) => n + fresh.length);
+    } else {
+      set((old) => [...newest, ...old].slice(0, most));
+    }
+  });
+  const flush = () => {
+    set((old) => [...waiting.current, ...old].slice(0, most));
+    waiting.current = [];
+    setHeld(0);
+  };
+  return { events, held, lost, flush };
+}
+
+/** @param {{events: any[], empty: string}} props */
+export function Feed({ events, empty }) {
+  if (!events.length) return html`<${Empty} title="Quiet">${empty}</${Empty}>`;
+  return html`<div class="scroll"><table class="cards feed"><caption class="unseen">Events, newest first</caption>
+    <thead><tr><th scope="col">At</th><th scope="col">Event</th><th scope="col">About</th><th scope="col">What</th></tr></thead>
+    <tbody>${events.map((event) => html`<tr key=${event.id} data-event=${event.id}>
+      <td><${At} at=${event.at} /></td>
+      <td><span class="badge"><span class="dot ${tone(event.type)}" aria-hidden="true"></span>${event.type}</span></td>
+      <td class="wrap ${event.job_id || event.cluster ? "" : "none"}">${about(event)}</td>
+      <td class="wrap">${said(event)}</td></tr>`)}</tbody></table></div>`;
+}
+
+const about = (event) =>
+  event.job_id ? html`<a href=${href(["job", event.job_id], { schedd: event.schedd })}>${event.job_id}</a>` : event.cluster ? html`<a href=${href(["jobs"], { search: event.cluster })}>${event.cluster}</a>` : "";
