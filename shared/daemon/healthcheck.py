@@ -1,29 +1,49 @@
 """For containers: `python -m shared.daemon.healthcheck [--ready]` asks the daemon at ROOST_HEALTH_PORT of
 this machine.
 
-Exits 0 when it lives (or, with --ready, does its work), else 1 with the reason. Standard library only: it
-runs every few seconds.
+Exits 0 when it lives (or, with --ready, does its work), else 1 with the reason. Plain sockets only: it runs in every
+container every few seconds, and Python's own HTTP client takes five times as long to load as all of this to run.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
-import urllib.error
-import urllib.request
+import time
 
 TIMEOUT_S = 3.0
+#: A daemon's answers have some thousand bytes.
+MOST_BYTES = 1 << 20
+
+
+def ask(port: int, path: str, timeout_s: float) -> tuple[int, str]:
+    """Status and text of what a daemon on this machine answers. Raises OSError, also when the answer is none of HTTP's
+    or not whole after `timeout_s` seconds."""
+    deadline = time.monotonic() + timeout_s
+    with socket.create_connection(("127.0.0.1", port), timeout_s) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        said = b""
+        while part := connection.recv(65536):
+            said += part
+            left = deadline - time.monotonic()
+            if left <= 0 or len(said) > MOST_BYTES:
+                raise TimeoutError(f"it still speaks after {timeout_s:g} s and {len(said)} bytes")
+            connection.settimeout(left)
+    head, _, body = said.partition(b"\r\n\r\n")
+    words = head.split(maxsplit=2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        raise OSError(f"no HTTP but {said[:40]!r}")
+    return int(words[1]), body.decode("utf-8", "replace")
 
 
 def check(port: str, path: str) -> str:
     """Empty when all is well, else what is not."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT_S):
-            return ""
-    except urllib.error.HTTPError as error:
-        return error.read().decode("utf-8", "replace")
+        status, text = ask(int(port), path, TIMEOUT_S)
     except OSError as error:
         return f"no answer from port {port}: {error}"
+    return "" if status == 200 else text or f"status {status}"
 
 
 def main(argv: list[str], environment: dict[str, str]) -> int:
