@@ -11,6 +11,9 @@ from shared.bus.api import Exchange
 
 #: A consumer may look silent once, when messages arrive just as we look.
 STRIKES = 2
+#: A replicated queue whose leader is gone says that it has no consumer until the next one leads; so often it must say
+#: so before it is believed, so many seconds apart.
+DENIALS, AGAIN_S = 5, 1.0
 #: Looks at a full prefetch window without any progress before it is reported.
 STUCK_LOOKS = 3
 
@@ -64,7 +67,7 @@ class Watchdog:
             self._strikes[consumer] = self._strikes.get(consumer, 0) + 1 if silent else 0
             self._stuck[consumer] = self._stuck.get(consumer, 0) + 1 if full and not progress else 0
             self._counts[consumer] = consumer.count
-            if state.consumer_count == 0:
+            if state.consumer_count == 0 and await self._denied(link, consumer):
                 return f"queue {consumer.queue.name} has no consumer, though we asked for its messages"
             if self._strikes[consumer] >= STRIKES:
                 return f"queue {consumer.queue.name} has messages, but its consumer gets none"
@@ -74,3 +77,13 @@ class Watchdog:
                     f"all {consumer.prefetch} handlers have been busy for {seconds:.0f} s"
                 )
         return ""
+
+    async def _denied(self, link: Link, consumer: Consumer) -> bool:
+        """Whether the broker goes on saying that nobody consumes."""
+        for _ in range(DENIALS - 1):
+            await asyncio.sleep(min(AGAIN_S, self.every_s / 4))
+            look = link.control.queue_declare(consumer.queue.name, passive=True)
+            state = await patiently(guarded(look), self.every_s)
+            if state.consumer_count or not (consumer.attached and consumer.open):
+                return False
+        return True
