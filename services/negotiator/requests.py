@@ -7,7 +7,7 @@ not wait for it that long. A dead schedd's ads live on for a while, so each cycl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,8 @@ from shared.messages.negotiation import (
 from shared.state import keys
 from shared.state.api import StaleEpoch
 
-#: Once one schedd has answered, the others have this time for their next words, seconds.
+#: Once one schedd has answered, or one that was not asked makes itself heard, the others have this time for their next
+#: words, seconds.
 GRACE_S = 5.0
 #: What one that was silent has, until its ads show that it lives, seconds.
 SILENT_S = 1.0
@@ -79,10 +80,13 @@ class Schedds:
         self.lists = lists
         self._silent: set[str] = set()  # inboxes
         self._words = 0  # answers, of whomever
+        self._asked: Collection[str] = ()  # inboxes, last
+        self._others = 0  # ads of schedds that were not
 
     def heard(self, inbox: str) -> None:
         """A schedd's ads came: it lives, and is waited for."""
         self._silent.discard(inbox)
+        self._others += inbox not in self._asked
 
     async def requests(
         self, wanted: Mapping[str, Sequence[str]], bearings: Bearings, significant: Sequence[str] = ()
@@ -100,18 +104,18 @@ class Schedds:
         return Answers(requests, frozenset(inbox for inbox, (_, whole) in answers.items() if not whole))
 
     async def _in_time(self, asking: Mapping[str, Coroutine[Any, Any, _Lists]]) -> dict[str, _Lists]:
-        """What they say, by inbox; nothing of those who keep silent while others have answered. Raises StaleEpoch."""
+        """What they say, by inbox; nothing of those who keep silent while others have answered, or others may wait for
+        the next cycle. Raises StaleEpoch."""
         tasks = {asyncio.ensure_future(work): inbox for inbox, work in asking.items()}
-        waiting, began = set(tasks), self._words
+        self._asked = asking.keys()
+        waiting, began = set(tasks), self._words + self._others
         try:
             while waiting:
                 before = self._words
-                done, waiting = await asyncio.wait(
-                    waiting, timeout=GRACE_S if before > began else None, return_when=asyncio.FIRST_COMPLETED
-                )
+                done, waiting = await asyncio.wait(waiting, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-                if not done and self._words == before:
+                if not done and self._words == before and self._words + self._others > began:
                     break
         finally:
             for task in tasks:

@@ -72,3 +72,17 @@ async def test_a_dead_schedd_keeps_the_others_waiting_once_and_shortly(monkeypat
     schedds.heard("schedd.dead")
     await schedds.requests(wanted, Bearings("n", "", 1, 1))
     assert bus.patience == [30.0, 0.01, 0.01, 30.0]
+
+
+async def test_a_dead_schedd_that_is_asked_alone_keeps_newcomers_waiting_only_shortly(monkeypatch):
+    """Else whoever submits meanwhile, to another schedd, waits for as long as NEGOTIATOR_TIMEOUT."""
+    monkeypatch.setattr(requests, "GRACE_S", 0.05)
+    bus, log = Silence(), structlog.get_logger()
+    schedds = Schedds(SimpleNamespace(bus=bus, log=log), Lists())
+    asking = asyncio.ensure_future(schedds.requests({"schedd.dead": ["bob@x"]}, Bearings("n", "", 1, 1)))
+    for _ in range(3):  # nobody else has anything to say: it may be slow
+        assert not (await asyncio.wait({asking}, timeout=0.06))[0]
+        schedds.heard("schedd.dead")
+    schedds.heard("schedd.lives")
+    answers = await asyncio.wait_for(asking, 20)
+    assert (answers.requests, answers.silent, bus.patience) == ({}, {"schedd.dead"}, [30.0])
