@@ -3,6 +3,9 @@
 Two loops: one looks at the lease in Redis, the other talks to the negotiator (inbox "negotiator.<name of
 this HAD>", or that of another HAD_CONTROLLEE), telling it again and again to lead, or to follow. What it answers shows
 that it is alive. In between, `election` decides. A third one copies the accountant's books to this machine's disk.
+
+Longer than most modules: orders, the lease and what was decided hang together by the state that they share. All that
+can be told apart (election, lease, replication, back-off, timing) is in modules of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from services.had.election import (
     Announce,
     Effect,
     GiveWay,
+    HandOver,
     Lead,
     Release,
     Restore,
@@ -33,7 +37,7 @@ from services.had.election import (
     StepDown,
     wish,
 )
-from services.had.lease import look, release
+from services.had.lease import hand_over, look, release
 from services.had.replication import Replication
 from services.had.timing import timing
 from shared.books import NONE, NOTHING, Version
@@ -102,6 +106,7 @@ class Had(Daemon):
         self._led_since = 0.0
         self._store_answers = False
         self._stopped = False
+        self._seen: Seen | None = None  # the last look
         self._deciding = asyncio.Lock()
         self._wake_control = asyncio.Event()
         self._wake_election = asyncio.Event()
@@ -129,7 +134,8 @@ class Had(Daemon):
     async def drain(self) -> None:
         async with self._deciding:
             self._stopped = True
-            effects, self.standing = election.stop(self.standing), Standing(known=self.standing.known)
+            effects = election.stop(self.rules, self.standing, self._seen)
+            self.standing = Standing(known=self.standing.known)
             await self._carry_out(effects)
             try:
                 await release(self.context.store, self.rules, for_good=True)
@@ -172,6 +178,9 @@ class Had(Daemon):
             return Ack()
         if isinstance(body, messages.AskHad):
             return self._told()
+        if isinstance(body, messages.HandedOver):
+            self._wake_election.set()
+            return Ack()
         return await obey(self, envelope)
 
     async def _on_event(self, envelope: Envelope) -> None:
@@ -194,13 +203,13 @@ class Had(Daemon):
     # Root tasks
 
     async def _elect(self) -> None:
-        seen: Seen | None = None
         while True:
             answering, was_settled = self.answering(), self.standing.settled
+            self._wake_election.clear()  # what comes while we look may not be in it
             async with self._deciding:
                 if not self._stopped:
-                    seen = await self._decide(seen, answering)
-            self._wake_election.clear()
+                    self._seen = await self._decide(self._seen, answering)
+            seen = self._seen
             if seen is not None and self.standing.settled and not was_settled:
                 continue  # the first look only told that the second may ask for the lead
             if self.answering() == answering:
@@ -297,12 +306,16 @@ class Had(Daemon):
     def _say(self, order: messages.Lead | messages.StepDown) -> None:
         """Tell the negotiator without waiting: while one answer is late, the next order keeps its lease
         alive."""
-        call = asyncio.create_task(self._tell(order), name="had:order")
+        self._spawn(self._tell(order))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        call = asyncio.create_task(work, name="had:order")
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
-    async def _tell(self, order: messages.Lead | messages.StepDown) -> None:
-        patience = self.timing.first_s if isinstance(order, messages.Lead) else self.timing.patience_s
+    async def _tell(self, order: messages.Lead | messages.StepDown, patience_s: float = 0.0) -> None:
+        leads = isinstance(order, messages.Lead)
+        patience = patience_s or (self.timing.first_s if leads else self.timing.patience_s)
         try:
             answer = await self.context.bus.call(self.inbox, order, timeout=patience, epoch=order.epoch)
         except RemoteFailure as refusal:
@@ -357,6 +370,8 @@ class Had(Daemon):
                     self._say(messages.StepDown(had=self.context.name, epoch=epoch, reason=reason))
                 case Release(reason):
                     await self._release(reason)
+                case HandOver(epoch, heir, life, reason):
+                    await self._hand_over(epoch, heir, life, reason)
                 case Announce(state, epoch, reason):
                     await self._announce(state, epoch, reason)
                 case GiveWay(life):
@@ -372,6 +387,27 @@ class Had(Daemon):
                 await release(self.context.store, self.rules, for_good=False)
         except (RetryableError, TimeoutError) as error:
             self.context.log.warning("lease_left_to_end", reason=str(error))
+
+    async def _hand_over(self, epoch: int, heir: str, life: str, reason: str) -> None:
+        """First the negotiator, then the lease: the other way there would be two for a moment."""
+        order = messages.StepDown(had=self.context.name, epoch=epoch, reason=reason)
+        await self._tell(order, patience_s=self.timing.lease_s / 2)
+        try:
+            async with asyncio.timeout(self.timing.lease_s):
+                given = await hand_over(self.context.store, self.rules, epoch, heir, life, lease_s=self.timing.lease_s)
+        except (RetryableError, TimeoutError) as error:
+            self.context.log.warning("lease_left_to_end", reason=str(error))
+            return
+        self.context.log.info("lease_handed_over", heir=heir, epoch=given, reason=reason)
+        if given:
+            self._hear_of(given)
+            self._spawn(self._tell_heir(heir, messages.HandedOver(had=self.context.name, epoch=given)))
+
+    async def _tell_heir(self, heir: str, told: messages.HandedOver) -> None:
+        try:
+            await self.context.bus.call(f"had.{heir}", told, timeout=self.timing.lease_s)
+        except RetryableError as error:
+            self.context.log.info("heir_not_told", heir=heir, reason=str(error))  # it looks by itself soon
 
     async def _announce(self, state: State, epoch: int, reason: str) -> None:
         self.context.log.info("had_state", state=state.value, epoch=epoch, leader=self.standing.leader, reason=reason)

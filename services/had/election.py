@@ -9,6 +9,9 @@ Redis may come back empty, or with what it had some time ago. Then nobody leads 
 that are there say which version each could restore (its snapshot, its negotiator's memory), and the one with the newest
 takes the lease and restores, under its new epoch, before its negotiator is told to lead.
 
+A leader that goes of its own free will, because the primary is back or because it is stopped, gives the lease to the
+next one in one step, under that one's new epoch: it is never free, and nobody has to find out.
+
     Pre        the negotiator does not answer (yet): no candidate
     Passive    a candidate; somebody else leads
     Election   a candidate; nobody leads
@@ -66,6 +69,7 @@ class Presence(NamedTuple):
     asked: bool = (
         False  # it knows that Redis lost books, and has asked its negotiator since: the offer is the last word
     )
+    life: str = ""  # empty: a HAD of an earlier version, which does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,16 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """Have the negotiator step down, then give the lease under `epoch` to this HAD."""
+
+    epoch: int
+    heir: str
+    life: str  # the heir's
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Announce:
     """Publish that the state changed."""
 
@@ -153,7 +167,7 @@ class GiveWay:
     life: str
 
 
-Effect = Lead | Restore | StepDown | Release | Announce | GiveWay
+Effect = Lead | Restore | StepDown | Release | HandOver | Announce | GiveWay
 
 
 def wish(
@@ -238,8 +252,8 @@ def step(
     if not answering:
         return _given_up(standing, State.PRE, "the negotiator does not answer")
     since = _primary_since(rules, standing, seen)
-    if since is not None and seen.now - since >= RETURNED_S:
-        return _given_up(standing, State.PASSIVE, f"{rules.order[0]} is the primary and is back")
+    if since is not None and seen.now - since >= RETURNED_S and not behind:
+        return _handed_over(rules, standing, seen, f"{rules.order[0]} is the primary and is back")
     won = standing.state is not State.LEADER or standing.epoch != seen.epoch
     if behind and not standing.mending and not (won and seen.whatever):
         # Also when we won it just now, and learn from what the others offer that we should not have.
@@ -253,12 +267,16 @@ def step(
     return led, (Lead(seen.epoch), Announce(State.LEADER, seen.epoch))
 
 
-def stop(standing: Standing) -> tuple[Effect, ...]:
-    """What to do before ending."""
+def stop(rules: Rules, standing: Standing, seen: Seen | None) -> tuple[Effect, ...]:
+    """What to do before ending. `seen`: the last look."""
     if standing.state is not State.LEADER:
         return ()
     why = "the HAD stops"
-    return (StepDown(standing.epoch, why), Release(why), Announce(State.PRE, standing.epoch, why))
+    left = Announce(State.PRE, standing.epoch, why)
+    heir = None if standing.mending else _heir(rules, seen)
+    if heir is None:
+        return (StepDown(standing.epoch, why), Release(why), left)
+    return (HandOver(standing.epoch, *heir, why), left)
 
 
 def rank(order: Sequence[str], name: str) -> int:
@@ -314,6 +332,26 @@ def _given_up(standing: Standing, state: State, reason: str) -> tuple[Standing, 
         return after, (Release(reason),)
     # First the negotiator, then the lease: the other way there would be two for a moment.
     return after, (StepDown(standing.epoch, reason), Release(reason), Announce(state, standing.epoch, reason))
+
+
+def _handed_over(rules: Rules, standing: Standing, seen: Seen, reason: str) -> tuple[Standing, tuple[Effect, ...]]:
+    heir = _heir(rules, seen)
+    if heir is None:
+        return _given_up(standing, State.PASSIVE, reason)
+    after = replace(standing, state=State.PASSIVE, primary_since=None, leader=heir[0])
+    return after, (HandOver(standing.epoch, *heir, reason), Announce(State.PASSIVE, standing.epoch, reason))
+
+
+def _heir(rules: Rules, seen: Seen | None) -> tuple[str, str] | None:
+    """Name and life of the HAD that is to lead when we cease; None where nobody can be given the lead."""
+    if seen is None:
+        return None
+    ready = [
+        (one.held_back, rank(rules.order, name), name, one.life)
+        for name, one in seen.present.items()
+        if name != rules.name and _ready(seen, name) and one.life
+    ]
+    return min(ready)[2:] if ready else None
 
 
 def _following(seen: Seen, answering: bool) -> State:

@@ -1,4 +1,4 @@
-"""The lease in Redis: one look at it, and giving it up."""
+"""The lease in Redis: one look at it, giving it up, and giving it to another."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def _presence(value: bytes) -> Presence:
     """As a HAD wrote it; one of an earlier version said less."""
     at, answers, *more = value.split()
     offer = Version(int(more[0]), int(more[1])) if len(more) >= 2 else NOTHING
-    return Presence(int(at) / 1000, answers == b"1", offer, more[2:3] == [b"1"], more[3:4] == [b"1"])
+    life = more[4].decode() if len(more) >= 5 else ""
+    return Presence(int(at) / 1000, answers == b"1", offer, more[2:3] == [b"1"], more[3:4] == [b"1"], life)
 
 
 async def release(store: Store, rules: Rules, *, for_good: bool) -> None:
@@ -82,3 +83,15 @@ async def release(store: Store, rules: Rules, *, for_good: bool) -> None:
         [keys.had_lease(rules.shard), keys.had_present(rules.shard)],
         [rules.name, rules.life, int(for_good)],
     )
+
+
+async def hand_over(store: Store, rules: Rules, epoch: int, heir: str, life: str, *, lease_s: float) -> int:
+    """Give our lead under `epoch` to another HAD, whose lease begins with it. Returns its epoch; 0 when the lead is not
+    ours any more. Raises StoreUnavailable."""
+    given = await store.run(
+        "had_hand_over",
+        [keys.had_lease(rules.shard), keys.had_epoch(rules.shard)],
+        [rules.name, rules.life, epoch, heir, life, round(lease_s * 1000)],
+    )
+    assert isinstance(given, int)
+    return given

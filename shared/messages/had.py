@@ -31,6 +31,15 @@ class StepDown(Message):
 
 
 @message
+class HandedOver(Message):
+    """From a HAD that led to the one it gave the lease to, which needs only look to see it. Answer: Ack."""
+
+    type: ClassVar[str] = "had.handed-over"
+    had: str  # who led
+    epoch: int  # under which the receiver leads
+
+
+@message
 class Following(Message):
     """What the negotiator says of itself; also tells the HAD that it is not hung."""
 

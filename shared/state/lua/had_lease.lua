@@ -8,7 +8,7 @@
 -- Whoever wins gets an epoch above every one before, also when this Redis lost its last writes and another HAD
 -- remembers them. A HAD started again under its own name need not wait for its former life's lease to end.
 -- Returns {now (ms), owner, owner's life, epoch, until (ms), highest epoch, version of the books ('': there are none),
--- name, "seen (ms) answers epoch count held-back asked", ...}; owner is '' when nobody leads.
+-- name, "seen (ms) answers epoch count held-back asked life", ...}; owner is '' when nobody leads.
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 local name, life, wants = ARGV[1], ARGV[2], ARGV[3] == '1'
@@ -16,7 +16,8 @@ local lease = redis.call('HMGET', KEYS[1], 'owner', 'life', 'epoch', 'until')
 local owner, held, epoch, till = lease[1] or '', lease[2] or '', tonumber(lease[3] or 0), tonumber(lease[4] or 0)
 local highest = math.max(tonumber(redis.call('GET', KEYS[2]) or 0), tonumber(ARGV[5]), epoch)
 
-redis.call('HSET', KEYS[3], name, string.format('%.0f %s %s %s %s', now, ARGV[6], ARGV[8], ARGV[9], ARGV[10]))
+redis.call('HSET', KEYS[3], name,
+  string.format('%.0f %s %s %s %s %s', now, ARGV[6], ARGV[8], ARGV[9], ARGV[10], life))
 
 local books = redis.call('GET', KEYS[4]) or ''
 if wants and ARGV[7] ~= '' then

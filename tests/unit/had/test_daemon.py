@@ -15,6 +15,7 @@ from shared.config import ConfigError
 from shared.messages.ads import AdDelta, AdUpdate, SendAds
 from shared.messages.had import AskHad, Following, Lead, StepDown
 from shared.messages.negotiation import Reschedule
+from shared.state import keys
 from shared.state.api import StoreUnavailable
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
@@ -128,13 +129,37 @@ async def test_shut_down_in_the_documented_order_leaves_one_plain_negotiator(tmp
 
 
 async def test_clean_hand_over_tells_the_negotiator_first(tmp_path):
-    """The next one leads as soon as the stopped one has said so; two are never active."""
+    """The next one has the lease as soon as the stopped one has said so; two are never active."""
     async with pool_of(tmp_path, "cm1", "cm2") as pool:
         epoch = await pool.leader("cm1")
+        await eventually(lambda: pool.hads["cm2"].answering() and "cm2" in pool.hads["cm1"]._seen.present)
         await pool.off("cm1")
         assert not pool.controllees["cm1"].active
         assert isinstance(pool.controllees["cm1"].orders[-1], StepDown)
-        assert await pool.leader("cm2") > epoch
+        lease = await pool.store.hgetall(keys.had_lease())
+        assert (lease[b"owner"], int(lease[b"epoch"])) == (b"cm2", epoch + 1)
+        assert await pool.leader("cm2") == epoch + 1
+
+
+async def test_returning_primary_is_given_the_lead(tmp_path):
+    """HA-05: the lease goes from one to the other in one step, and the primary is told, rather than to find out."""
+    async with pool_of(tmp_path, "cm1", "cm2", HAD_USE_PRIMARY="true") as pool:
+        await pool.leader("cm1")
+        await pool.off("cm1")
+        epoch = await pool.leader("cm2")
+        told = []
+        tell = pool.hads["cm2"].context.bus.call
+
+        async def call(inbox, body, **options):
+            told.append((inbox, body.type))
+            return await tell(inbox, body, **options)
+
+        pool.hads["cm2"].context.bus.call = call
+        await pool.on("cm1", HAD_USE_PRIMARY="true")
+        assert await pool.leader("cm1") == epoch + 1
+        assert not pool.controllees["cm2"].active
+        await eventually(lambda: ("had.cm1", "had.handed-over") in told)
+        assert told.index(("negotiator.cm2", "had.step-down")) < told.index(("had.cm1", "had.handed-over"))
 
 
 async def test_controllee_is_started_and_stopped_by_orders(tmp_path):

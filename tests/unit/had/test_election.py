@@ -10,6 +10,7 @@ from services.had.election import (
     SILENT_S,
     Announce,
     GiveWay,
+    HandOver,
     Lead,
     Presence,
     Release,
@@ -26,9 +27,10 @@ from services.had.election import (
     rank,
     restores,
     step,
+    stop,
     wish,
 )
-from services.had.lease import look, release
+from services.had.lease import hand_over, look, release
 from shared.books import NONE, NOTHING, Version
 from shared.state import StaleEpoch, keys
 from shared.state.books import StoredBooks, begin_books, read_books, read_version, restore_books, write_records
@@ -40,6 +42,11 @@ ME = Rules("a", "life-a", ("a", "b", "c"))
 def seen(owner="", life="", epoch=0, *, now=100.0, present=None, books=NOTHING, expected=NOTHING, whatever=False):
     there = {name: Presence(*one) for name, one in (present or {}).items()}
     return Seen(now, owner, life, epoch, now + 1, epoch, there, books, expected, whatever)
+
+
+def there_since(at, life="life-a"):
+    """A HAD whose negotiator answers."""
+    return (at, True, NOTHING, False, False, life)
 
 
 def see(rules, standing, what, *, answering=True, asked_at=50.0, now=50.1):
@@ -135,18 +142,48 @@ def test_returning_primary_gets_the_lead_back():
     """HA-05: HAD_USE_PRIMARY true, once it has been there for a moment."""
     rules = Rules("b", "life-b", ("a", "b"), use_primary=True)
     standing = Standing(State.LEADER, epoch=1)
-    standing, effects = see(rules, standing, seen("b", "life-b", 1, now=100.0, present={"a": (100.0, True)}))
+    standing, effects = see(rules, standing, seen("b", "life-b", 1, now=100.0, present={"a": there_since(100.0)}))
     assert effects == ()
+    standing, effects = see(rules, standing, seen("b", "life-b", 1, now=100.6, present={"a": there_since(100.6)}))
+    why = "a is the primary and is back"
+    assert effects == (HandOver(1, "a", "life-a", why), Announce(State.PASSIVE, 1, why))
+    assert (standing.state, standing.leader) == (State.PASSIVE, "a")
+
+
+def test_returning_primary_of_an_earlier_version_finds_a_free_lease():
+    """It does not say which life it is, so that the lease can not be written in its name."""
+    rules = Rules("b", "life-b", ("a", "b"), use_primary=True)
+    standing = Standing(State.LEADER, epoch=1, primary_since=100.0)
     standing, effects = see(rules, standing, seen("b", "life-b", 1, now=100.6, present={"a": (100.6, True)}))
     assert [type(e) for e in effects] == [StepDown, Release, Announce]
-    assert standing.state is State.PASSIVE
+
+
+def test_returning_primary_waits_while_the_books_are_restored():
+    rules = Rules("b", "life-b", ("a", "b"), use_primary=True)
+    standing = Standing(State.LEADER, epoch=7, primary_since=100.0, mending=True, books=LATER, behind_since=90.0)
+    what = seen("b", "life-b", 7, now=101.0, present={"a": there_since(101.0)}, books=EARLIER, expected=LATER)
+    standing, effects = see(rules, standing, what)
+    assert (standing.state, effects) == (State.LEADER, ())
+
+
+def test_leader_that_is_stopped_hands_the_lead_to_the_next_that_is_ready():
+    leader = Standing(State.LEADER, epoch=4)
+    silent = (100.0, False, NOTHING, False, False, "life-b")
+    present = {"a": there_since(100.0), "b": silent, "c": there_since(100.0, "life-c")}
+    effects = stop(ME, leader, seen("a", "life-a", 4, present=present))
+    assert effects == (HandOver(4, "c", "life-c", "the HAD stops"), Announce(State.PRE, 4, "the HAD stops"))
+    alone = stop(ME, leader, seen("a", "life-a", 4, present={"a": there_since(100.0), "c": (98.0, True)}))
+    assert [type(e) for e in alone] == [StepDown, Release, Announce]
+    assert [type(e) for e in stop(ME, leader, None)] == [StepDown, Release, Announce]
+    assert stop(ME, Standing(State.PASSIVE), seen("c", "x", 4, present=present)) == ()
 
 
 def test_primary_that_flickers_gets_nothing():
     rules = Rules("b", "life-b", ("a", "b"), use_primary=True)
     standing = Standing(State.LEADER, epoch=1)
     for now, there in ((100.0, True), (100.3, False), (100.6, True), (100.9, True)):
-        standing, effects = see(rules, standing, seen("b", "life-b", 1, now=now, present={"a": (now, there)}))
+        present = {"a": (now, there, NOTHING, False, False, "life-a")}
+        standing, effects = see(rules, standing, seen("b", "life-b", 1, now=now, present=present))
         assert effects == ()
 
 
@@ -169,6 +206,7 @@ class World:
         self.memory = dict.fromkeys("abc", StoredBooks(NOTHING))  # the negotiators'
         self.copies = dict.fromkeys("abc", StoredBooks(NOTHING))  # on the HADs' disks
         self.committed = 0
+        self.handed_over = 0
         self.leads = {}  # epoch -> HAD
         self.cut = set()
         self.use_primary = use_primary
@@ -211,6 +249,9 @@ class World:
         for effect in effects:
             if isinstance(effect, Release) and name not in self.cut:
                 await release(self.store, rules, for_good=False)
+            if isinstance(effect, HandOver) and name not in self.cut:
+                given = await hand_over(self.store, rules, effect.epoch, effect.heir, effect.life, lease_s=1.2)
+                self.handed_over += given > 0
             if isinstance(effect, Restore):
                 await self.restore(name, effect.epoch, what.books)
             if isinstance(effect, Lead | Restore):
@@ -301,6 +342,38 @@ async def test_never_two_leaders_and_one_in_the_end(seed, use_primary):
     assert len(world.leaders()) == 1
     if use_primary:
         assert world.leaders() == ["a"]
+    await world.store.stop()
+
+
+async def test_primary_gets_the_lease_with_no_moment_in_which_it_is_free():
+    """HA-05: and nobody else can take it meanwhile."""
+    world = World(5, True)
+    await world.store.start()
+    world.paused_until["a"] = 1008.0
+    while world.now < 1016.0:
+        for name in world.chance.sample("abc", 3):
+            await world.turn(name)
+            lease = await world.store.hgetall(keys.had_lease())
+            led = bool(lease) and float(lease[b"until"]) / 1000 > world.now
+            assert led or world.now < 1007.0  # at first all of HAD_LIST are waited for
+        world.now += 0.2
+    assert (world.leaders(), world.handed_over) == (["a"], 1)
+    assert world.leads[2] == world.rules["a"].life
+    await world.store.stop()
+
+
+async def test_who_has_the_lead_no_more_can_not_hand_it_over():
+    world = World(6, False)
+    await world.store.start()
+    await world.settle(2.0)
+    b = world.rules["b"]
+    for giver, epoch in ((b, 1), (world.rules["a"], 0), (Rules("a", "another life", ()), 1)):
+        assert await hand_over(world.store, giver, epoch, "b", b.life, lease_s=1.2) == 0
+    assert await hand_over(world.store, world.rules["a"], 1, "b", b.life, lease_s=1.2) == 2
+    assert await hand_over(world.store, world.rules["a"], 1, "c", "x", lease_s=1.2) == 0
+    await world.turn("a")
+    await world.turn("b")
+    assert world.leaders() == ["b"]
     await world.store.stop()
 
 
