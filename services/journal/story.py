@@ -163,7 +163,7 @@ def span_map(span: Span) -> dict[str, Any]:
     """As the contract of the HTTP interface has it."""
     causes: dict[tuple[str, str], int] = {}
     for piece in span.pieces:
-        if piece.code != span.state:
+        if span.state in WAITING:
             key = (piece.code, piece.text)
             causes[key] = causes.get(key, 0) + piece.end - piece.start
     return {
@@ -185,7 +185,7 @@ def moment_map(spans: Iterable[Span], at: float) -> dict[str, Any] | None:
     for span in spans:
         if span.start <= ms < span.end:
             piece = next(one for one in span.pieces if one.start <= ms < one.end)
-            waits = piece.code != span.state
+            waits = span.state in WAITING
             return {
                 "at": at,
                 "state": span.state,
@@ -214,7 +214,7 @@ def line_of(fact: JobFact, match: Mapping[str, Any] | None = None) -> str:
         case "job.unmatched":
             return f"not started on {slot}: {body.get('reason', '')}"
         case "job.started":
-            return f"started on {slot}, after waiting {body.get('waited_s', 0.0):.0f} s (run {body.get('attempt', 1)})"
+            return f"started on {slot} (run {body.get('attempt', 1)})"
         case "job.evicted":
             return f"evicted from {slot}: {body.get('reason', '')}"
         case "job.ended":
@@ -256,7 +256,7 @@ def _phases(facts: Facts) -> list[_Phase]:
         last = found[-1] if found else None
         if fact.type == "job.started" and last is not None and last.state == "idle":
             # A claim that had run another job took it at once: it waited so long, and then its files came.
-            begun = last.start + max(0, round(float(fact.body.get("waited_s", 0.0)) * 1000))
+            begun = _ms(float(fact.body.get("began", 0.0)))
             if last.start <= begun < phase.start:
                 found.append(_Phase(begun, "starting", phase.slot, CAUSES["starting"], "starting"))
         if last is not None and phase.start < last.start:

@@ -8,21 +8,32 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from services.negotiator.accountant import Accountant
+from services.negotiator.chronicle import Chronicle
 from services.negotiator.cycle import negotiate
 from services.negotiator.group_tree import Waiting, demand
-from services.negotiator.pool import Matched, Preempted, Rejected, Request, Result
+from services.negotiator.herald import Herald
+from services.negotiator.pool import Matched, Preempted, Rejected, Request, Result, Snapshot
+from services.negotiator.priorities import Record
 from services.negotiator.requests import Answers, Bearings, Schedds
-from services.negotiator.settings import Policy
+from services.negotiator.settings import Policy, told_knobs
 from services.negotiator.slot_table import SlotTable, Submitter, by_schedd
 from services.negotiator.statistics import CycleStatistics
-from shared.bus.api import Exchange
 from shared.daemon.context import Context
-from shared.errors import RetryableError, RoostError
-from shared.messages.events import CycleDone, PreemptionLoop
+from shared.errors import RoostError
+from shared.messages.events import (
+    CycleDone,
+    Event,
+    MatchesMade,
+    PolicyInForce,
+    PreemptionLoop,
+    ReasonsChanged,
+    StandingsTold,
+)
 from shared.messages.negotiation import Match, MatchNotice, NoticedSlot, Rejection
 
 #: A match that its startd has not confirmed by now is offered again (seconds).
@@ -31,6 +42,8 @@ PENDING_S = 10.0
 MOST_PREEMPTIONS = 100_000
 #: Messages about so many matches are made in one go on the event loop.
 _STEP = 500
+#: Matches, reasons or standings in one event.
+_TOLD = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,9 @@ class Conduct:
         self._charge = charge
         self._at_work = asyncio.Lock()  # a thread is at work on the slot table
         self._clashes: set[str] = set()
+        self._chronicle = Chronicle(policy.tree)
+        self.herald = Herald(context, self._chronicle.forget)
+        self._told: tuple[int, Policy | None] = (0, None)  # epoch and policy that events are of
 
     def settle(self) -> None:
         """Have the slot table take in what came, unless a thread is at work on it: then the next cycle does."""
@@ -161,7 +177,8 @@ class Conduct:
             decide_s=round(decided - fetched, 6),
             duration_s=round(ended - began, 6),
         )
-        await self._tell_everybody(result, statistics, requests.values(), bearings, trigger)
+        self._tell(result, statistics, requests.values(), bearings, trigger)
+        self._tell_why(result, given, snapshot, records, asking, answers.silent, bearings)
         return Done(result, statistics, unused)
 
     def _demand(self, asking: Sequence[Submitter], requests: Iterable[str]) -> dict[str, float]:
@@ -274,7 +291,7 @@ class Conduct:
 
         await asyncio.gather(*(tell(inbox, noticed) for inbox, noticed in sorted(slots.items()) if inbox))
 
-    async def _tell_everybody(
+    def _tell(
         self,
         result: Result,
         statistics: CycleStatistics,
@@ -282,7 +299,7 @@ class Conduct:
         bearings: Bearings,
         trigger: str,
     ) -> None:
-        events = [
+        events: list[Event] = [
             PreemptionLoop(
                 at=statistics.began,
                 negotiator=bearings.negotiator,
@@ -306,11 +323,63 @@ class Conduct:
             matches=statistics.matches,
             rejections=statistics.rejections,
         )
-        try:
-            for event in (*events, done):
-                await self.context.bus.publish(Exchange.EVENTS, event.type, event)
-        except RetryableError as error:
-            self.context.log.info("event_not_sent", type=done.type, reason=str(error))
+        self.herald.tell([*events, done])
+
+    def _tell_why(
+        self,
+        result: Result,
+        given: Sequence[Matched],
+        snapshot: Snapshot,
+        records: Mapping[str, Record],
+        asking: Iterable[Submitter],
+        silent: Iterable[str],
+        bearings: Bearings,
+    ) -> None:
+        """What the journal writes down of this cycle (services/journal)."""
+        now, chronicle = self.context.clock.now(), self._chronicle
+        by: dict[str, Any] = {
+            "at": now,
+            "negotiator": bearings.negotiator,
+            "epoch": bearings.epoch,
+            "cycle": bearings.cycle,
+            "shard": bearings.shard,
+        }
+        events: list[Event] = []
+        if self._told != (bearings.epoch, self.policy):
+            self._told = (bearings.epoch, self.policy)
+            chronicle.tree = self.policy.tree
+            chronicle.forget()
+            events.append(PolicyInForce(**by, knobs=told_knobs(self.context.config)))
+        taken = chronicle.preempted(given, result.losers)
+        for groups in chronicle.matches(given, _TOLD):
+            events.append(MatchesMade(**by, groups=groups, preempted=taken))
+            taken = []
+        if why := chronicle.reasons(result.rejections, silent, now):
+            for start in range(0, max(1, len(why.reasons)), _TOLD):
+                some = list(why.reasons[start : start + _TOLD])
+                whole = why.whole and not start
+                events.append(ReasonsChanged(**by, whole=whole, reasons=some, silent=list(why.silent)))
+        requested: dict[str, float] = {}
+        for one in asking:
+            known = one.weighted_idle is not None and one.weighted_running is not None
+            wants = (one.weighted_idle or 0.0) + (one.weighted_running or 0.0) if known else one.idle + one.running
+            requested[one.name] = requested.get(one.name, 0.0) + wants
+        stand, gone = chronicle.standings(records, result, snapshot.in_use, requested, now)
+        groups_stand = chronicle.groups(result)
+        half_life = float(self.policy.settings.priority_halflife)
+        if stand or gone or groups_stand:
+            for start in range(0, max(1, len(stand)), _TOLD):
+                events.append(
+                    StandingsTold(
+                        **by,
+                        pool=snapshot.total_weight,
+                        half_life=half_life,
+                        submitters=stand[start : start + _TOLD],
+                        groups=[] if start else groups_stand,
+                        gone=[] if start else gone,
+                    )
+                )
+        self.herald.tell(events)
 
 
 def _parts(matches: Sequence[Matched]) -> Iterator[Sequence[Matched]]:

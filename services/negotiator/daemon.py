@@ -108,9 +108,10 @@ class Negotiator(Daemon):
         await bus.publish(Exchange.ADS, "ask.all", AskForAds(by=f"negotiator.{self.context.name}"))
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"cycles": self._run_cycles(), "advertise": self._advertise()}
+        return {"cycles": self._run_cycles(), "advertise": self._advertise(), "tell": self.conduct.herald.run()}
 
     async def drain(self) -> None:
+        await self.conduct.herald.drain()
         if self.leading():
             await self._commit()
         await self.books.withdraw()

@@ -74,6 +74,10 @@ class Asking:
     cause: str = ""
     blocked: dict[str, int] = field(default_factory=dict)
     last: int = -1  # with NEGOTIATOR_DEPTH_FIRST the machine that is being filled
+    ranks: Floats | None = None  # its Rank of each row, as its list was made; None: the same for all
+
+    def rank_of(self, row: int) -> float:
+        return float(self.ranks[row]) if self.ranks is not None and row < len(self.ranks) else 0.0
 
 
 class Deal:
@@ -322,7 +326,9 @@ class Deal:
                 for row, one in emptied.items():
                     free[row] = True
                     level[row] = one.level
-            keys = [key.now for key in self.keys(asking.ad, level)]
+            told = self.keys(asking.ad, level)
+            asking.ranks = next((key.now for key in told if key.side == OTHER_SIDE), None)
+            keys = [key.now for key in told]
             board.check()
         self.considered += board.size
         if level is None and not has_machines:

@@ -169,7 +169,8 @@ class Matched:
     slot: its Name. weight: charged for all of these jobs together. reason: NO_PREEMPTION, RANK_PREEMPTION or
     PRIORITY_PREEMPTION. preempts: names of the slots whose claims end for it: the slot itself, or dynamic slots of this
     partitionable one, in the order in which they were added (PRE-12, PRE-17). limits: what each of the jobs takes of
-    concurrency limits, as `limits.parse` reads it; empty: nothing.
+    concurrency limits, as `limits.parse` reads it; empty: nothing. rank: the job's Rank of the slot as it was found,
+    which decides nothing any more.
     """
 
     submitter: str
@@ -180,6 +181,7 @@ class Matched:
     reason: str = NO_PREEMPTION
     preempts: tuple[str, ...] = ()
     limits: str = ""
+    rank: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

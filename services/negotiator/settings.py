@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from services.negotiator.timing import Timing
 from shared.classad import evaluate, parse_expr
 from shared.config import Config
 from shared.config.evaluate import number
-from shared.config.knobs import KNOBS, NegotiatorSettings
+from shared.config.knobs import KNOBS, CommonSettings, NegotiatorSettings
+from shared.config.knobs.base import knobs_of
 from shared.config.macros import DEFAULT
 
 _DEFAULT_SORT = str(parse_expr(KNOBS["group_sort_expr"].default or ""))
@@ -174,3 +176,19 @@ def is_written(config: Config, name: str) -> bool:
     """Whether somebody wrote the knob, rather than leaving it at its default."""
     origin = config.origin(name)
     return origin is not None and origin != DEFAULT
+
+
+def told_knobs(config: Config) -> dict[str, str]:
+    """The knobs by which cycles decide, as far as somebody has set them, with their values expanded: for the journal,
+    which replays cycles by them. Paths, addresses and whatever else every daemon reads are nobody's business."""
+    common = {knob.name.lower() for knob in knobs_of(CommonSettings)} - {"negotiator_name"}
+    own = {knob.name.lower(): knob for knob in knobs_of(NegotiatorSettings) if knob.name.lower() not in common}
+    families = [re.compile(re.sub(r"<[^>]*>", ".+", name)) for name, knob in own.items() if knob.is_family]
+    exprs = {name.lower() for name in (config.get("NEGOTIATOR_MATCH_EXPRS") or "").replace(",", " ").split()}
+    found = {}
+    for name in config.names():
+        if name in own or name in exprs or any(family.fullmatch(name) for family in families):
+            value = config.get(name)
+            if value is not None and name not in common:
+                found[name.upper()] = value
+    return found

@@ -176,7 +176,9 @@ def _empty(deal: Deal, asking: Asking, emptied: Emptied, limits: str) -> None:
     board.carve(np.array([emptied.row]), list(emptied.change), used, np.array([emptied.weight]))
     name = board.frame.keys[emptied.row]
     reason = _REASONS[emptied.level]
-    match = Matched(asking.submitter, asking.request, name, 1, emptied.charge, reason, names, limits)
+    match = Matched(
+        asking.submitter, asking.request, name, 1, emptied.charge, reason, names, limits, asking.rank_of(emptied.row)
+    )
     deal.matches[emptied.row, names] = match
     deal.charge(asking.submitter, emptied.charge, 1)
     asking.left -= 1
@@ -192,6 +194,9 @@ def _give(deal: Deal, asking: Asking, rows: RowNumbers, found: Found, limits: st
         Matched(submitter, request, keys[row], 1, weight, NO_PREEMPTION, (), limits)
         for row, weight in zip(numbers, weights, strict=True)
     ]
+    if asking.ranks is not None:
+        for row, match in zip(numbers, made, strict=True):
+            match.rank = asking.rank_of(row)
     deal.matches.update(zip(numbers, made, strict=True))
     if level is not None:
         for row, match in zip(numbers, made, strict=True):
@@ -209,7 +214,10 @@ def _add(deal: Deal, asking: Asking, row: int, jobs: int, weight: float, limits:
     known = deal.matches.get(key)
     if known is None:
         name = deal.board.frame.keys[row]
-        deal.matches[key] = Matched(asking.submitter, asking.request, name, jobs, weight, NO_PREEMPTION, (), limits)
+        rank = asking.rank_of(row)
+        deal.matches[key] = Matched(
+            asking.submitter, asking.request, name, jobs, weight, NO_PREEMPTION, (), limits, rank
+        )
     else:
         known.count += jobs
         known.weight += weight

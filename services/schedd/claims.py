@@ -23,7 +23,7 @@ from shared.classad import ClassAd
 from shared.errors import PermanentError
 from shared.messages.base import Message
 from shared.messages.claims import Activation, ClaimGranted, ClaimReady, ClaimRefused, ClaimWaiting, RequestClaim
-from shared.messages.events import JobMatched
+from shared.messages.events import JobMatched, JobUnmatched, ScheddLimited
 from shared.messages.negotiation import Match, Matches
 
 #: How long one request for a claim waits, and how long requests are repeated before the match is given up.
@@ -49,6 +49,7 @@ class Claims:
         self.settings = runs.settings
         self._wakes: dict[str, asyncio.Event] = {}  # of claims that wait, by Claim.id
         self._hints: dict[str, None] = {}  # claim ids that are ready, as startds say; oldest first
+        self._limited = False  # it was told that no claim may be added
         runs.dropped = self._on_dropped
         self.keeper.wait_no_more = self._job_gone
 
@@ -90,6 +91,10 @@ class Claims:
             )
         )
 
+    def _unmatched(self, job: Job, slot: str, reason: str) -> None:
+        about = self.keeper.about(job, self.keeper.now())
+        self.keeper.tell(JobUnmatched(**about, slot=slot, reason=reason[:1000]))
+
     def _first(self, submitter: str, autocluster: int) -> Job | None:
         """The job that an autocluster's next slot is for; None when there is none, or no claim may be added."""
         idle = self.table.idle.get(submitter)
@@ -117,7 +122,13 @@ class Claims:
         )
 
     def _may_add(self) -> bool:
-        return len(self.runs.claims) < self.settings.max_jobs_running
+        limit = self.settings.max_jobs_running
+        limited = len(self.runs.claims) >= limit
+        if limited != self._limited:
+            self._limited = limited
+            now = self.keeper.now()
+            self.keeper.tell(ScheddLimited(at=now, schedd=self.keeper.name, limited=limited, limit=limit))
+        return not limited
 
     def _use(self, match: Match, slot: ClassAd, decided: Matches, now: float) -> tuple[Claim, Activation] | None:
         """Begin a run of the first job that the match is for; None when there is none (any more)."""
@@ -248,6 +259,7 @@ class Claims:
             self.runs.give_back(claim, "its job is gone")
         elif not answer.activated:
             self.runs.over(claim, job, run)
+            self._unmatched(job, claim.slot, answer.refusal)
             self.runs.requeue(job, f"not started on {claim.slot}: {answer.refusal}", failed=True)
             self.runs.give_back(claim, "it did not take the job")
         else:
@@ -280,10 +292,12 @@ class Claims:
             job.ad["LastRejMatchTime"] = int(self.keeper.now())
             job.ad["LastRejMatchReason"] = f"{claim.slot} refused it: {answer.reason}"[:1000]
             self.runs.over(claim, job, run)
+            self._unmatched(job, claim.slot, answer.reason)
             job.refusals += 1
             self.runs.cool(job, self.runs.cool_down.refused_s(job.refusals))
             self.runs.back(job)
         elif claim.waits is not None and (job := self.table.get(claim.waits)) is not None:
+            self._unmatched(job, claim.slot, answer.reason)
             job.refusals += 1
             self.runs.cool(job, self.runs.cool_down.refused_s(job.refusals))
         self.runs.drop(claim)
@@ -415,6 +429,9 @@ class Claims:
     def _forsake(self, claim: Claim, reason: str) -> None:
         """Give up a claim that waits, or has just got its slot."""
         self.context.log.info("claim_forsaken", slot=claim.slot, reason=reason)
+        job = self.table.get(claim.waits) if claim.waits is not None else None
+        if job is not None and job.status == JobStatus.IDLE:
+            self._unmatched(job, claim.slot, reason)
         self.runs.drop(claim)
         if claim.waits_as:
             self.runs.spawn(self.runs.release(claim.startd, claim.waits_as), "release")

@@ -86,6 +86,7 @@ class Job:
     cooling: bool = False  # waits after a failure; not offered meanwhile
     waits_for: str = ""  # Claim.id of a claim whose slot is being emptied for it; not offered meanwhile
     refusals: int = 0  # by execution points, in a row
+    sorted_as: int = 0  # the autocluster that was told of it
 
     @property
     def id(self) -> JobId:

@@ -13,14 +13,14 @@ from typing import Any
 
 from services.schedd.job_log import JobLog
 from services.schedd.job_states import Change, Effect, JobEvent, Verdict, transition
-from services.schedd.jobs import Job, JobId, JobStatus, full_ad, full_packed
+from services.schedd.jobs import Job, JobId, JobStatus, full_ad, full_packed, projected
 from services.schedd.policies import stays_in_queue
 from services.schedd.queue import Queue, QueueDamaged
 from services.schedd.table import JobTable
 from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
 from shared.daemon.context import Context
-from shared.messages.events import Event, JobHeld, JobReleased, JobRemoved
+from shared.messages.events import Event, JobHeld, JobReleased, JobRemoved, JobsSorted
 
 #: More events than this wait for a broker that is away: the oldest are dropped, as events repair nothing.
 MAX_EVENTS = 10_000
@@ -67,7 +67,7 @@ class Keeper:
                 self.log.write(pending)
 
         done.add_done_callback(after)
-        self._publish_soon()
+        self.tell_sorted()
         return done
 
     def save(self, job: Job) -> None:
@@ -204,6 +204,13 @@ class Keeper:
             await self._publisher
 
     # Inside
+
+    def tell_sorted(self) -> None:
+        """Say which jobs have come to which autocluster."""
+        now = self.now()
+        for kinds in self.table.sorting.take(lambda job, names: projected(self.name, job, now, names)):
+            self.tell(JobsSorted(at=now, schedd=self.name, kinds=kinds))
+        self._publish_soon()
 
     def _publish_soon(self) -> None:
         if self._events and self._publisher is None:

@@ -43,6 +43,8 @@ class Requests:
         for job in table.set_significant(asked.significant, looked_at(constraint)):
             table.refresh(job)
             await turns.give_way()
+        if table.sorting:
+            self.keeper.tell_sorted()
         counts = asked.counts and self.settings.request_counts
         requests: dict[str, list[ResourceRequest]] = {}
         more: list[str] = []

@@ -228,6 +228,7 @@ class Runs:
                 slot=claim.slot,
                 attempt=run.attempt,
                 waited_s=max(0.0, run.started - ending.idle_since(job)),
+                began=run.started,
             )
         )
         self.watch_duration(job)

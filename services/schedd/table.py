@@ -9,6 +9,7 @@ from services.schedd.autoclusters import Autoclusters
 from services.schedd.garbage import Newcomers
 from services.schedd.idle import IdleJobs, Key, key_of
 from services.schedd.jobs import STATUS_NAMES, Cluster, Job, JobId, JobStatus
+from services.schedd.sorting import Sorting
 from services.schedd.submitters import Count
 
 #: A job that asks for more cores than this never runs; sums of its kind would be no ClassAd numbers any more.
@@ -27,6 +28,7 @@ class JobTable:
         self.total = 0
         self._weights: dict[int, float] = {}  # of each autocluster
         self.newcomers = Newcomers()
+        self.sorting = Sorting()
 
     def get(self, job_id: JobId) -> Job | None:
         cluster = self.clusters.get(job_id.cluster)
@@ -83,6 +85,7 @@ class JobTable:
             self.withdraw(job)
         elif job.idle_key is None:
             autocluster = self.autoclusters.assign(job)
+            self.sorting.note(job, autocluster)
             job.idle_key = key_of(job.priority, job.cluster.id, job.proc)
             queue = self.idle.get(job.submitter)
             if queue is None:

@@ -50,6 +50,7 @@ class JobStarted(JobEvent):
     slot: str
     attempt: int
     waited_s: float  # since it became idle
+    began: float = 0.0  # when its slot was asked to run it (s since 1970): from then on it was on its way
 
 
 @message
