@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from shared.bus import connect
+from shared.bus.api import Exchange
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack
+from shared.messages.events import PriorityChanged
 from tests.servers import free_port
 from tests.waiting import eventually
 
@@ -64,7 +66,10 @@ async def test_the_loss_of_the_node_in_use_is_made_up_for_by_another(amqp_url):
     credentials, vhost = amqp_url.partition("@")[0], amqp_url.rpartition("/")[2]
     urls = ",".join(f"{credentials}@127.0.0.1:{one}/{vhost}" for one in ports)
     server, client = connect(urls, "collector.cm"), connect(urls, "gateway.test")
-    gaps = []
+    gaps, heard = [], []
+
+    async def hear(envelope):
+        heard.append(envelope.body)
 
     async def gap():
         gaps.append(True)
@@ -74,6 +79,8 @@ async def test_the_loss_of_the_node_in_use_is_made_up_for_by_another(amqp_url):
         server.on_gap(gap)
         await server.serve("collector.cm", _ack)
         assert isinstance(await client.call("collector.cm", SendAds(my_type="")), Ack)
+        listener = await server.listen(Exchange.EVENTS, ["accountant.#"], hear)
+        private = listener.queue.name
         await lose(*doors[0])
 
         async def answered():
@@ -84,6 +91,16 @@ async def test_the_loss_of_the_node_in_use_is_made_up_for_by_another(amqp_url):
 
         await eventually(lambda: gaps, what="the bus to notice and come back")
         await eventually(answered, what="an answer by way of the other node")
+        # Real nodes remove what a lost one's connections had to themselves, seconds later and by name.
+        assert listener.queue.name != private
+        assert listener.queue.name.startswith(f"{private}.")
+        started = PriorityChanged(at=1.0, submitter="alice@x", what="factor", value=2.0, by="root")
+
+        async def told():
+            await client.publish(Exchange.EVENTS, started.type, started)
+            return heard
+
+        await eventually(told, what="an event by way of the new queue")
     finally:
         await client.stop()
         await server.stop()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shared.bus.amqp.acks import AckWindow
@@ -131,6 +131,8 @@ class Consumer:
         self.count = 0  # deliveries ever, for the watchdog
         self.open = True
         self._session: _Session | None = None
+        self._private_name = queue.name
+        self._attachments = 0
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     @property
@@ -144,6 +146,11 @@ class Consumer:
 
     async def attach(self, link: Link) -> None:
         """Declare the queue and consume. Raises LinkLost or Refused."""
+        self._attachments += 1
+        if self.queue.exclusive and self._attachments > 1:
+            # Not the name it had: when a node of a cluster is lost the others remove what its connections had to
+            # themselves, and may do so seconds after we have declared it anew.
+            self.queue = replace(self.queue, name=f"{self._private_name}.{self._attachments}")
         channel = await link.channel(f"consumer of {self.queue.name}")
         await link.declare(channel, self.queue)
         await guarded(channel.basic_qos(prefetch_count=self.prefetch))
