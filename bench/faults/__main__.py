@@ -1,11 +1,13 @@
-"""What a pool does when its parts die, hang or run out of room while jobs run: `python -m bench.faults`.
+"""What a pool does when its parts die, hang, are cut off or run out of room while jobs run: `python -m bench.faults`.
 
 Every daemon is a process, and what can be had twice is there twice; Redis has two replicas and three sentinels,
-RabbitMQ three nodes (--single: one server of each). For each fault a new workload (one job twice a second, a question
-ten times a second, one job that runs through it all) goes on while the fault lasts and until the pool serves again;
-then all jobs end, and what history, job event logs, the accountant and the jobs' own notes say is compared. "Without"
-is the longest time between two answers, from the fault to the return of service; with nothing wrong it is what the
-first row says. Exit status 1 when anything was lost, done twice, or missed its aim.
+RabbitMQ three nodes (--single: one server of each). With --containers it is the pool of compose/compose.ha.yaml, and
+networks are cut as well; that takes root, and a Docker engine on this machine (else one is started, as for tests). For
+each fault a new workload (one job twice a second, a question ten times a second, one job that runs through it all) goes
+on while the fault lasts and until the pool serves again; then all jobs end, and what history, job event logs, the
+accountant and the jobs' own notes say is compared. "Without" is the longest time between two answers, from the fault to
+the return of service; with nothing wrong it is what the first row says. Exit status 1 when anything was lost, done
+twice, or missed its aim.
 """
 
 from __future__ import annotations
@@ -16,20 +18,23 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.faults.faults import Fault, endure, none, of_daemons, of_servers
-from bench.faults.pool import FaultPool
+from bench.faults.containers import ContainerPool
+from bench.faults.faults import Fault, endure, none, of_containers, of_daemons, of_primary, of_servers
+from bench.faults.leaders import LeaderWatch
+from bench.faults.pool import CENTRAL, FaultPool
 from bench.faults.servers import RabbitCluster, ReplicatedRedis
-from bench.faults.verdict import Verdict
+from bench.faults.verdict import Verdict, two_leaders, without_leader
 from bench.faults.workload import Workload
+from tests.containers.engine import Engine
 from tests.servers import Rabbit, Redis
 
-WANTED = ("submit", "match", "query")
+WANTED = ("submit", "match", "query", "leader")
 SPOOL_MIB = 64
 
 
@@ -50,16 +55,16 @@ def row(fault: Fault, without: dict[str, float], verdict: Verdict) -> str:
         aim = fault.aims.get(what)
         return f"{without[what]:.1f}" + (f" (aim {aim:g})" if aim is not None else "")
 
-    cells = [fault.name, f"{fault.lasts_s:g}", *(cell(what) for what in WANTED)]
+    cells = [fault.name, f"{fault.lasts_s:g}", *(cell(what) for what in WANTED), f"{without['two leaders']:.2f}"]
     cells += [str(count) for count in (verdict.jobs, len(verdict.lost), len(verdict.twice), len(verdict.log))]
     cells.append(f"{verdict.charged_s - verdict.ran_s:+.1f} of {verdict.ran_s:.0f}")
     return f"| {' | '.join(cells)} |"
 
 
 HEAD = (
-    "| fault | lasts s | without submit s | match s | query s | jobs | lost | run twice | log faults "
-    "| charged - used s |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| fault | lasts s | without submit s | match s | query s | leader s | two leaders s | jobs | lost | run twice "
+    "| log faults | charged - used s |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
 
@@ -67,49 +72,101 @@ def missed(fault: Fault, without: dict[str, float]) -> list[str]:
     return [f"{what}: {without[what]:.1f} s, aim {aim:g} s" for what, aim in fault.aims.items() if without[what] > aim]
 
 
+class Bench:
+    """Does faults one after the other and prints what came of them. connect, schedds, shared: see Workload."""
+
+    def __init__(self, directory: Path, pool: FaultPool | ContainerPool) -> None:
+        self.directory, self.pool = directory, pool
+        self.figures: list[dict[str, Any]] = []
+        self.bad: list[str] = []
+
+    def workload(self) -> Workload:
+        number = len(self.figures)
+        if isinstance(self.pool, ContainerPool):
+            return Workload(
+                self.pool.execute / f"work{number}", self.pool.connect, schedds=self.pool.schedds(), shared=False
+            )
+        return Workload(self.directory / f"work{number}", self.pool.connect)
+
+    def watch(self) -> LeaderWatch:
+        if isinstance(self.pool, ContainerPool):
+            return LeaderWatch([self.pool[name].where for name in self.pool.daemons if name.startswith("negotiator")])
+        ports = [self.pool["negotiator", name].port for name in CENTRAL]
+        return LeaderWatch([lambda port=port: (0, port) for port in ports])  # type: ignore[misc]
+
+    def run(self, faults: Sequence[Fault]) -> None:
+        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors\n{HEAD}", flush=True)
+        for fault in faults:
+            with fault.within(), self.workload() as work:
+                work.start()
+                with self.watch() as watch:
+                    struck, until = endure(fault, work, self.pool)
+                without = work.without(struck, until)
+                without["leader"] = without_leader(watch.glimpses, struck, until)
+                without["two leaders"] = two_leaders(watch.glimpses, struck, until)
+                verdict = work.end()
+            load = os.getloadavg()[0]
+            print(row(fault, without, verdict), flush=True)
+            self.bad += [
+                f"{fault.name}: {what}" for what in (*verdict.faults(restarts=fault.restarts), *missed(fault, without))
+            ]
+            figures = {"fault": fault.name, "lasts_s": fault.lasts_s, "load": load, **without, **asdict(verdict)}
+            self.figures.append(figures)
+        print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+def of_processes(stack: ExitStack, directory: Path, options: argparse.Namespace) -> tuple[FaultPool, list[Fault]]:
+    if options.single:
+        rabbit, redis = Rabbit(), Redis()
+        for server in (rabbit, redis):
+            stack.callback(server.close)
+            server.start()
+        urls = rabbit.url, redis.url
+    else:
+        replicated, cluster = stack.enter_context(ReplicatedRedis()), stack.enter_context(RabbitCluster())
+        urls = cluster.url, replicated.url
+    pool = FaultPool(directory / "pool", *urls)
+    if not options.single:
+        stack.enter_context(small_disk(pool.spool))
+    stack.enter_context(pool)
+    faults = [*of_daemons(pool, options.lasts, options.schedd), of_primary(pool)]
+    if not options.single:
+        faults += of_servers(pool, replicated, cluster, options.lasts)
+    return pool, faults
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Kill and hang the parts of a pool while jobs run, and count.")
-    parser.add_argument("--single", action="store_true", help="one broker and one Redis; no faults of servers")
+    parser = argparse.ArgumentParser(
+        description="Kill, hang and cut off the parts of a pool while jobs run, and count."
+    )
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--single", action="store_true", help="one broker and one Redis; no faults of servers")
+    kind.add_argument(
+        "--containers", action="store_true", help="the highly available compose pool; cuts of networks, too"
+    )
     parser.add_argument("--lasts", type=float, default=5.0, metavar="S", help="how long each fault lasts (5)")
     parser.add_argument("--schedd", type=float, default=60.0, metavar="S", help="how long the schedd is dead (60)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORDS", help="faults whose name has one of these")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args()
-    figures: list[dict[str, Any]] = []
-    bad: list[str] = []
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roost-faults-")))
         directory.chmod(0o755)
-        if options.single:
-            rabbit, redis = Rabbit(), Redis()
-            for server in (rabbit, redis):
-                stack.callback(server.close)
-                server.start()
-            urls = rabbit.url, redis.url
+        pool: FaultPool | ContainerPool
+        if options.containers:
+            pool = stack.enter_context(ContainerPool.up(stack.enter_context(Engine.join())))
+            faults = of_containers(pool, options.lasts, options.schedd)
         else:
-            replicated, cluster = stack.enter_context(ReplicatedRedis()), stack.enter_context(RabbitCluster())
-            urls = cluster.url, replicated.url
-        pool = FaultPool(directory / "pool", *urls)
-        if not options.single:
-            stack.enter_context(small_disk(pool.spool))
-        stack.enter_context(pool)
-        faults = [none(options.lasts), *of_daemons(pool, options.lasts, options.schedd)]
-        if not options.single:
-            faults += of_servers(pool, replicated, cluster, options.lasts)
-        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors\n{HEAD}", flush=True)
-        for number, fault in enumerate(fault for fault in faults if any(words in fault.name for words in options.only)):
-            with Workload(directory / f"work{number}", pool.connect) as work:
-                work.start()
-                without = endure(fault, work, pool)
-                verdict = work.end()
-            print(row(fault, without, verdict), flush=True)
-            bad += [f"{fault.name}: {what}" for what in (*verdict.faults(), *missed(fault, without))]
-            figures.append({"fault": fault.name, "lasts_s": fault.lasts_s, **without, **asdict(verdict)})
-        print(f"load {os.getloadavg()[0]:.1f}")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
-    if bad:
-        sys.exit("\n".join(bad))
+            pool, faults = of_processes(stack, directory, options)
+        bench = Bench(directory, pool)
+        wanted = [none(options.lasts), *faults]
+        try:
+            bench.run([fault for fault in wanted if any(words in fault.name for words in options.only)])
+        finally:
+            if options.json:
+                options.json.write_text(json.dumps(bench.figures, indent=1) + "\n")
+    if bench.bad:
+        sys.exit("\n".join(bench.bad))
 
 
 if __name__ == "__main__":

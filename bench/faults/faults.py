@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from bench.faults.containers import CENTRAL as NUMBERS
+from bench.faults.containers import HEARS, SPEAKS, Container, ContainerPool, at_once, cut
 from bench.faults.pool import CENTRAL, FaultPool, Member
 from bench.faults.servers import RabbitCluster, ReplicatedRedis
 from bench.faults.workload import Workload
-from tests.servers import Rabbit, Redis
 from tests.waiting import wait_until
 
 PATIENCE_S = 180.0
@@ -20,47 +22,59 @@ PATIENCE_S = 180.0
 #: Makes what the fault lasts within.
 Strike = Callable[[], AbstractContextManager[object]]
 
+SERVERS_WITHIN = {"submit": 10.0, "match": 10.0, "query": 10.0}
+#: Seconds until the next negotiator has negotiated: the leader was killed, or hangs.
+KILLED, HUNG = {"match": 2.0}, {"match": 5.0}
+
+
+class Victim(Protocol):
+    """A daemon or a server, as a process or a container."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+    def freeze(self) -> None: ...
+
+    def thaw(self) -> None: ...
+
+
+class Pool(Protocol):
+    def leader(self) -> str: ...
+
+    def wait_ready(self) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """lasts_s: how long until what was lost is back; aims: seconds without service that are the aim, by what is
-    wanted."""
+    wanted. within: what the pool must be brought to before the workload begins. restarts: jobs of the workload end
+    with what is struck, and begin again elsewhere."""
 
     name: str
     strike: Strike
     lasts_s: float
     aims: dict[str, float]
+    within: Strike = nullcontext
+    restarts: bool = False
 
 
 @contextmanager
-def killed(*members: Member) -> Iterator[None]:
-    for member in members:
-        member.kill()
+def killed(*victims: Victim) -> Iterator[None]:
+    at_once([victim.kill for victim in victims])
     try:
         yield
     finally:
-        for member in members:
-            member.start()
+        at_once([victim.start for victim in victims])
 
 
 @contextmanager
-def frozen(*members: Member | Rabbit | Redis) -> Iterator[None]:
-    for member in members:
-        member.freeze()
+def frozen(*victims: Victim) -> Iterator[None]:
+    at_once([victim.freeze for victim in victims])
     try:
         yield
     finally:
-        for member in members:
-            member.thaw()
-
-
-@contextmanager
-def lost(server: Rabbit | Redis) -> Iterator[None]:
-    server.kill()
-    try:
-        yield
-    finally:
-        server.start()
+        at_once([victim.thaw for victim in victims])
 
 
 @contextmanager
@@ -77,15 +91,28 @@ def full(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def all_of(*faults: AbstractContextManager[object]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for fault in faults:
-            stack.enter_context(fault)
+def dead_primary(pool: FaultPool | ContainerPool, primary: str, *victims: Victim) -> Iterator[None]:
+    """The primary of HAD_USE_PRIMARY is dead, and somebody else leads, until `returns` or the end."""
+    pool.with_primary(True)
+    try:
+        wait_until(lambda: pool.leader() == primary, PATIENCE_S, "the lead of the primary")
+        for victim in victims:
+            victim.kill()
+        pool.leader()
         yield
+    finally:
+        pool.with_primary(False)
+
+
+@contextmanager
+def returns(pool: FaultPool | ContainerPool, primary: str, *victims: Victim) -> Iterator[None]:
+    at_once([victim.start for victim in victims])
+    wait_until(lambda: pool.leader() == primary, PATIENCE_S, "the return of the primary")
+    yield
 
 
 def none(lasts_s: float) -> Fault:
-    return Fault("nothing", contextlib.nullcontext, lasts_s, {})
+    return Fault("nothing", nullcontext, lasts_s, {})
 
 
 def of_daemons(pool: FaultPool, lasts_s: float, schedd_s: float) -> list[Fault]:
@@ -95,11 +122,10 @@ def of_daemons(pool: FaultPool, lasts_s: float, schedd_s: float) -> list[Fault]:
         leader = pool.leader()
         return [pool[kind, leader] for kind in kinds]
 
-    failover = {"match": 2.0}
     found = [
-        Fault("the active negotiator", lambda: killed(*leading("negotiator")), lasts_s, failover),
-        Fault("the active HAD", lambda: killed(*leading("had")), lasts_s, failover),
-        Fault("the active negotiator and its HAD", lambda: killed(*leading("negotiator", "had")), lasts_s, failover),
+        Fault("the active negotiator", lambda: killed(*leading("negotiator")), lasts_s, KILLED),
+        Fault("the active HAD", lambda: killed(*leading("had")), lasts_s, KILLED),
+        Fault("the active negotiator and its HAD", lambda: killed(*leading("negotiator", "had")), lasts_s, KILLED),
         Fault("one collector", lambda: killed(pool["collector", "cm1"]), lasts_s, {"query": 1.0}),
         Fault("both collectors", lambda: killed(*(pool["collector", name] for name in CENTRAL)), 0.0, {}),
         Fault("the schedd", lambda: killed(pool["schedd", "ap"]), schedd_s, {}),
@@ -108,8 +134,8 @@ def of_daemons(pool: FaultPool, lasts_s: float, schedd_s: float) -> list[Fault]:
     ]
     killing = [Fault(f"{fault.name} killed", fault.strike, fault.lasts_s, fault.aims) for fault in found]
     hanging = [
-        Fault("the active negotiator hung", lambda: frozen(*leading("negotiator")), lasts_s, {"match": 5.0}),
-        Fault("the active HAD hung", lambda: frozen(*leading("had")), lasts_s, {"match": 5.0}),
+        Fault("the active negotiator hung", lambda: frozen(*leading("negotiator")), lasts_s, HUNG),
+        Fault("the active HAD hung", lambda: frozen(*leading("had")), lasts_s, HUNG),
         Fault("one collector hung", lambda: frozen(pool["collector", "cm1"]), lasts_s, {}),
         Fault("the schedd hung", lambda: frozen(pool["schedd", "ap"]), lasts_s, {}),
         Fault("one startd hung", lambda: frozen(pool["startd", "ep1"]), lasts_s, {}),
@@ -120,25 +146,106 @@ def of_daemons(pool: FaultPool, lasts_s: float, schedd_s: float) -> list[Fault]:
 
 
 def of_servers(pool: FaultPool, redis: ReplicatedRedis, rabbit: RabbitCluster, lasts_s: float) -> list[Fault]:
-    within = {"submit": 10.0, "match": 10.0, "query": 10.0}
-
-    def everything() -> AbstractContextManager[None]:
-        servers = (*(lost(node) for node in rabbit.nodes), *(lost(server) for server in redis.servers))
-        return all_of(*servers, killed(*pool.members.values()))
-
+    everything: list[Victim] = [*rabbit.nodes, *redis.servers, *redis.sentinels, *pool.members.values()]
     return [
-        Fault("Redis's primary killed", lambda: lost(redis.primary()), lasts_s, within),
-        Fault("Redis's primary hung", lambda: frozen(redis.primary()), lasts_s, within),
-        Fault("one RabbitMQ node of three killed", lambda: lost(rabbit.busiest()), lasts_s, within),
-        Fault("one RabbitMQ node of three hung", lambda: frozen(rabbit.busiest()), lasts_s, {}),
+        Fault("Redis's primary killed", lambda: killed(redis.primary()), lasts_s, SERVERS_WITHIN),
+        Fault("Redis's primary hung", lambda: frozen(redis.primary()), lasts_s, SERVERS_WITHIN),
+        Fault("one RabbitMQ node of three killed", lambda: killed(rabbit.busiest()), lasts_s, SERVERS_WITHIN),
+        Fault("one RabbitMQ node of three hung", lambda: frozen(rabbit.busiest()), lasts_s, SERVERS_WITHIN),
         Fault("the schedd's disk full", lambda: full(pool.spool), lasts_s, {}),
-        Fault("servers and daemons, all killed at once", everything, 0.0, {}),
+        Fault("servers and daemons, all killed at once", lambda: killed(*everything), 0.0, {}),
     ]
 
 
-def endure(fault: Fault, work: Workload, pool: FaultPool) -> dict[str, float]:
-    """Let it happen and be over, and wait until the pool serves again: the longest times without service meanwhile, in
-    seconds, by what was wanted."""
+def of_primary(pool: FaultPool) -> Fault:
+    """HAD_USE_PRIMARY: the first of HAD_LIST comes back, and takes the lead from who has it."""
+    daemons = [pool[kind, CENTRAL[0]] for kind in ("negotiator", "had")]
+    return Fault(
+        "the primary comes back",
+        lambda: returns(pool, CENTRAL[0], *daemons),
+        0.0,
+        KILLED,
+        lambda: dead_primary(pool, CENTRAL[0], *daemons),
+    )
+
+
+def of_containers(pool: ContainerPool, lasts_s: float, schedd_s: float) -> list[Fault]:
+    """docker kill and docker pause of each kind of container, and cuts of its network."""
+
+    def leading(*kinds: str) -> list[Container]:
+        leader = pool.leader()
+        return [pool[f"{kind}{leader}"] for kind in kinds]
+
+    def manager() -> list[Container]:
+        return pool.central(pool.leader())
+
+    def primary() -> Container:
+        return pool[pool.redis_primary()]
+
+    def either(*victims: str) -> list[Container]:
+        return [pool[victim] for victim in victims]
+
+    first_manager = [pool["negotiator"], pool["had"]]
+    collectors = [pool[f"collector{number}"] for number in NUMBERS]
+    query = {"query": 1.0}
+    return [
+        Fault("the active negotiator killed", lambda: killed(*leading("negotiator")), lasts_s, KILLED),
+        Fault("the active HAD killed", lambda: killed(*leading("had")), lasts_s, KILLED),
+        Fault("the leading central manager killed", lambda: killed(*manager()), lasts_s, KILLED | query),
+        Fault("one collector killed", lambda: killed(pool["collector"]), lasts_s, query),
+        Fault("all collectors killed", lambda: killed(*collectors), 0.0, {}),
+        Fault("one schedd of two killed", lambda: killed(pool["schedd2"]), schedd_s, {}),
+        Fault("one startd killed", lambda: killed(pool["startd3"]), lasts_s, {}, restarts=True),
+        Fault("one gateway killed", lambda: killed(pool["gateway"]), lasts_s, {}),
+        Fault("the active negotiator hung", lambda: frozen(*leading("negotiator")), lasts_s, HUNG),
+        Fault("the leading central manager hung", lambda: frozen(*manager()), lasts_s, HUNG),
+        Fault("one schedd of two hung", lambda: frozen(pool["schedd2"]), lasts_s, {}),
+        Fault("one startd hung", lambda: frozen(pool["startd3"]), lasts_s, {}),
+        Fault("one gateway hung", lambda: frozen(pool["gateway"]), lasts_s, {}),
+        Fault("Redis's primary killed", lambda: killed(primary()), lasts_s, SERVERS_WITHIN),
+        Fault("Redis's primary hung", lambda: frozen(primary()), lasts_s, SERVERS_WITHIN),
+        Fault("one RabbitMQ node of three killed", lambda: killed(pool.busiest_broker()), lasts_s, SERVERS_WITHIN),
+        Fault("one RabbitMQ node of three hung", lambda: frozen(pool.busiest_broker()), lasts_s, SERVERS_WITHIN),
+        Fault("the leading central manager cut off", lambda: cut(*manager()), lasts_s, HUNG),
+        Fault("... it hears nothing, but is heard", lambda: cut(*manager(), directions=[HEARS]), lasts_s, HUNG),
+        Fault("... nobody hears it", lambda: cut(*manager(), directions=[SPEAKS]), lasts_s, HUNG),
+        Fault("the active HAD cut off from Redis", lambda: cut(*leading("had"), off=pool.redis()), lasts_s, HUNG),
+        Fault(
+            "the active negotiator cut off from Redis",
+            lambda: cut(*leading("negotiator"), off=pool.redis()),
+            lasts_s,
+            HUNG,
+        ),
+        Fault(
+            "the active negotiator cut off from RabbitMQ",
+            lambda: cut(*leading("negotiator"), off=pool.brokers()),
+            lasts_s,
+            HUNG,
+        ),
+        Fault("one schedd of two cut off", lambda: cut(pool["schedd2"]), lasts_s, {}),
+        Fault("one startd cut off", lambda: cut(pool["startd3"]), lasts_s, {}),
+        Fault(
+            "one startd cut off from schedds",
+            lambda: cut(pool["startd3"], off=either("schedd", "schedd2")),
+            lasts_s,
+            {},
+        ),
+        Fault("Redis's primary cut off", lambda: cut(primary()), lasts_s, SERVERS_WITHIN),
+        Fault("one RabbitMQ node of three cut off", lambda: cut(pool.busiest_broker()), lasts_s, SERVERS_WITHIN),
+        Fault(
+            "the primary comes back",
+            lambda: returns(pool, "", *first_manager),
+            0.0,
+            KILLED,
+            lambda: dead_primary(pool, "", *first_manager),
+        ),
+        Fault("all containers killed at once", lambda: killed(*pool.members.values()), 0.0, {}, restarts=True),
+    ]
+
+
+def endure(fault: Fault, work: Workload, pool: Pool) -> tuple[float, float]:
+    """Let it happen and be over, and wait until the pool serves again: when it was struck, and when the pool had
+    served again, seconds since 1970."""
     work.use_first_gateway()
     struck = time.time()
     with fault.strike():
@@ -147,4 +254,4 @@ def endure(fault: Fault, work: Workload, pool: FaultPool) -> dict[str, float]:
     wait_until(lambda: work.served(over), PATIENCE_S, f"service after: {fault.name}")
     until = time.time()
     pool.wait_ready()
-    return work.without(struck, until)
+    return struck, until

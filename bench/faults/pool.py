@@ -63,6 +63,10 @@ class Member:
         }
         self._lives: list[Leashed] = []
 
+    def configure(self, **knobs: str) -> None:
+        """From its next start on."""
+        self._env |= {f"_CONDOR_{knob}": text for knob, text in knobs.items()}
+
     def start(self) -> None:
         command = [sys.executable, "-m", f"services.{self.kind}", "-name", self.name]
         self._lives.append(Leashed(command, log=self.log, env=self._env, cwd=ROOT))
@@ -154,6 +158,15 @@ class FaultPool:
     def spool(self) -> Path:
         """The schedd's."""
         return self.directory / "schedd-ap" / "spool"
+
+    def with_primary(self, wanted: bool) -> None:
+        """Start the HADs again with, or without, HAD_USE_PRIMARY."""
+        for name in CENTRAL:
+            had = self["had", name]
+            had.kill()
+            had.configure(HAD_USE_PRIMARY="true" if wanted else "false")
+            had.start()
+        self.wait_ready()
 
     def connect(self, timeout_s: float) -> Sequence[Client]:
         """A client for each gateway."""

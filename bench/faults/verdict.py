@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -51,11 +51,12 @@ class Verdict:
     ran_s: float = 0.0
     charged_s: float = 0.0
 
-    def faults(self) -> list[str]:
-        """Every fault as a line to read; empty when nothing was lost and nothing done twice."""
+    def faults(self, *, restarts: bool = False) -> list[str]:
+        """Every fault as a line to read; empty when nothing was lost and nothing done twice. restarts: jobs ended with
+        what was struck; that they begin again is no fault, that they end well twice is one."""
         said = {
             "lost": self.lost,
-            "run twice": self.twice,
+            "run twice": () if restarts else self.twice,
             "ended twice": self.ended_twice,
             "twice in the history": self.doubled,
             "log": self.log,
@@ -65,13 +66,12 @@ class Verdict:
 
 @dataclass(slots=True)
 class Facts:
-    """acknowledged: tokens of jobs whose submit was answered, with their job id. logs: the texts of job event logs;
-    None where there are none to look at."""
+    """By token: job ids of what was acknowledged, and texts of job event logs."""
 
     acknowledged: dict[str, str] = field(default_factory=dict)
     history: Sequence[Recorded] = ()
     lines: Sequence[Line] = ()
-    logs: Sequence[str] | None = ()
+    logs: Mapping[str, str] = field(default_factory=dict)
     charged_s: float = 0.0
 
 
@@ -102,20 +102,20 @@ def judge(facts: Facts) -> Verdict:
         twice=tuple(twice),
         ended_twice=tuple(token for token, count in sorted(ended.items()) if count > 1),
         doubled=tuple(token for token, count in sorted(copies.items()) if count > 1),
-        log=() if facts.logs is None else tuple(_log_faults(facts.acknowledged.values(), facts.logs)),
+        log=tuple(_log_faults(facts.acknowledged, facts.logs, starts)),
         ran_s=sum(entry.ran_s for entry in facts.history),
         charged_s=facts.charged_s,
     )
 
 
-def _log_faults(jobs: Iterable[str], logs: Sequence[str]) -> list[str]:
-    """Each job's log tells once of its submit, of its start and of its end."""
-    told = Counter((int(code), f"{int(c)}.{int(p)}") for text in logs for code, c, p in EVENT.findall(text))
+def _log_faults(jobs: Mapping[str, str], logs: Mapping[str, str], starts: Mapping[str, int]) -> list[str]:
+    """Each job's log tells once of its submit, of its end, and of each start."""
     found = []
-    for job in jobs:
-        for code in (SUBMITTED, EXECUTING, TERMINATED):
-            if told[code, job] != 1:
-                found.append(f"{job}: event {code:03d} {told[code, job]} times")
+    for token, job in jobs.items():
+        told = Counter((int(code), f"{int(c)}.{int(p)}") for code, c, p in EVENT.findall(logs.get(token, "")))
+        for code, wanted in ((SUBMITTED, 1), (EXECUTING, starts.get(token, 1)), (TERMINATED, 1)):
+            if told[code, job] != wanted:
+                found.append(f"{token} ({job}): event {code:03d} {told[code, job]} times, not {wanted}")
     return found
 
 
@@ -124,3 +124,45 @@ def longest_gap(moments: Iterable[float], since: float, until: float) -> float:
     inside = sorted(moment for moment in moments if since <= moment <= until)
     edges = [since, *inside, until]
     return max(later - earlier for earlier, later in pairwise(edges))
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """What a negotiator said when it was asked for its role: when it was asked, and when the answer was there (seconds
+    since 1970), and whether it led."""
+
+    asked: float
+    answered: float
+    leads: bool
+
+
+def without_leader(glimpses: Iterable[Sequence[Glimpse]], since: float, until: float) -> float:
+    """The longest time in which no negotiator said that it led, in seconds."""
+    moments = [one.answered for said in glimpses for one in said if one.leads]
+    return longest_gap(moments, since, until)
+
+
+def two_leaders(glimpses: Iterable[Sequence[Glimpse]], since: float, until: float) -> float:
+    """For how long two negotiators said that they led, in seconds: at least so long, as each of them led from the first
+    answer of a row to the question of the last."""
+    reigns = sorted(
+        (begun, end) for said in glimpses for begun, end in _reigns(said) if since <= end and begun <= until
+    )
+    both, latest = 0.0, float("-inf")
+    for begun, end in reigns:
+        both += max(0.0, min(latest, end, until) - max(begun, since))
+        latest = max(latest, end)
+    return both
+
+
+def _reigns(said: Sequence[Glimpse]) -> Iterable[tuple[float, float]]:
+    row: list[Glimpse] = []
+    for one in said:
+        if one.leads:
+            row.append(one)
+            continue
+        if len(row) > 1:
+            yield row[0].answered, row[-1].asked
+        row = []
+    if len(row) > 1:
+        yield row[0].answered, row[-1].asked

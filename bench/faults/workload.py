@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Self
 
@@ -73,8 +74,9 @@ class Asker(threading.Thread):
 
 class Workload:
     """directory: for jobs and what they write; its name must be a new one in this pool, as its jobs are known by it.
-    connect(timeout): a client for each gateway. schedds: submitted to in turn. shared: the schedds see the directory,
-    and write job event logs there; else only startds do. charges: the accountant's are looked at, too."""
+    connect(timeout): a client for each gateway. schedds: each has a user of its own, who waits for nobody else's.
+    shared: schedds and startds have one file system; else jobs are transferred, though schedds write job event logs to
+    the directory. charges: the accountant's are looked at, too."""
 
     def __init__(
         self,
@@ -99,36 +101,43 @@ class Workload:
             script.write_text(text.format(runs=self.runs, go=self.go, seconds=seconds))
             script.chmod(0o755)
         self.acknowledged: dict[str, str] = {}
-        self._number = 0
+        self._numbers = count(1)
         self._stop = threading.Event()
-        self.submits = Asker(connect, lambda client: self._submit(client, "short"), SUBMIT_EVERY_S, self._stop)
+        self.submits = [
+            Asker(connect, self._submitter(schedd), SUBMIT_EVERY_S * len(schedds), self._stop) for schedd in schedds
+        ]
         self.queries = Asker(connect, _ask, ASK_EVERY_S, self._stop)
 
-    def _submit(self, client: Client, script: str) -> None:
-        self._number += 1
-        token = f"{self.directory.name}/{script}/{self._number}"
+    def _submitter(self, schedd: str) -> Callable[[Client], None]:
+        return lambda client: self._submit(client, "short", schedd)
+
+    def _submit(self, client: Client, script: str, schedd: str) -> None:
+        number = next(self._numbers)
+        token = f"{self.directory.name}/{script}/{number}"
         text = (
             f"executable = {self.directory}/{script}\narguments = {token}\ntransfer_executable = false\n"
-            "request_memory = 16\nrequest_disk = 1024\n"
+            f"request_memory = 16\nrequest_disk = 1024\nlog = {self._log(token)}\n"
         )
         if self.shared:
-            text += f"should_transfer_files = NO\nlog = {self.directory}/{self._number}.log\n"
+            text += "should_transfer_files = NO\n"
         else:
             text += "should_transfer_files = YES\nwhen_to_transfer_output = ON_EXIT\n"
         text += "queue\n"
         (cluster,) = description(self.directory, text).clusters()
-        schedd = self.schedds[self._number % len(self.schedds)]
         queued = client.submit(cluster.ad, cluster.jobs(), schedd=schedd)
         self.acknowledged[token] = f"{queued.cluster}.0"
+
+    def _log(self, token: str) -> Path:
+        return self.directory / f"{token.rpartition('/')[2]}.log"
 
     def start(self) -> None:
         """Returns when a long job and some short ones have begun."""
         with self.connect(60.0)[0] as client:
             if self.charges:
                 self._charged_before = _charged(client)
-            self._submit(client, "long")
-        self.submits.start()
-        self.queries.start()
+            self._submit(client, "long", self.schedds[0])
+        for asker in (*self.submits, self.queries):
+            asker.start()
         wait_until(lambda: {line.token.split("/")[1] for line in self.lines()} == {"short", "long"}, 120, "jobs")
 
     def now(self) -> float:
@@ -137,7 +146,8 @@ class Workload:
 
     def use_first_gateway(self) -> None:
         """A fault of the first gateway is one of the gateway in use."""
-        self.submits.use = self.queries.use = 0
+        for asker in (*self.submits, self.queries):
+            asker.use = 0
 
     def lines(self) -> list[Line]:
         # The last line may be half written.
@@ -146,25 +156,26 @@ class Workload:
 
     def without(self, since: float, until: float) -> dict[str, float]:
         """The longest time without service between two moments, in seconds, by what was wanted."""
-        begun = [line.at for line in self.lines() if line.word == "begin"]
-        return {
-            "submit": longest_gap(self.submits.service.answered, since, until),
-            "match": longest_gap(begun, since, until),
-            "query": longest_gap(self.queries.service.answered, since, until),
-        }
+        return {what: longest_gap(moments, since, until) for what, moments in self._served().items()}
 
     def served(self, since: float) -> bool:
         """Whether a job was submitted, another begun, and a question answered since then."""
-        begun = [line.at for line in self.lines() if line.word == "begin"]
-        series = (self.submits.service.answered, begun, self.queries.service.answered)
-        return all(moments and moments[-1] > since for moments in series)
+        return all(any(moment > since for moment in moments) for moments in self._served().values())
+
+    def _served(self) -> dict[str, list[float]]:
+        """When service was had, in seconds since 1970, by what was wanted."""
+        return {
+            "submit": [moment for asker in self.submits for moment in asker.service.answered],
+            "match": [line.at for line in self.lines() if line.word == "begin"],
+            "query": list(self.queries.service.answered),
+        }
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        for asker in (self.submits, self.queries):
+        for asker in (*self.submits, self.queries):
             if asker.ident is not None:
                 asker.join(60)
 
@@ -193,7 +204,7 @@ class Workload:
             if self.charges:
                 facts.charged_s = _charged(client) - self._charged_before
         facts.lines = self.lines()
-        facts.logs = [path.read_text() for path in self.directory.glob("*.log")] if self.shared else None
+        facts.logs = {token: log.read_text() for token in facts.acknowledged if (log := self._log(token)).exists()}
         return judge(facts)
 
 

@@ -48,7 +48,7 @@ print(redis.sentinel.Sentinel(url.sentinels, sentinel_kwargs=login).discover_mas
 class ComposePool:
     """A running pool. url: of its gateway; token: its administrator's."""
 
-    files = (COMPOSE_FILE,)
+    files: tuple[Path, ...] = (COMPOSE_FILE,)
     servers: tuple[str, ...] = SERVERS
     daemons: tuple[str, ...] = DAEMONS
 
@@ -153,7 +153,7 @@ class ComposePool:
 class HighlyAvailablePool(ComposePool):
     """The pool of compose.ha.yaml. A service that is killed stays dead until it is started."""
 
-    files = (COMPOSE_FILE, COMPOSE_FILE.with_name("compose.ha.yaml"))
+    files: tuple[Path, ...] = (COMPOSE_FILE, COMPOSE_FILE.with_name("compose.ha.yaml"))
     servers = (
         *(f"{name}{number}" for name in SERVERS for number in ("", "2", "3")),
         *(f"sentinel{number}" for number in (1, 2, 3)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.faults.verdict import Facts, Line, Recorded, judge, lines, longest_gap
+from bench.faults.verdict import Facts, Glimpse, Line, Recorded, judge, lines, longest_gap, two_leaders, without_leader
 
 
 def facts(**changes):
@@ -13,7 +13,7 @@ def facts(**changes):
         acknowledged={"short1": "7.0"},
         history=[Recorded("7.0", "short1", 4, 0, 1, 2.5)],
         lines=[Line("begin", "short1", 1.0), Line("end", "short1", 2.0)],
-        logs=[log],
+        logs={"short1": log},
         charged_s=2.75,
     )
     return replace(whole, **changes)
@@ -52,9 +52,45 @@ def test_a_job_that_is_in_the_history_twice_is_found():
 
 
 def test_an_event_that_lacks_or_is_there_twice_is_found():
-    (log,) = facts().logs
-    assert judge(facts(logs=[log.replace("005 (", "xxx (")])).log == ("7.0: event 005 0 times",)
-    assert judge(facts(logs=[log, "001 (7.000.000) x\n"])).log == ("7.0: event 001 2 times",)
+    log = facts().logs["short1"]
+    torn = facts(logs={"short1": log.replace("005 (", "xxx (")})
+    assert judge(torn).log == ("short1 (7.0): event 005 0 times, not 1",)
+    doubled = facts(logs={"short1": log + "001 (7.000.000) x\n"})
+    assert judge(doubled).log == ("short1 (7.0): event 001 2 times, not 1",)
+    assert len(judge(facts(logs={})).log) == 3
+    # What the queue started twice is told of twice; ids of another schedd's jobs may be the same.
+    again = facts(
+        logs={"short1": log + "001 (7.000.000) x\n", "short2": log},
+        history=[Recorded("7.0", "short1", 4, 0, 2, 2.5)],
+    )
+    assert judge(again).log == ()
+
+
+def test_a_job_that_lived_in_what_was_killed_may_begin_again_but_not_end_twice():
+    begun = [Line("begin", "short1", 1.0), Line("begin", "short1", 1.1), Line("end", "short1", 2.0)]
+    assert judge(facts(lines=begun)).faults(restarts=True) == []
+    assert judge(facts(lines=[*begun, Line("end", "short1", 2.1)])).faults(restarts=True) == ["ended twice: short1"]
+
+
+def glimpses(leads, every_s=0.1):
+    return [Glimpse(at * every_s, at * every_s + 0.01, word == "L") for at, word in enumerate(leads)]
+
+
+@pytest.mark.parametrize(
+    ("said", "nobody", "two"),
+    [
+        (["LLLLLLLL", "--------"], 0.1, 0.0),
+        (["LLL-----", "-----LLL"], 0.3, 0.0),
+        (["LLLL----", "----LLLL"], 0.1, 0.0),
+        (["LLLLL---", "---LLLLL"], 0.1, 0.09),  # from 0.31 to 0.40
+        (["LLL--LLL", "--LLLL--"], 0.1, 0.0),
+        (["--------", "--------"], 0.7, 0.0),
+    ],
+)
+def test_time_without_a_leader_and_with_two(said, nobody, two):
+    glances = [glimpses(one) for one in said]
+    assert without_leader(glances, 0.01, 0.71) == pytest.approx(nobody)
+    assert two_leaders(glances, 0.0, 0.8) == pytest.approx(two)
 
 
 def test_gaps_count_both_ends():
