@@ -78,12 +78,12 @@ def trained(samples: Sequence[bytes], number: int) -> bytes | None:
 
 
 class Squeezer:
-    """Dictionaries by number, and what is done with them. `current`: the one to compress with; 0: none, so nothing is
-    compressed."""
+    """Dictionaries by number, and what is done with them. `current`: the one to compress with, which is the youngest;
+    0: none, so nothing is compressed."""
 
     def __init__(self) -> None:
         self.current = 0
-        self._dictionaries: dict[int, tuple[zstandard.ZstdCompressionDict, bytes]] = {}
+        self._dictionaries: dict[int, tuple[zstandard.ZstdCompressionDict, bytes, float]] = {}
 
     def __contains__(self, number: int) -> bool:
         return number in self._dictionaries
@@ -92,16 +92,20 @@ class Squeezer:
     def numbers(self) -> list[int]:
         return sorted(self._dictionaries)
 
-    def dictionary(self, number: int) -> bytes:
-        """Raises KeyError."""
-        return self._dictionaries[number][1]
+    def dictionary(self, number: int) -> tuple[bytes, float]:
+        """The bytes, and since when (s since 1970) it is used. Raises KeyError."""
+        _, data, since = self._dictionaries[number]
+        return data, since
 
-    def add(self, number: int, data: bytes) -> None:
-        """Know a dictionary; the one with the highest number is used from now on."""
-        made = zstandard.ZstdCompressionDict(data)
-        made.precompute_compress(level=LEVEL)
-        self._dictionaries[number] = (made, data)
-        self.current = max(self._dictionaries)
+    def add(self, number: int, data: bytes, since: float) -> None:
+        """Know a dictionary. Raises ValueError."""
+        try:
+            made = zstandard.ZstdCompressionDict(data)
+            made.precompute_compress(level=LEVEL)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"dictionary {number} is none: {error}") from error
+        self._dictionaries[number] = (made, data, since)
+        self.current = max(self._dictionaries, key=lambda known: (self._dictionaries[known][2], known))
 
     def squeeze(self, packed: bytes) -> bytes:
         """Compressed, or as it is where there is no dictionary or it would not be shorter."""

@@ -9,6 +9,8 @@ larger the batches.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -22,6 +24,7 @@ from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdMessage, AdTable, Change, Group, GroupKey, Outcome
 from shared.daemon.clock import Clock
 from shared.messages.ads import AdDelta
+from shared.squeeze import Squeezer, trained
 from shared.state import Store, StoreUnavailable, keys
 from shared.state.ads import (
     GroupRemoval,
@@ -37,6 +40,13 @@ from shared.state.ads import (
 
 #: Groups in one write.
 BATCH = 500
+#: Ads written before the first dictionary is made, how many it is made of, and how many there may ever be: the old ones
+#: stay, as long as the pool lives, for ads that have not changed since.
+LEAST_WRITTEN, SAMPLES, MOST_DICTIONARIES = 1000, 1000, 16
+#: Smaller numbers of dictionaries are set aside by Zstandard.
+FIRST_NUMBER = 1 << 15
+#: Ads whose sizes are compared.
+WINDOW = 20_000
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 
 
@@ -49,13 +59,37 @@ class _Unwritten:
     gone: set[str] = field(default_factory=set)
 
 
+class _Sizes:
+    """How long ads are after compression: the first ones with a dictionary, and the last ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum = 0
+        self._first = 0.0  # mean
+
+    def add(self, ads: int, size: int) -> None:
+        self.count += ads
+        self._sum += size
+
+    def worse(self) -> bool:
+        """Twice as long as at first. Asked at any time; begins anew with each window."""
+        if self.count < WINDOW:
+            return False
+        mean = self._sum / self.count
+        self.count = self._sum = 0
+        if not self._first:
+            self._first = mean
+        return mean > 2 * self._first
+
+
 class Directory:
     """The index and its twin in Redis."""
 
     def __init__(
         self, store: Store, clock: Clock, log: structlog.stdlib.BoundLogger, lifetime_s: float, policy: AbsentPolicy
     ) -> None:
-        self.table = AdTable(lifetime_s)
+        self.squeezer = Squeezer()
+        self.table = AdTable(lifetime_s, self.squeezer)
         self.order = Order(self.table)
         self.absentees: dict[str, AbsentAd] = {}
         self.policy = policy
@@ -65,6 +99,7 @@ class Directory:
         self._store = store
         self._clock = clock
         self._log = log
+        self._sizes = _Sizes()
         self._unwritten: dict[GroupKey, _Unwritten] = {}
         self._claims: dict[str, tuple[int, int, dict[str, str]]] = {}
         self._in_redis: dict[GroupKey, int] = {}  # content that we know to be there
@@ -77,7 +112,7 @@ class Directory:
     async def load(self) -> int:
         """Take in what Redis has; returns the number of ads. Nothing expires for a while, since daemons had
         no way to keep their ads alive if nobody listened."""
-        for stored in await load_ads(self._store):
+        for stored in await load_ads(self._store, squeezer=self.squeezer):
             self._take(stored)
         for name, value in (await self._store.hgetall(keys.ABSENT)).items():
             daemon, packed, last_heard, expires = msgpack.unpackb(value)
@@ -148,7 +183,7 @@ class Directory:
         for start in range(0, len(removals), BATCH):
             batch = removals[start : start + BATCH]
             alive = await remove_ads(self._store, [removal for removal, _ in batch])
-            for stored in await load_groups(self._store, [(r.my_type, r.daemon) for r in alive]):
+            for stored in await load_groups(self._store, [(r.my_type, r.daemon) for r in alive], self.squeezer):
                 self._take(stored)
             spared = {(r.my_type, r.daemon) for r in alive}
             for removal, group in batch:
@@ -186,6 +221,8 @@ class Directory:
 
     async def write_some(self) -> None:
         """One batch. Raises StoreUnavailable; then it is still to be written."""
+        if self._learns():
+            await self._learn()
         taken = dict(list(self._unwritten.items())[:BATCH])
         claims, self._claims = self._claims, {}
         for key in taken:
@@ -195,7 +232,7 @@ class Directory:
         for write in writes:
             self._in_redis[write.group.my_type, write.group.daemon] = write.group.content
         try:
-            lacking = await write_ads(self._store, writes)
+            lacking = await write_ads(self._store, writes, self.squeezer)
             await write_claims(self._store, claims)
         except BaseException:
             for key in taken:
@@ -206,6 +243,29 @@ class Directory:
             self._unwritten[write.group.my_type, write.group.daemon] = _Unwritten(None)
         self.written += len(writes) - len(lacking)
 
+    def _learns(self) -> bool:
+        """Whether it is time for a new dictionary: there is none and there are enough ads, or ads as they come now are
+        twice as long after compression as those for which the last one was made."""
+        if len(self.squeezer.numbers) >= MOST_DICTIONARIES:
+            return False
+        if not self.squeezer.current:
+            return self._sizes.count >= LEAST_WRITTEN
+        return self._sizes.worse()
+
+    async def _learn(self) -> None:
+        """Make a dictionary of some of the ads."""
+        rows = [row for _, _, row in self.table.rows()]
+        samples = []
+        for row in rows[:: max(1, len(rows) // SAMPLES)]:
+            with contextlib.suppress(BadAd):
+                samples.append(row.packed())
+        number = FIRST_NUMBER + secrets.randbelow(2**30)
+        made = await asyncio.to_thread(trained, samples, number)
+        self._sizes = _Sizes()
+        if made is not None:
+            self.squeezer.add(number, made, self._clock.now())
+            self._log.info("dictionary_made", number=number, bytes=len(made), samples=len(samples))
+
     def _write_of(self, key: GroupKey, change: _Unwritten) -> GroupWrite | None:
         group = self.table.group(*key)
         if group is None:
@@ -214,9 +274,10 @@ class Directory:
         ads: dict[str, bytes] = {}
         for name in names:
             try:
-                ads[name] = group.rows[name].packed()
+                ads[name] = group.rows[name].stored()
             except BadAd as error:
                 self._log.warning("ad_unreadable", my_type=key[0], daemon=key[1], ad=name, reason=str(error))
+        self._sizes.add(len(ads), sum(map(len, ads.values())))
         stored = StoredGroup(*key, group.start_time, group.sequence, group.content, group.heard, ads)
         return GroupWrite(stored, group.due(self.table.lifetime_s), change.base, sorted(change.gone))
 

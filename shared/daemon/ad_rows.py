@@ -13,11 +13,14 @@ from typing import Any
 
 import msgpack
 
+from shared.squeeze import MAGIC, Squeezer
+
 #: An ad's own lifetime in seconds, instead of CLASSAD_LIFETIME.
 LIFETIME = "ClassAdLifetime"
-#: Its name in a packed ad, in any case, after the byte that tells its length: a search that begins with one byte is
-#: four times as fast as one in a copy of the ad in lower case.
+#: Its name in a packed ad, in any case, after the byte that tells its length. Two bytes of it are looked for first,
+#: which takes a tenth of the time.
 _LIFETIME_MARK = re.compile(rb"\xaf(?i:" + LIFETIME.encode() + rb")")
+_LIFETIME_BEGINS = (b"\xafC", b"\xafc")
 #: Patches that a row keeps unmerged. Merging costs one unpack and one pack of the ad (40 us for 120
 #: attributes), so rows that nobody reads only collect them.
 MAX_PATCHES = 16
@@ -72,41 +75,71 @@ def _same(left: Any, right: Any) -> bool:
 
 
 class Row:
-    """One ad as received: packed, with patches that are merged when somebody reads it."""
+    """One ad as received: packed, with patches that are merged when somebody reads it; compressed once it was stored,
+    where there is a squeezer. Reading is safe in any thread, as the state changes in one step."""
 
-    __slots__ = ("_packed", "_patches", "lifetime_s")
+    __slots__ = ("_held", "_squeezer", "lifetime_s")
 
-    def __init__(self, packed: bytes) -> None:
-        self._packed = packed
-        self._patches: tuple[Patch, ...] = ()
-        #: The ad's own lifetime, or None for the collector's.
+    def __init__(self, packed: bytes, squeezer: Squeezer | None = None) -> None:
+        #: The ad, or with what is to be merged into it.
+        self._held: bytes | tuple[bytes, tuple[Patch, ...]] = packed
+        self._squeezer = squeezer
+        #: The ad's own lifetime, or None for the collector's. An ad that has one is never compressed.
         self.lifetime_s: float | None = None
-        if _LIFETIME_MARK.search(packed) is not None:
+        if packed.startswith(MAGIC):
+            return
+        if any(part in packed for part in _LIFETIME_BEGINS) and _LIFETIME_MARK.search(packed) is not None:
             self._read_lifetime(unpack(packed))
 
     def apply(self, patch: Patch) -> None:
         """Bring the ad up to date. Time O(size of the patch), except every MAX_PATCHES times."""
-        self._patches += (patch,)
+        held = self._held
+        self._held = (held, (patch,)) if isinstance(held, bytes) else (held[0], (*held[1], patch))
         if any(name.lower() == LIFETIME.lower() for name in (*patch.changed, *patch.removed)):
             self._read_lifetime(self.attributes())
-        elif len(self._patches) >= MAX_PATCHES:
+        elif len(self._held[1]) >= MAX_PATCHES:
             self.packed()
 
     def packed(self) -> bytes:
         """The whole ad as it is now. Raises BadAd when what came was none."""
-        if self._patches:
-            self._packed = pack(self.attributes())
-            self._patches = ()
-        return self._packed
+        held = self._held
+        if isinstance(held, bytes):
+            return self._opened(held)
+        merged = self._held = pack(self.attributes())
+        return merged
+
+    def read(self) -> bytes:
+        """The same without keeping anything, for threads beside the one that changes ads. Raises BadAd."""
+        held = self._held
+        return self._opened(held) if isinstance(held, bytes) else pack(self._merged(held))
+
+    def stored(self) -> bytes:
+        """The ad as it is kept in the store and from now on here: compressed if that is of use. Raises BadAd."""
+        held = self._held if isinstance(self._held, bytes) else self.packed()
+        if self._squeezer is not None and self.lifetime_s is None:
+            held = self._held = self._squeezer.squeeze(held)
+        return held
 
     def attributes(self) -> Attributes:
         """The whole ad as it is now, unpacked. Raises BadAd."""
-        attributes = unpack(self._packed)
-        for patch in self._patches:
+        held = self._held
+        return unpack(self._opened(held)) if isinstance(held, bytes) else self._merged(held)
+
+    def _merged(self, held: tuple[bytes, tuple[Patch, ...]]) -> Attributes:
+        attributes = unpack(self._opened(held[0]))
+        for patch in held[1]:
             for name in patch.removed:
                 attributes.pop(name, None)
             attributes.update(patch.changed)
         return attributes
+
+    def _opened(self, held: bytes) -> bytes:
+        if self._squeezer is None:
+            return held
+        try:
+            return self._squeezer.opened(held)
+        except ValueError as error:
+            raise BadAd(str(error)) from error
 
     def _read_lifetime(self, attributes: Attributes) -> None:
         self.lifetime_s = own_lifetime(attributes.items())

@@ -17,6 +17,7 @@ from enum import Enum
 
 from shared.daemon.ad_rows import BadAd, Patch, Row, unpack
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
+from shared.squeeze import Squeezer
 
 AdMessage = AdUpdate | AdDelta | AdHeartbeat | AdInvalidate
 GroupKey = tuple[str, str]  # (my_type, daemon)
@@ -94,10 +95,13 @@ class AdTable:
     A name belongs to its daemon: two schedds may both have a submitter ad of the same name (COL-07).
     """
 
-    def __init__(self, lifetime_s: float = 900.0) -> None:
+    def __init__(self, lifetime_s: float = 900.0, squeezer: Squeezer | None = None) -> None:
+        """`squeezer`: for ads that are kept compressed."""
         self.lifetime_s = lifetime_s
+        self._squeezer = squeezer
         self._types: dict[str, dict[str, Group]] = {}
-        self._named: dict[tuple[str, str], dict[str, str]] = {}  # (my_type, folded name) -> daemon -> name
+        #: type -> folded name -> the daemon; where there are several, or the name is spelt otherwise, daemon -> name.
+        self._named: dict[str, dict[str, str | dict[str, str]]] = {}
         # Heap of (when, group). An entry counts only if `when` is what its group has as `queued`: one for
         # each group.
         self._due: list[tuple[float, GroupKey]] = []
@@ -128,7 +132,9 @@ class AdTable:
     def named(self, my_type: str, name: str) -> Mapping[str, str]:
         """Daemons that have an ad of this type and Name (case does not matter), with its spelling there:
         mostly one, but see the class. Time O(1)."""
-        return self._named.get((my_type, name.casefold()), {})
+        folded = name.casefold()
+        found = self._named.get(my_type, {}).get(folded, {})
+        return {found: folded} if isinstance(found, str) else found
 
     def __len__(self) -> int:
         return sum(len(group.rows) for group in self.groups())
@@ -164,7 +170,7 @@ class AdTable:
         group = self.group(my_type, daemon)
         if group is None or (group.start_time, group.sequence) < (start_time, sequence):
             queued = group.queued if group is not None else math.inf
-            rows = {name: Row(packed) for name, packed in ads.items()}
+            rows = {name: Row(packed, self._squeezer) for name, packed in ads.items()}
             group = Group(my_type, daemon, start_time, sequence, content, heard, rows, queued=queued)
             self._put(group)
         return group
@@ -218,7 +224,7 @@ class AdTable:
     def _update(self, group: Group | None, message: AdUpdate, now: float) -> Change:
         if len(message.names) != len(message.ads):
             raise BadAd(f"{message.daemon}: {len(message.names)} names for {len(message.ads)} ads")
-        rows = {name: Row(packed) for name, packed in zip(message.names, message.ads, strict=True)}
+        rows = {name: Row(packed, self._squeezer) for name, packed in zip(message.names, message.ads, strict=True)}
         updated: dict[str, Patch | None] = dict.fromkeys(rows)
         if message.complete:
             removed = tuple(n for n in group.rows if n not in rows) if group else ()
@@ -254,7 +260,7 @@ class AdTable:
         for name, packed in zip(message.names, message.changes, strict=True):
             patch = updated[name]
             if patch is None:
-                self._set(group, name, Row(packed))
+                self._set(group, name, Row(packed, self._squeezer))
             else:
                 group.rows[name].apply(patch)
         removed = tuple(n for n in message.gone if group.rows.pop(n, None) is not None)
@@ -306,20 +312,35 @@ class AdTable:
                     self._unname(group.my_type, group.daemon, name)
         groups[group.daemon] = group
         for name in group.rows:
-            self._named.setdefault((group.my_type, name.casefold()), {})[group.daemon] = name
+            self._name(group.my_type, group.daemon, name)
         self._queue(group)
 
     def _set(self, group: Group, name: str, row: Row) -> None:
         group.rows[name] = row
-        self._named.setdefault((group.my_type, name.casefold()), {})[group.daemon] = name
+        self._name(group.my_type, group.daemon, name)
+
+    def _name(self, my_type: str, daemon: str, name: str) -> None:
+        named = self._named.setdefault(my_type, {})
+        folded = name.casefold()
+        known = named.get(folded)
+        if known is None and folded == name:
+            named[name] = daemon
+        elif known != daemon or folded != name:
+            several = {known: folded} if isinstance(known, str) else dict(known or {})
+            several[daemon] = name
+            named[folded] = several
 
     def _unname(self, my_type: str, daemon: str, name: str) -> None:
-        key = (my_type, name.casefold())
-        by_daemon = self._named.get(key, {})
-        if by_daemon.get(daemon) == name:
-            del by_daemon[daemon]
-            if not by_daemon:
-                del self._named[key]
+        named = self._named.get(my_type, {})
+        folded = name.casefold()
+        known = named.get(folded)
+        if isinstance(known, str):
+            if known == daemon and folded == name:
+                del named[folded]
+        elif known is not None and known.get(daemon) == name:
+            del known[daemon]
+            if not known:
+                del named[folded]
 
     def _queue(self, group: Group) -> None:
         # Never moved to later times here: `expired` does that when the entry comes up, which a heartbeat

@@ -3,17 +3,23 @@ reads them.
 
 All ads of one daemon and type are a group: a hash of packed ads whose field "" tells how new it is.
 `ADS_EXPIRY` lists the groups and when they expire. Several collectors may write the same: the newest stays.
+
+Ads of large pools are compressed against dictionaries (shared.squeeze), which lie beside them and are there before any
+ad that needs them: a write names all that its ads may need, and is refused where Redis lacks one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgpack
 
+from shared.squeeze import Squeezer
 from shared.state import keys
-from shared.state.api import Store, Value
+from shared.state.api import ScriptError, Store, Value
 
 #: Bytes of ads in one call of a script, so that Redis is not held up for long.
 BATCH_BYTES = 4 << 20
@@ -29,7 +35,7 @@ class StoredGroup:
     sequence: int  # the highest heard of
     content: int  # sequence number of the last message that changed something
     heard: float  # seconds since 1970
-    ads: Mapping[str, bytes] = field(default_factory=dict)  # name -> packed
+    ads: Mapping[str, bytes] = field(default_factory=dict)  # name -> packed; compressed for who has a squeezer
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,12 @@ class GroupRemoval:
     rest_expires: float | None = None
 
 
-async def write_ads(store: Store, writes: Sequence[GroupWrite]) -> list[GroupWrite]:
-    """Write groups, in several calls when they are large. Returns those whose base Redis lacks: write them
-    whole."""
+async def write_ads(store: Store, writes: Sequence[GroupWrite], squeezer: Squeezer | None = None) -> list[GroupWrite]:
+    """Write groups, in several calls when they are large. `squeezer`: whose dictionaries their ads may need. Returns
+    those whose base Redis lacks: write them whole."""
     lacking: list[GroupWrite] = []
     for batch in _batches(writes):
-        args: list[Value] = []
+        args: list[Value] = [" ".join(map(str, squeezer.numbers)) if squeezer is not None else ""]
         for write in batch:
             group = write.group
             args += [keys.group(group.my_type, group.daemon), repr(write.expires)]
@@ -68,7 +74,14 @@ async def write_ads(store: Store, writes: Sequence[GroupWrite]) -> list[GroupWri
                 args += [_utf8(name), packed]
             args += [len(write.gone), *map(_utf8, write.gone)]
         names = [keys.ads(write.group.my_type, write.group.daemon) for write in batch]
-        reply = await store.run("ads_write", [keys.ADS_EXPIRY, *names], args)
+        named = [keys.ADS_EXPIRY, keys.ADS_DICTIONARIES, *names]
+        try:
+            reply = await store.run("ads_write", named, args)
+        except ScriptError as error:
+            if squeezer is None or "NODICTIONARY" not in str(error):
+                raise
+            await _write_dictionaries(store, squeezer)
+            reply = await store.run("ads_write", named, args)
         assert isinstance(reply, list)
         lacking += [batch[number - 1] for number in reply]
     return lacking
@@ -90,25 +103,63 @@ async def remove_ads(store: Store, removals: Sequence[GroupRemoval]) -> list[Gro
     return [removals[number - 1] for number in reply]
 
 
-async def load_ads(store: Store, my_type: str = "") -> list[StoredGroup]:
-    """All groups of a type (empty: of every type) as the collectors wrote them. AdTable.load takes them."""
+async def load_ads(store: Store, my_type: str = "", squeezer: Squeezer | None = None) -> list[StoredGroup]:
+    """All groups of a type (empty: of every type) as the collectors wrote them. AdTable.load takes them. `squeezer`:
+    gets the dictionaries, and the ads stay compressed."""
+    return await load_groups(store, await stored_groups(store, my_type), squeezer)
+
+
+async def stored_groups(store: Store, my_type: str = "") -> list[tuple[str, str]]:
+    """(my_type, daemon) of all groups of a type; empty: of every type."""
     members = await store.zrange_by_score(keys.ADS_EXPIRY, float("-inf"), float("inf"))
     pairs = [_pair(member) for member in members]
-    return await load_groups(store, [pair for pair in pairs if not my_type or pair[0] == my_type])
+    return [pair for pair in pairs if not my_type or pair[0] == my_type]
 
 
-async def load_groups(store: Store, groups: Sequence[tuple[str, str]]) -> list[StoredGroup]:
+async def load_groups(
+    store: Store, groups: Sequence[tuple[str, str]], squeezer: Squeezer | None = None
+) -> list[StoredGroup]:
     """These groups, given as (my_type, daemon), as far as they are there."""
     hashes = await store.hgetall_many([keys.ads(*pair) for pair in groups])
+    # After the ads, since a dictionary is there before what needs it.
+    known = squeezer if squeezer is not None else Squeezer()
+    if hashes:
+        await load_dictionaries(store, known)
     found: list[StoredGroup] = []
     for (my_type, daemon), fields in zip(groups, hashes, strict=True):
         meta = fields.pop(b"", None)
         if meta is None:
             continue
         start, sequence, content, heard = meta.split()
-        ads = {name.decode("utf-8", "surrogateescape"): packed for name, packed in fields.items()}
+        ads = {
+            name.decode("utf-8", "surrogateescape"): packed if squeezer is not None else _opened(known, packed)
+            for name, packed in fields.items()
+        }
         found.append(StoredGroup(my_type, daemon, int(start), int(sequence), int(content), float(heard), ads))
     return found
+
+
+async def load_dictionaries(store: Store, squeezer: Squeezer) -> None:
+    """Make all dictionaries known. What is none is left out: ads that need it are unreadable, and told as such."""
+    for number, value in (await store.hgetall(keys.ADS_DICTIONARIES)).items():
+        if number.isdigit() and int(number) not in squeezer and len(value) > 8:
+            with contextlib.suppress(ValueError):
+                squeezer.add(int(number), value[8:], *struct.unpack(">d", value[:8]))
+
+
+async def _write_dictionaries(store: Store, squeezer: Squeezer) -> None:
+    held = {}
+    for number in squeezer.numbers:
+        data, since = squeezer.dictionary(number)
+        held[str(number)] = struct.pack(">d", since) + data
+    await store.hset(keys.ADS_DICTIONARIES, held)
+
+
+def _opened(squeezer: Squeezer, packed: bytes) -> bytes:
+    try:
+        return squeezer.opened(packed)
+    except ValueError:
+        return packed  # whoever reads it says that it is no ad
 
 
 async def write_claims(store: Store, claims: Mapping[str, tuple[int, int, Mapping[str, str]]]) -> None:

@@ -3,8 +3,11 @@
     key                              type        what
     roost:ads:expiry                 sorted set  "<MyType>/<daemon>" of every group of ads, scored with when it expires
                                                  (s since 1970)
-    roost:ads:<MyType>/<daemon>      hash        the group: ad name -> packed ad; field "" -> what orders it
+    roost:ads:<MyType>/<daemon>      hash        the group: ad name -> packed ad, compressed; field "" -> what
+                                                 orders it
                                                  (shared.state.ads)
+    roost:ads:dictionaries           hash        number -> since when (8 bytes) and the dictionary that ads are compressed
+                                                 with (shared.squeeze)
     roost:claims                     hash        daemon -> its slots' claim ids: secrets, for central managers only
     roost:absent                     hash        Name -> a machine ad that expired and is remembered (spec rows ABS-*)
     roost:tokens                     hash        SHA-256 of a token -> whose it is and what it may do
@@ -29,6 +32,8 @@ from __future__ import annotations
 from typing import Final
 
 ADS_EXPIRY: Final = "roost:ads:expiry"
+#: No group has such a name: theirs have a slash.
+ADS_DICTIONARIES: Final = "roost:ads:dictionaries"
 CLAIMS: Final = "roost:claims"
 ABSENT: Final = "roost:absent"
 #: An epoch above this is nobody's: the scripts count in doubles, the schedd's database in 64 bits.

@@ -28,7 +28,7 @@ def test_an_ad_against_a_dictionary_is_a_fraction_of_itself(dictionary):
     squeezer = Squeezer()
     (ad,) = ads(1)
     assert squeezer.squeeze(ad) == ad  # nothing to compress with
-    squeezer.add(7, dictionary)
+    squeezer.add(7, dictionary, 1.0)
     stored = squeezer.squeeze(ad)
     assert len(stored) * 8 < len(ad)
     assert dictionary_of(stored) == 7
@@ -40,29 +40,29 @@ def test_an_ad_against_a_dictionary_is_a_fraction_of_itself(dictionary):
 
 def test_what_does_not_get_shorter_stays(dictionary):
     squeezer = Squeezer()
-    squeezer.add(7, dictionary)
+    squeezer.add(7, dictionary, 1.0)
     assert squeezer.squeeze(b"\x80") == b"\x80"
 
 
 def test_an_older_dictionary_is_still_read_and_an_unknown_one_named(dictionary):
     old, new = Squeezer(), Squeezer()
-    old.add(7, dictionary)
-    other = trained(ads(300, "Other"), 8)
+    old.add(7, dictionary, 1.0)
+    other = trained(ads(300, "Other"), 5)
     stored = old.squeeze(ads(1)[0])
-    new.add(8, other)
+    new.add(5, other, 2.0)
     with pytest.raises(UnknownDictionary) as error:
         new.opened(stored)
     assert error.value.number == 7
-    new.add(7, dictionary)
-    assert new.current == 8  # the newest is used
+    new.add(7, dictionary, 1.0)
+    assert new.current == 5  # the newest is used
     assert new.opened(stored) == ads(1)[0]
     assert 7 in new
-    assert new.numbers == [7, 8]
+    assert new.numbers == [5, 7]
 
 
 def test_broken_bytes_are_told(dictionary):
     squeezer = Squeezer()
-    squeezer.add(7, dictionary)
+    squeezer.add(7, dictionary, 1.0)
     stored = squeezer.squeeze(ads(1)[0])
     for broken in (stored[:-3], MAGIC, MAGIC + b"\xff" * 9):
         with pytest.raises(ValueError, match=r"compress|dictionary"):
@@ -76,7 +76,7 @@ def test_too_few_or_odd_samples_give_none():
 
 def test_threads_do_not_get_in_each_others_way(dictionary):
     squeezer = Squeezer()
-    squeezer.add(7, dictionary)
+    squeezer.add(7, dictionary, 1.0)
     wrong = []
 
     def work(first):

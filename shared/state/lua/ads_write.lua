@@ -1,6 +1,7 @@
 -- Write groups of ads (all ads of one daemon and type), unless what is there is newer.
--- KEYS[1] expiry of groups  KEYS[2...] the groups' hashes
--- ARGV for each group: member of KEYS[1], when it expires (s), start time, sequence, content, heard (s),
+-- KEYS[1] expiry of groups  KEYS[2] dictionaries  KEYS[3...] the groups' hashes
+-- ARGV[1] "number number ...": the dictionaries that ads may be compressed with; one that is not there is an error.
+-- ARGV for each group then: member of KEYS[1], when it expires (s), start time, sequence, content, heard (s),
 --   base (content that the change stands on; '' replaces the whole group), number of ads, name, packed ad ...,
 --   number of names gone, name ...
 -- Field '' of a hash holds "start sequence content heard". A daemon silent for a minute whose start time is older has
@@ -8,15 +9,21 @@
 -- Returns the numbers (from 1) of groups that lack the base: write those whole.
 local CLOCK_STEP = 60
 local whole = {}
-local at = 1
+local at = 2
+
+for number in string.gmatch(ARGV[1], '%d+') do
+  if redis.call('HEXISTS', KEYS[2], number) == 0 then
+    return redis.error_reply('NODICTIONARY ' .. number)
+  end
+end
 
 local function take()
   at = at + 1
   return ARGV[at - 1]
 end
 
-for number = 1, #KEYS - 1 do
-  local key = KEYS[number + 1]
+for number = 1, #KEYS - 2 do
+  local key = KEYS[number + 2]
   local member, expires = take(), take()
   local start, sequence, content, heard = tonumber(take()), tonumber(take()), tonumber(take()), tonumber(take())
   local base = tonumber(take())
