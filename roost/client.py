@@ -149,6 +149,10 @@ class Client:
         query: dict[str, Any] = {"ids": ",".join(ids), "constraint": constraint, "schedd": schedd, "machine": machine}
         return dict(self._json("GET", "/v1/analysis", {**query, "negotiator": negotiator, "limit": limit}))
 
+    def journal(self, what: str, **query: Any) -> dict[str, Any]:
+        """What the journal knows (docs/journal.md): `what` is the rest of the path, such as jobs/12.0 or series."""
+        return dict(self._json("GET", f"/v1/journal/{quote(what)}", query))
+
     def dead_letters(self, limit: int = 100) -> list[dict[str, Any]]:
         return list(self._json("GET", "/v1/dead-letters", {"limit": limit}))
 

@@ -174,7 +174,7 @@ def span_map(span: Span) -> dict[str, Any]:
         **({"note": span.note} if span.note else {}),
         "causes": [
             {"code": code, "text": text, "seconds": ms / 1000}
-            for (code, text), ms in sorted(causes.items(), key=lambda one: -one[1])
+            for (code, text), ms in causes.items()  # in the order in which they first held
         ],
     }
 

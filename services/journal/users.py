@@ -68,10 +68,10 @@ def text_of(
         f"it uses {drawn:.6g}" + (f"; half of the way there takes {_span(half_life)}" if way != "resting at" else "")
     )
     if first is not None and first.get("priority") is not None and first["at"] < last["at"]:
+        hours = (last["usage"] - first["usage"]) / 3600
         lines.append(
-            f"over this time its effective priority went {first['effective_priority']:.2f} to {eup:.2f}, its use "
-            f"from {first['weighted_in_use']:.6g} to {drawn:.6g}; it used {(last['usage'] - first['usage']) / 3600:.2f} "
-            "weighted hours"
+            f"over this time its effective priority went from {first['effective_priority']:.2f} to {eup:.2f}, its use "
+            f"from {first['weighted_in_use']:.6g} to {drawn:.6g}; it used {max(0.0, hours):.4g} weighted hours"
         )
     lines += _bounds(name, last, group)
     lines += _rivals(eup, others)
