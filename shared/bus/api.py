@@ -86,6 +86,7 @@ class DeadLetter:
     queue: str  # whose handler gave it up
     type: str  # of the message, as far as it could be read
     data: bytes  # the envelope as it came
+    by: str = ""  # user of the broker who buried it; empty where nobody vouches for that
 
 
 @dataclass(slots=True)

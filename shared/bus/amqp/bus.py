@@ -34,6 +34,7 @@ from shared.bus.api import (
     NobodyThere,
     NotAllowed,
     Outgoing,
+    Reject,
     RequestHandler,
 )
 from shared.bus.handling import (
@@ -52,6 +53,7 @@ from shared.bus.handling import (
     tell_of_gap,
 )
 from shared.bus.topology import (
+    CONSUMER,
     INBOX_DURABLE_WAIT_S,
     INBOX_TRANSIENT_WAIT_S,
     ROLES,
@@ -456,6 +458,26 @@ class AmqpBus:
         queue = private_declaration(name, exchange, patterns)
         return await self._subscribe(queue, self._taker(handler), prefetch=prefetch, in_order=True)
 
+    async def subscribe(
+        self,
+        queue: Queue,
+        handle: Callable[[Delivery], Awaitable[Outcome]],
+        *,
+        prefetch: int = 100,
+        in_order: bool = True,
+    ) -> Consumer:
+        """Consume a queue that is no daemon's, message by message as they came: for those who read more than this
+        release knows (roost.consumer). Raises like `consume`."""
+        return await self._subscribe(queue, handle, prefetch=prefetch, in_order=in_order)
+
+    async def depth(self, queue: str) -> int:
+        """How many messages of a queue wait to be delivered. Raises BusUnavailable."""
+        link = await self._wait_link(asyncio.get_running_loop().time() + self.publish_wait_s)
+        try:
+            return await link.depth(queue)
+        except (LinkLost, Refused) as error:
+            raise BusUnavailable(f"queue {queue!r} can not be looked at: {error}") from error
+
     async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> Consumer:
         check_inbox(inbox)
         take_one_way = self._taker(one_way(handler))
@@ -557,11 +579,19 @@ class AmqpBus:
         return await self._with_link(lambda link: graves.take_out(link, ids, forget))
 
     async def _put_back(self, letter: DeadLetter) -> None:
+        if self._verify and letter.by not in ROLES and not of_consumer(letter):
+            # What we publish is believed: who may only read events must not speak to daemons through us.
+            raise Reject(
+                f"dead letter {letter.id}: its user {letter.by!r} may not have anything put into queue "
+                f"{letter.queue!r}; discard it"
+            )
         headers = {REQUEUED_HEADER: self._user}
         properties = self.properties(self.new_id(), letter.type, durable=True, headers=headers)
         try:
             await self.publish_durable("", letter.queue, letter.data, properties, mandatory=True)
         except NobodyThere:
+            if self._verify and letter.by not in ROLES:
+                return  # a consumer that is gone: others have had this event
             await self.publish_durable(letter.exchange, letter.key, letter.data, properties)
 
     async def _with_link(self, work: Callable[[Link], Awaitable[list[Any]]]) -> list[Any]:
@@ -570,6 +600,12 @@ class AmqpBus:
             return await work(link)
         except (LinkLost, Refused) as error:
             raise BusUnavailable(f"the dead letters can not be reached: {error}") from error
+
+
+def of_consumer(letter: DeadLetter) -> bool:
+    """Whether a dead letter was buried by a consumer of events, and came from a queue of its own."""
+    own = letter.by.startswith(f"{CONSUMER}.")
+    return own and (letter.queue == letter.by or letter.queue.startswith(f"{letter.by}."))
 
 
 def _expire(future: asyncio.Future[bytes], inbox: str, kind: str, timeout: float) -> None:

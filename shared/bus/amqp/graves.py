@@ -74,4 +74,5 @@ def _letter(message: DeliveredMessage) -> DeadLetter:
         queue=str(headers.get("queue", "")),
         type=message.header.properties.message_type or type_of(message.body),
         data=message.body,
+        by=message.header.properties.user_id or "",
     )

@@ -296,6 +296,13 @@ class Link:
         await guarded(probe.close())
         return True
 
+    async def depth(self, queue: str) -> int:
+        """Messages of a queue that wait to be delivered. Raises Refused where there is no such queue."""
+        probe = await self.channel("probe", essential=False)
+        state = await guarded(probe.queue_declare(queue, passive=True))
+        await guarded(probe.close())
+        return state.message_count or 0
+
     async def declare(self, channel: RawChannel, queue: Queue) -> None:
         """Declare a queue with its bindings. Raises Refused where it exists with other arguments."""
         await guarded(

@@ -1,0 +1,32 @@
+"""Following what happens in a pool: see `Consumer`, and docs/consumers.md."""
+
+from __future__ import annotations
+
+from roost.consumer.consumer import JOB_ATTRIBUTES, SLOT_ATTRIBUTES, Consumer
+from roost.consumer.filters import Filter
+from roost.consumer.handlers import HandlerFailed
+from roost.consumer.health import Health
+from roost.consumer.items import Gap, Item, Job, Live, Received, Slot, SnapshotItem
+from roost.consumer.once import Once, Transaction
+from shared.bus.api import Reject
+from shared.bus.handling import RetryPolicy
+
+__all__ = [
+    "JOB_ATTRIBUTES",
+    "SLOT_ATTRIBUTES",
+    "Consumer",
+    "Filter",
+    "Gap",
+    "HandlerFailed",
+    "Health",
+    "Item",
+    "Job",
+    "Live",
+    "Once",
+    "Received",
+    "Reject",
+    "RetryPolicy",
+    "Slot",
+    "SnapshotItem",
+    "Transaction",
+]
