@@ -23,17 +23,10 @@ from services.negotiator.requests import Answers, Bearings, Schedds
 from services.negotiator.settings import Policy, told_knobs
 from services.negotiator.slot_table import SlotTable, Submitter, by_schedd
 from services.negotiator.statistics import CycleStatistics
+from services.negotiator.telling import tell_why
 from shared.daemon.context import Context
 from shared.errors import RoostError
-from shared.messages.events import (
-    CycleDone,
-    Event,
-    MatchesMade,
-    PolicyInForce,
-    PreemptionLoop,
-    ReasonsChanged,
-    StandingsTold,
-)
+from shared.messages.events import CycleDone, Event, PolicyInForce, PreemptionLoop
 from shared.messages.negotiation import Match, MatchNotice, NoticedSlot, Rejection
 
 #: A match that its startd has not confirmed by now is offered again (seconds).
@@ -42,8 +35,6 @@ PENDING_S = 10.0
 MOST_PREEMPTIONS = 100_000
 #: Messages about so many matches are made in one go on the event loop.
 _STEP = 500
-#: Matches, reasons or standings in one event.
-_TOLD = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,50 +327,42 @@ class Conduct:
         bearings: Bearings,
     ) -> None:
         """What the journal writes down of this cycle (services/journal)."""
-        now, chronicle = self.context.clock.now(), self._chronicle
         by: dict[str, Any] = {
-            "at": now,
+            "at": self.context.clock.now(),
             "negotiator": bearings.negotiator,
             "epoch": bearings.epoch,
             "cycle": bearings.cycle,
             "shard": bearings.shard,
         }
-        events: list[Event] = []
         if self._told != (bearings.epoch, self.policy):
             self._told = (bearings.epoch, self.policy)
-            chronicle.tree = self.policy.tree
-            chronicle.forget()
-            events.append(PolicyInForce(**by, knobs=told_knobs(self.context.config)))
-        taken = chronicle.preempted(given, result.losers)
-        for groups in chronicle.matches(given, _TOLD):
-            events.append(MatchesMade(**by, groups=groups, preempted=taken))
-            taken = []
-        if why := chronicle.reasons(result.rejections, silent, now):
-            for start in range(0, max(1, len(why.reasons)), _TOLD):
-                some = list(why.reasons[start : start + _TOLD])
-                whole = why.whole and not start
-                events.append(ReasonsChanged(**by, whole=whole, reasons=some, silent=list(why.silent)))
+            self._chronicle.tree = self.policy.tree
+            self._chronicle.forget()
+            self.herald.tell([PolicyInForce(**by, knobs=told_knobs(self.context.config))])
         requested: dict[str, float] = {}
         for one in asking:
-            known = one.weighted_idle is not None and one.weighted_running is not None
-            wants = (one.weighted_idle or 0.0) + (one.weighted_running or 0.0) if known else one.idle + one.running
-            requested[one.name] = requested.get(one.name, 0.0) + wants
-        stand, gone = chronicle.standings(records, result, snapshot.in_use, requested, now)
-        groups_stand = chronicle.groups(result)
-        half_life = float(self.policy.settings.priority_halflife)
-        if stand or gone or groups_stand:
-            for start in range(0, max(1, len(stand)), _TOLD):
-                events.append(
-                    StandingsTold(
-                        **by,
-                        pool=snapshot.total_weight,
-                        half_life=half_life,
-                        submitters=stand[start : start + _TOLD],
-                        groups=[] if start else groups_stand,
-                        gone=[] if start else gone,
-                    )
-                )
-        self.herald.tell(events)
+            requested[one.name] = requested.get(one.name, 0.0) + _wanted(one)
+        self.herald.tell(
+            tell_why(
+                self._chronicle,
+                result,
+                given,
+                in_use=snapshot.in_use,
+                pool=snapshot.total_weight,
+                records=records,
+                requested=requested,
+                silent=silent,
+                half_life=float(self.policy.settings.priority_halflife),
+                by=by,
+            )
+        )
+
+
+def _wanted(submitter: Submitter) -> float:
+    """Weight of what a submitter runs and asks for at one schedd; a job is one where that does not tell."""
+    if submitter.weighted_idle is None or submitter.weighted_running is None:
+        return float(submitter.idle + submitter.running)
+    return submitter.weighted_idle + submitter.weighted_running
 
 
 def _parts(matches: Sequence[Matched]) -> Iterator[Sequence[Matched]]:
