@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "restart": ("daemons", "have daemons end in good order and start again"),
     "update-machine-ad": ("machines", "set attributes of a machine's ads"),
     "gpu-discovery": ("gpu_discovery", "the GPUs of this machine, as its startd sees them"),
+    "dashboard": ("dashboard", "a link to the pool's pages that logs you in"),
     "events": ("events", "follow what happens in the pool"),
     "config-val": ("config_val", "what the configuration says, and where"),
     "dead-letters": ("dead_letters", "messages that no daemon could take"),

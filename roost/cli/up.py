@@ -96,6 +96,7 @@ def _announce(pool: PersonalPool) -> None:
     hint = "" if os.environ.get("ROOST_POOL_DIR") or directory == pool_dir() else f"ROOST_POOL_DIR={directory} "
     say(f"The pool is up at {pool.url}   (state in {directory}, log in {directory}/log/pool.log)")
     say(f"In another terminal:  {hint}roost status | submit FILE | q | events    Ctrl-C stops the pool.")
+    say(f"Dashboard:  {hint}roost dashboard    prints a link that logs you in to {pool.url}/")
     sys.stdout.flush()
 
 

@@ -13,14 +13,16 @@ from services.gateway.pictures.forecast import Standing, parity
 from services.gateway.pictures.lending import ROOT, Stand, loans
 from services.gateway.pictures.waits import Waits
 from services.gateway.pool import PAGE, PoolView, Schedd
-from shared.bus.api import Bus, RemoteFailure
+from shared.bus.api import Bus, NobodyThere, RemoteFailure
 from shared.classad import ClassAd
 from shared.classad.unparse import quote_string
 from shared.daemon.clock import Clock
-from shared.errors import RoostError
+from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
-from shared.messages.base import Envelope
+from shared.messages.base import Envelope, Message
 from shared.messages.events import JobStarted
+from shared.messages.journal import INBOX as JOURNAL
+from shared.messages.journal import JournalAnswer
 from shared.messages.negotiation import GetPriorities, Priorities
 from shared.messages.queue import JobPage, QueryJobs
 
@@ -268,11 +270,17 @@ class Survey:
         """{groups, loans, pool}: accounting groups with quotas and use, and who uses what of whose quota."""
         (found, people), slots = await asyncio.gather(self._books(), _told(self.slots()))
         planned = any(row.get("SubtreeQuota", 0) for row in found)
+        whole = {row["Name"]: float(row.get("SubtreeQuota" if planned else "ConfigQuota", 0.0)) for row in found}
+        above = {row["Name"]: str(row.get("AccountingGroup", ROOT)) for row in found}
+        given = dict.fromkeys(whole, 0.0)  # to the groups right below
+        for name, parent in above.items():
+            if parent != name and parent in given:
+                given[parent] += whole[name]
         stands = [
             Stand(
                 row["Name"],
-                str(row.get("AccountingGroup", ROOT)),
-                float(row.get("EffectiveQuota" if planned else "ConfigQuota", 0.0)),
+                above[row["Name"]],
+                max(0.0, whole[row["Name"]] - given[row["Name"]]),
                 float(row.get("WeightedResourcesUsed", 0.0)),
             )
             for row in found
@@ -320,6 +328,28 @@ class Survey:
             if one.get("NegotiatorIsActive") is True and isinstance(told, int | float):
                 return float(told)
         return HALF_LIFE_S
+
+    # The past
+
+    async def recorded(self, question: Message) -> dict[str, Any]:
+        """What the journal answers, as {"found": data}; {"missing": why} where there is none, or where it knows nothing
+        of what was asked: a page then shows that, which is no error."""
+
+        async def make() -> dict[str, Any]:
+            try:
+                answer = await self._bus.call(JOURNAL, question, timeout=30.0)
+            except NobodyThere:
+                return {"missing": "no journal daemon"}
+            except RemoteFailure as error:
+                if error.code != "not-found":
+                    raise
+                return {"missing": error.reason}
+            except RetryableError as error:
+                return {"missing": f"the journal does not answer: {error}"}
+            assert isinstance(answer, JournalAnswer)
+            return {"found": answer.data}
+
+        return dict(await self._memo.get((question.type, question.model_dump_json()), make))
 
     # How
 

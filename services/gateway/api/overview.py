@@ -1,13 +1,14 @@
 """The doors of the dashboard: the pool counted, sorted and cut into pages where its ads are (survey)."""
 
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import Depends, FastAPI, Query
+from fastapi import Depends, FastAPI, Path, Query
 
 from services.gateway.api.guard import Guard
 from services.gateway.pictures import rows
 from services.gateway.survey import MACHINE_ORDERS, Survey
+from shared.messages.journal import AskCycle, AskCycles, AskJob, AskLeaders, AskSeries
 
 #: Lines of one page.
 MOST_LINES = 500
@@ -29,6 +30,7 @@ def overview_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
     _machine_doors(app, survey, may)
     _job_doors(app, survey, may)
     _share_doors(app, survey, may)
+    _history_doors(app, survey, may)
 
     @app.get("/v1/overview", dependencies=[Depends(may("ads"))], summary="The pool at a glance")
     async def overview() -> dict[str, Any]:
@@ -104,6 +106,54 @@ def _job_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
     ) -> dict[str, Any]:
         """Its line and its whole ad as text, from a queue or (`history`: true) a history."""
         return await survey.job(job_id, schedd)
+
+
+def _history_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
+    at = {"ge": 0, "le": 253402300799.0, "allow_inf_nan": False}
+
+    @app.get("/v1/overview/series", dependencies=[Depends(may("events"))], summary="Numbers of the pool over time")
+    async def series(
+        name: Annotated[Literal["slots", "jobs", "waits", "shares", "utilisation"], Query(description="which")],
+        start: Annotated[float, Query(alias="from", description="seconds since 1970", **at)] = 0.0,
+        end: Annotated[float, Query(alias="to", description="seconds since 1970; 0: now", **at)] = 0.0,
+        points: Annotated[int, Query(ge=2, le=1000, description="at most so many points")] = 240,
+    ) -> dict[str, Any]:
+        """`found`: the journal's answer, `times` and `series`; or `missing`: why there is none."""
+        return await survey.recorded(AskSeries(name=name, start=start, end=end, points=points))
+
+    @app.get("/v1/overview/jobs/{job_id}/story", dependencies=[Depends(may("events"))], summary="What became of a job")
+    async def story(
+        job_id: Annotated[str, Path(max_length=100)],
+        schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: whichever has such a job")] = "",
+    ) -> dict[str, Any]:
+        """`found`: the journal's answer, with events, spans, causes and hours; or `missing`: why there is none."""
+        return await survey.recorded(AskJob(job_id=job_id, schedd=schedd))
+
+    @app.get("/v1/overview/cycles/all", dependencies=[Depends(may("events"))], summary="A page of recorded cycles")
+    async def all_cycles(
+        before: Annotated[float, Query(description="`next` of the page before; 0: the newest", **at)] = 0.0,
+        limit: Lines = 50,
+    ) -> dict[str, Any]:
+        """`found`: the journal's answer, cycles newest first; or `missing`: why there is none."""
+        return await survey.recorded(AskCycles(before=before, limit=limit))
+
+    @app.get(
+        "/v1/overview/cycles/{negotiator}/{epoch}/{cycle}",
+        dependencies=[Depends(may("events"))],
+        summary="One recorded cycle",
+    )
+    async def one_cycle(
+        negotiator: Annotated[str, Path(max_length=LONGEST)],
+        epoch: Annotated[int, Path(ge=0, le=2**53)],
+        cycle: Annotated[int, Path(ge=0, le=2**53)],
+    ) -> dict[str, Any]:
+        """`found`: the journal's answer, with matches and reasons; or `missing`: why there is none."""
+        return await survey.recorded(AskCycle(negotiator=negotiator, epoch=epoch, cycle=cycle))
+
+    @app.get("/v1/overview/leaders", dependencies=[Depends(may("events"))], summary="Changes of leadership")
+    async def leaders(limit: Lines = 100) -> dict[str, Any]:
+        """`found`: the journal's answer, changes newest first; or `missing`: why there is none."""
+        return await survey.recorded(AskLeaders(limit=limit))
 
 
 def _share_doors(app: FastAPI, survey: Survey, may: Guard) -> None:

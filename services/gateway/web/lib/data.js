@@ -101,6 +101,3 @@ export function useNow(every = 1000) {
   }, [every]);
   return now;
 }
-
-/** Whether an answer of the journal is missing because the pool has none. @param {ApiError | null} error */
-export const noJournal = (error) => error !== null && (error.status === 404 || error.status === 503);

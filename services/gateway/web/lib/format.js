@@ -62,6 +62,14 @@ export function moment(at) {
 /** The whole date. @param {unknown} at */
 export const date = (at) => (isNumber(at) && at > 0 && at < 8e12 ? whole_date.format(new Date(at * 1000)) : "–");
 
+/** The largest unit only. */
+function coarse(seconds) {
+  for (const [size, name] of [[86400 * 365, "y"], [86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (seconds >= size) return `${Math.floor(seconds / size)} ${name}`;
+  }
+  return `${Math.floor(seconds)} s`;
+}
+
 /** "3 min ago". @param {unknown} at @param {number} now */
 export const ago = (at, now = Date.now() / 1000) =>
-  isNumber(at) && at > 0 ? (now - at < 1.5 ? "now" : `${duration(Math.floor(now - at))} ago`) : "–";
+  isNumber(at) && at > 0 ? (now - at < 1.5 ? "now" : `${coarse(now - at)} ago`) : "–";

@@ -31,7 +31,7 @@ const COLUMNS = [
   { name: "Submitted", num: true, cell: (row) => html`<${Ago} at=${row.QDate} />` },
   { name: "Cpus", num: true, cell: (row) => number(row.RequestCpus) },
   { name: "Memory", num: true, cell: (row) => (row.RequestMemory === undefined ? "" : memory(row.RequestMemory)) },
-  { name: "Where, why", kind: "cut", cell: (row) => html`<span title=${note(row)}>${note(row)}</span>` },
+  { name: "Where, why", kind: "cut", cell: (row) => (note(row) ? html`<span title=${note(row)}>${note(row)}</span>` : "") },
 ];
 const PAST = [
   ...COLUMNS.slice(0, 4),

@@ -21,7 +21,7 @@ const SLOTS = [
   { name: "Memory", sort: "Memory", num: true, down: true, cell: (row) => memory(row.Memory) },
   { name: "GPUs", sort: "GPUs", num: true, down: true, cell: (row) => (row.GPUs ? number(row.GPUs) : "") },
   { name: "Load", sort: "LoadAvg", num: true, down: true, cell: (row) => number(row.LoadAvg) },
-  { name: "User", sort: "RemoteOwner", kind: "wrap", cell: (row) => row.RemoteOwner ?? "" },
+  { name: "User", sort: "RemoteOwner", kind: "wrap", cell: (row) => row.AccountingGroup ?? row.RemoteOwner ?? "" },
   { name: "Job", cell: (row) => (row.JobId ? html`<a href=${href(["job", row.JobId])}>${row.JobId}</a>` : "") },
   { name: "Since", sort: "EnteredCurrentActivity", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentActivity} />` },
 ];

@@ -4,7 +4,7 @@ import { Chart } from "../parts/chart.js";
 import { html, useRef, useState } from "../lib/html.js";
 import { count, duration, number, percent } from "../lib/format.js";
 import { href } from "../lib/route.js";
-import { noJournal, useData } from "../lib/data.js";
+import { useData } from "../lib/data.js";
 import { url } from "../lib/api.js";
 import { Feed, useFeed } from "../parts/feed.js";
 
@@ -48,7 +48,7 @@ export function Overview({ query }) {
           ? html`<dl class="facts">
               <dt>Leader</dt><dd>${leader.Name}, epoch ${leader.Epoch}</dd>
               <dt>Cycles</dt><dd>${count(leader.Cycles)}</dd>
-              ${cycle && html`<dt>Last one</dt><dd><${Ago} at=${cycle.end ?? cycle.at} /></dd><dt>It took</dt><dd>${duration(cycle.duration_s)}</dd><dt>Matches</dt><dd>${count(cycle.matches)}, ${count(cycle.rejections)} rejections</dd>`}
+              ${cycle && html`<dt>Last one</dt><dd><${Ago} at=${cycle.end ?? cycle.at} /></dd><dt>It took</dt><dd>${duration(cycle.duration_s)}</dd><dt>Matches</dt><dd>${count(cycle.matches)}</dd><dt>Rejections</dt><dd>${count(cycle.rejections)}</dd>`}
             </dl>`
           : html`<${Empty} title="Nobody leads">No negotiator says that it is active.</${Empty}>`}
       </${Card}>
@@ -85,23 +85,22 @@ function History({ recent, range = "6h" }) {
   // The same question for a minute: an answer may be shared.
   const [now] = useState(() => Math.floor(Date.now() / 60000) * 60);
   const from = now - seconds;
-  const use = useData(url("/v1/journal/series", { name: "slots", from, points: 240 }), { every: 30000 });
-  const jobs = useData(url("/v1/journal/series", { name: "jobs", from, points: 240 }), { every: 30000 });
-  const missing = noJournal(use.error) || noJournal(jobs.error);
+  const use = useData(url("/v1/overview/series", { name: "slots", from, points: 240 }), { every: 30000 });
+  const jobs = useData(url("/v1/overview/series", { name: "jobs", from, points: 240 }), { every: 30000 });
   const tabs = Object.keys(RANGES).map((key) => ({ text: key, to: href([], { range: key }), on: key === range }));
-  if (missing) {
+  if (use.data?.missing || jobs.data?.missing) {
     const times = recent.map((one) => one.at);
     const names = STATES.filter((name) => recent.some((one) => one.slots.states[name]));
     const bySlots = Object.fromEntries(names.map((name) => [name, recent.map((one) => one.slots.states[name]?.cpus ?? 0)]));
     const byJobs = { Running: recent.map((one) => one.queue.running ?? 0), Idle: recent.map((one) => one.queue.idle ?? 0), Held: recent.map((one) => one.queue.held ?? 0) };
-    const note = "no journal daemon: what this page saw since it was opened";
+    const note = `${use.data?.missing ?? jobs.data?.missing}: what this page saw since it was opened`;
     return html`<${Card} title="Cpus over time" wide="w6" note=${note}><${Chart} label="Cpus by state" times=${times} series=${bySlots} stacked show=${number} /></${Card}>
       <${Card} title="Jobs over time" wide="w6" note=${note}><${Chart} label="Jobs by status" times=${times} series=${byJobs} show=${count} /></${Card}>`;
   }
   return html`<${Card} title="Slots over time" wide="w6" side=${html`<${Tabs} label="Range" tabs=${tabs} />`}>
-      <${Part} answer=${use} lines=${7}>${(found) => html`<${Line} found=${found} label="Slots by state" stacked />`}</${Part}></${Card}>
+      <${Part} answer=${use} lines=${7}>${({ found }) => html`<${Line} found=${found} label="Slots by state" stacked />`}</${Part}></${Card}>
     <${Card} title="Jobs over time" wide="w6" side=${html`<${Tabs} label="Range of the jobs" tabs=${tabs} />`}>
-      <${Part} answer=${jobs} lines=${7}>${(found) => html`<${Line} found=${found} label="Jobs by status" />`}</${Part}></${Card}>`;
+      <${Part} answer=${jobs} lines=${7}>${({ found }) => html`<${Line} found=${found} label="Jobs by status" />`}</${Part}></${Card}>`;
 }
 
 export function Line({ found, label, stacked, show = count }) {

@@ -54,10 +54,18 @@ export function Part({ answer, lines = 4, children }) {
   return html`<${Bones} lines=${lines} />`;
 }
 
-/** The history has nobody who keeps it. */
-export const NoJournal = ({ what = "History" }) => html`<${Empty} title="No journal daemon">
-  ${what} is kept by the journal. This pool has none, or it does not answer.
-</${Empty}>`;
+/**
+ * What the journal keeps; where it has nothing, that is said, with `instead`.
+ * @param {{answer: any, what: string, lines?: number, instead?: any, children: (found: any) => any}} props
+ */
+export function Recorded({ answer, what, lines, instead, children }) {
+  return html`<${Part} answer=${answer} lines=${lines}>${(data) =>
+    data.found
+      ? children(data.found)
+      : html`${data.missing === "no journal daemon"
+            ? html`<${Empty} title="No journal daemon">${what} is kept by the journal.</${Empty}>`
+            : html`<${Empty} title="Nothing recorded">${data.missing}</${Empty}>`}${instead}`}</${Part}>`;
+}
 
 /** A state with its colour, which never stands alone. @param {{state: string, kind?: string, text?: any}} props */
 export const Badge = ({ state, kind = "slot", text }) =>

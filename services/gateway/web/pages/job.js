@@ -1,0 +1,139 @@
+// One job: what happened to it, why it waits, and what its owner may do with it.
+import { Ago, At, Badge, Card, Empty, Facts, Head, Part, Recorded, Since, colour } from "../parts/bits.js";
+import { confirm } from "../parts/dialog.js";
+import { ask, url } from "../lib/api.js";
+import { Fragment, html, useState } from "../lib/html.js";
+import { count, duration, memory, moment, number } from "../lib/format.js";
+import { href } from "../lib/route.js";
+import { useData } from "../lib/data.js";
+import { said, tone } from "../lib/words.js";
+import { command, submitter } from "./jobs.js";
+
+/** What the states of the journal's spans are drawn as. */
+const SPAN = { idle: "s-Owner", starting: "s-Matched", running: "s-Running", held: "s-Held", suspended: "s-Suspended", completed: "s-Completed", removed: "s-Removed" };
+const ACTIONS = {
+  hold: { text: "Hold", on: ["Idle", "Running", "Suspended", "TransferringOutput"], what: "It does not run until it is released." },
+  release: { text: "Release", on: ["Held"], what: "It is idle again and may be matched." },
+  vacate: { text: "Vacate", on: ["Running", "Suspended"], what: "It leaves its machine, and is idle again." },
+  remove: { text: "Remove", on: ["Idle", "Running", "Held", "Suspended", "TransferringOutput"], what: "It leaves the queue for good.", danger: true },
+};
+
+export function Job({ path, query, level }) {
+  const id = path[1] ?? "";
+  const types = ["job.*"];
+  const answer = useData(url(`/v1/overview/jobs/${encodeURIComponent(id)}`, { schedd: query.schedd }), { types, every: 10000 });
+  const row = answer.data?.job;
+  const may = level === "WRITE" || level === "ADMINISTRATOR";
+  return html`
+    <${Head} title=${`Job ${id}`} crumb=${html`<a href=${href(["jobs"])}>Jobs</a>`} sub=${row && html`<${Badge} kind="job" state=${row.Status} /> for <${Since} at=${row.EnteredCurrentStatus} />, of <a href=${href(["jobs"], { user: submitter(row) })}>${submitter(row)}</a>`}>
+      ${may && row && !answer.data.history && Object.entries(ACTIONS).filter(([, action]) => action.on.includes(row.Status)).map(
+        ([name, action]) => html`<button key=${name} type="button" class="button ${action.danger ? "danger" : ""}" onClick=${() => act(name, action, row, answer.refresh)}>${action.text}</button>`,
+      )}
+    </${Head}>
+    <${Part} answer=${answer} lines=${8}>${(data) => html`<${Shown} data=${data} id=${id} />`}</${Part}>`;
+}
+
+function Shown({ data, id }) {
+  const { job: row, ad, history } = data;
+  const story = useData(url(`/v1/overview/jobs/${encodeURIComponent(id)}/story`, { schedd: row.Schedd }), { types: ["job.*"], every: 15000 });
+  return html`<div class="grid">
+    ${row.Status === "Held" && html`<div class="w12 notice bad">${row.HoldReason ?? "held"} (code ${row.HoldReasonCode ?? "–"})</div>`}
+    ${row.Status === "Idle" && html`<${Why} id=${id} schedd=${row.Schedd} />`}
+    <${Card} title="Timeline" note="from the journal">
+      <${Recorded} answer=${story} what="The whole story of a job" instead=${html`<${Known} row=${row} />`}>${(found) => html`<${Story} story=${found} />`}</${Recorded}>
+    </${Card}>
+    <${Card} title="The job" wide="w6"><${Facts} facts=${[
+      ["Command", html`<code>${command(row)}</code>`], ["Submitter", submitter(row)], ["Submitted", html`<${At} at=${row.QDate} />`],
+      ["Cpus", number(row.RequestCpus)], ["Memory", row.RequestMemory !== undefined && memory(row.RequestMemory)], ["Priority in the queue", row.JobPrio],
+      ["Batch", row.JobBatchName], ["Schedd", row.Schedd],
+    ]} /></${Card}>
+    <${Card} title="How it runs" wide="w6"><${Facts} facts=${[
+      ["Status", html`<${Badge} kind="job" state=${row.Status} />`], ["Machine", row.RemoteHost && html`<a href=${href(["machine", row.RemoteHost.split("@").pop()])}>${row.RemoteHost}</a>`],
+      ["Started", row.JobCurrentStartDate && html`<${At} at=${row.JobCurrentStartDate} />`], ["Starts", count(row.NumJobStarts)], ["Ran", row.Status === "Running" ? html`<${Since} at=${row.JobCurrentStartDate} />` : duration(row.RemoteWallClockTime)],
+      ["Ended", row.CompletionDate ? html`<${At} at=${row.CompletionDate} />` : ""], ["Exit", row.ExitSignal ? `signal ${row.ExitSignal}` : row.Status === "Completed" ? `code ${row.ExitCode ?? "–"}` : ""],
+      ["Removed", row.RemoveReason], ["Where", history ? "in the history" : "in the queue"],
+    ]} /></${Card}>
+    <${Attributes} ad=${ad} />
+  </div>`;
+}
+
+/** Why it waits, from the negotiator. */
+function Why({ id, schedd }) {
+  const answer = useData(url("/v1/analysis", { ids: id, schedd }), { types: ["negotiation.cycle"], every: 20000 });
+  return html`<${Card} title="Why it waits" note="asked of the negotiator">
+    <${Part} answer=${answer} lines=${4}>${(data) => {
+      const report = data.jobs[0];
+      if (!report) return html`<${Empty} title="Nothing to tell">The job has just left the queue.</${Empty}>`;
+      return html`<div class="stack">
+        <p><b>${report.verdict}</b></p>
+        ${report.last?.reason && html`<p class="soft">Last cycle that looked at it (<${Ago} at=${report.last.at} />): ${report.last.reason}</p>`}
+        ${report.suggestions?.length > 0 && html`<ul>${report.suggestions.map((one) => html`<li>${typeof one === "string" ? one : one.text ?? `${one.attribute ?? ""} ${one.change ?? one.to ?? ""}`}</li>`)}</ul>`}
+        ${report.terms?.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Requirements, part by part"><table><caption class="unseen">Requirements, part by part</caption>
+          <thead><tr><th scope="col">What the job requires</th><th scope="col" class="num">Slots that fit</th><th scope="col" class="num">with the ones above</th></tr></thead>
+          <tbody>${report.terms.map((term) => html`<tr><td class="wrap"><code>${term.text}</code></td><td class="num">${count(term.alone)}</td><td class="num">${count(term.together)}</td></tr>`)}</tbody></table></div>`}
+      </div>`;
+    }}</${Part}></${Card}>`;
+}
+
+/** Without a journal: what the ad itself remembers. */
+function Known({ row }) {
+  const steps = [
+    ["submitted", row.QDate, "s-Owner"],
+    ["started", row.JobCurrentStartDate, "s-Running"],
+    [row.Status?.toLowerCase(), row.EnteredCurrentStatus, colour(row.Status, "job")],
+    ["completed", row.CompletionDate, "s-Completed"],
+  ].filter(([, at], place, all) => at > 0 && all.findIndex(([, other]) => other === at) === place);
+  return html`<ul class="steps">${steps.map(([text, at, dot]) => html`<li><${At} at=${at} /><span class="badge"><span class="dot ${dot}" aria-hidden="true"></span>${text}</span></li>`)}</ul>`;
+}
+
+function Story({ story }) {
+  const spans = story.spans ?? [];
+  const events = story.events ?? [];
+  const hours = story.hours ?? [];
+  const whole = spans.reduce((all, span) => all + ((span.end ?? Date.now() / 1000) - span.start), 0) || 1;
+  const causes = new Map();
+  for (const span of spans) for (const cause of span.causes ?? []) {
+    const known = causes.get(cause.code) ?? { code: cause.code, text: cause.text || cause.code, seconds: 0 };
+    known.seconds += cause.seconds;
+    causes.set(cause.code, known);
+  }
+  const waited = [...causes.values()].sort((a, b) => b.seconds - a.seconds);
+  const codes = [...new Set(hours.flatMap((hour) => Object.keys(hour.seconds ?? {})))];
+  return html`<div class="stack">
+    ${spans.length > 0 && html`<div class="timeline" role="img" aria-label=${spans.map((span) => `${span.state} ${duration((span.end ?? Date.now() / 1000) - span.start)}`).join(", then ")}>
+      ${spans.map((span) => html`<span key=${span.start} class=${SPAN[span.state] ?? "s-Unknown"} style=${{ flexGrow: Math.max(0.004, ((span.end ?? Date.now() / 1000) - span.start) / whole) }} title=${`${span.state} from ${moment(span.start)} for ${duration((span.end ?? Date.now() / 1000) - span.start)}`}></span>`)}</div>
+      <ul class="legend">${[...new Set(spans.map((span) => span.state))].map((state) => html`<li><span class="badge"><span class="dot ${SPAN[state] ?? "s-Unknown"}" aria-hidden="true"></span>${state} <b>${duration(spans.filter((span) => span.state === state).reduce((all, span) => all + ((span.end ?? Date.now() / 1000) - span.start), 0))}</b></span></li>`)}</ul>`}
+    ${waited.length > 0 && html`<div><h3>What it waited for</h3><ul class="steps">${waited.map((cause) => html`<li><span>${duration(cause.seconds)}</span><span>${cause.text}</span></li>`)}</ul></div>`}
+    ${events.length > 0 && html`<div><h3>What happened</h3><ul class="steps">${events.map((event) => html`<li><${At} at=${event.at} /><span class="badge"><span class="dot ${tone(event.type)}" aria-hidden="true"></span></span><span>${event.text || said(event)}</span></li>`)}</ul></div>`}
+    ${codes.length > 0 && html`<details><summary>Hour by hour</summary><div class="scroll" tabindex="0" role="region" aria-label="Hour by hour"><table><caption class="unseen">Waiting hour by hour, by cause</caption>
+      <thead><tr><th scope="col">Hour</th>${codes.map((code) => html`<th scope="col" class="num">${causes.get(code)?.text ?? code}</th>`)}</tr></thead>
+      <tbody>${hours.map((hour) => html`<tr><th scope="row">${moment(hour.start)}</th>${codes.map((code) => html`<td class="num">${hour.seconds[code] ? duration(hour.seconds[code]) : ""}</td>`)}</tr>`)}</tbody></table></div></details>`}
+    ${!spans.length && !events.length && html`<${Empty} title="Nothing recorded of this job" />`}
+  </div>`;
+}
+
+function Attributes({ ad }) {
+  const [wanted, set] = useState("");
+  const found = Object.entries(ad).filter(([name, value]) => `${name} ${value}`.toLowerCase().includes(wanted.toLowerCase()));
+  return html`<${Card} title="Attributes" note=${count(Object.keys(ad).length)}>
+    <details><summary>All of the job's ad</summary>
+      <label class="field"><span>Only those with</span><input class="input" type="search" value=${wanted} onInput=${(event) => set(event.currentTarget.value)} autocomplete="off" spellcheck=${false} /></label>
+      <pre tabindex="0" role="region" aria-label="Attributes of the job">${found.map(([name, value]) => html`<${Fragment} key=${name}>${name} = ${value}${"\n"}</${Fragment}>`)}</pre>
+    </details></${Card}>`;
+}
+
+const act = (name, action, row, refresh) =>
+  confirm({
+    title: `${action.text} job ${row.Id}?`,
+    text: action.what,
+    action: action.text,
+    danger: action.danger,
+    fields: [{ name: "reason", label: "Reason" }],
+    then: async ({ reason }) => {
+      const told = await ask(url("/v1/jobs/action", { schedd: row.Schedd }), { method: "POST", body: { action: name, ids: [row.Id], reason } });
+      const said = told[row.Id];
+      refresh();
+      if (said !== "done" && said !== "already") throw new Error(`the schedd says: ${said ?? "nothing"}`);
+      return `Job ${row.Id}: ${name} ${said}`;
+    },
+  });
