@@ -10,44 +10,23 @@ import http.client
 import io
 import json
 import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
 from urllib.parse import quote, urlencode, urlsplit
 
-import msgpack
-
+from roost import calls
+from roost.calls import Call, Cluster, Event, File, Lines, Pages, Pause, Plan, Send, T, TokenMade
 from roost.errors import ClientError
 from roost.where import find
 from shared.classad import ClassAd
 
 if TYPE_CHECKING:
+    from roost.functions import FunctionJob
+    from roost.job import Job
     from roost.visit import Visit
 
-#: Procs in one part of a submit: a part is a few MB at most.
-PART = 5000
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a submit gave."""
-
-    cluster: int
-    count: int
-    schedd: str
-
-    def ids(self) -> list[str]:
-        return [f"{self.cluster}.{proc}" for proc in range(self.count)]
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One fact from the event stream."""
-
-    id: str
-    type: str
-    body: dict[str, Any]
+__all__ = ["Client", "Cluster", "Event", "File", "TokenMade"]
 
 
 class Client:
@@ -96,8 +75,7 @@ class Client:
         absent: bool = False,
     ) -> Iterator[ClassAd]:
         """Ads from the collector."""
-        query: dict[str, Any] = {"type": list(types), "constraint": constraint, "projection": ",".join(projection)}
-        return self._pages("/v1/ads", {**query, "limit": limit, "absent": str(absent).lower()})
+        return self._pages(calls.ads(types, constraint, projection, limit, absent))
 
     def jobs(
         self,
@@ -109,15 +87,13 @@ class Client:
         history: bool = False,
     ) -> Iterator[ClassAd]:
         """Job ads, by cluster and proc; `history`: jobs that left the queue, newest first."""
-        query = {
-            "ids": ",".join(ids),
-            "constraint": constraint,
-            "projection": ",".join(projection),
-            "schedd": schedd,
-            "limit": limit,
-            "history": str(history).lower(),
-        }
-        return self._pages("/v1/jobs", query)
+        return self._pages(calls.jobs(ids, constraint, projection, schedd, limit, history))
+
+    def job(self, job_id: str, schedd: str = "") -> Job:
+        """One job, "12.3", to be asked and acted on: see roost.job. Nothing is asked yet."""
+        from roost.job import Job
+
+        return Job(self, job_id, schedd)
 
     def hads(self) -> list[dict[str, Any]]:
         """How each HAD stands: shared.messages.had.HadStanding, and `silent`: why one does not answer."""
@@ -132,8 +108,18 @@ class Client:
     ) -> list[ClassAd]:
         """Accounting ads of groups and submitters. submitters: only these, in full or without their domain;
         active_since: only those who used something since then (seconds since 1970)."""
-        query = {"negotiator": negotiator, "submitter": list(submitters), "active_since": active_since}
-        return list(self._pages("/v1/priorities", query))
+        return list(self._pages(calls.priorities(negotiator, submitters, active_since)))
+
+    def groups(self, negotiator: str = "") -> list[dict[str, Any]]:
+        """The tree of accounting groups: quotas, use and submitters of each."""
+        return list(self._json("GET", "/v1/groups", {"negotiator": negotiator})["groups"])
+
+    def config(
+        self, *names: str, daemons: Sequence[str] = (), subsystems: Sequence[str] = (), pattern: str = ""
+    ) -> list[dict[str, Any]]:
+        """What running daemons go by: one map for each daemon, with its `macros`. daemons: names or machines;
+        subsystems: kinds such as SCHEDD. Without names what is set and fits the shell pattern."""
+        return self._do(calls.config(daemons, subsystems, names, pattern))
 
     def analysis(
         self,
@@ -146,73 +132,109 @@ class Client:
     ) -> dict[str, Any]:
         """Why jobs do not run and what would help: {"jobs": reports, "slots": reports, "more": kinds of jobs left out}.
         Without ids and constraint idle jobs; with a slot or machine and no jobs what it would take of what waits."""
-        query: dict[str, Any] = {"ids": ",".join(ids), "constraint": constraint, "schedd": schedd, "machine": machine}
-        return dict(self._json("GET", "/v1/analysis", {**query, "negotiator": negotiator, "limit": limit}))
+        return self._do(calls.analysis(ids, constraint, schedd, machine, negotiator, limit))
 
     def journal(self, what: str, **query: Any) -> dict[str, Any]:
         """What the journal knows (docs/journal.md): `what` is the rest of the path, such as jobs/12.0 or series."""
         return dict(self._json("GET", f"/v1/journal/{quote(what)}", query))
+
+    def audit(self, limit: int = 100, *, user: str = "", operation: str = "") -> list[dict[str, Any]]:
+        """Who changed what and who was refused, newest first."""
+        query = {"limit": limit, "user": user, "operation": operation}
+        return list(self._json("GET", "/v1/audit", query)["records"])
 
     def dead_letters(self, limit: int = 100) -> list[dict[str, Any]]:
         return list(self._json("GET", "/v1/dead-letters", {"limit": limit}))
 
     # --- deeds
 
+    @overload
     def submit(
         self,
-        cluster_ad: ClassAd,
+        what: ClassAd,
         procs: Iterable[ClassAd] | Callable[[int], Iterable[ClassAd]],
         *,
         spool: bool = False,
         schedd: str = "",
+        owner: str = "",
+    ) -> Cluster: ...
+
+    @overload
+    def submit(
+        self,
+        what: Mapping[str, Any] | str | Path,
+        procs: None = None,
+        *,
+        count: int | None = None,
+        itemdata: Iterable[Mapping[str, Any]] | None = None,
+        directory: str | Path | None = None,
+        spool: bool | None = None,
+        schedd: str = "",
+        owner: str = "",
+    ) -> Cluster: ...
+
+    def submit(
+        self,
+        what: ClassAd | Mapping[str, Any] | str | Path,
+        procs: Iterable[ClassAd] | Callable[[int], Iterable[ClassAd]] | None = None,
+        *,
+        count: int | None = None,
+        itemdata: Iterable[Mapping[str, Any]] | None = None,
+        directory: str | Path | None = None,
+        spool: bool | None = None,
+        schedd: str = "",
+        owner: str = "",
     ) -> Cluster:
-        """Queue one cluster. `procs`: one ad a job of what differs from `cluster_ad`, or a function that makes them of
-        the cluster's number.
+        """Queue one cluster.
 
-        Large clusters go in parts; nothing is visible before the last one is committed, and a part whose answer is lost
-        may be sent again without harm.
+        what: commands of the submit language as a mapping ({"executable": "/bin/sleep", "arguments": "60"}), or as
+        text, or the path of a submit file. count: jobs, for each of `itemdata` where there is one, whose values
+        the commands name ($(name)). directory: what its file names are relative to; the working directory. spool: send
+        the files and keep the output at the schedd; None: where schedd and client do not share their files. owner:
+        whose jobs they are, for administrators.
+
+        Or, lower down, the ClassAd that its jobs share, and `procs`: one ad a job of what differs, or a function that
+        makes them of the cluster's number. Large clusters go in parts; nothing is visible before the last one is
+        committed, and a part whose answer is lost may be sent again without harm.
         """
-        submit_id = uuid.uuid4().hex
-        common = cluster_ad.pack()
-        number = 0
+        if isinstance(what, ClassAd):
+            if procs is None:
+                raise ClientError("submit of a ClassAd takes the ads of its jobs too: submit(ad, [ClassAd()])")
+            return self._do(calls.submit(what, procs, bool(spool), schedd, owner))
+        from roost import submitting  # the submit language: 30 ms that most commands do without
 
-        def send(part: int, ads: list[bytes], *, more: bool) -> dict[str, Any]:
-            body = {
-                "submit_id": submit_id,
-                "cluster_ad": common,
-                "procs": ads,
-                "spool": spool,
-                "more": more,
-                "part": part,
-            }
-            return dict(self._json("POST", "/v1/jobs", {"schedd": schedd}, msgpack.packb(body)))
+        description = submitting.read(what, count, itemdata, directory)
+        return self._do(submitting.submit(description, spool, schedd, owner))
 
-        if callable(procs):
-            procs = procs(int(send(0, [], more=True)["cluster"]))
-            number = 1
-        packed = [ad.pack() for ad in procs]
-        if not packed:
-            raise ClientError("nothing to submit: the queue statement gave no job")
-        answer: dict[str, Any] = {}
-        for start in range(0, len(packed), PART):
-            answer = send(number, packed[start : start + PART], more=start + PART < len(packed))
-            number += 1
-        return Cluster(answer["cluster"], len(packed), answer["schedd"])
+    def submit_function(
+        self, function: Callable[..., Any], *args: Any, submit: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> FunctionJob:
+        """Run a function of a module as a job, see roost.functions. submit: further commands for its job."""
+        from roost import functions
+
+        with functions.packed(function, args, kwargs, submit or {}) as (commands, directory):
+            cluster = self.submit(commands, directory=directory, spool=True)
+        return functions.FunctionJob(self.job(f"{cluster.cluster}.0", cluster.schedd))
 
     def act(
         self, action: str, ids: Sequence[str] = (), *, constraint: str = "", reason: str = "", schedd: str = ""
     ) -> dict[str, str]:
         """remove, hold, release, ... Returns what became of each job."""
-        body = {"action": action, "ids": list(ids), "constraint": constraint, "reason": reason}
-        return dict(self._json("POST", "/v1/jobs/action", {"schedd": schedd}, body))
+        return self._do(calls.act(action, ids, constraint, reason, schedd))
+
+    def edit(
+        self, ids: Sequence[str], attributes: Mapping[str, str], *, constraint: str = "", schedd: str = ""
+    ) -> dict[str, str]:
+        """Change attributes of queued jobs: name -> ClassAd expression (a text with its quotes: '"urgent"'). Returns
+        what became of each job."""
+        return self._do(calls.edit(ids, attributes, constraint, schedd))
 
     def set_priority(
         self, submitter: str, what: str, value: float | None = None, *, duration: float = 0.0, negotiator: str = ""
     ) -> None:
         """Change one thing about a submitter (of all, with the name "", `reset-all`). duration: seconds after which the
         old factor, floor or ceiling comes back; 0: never."""
-        body = {"what": what, "value": value, "duration_s": duration, "negotiator": negotiator}
-        self._json("POST", f"/v1/priorities/{quote(submitter, safe='')}", {}, body)
+        self._do(calls.set_priority(submitter, what, value, duration, negotiator))
 
     def order(self, path: str, order: dict[str, Any]) -> list[dict[str, Any]]:
         """An order to daemons (/v1/daemons/..., /v1/machines/...): what each of them answered."""
@@ -227,25 +249,48 @@ class Client:
     def dead_letters_discard(self, ids: Sequence[str]) -> list[str]:
         return list(self._json("POST", "/v1/dead-letters/discard", {}, {"ids": list(ids)})["done"])
 
-    def create_token(self, user: str, level: str, *, label: str = "", lifetime_s: float = 0.0) -> str:
-        body = {"user": user, "level": level, "label": label, "lifetime_s": lifetime_s}
-        return str(self._json("POST", "/v1/tokens", {}, body)["token"])
+    def create_token(
+        self, user: str, level: str, *, label: str = "", lifetime_s: float = 0.0, scopes: Sequence[str] = ()
+    ) -> str:
+        return self.make_token(user, level, label=label, lifetime_s=lifetime_s, scopes=scopes).token
 
-    def tokens(self) -> list[dict[str, Any]]:
-        return list(self._json("GET", "/v1/tokens"))
+    def make_token(
+        self, user: str, level: str, *, label: str = "", lifetime_s: float = 0.0, scopes: Sequence[str] = ()
+    ) -> TokenMade:
+        """A token for a user at a level. lifetime_s: 0 for ever; scopes: patterns of the operations that it opens
+        (docs/api.md), none: all of its level."""
+        return self._do(calls.create_token(user, level, label, lifetime_s, scopes))
+
+    def tokens(self, *, all: bool = False) -> list[dict[str, Any]]:
+        """all: also those that were revoked."""
+        return list(self._json("GET", "/v1/tokens", {"all": str(all).lower()}))
 
     def revoke_token(self, prefix: str) -> int:
         return int(self._json("DELETE", f"/v1/tokens/{quote(prefix, safe='')}")["revoked"])
 
+    # --- files of spooled jobs
+
     def upload(self, job_id: str, bundle: Iterable[bytes], schedd: str = "") -> None:
         """Input files of a spooled job or cluster: the bytes of a bundle (shared.transfer)."""
-        path = f"/v1/jobs/{job_id}/files?{urlencode({'schedd': schedd})}"
+        path = calls.files_path(job_id, schedd)
         response = self._request("PUT", path, body=iter(bundle), headers={"Transfer-Encoding": "chunked"})
         response.read()
 
     def download(self, job_id: str, schedd: str = "") -> BinaryIO:
         """Output files of a spooled job: a bundle to be read to its end."""
-        return self._request("GET", f"/v1/jobs/{job_id}/files?{urlencode({'schedd': schedd})}")
+        return self._request("GET", calls.files_path(job_id, schedd))
+
+    def output_files(self, job_id: str, schedd: str = "") -> list[File]:
+        """Which files a spooled job has brought back."""
+        return self._do(calls.output_files(job_id, schedd))
+
+    def output(self, job_id: str, name: str, schedd: str = "") -> BinaryIO:
+        """One file of a spooled job's output, to be read to its end."""
+        return self._request("GET", calls.output_path(job_id, name, schedd))
+
+    def log(self, job_id: str, schedd: str = "") -> bytes:
+        """The log of a job, as its submit file named it."""
+        return self._request("GET", calls.log_path(job_id, schedd)).read()
 
     def visit(self, job_id: str, wish: dict[str, Any], schedd: str = "") -> Visit:
         """Run a program beside a running job, or read its files while it runs: see `roost.visit`. wish: kind (run or
@@ -281,30 +326,11 @@ class Client:
         """Wait until these jobs have left the queue or are on hold. Returns job id -> JobStatus (3 removed, 4
         completed, 5 held). Raises TimeoutError. A job that is at rest is not asked about again; who waits long looks
         less often, every second in the end."""
-        end = None if timeout is None else time.monotonic() + timeout
-        states: dict[str, int] = {}
-        asked = list(ids)
-        while True:
-            states |= self.wait_states(asked)
-            waiting = [job for job, status in states.items() if status not in (3, 4, 5)]
-            if not waiting:
-                return states
-            left = float("inf") if end is None else end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"{len(waiting)} of {len(states)} jobs are not done after {timeout:g} s")
-            if len(waiting) <= 100:
-                asked = waiting
-            time.sleep(min(poll, left))
-            poll = min(1.0, poll * 1.3)
+        return self._do(calls.wait(ids, timeout, poll))
 
     def wait_states(self, ids: Sequence[str]) -> dict[str, int]:
         """JobStatus of each of these jobs, in the queue or out of it."""
-        attrs = ("ClusterId", "ProcId", "JobStatus")
-        found: dict[str, int] = {}
-        for history in (True, False):
-            for ad in self.jobs(*ids, projection=attrs, history=history):
-                found[f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}"] = int(str(ad.eval("JobStatus")))
-        return found
+        return self._do(calls.wait_states(ids))
 
     # --- visits
 
@@ -324,15 +350,39 @@ class Client:
 
     # --- the wire
 
+    def _do(self, plan: Plan[T]) -> T:
+        """Carry out a plan of roost.calls, one step after the other."""
+        try:
+            step = next(plan)
+            while True:
+                try:
+                    answer = self._step(step)
+                except ClientError as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _step(self, step: Call | Pause | Send) -> Any:
+        if isinstance(step, Pause):
+            return time.sleep(step.seconds)
+        if isinstance(step, Send):
+            from roost.submit.spool import chunks
+            from shared.transfer.bundle import write_bundle
+
+            bundle = chunks(write_bundle(step.sources))
+            return self._request("PUT", step.path, body=bundle, headers={"Transfer-Encoding": "chunked"}).read()
+        if step.headers.get("Accept") == calls.MSGPACK:
+            return list(self._pages(step))
+        return self._answer(step)
+
     def _json(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
-        if query:
-            path = f"{path}?{urlencode(query, doseq=True)}"
-        if isinstance(body, bytes):
-            response = self._request(method, path, body, {"Content-Type": "application/x-msgpack"})
-        elif body is not None:
-            response = self._request(method, path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        else:
-            response = self._request(method, path)
+        return self._answer(calls.call(method, path, query, body))
+
+    def _answer(self, call: Call) -> Any:
+        response = self._request(call.method, call.path, call.body, call.headers)
         try:
             return json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -340,18 +390,15 @@ class Client:
 
     def _broken(self, error: Exception) -> ClientError:
         self.close()
-        text = f"the answer of the pool at {self.url} broke off: {error or type(error).__name__}"
-        return ClientError(text, "unavailable", retryable=True)
+        return calls.broken(self.url, error)
 
-    def _pages(self, path: str, query: dict[str, Any]) -> Iterator[ClassAd]:
-        response = self._request(
-            "GET", f"{path}?{urlencode(query, doseq=True)}", headers={"Accept": "application/x-msgpack"}
-        )
-        unpacker = msgpack.Unpacker(io.BufferedReader(response, 1 << 20), max_buffer_size=1 << 30)
+    def _pages(self, call: Call) -> Iterator[ClassAd]:
+        response = self._request(call.method, call.path, headers=call.headers)
+        pages = Pages()
         try:
-            for page in unpacker:
-                for packed in page:
-                    yield ClassAd.unpack(packed)
+            reader = io.BufferedReader(response, 1 << 20)
+            while data := reader.read1(1 << 20):
+                yield from pages.feed(data)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._broken(error) from error
         finally:
@@ -361,19 +408,14 @@ class Client:
     def _follow(self, path: str, on_open: Callable[[], None]) -> Iterator[Event]:
         # The gateway says at least every 15 s that there is nothing new.
         response = self._request("GET", path, timeout=60.0)
-        name = ident = ""
+        lines = Lines()
         try:
             response.readline()  # the greeting: we are among the listeners now
             on_open()
             for raw in response:
-                line = raw.decode().rstrip("\n")
-                if line.startswith("id: "):
-                    ident = line[4:]
-                elif line.startswith("event: "):
-                    name = line[7:]
-                elif line.startswith("data: ") and name not in ("overflow", "gap"):
-                    body = json.loads(line[6:])
-                    yield Event(ident, str(body.pop("type", name)), body)
+                event = lines.feed(raw)
+                if event is not None:
+                    yield event
         except (OSError, http.client.HTTPException) as error:
             raise ClientError(f"the event stream broke: {error}", "unavailable", retryable=True) from error
         finally:
@@ -384,9 +426,30 @@ class Client:
         method: str,
         path: str,
         body: bytes | Iterator[bytes] | None = None,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         *,
         timeout: float | None = -1.0,
+    ) -> http.client.HTTPResponse:
+        """Raises ClientError for every answer that is a refusal. Who is told to come later does, for a while."""
+        for tried in range(calls.TRIES + 1):
+            response = self._ask(method, path, body, headers, timeout)
+            if response.status < 400:
+                return response
+            text = response.read()
+            again = isinstance(body, bytes | None)
+            wait = calls.patience(response.status, response.headers.get("Retry-After"), tried) if again else 0.0
+            if not wait:
+                break
+            time.sleep(wait)
+        raise calls.refused(self.url, response.status, response.reason, text)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterator[bytes] | None,
+        headers: Mapping[str, str] | None,
+        timeout: float | None,
     ) -> http.client.HTTPResponse:
         all_headers = {"Authorization": f"Bearer {self._token}", **(headers or {})}
         chunked = all_headers.get("Transfer-Encoding") == "chunked"
@@ -395,22 +458,15 @@ class Client:
             connection = self._connect(fresh, timeout)
             try:
                 connection.request(method, self._base + path, body, all_headers, encode_chunked=chunked)
-                response = connection.getresponse()
-                break
+                return connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 # The gateway closes connections that are not used for some seconds. Every request may be sent again
                 # (a submit has its id, an action its outcome) but for a body that has been read.
                 stale = not fresh and reused and isinstance(error, (ConnectionError, http.client.BadStatusLine))
                 self.close()
                 if not stale or chunked:
-                    raise ClientError(
-                        f"no answer from the pool at {self.url}: {error or type(error).__name__}; is it up?",
-                        "unavailable",
-                        retryable=True,
-                    ) from error
-        if response.status >= 400:
-            raise self._refused(response)
-        return response
+                    raise calls.away(self.url, error) from error
+        raise AssertionError("the second try returns or raises")
 
     def _connect(self, fresh: bool, timeout: float | None) -> http.client.HTTPConnection:
         seconds = self._timeout if timeout == -1.0 else timeout
@@ -422,11 +478,3 @@ class Client:
         elif self._connection.sock is not None:
             self._connection.sock.settimeout(seconds)
         return self._connection
-
-    def _refused(self, response: http.client.HTTPResponse) -> ClientError:
-        text = response.read()
-        try:
-            error = json.loads(text)["error"]
-            return ClientError(error["message"], error["code"], error["retryable"])
-        except (ValueError, KeyError, TypeError):
-            return ClientError(f"HTTP {response.status} {response.reason} from {self.url}", "error")

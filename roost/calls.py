@@ -1,0 +1,355 @@
+"""What the client libraries ask of a gateway, without the asking: one place for the synchronous and the asynchronous
+client. A plan is a generator that yields what is to be done and is sent the answer:
+
+    Call      one request; the answer is its JSON
+    Pause     seconds to wait
+    Send      a request with a bundle of files as its body; no answer
+
+Pages of ads and events are streams: their calls are made here, and read by `Pages` and `Lines`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgpack
+
+from roost.errors import ClientError
+from shared.classad import ClassAd
+
+if TYPE_CHECKING:
+    from shared.transfer.bundle import Source
+
+T = TypeVar("T")
+#: Procs in one part of a submit: a part is a few MB at most.
+PART: Final = 5000
+MSGPACK: Final = "application/x-msgpack"
+#: Of requests that were turned away for coming too often: tries, and the longest wait between two, seconds.
+TRIES, LONGEST_WAIT_S = 6, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    path: str
+    sources: Sequence[Source]
+
+
+Plan = Generator["Call | Pause | Send", Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a submit gave."""
+
+    cluster: int
+    count: int
+    schedd: str
+
+    def ids(self) -> list[str]:
+        return [f"{self.cluster}.{proc}" for proc in range(self.count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One fact from the event stream."""
+
+    id: str
+    type: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a job's output. mtime: seconds since 1970."""
+
+    name: str
+    size: int
+    mtime: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMade:
+    """A new token; it can not be asked for again. id: by which it is listed and revoked."""
+
+    token: str
+    id: str
+
+
+def call(method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Call:
+    """A request. body: bytes are msgpack, anything else goes as JSON."""
+    if query:
+        path = f"{path}?{urlencode(query, doseq=True)}"
+    if isinstance(body, bytes):
+        return Call(method, path, body, {"Content-Type": MSGPACK})
+    if body is not None:
+        return Call(method, path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    return Call(method, path)
+
+
+def part(text: str) -> str:
+    """Text as one part of a path."""
+    return quote(text, safe="")
+
+
+# --- streams
+
+
+def ads(types: Sequence[str], constraint: str, projection: Sequence[str], limit: int, absent: bool) -> Call:
+    query = {"type": list(types), "constraint": constraint, "projection": ",".join(projection)}
+    return _pages("/v1/ads", {**query, "limit": limit, "absent": _bool(absent)})
+
+
+def jobs(
+    ids: Sequence[str], constraint: str, projection: Sequence[str], schedd: str, limit: int, history: bool
+) -> Call:
+    query = {
+        "ids": ",".join(ids),
+        "constraint": constraint,
+        "projection": ",".join(projection),
+        "schedd": schedd,
+        "limit": limit,
+        "history": _bool(history),
+    }
+    return _pages("/v1/jobs", query)
+
+
+def priorities(negotiator: str, submitters: Sequence[str], active_since: float) -> Call:
+    query = {"negotiator": negotiator, "submitter": list(submitters), "active_since": active_since}
+    return _pages("/v1/priorities", query)
+
+
+def _pages(path: str, query: Mapping[str, Any]) -> Call:
+    return Call("GET", f"{path}?{urlencode(query, doseq=True)}", None, {"Accept": MSGPACK})
+
+
+def events(types: Sequence[str], after: str) -> Call:
+    return call("GET", "/v1/events", {"type": list(types), "after": after})
+
+
+class Pages:
+    """Ads out of an answer, fed as it comes."""
+
+    def __init__(self) -> None:
+        self._unpacker = msgpack.Unpacker(max_buffer_size=1 << 30)
+
+    def feed(self, data: bytes) -> Iterator[ClassAd]:
+        self._unpacker.feed(data)
+        for page in self._unpacker:
+            for packed in page:
+                yield ClassAd.unpack(packed)
+
+
+class Lines:
+    """Events out of the lines of a stream."""
+
+    def __init__(self) -> None:
+        self._name = self._id = ""
+
+    def feed(self, raw: bytes) -> Event | None:
+        """The event that a line completes. Raises ClientError where the stream has ended for good."""
+        line = raw.decode().rstrip("\r\n")
+        if line.startswith("id: "):
+            self._id = line[4:]
+        elif line.startswith("event: "):
+            self._name = line[7:]
+        elif line.startswith("data: "):
+            if self._name == "ended":
+                raise ClientError(str(json.loads(line[6:])), "unauthenticated")
+            if self._name not in ("overflow", "gap"):
+                body = json.loads(line[6:])
+                return Event(self._id, str(body.pop("type", self._name)), body)
+        return None
+
+
+# --- questions
+
+
+def one(request: Call) -> Plan[Any]:
+    """A plan of a single request."""
+    return (yield request)
+
+
+def analysis(
+    ids: Sequence[str], constraint: str, schedd: str, machine: str, negotiator: str, limit: int
+) -> Plan[dict[str, Any]]:
+    query: dict[str, Any] = {"ids": ",".join(ids), "constraint": constraint, "schedd": schedd, "machine": machine}
+    return dict((yield call("GET", "/v1/analysis", {**query, "negotiator": negotiator, "limit": limit})))
+
+
+def config(
+    daemons: Sequence[str], subsystems: Sequence[str], names: Sequence[str], pattern: str
+) -> Plan[list[dict[str, Any]]]:
+    query = {"daemon": list(daemons), "subsystem": list(subsystems), "name": list(names), "pattern": pattern}
+    return list((yield call("GET", "/v1/config", query)))
+
+
+def output_files(job_id: str, schedd: str) -> Plan[list[File]]:
+    found = yield call("GET", f"/v1/jobs/{part(job_id)}/output", {"schedd": schedd})
+    return [File(**entry) for entry in found["files"]]
+
+
+def output_path(job_id: str, name: str, schedd: str) -> str:
+    return f"/v1/jobs/{part(job_id)}/output/{quote(name)}?{urlencode({'schedd': schedd})}"
+
+
+def log_path(job_id: str, schedd: str) -> str:
+    return f"/v1/jobs/{part(job_id)}/log?{urlencode({'schedd': schedd})}"
+
+
+def files_path(job_id: str, schedd: str) -> str:
+    return f"/v1/jobs/{part(job_id)}/files?{urlencode({'schedd': schedd})}"
+
+
+# --- deeds
+
+
+def submit(
+    cluster_ad: ClassAd,
+    procs: Iterable[ClassAd] | Callable[[int], Iterable[ClassAd]],
+    spool: bool,
+    schedd: str,
+    owner: str = "",
+) -> Plan[Cluster]:
+    """Queue one cluster, in parts where it is large. A part whose answer is lost may be sent again without harm."""
+    submit_id = uuid.uuid4().hex
+    common = cluster_ad.pack()
+    query = {"schedd": schedd, **({"owner": owner} if owner else {})}
+
+    def send(number: int, packed: list[bytes], *, more: bool) -> Call:
+        body = {
+            "submit_id": submit_id,
+            "cluster_ad": common,
+            "procs": packed,
+            "spool": spool,
+            "more": more,
+            "part": number,
+        }
+        return call("POST", "/v1/jobs", query, msgpack.packb(body))
+
+    number = 0
+    if callable(procs):
+        procs = procs(int((yield send(0, [], more=True))["cluster"]))
+        number = 1
+    packed = [ad.pack() for ad in procs]
+    if not packed:
+        raise ClientError("nothing to submit: the queue statement gave no job")
+    answer: dict[str, Any] = {}
+    for start in range(0, len(packed), PART):
+        answer = yield send(number, packed[start : start + PART], more=start + PART < len(packed))
+        number += 1
+    return Cluster(answer["cluster"], len(packed), answer["schedd"])
+
+
+def act(action: str, ids: Sequence[str], constraint: str, reason: str, schedd: str) -> Plan[dict[str, str]]:
+    body = {"action": action, "ids": list(ids), "constraint": constraint, "reason": reason}
+    return dict((yield call("POST", "/v1/jobs/action", {"schedd": schedd}, body)))
+
+
+def edit(ids: Sequence[str], attributes: Mapping[str, str], constraint: str, schedd: str) -> Plan[dict[str, str]]:
+    body = {"ids": list(ids), "attributes": dict(attributes), "constraint": constraint}
+    return dict((yield call("POST", "/v1/jobs/edit", {"schedd": schedd}, body)))
+
+
+def set_priority(submitter: str, what: str, value: float | None, duration: float, negotiator: str) -> Plan[None]:
+    body = {"what": what, "value": value, "duration_s": duration, "negotiator": negotiator}
+    yield call("POST", f"/v1/priorities/{part(submitter)}", {}, body)
+
+
+def create_token(user: str, level: str, label: str, lifetime_s: float, scopes: Sequence[str]) -> Plan[TokenMade]:
+    body = {"user": user, "level": level, "label": label, "lifetime_s": lifetime_s, "scopes": list(scopes)}
+    made = yield call("POST", "/v1/tokens", {}, body)
+    return TokenMade(made["token"], made["id"])
+
+
+# --- waiting
+
+_AT_REST: Final = (3, 4, 5)
+
+
+def wait(ids: Sequence[str], timeout: float | None, poll: float) -> Plan[dict[str, int]]:
+    """See Client.wait."""
+    end = None if timeout is None else time.monotonic() + timeout
+    states: dict[str, int] = {}
+    asked = list(ids)
+    while True:
+        states |= yield from wait_states(asked)
+        waiting = [job for job, status in states.items() if status not in _AT_REST]
+        if not waiting:
+            return states
+        left = math.inf if end is None else end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"{len(waiting)} of {len(states)} jobs are not done after {timeout:g} s")
+        if len(waiting) <= 100:
+            asked = waiting
+        yield Pause(min(poll, left))
+        poll = min(1.0, poll * 1.3)
+
+
+def wait_states(ids: Sequence[str]) -> Plan[dict[str, int]]:
+    """JobStatus of each of these jobs, in the queue or out of it. The queue is asked first: who leaves it in between is
+    found in the history."""
+    attributes = ("ClusterId", "ProcId", "JobStatus")
+    found: dict[str, int] = {}
+    for history in (False, True):
+        for ad in (yield jobs(ids, "", attributes, "", 0, history)):
+            found[f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}"] = int(str(ad.eval("JobStatus")))
+    return found
+
+
+def _bool(value: bool) -> str:
+    return str(value).lower()
+
+
+# --- what goes wrong
+
+
+def refused(url: str, status: int, reason: str, text: bytes) -> ClientError:
+    """The gateway said no."""
+    try:
+        error = json.loads(text)["error"]
+        return ClientError(error["message"], error["code"], error["retryable"])
+    except (ValueError, KeyError, TypeError):
+        return ClientError(f"HTTP {status} {reason} from {url}", "error")
+
+
+def away(url: str, error: Exception) -> ClientError:
+    """The gateway does not answer."""
+    text = f"no answer from the pool at {url}: {error or type(error).__name__}; is it up?"
+    return ClientError(text, "unavailable", retryable=True)
+
+
+def broken(url: str, error: Exception) -> ClientError:
+    """An answer that ended too early."""
+    text = f"the answer of the pool at {url} broke off: {error or type(error).__name__}"
+    return ClientError(text, "unavailable", retryable=True)
+
+
+def patience(status: int, retry_after: str | None, tried: int) -> float:
+    """Seconds to wait before the same is asked again; 0: it is not."""
+    if status != 429 or tried >= TRIES:
+        return 0.0
+    try:
+        told = float(retry_after or 1)
+    except ValueError:
+        told = 1.0
+    return min(LONGEST_WAIT_S, max(0.1, told))

@@ -1,0 +1,125 @@
+"""Submit descriptions for the client libraries: mappings, texts and files, and the plan of queueing them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from roost import calls
+from roost.calls import Cluster, Plan, Send, call
+from roost.errors import ClientError
+from roost.submit import Description, here, read_file
+from roost.submit.spool import sources
+from shared.config.errors import ConfigError
+from shared.host import host_id
+from shared.transfer.errors import TransferError
+
+_VANILLA = 5
+
+
+def read(
+    what: Mapping[str, Any] | str | Path,
+    count: int | None,
+    itemdata: Iterable[Mapping[str, Any]] | None,
+    directory: str | Path | None,
+) -> Description:
+    """What Client.submit takes, as a description. Raises ClientError."""
+    base = Path(directory) if directory is not None else None
+    if isinstance(what, Mapping):
+        text, file = text_of(what, count, itemdata), "<submit>"
+    elif isinstance(what, Path):
+        file = str(what)
+        place = here(file, base)
+        try:
+            text = read_file(file, place)
+        except ConfigError as error:
+            raise ClientError(str(error), "bad-request") from error
+    else:
+        text, file = what, "<submit>"
+    if not isinstance(what, Mapping) and (count is not None or itemdata is not None):
+        text += "\n" + _queue(count, itemdata)
+    return Description(text, here(file, base), now=time.time())
+
+
+def text_of(
+    commands: Mapping[str, Any], count: int | None = None, itemdata: Iterable[Mapping[str, Any]] | None = None
+) -> str:
+    """Commands as lines of a submit file. None is left out; true, false and numbers are written as the language has
+    them. Raises ClientError for what is no one line."""
+    return "".join(f"{_line(name, value)}\n" for name, value in commands.items() if value is not None) + _queue(
+        count, itemdata
+    )
+
+
+def _queue(count: int | None, itemdata: Iterable[Mapping[str, Any]] | None) -> str:
+    number = 1 if count is None else count
+    if itemdata is None:
+        return f"queue {number}\n"
+    # Values may have commas and blanks, so each item gets a statement of its own.
+    lines = []
+    for item in itemdata:
+        lines += [_line(name, value) for name, value in item.items()]
+        lines.append(f"queue {number}")
+    if not lines:
+        raise ClientError("itemdata is empty: nothing to submit", "bad-request")
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if any(bad in f"{name}{text}" for bad in "\n\r\0") or "=" in name or not name.strip():
+        raise ClientError(
+            f"{name[:80]!r}: a command is one line, NAME = VALUE; take the line breaks out", "bad-request"
+        )
+    if name.split()[0].lower() in ("queue", "include", "use", "if", "else", "elif", "endif"):
+        raise ClientError(
+            f"{name[:80]!r} is no command with a value; give count and itemdata, or the text", "bad-request"
+        )
+    return f"{name} = {text}"
+
+
+def submit(description: Description, spool: bool | None, schedd: str, owner: str) -> Plan[Cluster]:
+    """Queue the one cluster of a description, with its files where it is spooled. Nothing stays of one that fails."""
+    try:
+        clusters = list(description.clusters())
+    except ConfigError as error:
+        raise ClientError(str(error), "bad-request") from error
+    if len(clusters) != 1:
+        several = f"{len(clusters)} clusters (its executable changes): submit them one by one"
+        raise ClientError(several if clusters else "nothing to submit: the queue statement gave no job", "bad-request")
+    (cluster,) = clusters
+    if cluster.attributes["JobUniverse"] != _VANILLA:
+        number = cluster.attributes["JobUniverse"]
+        raise ClientError(f"universe {number} is not run by this pool; use vanilla, docker or container", "bad-request")
+    about = yield call("GET", "/v1/schedd", {"name": schedd})
+    if spool is None:
+        spool = bool(owner) or about["host_id"] != host_id() or about["uid"] != os.getuid()
+    try:
+        each = sources(cluster) if spool else []
+    except TransferError as error:
+        raise ClientError(str(error), "bad-request") from error
+    if description.needs_cluster:
+        first = cluster
+
+        def procs(number: int) -> Any:
+            description.cluster = number
+            (again,) = description.clusters()
+            return list(again.jobs(first.attributes))
+
+        queued = yield from calls.submit(cluster.ad, procs, spool, about["name"], owner)
+    else:
+        queued = yield from calls.submit(cluster.ad, cluster.jobs(), spool, about["name"], owner)
+    if spool:
+        try:
+            if all(job == each[0] for job in each):
+                yield Send(calls.files_path(str(queued.cluster), queued.schedd), each[0])
+            else:
+                for proc, job in enumerate(each):
+                    yield Send(calls.files_path(f"{queued.cluster}.{proc}", queued.schedd), job)
+        except (ClientError, TransferError) as error:
+            yield from calls.act("remove", [str(queued.cluster)], "", "its files could not be sent", queued.schedd)
+            raise error if isinstance(error, ClientError) else ClientError(str(error), "bad-request") from error
+    return queued
