@@ -69,6 +69,8 @@ class Journal(Daemon):
         except JournalUnavailable as error:
             self.recorder.trouble = str(error)
             self.context.log.error("journal_not_opened", reason=str(error))
+        if self.store.set_aside:
+            self.context.log.error("journal_damaged", kept=self.store.set_aside)
         self._subscription = await bus.consume(QUEUE, self.recorder.on_event, prefetch=PREFETCH)
         await bus.serve(INBOX, self._on_request, prefetch=QUESTIONS)
         await bus.serve(f"{INBOX}.{self.context.name}", self._on_request)

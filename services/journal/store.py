@@ -8,6 +8,7 @@ may try again.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,8 @@ from shared.errors import PermanentError, RetryableError
 PATIENCE_S: Final = 10
 #: A part of the journal's span that is forgotten at once when it is too large.
 _PART: Final = 0.1
+#: What SQLite says of a file that it can not read as a database.
+_DAMAGED: Final = ("not a database", "malformed")
 #: Ids looked up in one statement (SQLite takes 32766 parameters).
 _IDS: Final = 500
 
@@ -72,6 +75,7 @@ class Store:
     def __init__(self, url: URL) -> None:
         self.url = url
         self.lite = url.get_backend_name() == "sqlite"
+        self.set_aside = ""  # where a file went that was no database of ours
         self._engine: sa.Engine | None = None
         self._opening = threading.Lock()
         self._writer = ThreadPoolExecutor(1, "journal-writer")
@@ -115,6 +119,8 @@ class Store:
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work)
+        except OSError as error:
+            raise JournalUnavailable(f"the journal's database ({self._shown()}): {error.strerror}") from error
         except (sa.exc.DataError, sa.exc.IntegrityError, sa.exc.StatementError, OverflowError, UnicodeError) as error:
             # Of these, DBAPIError alone speaks of the database, and not of what was asked of it.
             if isinstance(error, sa.exc.DBAPIError) and not isinstance(error, sa.exc.DataError | sa.exc.IntegrityError):
@@ -132,15 +138,39 @@ class Store:
         """The engine with its tables, made by whoever comes first."""
         with self._opening:
             if self._engine is None:
-                engine = self._make()
                 try:
-                    with engine.begin() as connection:
-                        migrate(connection)
-                except BaseException:
-                    engine.dispose()
-                    raise
-                self._engine = engine
+                    self._engine = self._begin()
+                except sa.exc.DatabaseError as error:
+                    if not self.lite or not any(word in _said(error) for word in _DAMAGED):
+                        raise
+                    self._put_aside()
+                    self._engine = self._begin()
             return self._engine
+
+    def _begin(self) -> sa.Engine:
+        if self.lite and self.url.database:
+            # Its owner's only: events tell who does what.
+            os.close(os.open(self.url.database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        engine = self._make()
+        try:
+            with engine.begin() as connection:
+                migrate(connection)
+        except BaseException:
+            engine.dispose()
+            raise
+        return engine
+
+    def _put_aside(self) -> None:
+        """A damaged file is kept for whoever can read it; the journal begins anew."""
+        path = Path(self.url.database or "")
+        for number in range(1000):
+            aside = path.with_name(f"{path.name}.damaged{number or ''}")
+            if not aside.exists():
+                break
+        path.rename(aside)
+        for end in ("-wal", "-shm"):
+            path.with_name(path.name + end).unlink(missing_ok=True)
+        self.set_aside = str(aside)
 
     def _open(self) -> None:
         self.engine()
@@ -234,8 +264,11 @@ class Store:
             forgotten += connection.execute(sa.delete(slots).where(slots.c.at < before, newer)).rowcount
         if self.lite and forgotten:
             with self.engine().connect() as connection:
-                # As many pages as it gives at a time: the row count tells nothing here.
-                connection.exec_driver_sql("PRAGMA incremental_vacuum").fetchall()
+                # The driver's own cursor, fetched to the end: a page is given back at each step.
+                cursor = connection.connection.cursor()
+                cursor.execute("PRAGMA incremental_vacuum")
+                cursor.fetchall()
+                cursor.close()
                 connection.commit()
         return forgotten
 
