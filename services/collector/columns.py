@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from services.collector.listing import bodies
 from services.collector.sorting import Place, Wish, place_of, rows
 from shared.classad import Expr
 from shared.classad.cells import PackedError
 from shared.classad.columnar import Matching, Table
-from shared.daemon.ad_rows import BadAd
+from shared.classad.columnar.column import ABSENT
+from shared.classad.quick import spelling
 from shared.daemon.ad_table import AdTable
 
 #: Fewer ads are looked at one by one: columns cost more to keep than they save.
@@ -35,23 +38,40 @@ USUAL = (
     *("SlotType", "PartitionableSlot", "DynamicSlot", "SlotID", "TotalCpus", "TotalMemory", "LoadAvg"),
     *("EnteredCurrentActivity",),
 )
+#: What is asked for in few ads only is read from these: a column is read from all. So many columns at most are made for
+#: what is listed.
+LISTED_SHARE, MOST_COLUMNS = 0.25, 300
 #: Changes taken from the ads in one go.
 SLICE = 2_000
 _SEPARATOR = "\0"
+#: In every answer, whatever the projection (COL-10).
+ALWAYS = ("mytype", "lastheardfrom")
 
 Plain: TypeAlias = "str | int | float | None"
+
+
+@dataclass(slots=True)
+class Found:
+    """`keys`: (daemon NUL name) of ads; `more`: whether there are more behind them; `packed`: what was asked of each,
+    without what the collector adds (see listing)."""
+
+    keys: list[str]
+    more: bool
+    packed: list[bytes | None] | None = None
 
 
 class Columns:
     """Ads of one type. `take` is for the event loop, as it reads what messages change; `find` and `ready` may run in a
     thread, one at a time, while nobody takes."""
 
-    def __init__(self, table: AdTable, my_type: str) -> None:
+    def __init__(self, table: AdTable, my_type: str, usual: Iterable[str] = ()) -> None:
+        """`usual`: further attributes (lower case) that are asked for."""
         self.my_type = my_type
         self._unreadable = 0
         self._ads = table
         self._columns = Table(policies=())
-        self._columns.want(name.lower() for name in USUAL)  # from the first, so that every ad is read as it comes
+        # From the first, so that every ad is read as it comes.
+        self._columns.want([*(name.lower() for name in USUAL), *usual])
         self._matching = Matching(self._columns, 0.0)
         self._dirty: dict[str, None] = {
             _key(group.daemon, name): None for group in table.groups(my_type) for name in group.rows
@@ -86,10 +106,7 @@ class Columns:
                 if row is None:
                     self._columns.remove(key)
                     continue
-                try:
-                    self._columns.put(key, row.packed())
-                except BadAd:
-                    self._columns.remove(key)
+                self._columns.put(key, row)
             yield len(keys)
 
     def ready(self) -> None:
@@ -116,19 +133,54 @@ class Columns:
                     todo |= self._columns.names(expression) - seen
         return True
 
+    @property
+    def attributes(self) -> list[str]:
+        """What is read of every ad (lower case), beside the usual."""
+        usual = {name.lower() for name in USUAL}
+        return sorted(name for name in self._columns.columns if name not in usual and name.isidentifier())
+
     def find(
-        self, constraint: Expr, after: tuple[str, str] | None, most: int, now: float
-    ) -> tuple[list[str], bool] | None:
-        """(daemon NUL name) of ads for which it is true, in the order of pages, and whether there are more. None when
-        the columns can not tell."""
+        self,
+        constraint: Expr | None,
+        projection: frozenset[str],
+        after: tuple[str, str] | None,
+        most: int,
+        now: float,
+    ) -> Found | None:
+        """Ads for which it is true, in the order of pages. None when the columns can not tell."""
         self.ready()
-        self._columns.want(self._columns.names(constraint))
-        if not self.answers(constraint):
-            return None
-        rows = self._rows(constraint, now)
+        if constraint is None:
+            self._sort()
+            rows = np.arange(len(self._sorted))
+        else:
+            self._columns.want(self._columns.names(constraint))
+            if not self.answers(constraint):
+                return None
+            rows = self._rows(constraint, now)
         start = bisect_right(self._sorted, _key(*after)) if after is not None else 0
         found = rows[np.searchsorted(rows, start) :]
-        return [self._sorted[place] for place in found[:most].tolist()], len(found) > most
+        listed = found[:most]
+        packed = self._bodies(projection, listed, len(rows)) if projection else None
+        return Found([self._sorted[place] for place in listed.tolist()], len(found) > most, packed)
+
+    def _bodies(self, projection: frozenset[str], places: NDArray[np.intp], found: int) -> list[bytes | None] | None:
+        names = sorted(projection - set(ALWAYS))
+        if not OVERLAID.isdisjoint(names):
+            return None
+        columns = self._columns.columns
+        missing = [name for name in names if name not in columns]
+        if missing:
+            if found < LISTED_SHARE * len(self._columns) or len(columns) + len(missing) > MOST_COLUMNS:
+                return None
+            self._columns.want(missing)
+        pairs = []
+        for name in names:
+            if columns[name].tags != 1 << ABSENT:
+                spelt = spelling(name)
+                if spelt is None:
+                    return None
+                pairs.append((spelt, columns[name]))
+        return bodies(pairs, self._order[places], self._columns.codes, len(ALWAYS))
 
     def ordered(
         self, constraint: Expr | None, wish: Wish, after: Place | None, most: int, now: float

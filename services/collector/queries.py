@@ -14,20 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.collector.acceptance import MACHINE, AbsentAd
+from services.collector.columns import ALWAYS
 from services.collector.sorting import BadOrder, Place, Wish
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import AttrRef, Binary, Literal, Parens
 from shared.classad.match import is_true
 from shared.classad.references import references
-from shared.daemon.ad_rows import BadAd, added, pack, unpack
+from shared.daemon.ad_rows import BadAd, added, pack, pack_one, unpack
 from shared.daemon.ad_table import AdTable, Group
 
 PAGE_BYTES = 4 << 20
 #: Ads looked at for one page: with a constraint or a projection each is unpacked (50 us).
 PAGE_LOOKS, PAGE_LOOKS_PACKED = 500, 10_000
 LONGEST_CONSTRAINT = 100_000
-#: In every answer, whatever the projection (COL-10).
-ALWAYS = ("mytype", "lastheardfrom")
 SEPARATOR = "\0"
 #: As the daemon of a cursor: after all of them.
 LAST = "\U0010ffff"
@@ -221,6 +220,13 @@ def _ads(
             key = ("", ad.daemon, name)
             if after is None or after[0] != "" or (ad.daemon, name) > after[1:]:
                 yield key, ad.packed, {"MyType": MACHINE, "LastHeardFrom": int(ad.last_heard)}
+
+
+def end_of(group: Group | None) -> bytes:
+    """What is added to the ads of a group whatever the projection, packed; empty where the group has gone."""
+    if group is None:
+        return b""
+    return b"".join(map(pack_one, ("MyType", group.my_type, "LastHeardFrom", int(group.heard))))
 
 
 def overlay_of(group: Group) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from services.collector.queries import (
     Page,
     Query,
     answer,
+    end_of,
     fitting,
     overlay_of,
     projected,
@@ -82,7 +83,7 @@ class Search:
         if query.order is not None:
             return await self._in_order(query, query.types[0], query.order)
         page = None
-        if query.constraint is not None and not query.name and len(query.types) == 1:
+        if (query.constraint is not None or query.projection) and not query.name and len(query.types) == 1:
             page = await self._page(query, query.types[0])
         if page is None:
             page = answer(query, self._order, self._absentees, self._clock.now())
@@ -140,18 +141,17 @@ class Search:
         kind = self._kind(my_type)
         if kind is None:
             return None
-        assert query.constraint is not None
         after = query.after[1:] if query.after is not None else None
         most = min(query.limit or PAGE_ADS, PAGE_ADS)
         now = self._clock.now()
         async with kind.at_work:
             await self._catch_up(kind)
-            found = await asyncio.to_thread(kind.columns.find, query.constraint, after, most, now)
+            found = await asyncio.to_thread(kind.columns.find, query.constraint, query.projection, after, most, now)
         if found is None:
             return None
         self.from_columns += 1
-        keys, more = found
-        page = await self._assembled(query, my_type, keys)
+        keys, more = found.keys, found.more
+        page = await self._assembled(query, my_type, keys, found.packed)
         page.unreadable += kind.columns.unreadable()
         if not page.next and more:
             page.next = SEPARATOR.join((my_type, *split(keys[-1])))
@@ -199,10 +199,25 @@ class Search:
         listed, more = sort_page(places, wish, query.place, most)
         return listed, more, len(places)
 
-    async def _assembled(self, query: Query, my_type: str, keys: Sequence[str]) -> Page:
+    async def _assembled(
+        self, query: Query, my_type: str, keys: Sequence[str], bodies: Sequence[bytes | None] | None = None
+    ) -> Page:
         page, size = Page([]), 0
+        ends: dict[str, bytes] = {}  # by daemon, what the collector adds to each ad
         for number, key in enumerate(keys, 1):
             daemon, name = split(key)
+            body = bodies[number - 1] if bodies is not None else None
+            if body is not None:
+                end = ends.get(daemon)
+                if end is None:
+                    end = ends[daemon] = end_of(self._table.group(my_type, daemon))
+                if end:
+                    page.ads.append(body + end)
+                    size += len(body) + len(end)
+                if size >= PAGE_BYTES and number < len(keys):
+                    page.next = SEPARATOR.join((my_type, daemon, name))
+                    break
+                continue
             group = self._table.group(my_type, daemon)
             row = group.rows.get(name) if group is not None else None
             if group is not None and row is not None:  # it may have gone in this very moment

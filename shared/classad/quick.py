@@ -6,6 +6,7 @@ spelled, which few ads do differently.
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Final
 
 import msgpack
@@ -25,6 +26,7 @@ _names: set[str] = set()
 _spelled: dict[tuple[str, ...], tuple[int, tuple[str, ...] | None]] = {}
 _MOST_TUPLES: Final = 1_000
 _several: set[str] = set()  # folded names with more than one spelling
+_learning = threading.Lock()
 
 
 class QuickAd:
@@ -44,7 +46,7 @@ class QuickAd:
             raise PackedError("not a packed ad: an attribute is neither a literal nor an expression")
         if not values.keys() <= _names:
             _learn(values)
-        for key in _several:
+        for key in tuple(_several):
             if sum(name in values for name in _spellings[key]) > 1:
                 table = read_packed(packed)
                 values = dict(table.values())
@@ -103,16 +105,24 @@ class QuickAd:
         return any(self.get(key) is not None for key in keys & _spellings.keys())
 
 
+def spelling(key: str) -> str | None:
+    """How the attribute of a folded name is spelled in all ads that were read; None where nobody has it, or not all
+    spell it alike."""
+    known = _spellings.get(key, ())
+    return known[0] if len(known) == 1 else None
+
+
 def _learn(values: dict[str, Any]) -> None:
-    if len(_names) > _MOST_NAMES:
-        for known in (_names, _spellings, _several):
-            known.clear()
-    for name in values:
-        if type(name) is not str:
-            raise PackedError("not a packed ad: an attribute has no name")
-        if name not in _names:
-            key = fold(name)
-            _names.add(name)
-            _spellings[key] = (*_spellings.get(key, ()), name)
-            if len(_spellings[key]) > 1:
-                _several.add(key)
+    with _learning:
+        if len(_names) > _MOST_NAMES:
+            for known in (_names, _spellings, _several):
+                known.clear()
+        for name in values:
+            if type(name) is not str:
+                raise PackedError("not a packed ad: an attribute has no name")
+            if name not in _names:
+                key = fold(name)
+                if len(_spellings.get(key, ())) == 1:
+                    _several.add(key)
+                _spellings[key] = (*_spellings.get(key, ()), name)
+                _names.add(name)  # last, as others read ads meanwhile

@@ -6,7 +6,6 @@ the text of an expression. Two states of an ad differ by a *patch*: attributes s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,8 @@ from shared.squeeze import MAGIC, Squeezer
 
 #: An ad's own lifetime in seconds, instead of CLASSAD_LIFETIME.
 LIFETIME = "ClassAdLifetime"
-#: Its name in a packed ad, in any case, after the byte that tells its length. Two bytes of it are looked for first,
-#: which takes a tenth of the time.
-_LIFETIME_MARK = re.compile(rb"\xaf(?i:" + LIFETIME.encode() + rb")")
-_LIFETIME_BEGINS = (b"\xafC", b"\xafc")
+_LIFETIME_MARK = 0xA0 | len(LIFETIME)  # the byte before its name in a packed ad
+_LIFETIME_BYTES = LIFETIME.lower().encode()
 #: Patches that a row keeps unmerged. Merging costs one unpack and one pack of the ad (40 us for 120
 #: attributes), so rows that nobody reads only collect them.
 MAX_PATCHES = 16
@@ -88,7 +85,7 @@ class Row:
         self.lifetime_s: float | None = None
         if packed.startswith(MAGIC):
             return
-        if any(part in packed for part in _LIFETIME_BEGINS) and _LIFETIME_MARK.search(packed) is not None:
+        if _names_lifetime(packed):
             self._read_lifetime(unpack(packed))
 
     def apply(self, patch: Patch) -> None:
@@ -143,6 +140,17 @@ class Row:
 
     def _read_lifetime(self, attributes: Attributes) -> None:
         self.lifetime_s = own_lifetime(attributes.items())
+
+
+def _names_lifetime(packed: bytes) -> bool:
+    """Whether the name may be in a packed ad, in any case: a look at each name of that length takes a fifth of what a
+    search in the ad in lower case does."""
+    at = packed.find(_LIFETIME_MARK)
+    while at >= 0:
+        if packed[at + 1 : at + 1 + len(LIFETIME)].lower() == _LIFETIME_BYTES:
+            return True
+        at = packed.find(_LIFETIME_MARK, at + 1)
+    return False
 
 
 def own_lifetime(attributes: Iterable[tuple[str, Any]]) -> float | None:

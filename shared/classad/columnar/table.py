@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,13 @@ class Stretch:
     shape: dict[str, Expr]
 
 
+class Source(Protocol):
+    """An ad that somebody else keeps."""
+
+    def read(self) -> bytes:
+        """It packed, as it is now. Raises ValueError. Called in any thread."""
+
+
 class Table:
     """Ads by key. `put` and `remove` queue; `flush` carries out. Everything else sees the state of the last flush.
 
@@ -62,9 +69,9 @@ class Table:
         self._leading = fold(leading)
         self._policies = tuple(fold(name) for name in policies)
         self._keys: list[str] = []
-        self._ads: list[bytes] = []
+        self._ads: list[bytes | Source] = []
         self._rows: dict[str, int] = {}
-        self._queue: dict[str, bytes | None] = {}
+        self._queue: dict[str, bytes | Source | None] = {}
         self._picked: dict[str, tuple[tuple[str, ...], Sequence[Any]]] = {}  # of queued ads, the cells of columns
         self._wanted: tuple[str, ...] = ()
         self._shapes: dict[
@@ -92,15 +99,16 @@ class Table:
 
     def ad(self, row: int) -> ClassAd:
         """The ad of a row, as a new object."""
-        return ClassAd.unpack(self._ads[row])
+        return ClassAd.unpack(_packed(self._ads[row]))
 
     # Writing
 
-    def put(self, key: str, ad: ClassAd | bytes, read: QuickAd | None = None) -> None:
-        """Queue a new ad or a new version of one; packed bytes are taken as they are. An ad's surroundings (`outer`, a
+    def put(self, key: str, ad: ClassAd | bytes | Source, read: QuickAd | None = None) -> None:
+        """Queue a new ad or a new version of one; packed bytes are taken as they are, of a source nothing is kept but
+        the source: whoever changes it puts it again. An ad's surroundings (`outer`, a
         chained parent) do not come along. `read`: the packed bytes, where somebody has read them already: that saves
         `flush` to do it."""
-        self._queue[key] = ad if isinstance(ad, bytes) else ad.pack()
+        self._queue[key] = ad.pack() if isinstance(ad, ClassAd) else ad
         if read is None:
             self._picked.pop(key, None)
             return
@@ -185,7 +193,7 @@ class Table:
             if was_absent or (part.tags and not len(column.tag)):
                 self.meaning += 1
 
-    def _change(self, changed: dict[str, bytes], new: dict[str, Column]) -> bool:
+    def _change(self, changed: dict[str, bytes | Source], new: dict[str, Column]) -> bool:
         """Write new versions of rows; whether expressions changed."""
         rows = np.array([self._rows[key] for key in changed], dtype=np.intp)
         reshaped = False
@@ -205,7 +213,7 @@ class Table:
         for key, packed in self._queue.items():
             if packed is not None:
                 try:
-                    ClassAd.unpack(packed).check()
+                    ClassAd.unpack(_packed(packed)).check()
                 except PackedError as fault:
                     bad[key] = fault
         for key in bad:
@@ -227,28 +235,40 @@ class Table:
                 self._known_exprs[name] = set(np.unique(column.code[column.tag == OTHER]).tolist())
             self._wanted = ()
 
-    def _read_queued(self, keys: Sequence[str], ads: Sequence[bytes], names: tuple[str, ...]) -> dict[str, Column]:
+    def _read_queued(
+        self, keys: Sequence[str], ads: Sequence[bytes | Source], names: tuple[str, ...]
+    ) -> dict[str, Column]:
         rows: list[Sequence[Any]] = []
         for key, packed in zip(keys, ads, strict=True):
             known, picked = self._picked.get(key, ((), ()))
-            if known is names or known == names:
-                rows.append(picked)
-                continue
-            table = self._cells(packed)
-            rows.append([None if (entry := table.get(name)) is None else entry[1] for name in names])
+            rows.append(picked if known is names or known == names else self._picks(_packed(packed), names))
         columns = zip(*rows, strict=True) if rows else ([] for _ in names)
         return {name: Column.of(cells, self.codes) for name, cells in zip(names, columns, strict=True)}
 
-    def _read(self, ads: Sequence[bytes], names: Sequence[str]) -> dict[str, Column]:
+    def _read(self, ads: Sequence[bytes | Source], names: Sequence[str]) -> dict[str, Column]:
         # Ad by ad: tables that live on, even if only a few thousand, keep the garbage collector busy (2x the time).
-        lists: list[list[Any]] = [[] for _ in names]
-        places = list(zip(names, lists, strict=True))
+        rows: list[Sequence[Any]] = []
+        wanted = tuple(names)
         for packed in ads:
+            try:
+                rows.append(self._picks(_packed(packed), wanted))
+            except PackedError:  # a source that changed since: it is queued, and leaves with the next flush
+                rows.append([None] * len(wanted))
+        columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+        return {name: Column.of(cells, self.codes) for name, cells in zip(names, columns, strict=True)}
+
+    def _picks(self, packed: bytes, names: tuple[str, ...]) -> Sequence[Any]:
+        """The cells of some attributes. Raises PackedError."""
+        try:
+            quick = QuickAd(packed)
+        except PackedError:
+            # It may be an expression that nobody asks for.
             table = self._cells(packed)
-            for name, cells in places:
-                entry = table.get(name)
-                cells.append(None if entry is None else entry[1])
-        return {name: Column.of(cells, self.codes) for name, cells in places}
+            return [None if (entry := table.get(name)) is None else entry[1] for name in names]
+        if not self.special and quick.has_any(_SPECIAL):
+            self.special = True
+            self.meaning += 1
+        return quick.cells(names)
 
     def _cells(self, packed: bytes) -> Cells:
         table = read_packed(packed)
@@ -260,11 +280,11 @@ class Table:
             self.special = True
             self.meaning += 1
 
-    def _wanted_by(self, ads: Iterable[bytes]) -> set[str]:
+    def _wanted_by(self, ads: Iterable[bytes | Source]) -> set[str]:
         """What the policies of some ads refer to, so that their columns can be read in one go."""
         wanted = {*self._policies, self._leading} - {""}
-        for packed in ads:
-            table = self._cells(packed)
+        for packed in ads if self._policies else ():
+            table = self._cells(_packed(packed))
             todo = list(self._policies)
             seen = set(todo)
             while todo:
@@ -390,3 +410,13 @@ class Table:
         self._ads = [self._ads[row] for row in rows]
         self._rows = {key: row for row, key in enumerate(self._keys)}
         self._stretches.clear()
+
+
+def _packed(ad: bytes | Source) -> bytes:
+    """Raises PackedError."""
+    if isinstance(ad, bytes):
+        return ad
+    try:
+        return ad.read()
+    except ValueError as error:
+        raise PackedError(str(error)) from error

@@ -1,0 +1,182 @@
+"""Listings made from columns say what the ads themselves say (COL-05, COL-10)."""
+
+import asyncio
+import random
+
+import msgpack
+import pytest
+
+from services.collector import columns
+from services.collector.queries import Order, answer, read
+from services.collector.search import Search
+from shared.classad import ClassAd, parse_expr
+from shared.daemon.ad_rows import pack
+from shared.daemon.ad_table import AdTable
+from shared.daemon.clock import SystemClock
+from shared.messages.ads import AdDelta, AdInvalidate, AdUpdate
+from shared.squeeze import Squeezer, trained
+
+NOW = 5000.0
+LISTINGS = [
+    ["Name"],
+    ["Name", "State", "Memory", "Load"],
+    ["name", "STATE", "Odd", "Flag"],
+    ["Name", "Start"],  # an expression in some ads: these are read whole
+    ["Name", "Nothing"],
+    ["Name", "Twice"],  # spelled in two ways
+    ["Name", "MyType", "LastHeardFrom"],
+    ["Name", "UpdatesTotal"],  # what the collector adds
+    ["Large", "Nested", "Undefined"],
+    [f"Many{n}" for n in range(20)],
+]
+
+
+class Clock(SystemClock):
+    def now(self):
+        return NOW
+
+
+def slot(dice, number):
+    ad = {
+        "Name": f"slot{number}@n{number % 40}",
+        "State": dice.choice(["Idle", "Claimed", "CLAIMED", "grüße", "Owner", ""]),
+        "Memory": dice.choice([0, -1, 512, 2048.5, "much", True]),
+        "Load": dice.choice([0.0, -0.0, 1.5, float("inf"), float("nan")]),
+        "Flag": dice.choice([True, False]),
+        "Odd": dice.choice([1, 1.0, True, "1"]),
+        "Large": dice.choice([2**53 + 1, -(2**63), 5]),
+        "Nested": parse_expr(dice.choice(["{1, 2}", "[a = 1]", "undefined", "error", "3"])),
+        "Start": parse_expr(dice.choice(["Memory   > 3", "true", "TARGET.x"])),
+        dice.choice(["Twice", "TWICE"]): 1,
+        **{f"Many{n}": n for n in range(20)},
+    }
+    for name in ("Memory", "Flag", "Load"):
+        if dice.random() < 0.2:
+            del ad[name]
+    return ClassAd(ad).pack()
+
+
+def pool(squeezer=None, daemons=20):
+    dice, table = random.Random(3), AdTable(squeezer=squeezer)
+    for daemon in range(daemons):
+        names = [f"slot{number}@n{daemon}" for number in range(25)]
+        ads = [slot(dice, daemon * 100 + number) for number in range(len(names))]
+        ads = [pack({**msgpack.unpackb(ad), "Name": name}) for name, ad in zip(names, ads, strict=True)]
+        message = AdUpdate(
+            my_type="Machine", daemon=f"startd@n{daemon}", start_time=7, sequence=1, names=names, ads=ads
+        )
+        table.apply(message, 4000.0 + daemon)
+    return table
+
+
+class Asked:
+    def __init__(self, table):
+        self.table, self.order = table, Order(table)
+        self.search = Search(table, self.order, {}, Clock())
+
+    async def by_columns(self, **question):
+        return await self._all(question, self.search.answer)
+
+    async def by_ads(self, **question):
+        async def one(query):
+            return answer(query, self.order, {}, NOW)
+
+        return await self._all(question, one)
+
+    async def _all(self, question, ask):
+        found, after = [], ""
+        while True:
+            query = read(
+                ["Machine"],
+                question.get("constraint", ""),
+                question.get("projection", []),
+                question.get("limit", 0),
+                after,
+                absent=False,
+            )
+            page = await ask(query)
+            found += [texts(packed) for packed in page.ads]
+            if not page.next:
+                return found
+            after = page.next
+
+
+def texts(packed):
+    """What an ad says, type by type, whatever the order of its attributes."""
+    return sorted((name, repr(value)) for name, value in msgpack.unpackb(packed).items())
+
+
+@pytest.mark.parametrize("squeezed", [False, True])
+async def test_listings_say_what_the_ads_say(squeezed):
+    squeezer = Squeezer() if squeezed else None
+    table = pool(squeezer)
+    if squeezer is not None:
+        samples = [row.packed() for _, _, row in table.rows()]
+        squeezer.add(70000, trained(samples, 70000), 1.0)
+        for _, _, row in table.rows():
+            row.stored()
+    asked = Asked(table)
+    for projection in LISTINGS:
+        for constraint, limit in (("", 0), ("", 7), ("Memory > 0", 0), ("Flag", 9), ('State == "claimed"', 0)):
+            question = {"projection": projection, "constraint": constraint, "limit": limit}
+            assert await asked.by_columns(**question) == await asked.by_ads(**question), question
+    assert asked.search.from_columns > 30
+
+
+async def test_listings_follow_the_ads():
+    asked = Asked(pool())
+    wish = {"projection": ["Name", "State", "Load"]}
+    await asked.by_columns(**wish)
+    delta = AdDelta(
+        my_type="Machine",
+        daemon="startd@n3",
+        start_time=7,
+        base=1,
+        sequence=2,
+        names=["slot4@n3"],
+        changes=[pack({"State": "Drained"})],
+        removed_attrs=[["Load"]],
+    )
+    gone = AdInvalidate(my_type="Machine", daemon="startd@n5", start_time=7, sequence=2)
+    for message in (delta, gone):
+        asked.search.changed(asked.table.apply(message, 4500.0))
+    found = await asked.by_columns(**wish)
+    assert found == await asked.by_ads(**wish)
+    assert len(found) == 475
+    assert [("LastHeardFrom", "4500"), ("MyType", "'Machine'"), ("Name", "'slot4@n3'"), ("State", "'Drained'")] in found
+
+
+async def test_few_ads_are_read_rather_than_a_column_of_all():
+    asked = Asked(pool())
+    few = {"projection": ["Name", "Large"], "constraint": 'Name == "slot1@n1" || Name == "slot2@n2"'}
+    assert len(await asked.by_columns(**few)) == 2
+    assert "large" not in asked.search._kinds["Machine"].columns.attributes
+    await asked.by_columns(projection=["Name", "Large"])
+    assert "large" in asked.search._kinds["Machine"].columns.attributes
+
+
+async def test_there_is_an_end_to_what_is_kept_for_listings(monkeypatch):
+    monkeypatch.setattr(columns, "MOST_COLUMNS", 30)
+    asked = Asked(pool())
+    wish = {"projection": [f"Many{n}" for n in range(20)]}
+    assert await asked.by_columns(**wish) == await asked.by_ads(**wish)
+    assert not any(name.startswith("many") for name in asked.search._kinds["Machine"].columns.attributes)
+
+
+async def test_an_ad_that_is_none_is_left_out():
+    table = pool()
+    message = AdUpdate(
+        my_type="Machine", daemon="startd@bad", start_time=1, sequence=1, names=["bad"], ads=[b"\x93\x01\x02\x03"]
+    )
+    table.apply(message, 4000.0)
+    asked = Asked(table)
+    assert len(await asked.by_columns(projection=["Name"])) == 500
+    assert len(await asked.by_ads(projection=["Name"])) == 500
+
+
+async def test_many_may_ask_at_once():
+    asked = Asked(pool())
+    wish = {"projection": ["Name", "State"], "limit": 50}
+    first, *others = await asyncio.gather(*(asked.by_columns(**wish) for _ in range(5)))
+    assert len(first) == 500
+    assert all(other == first for other in others)
