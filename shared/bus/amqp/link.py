@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -278,6 +278,8 @@ class Link:
     async def declare_standing(self, *, clustered: bool) -> None:
         """Exchanges and standing queues. Where a deployment has declared them our user need not be allowed
         to."""
+        if await self._exists(partial(_find_all, standing_queues(clustered=clustered))):
+            return  # one channel for all: whoever reconnects, with a thousand others, waits for few answers
         for exchange, kind in KINDS.items():
             if not await self._exists(partial(_find_exchange, exchange)):
                 await guarded(self.control.exchange_declare(exchange, exchange_type=kind, durable=True))
@@ -320,6 +322,13 @@ class Link:
 
 async def _find_exchange(name: str, channel: RawChannel) -> None:
     await channel.exchange_declare(name, passive=True)
+
+
+async def _find_all(queues: Sequence[Queue], channel: RawChannel) -> None:
+    for exchange in KINDS:
+        await _find_exchange(exchange, channel)
+    for queue in queues:
+        await _find_queue(queue.name, channel)
 
 
 async def _find_queue(name: str, channel: RawChannel) -> None:
