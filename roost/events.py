@@ -67,15 +67,15 @@ class UnknownEvent:
         return float(at) if isinstance(at, int | float) else 0.0
 
 
-def event_of(name: str, body: Mapping[str, Any], version: int | None = None) -> Event | UnknownEvent:
+def event_of(name: str, body: Mapping[str, Any], version: int | None = None, text: bytes = b"") -> Event | UnknownEvent:
     """The event of this type with these fields; never an error. version: None where the sender does not tell, which
-    means the newest one that is known."""
+    means the newest one that is known. text: the JSON that the fields are from; in it bytes are base64."""
     told = version if version is not None else _NEWEST.get(name, 1)
     kind = TYPES.get((name, told))
     if kind is None:
         return UnknownEvent(name, told, body)
     try:
-        return kind.model_validate(body)
+        return kind.model_validate_json(text) if text else kind.model_validate(body)
     except ValidationError as error:
         return UnknownEvent(name, told, body, describe(error))
 

@@ -164,7 +164,7 @@ class Consumer:
         return HttpSource(
             lambda: find(self._gateway, self._token),
             shell_patterns(patterns),
-            after=self._position.last if self._position else "",
+            before=self._position.recent if self._position else (),
             taken=self._taken,
             ahead=self._ahead,
             patience_s=self._patience_s,

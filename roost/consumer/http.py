@@ -11,7 +11,7 @@ import json
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -32,15 +32,17 @@ MAX_EVENT_BYTES: Final = 64 << 20
 #: Ids of events that came last: what the journal and the stream both tell is told once.
 REMEMBERED: Final = 20_000
 #: The ids of different daemons are ordered as well as their clocks are.
-SKEW_S: Final = 5.0
+SKEW_S: Final = 10.0
 #: The journal has an event a moment after the gateway has it.
 JOURNAL_LAG_S: Final = 1.5
 JOURNAL_PAGE: Final = 1000
+#: How long a page may take, before the gap is told as one.
+JOURNAL_WAIT_S = 15.0
 
 
 class HttpSource:
     """find: where the pool is, asked again before every connection. patterns: shell patterns of types, none: all.
-    after: id of the last event that was taken. taken: called with the id of each event that was. ahead: how many
+    before: ids of the events that were taken last. taken: called with the id of each event that was. ahead: how many
     events are read before they are asked for. patience_s: how long the first connection may take."""
 
     buries = False
@@ -50,18 +52,18 @@ class HttpSource:
         find: Callable[[], Where],
         patterns: list[str],
         *,
-        after: str = "",
+        before: Sequence[str] = (),
         taken: Callable[[str], None] = lambda _: None,
         ahead: int = 100,
         patience_s: float = 30.0,
     ) -> None:
         self._find = find
         self._patterns = patterns
-        self._after = after  # of the last event that was read
+        self._after = before[-1] if before else ""  # of the last event that was read
         self._taken = taken
         self._patience_s = patience_s
         self._waiting: asyncio.Queue[Item | BaseException] = asyncio.Queue(max(1, ahead))
-        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._seen: OrderedDict[str, None] = OrderedDict.fromkeys(before)
         self._opened = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -164,12 +166,12 @@ class HttpSource:
                     self._opened.set()
                     continue
                 came = True
-                if name == "gap":
+                if ident:
+                    await self._offer(_received(name, ident, data))
+                elif name == "gap":
                     await self._fill(where, str(json.loads(data)))
-                elif name == "overflow":
-                    LOG.warning("consumer was too slow for its pool and goes on after event %s", self._after)
-                else:
-                    await self._offer(_received(name, ident, json.loads(data)))
+                else:  # the stream's last words: too slow (overflow), or a token that is over (ended)
+                    LOG.info("the gateway ends the stream after event %s: %s", self._after, data.decode())
         return came
 
     def _where(self) -> Where:
@@ -194,6 +196,8 @@ class HttpSource:
         """Events since the last one from the journal; a Gap where it has none to give."""
         after = self._after
         since = time_of(after)
+        # What was sent before the first event that we know of was taken long ago, or before we began.
+        first = next(iter(self._seen), "")
         try:
             if not since:
                 raise ClientError("the id of the last event tells no time", "bad-request")
@@ -203,7 +207,7 @@ class HttpSource:
                     await asyncio.sleep(JOURNAL_LAG_S)
                 async for got in self._recorded(where, start):
                     start = max(start, got.at)
-                    if got.id != after:
+                    if got.id > first:
                         await self._offer(got)
                 start = max(since - SKEW_S, start - SKEW_S)
         except (ClientError, aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError) as error:
@@ -219,15 +223,13 @@ class HttpSource:
             async with self._session.get(
                 f"{where.url}/v1/journal/events?{urlencode(query)}",
                 headers={"Authorization": f"Bearer {where.token}"},
-                timeout=aiohttp.ClientTimeout(total=SILENCE_S),
+                timeout=aiohttp.ClientTimeout(total=JOURNAL_WAIT_S),
             ) as response:
                 if response.status != 200:
                     raise await _refusal(response)
                 page = await response.json()
             for body in page["events"]:
-                facts = dict(body)
-                ident = str(facts.pop("id"))
-                yield _received(str(facts["type"]), ident, facts, recorded=True)
+                yield _received(str(body["type"]), str(body["id"]), json.dumps(body).encode(), recorded=True)
             if not page.get("next"):
                 return
             query["after"] = page["next"]
@@ -241,11 +243,16 @@ def time_of(ident: str) -> float:
         return 0.0
 
 
-def _received(name: str, ident: str, facts: dict[str, Any], *, recorded: bool = False) -> Received:
-    kind = str(facts.pop("type", name))
-    sender = str(facts.pop("sender", ""))
-    version = facts.pop("tv", None)
-    event = event_of(kind, facts, version if isinstance(version, int) else None)
+def _received(name: str, ident: str, data: bytes, *, recorded: bool = False) -> Received:
+    """An event as the gateway and the journal tell it: its fields, and type, sender and maybe version with them. Raises
+    ClientError for what is no such thing."""
+    try:
+        facts: dict[str, Any] = dict(json.loads(data))
+    except (TypeError, ValueError) as error:
+        raise ClientError(f"the gateway sent no JSON object as event {name!r}: {error}", "bad-answer") from error
+    kind, sender, version = str(facts.pop("type", name)), str(facts.pop("sender", "")), facts.pop("tv", None)
+    facts.pop("id", None)
+    event = event_of(kind, facts, version if isinstance(version, int) else None, data)
     return Received(ident, event, sender, recorded=recorded)
 
 

@@ -111,7 +111,8 @@ class JobKind(BaseModel):
     """Jobs that slots and policies can not tell apart (an autocluster). `jobs`: ranges (cluster, first proc, last proc)
     of those that came to it; a job that was told of another kind before is of this one now."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # As JSON, which has no bytes, the ad is base64: a packed ad is no text.
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="base64", val_json_bytes="base64")
 
     autocluster: int  # AutoClusterId: this schedd's numbering, for as long as it runs
     submitter: str

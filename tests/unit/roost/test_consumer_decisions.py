@@ -1,5 +1,6 @@
 """What a consumer decides: which events it wants, how they are read, and which of them a snapshot has in it."""
 
+import json
 import random
 
 import pytest
@@ -22,7 +23,7 @@ from roost.events import (
 )
 from shared.classad import ClassAd
 from shared.messages.base import catalogue, new_id
-from shared.messages.events import Event
+from shared.messages.events import Event, JobKind, JobsSorted
 
 ABOUT = {"at": 5.0, "schedd": "ap", "job_id": "3.1", "owner": "alice", "submitter": "physics.cms.alice@pool"}
 
@@ -68,6 +69,15 @@ def test_what_is_not_known_is_an_event_all_the_same(name, version, body, problem
 def test_fields_of_a_newer_release_are_left_out():
     event = event_of("job.released", {**ABOUT, "reason": "r", "mood": "good"})
     assert event == JobReleased(**ABOUT, reason="r")
+
+
+def test_bytes_come_through_json():
+    """A packed ad is no text: as one it could not be sent to anybody who follows events over HTTP."""
+    sorted_ = JobsSorted(
+        at=1.0, schedd="ap", kinds=[JobKind(autocluster=1, submitter="a@p", jobs=[(1, 0, 3)], ad=b"\x8a\xff\x00")]
+    )
+    text = sorted_.model_dump_json().encode()
+    assert event_of("job.sorted", json.loads(text), text=text) == sorted_
 
 
 # Filters
