@@ -1,6 +1,10 @@
 """Command lines as HTCondor's users type them: single-dash words (`-constraint`, `-af:hj`), double dashes welcome,
 unique beginnings enough (`-const`). argparse has neither the colon forms nor options that take names up to the next
-dash, hence this small reader."""
+dash, hence this small reader.
+
+The tools that show tables take beginnings exactly as HTCondor's do: `least` says how many letters an option wants,
+and the first option in the list that begins so is meant (`-s` of condor_q is -submitter). Two dashes want the whole
+name."""
 
 from __future__ import annotations
 
@@ -13,13 +17,15 @@ from roost.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `takes`: "" (a flag), "one" (a value), "many" (values up to the next option)."""
+    """One option. `takes`: "" (a flag), "one" (a value), "two", "many" (values up to the next option), "some" (the
+    same, or none)."""
 
     names: tuple[str, ...]  # without dashes; the first names it in the result
     help: str
     takes: str = ""
     metavar: str = ""
     letters: bool = False  # may carry letters after a colon: -af:hj
+    least: int = 0  # letters that are enough; 0: as many as make it unique; -1: all
 
 
 def flag(*names: str, help: str) -> Option:
@@ -39,6 +45,23 @@ def lettered(*names: str, help: str) -> Option:
     return Option(names, help, letters=True)
 
 
+def ask(text: str, help: str, metavar: str = "") -> Option:
+    """An option of a tool that takes beginnings as HTCondor's do: `con|straint` wants at least `con`; `hol|d hel|d` has
+    two names; `af:` may carry letters after a colon. metavar: "FILE" (one value), "FORMAT EXPR" (two), "NAME..."
+    (many), "[WORD...]" (some or none)."""
+    names, least = [], 0
+    letters = ":" in text
+    for word in text.replace(":", "").split():
+        short, _, rest = word.partition("|")
+        names.append(short + rest)
+        least = least or (len(short) if rest else -1)
+    takes = ""
+    if metavar:
+        takes = "some" if metavar.startswith("[") else "many" if metavar.endswith("...") else "one"
+        takes = "two" if takes == "one" and " " in metavar else takes
+    return Option(tuple(names), help, takes, metavar, letters, least)
+
+
 @dataclass(slots=True)
 class Parsed:
     """What was typed."""
@@ -46,6 +69,8 @@ class Parsed:
     arguments: list[str] = field(default_factory=list)
     values: dict[str, list[str]] = field(default_factory=dict)  # option -> its values, all occurrences
     letters: dict[str, str] = field(default_factory=dict)  # option -> letters after its colon
+    #: Every option as it came: (option, letters, its values).
+    order: list[tuple[str, str, list[str]]] = field(default_factory=list)
 
     def has(self, name: str) -> bool:
         return name in self.values
@@ -85,6 +110,7 @@ COMMON = (
 def parse(argv: Sequence[str], options: Sequence[Option]) -> Parsed:
     """Raises UsageError naming the option and the nearest known one."""
     by_name = {name: option for option in options for name in option.names}
+    exactly = any(option.least for option in options)
     result = Parsed()
     words = list(argv)
     while words:
@@ -97,10 +123,12 @@ def parse(argv: Sequence[str], options: Sequence[Option]) -> Parsed:
             continue
         body, _, attached = word.lstrip("-").partition("=") if word.startswith("--") else (word[1:], "", "")
         name, _, letters = body.partition(":")
-        option = _find(name, by_name)
+        option = _begun(name, options, whole=word.startswith("--")) if exactly else None
+        option = option or _find(name, by_name)
         if letters and not option.letters:
             raise UsageError(f"-{name} takes nothing after a colon")
         values = result.values.setdefault(option.names[0], [])
+        before = len(values)
         if letters:
             result.letters[option.names[0]] = letters
         if attached:
@@ -111,20 +139,38 @@ def parse(argv: Sequence[str], options: Sequence[Option]) -> Parsed:
             if not words:
                 raise UsageError(f"-{name} wants a value: -{name} {option.metavar}")
             values.append(words.pop(0))
-        elif option.takes == "many":
-            while words and (not words[0].startswith("-") or words[0] == "-" or _is_number(words[0])):
+        elif option.takes == "two":
+            if len(words) < 2:
+                raise UsageError(f"-{name} wants two values: -{name} {option.metavar}")
+            values += [words.pop(0), words.pop(0)]
+        elif option.takes in ("many", "some"):
+            while words and (not words[0].startswith("-") or (not option.least and _is_value(words[0]))):
                 values.append(words.pop(0))
-            if not values:
+            if option.takes == "many" and len(values) == before:
                 raise UsageError(f"-{name} wants at least one value: -{name} {option.metavar}")
+            if option.least and words and words[0] == "-":
+                words.pop(0)  # it ends the values
+        result.order.append((option.names[0], letters, values[before:]))
     return result
+
+
+def _begun(name: str, options: Sequence[Option], *, whole: bool) -> Option | None:
+    """The first option that a word means, as HTCondor has it."""
+    for option in options:
+        for known in option.names if option.least else ():
+            if name == known or (not whole and 0 < option.least <= len(name) and known.startswith(name)):
+                return option
+    return None
 
 
 def _find(name: str, by_name: dict[str, Option]) -> Option:
     exact = by_name.get(name) or by_name.get(name.lower())
-    if exact is not None:
+    if exact is not None and not exact.least:
         return exact
     begun = {
-        id(option): option for known, option in by_name.items() if len(name) > 1 and known.startswith(name.lower())
+        id(option): option
+        for known, option in by_name.items()
+        if len(name) > 1 and known.startswith(name.lower()) and not option.least
     }
     if len(begun) == 1:
         return next(iter(begun.values()))
@@ -133,6 +179,10 @@ def _find(name: str, by_name: dict[str, Option]) -> Option:
         raise UsageError(f"-{name} could be {choices}: write more of it")
     near = difflib.get_close_matches(name, by_name, 1)
     raise UsageError(f"unknown option -{name}" + (f"; did you mean -{near[0]}?" if near else "; see -help"))
+
+
+def _is_value(word: str) -> bool:
+    return word == "-" or _is_number(word)
 
 
 def _is_number(word: str) -> bool:
@@ -145,7 +195,7 @@ def usage(command: str, arguments: str, summary: str, options: Sequence[Option])
     rows = []
     for option in options:
         names = ", ".join(f"-{name}" for name in option.names)
-        letters = "[:letters]" if option.letters else ""
+        letters = "[:letters]" if option.letters and option.takes != "one" else "[:form]" if option.letters else ""
         rows.append((f"{names}{letters} {option.metavar}".rstrip(), option.help))
     width = min(34, max((len(left) for left, _ in rows), default=0))
     lines += [f"  {left:<{width}}  {text}" for left, text in rows]

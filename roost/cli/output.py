@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,6 +49,36 @@ def say(text: str = "") -> None:
     sys.stdout.write(text + "\n")
 
 
+def write(text: str) -> None:
+    """To standard output as it is, also half a character that a width left of one."""
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+
+
+def terminal_width() -> int:
+    """Columns of the terminal that standard output is; 0 if it is none."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def leading_number(text: str) -> int:
+    """The number that a text begins with, or 0."""
+    digits = text[: len(text) - len(text.lstrip("0123456789"))]
+    return int(digits[:6]) if digits else 0
+
+
+def version() -> int:
+    """Answer -version."""
+    from roost.cli.version import run
+
+    return run("version", [])
+
+
 def chosen(parsed: Parsed) -> str:
     """Which of FORMATS was asked for, or "" for the default table."""
     asked = [name for name in ("long", "json", "af") if parsed.has(name)]
@@ -62,11 +93,11 @@ def projection(parsed: Parsed, table_needs: Sequence[str]) -> list[str]:
     if form == "af":
         names = ["ClusterId", "ProcId"] if "j" in parsed.letters.get("af", "") else []
         for text in parsed.all("af"):
-            found = references(_expression(text))
+            found = references(expression(text))
             names += sorted(found.missing | found.unscoped)
         return names
     if form:
-        return _attributes(parsed)
+        return attribute_names(parsed)
     return list(table_needs)
 
 
@@ -74,7 +105,7 @@ def show(parsed: Parsed, ads: Iterable[ClassAd]) -> None:
     """Print ads in the form that `chosen` named."""
     form = chosen(parsed)
     if form == "json":
-        only = {name.lower() for name in _attributes(parsed)}
+        only = {name.lower() for name in attribute_names(parsed)}
         say("[")
         separator = ""
         for ad in ads:
@@ -85,7 +116,7 @@ def show(parsed: Parsed, ads: Iterable[ClassAd]) -> None:
             separator = ",\n"
         say("]")
     elif form == "long":
-        only_names = _attributes(parsed)
+        only_names = attribute_names(parsed)
         for ad in ads:
             names = sorted(only_names or ad, key=str.lower)
             for name in names:
@@ -101,7 +132,7 @@ def autoformat(texts: Sequence[str], letters: str, ads: Iterable[ClassAd]) -> No
     unknown = set(letters) - set("hjlVr,tngo")
     if unknown:
         raise UsageError(f"-af:{letters}: unknown letter {sorted(unknown)[0]!r}; known are h j l V r , t n g")
-    expressions = [_expression(text) for text in texts]
+    expressions = [expression(text) for text in texts]
 
     def cells(ad: ClassAd) -> Iterator[str]:
         if "j" in letters:
@@ -153,7 +184,8 @@ def plain(value: Any, *, quoted: bool = False) -> str:
     return unparse(value, syntax="old")
 
 
-def _expression(text: str, option: str = "af") -> Any:
+def expression(text: str, option: str = "af") -> Any:
+    """An expression of the command line. Raises UsageError naming the option."""
     try:
         return parse_expr(text, syntax="old")
     except ParseError as error:
@@ -164,11 +196,11 @@ def constraints(parsed: Parsed) -> list[str]:
     """The terms that -constraint gives, each an expression of its own. Raises UsageError."""
     texts = [text for text in parsed.all("constraint") if text.strip()]
     for text in texts:
-        _expression(text, "constraint")
+        expression(text, "constraint")
     return [f"({text})" for text in texts]
 
 
-def _attributes(parsed: Parsed) -> list[str]:
+def attribute_names(parsed: Parsed) -> list[str]:
     return [name for text in parsed.all("attributes") for name in text.replace(",", " ").split()]
 
 
@@ -265,7 +297,7 @@ def ads_from(file: str, constraint: str = "") -> list[ClassAd]:
     found, _ = ads_with_places(file)
     if not constraint:
         return found
-    wanted = _expression(constraint, "constraint")
+    wanted = expression(constraint, "constraint")
     return [ad for ad in found if evaluate(wanted, ad) is True]
 
 

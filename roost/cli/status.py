@@ -3,89 +3,141 @@
 from __future__ import annotations
 
 import json
-import time
-from collections import Counter
-from collections.abc import Callable
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
-from roost.cli import output
-from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
-from roost.cli.output import Column, number, say, span, text
+from roost.cli import columns_asked, compact, output, whole
+from roost.cli.mask import Mask, number_of, string
+from roost.cli.natural import in_order
+from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage
+from roost.cli.output import say
+from roost.cli.status_layouts import CONDITIONS, Layout, Screen, fit, layout, mask_of
+from roost.cli.status_totals import KINDS, Totals
 from roost.client import Client
-from shared.classad import ClassAd
+from roost.errors import UsageError
+from shared.classad import ClassAd, parse_expr, references
+from shared.classad.expr import Expr
 
+#: In the order in which HTCondor's tool looks at them, which decides what a short option means.
 OPTIONS: tuple[Option, ...] = (
-    flag("compact", help="one line a machine"),
-    flag("claimed", help="claimed slots and who uses them"),
-    flag("avail", help="slots that are free"),
-    flag("submitters", help="users with jobs"),
-    flag("schedd", help="access points"),
-    flag("negotiator", help="negotiators"),
+    ask("av|ail", "slots that are free"),
+    ask("p|ool", "address of the pool's gateway, host[:port] or URL", "ADDRESS"),
+    ask("ad|s:", "ads of this file instead of a pool's; forms: long, json, xml, new, auto", "FILE"),
+    *columns_asked.FORMAT,
+    ask("wid|e:", "do not cut long values; a number: lines of so many characters"),
+    ask("nat|ural:", "numbers in names sort as numbers (they always do)"),
+    ask("targ|et", "an ad that -format and -af see as TARGET", "FILE"),
+    ask("con|straint", "only ads for which this expression is true", "EXPR"),
+    ask("dir|ect", "only the ads of this daemon", "NAME"),
+    ask("def|rag", "defragmentation daemons"),
+    ask("h|elp", "show this help"),
+    ask("li|mit", "at most so many ads", "N"),
+    ask("l|ong:", "whole ads, one attribute a line; forms: long, json, xml, new; nosort: as they are"),
+    ask("x|ml", "whole ads as XML"),
+    ask("js|on", "whole ads as JSON"),
+    ask("at|tributes", "only these attributes in -long, -json and -xml", "ATTR,..."),
+    ask("cl|aimed", "claimed slots and who uses them"),
+    ask("da|ta", "what access points transfer"),
+    ask("r|un", "access points with their running jobs (with -slot: claimed slots)"),
+    ask("cod", "claims of Computing On Demand"),
+    ask("gpu|s", "slots with GPUs, and which"),
+    ask("j|ava", "slots with Java"),
+    ask("ab|sent", "machines that went away"),
+    ask("of|fline", "slots with universes that are switched off"),
+    ask("vm", "slots for virtual machines"),
+    ask("sl|ots", "slots (the default)"),
+    ask("com|pact", "one line a machine"),
+    ask("nocom|pact", "one line a slot"),
+    ask("se|rver", "what machines have: memory, disk, speed"),
+    ask("stat|e", "states of slots, and since when"),
+    ask("stati|stics", "taken for HTCondor's sake", "SET:LEVEL"),
+    ask("star|td", "execution points"),
+    ask("sc|hedd", "access points"),
+    ask("g|rid", "grid resources"),
+    ask("subs|ystem", "ads of this kind of daemon", "NAME"),
+    ask("lic|ense", "licenses"),
+    ask("sto|rage", "storage"),
+    ask("n|egotiator", "negotiators"),
+    ask("ge|neric", "generic ads"),
+    ask("an|y", "everything there is"),
+    ask("so|rt", "order by this expression; no: as they come", "EXPR"),
+    ask("subm|itters", "users with jobs"),
+    ask("m|aster", "masters"),
+    ask("col|lector", "collectors"),
+    ask("w|orld", "collectors"),
+    ask("ck|ptsrvr", "checkpoint servers"),
+    ask("t|otal", "totals only"),
+    ask("e|xpert", "taken for HTCondor's sake"),
+    ask("ver|sion", "print the version"),
     flag("had", help="the daemons that choose the active negotiator"),
-    flag("collector", help="collectors"),
-    flag("any", help="everything there is"),
-    flag("absent", help="machines that went away"),
-    flag("run", help="access points with their running jobs (with -slot: claimed slots)"),
-    flag("slot", help="slots, with -run"),
-    flag("total", "totals", help="totals only"),
-    value("constraint", help="only ads for which this expression is true", metavar="EXPR"),
-    value("limit", help="at most so many ads", metavar="N"),
-    value("ads", help="ads of this file (as -long or -json writes them) instead of a pool's", metavar="FILE"),
-    *output.FORMATS,
-    *COMMON,
+    flag("totals", help="totals only"),
+    COMMON[-1],
 )
 
-#: Heading of the totals -> state it counts.
-STATES = {
-    "Owner": "Owner",
-    "Claimed": "Claimed",
-    "Unclaimed": "Unclaimed",
-    "Matched": "Matched",
-    "Preempting": "Preempting",
-    " Drain": "Drained",
-    "Backfill": "Backfill",
-    "BkIdle": "",
+#: Mode -> (style of its table, type of its ads).
+_MODES: Final[dict[str, tuple[str, str]]] = {
+    "slots": ("normal", "Machine"),
+    "avail": ("normal", "Machine"),
+    "claimed": ("run", "Machine"),
+    "cod": ("cod", "Machine"),
+    "gpus": ("gpus", "Machine"),
+    "startd": ("startd", "StartDaemon"),
+    "startd_gpus": ("gpus", "StartDaemon"),
+    "schedd": ("schedd", "Scheduler"),
+    "schedd_data": ("schedd_data", "Scheduler"),
+    "schedd_run": ("schedd_run", "Scheduler"),
+    "submitters": ("submitters", "Submitter"),
+    "negotiator": ("negotiator", "Negotiator"),
+    "collector": ("collector", "Collector"),
+    "master": ("master", "DaemonMaster"),
+    "ckptsrvr": ("ckptsrvr", "CkptServer"),
+    "storage": ("storage", "Storage"),
+    "license": ("long", "License"),
+    "defrag": ("defrag", "Defrag"),
+    "accounting": ("accounting", "Accounting"),
+    "grid": ("grid", "Grid"),
+    "generic": ("any", "Generic"),
+    "had_ads": ("any", "HAD"),
+    "had": ("had", "HAD"),
+    "any": ("any", ""),
 }
-_KINDS = {
-    "submitters": "Submitter",
-    "schedd": "Scheduler",
-    "negotiator": "Negotiator",
-    "had": "HAD",
-    "collector": "Collector",
-}
-_SLOT = (
-    "Name",
-    "Machine",
-    "OpSys",
-    "Arch",
-    "State",
-    "Activity",
-    "OpSysAndVer",
-    "LoadAvg",
-    "CondorLoadAvg",
-    "TotalLoadAvg",
-    "Mips",
-    "KFlops",
-    "TotalSlotGPUs",
-    "GPUs",
-    "MaxJobMemory",
-    "Memory",
-    "Cpus",
-    "MyCurrentTime",
-    "EnteredCurrentActivity",
-    "RemoteOwner",
-    "RemoteUser",
-    "JobId",
-    "PartitionableSlot",
-    "DynamicSlot",
-    "TotalSlots",
-    "TotalCpus",
-    "TotalMemory",
-    "TotalSlotCpus",
-    "TotalSlotMemory",
-    "LastHeardFrom",
-    "ClientMachine",
-    "SlotID",
-)
+#: -subsystem NAME -> mode.
+_SUBSYSTEMS: Final = {
+    "schedd": "schedd", "submitters": "submitters", "slots": "slots", "machine": "slots", "startd": "startd",
+    "defrag": "defrag", "grid": "grid", "accounting": "accounting", "negotiator": "negotiator", "master": "master",
+    "collector": "collector", "generic": "generic", "had": "had_ads",
+}  # fmt: skip
+_WHOLE: Final = ("long", "json", "xml", "new")
+_MACHINE_AND_TYPE: Final = 'join(":", Machine, SlotTypeId < 0 ? -SlotTypeId : SlotTypeId)'
+_NO_SORT: Final = ("false", "0", "no", "none")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What the command line comes to."""
+
+    mode: str = ""
+    mode_by: str = ""
+    style: str = ""  # "" is the mode's own
+    style_by: str = ""
+    subsystem: str = ""  # a type of ads by name
+    kind: str = ""  # java, vm, absent or offline
+    compact: bool = False
+    totals_only: bool = False
+    screen: Screen = field(default_factory=Screen)
+    unsorted: bool = False
+    keys: list[Expr] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)  # all must be true
+    alternatives: list[str] = field(default_factory=list)  # and one of these
+
+    @property
+    def slots(self) -> bool:
+        return _MODES[self.mode or "slots"][1] == "Machine" and not self.subsystem
+
+    def shown(self) -> str:
+        return self.style or _MODES[self.mode or "slots"][0]
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -93,272 +145,335 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         say(usage(command, "[MACHINE]...", "Slots and daemons of the pool.", OPTIONS))
         return 0
-    kind = next((k for k in _KINDS if parsed.has(k)), "schedd" if parsed.has("run") and not parsed.has("slot") else "")
-    types = [] if parsed.has("any") else [_KINDS[kind]] if kind else ["Machine"]
-    found = _from_file(parsed, types) if parsed.has("ads") else _from_pool(parsed, types)
-    # A cut is what the pool gave first; what is shown stands in the usual order.
-    found.sort(key=_by_name)
-    if output.chosen(parsed):
-        output.show(parsed, found)
-        return 0
-    if not found:
-        return 0
-    if parsed.has("any"):
-        body, sums = output.table(_ANY, found, pad=True), []
-    elif kind:
-        body, sums = output.table(_COLUMNS[kind], found), (_TOTALS[kind](found) if kind in _TOTALS else [])
-    else:
-        body, sums = _slots(parsed, found, time.time())
-    if parsed.has("total"):
-        body = []
-    if body:
-        body.insert(1, "")
-    for line in body:
-        say(line)
-    if sums:
-        say()
-        for line in sums:
-            say(line)
-    return 0
+    if parsed.has("version"):
+        return output.version()
+    asked = _read(parsed)
+    custom = columns_asked.columns(parsed, status=True)
+    if asked.shown() in _WHOLE:
+        custom = None  # -json and the like win, as in HTCondor's tool
+    return _Table(parsed, asked, custom).show()
 
 
-def _from_pool(parsed: Parsed, types: list[str]) -> list[ClassAd]:
-    with Client(parsed.one("pool") or None) as client:
-        found = list(
-            client.ads(
-                *types,
-                constraint=_constraint(parsed),
-                projection=output.projection(parsed, list(_SLOT) if types == ["Machine"] else []),
-                limit=parsed.integer("limit", 0),
-                absent=parsed.has("absent"),
+def _read(parsed: Parsed) -> _Asked:
+    """Take the options in their order. Raises UsageError where two contradict each other."""
+    asked = _Asked()
+    for name, letters, values in parsed.order:
+        _take(asked, name, letters, values)
+    if asked.screen.width == 0 and not asked.screen.wide:
+        asked.screen = Screen(output.terminal_width())
+    mode = asked.mode or "slots"
+    asked.compact = asked.compact and asked.slots  # there is nothing to roll up in other ads
+    usual, rolled_up = CONDITIONS.get(mode, ("", ""))
+    if asked.compact and asked.kind not in ("java", "vm"):
+        asked.conditions.insert(0, rolled_up)
+    elif usual and mode != "gpus":
+        asked.alternatives.insert(0, usual)
+    kinds = {"java": "HasJava", "offline": "size( OfflineUniverses ) != 0", "absent": "Absent", "vm": "HasVM"}
+    if asked.kind:
+        asked.conditions.insert(0, kinds[asked.kind])
+    asked.conditions += output.constraints(parsed)
+    for word in [*parsed.arguments, *parsed.all("direct")]:
+        quoted = json.dumps(word, ensure_ascii=False)
+        attribute = f"RemoteUser == {quoted}" if mode == "claimed" else f"Name == {quoted} || Machine == {quoted}"
+        asked.alternatives.append(attribute)
+    return asked
+
+
+def _take(asked: _Asked, name: str, letters: str, values: Sequence[str]) -> None:
+    mode = asked.mode
+    if name == "run":
+        if mode in ("slots", "claimed"):
+            asked.mode = "claimed"
+        elif mode == "schedd":
+            asked.mode = "schedd_run"
+        else:
+            _set_mode(asked, "schedd_run", name)
+    elif name == "data":
+        asked.mode = "" if mode in ("schedd", "schedd_data") else mode
+        _set_mode(asked, "schedd_data", name)
+    elif name == "gpus":
+        if mode == "startd":
+            asked.mode = "startd_gpus"
+        else:
+            _set_mode(asked, "gpus", name)
+    elif name == "startd":
+        if mode == "gpus":
+            asked.mode = "startd_gpus"
+        else:
+            _set_mode(asked, "startd", name)
+    elif name == "schedd":
+        if mode == "claimed":
+            asked.mode = "schedd_run"
+        elif mode not in ("schedd", "schedd_data", "schedd_run"):
+            _set_mode(asked, "schedd", name)
+    elif name == "subsystem":
+        if values[0] in _SUBSYSTEMS:
+            _set_mode(asked, _SUBSYSTEMS[values[0]], name)
+        else:
+            _set_mode(asked, "any", name)
+            asked.subsystem = values[0]
+    elif name == "slots":
+        _set_mode(asked, "slots", name)
+        asked.compact = False
+    elif name == "world":
+        _set_mode(asked, "collector", name)
+    elif name in _MODES:
+        _set_mode(asked, name, name)
+        if name == "license":
+            _set_style(asked, "long", name)
+    elif name in ("compact", "nocompact"):
+        asked.compact = name == "compact"
+    elif name in ("java", "vm", "absent", "offline"):
+        asked.kind = name
+    elif name in ("server", "state", "json", "xml"):
+        _set_style(asked, name, name)
+    elif name == "long":
+        words = [word for word in letters.split(",") if word and word != "nosort"]
+        form = whole.form_of(words[-1] if words else "", "long")
+        _set_style(asked, "long" if form == "auto" else form, name)
+    elif name in ("format", "af", "print-format") and values != ["!"]:
+        _set_style(asked, "custom", name)
+    elif name in ("total", "totals"):
+        asked.totals_only = True
+    elif name == "wide":
+        width = output.leading_number(letters)
+        asked.screen = Screen(width, not letters or width > 100)
+    elif name == "sort":
+        if values[0].lower() in _NO_SORT:
+            asked.unsorted = True
+        else:
+            asked.keys.append(output.expression(values[0], "sort"))
+            asked.conditions.append(f"({values[0]}) =!= UNDEFINED")
+
+
+def _set_mode(asked: _Asked, mode: str, by: str) -> None:
+    if asked.mode and asked.mode != mode:
+        raise UsageError(f"-{by} contradicts -{asked.mode_by}")
+    asked.mode, asked.mode_by = mode, by
+
+
+def _set_style(asked: _Asked, style: str, by: str) -> None:
+    if asked.style in _WHOLE and style not in _WHOLE:
+        sys.stderr.write(f"roost: -{by} contradicts -{asked.style_by}, which counts\n")
+        return
+    asked.style, asked.style_by = style, by
+
+
+class _Table:
+    """What is to be shown, and how."""
+
+    def __init__(self, parsed: Parsed, asked: _Asked, custom: columns_asked.Custom | None) -> None:
+        self._parsed, self._asked, self._custom = parsed, asked, custom
+        self._only = output.attribute_names(parsed)
+        self._layout: Layout | None = None
+        self._mask: Mask | None = None
+        style = asked.shown()
+        if custom is not None:
+            self._mask = custom.mask
+            self._mask.overall = asked.screen.room if custom.from_file and asked.screen.width else 0
+            if custom.where:
+                asked.conditions.append(custom.where)
+        elif style not in (*_WHOLE, "cod") and not asked.totals_only:
+            kind = asked.kind
+            self._layout = layout(style, asked.mode or "slots", asked.screen, compact=asked.compact, kind=kind)
+            self._mask = mask_of(self._layout, asked.screen)
+            if self._layout.where:
+                asked.conditions.append(self._layout.where)
+        self._kind = self._totals_kind(style)
+        if asked.totals_only and asked.mode == "startd_gpus":
+            asked.conditions.append("TotalGPUs > 0 || size(DetectedGPUs) > 0")
+
+    def _totals_kind(self, style: str) -> str:
+        """Which totals stand below; "" for none."""
+        asked, custom = self._asked, self._custom
+        if custom is not None:
+            return ""
+        if style == "gpus":
+            return "startd" if asked.mode == "startd_gpus" else "state"
+        return style if style in KINDS else ""
+
+    def show(self) -> int:
+        parsed, asked = self._parsed, self._asked
+        ads = self._from_file() if parsed.has("ads") else self._from_pool()
+        if asked.compact and asked.totals_only:
+            sys.stderr.write("roost: -total shows no table, so -compact has nothing to roll up\n")
+        style = asked.shown()
+        # A cut is what the pool gave first; what is shown stands in the usual order.
+        keys = asked.keys
+        if asked.compact:  # what is rolled up must stand together
+            rest = keys[1:] if keys and str(keys[0]).lower() == "machine" else keys or [parse_expr("Name")]
+            keys = [parse_expr(_MACHINE_AND_TYPE), *rest]
+        shown = ads if asked.unsorted and not keys else in_order(ads, keys)
+        if style in _WHOLE:
+            self._whole(shown, style)
+            return 0
+        totals = Totals(KINDS[self._kind]) if self._kind else None
+        width = 14
+        if asked.compact and self._layout is not None and self._layout.places is not None:
+            width = max(width, self._rolled_up(ads, shown, self._layout, totals))
+        else:
+            for ad in ads if totals is not None else ():
+                totals.add(ad)  # type: ignore[union-attr]
+            if not asked.totals_only or self._custom is not None:
+                self._rows(shown)
+        if totals is not None and ads:
+            say()
+            auto = asked.screen.wide or self._kind == "submitters"
+            output.write("".join(totals.lines(-1 if auto else width)))
+        if ads and asked.mode in ("gpus", "startd_gpus") and style == "gpus" and _has_devices(ads):
+            say()
+        return 0
+
+    # --- where ads come from
+
+    def _condition(self) -> str:
+        terms = [f"({term})" for term in self._asked.conditions]
+        if self._asked.alternatives:
+            terms.append("(" + " || ".join(f"({term})" for term in self._asked.alternatives) + ")")
+        return " && ".join(terms)
+
+    def _limit(self) -> int:
+        return max(0, self._parsed.integer("limit", 0))
+
+    def _from_file(self) -> list[ClassAd]:
+        form = whole.form_of(self._parsed.letters.get("ads", ""), "long")
+        found = whole.read_ads(self._parsed.one("ads"), form, self._condition())
+        limit = self._limit()
+        return found[:limit] if limit else found
+
+    def _from_pool(self) -> list[ClassAd]:
+        asked = self._asked
+        kind = asked.subsystem or _MODES[asked.mode or "slots"][1]
+        with Client(self._parsed.one("pool") or None) as client:
+            found = list(
+                client.ads(
+                    *([kind] if kind else []),
+                    constraint=self._condition(),
+                    projection=self._projection(),
+                    limit=self._limit(),
+                    absent=asked.kind == "absent",
+                )
             )
-        )
-    if not output.chosen(parsed):
-        for ad in found:  # our startds tell the machine's load only
-            if "CondorLoadAvg" not in ad and "LoadAvg" in ad:
-                ad["CondorLoadAvg"] = number(ad, "LoadAvg")
-    return found
+        if self._layout is not None:
+            for ad in found:  # our startds tell the machine's load only
+                if "CondorLoadAvg" not in ad and "LoadAvg" in ad:
+                    ad["CondorLoadAvg"] = number_of(ad, "LoadAvg")
+        return found
+
+    def _projection(self) -> list[str]:
+        """The attributes to ask for; none for all of them."""
+        asked = self._asked
+        if asked.shown() in _WHOLE:
+            return self._only
+        if asked.shown() == "cod" or (asked.compact and self._layout is not None):
+            return []
+        names = set(self._mask.attributes() if self._mask is not None else ())
+        names.update(KINDS[self._kind].reads if self._kind else ())
+        names.update(("Machine", "Name"))
+        if "CondorLoadAvg" in names:
+            names.add("LoadAvg")
+        for key in asked.keys:
+            found = references(key)
+            names.update(found.missing | found.unscoped)
+        return sorted(names)
+
+    # --- forms
+
+    def _whole(self, ads: Sequence[ClassAd], form: str) -> None:
+        if self._asked.totals_only:
+            return
+        before, between, behind = whole.frame(form)
+        if form != "xml" and not ads:
+            return
+        output.write(before)
+        plain = "nosort" in self._parsed.letters.get("long", "").split(",")
+        for place, ad in enumerate(ads):
+            text = whole.text_of(ad, form, self._only, in_order=not plain)
+            output.write((between if place else "") + text + ("\n" if form in ("long", "xml") else ""))
+        output.write(behind)
+
+    def _rows(self, ads: Sequence[ClassAd]) -> None:
+        if self._mask is None:
+            if self._asked.shown() == "cod":
+                for line in _on_demand(ads):
+                    say(line)
+            return
+        target = None
+        if self._parsed.has("target"):
+            targets = whole.read_ads(self._parsed.one("target"))
+            target = targets[0] if targets else ClassAd()
+        cells = self._mask.read(ads, target)
+        if self._layout is not None:
+            fit(self._layout, self._asked.screen)
+        self._print(cells, bool(ads))
+
+    def _print(self, cells: list[list[str | None]], any_ads: bool) -> None:
+        mask, custom = self._mask, self._custom
+        assert mask is not None
+        if custom is None and any_ads:
+            output.write(mask.heading() + "\n")
+        elif custom is not None and custom.mask.headings and custom.header and not self._asked.totals_only:
+            output.write(mask.heading())
+        output.write("".join(mask.lines(cells)))
+
+    def _rolled_up(self, ads: Sequence[ClassAd], shown: Sequence[ClassAd], found: Layout, totals: Totals | None) -> int:
+        """The lines of machines, and their totals. Returns the width that the totals' keys need."""
+        assert self._mask is not None
+        assert found.places is not None
+        devices = compact.Devices() if "devices" in found.places else None
+        cells: list[list[str | None]] = [[] for _ in found.columns]
+        gpus: dict[int, list[str | None]] = {}
+        keys: dict[int, list[str]] = {}
+        if devices is not None:
+            for ad in ads:  # in the order they came
+                keys[id(ad)] = devices.take(ad)
+                gpus[id(ad)] = devices.cells(string(ad, "AssignedGPUs"))
+        cells = self._mask.read(shown)
+        if devices is not None:
+            self._device_cells(cells, [gpus[id(ad)] for ad in shown], found.places["devices"])
+        code = cells[found.places["code"]] if "code" in found.places else [None] * len(shown)
+        rows = [compact.row_of(place, ad, cells[1][place], code[place]) for place, ad in enumerate(shown)]
+        width = 0
+        platforms = {id(ad): cells[1][place] for place, ad in enumerate(shown)}
+        backfill = {id(ad): row.backfill for ad, row in zip(shown, rows, strict=True)}
+        spare = {id(ad): row.partitionable and not row.exhausted for ad, row in zip(shown, rows, strict=True)}
+        for ad in ads if totals is not None else ():
+            assert totals is not None
+            if devices is not None:
+                for key in keys[id(ad)]:
+                    width = max(width, len(key))
+                    totals.add(ad, key, backfill=backfill[id(ad)])
+                continue
+            key = "" if self._kind == "state" else platforms[id(ad)] or ""
+            width = max(width, len(key.encode()))
+            totals.add(ad, key, children=True, backfill=backfill[id(ad)])
+            if spare[id(ad)] and not backfill[id(ad)]:
+                totals.add(ad, key, backfill=backfill[id(ad)])
+        kept = compact.fold(rows, "memory" in found.places)
+        folded = compact.cells_of(kept, cells, found.columns, found.places)
+        if devices is not None:
+            at = found.places["devices"]
+            for place, row in enumerate(kept):
+                if row.partitionable and (row.cooked or len(rows) > 1):
+                    for column, text in enumerate(devices.cells(row.assigned)):
+                        if folded[at + column][place] is None:
+                            folded[at + column][place] = text
+        self._print(folded, bool(ads))
+        return width
+
+    def _device_cells(self, cells: list[list[str | None]], found: Sequence[list[str | None]], at: int) -> None:
+        assert self._mask is not None
+        for offset in range(3):
+            column = self._mask.columns[at + offset]
+            cells[at + offset] = [texts[offset] for texts in found]
+            column.width = max([len(column.heading), *(len(text) for text in cells[at + offset] if text is not None)])
 
 
-def _from_file(parsed: Parsed, types: list[str]) -> list[ClassAd]:
-    ads = output.ads_from(parsed.one("ads"), _constraint(parsed))
-    chosen = [ad for ad in ads if not types or text(ad, "MyType", types[0]) in types]
-    limit = parsed.integer("limit", 0)
-    return chosen[:limit] if limit else chosen
+def _has_devices(ads: Sequence[ClassAd]) -> bool:
+    return any(isinstance(ad.eval("AvailableGPUs"), list) for ad in ads)
 
 
-def _constraint(parsed: Parsed) -> str:
-    terms = output.constraints(parsed)
-    if parsed.arguments:
-        names = [json.dumps(word) for word in parsed.arguments]
-        terms.append("(" + " || ".join(f"Machine == {n} || Name == {n}" for n in names) + ")")
-    if parsed.has("claimed") or (parsed.has("run") and parsed.has("slot")):
-        terms.append('State == "Claimed"')
-    if parsed.has("avail"):
-        terms.append('State == "Unclaimed"')
-    if parsed.has("absent"):
-        terms.append("Absent =?= true")
-    return " && ".join(terms)
+def _on_demand(ads: Sequence[ClassAd]) -> Iterator[str]:
+    from roost.cli.on_demand import lines
 
-
-def _by_name(ad: ClassAd) -> tuple[str, str, int, int]:
-    """By machine, and slots of a machine in order of their numbers."""
-    name = text(ad, "Name")
-    slot, at, machine = name.partition("@")
-    digits = slot.removeprefix("slot").split("_")
-    if not at or not all(d.isdigit() for d in digits):
-        return (text(ad, "Machine", name), name, 0, 0)
-    return (machine, "slot", int(digits[0]), int(digits[1]) if len(digits) > 1 else -1)
-
-
-def _t(name: str, missing: str | None = "") -> Callable[[ClassAd], str | None]:
-    return lambda ad: shown if (shown := text(ad, name)) else missing
-
-
-def _n(name: str) -> Callable[[ClassAd], str | None]:
-    return lambda ad: str(int(number(ad, name))) if isinstance(ad.eval(name), int | float) else None
-
-
-def _load(ad: ClassAd) -> str | None:
-    load = ad.eval("CondorLoadAvg")
-    return f"{load:.3f}" if isinstance(load, int | float) else None
-
-
-def _slots(parsed: Parsed, ads: list[ClassAd], now: float) -> tuple[list[str], list[str]]:
-    """The table of slots, and their totals."""
-    if parsed.has("compact"):
-        return _compact(ads), totals(ads, _compact_platform)
-    head = [
-        Column("Name", _t("Name"), least=18),
-        Column("OpSys", _t("OpSys"), least=10),
-        Column("Arch", _t("Arch"), least=6),
-    ]
-    if parsed.has("claimed") or parsed.has("run"):
-        tail = [
-            Column("LoadAv", _load, right=True, least=6),
-            Column("RemoteUser", _t("RemoteUser", None), least=20),
-            Column("ClientMachine", _t("ClientMachine", None), least=16),
-        ]
-        head[1] = Column("OpSys", _t("OpSys"), least=11)
-        return output.table([*head, *tail], ads, pad=True), _speed_totals(ads)
-    tail = [
-        Column("State", _t("State"), least=9),
-        Column("Activity", _t("Activity"), least=8),
-        Column("LoadAv", _load, right=True, least=6),
-        Column("Mem", _n("Memory"), right=True, least=5),
-        Column("  ActvtyTime", lambda ad: _activity_time(ad, now), right=True, least=12, joined=True),
-    ]
-    return output.table([*head, *tail], ads, pad=True), totals(ads)
-
-
-def _activity_time(ad: ClassAd, now: float) -> str:
-    current = number(ad, "MyCurrentTime", number(ad, "LastHeardFrom", now))
-    return span(current - number(ad, "EnteredCurrentActivity"))
-
-
-_SHORT_ARCH = {"X86_64": "x64", "INTEL": "x86"}
-
-
-def _platform(ad: ClassAd) -> str:
-    return f"{text(ad, 'Arch', '?')}/{text(ad, 'OpSys', '?')}"
-
-
-def _compact_platform(ad: ClassAd) -> str:
-    arch = text(ad, "Arch", "?")
-    return f"{_SHORT_ARCH.get(arch, arch)}/{text(ad, 'OpSysAndVer') or text(ad, 'OpSys', '?')}"
-
-
-def _compact(ads: list[ClassAd]) -> list[str]:
-    """One line a machine: what it has, what of it is free, and the states of its slots by their first letters."""
-    machines: dict[str, list[ClassAd]] = {}
-    for ad in ads:
-        machines.setdefault(text(ad, "Machine"), []).append(ad)
-    headings = ["Machine", "Platform", "Slots", "Cpus", "Gpus", " TotalGb", "FreCpu", " FreeGb", " CpuLoad", "ST"]
-    rows = [_machine(machine, slots) for machine, slots in machines.items()]
-    return output.lines(headings, rows, [False, False, *[True] * 7, False])
-
-
-def _machine(machine: str, slots: list[ClassAd]) -> list[str]:
-    parents = [ad for ad in slots if ad.eval("PartitionableSlot") is True]
-    whole = parents or [ad for ad in slots if ad.eval("DynamicSlot") is not True] or slots
-    dynamic = [ad for ad in slots if ad.eval("DynamicSlot") is True]
-    free = parents or [ad for ad in whole if text(ad, "State") in ("Unclaimed", "Owner")]
-    states = {(text(ad, "State", "?")[0] + text(ad, "Activity", "?")[0].lower()) for ad in dynamic or whole}
-    gpus = sum(number(ad, "TotalSlotGPUs", number(ad, "GPUs")) for ad in whole)
-    return [
-        machine,
-        _compact_platform(whole[0]),
-        f"{len(dynamic)} " if parents else f"{len(whole)}S",
-        str(int(sum(number(ad, "TotalSlotCpus", number(ad, "Cpus")) for ad in whole))),
-        str(int(gpus)) if gpus else "",
-        f"{sum(number(ad, 'TotalSlotMemory', number(ad, 'Memory')) for ad in whole) / 1024:.2f}",
-        str(int(sum(number(ad, "Cpus") for ad in free))),
-        f"{sum(number(ad, 'Memory') for ad in free) / 1024:.2f}",
-        f"{sum(number(ad, 'CondorLoadAvg', number(ad, 'LoadAvg')) for ad in whole):.2f}",
-        states.pop() if len(states) == 1 else "**",
-    ]
-
-
-def _grouped(ads: list[ClassAd], key: Callable[[ClassAd], str]) -> dict[str, list[ClassAd]]:
-    groups: dict[str, list[ClassAd]] = {}
-    for ad in ads:
-        groups.setdefault(key(ad), []).append(ad)
-    return dict(sorted(groups.items()))
-
-
-def _sums(headings: list[str], rows: list[list[str]], least: int = 14) -> list[str]:
-    """Totals as HTCondor sets them: heading, groups and sum parted by empty lines. The last row is the sum."""
-    first, *others = output.lines(headings, rows, [True] * len(headings), [least])
-    return [first, "", *others[:-1], "", others[-1]]
-
-
-def totals(ads: list[ClassAd], key: Callable[[ClassAd], str] = _platform) -> list[str]:
-    """Slots by platform and state."""
-
-    def row(name: str, slots: list[ClassAd]) -> list[str]:
-        counts = Counter(text(ad, "State") for ad in slots)
-        return [name, str(len(slots)), *(str(counts[state]) if state else "0" for state in STATES.values())]
-
-    rows = [row(name, slots) for name, slots in _grouped(ads, key).items()]
-    return _sums(["", "Total", *STATES], [*rows, row("Total", ads)])
-
-
-def _speed_totals(ads: list[ClassAd]) -> list[str]:
-    def row(name: str, slots: list[ClassAd]) -> list[str]:
-        mips, kflops = (sum(int(number(ad, what)) for ad in slots) for what in ("Mips", "KFlops"))
-        load = sum(number(ad, "LoadAvg") for ad in slots) / len(slots)
-        return [name, str(len(slots)), str(mips), str(kflops), f"{load:.3f}"]
-
-    rows = [row(name, slots) for name, slots in _grouped(ads, _platform).items()]
-    headings = ["", "Machines", "        MIPS", "      KFLOPS", "  AvgLoadAvg"]
-    lines = _sums(headings, [*rows, row("Total", ads)])
-    # The load stands four to the left.
-    return [line[:-12] + line[-12:].strip().rjust(7) if line and line != lines[0] else line for line in lines]
-
-
-def _submitter_totals(ads: list[ClassAd]) -> list[str]:
-    names = ("RunningJobs", "IdleJobs", "HeldJobs")
-
-    def row(name: str, found: list[ClassAd]) -> list[str]:
-        return [name, *(str(int(sum(number(ad, what) for ad in found))) for what in names)]
-
-    rows = [row(name, found) for name, found in _grouped(ads, lambda ad: text(ad, "Name")).items()]
-    width = max(14, *(len(r[0]) for r in rows))
-    shown = [f"{name:>{width}}" + "".join(f"{n:>11}" for n in counts) for name, *counts in [*rows, row("Total", ads)]]
-    heading = " " * width + "RunningJobs   IdleJobs   HeldJobs"
-    return [heading, "", *shown[:-1], "", shown[-1]]
-
-
-def _schedd_totals(ads: list[ClassAd]) -> list[str]:
-    names = ("TotalRunningJobs", "TotalIdleJobs", "TotalHeldJobs")
-    sums = [int(sum(number(ad, what) for ad in ads)) for what in names]
-    widths = (18, 19, 19)
-    heading = " " * 14 + "".join(f"{name:>{w}}" for name, w in zip(names, widths, strict=True))
-    return [heading, "", " " * 14, f"{'Total':>14}" + "".join(f"{n:>{w}}" for n, w in zip(sums, widths, strict=True))]
-
-
-_ANY = [
-    Column("MyType", _t("MyType", "None"), least=18),
-    Column("TargetType", lambda _: "None", least=18),
-    Column("Name", _t("Name", "?"), least=41),
-]
-
-
-def _jobs_columns(prefix: str, machine: Callable[[ClassAd], str | None]) -> list[Column]:
-    return [
-        Column("Name", _t("Name")),
-        Column("Machine", machine),
-        Column("RunningJobs", _n(f"{prefix}RunningJobs"), right=True),
-        Column("  IdleJobs", _n(f"{prefix}IdleJobs"), right=True),
-        Column("  HeldJobs", _n(f"{prefix}HeldJobs"), right=True),
-    ]
-
-
-_COLUMNS = {
-    "submitters": _jobs_columns("", lambda ad: text(ad, "Machine") or text(ad, "ScheddName")),
-    "schedd": _jobs_columns("Total", _t("Machine")),
-    "negotiator": [
-        Column("Name", _t("Name"), least=20),
-        Column("Active", _t("NegotiatorIsActive")),
-        Column("Epoch", _n("Epoch"), right=True, least=6),
-        Column("Cycles", _n("Cycles"), right=True, least=8),
-    ],
-    "had": [
-        Column("Name", _t("Name"), least=20),
-        Column("HadIsActive", _t("HadIsActive")),
-        Column("HadState", _t("HadState")),
-        Column("Epoch", _n("HadEpoch"), right=True, least=6),
-        Column("Since", lambda ad: output.moment(number(ad, "HadStateSince")), least=11),
-    ],
-    "collector": [
-        Column("Name", _t("Name")),
-        Column("Machine", _t("Machine"), least=18),
-        Column("RunningJobs", _n("RunningJobs"), right=True),
-        Column("IdleJobs", _n("IdleJobs"), right=True),
-        Column("HostsTotal", _n("HostsTotal"), right=True),
-    ],
-}
-_TOTALS: dict[str, Callable[[list[ClassAd]], list[str]]] = {
-    "submitters": _submitter_totals,
-    "schedd": _schedd_totals,
-}
+    return lines(ads)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from shared.classad.ad import ClassAd, cell_of
@@ -29,14 +29,23 @@ _SHORT: Final = {
 }  # fmt: skip
 
 
-def to_json(ad: ClassAd, one_line: bool = False) -> str:
-    """The ad as a JSON object: an attribute a line, shorter names first, or all in one line."""
+def to_json(ad: ClassAd, one_line: bool = False, names: Sequence[str] | None = None) -> str:
+    """The ad as a JSON object: an attribute a line, shorter names first, or all in one line. names: these attributes,
+    in this order."""
+    if names is not None:
+        return with_room(_named, ad, names, None if one_line else 0)
     return with_room(_object, list(ad.cells()), None if one_line else 0)
 
 
 def ads_to_json(ads: Iterable[ClassAd]) -> str:
     """Ads as a JSON array, as the tools print it."""
     return "[\n" + ",\n".join(to_json(ad) for ad in ads) + "\n]\n"
+
+
+def _named(ad: ClassAd, names: Sequence[str], indent: int | None) -> str:
+    inner = None if indent is None else indent + 2
+    found = ((name, ad.find(fold(name))) for name in names)
+    return _block("{}", [f"{_quote(name)}: {_value(cell, inner)}" for name, cell in found if cell is not None], indent)
 
 
 def _object(cells: Iterable[tuple[str, Cell]], indent: int | None) -> str:

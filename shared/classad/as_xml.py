@@ -11,14 +11,14 @@ time), l (list) and c (nested ad). A relative time is a real.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 from shared.classad.ad import ClassAd
 from shared.classad.cells import Cell
 from shared.classad.depth import with_room
-from shared.classad.expr import AdExpr, ListExpr, Literal
+from shared.classad.expr import AdExpr, ListExpr, Literal, fold
 from shared.classad.unparse import attribute_order, quote_string, unparse, unparse_real, unparse_time
 from shared.classad.values import ERROR, UNDEFINED
 
@@ -26,8 +26,11 @@ HEADER: Final = '<?xml version="1.0"?>\n<!DOCTYPE classads SYSTEM "classads.dtd"
 FOOTER: Final = "</classads>\n"
 
 
-def to_xml(ad: ClassAd) -> str:
-    """The ad as a `<c>` element, ended with a newline."""
+def to_xml(ad: ClassAd, names: Sequence[str] | None = None) -> str:
+    """The ad as a `<c>` element, ended with a newline. names: these attributes, in this order."""
+    if names is not None:
+        found = [(name, cell) for name in names if (cell := ad.find(fold(name))) is not None]
+        return with_room(_lines, found, 0) + "\n"
     return with_room(_ad, list(ad.cells()), 0) + "\n"
 
 
@@ -37,11 +40,12 @@ def ads_to_xml(ads: Iterable[ClassAd]) -> str:
 
 
 def _ad(cells: Iterable[tuple[str, Cell]], level: int) -> str:
+    return _lines(sorted(cells, key=lambda pair: attribute_order(pair[0])), level)
+
+
+def _lines(cells: Iterable[tuple[str, Cell]], level: int) -> str:
     indent = "    " * level
-    lines = [
-        f'{indent}    <a n="{_text(name, True)}">{_element(cell, level + 1)}</a>\n'
-        for name, cell in sorted(cells, key=lambda pair: attribute_order(pair[0]))
-    ]
+    lines = [f'{indent}    <a n="{_text(name, True)}">{_element(cell, level + 1)}</a>\n' for name, cell in cells]
     return "<c>\n" + "".join(lines) + indent + "</c>"
 
 

@@ -39,12 +39,13 @@ def test_held_jobs_are_shown_with_their_codes(monkeypatch, capsys):
 
 
 def test_a_machine_is_one_line_of_the_compact_table(monkeypatch, capsys):
+    """Spec row TLS-01."""
     monkeypatch.chdir(LAYOUTS)
     assert main(["status", "-ads", "slots.ads", "-compact", "b.example"]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
-        "Machine   Platform     Slots Cpus Gpus  TotalGb FreCpu  FreeGb  CpuLoad ST",
+        "Machine      Platform     Slots Cpus Gpus  TotalGb FreCpu  FreeGb  CpuLoad ST Jobs/Min MaxSlotGb",
         "",
-        "b.example x64/Debian12    2    16         31.25     14   27.34     0.50 **",
+        "b.example    x64/Debian12    2    16         31.25     14   27.34         ** _             2.00",
     ]
 
 

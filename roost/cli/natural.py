@@ -1,0 +1,98 @@
+"""The order of `roost status`: names with their numbers as numbers, slot2 before slot10."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shared.classad import UNDEFINED, ClassAd, evaluate, unparse
+from shared.classad.expr import Expr
+
+_DIGITS: Final = re.compile("[0-9]+")
+_PART: Final = re.compile(rb"[0-9]+|[^0-9]")
+
+
+def in_order(ads: Sequence[ClassAd], keys: Sequence[Expr] = ()) -> list[ClassAd]:
+    """The ads by the values of expressions; by Machine and Name without any. What is equal stays as it came."""
+    if keys:
+        texts = ["\n".join([*(_shown(evaluate(one, ad)) for one in keys), ""]) for ad in ads]
+    else:
+        texts = [f"{_attribute(ad, 'machine')}\n{_attribute(ad, 'name')}\n" for ad in ads]
+    sorting: list[Any]
+    if not all(map(str.isascii, texts)):
+        sorting = [_bytewise(text) for text in texts]
+    else:
+        sorting = [natural(text) for text in texts] if keys else _by_name(texts)
+    # By number, as ads can not be compared.
+    return [ads[place] for place in sorted(range(len(ads)), key=sorting.__getitem__)]
+
+
+def natural(text: str) -> str:
+    """A key by which texts (ASCII) sort as HTCondor sorts them: a longer number is a larger one, and one that begins
+    with zeros comes before those that do not."""
+    return _DIGITS.sub(_number, text)
+
+
+def _number(found: re.Match[str]) -> str:
+    digits = found[0]
+    if digits[0] != "0" or len(digits) == 1:
+        return f"9{chr(0x100 + min(len(digits), 0xC000))}{digits}"
+    return f"0{chr(0xD000 - _zeros(digits))}{digits}"
+
+
+def _zeros(digits: str) -> int:
+    """How many zeros a number begins with, its last digit apart."""
+    return min(len(digits) - len(digits.lstrip("0")), len(digits) - 1, 0xC000)
+
+
+def _bytewise(text: str) -> list[tuple[int, int, bytes]]:
+    """The same key for any text: bytes beyond ASCII come before all others."""
+    key = []
+    for part in _PART.findall(text.encode("utf-8", "surrogateescape")):
+        if not part.isdigit():
+            key.append((part[0] - 0x100 if part[0] > 0x7F else part[0], 0, b""))
+        elif part[:1] != b"0" or len(part) == 1:
+            key.append((0x39, len(part), part))
+        else:
+            key.append((0x30, -_zeros(part.decode()), part))
+    return key
+
+
+def _by_name(texts: Sequence[str]) -> list[str]:
+    """Keys of lines Machine, slot@Machine: machines come again and again."""
+    known: dict[str, str] = {}
+    keys = []
+    for text in texts:
+        machine, _, name = text.partition("\n")
+        slot, at, host = name.partition("@")
+        if not at:
+            keys.append(natural(text))
+            continue
+        parts = []
+        for part in (machine, slot, host):
+            key = known.get(part)
+            if key is None:
+                key = known[part] = natural(part)
+            parts.append(key)
+        keys.append(f"{parts[0]}\n{parts[1]}@{parts[2]}")
+    return keys
+
+
+def _attribute(ad: ClassAd, key: str) -> str:
+    entry = ad.table().get(key)
+    if entry is not None and type(entry[1]) is str:
+        return entry[1]
+    return _shown(ad.eval(key))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        # Its bits as an integer sort as the number does, where it is positive.
+        return str(struct.unpack("<q", struct.pack("<d", value))[0])
+    if isinstance(value, bool | int):
+        return str(int(value))
+    return "undefined" if value is UNDEFINED else unparse(value)

@@ -1,0 +1,129 @@
+"""Whole ads, written and read: -long, -long:new, -json, -xml, and the files of -ads, -jobads and -slotads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from roost.errors import UsageError
+from shared.classad import ClassAd, ParseError, ads_from_json, evaluate, parse_ads, unparse
+from shared.classad.ad import is_private
+from shared.classad.expr import fold
+
+FORMS: Final = ("long", "json", "xml", "new", "auto")
+#: What stands before and behind the ads, and between them.
+_FRAMES: Final = {"long": ("", "", ""), "json": ("[\n", ",\n", "]\n"), "new": ("{\n", ",\n", "}\n")}
+
+
+def form_of(word: str, default: str) -> str:
+    """The form that stands behind a colon (-long:json). Raises UsageError."""
+    if word and word not in FORMS:
+        raise UsageError(f"{word!r} is no form of ads; known are {', '.join(FORMS)}")
+    return word or default
+
+
+def names_of(ad: ClassAd, only: Sequence[str] = (), *, in_order: bool = True) -> list[str]:
+    """The attributes to be shown, by name, without secrets; `only`: those of these that there are."""
+    names = [name for name in ad if not is_private(fold(name))]
+    if only:
+        wanted = {fold(name) for name in only}
+        names = [name for name in names if fold(name) in wanted]
+    return sorted(names, key=fold) if in_order else names
+
+
+def text_of(ad: ClassAd, form: str, only: Sequence[str] = (), *, in_order: bool = True) -> str:
+    """One ad as a block of its own, ended with a newline."""
+    names = names_of(ad, only, in_order=in_order)
+    if form == "long":
+        return "".join(f"{name} = {ad.text(name, 'old')}\n" for name in names)
+    if form == "new":
+        return "[ " + "; ".join(f"{_quoted(name)} = {ad.text(name)}" for name in names) + " ]\n"
+    if form == "json":
+        from shared.classad import to_json
+
+        return to_json(ad, names=names) + "\n"
+    from shared.classad import to_xml
+
+    return to_xml(ad, names=names)
+
+
+def _quoted(name: str) -> str:
+    from shared.classad.unparse import quote_name
+
+    return quote_name(name)
+
+
+def frame(form: str) -> tuple[str, str, str]:
+    """(before the first ad, between two, behind the last)."""
+    if form == "xml":
+        from shared.classad.as_xml import FOOTER, HEADER
+
+        return HEADER, "", FOOTER
+    return _FRAMES[form]
+
+
+def read_ads(
+    file: str, form: str = "long", constraint: str = "", *, parts: tuple[str, ...] = ("---", "***", "...")
+) -> list[ClassAd]:
+    """The ads of a file (- for standard input) for which the constraint is true. auto: by the first character.
+    parts: beginnings of lines that part ads, besides empty ones. Raises UsageError naming file and place."""
+    try:
+        written = sys.stdin.read() if file == "-" else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+    if form == "auto":
+        form = _guess(written)
+    try:
+        found = list(_parsed(written, form, parts))
+    except ParseError as error:
+        raise UsageError(f"{file}: {error}") from error
+    return select(found, constraint) if constraint else found
+
+
+def select(ads: Iterable[ClassAd], constraint: str) -> list[ClassAd]:
+    """The ads for which an expression is true (or a number other than 0). Raises UsageError."""
+    from roost.cli.output import expression
+
+    wanted = expression(constraint, "constraint")
+    return [ad for ad in ads if _is_true(evaluate(wanted, ad))]
+
+
+def _is_true(value: Any) -> bool:
+    return isinstance(value, bool | int | float) and value == value and bool(value)
+
+
+def _guess(written: str) -> str:
+    begin = written.lstrip()[:2]
+    if begin.startswith("<"):
+        return "xml"
+    if begin.startswith("["):
+        # An array of objects, or ads in new syntax.
+        return "json" if written.lstrip()[1:].lstrip()[:1] in ("{", "]", "") else "new"
+    if begin.startswith("{"):
+        return "new" if written.lstrip()[1:].lstrip()[:1] == "[" else "json"
+    return "long"
+
+
+def _parsed(written: str, form: str, parts: tuple[str, ...]) -> Iterator[ClassAd]:
+    if form == "json":
+        yield from ads_from_json(written) if written.strip() else ()
+    elif form == "xml":
+        from roost.cli.xml_ads import ads_from_xml
+
+        yield from ads_from_xml(written)
+    elif form == "new":
+        text = written.strip()
+        yield from parse_ads(text[1:-1] if text.startswith("{") and text.endswith("}") else text, "new")
+    else:
+        if any(part in written for part in parts):
+            lines = ["" if line.startswith(parts) else line for line in written.split("\n")]
+            written = "\n".join(lines)
+        yield from parse_ads(written, "old")
+
+
+def unparsed(ad: ClassAd, name: str) -> str:
+    """The text of an attribute in old syntax; "" without it."""
+    found = ad.lookup(name)
+    return "" if found is None else unparse(found, syntax="old")
