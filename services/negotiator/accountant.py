@@ -12,6 +12,7 @@ he asks, and forgotten then: names cost a hostile user nothing.
 from __future__ import annotations
 
 import asyncio
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from services.negotiator.priorities import (
     Factors,
     Record,
     advance,
+    backdate,
     change,
     choose_factor,
     forgettable,
@@ -34,6 +36,7 @@ from services.negotiator.priorities import (
 )
 from services.negotiator.publication import Publication
 from services.negotiator.records import decode_all, encode, encode_all
+from services.negotiator.tally import Use
 from shared.books import NOTHING
 from shared.classad import ClassAd
 from shared.state.api import Store
@@ -89,6 +92,7 @@ class Accountant:
         self._raw: dict[bytes, bytes] = {}
         self._raw_groups: dict[bytes, bytes] = {}
         self._newcomers: dict[str, Record] = {}
+        self._known_until: dict[str, float] = {}  # by submitter: what was up to then is charged, by whoever led
         self._using: dict[str, Group] = {}  # who uses something, and the group that is charged too
         self._ending: dict[str, float] = {}  # submitter -> when a change for a while ends
         self._dirty: set[str] = set()
@@ -187,10 +191,13 @@ class Accountant:
             return replace(self._newcomer(submitter), updated=now)
         return settle(record, now, self.half_life)
 
-    def charge(self, in_use: Mapping[str, tuple[float, int]], now: float) -> None:
+    def charge(self, in_use: Mapping[str, tuple[float, int]], now: float, late: Iterable[Use] = ()) -> None:
         """Charge everybody up to now. `in_use`: submitter -> (weighted slots, slots) from now on; who is not in it uses
-        nothing. Costs as much as there are submitters who use something, not as there are in the books."""
+        nothing. `late`: what was not heard of in time, see tally.py. Costs as much as there are submitters who use
+        something, not as there are in the books."""
         now = self._tick(now)
+        for use in late:
+            self._make_good(use, now)
         for name, (weighted, slots) in in_use.items():
             record = self.records.get(name)
             if record is None:
@@ -204,6 +211,35 @@ class Accountant:
             self._use(name, self.records[name], 0.0, 0, now)
         if now - self._settled >= SETTLE_S:
             self._settle(now)
+
+    def take_over(self, uses: Iterable[Use], now: float) -> None:
+        """The books just read are of some time ago. What was in use then is not what was in use until now: each of
+        these is charged from the last time that the books were written for its user, or from its begin."""
+        now = self._tick(now)
+        self._known_until = {name: record.updated for name, record in self.records.items()}
+        using = list(self._using)
+        for name in using:
+            self._use(name, self.records[name], 0.0, 0, self.records[name].updated)
+        for use in uses:
+            if use.began > -math.inf or use.user in using:
+                self._make_good(use, now)
+
+    def _make_good(self, use: Use, now: float) -> None:
+        """Charge for a time that is over; give back where it ends before it begins."""
+        least = self._known_until.get(use.user, 0.0)
+        began = min(now, max(least, use.began))
+        ended = now if use.ended is None else min(now, max(least, use.ended))
+        if began == ended:
+            return
+        record = settle(self._known(use.user), now, self.half_life)
+        self._put(use.user, backdate(record, use.weight, 1, began, ended, self.half_life))
+        own = self._using.get(use.user) or self._group(use.user)
+        for group in self.tree.upwards(own):
+            if group.parent < 0 and group is not own:
+                continue
+            known = settle(self.groups.get(group.key) or self._new_group(group.key, now), now, self.half_life)
+            slots = 1 if group is own else 0
+            self._put_group(group.key, backdate(known, use.weight, slots, began, ended, self.half_life))
 
     def _use(self, name: str, record: Record, weighted: float, slots: int, now: float) -> None:
         self._put(name, advance(record, now, self.half_life, weighted, slots))

@@ -96,8 +96,10 @@ class Conduct:
         requests = answers.requests
         fetched = clock.monotonic()
         self._charge()
+        charged = clock.now()  # not `now`: to the accountant a moment before its last is a clock that was set back
         records = {
-            name: self.accountant.record(name, now) for name in sorted({*requests, *self.table.in_use(policy.cycle)})
+            name: self.accountant.record(name, charged)
+            for name in sorted({*requests, *self.table.in_use(policy.cycle)})
         }
         self._forget(now)
         self._report_clashes(requests)

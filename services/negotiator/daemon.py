@@ -2,6 +2,9 @@
 
 It leads for as long as its HAD says so (`Lead`, a lease with an epoch). When the lease runs out it stops deciding by
 itself; schedds and the accountant's scripts refuse what still carries the old epoch.
+
+Longer than most modules: what is here is the order in which things happen, in one place on purpose. Decisions are
+elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.config import ConfigError
 from shared.daemon.ad_rows import BadAd
-from shared.daemon.ad_table import AdTable, inbox_of
+from shared.daemon.ad_table import AdTable, Outcome, inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
@@ -46,6 +49,9 @@ from shared.state.api import StaleEpoch
 MOST_STATISTICS = 101
 #: Slots of one message from which on the table takes them in at once: the next cycle need not.
 _MANY = 100
+#: A daemon of which something was missed is asked for all its ads at most this often (s).
+ASK_AGAIN_S = 0.5
+_MOST_ASKED = 10_000
 #: Settings that say which slots are taken in, and how.
 _ABOUT_SLOTS = ("negotiator_slot_constraint", "startd_ad_reeval_expr")
 #: Trigger of a cycle: slots have room that they had not before.
@@ -94,6 +100,7 @@ class Negotiator(Daemon):
         self._wake = asyncio.Event()
         self._active_subscription: Subscription | None = None
         self._started = int(context.clock.now())
+        self._asked: dict[tuple[str, str], float] = {}  # daemon and type: when it was asked for all ads, monotonic
         self._ended: list[Ended] = []  # changes for a while that are over, not told yet
         self._report_problems()
 
@@ -201,14 +208,17 @@ class Negotiator(Daemon):
             change = self.ads.apply(body, self.context.clock.now())
         except BadAd as error:
             raise Reject(f"ads of {body.daemon}: {error}") from error
-        if change.ask:
-            await self._ask_again(inbox_of(change.daemon), change.my_type)
         if change.my_type == "Machine":
+            if change.outcome in (Outcome.APPLIED, Outcome.ALIVE):
+                clock = self.context.clock
+                self.intake.clocks.heard(change.daemon, envelope.ts, clock.now(), clock.monotonic())
             self._took(self.intake.take(change.daemon, change.updated, change.removed))
-            return
-        self.schedds.heard(inbox_of(change.daemon))
-        if self.intake.wants_slots(change.daemon, change.updated):
-            self._trigger("new-jobs")
+        else:
+            self.schedds.heard(inbox_of(change.daemon))
+            if self.intake.wants_slots(change.daemon, change.updated):
+                self._trigger("new-jobs")
+        if change.ask:
+            await self._ask_again(change.daemon, change.my_type)
 
     async def _on_private(self, envelope: Envelope) -> None:
         body = envelope.body
@@ -227,13 +237,21 @@ class Negotiator(Daemon):
     async def _on_gap(self) -> None:
         """Broadcasts were missed while the broker was away: read the collector's state again."""
         if self._loaded:
-            await self._load()
+            await self._load_ads()
 
-    async def _ask_again(self, inbox: str, my_type: str) -> None:
+    async def _ask_again(self, daemon: str, my_type: str) -> None:
+        """Ask for all ads. Nobody waits for the answer, which is the ads: all others' would wait behind it. If it is
+        lost the daemon's next message asks again."""
+        now = self.context.clock.monotonic()
+        if now < self._asked.get((daemon, my_type), -ASK_AGAIN_S) + ASK_AGAIN_S:
+            return
+        if len(self._asked) > _MOST_ASKED:
+            self._asked.clear()
+        self._asked[daemon, my_type] = now
         try:
-            await self.context.bus.call(inbox, SendAds(my_type=my_type), timeout=5.0)
+            await self.context.bus.send(inbox_of(daemon), SendAds(my_type=my_type))
         except RoostError as error:
-            self.context.log.info("send_ads_failed", inbox=inbox, my_type=my_type, error=str(error))
+            self.context.log.info("send_ads_failed", daemon=daemon, my_type=my_type, error=str(error))
 
     def _took(self, taken: Taken) -> None:
         """Slots changed: so may who uses them, and what can be given away."""
@@ -301,10 +319,21 @@ class Negotiator(Daemon):
             self.context.log.info("stepped_down", epoch=self.epoch, reason=reason)
 
     async def _load(self) -> None:
-        """Books, slots, claims and submitters as Redis has them; what the bus brought since stays where newer."""
-        store = self.context.store
+        """Books, slots, claims and submitters as Redis has them."""
         if await self.accountant.load(self.epoch):
             self.context.log.warning("books_restored", source="memory", version=self.accountant.version.text)
+        await self._load_ads()
+        if self.accountant.unreadable:
+            self.context.log.error("books_unreadable", records=self.accountant.unreadable)
+        tally, now = self.intake.tally, self.context.clock.now()
+        tally.take_late()
+        self.accountant.take_over(tally.uses(now), now)
+        self._loaded = True
+        self._charge()  # at once: what is in use goes on from here
+
+    async def _load_ads(self) -> None:
+        """Slots, claims and submitters as Redis has them; what the bus brought since stays where newer."""
+        store = self.context.store
         for my_type in ("Machine", "Submitter"):
             for stored in await load_ads(store, my_type):
                 self.ads.load(
@@ -318,9 +347,6 @@ class Negotiator(Daemon):
                 )
         self.table.claims = {**await load_claims(store), **self.table.claims}
         await self._take_all()
-        if self.accountant.unreadable:
-            self.context.log.error("books_unreadable", records=self.accountant.unreadable)
-        self._loaded = True
 
     # --- cycles
 
@@ -440,8 +466,10 @@ class Negotiator(Daemon):
     def _charge(self) -> None:
         if self.leading() and self._loaded:
             now = self.context.clock.now()
-            self.accountant.charge(self.table.in_use(self.policy.cycle), now)
+            self.accountant.charge(self.table.charged(self.policy.cycle), now, self.intake.tally.take_late())
             self._ended += self.accountant.end_changes(now)
+        else:
+            self.intake.tally.take_late()  # whoever leads charges for it
 
     async def _commit(self) -> None:
         try:
@@ -465,6 +493,7 @@ class Negotiator(Daemon):
     async def _advertise(self) -> None:
         """The negotiator's own ad, and the books kept current between cycles."""
         while True:
+            self.intake.tally.tidy(self.context.clock.now())
             if self.leading() and self._loaded:
                 try:
                     await self._commit()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from services.negotiator.reeval import Reevaluation
 from services.negotiator.settings import Policy
 from services.negotiator.slot_table import SlotTable, Submitter, submitters
+from services.negotiator.tally import Clocks, Tally
 from shared.classad import ClassAd, evaluate
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import Clock
@@ -48,6 +49,8 @@ class Intake:
         self._clock = clock
         self._unreadable = unreadable
         self._owners: dict[str, str] = {}  # slot -> daemon
+        self.tally = Tally()
+        self.clocks = Clocks()
 
     def adopt(self, policy: Policy) -> None:
         """Go by another policy from now on. Slots stay as they were taken until they are taken again; which newest ads
@@ -70,7 +73,7 @@ class Intake:
             if row is None or self.owner(name, daemon) != daemon:
                 continue
             try:
-                taken.freed |= self._take(name, row.packed())
+                taken.freed |= self._take(name, row.packed(), self.clocks.offset(daemon))
             except (ValueError, RecursionError) as error:
                 self._unreadable("Machine", daemon, name, error)
                 continue
@@ -82,10 +85,11 @@ class Intake:
                 self._owners.pop(name, None)
                 self._reevaluation.forget(name)
                 self._table.drop(name)
+                self.tally.drops(name, self._clock.now())
                 taken.touched = True
         return taken
 
-    def _take(self, name: str, packed: bytes) -> bool:
+    def _take(self, name: str, packed: bytes, offset: float) -> bool:
         """A slot's ad as it is now. True when a cycle may find room on it. Raises ValueError, RecursionError."""
         settings, now = self.policy.settings, self._clock.now()
         constraint = settings.negotiator_slot_constraint
@@ -94,6 +98,7 @@ class Intake:
             # may come back without its startd saying its claim id again.
             claim = self._table.claims.get(name)
             self._table.drop(name)
+            self.tally.pauses(name, now)
             if claim is not None:
                 self._table.claims[name] = claim
             return False
@@ -101,7 +106,19 @@ class Intake:
             new = ClassAd.unpack(packed)
             if not self._reevaluation.replaces(name, lambda: self._table.ads[name], new, now):
                 return False
-        return self._table.put(name, self.policy.match_exprs.into(packed))
+        freed = self._table.put(name, self.policy.match_exprs.into(packed))
+        user, weight, claimed_at, past = self._table.use(name)
+        self.tally.sees(
+            name,
+            user=user,
+            weight=weight,
+            claimed_at=claimed_at,
+            past=past,
+            now=now,
+            offset=offset,
+            by_cpus=self.policy.cycle.use_slot_weights,
+        )
+        return freed
 
     def take_all(self) -> Iterator[Taken]:
         """Everything again, daemon by daemon: after loading, or when the policy is another. Slots that are in nobody's
@@ -128,6 +145,8 @@ class Intake:
         taken = Taken()
         for group, names in self._ads.expired(now):
             self._ads.remove(group.my_type, group.daemon, names or None)
+            if not group.rows:
+                self.clocks.forget([group.daemon])
             if group.my_type == "Machine":
                 taken.add(self.take(group.daemon, (), names))
         return taken

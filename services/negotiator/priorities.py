@@ -122,6 +122,28 @@ def advance(
     )
 
 
+def backdate(record: Record, weight: float, slots: int, began: float, ended: float, half_life: float) -> Record:
+    """A settled record, had this been in use from `began` to `ended` too; where it ends before it begins, had it not
+    been in use from `ended` to `began`. slots: as which it counts for `usage`; a group above the submitter's has none,
+    and is charged nothing, but its priority follows."""
+    priority = record.priority
+    if half_life > 0:
+        now = record.updated
+        priority += weight * (0.5 ** ((now - ended) / half_life) - 0.5 ** ((now - began) / half_life))
+    priority = max(MINIMUM_PRIORITY, priority)
+    if not slots:
+        return replace(record, priority=priority)
+    first = min(began, record.begin or began)
+    return replace(
+        record,
+        priority=priority,
+        usage=max(0.0, record.usage + slots * (ended - began)),
+        weighted_usage=max(0.0, record.weighted_usage + weight * (ended - began)),
+        begin=first if ended > began else record.begin,
+        last=max(record.last, ended) if ended > began else record.last,
+    )
+
+
 def change(record: Record, what: str, value: float | None, now: float, until: float = 0.0) -> Record:
     """What an administrator may set (`roost userprio -set...`). `until`: the old value comes back then; 0: never. A
     change for good ends one for a while. Raises ValueError with the reason."""

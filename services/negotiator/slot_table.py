@@ -67,6 +67,8 @@ class _Facts(NamedTuple):
     weight: float
     counted: float  # weight that counts for the pool's size (NEG-35)
     startd: str  # inbox
+    claimed_at: float | None  # RoostClaimedAt
+    past: str  # RoostPastClaims
 
 
 class _Ads(Mapping[str, ClassAd]):
@@ -154,6 +156,8 @@ class SlotTable:
             weight=weight,
             counted=weight if counts else 0.0,
             startd=sys.intern(ad.eval_string("MyAddress")),
+            claimed_at=_moment(ad.eval("RoostClaimedAt")),
+            past=ad.eval_string("RoostPastClaims"),
         )
 
     def _count(self, facts: _Facts) -> None:
@@ -186,6 +190,11 @@ class SlotTable:
             waiting[0].left -= asked
         else:
             del self.pending[name]
+
+    def use(self, name: str) -> tuple[str, float, float | None, str]:
+        """Who is charged for a slot ("": nobody), its weight, since when it is claimed, and claims that are over."""
+        facts = self._facts[name]
+        return facts.user, facts.weight, facts.claimed_at, facts.past
 
     def drop(self, name: str) -> None:
         facts = self._facts.pop(name, None)
@@ -301,10 +310,14 @@ class SlotTable:
         place = {name: index for index, (_, name) in enumerate(self._sorted)}
         return np.fromiter((place[key] for key in keys), np.int64, len(keys))
 
+    def charged(self, config: CycleConfig) -> dict[str, tuple[float, int]]:
+        """Submitter -> (weighted slots, slots) that he is to be charged for: what slots say."""
+        self._adopt(config)
+        return {name: (weight, int(slots)) for name, (weight, slots) in self._use.items()}
+
     def in_use(self, config: CycleConfig) -> dict[str, tuple[float, int]]:
         """Submitter -> (weighted slots, slots) in use now, matches on their way included."""
-        self._adopt(config)
-        use = {name: (weight, int(slots)) for name, (weight, slots) in self._use.items()}
+        use = self.charged(config)
         for waiting in self.pending.values():
             for match in waiting:
                 weight, slots = use.get(match.submitter, (0.0, 0))
@@ -380,6 +393,10 @@ def _room(ad: QuickAd) -> float:
         cpus = ad.eval("Cpus")
         return float(cpus) if isinstance(cpus, int | float) else 0.0
     return 1.0
+
+
+def _moment(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 < value < 1e11 else None
 
 
 def _weight(ad: ClassAd, name: str) -> float | None:

@@ -6,6 +6,7 @@ Most texts are plain numbers and words, and those never reach the parser.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from shared.classad import ERROR, Expr, ParseError, Value, evaluate
 from shared.classad.depth import with_room
@@ -16,8 +17,12 @@ _REAL = re.compile(r"[+-]?[0-9]{1,15}\.[0-9]{1,15}")
 _MOST = (1 << 63) - 1
 
 
+@lru_cache(4096)
 def parse_whole(text: str) -> Expr:
-    """The tree of an expression in old syntax that is all of `text`. Raises ParseError."""
+    """The tree of an expression in old syntax that is all of `text`. Raises ParseError.
+
+    Remembered: all daemons of a process have the same defaults, each reads them more than once, and reading them is
+    most of what their start takes."""
     return with_room(_parse_whole, text)
 
 

@@ -1,9 +1,10 @@
 """What daemons may expect of the store, on every variant: embedded, a redis-server of the pool's own, a
-Redis by URL."""
+Redis by URL, and the one of the simulation."""
 
 import asyncio
 import os
 import signal
+import time
 
 import pytest
 
@@ -19,10 +20,12 @@ from shared.state.ads import (
     write_ads,
     write_claims,
 )
+from tests.simulation.store import SimulatedStore
 from tests.waiting import eventually
 
 KEPT = ["embedded", "private"]
-ALL = [*KEPT, "redis"]
+ALL = [*KEPT, "redis", "simulated"]
+ALONE = ("embedded", "simulated")  # without a server
 
 
 class Place:
@@ -33,13 +36,16 @@ class Place:
         self.opened = []
 
     async def open(self):
-        store = open_store(self.url or f"{self.variant}:", self.directory)
+        if self.variant == "simulated":
+            store = SimulatedStore(now=time.time)
+        else:
+            store = open_store(self.url or f"{self.variant}:", self.directory)
         await store.start()
         self.opened.append(store)
         return store
 
 
-@pytest.fixture(params=[pytest.param(v, marks=[] if v == "embedded" else [pytest.mark.servers]) for v in ALL])
+@pytest.fixture(params=[pytest.param(v, marks=[] if v in ALONE else [pytest.mark.servers]) for v in ALL])
 async def place(request, tmp_path):
     url = request.getfixturevalue("redis_url") if request.param == "redis" else None
     place = Place(request.param, tmp_path / "state", url)

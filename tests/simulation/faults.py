@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import Awaitable, Callable
 
-from shared.state.journal import Command
 from tests.simulation.world import MACHINES, World
+
+#: A negotiator writes its books down after so many seconds at the latest.
+COMMITTED_S = 6.0
 
 Fault = Callable[[World, random.Random], Awaitable[None]]
 
@@ -26,13 +29,12 @@ async def _weather(world: World, what: str, seconds: float, probability: float) 
 async def drop(world: World, chance: random.Random) -> None:
     probability, seconds = chance.uniform(0.02, 0.5), chance.uniform(2, 30)
     world.note(f"{probability:.0%} of messages are lost for {seconds:.1f} s")
-    # A lost word about a slot is made good with its next one: UPDATE_INTERVAL later at the latest.
-    world.unseen_s += (seconds + 60) * sum(MACHINES.values())
+    world.lossy.append((world.time(), world.time() + seconds))
     await _weather(world, "drop", seconds, probability)
 
 
 async def duplicate(world: World, chance: random.Random) -> None:
-    probability, seconds = chance.uniform(0.05, 0.9), chance.uniform(2, 60)
+    probability, seconds = chance.uniform(0.05, 0.9), chance.uniform(2, 30)
     world.note(f"{probability:.0%} of messages come twice for {seconds:.1f} s")
     await _weather(world, "duplicate", seconds, probability)
 
@@ -44,15 +46,15 @@ async def unconfirmed(world: World, chance: random.Random) -> None:
 
 
 async def late(world: World, chance: random.Random) -> None:
-    world.weather.late_s = chance.choice([0.05, 1.0, 15.0])
-    probability, seconds = chance.uniform(0.1, 1.0), chance.uniform(2, 60)
-    world.unseen_s += 2 * world.weather.late_s * sum(MACHINES.values())  # what begins and ends is heard of late
+    world.weather.late_s = chance.choice([0.05, 1.0, 10.0])
+    probability, seconds = chance.uniform(0.1, 1.0), chance.uniform(2, 30)
+    world.lossy.append((world.time(), world.time() + seconds + world.weather.late_s))
     world.note(f"{probability:.0%} of messages are up to {world.weather.late_s} s late for {seconds:.1f} s")
     await _weather(world, "late", seconds, probability)
 
 
 async def crash(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance), chance.choice([0.0, 0.5, 5.0, 30.0, 90.0])
+    name, seconds = _any(world, chance), chance.choice([0.0, 0.5, 5.0, 15.0, 35.0])
     world.note(f"{name} is killed, and started again after {seconds:g} s")
     await _down(world, name, seconds)
 
@@ -78,7 +80,7 @@ async def _down(world: World, name: str, seconds: float) -> None:
 
 
 async def freeze(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance), chance.choice([0.5, 3.0, 10.0, 100.0])
+    name, seconds = _any(world, chance), chance.choice([0.5, 3.0, 10.0, 35.0])
     world.note(f"{name} is frozen for {seconds:g} s")
     world.lives[name].freeze(seconds)
     world.impair(name, world.time() + seconds)
@@ -86,13 +88,13 @@ async def freeze(world: World, chance: random.Random) -> None:
 
 
 async def cut_bus(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance), chance.choice([0.2, 3.0, 20.0, 100.0])
+    name, seconds = _any(world, chance), chance.choice([0.2, 3.0, 15.0, 35.0])
     world.note(f"{name} is cut from the bus for {seconds:g} s")
     await _cut([name], world, seconds)
 
 
 async def broker_restarts(world: World, chance: random.Random) -> None:
-    seconds = chance.choice([0.5, 5.0, 20.0, 70.0])
+    seconds = chance.choice([0.5, 5.0, 15.0, 40.0])
     world.note(f"the broker is away for {seconds:g} s")
     await _cut(list(world.names()), world, seconds)
 
@@ -110,7 +112,7 @@ async def _cut(names: list[str], world: World, seconds: float) -> None:
 
 async def cut_store(world: World, chance: random.Random) -> None:
     name = _any(world, chance, "had", "negotiator", "collector")
-    seconds = chance.choice([0.5, 5.0, 30.0])
+    seconds = chance.choice([0.5, 5.0, 20.0])
     world.note(f"{name} is cut from the store for {seconds:g} s")
     life = world.lives[name]
     life.store.cut = True
@@ -119,8 +121,12 @@ async def cut_store(world: World, chance: random.Random) -> None:
 
 
 async def store_away(world: World, chance: random.Random) -> None:
-    seconds = chance.choice([0.5, 5.0, 30.0])
+    seconds = chance.choice([0.5, 5.0, 20.0])
     world.note(f"the store is away for {seconds:g} s")
+    await _store_away(world, seconds)
+
+
+async def _store_away(world: World, seconds: float) -> None:
     for life in world.lives.values():
         life.store.cut = True
     await asyncio.sleep(seconds)
@@ -128,35 +134,45 @@ async def store_away(world: World, chance: random.Random) -> None:
         life.store.cut = False
 
 
-async def store_forgets(world: World, chance: random.Random) -> None:
-    """A fail-over to a replica that lacked the last writes."""
-    seconds = chance.choice([0.05, 1.0, 8.0])
-    world.note(f"the store will lose what it is told from now on for {seconds:g} s")
-    kept: list[list[Command]] = list(world.store._everything())
+async def store_fails_over(world: World, chance: random.Random) -> None:
+    """The primary dies, and a replica takes over that lacks its last writes, but for those that were confirmed."""
+    seconds, lag = chance.choice([0.05, 1.0, 8.0]), chance.choice([0.01, 0.3, math.inf])
+    world.note(f"the store's replica lags by {lag:g} s for {seconds:g} s")
+    world.store.fall_behind(lag)
     await asyncio.sleep(seconds)
-    world.store._client.flushall()
-    for commands in kept:
-        for command in commands:
-            world.store._client.execute_command(*command)
-    world.note("the store has lost them")
+    away = chance.choice([0.0, 2.0, 8.0])
+    world.note(f"the store's primary is lost; its replica takes over after {away:g} s")
+    await _store_away(world, away)
+    world.store.fail_over()
+
+
+async def store_lags(world: World, chance: random.Random) -> None:
+    """Writes that are to be confirmed by a replica wait, or are not."""
+    seconds, lag = chance.choice([0.5, 3.0, 20.0]), chance.choice([0.1, 0.9, math.inf])
+    world.note(f"the store's replica lags by {lag:g} s for {seconds:g} s, and catches up")
+    world.store.fall_behind(lag)
+    await asyncio.sleep(seconds)
+    world.store.catch_up()
 
 
 async def store_emptied(world: World, chance: random.Random) -> None:
     world.note("the store is emptied")
-    world.store._client.flushall()
+    world.store.forget_all()
 
 
 async def clock_steps(world: World, chance: random.Random) -> None:
     name, seconds = _any(world, chance), chance.choice([-30.0, -2.0, 2.0, 45.0])
     world.note(f"the clock of {name} steps by {seconds:g} s")
     if name.startswith("negotiator"):  # use is charged by the clock of who leads (ACC-16)
-        world.unseen_s += abs(seconds) * sum(MACHINES.values())
+        world.usage.slack_s += abs(seconds) * sum(MACHINES.values())
+    elif name.startswith("startd"):
+        world.usage.stepped(name.partition(".")[2], seconds)
     world.clocks[name].skew += seconds
 
 
 async def machine_dies(world: World, chance: random.Random) -> None:
     name = _any(world, chance, "startd")
-    seconds = chance.choice([1.0, 20.0, 100.0])
+    seconds = chance.choice([1.0, 10.0, 35.0])
     world.note(f"the machine of {name} goes down for {seconds:g} s")
     world.lives[name].kill()
     world.hosts[name.partition(".")[2]].lose_all()
@@ -166,6 +182,7 @@ async def machine_dies(world: World, chance: random.Random) -> None:
 async def managers_die(world: World, chance: random.Random) -> None:
     seconds = chance.choice([0.0, 3.0, 20.0])
     names = [name for name in world.names() if name.split(".")[0] in ("collector", "negotiator", "had")]
+    world.usage.managers_died(world.time() - COMMITTED_S)
     world.note(f"all central managers are killed, and started again after {seconds:g} s")
     await asyncio.gather(*(_down(world, name, seconds) for name in names))
 
@@ -173,6 +190,7 @@ async def managers_die(world: World, chance: random.Random) -> None:
 async def everything_dies(world: World, chance: random.Random) -> None:
     seconds = chance.choice([0.0, 10.0])
     world.note(f"every daemon is killed, and started again after {seconds:g} s")
+    world.led -= COMMITTED_S
     await asyncio.gather(*(_down(world, name, seconds) for name in world.names()))
 
 
@@ -188,7 +206,8 @@ KINDS: tuple[Fault, ...] = (
     broker_restarts,
     cut_store,
     store_away,
-    store_forgets,
+    store_fails_over,
+    store_lags,
     store_emptied,
     clock_steps,
     machine_dies,

@@ -7,8 +7,10 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from shared.bus.handling import packed
 from shared.bus.memory import MemoryBus
 from shared.daemon.base import Daemon
+from shared.messages.base import Envelope, Message
 from shared.state.api import StoreUnavailable
 from tests.simulation.loop import LIFE
 
@@ -69,6 +71,19 @@ class Bus(MemoryBus):
     """Handlers run as part of their daemon's life, whoever's message they handle."""
 
     life: Life
+    cut_at: float | None = None  # when its connection was cut, while it is
+
+    def disconnect(self, *, crash: bool = False) -> None:
+        self.cut_at = asyncio.get_running_loop().time()
+        super().disconnect(crash=crash)
+
+    def reconnect(self) -> None:
+        self.cut_at = None
+        super().reconnect()
+
+    def _packed(self, body: Message, epoch: int | None = None, trace: str | None = None) -> bytes:
+        clock = self.life.clock  # which may be wrong, and everybody sees it
+        return packed(Envelope(body, self.sender, self.hub.new_id(), clock.now(), epoch, trace))
 
     def _within(self, handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
         life = self.life
@@ -106,7 +121,9 @@ class Life:
         self.died_of = ""
         self.not_before = 0.0  # while it is frozen: when it goes on
         self.crash_at_task = 0  # dies when it makes so many more tasks (0: it does not): in the midst of something
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.on_start: Callable[[Life], None] = lambda life: None
+        self.on_death: Callable[[Life], None] = lambda life: None
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their making, the same in every telling
         self._make = make
         self.daemon: Daemon | None = None
         self.started = False
@@ -125,6 +142,7 @@ class Life:
             self.daemon = self._make(self)
             await self.daemon.setup()
             self.started = True
+            self.on_start(self)
             tasks = [asyncio.create_task(work, name=f"{self.name}:{n}") for n, work in self.daemon.tasks().items()]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             error = next(iter(done)).exception()
@@ -139,26 +157,19 @@ class Life:
         if self.dead:
             task.cancel()
             return
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
         if self.crash_at_task:
             self.crash_at_task -= 1
             if not self.crash_at_task:
                 self.died_of = "a fault"
                 asyncio.get_running_loop().call_soon(self.kill)
 
-    def when_alive(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Run what a timer asks for: not if it is dead, later if it is frozen."""
-        loop = asyncio.get_running_loop()
-        if self.dead:
-            return
-        if loop.time() < self.not_before:
-            loop.call_at(self.not_before, self.when_alive, callback, *args)
-        else:
-            callback(*args)
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
 
     async def thawed(self) -> None:
-        # A timer of a frozen life waits for its end by itself: `when_alive`.
+        # A timer of a frozen life waits for its end by itself: `VirtualLoop.call_at`.
         if asyncio.get_running_loop().time() < self.not_before:
             await asyncio.sleep(self.not_before - asyncio.get_running_loop().time())
 
@@ -171,6 +182,7 @@ class Life:
         if self.dead:
             return
         self.dead = True
+        self.on_death(self)
         self.gone.set()
         self.bus.disconnect(crash=True)
         current = asyncio.current_task()

@@ -85,9 +85,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return super().call_at(when, callback, *args, context=context)
 
         def unless_dead() -> None:
-            life.when_alive(callback, *args)
+            if handle.cancelled():  # while its life was frozen
+                return
+            if self._now < life.not_before:
+                super(VirtualLoop, self).call_at(life.not_before, unless_dead, context=context)
+            elif not life.dead:
+                callback(*args)
 
-        return super().call_at(max(when, life.not_before), unless_dead, context=context)
+        handle = super().call_at(max(when, life.not_before), unless_dead, context=context)
+        return handle
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Threads would live in real time: their work is done here, a moment later, unless its daemon is dead by

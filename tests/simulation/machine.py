@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from services.startd.book.claims import Book
 from services.startd.daemon import Startd
 from services.startd.docker_watch import DockerWatch
 from services.startd.launchers.api import Finished, Launch, Measured, Started
@@ -40,9 +41,10 @@ class Process:
 
 
 class Host:
-    """One machine. `tell(process)` when one begins or ends; `wall()`: its clock."""
+    """One machine. `tell(process)` when one begins or ends; `watch(book)` when a startd makes its book."""
 
-    def __init__(self, name: str, cpus: int, tell: Callable[[Process], None]) -> None:
+    def __init__(self, name: str, cpus: int, tell: Callable[[Process], None], watch: Callable[[Book], None]) -> None:
+        self.watch = watch
         self.name = name
         self.hardware = Hardware(cpus=cpus, memory_mib=1024 * cpus)
         self.hardware.detected = replace(self.hardware.detected, hostname=name)
@@ -181,5 +183,6 @@ class SimulatedStartd(Startd):
         self.host = host
 
     async def open_launchers(self, identity: str) -> None:
+        self.host.watch(self.book)
         self.fork_server = ForkServer(self.host)
         self.launchers["process"] = Launcher(self.host, self.context.clock.now)

@@ -12,7 +12,7 @@ from shared.messages.queue import Acted, ActOnJobs, QueryJobs, SubmitJobs, Submi
 from tests.simulation.world import ACCESS_POINTS, LEASE_S, World
 
 #: Jobs are submitted in the first so many seconds.
-SUBMITTING_S = 120.0
+SUBMITTING_S = 40.0
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Users:
         await asyncio.sleep(chance.uniform(0.0, SUBMITTING_S))
         schedd = f"schedd.ap{chance.randint(1, ACCESS_POINTS)}"
         jobs = [
-            Job(f"job{number}.{n}", schedd, chance.choice([0, 0, 0, 3]), chance.choice([0.5, 5.0, 20.0, 45.0]))
+            Job(f"job{number}.{n}", schedd, chance.choice([0, 0, 0, 3]), chance.choice([0.5, 3.0, 10.0, 25.0]))
             for n in range(chance.choice([1, 1, 2, 5]))
         ]
         user = chance.choice(["alice", "bob"])
@@ -58,7 +58,7 @@ class Users:
             job.id = f"{answer.cluster}.{answer.first_proc + n}"
             self.jobs[job.name] = job
         if chance.random() < 0.25:
-            await asyncio.sleep(chance.uniform(0.0, 40.0))
+            await asyncio.sleep(chance.uniform(0.0, 15.0))
             job = chance.choice(jobs)
             act = ActOnJobs(user=submit.user, action="remove", ids=[job.id], reason="changed my mind")
             acted = await self._until_answered(schedd, act)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +14,42 @@ from services.had.daemon import Had
 from services.negotiator.daemon import Negotiator
 from services.schedd.daemon import Schedd
 from shared.bus.memory import DELIVER, DROP, DUPLICATE, UNCONFIRMED, Fate, Item, MemoryHub, delay
-from shared.config import load_config
+from shared.config import Config, load_config
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.messages.negotiation import Matches
-from shared.state.embedded import EmbeddedStore
 from tests.simulation.life import Bus, Clock, Life, Store
 from tests.simulation.machine import Host, Process, SimulatedStartd
+from tests.simulation.store import SimulatedStore
+from tests.simulation.usage import MADE_GOOD_S, UNDER_WAY_S, Usage
 
 #: When the simulation begins, seconds since 1970.
 START = 1_800_000_000.0
-LEASE_S = 60  # of claims and jobs
+LEASE_S = 20  # of claims and jobs
 CONFIG = {
     "ROOST_DOCKER": "false",
-    "PERIODIC_EXPR_INTERVAL": "30",
+    "PERIODIC_EXPR_INTERVAL": "15",
     "NEGOTIATOR_CYCLE_DELAY": "1",
     "NEGOTIATOR_MIN_INTERVAL": "1",
     "NEGOTIATOR_INTERVAL": "20",
-    "UPDATE_INTERVAL": "60",
-    "SCHEDD_INTERVAL": "60",
+    "UPDATE_INTERVAL": "20",
+    "SCHEDD_INTERVAL": "20",
     "POLLING_INTERVAL": "5",
-    "ALIVE_INTERVAL": "10",
-    "MACHINEMAXVACATETIME": "10",
-    "KILLING_TIMEOUT": "5",
+    "ALIVE_INTERVAL": "4",
+    "MACHINEMAXVACATETIME": "6",
+    "KILLING_TIMEOUT": "3",
     "ROOST_HAD_LEASE": "8",
     "ROOST_SCHEDD_FILE_USERS": "alice, bob",
     "HAD_USE_REPLICATION": "true",
     "SYSTEM_PERIODIC_HOLD": "false",
 }
 MANAGERS, ACCESS_POINTS, MACHINES = 3, 2, {"ep1": 4, "ep2": 4, "ep3": 2}
+
+
+@cache
+def _config(subsystem: str, knobs: tuple[tuple[str, str], ...]) -> Config:
+    """Read once in a process: the simulation's directory is the same for all histories."""
+    return load_config([], subsystem=subsystem, env={}, overrides=dict(knobs))
 
 
 class SimulatedSchedd(Schedd):
@@ -71,8 +79,9 @@ class Weather:
 
 
 class World:
-    def __init__(self, directory: Path, chance: random.Random) -> None:
+    def __init__(self, directory: Path, chance: random.Random, *, loud: bool = False) -> None:
         self.directory = directory
+        self.loud = loud
         self.chance = chance
         self.weather = Weather(random.Random(chance.random()))
         self.faults: list[tuple[float, str]] = []  # what was done, for the story of a failure
@@ -80,10 +89,14 @@ class World:
         self.violations: list[str] = []
         self.senders: dict[int, str] = {}  # by epoch: who sent matches in it
         self.errors: list[str] = []  # what daemons logged as their own mistakes
-        self.unseen_s = 0.0  # core-seconds that the accountant can not get right
+        self.usage = Usage(self.time)
+        self.lossy: list[tuple[float, float]] = []  # when messages got lost: from, to
+        self.led = 0.0  # when a negotiator led last
         self.impaired: dict[str, float] = {}  # by daemon: when it was last dead, frozen or cut off
         self.lives: dict[str, Life] = {}
-        self.hosts = {name: Host(name, cpus, self._told) for name, cpus in MACHINES.items()}
+        self.hosts = {
+            name: Host(name, cpus, self._told, partial(self.usage.watch, name)) for name, cpus in MACHINES.items()
+        }
         self.clocks: dict[str, Clock] = {}
         self._ids = 0
         self._stopped: list[Life] = []
@@ -92,7 +105,7 @@ class World:
 
     async def open(self) -> None:
         self.hub = MemoryHub(now=self.wall, new_id=self.new_id, on_route=self._route)
-        self.store = EmbeddedStore(now=self.wall)
+        self.store = SimulatedStore(now=self.wall)
         await self.store.start()
         self.user = Bus(self.hub, sender="gateway.sim")
         self.user.life = Life("gateway.sim", lambda life: None, self.user, Store(self.store), Clock(START))
@@ -125,7 +138,18 @@ class World:
         bus, store = Bus(self.hub, sender=name, log=Log(self, name)), Store(self.store)
         clock = self.clocks.setdefault(name, Clock(START))
         self.lives[name] = life = Life(name, self._make, bus, store, clock)
+        life.on_start, life.on_death = self._lives, self._died
         life.begin()
+
+    def _died(self, life: Life) -> None:
+        subsystem, _, host = life.name.partition(".")
+        if subsystem == "startd":
+            self.usage.died(host, self.unheard_since(life))
+
+    def _lives(self, life: Life) -> None:
+        subsystem, _, host = life.name.partition(".")
+        if subsystem == "startd" and life.daemon is not None:
+            self.usage.lives(host, life.daemon.book)
 
     def _make(self, life: Life) -> Daemon:
         subsystem, _, name = life.name.partition(".")
@@ -141,7 +165,7 @@ class World:
         knobs |= {"SPOOL": str(directory / "spool"), "EXECUTE": str(directory / "execute")}
         context = Context(
             name=name,
-            config=load_config([], subsystem=subsystem.upper(), env={}, overrides=knobs),
+            config=_config(subsystem.upper(), tuple(sorted(knobs.items()))),
             bus=life.bus,
             store=life.store,
             spool=directory / "spool",
@@ -184,6 +208,16 @@ class World:
         """This daemon is, or was until then, not what it should be: leases may end meanwhile."""
         self.impaired[name] = max(self.impaired.get(name, 0.0), self.time() if until is None else until)
 
+    def unheard_since(self, startd: Life) -> float:
+        """Since when words of a startd may not have been heard, or heard by those only who are gone."""
+        now = self.time()
+        since = min(now, self.led) - UNDER_WAY_S
+        for began, ended in self.lossy:
+            if ended >= now - MADE_GOOD_S:
+                since = min(since, began - UNDER_WAY_S)
+        cut = startd.bus.cut_at
+        return since if cut is None else min(since, cut - UNDER_WAY_S)
+
     def _route(self, item: Item) -> Fate:
         body = item.body
         if isinstance(body, Matches):
@@ -221,7 +255,7 @@ class World:
     def _excused(self, process: Process, now: float) -> bool:
         """Whether this run may have outlived its lease: its startd was away lately, so nobody could tell it."""
         seen = self.impaired.get(f"startd.{process.host}", -1e9)
-        return now - seen < LEASE_S + 30
+        return now - seen < LEASE_S + 15
 
 
 class Log:
@@ -240,7 +274,7 @@ class Log:
     def _say(self, level: str, event: str, *args: object, **fields: object) -> None:
         if event in self.OURS or level == "exception":
             self._world.errors.append(f"{self._world.time():.3f} {self._name}: {event} {fields}")
-        if self._world.directory.joinpath("loud").exists():
+        if self._world.loud:
             print(f"{self._world.time():9.3f} {self._name:14} {event} {self._fields | fields}")
 
     def debug(self, event: str, *args: object, **fields: object) -> None: ...

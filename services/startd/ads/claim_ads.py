@@ -56,6 +56,7 @@ def put_claim(
     if claim.concurrency_limits:
         ad["ConcurrencyLimits"] = claim.concurrency_limits
     ad["RemoteUser"] = claim.submitter
+    ad["RoostClaimedAt"] = claim.made_at
     ad["ClientMachine"] = claim.schedd
     ad["RemoteScheddName"] = claim.schedd
     ad["PublicClaimId"] = public_claim_id(claim.claim_id)

@@ -125,6 +125,9 @@ def slot_ad(
     ad["RoostClaims"] = slot.asked
     ad["EnteredCurrentState"], ad["EnteredCurrentActivity"] = int(slot.state_since), int(slot.activity_since)
     ad["VirtualMemory"] = int(virtual_memory * slot.swap_share)
+    if slot.past:
+        # For the negotiator: what it did not hear of in time is charged all the same, and nothing else is.
+        ad["RoostPastClaims"] = "\n".join(past.text for past in slot.past)
     if partitionable:
         others.children.put(ad, others.dynamic)
         for name in slot.total:

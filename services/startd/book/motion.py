@@ -288,7 +288,7 @@ class Motion:
         registry = self.registry
         waiting = registry.waiting.get(slot.waiting)
         slot.waiting = ""
-        registry.end_claim(slot, broken=broken)
+        registry.end_claim(slot, now, broken=broken)
         if waiting is not None:
             self.waitlist.emptied(slot, waiting, now)
         if slot.kind is SlotKind.DYNAMIC:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.startd.book.amounts import Amounts
+from services.startd.book.amounts import CPUS, Amounts
 from services.startd.book.answers import Changes, Ended, StopRun
 from services.startd.book.draining import Steering
-from services.startd.book.slots import Claim, Slot, Vacated, Waiting
+from services.startd.book.slots import Claim, Past, Slot, Vacated, Waiting
 from services.startd.book.transitions import Activity, Cause, step
+
+#: How long, and how many of a slot, claims that are over are remembered for the negotiator. A broker that is away for
+#: longer takes the lead from whoever charges.
+PAST_S, MOST_PAST = 120.0, 16
 
 
 class Registry:
@@ -100,16 +104,25 @@ class Registry:
         self.touch(slot)
         self.keep(claim)
 
-    def end_claim(self, slot: Slot, *, broken: bool) -> None:
+    def end_claim(self, slot: Slot, now: float, *, broken: bool) -> None:
         """The slot's claim is over. broken: its schedd does not know of it."""
         claim = slot.claim
         assert claim is not None
         slot.claim = None
+        self._remember(slot, claim, now)
         del self.claims[claim.claim_id]
         self.requests.pop(claim.request_id, None)
         self.changes.claims[claim.claim_id] = None
         broken = broken and claim.vacate_code != Vacated.RELEASED
         self.changes.ended.append(Ended(claim, claim.ending, broken))
+
+    def _remember(self, slot: Slot, claim: Claim, now: float) -> None:
+        keeper = self.slots[slot.parent] if slot.parent else slot
+        user = claim.accounting_group or claim.submitter
+        past = Past(slot.name, claim.made_at, now, float(slot.total[CPUS]), user)
+        recent = [one for one in keeper.past if abs(now - one.ended) < PAST_S]
+        keeper.past = (*recent[1 - MOST_PAST :], past)
+        self.touch(keeper)
 
     def doom(self, claim: Claim, reason: str, code: int) -> None:
         """Say why a claim ends; the first reason counts."""

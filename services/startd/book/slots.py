@@ -107,6 +107,22 @@ class Claim:
         self.suspended_at = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A claim that is over, for who charges for it and may not have heard of it in time."""
+
+    slot: str
+    began: float
+    ended: float
+    cpus: float
+    user: str  # who is charged
+
+    @property
+    def text(self) -> str:
+        """As ads have it."""
+        return f"{self.began!r} {self.ended!r} {self.cpus:g} {self.slot} {self.user}"
+
+
 @dataclass(slots=True)
 class Waiting:
     """A claim that was accepted before its slot is empty: HTCondor's preempting claim.
@@ -151,6 +167,7 @@ class Slot:
     swap_share: float = 0.0  # of the machine's virtual memory
     partition: str = ""  # which of several file systems its EXECUTE is on
     errand: State | None = None  # where it goes when its backfill client is gone, if no claim waits
+    past: tuple[Past, ...] = ()  # the last claims of this slot, or of dynamic slots carved from it
     version: int = 0  # counts changes: what was derived from an older one is stale
 
     @classmethod

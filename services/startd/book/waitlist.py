@@ -54,7 +54,7 @@ class Waitlist:
         waiting = registry.waiting[slot.waiting]
         registry.forget_waiting(waiting)
         if slot.claim is not None:
-            registry.end_claim(slot, broken=broken)
+            registry.end_claim(slot, now, broken=broken)
         claim = waiting.claim
         claim.made_at = now
         registry.move(slot, Cause.CLAIMED_ANEW, now)

@@ -124,6 +124,31 @@ async def test_a_storm_of_triggers_keeps_no_negotiator_of_a_huge_pool_busy(stage
     assert cycles <= seconds / 0.25 + 1
 
 
+async def test_a_cycle_whose_schedds_are_slow_charges_no_second_twice_ACC_22(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moment a cycle began is no news once its request lists are there: the books have gone on meanwhile."""
+    daemon = await stage.leader()
+    await stage.offer(claimed_by="alice@pool", cpus=4)
+    await eventually(lambda: daemon.table.ads)
+    assert await stage.usage() == 0.0
+    ask, asked = daemon.schedds.requests, asyncio.Event()
+
+    async def slowly(*args: Any) -> Any:
+        stage.clock.at += 10
+        daemon._charge()
+        asked.set()
+        return await ask(*args)
+
+    monkeypatch.setattr(daemon.schedds, "requests", slowly)
+    cycle = daemon.last_cycle
+    await stage.want(1)
+    await asked.wait()
+    await eventually(lambda: daemon.last_cycle is not cycle)
+    cycles = stage.clock.at - 1_000_000_000.0
+    assert await stage.usage() == pytest.approx(4 * cycles)
+
+
 async def test_a_request_within_the_delay_is_postponed_not_lost_NEG_02(stage: Stage) -> None:
     daemon = await stage.leader(NEGOTIATOR_CYCLE_DELAY=1)
     await stage.asked_again(daemon)
