@@ -47,7 +47,9 @@ def is_error(answer, status, *, code=None, says="", retryable=False):
 
 LEVELS = ("READ", "WRITE", "ADMINISTRATOR")
 #: What a door is tried with where its parameters are wanted: a thing that is not there.
-SAMPLES = {"job_id": "999999.0", "submitter": "nobody@x", "prefix": "0123456789ab", "name": "bm9uZQ", "path": "out"}
+SAMPLES = {"job_id": "999999.0", "submitter": "nobody@x", "prefix": "0123456789ab", "name": "bm9uZQ", "path": "out"} | {
+    "negotiator": "none", "epoch": "1", "cycle": "1", "user": "nobody@x", "machine": "none", "slot": "none"
+}
 #: Harmless requests for doors that take a body; others are tried without one, which is refused as bad input.
 BODIES = {
     "POST /v1/jobs/action": {"action": "hold", "ids": ["999999"]},
@@ -78,7 +80,7 @@ def doors(pool):
         (
             f"{method.upper()} {path}",
             method.upper(),
-            path.format(**SAMPLES, negotiator="none", epoch=1, cycle=1, **{"slot": "x", "user": "x", "machine": "x"}),
+            path.format(**SAMPLES),
             BODIES.get(f"{method.upper()} {path}"),
             door["x-roost-level"],
         )

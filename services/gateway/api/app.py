@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from services.gateway.api.analysis import analysis_doors
 from services.gateway.api.config import config_doors
 from services.gateway.api.dead_letters import dead_letter_doors
+from services.gateway.api.description import description_doors
 from services.gateway.api.doors import MAX_BODY, MAX_JSON, Doors
 from services.gateway.api.events import event_doors
 from services.gateway.api.files import file_doors
@@ -74,6 +75,7 @@ def build(doors: Doors) -> FastAPI:
     may = doors.guards.may
     general_doors(app, doors, may)
     job_doors(app, doors, may)
+    description_doors(app, doors, may)
     analysis_doors(app, doors.bus, doors.pool, may)
     had_doors(app, doors.bus, doors.pool, may)
     file_doors(app, doors, may)

@@ -7,8 +7,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class BodyLimit:
-    """Refuses with 413 what is too large. A submit may have `large` bytes, everything else `small`; bundles of files
-    are streamed through, and not limited here."""
+    """Refuses with 413 what is too large. A submit may have `large` bytes, everything else `small`; files are
+    streamed through, and limited where they go."""
 
     def __init__(self, app: ASGIApp, small: int, large: int) -> None:
         self._app = app
@@ -16,7 +16,7 @@ class BodyLimit:
         self._large = large
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].endswith("/files"):
+        if scope["type"] != "http" or scope["path"].endswith(("/files", "/v1/jobs/description")):
             await self._app(scope, receive, send)
             return
         limit = self._large if scope["path"] == "/v1/jobs" else self._small

@@ -1,0 +1,189 @@
+"""Submit files over plain HTTP: what curl -F sends, and what a description can not do on the gateway's machine."""
+
+import json
+import shutil
+import subprocess
+import uuid
+
+import pytest
+
+from services.gateway.api import description
+from tests.integration.inside import InsidePool
+from tests.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    inside = InsidePool(tmp_path_factory.mktemp("pool"), ROOST_GATEWAY_UPLOAD_MIB="1")
+    yield inside
+    inside.close()
+    assert not [*inside.directory.glob("spool/*-uploads/*")]  # nothing of any form is left
+
+
+def form(text, files=None, **fields):
+    """A body and its content type."""
+    boundary = uuid.uuid4().hex
+    parts = [(f'name="{name}"', str(value).encode()) for name, value in {"description": text, **fields}.items()]
+    parts += [(f'name="files"; filename="{name}"', data) for name, data in (files or {}).items()]
+    body = b"".join(
+        f"--{boundary}\r\nContent-Disposition: form-data; {head}\r\n\r\n".encode() + data + b"\r\n"
+        for head, data in parts
+    )
+    return body + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+
+
+def submit(pool, text, files=None, *, query="", token="own", **fields):
+    body, kind = form(text, files, **fields)
+    path = f"/v1/jobs/description{query}"
+    status, _, answer = pool.ask("POST", path, body=body, token=token, headers={"Content-Type": kind}, timeout_s=60)
+    return status, answer
+
+
+def refused(pool, text, files=None, **more):
+    status, answer = submit(pool, text, files, **more)
+    assert status in (400, 403, 413), answer
+    return answer["error"]["message"]
+
+
+SCRIPT = b"#!/bin/sh\ncat data/in.txt; echo $1; echo more > made.txt\n"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the test is of curl")
+def test_curl_submits_runs_and_fetches(pool, tmp_path):
+    (tmp_path / "run.sh").write_bytes(SCRIPT)
+    (tmp_path / "in.txt").write_text("hello\n")
+    (tmp_path / "job.sub").write_text(
+        "executable = run.sh\narguments = $(Cluster).$(Process)\ntransfer_input_files = data\noutput = out.$(Process)\n"
+        "log = job.log\nqueue 2\n"
+    )
+
+    def curl(*words):
+        command = ["curl", "-sS", "-H", f"Authorization: Bearer {pool.token}", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
+        return done.stdout
+
+    files = ("-F", "description=@job.sub", "-F", "files=@run.sh", "-F", "files=@in.txt;filename=data/in.txt")
+    (told,) = json.loads(curl(*files, f"{pool.url}/v1/jobs/description"))["clusters"]
+    assert told["count"] == 2
+    cluster = told["cluster"]
+    with pool.client() as client:
+        assert client.wait([str(cluster)], timeout=60) == {f"{cluster}.0": 4, f"{cluster}.1": 4}
+        job = client.job(f"{cluster}.1")
+        assert {file.name for file in job.files()} >= {"out.1", "made.txt", "job.log"}
+        assert job.ad.eval("Iwd") == "/"
+        assert (job.wait().status, job.wait().exit_code, job.wait().ok) == ("completed", 0, True)
+    assert curl(f"{pool.url}/v1/jobs/{cluster}.1/output/out.1") == f"hello\n{cluster}.1\n"
+    assert curl("-r", "0-3", f"{pool.url}/v1/jobs/{cluster}.1/output/made.txt") == "more"
+    assert "005" in curl(f"{pool.url}/v1/jobs/{cluster}.0/log")  # it has ended
+    for path in ("../../x", "%2e%2e/x", "nothing", "/etc/passwd", ".."):
+        assert "error" in curl("--path-as-is", f"{pool.url}/v1/jobs/{cluster}.0/output/{path}") or path == ".."
+
+
+def test_what_a_form_may_say_besides(pool):
+    files = {"run.sh": SCRIPT, "one/in.txt": b"1", "two/in.txt": b"2"}
+    text = (
+        "executable = run.sh\ninitialdir = $(dir)\ntransfer_input_files = in.txt\nhold = true\n"
+        "queue dir matching dirs *"
+    )
+    again = uuid.uuid4().hex
+    status, told = submit(pool, text, files, directory="/home/alice/work", submit_id=again)
+    # Its executable is looked up from where the description is, as ever.
+    assert status == 200, told
+    (one,) = told["clusters"]
+    with pool.client() as client:
+        ads = list(client.jobs(str(one["cluster"])))
+        assert [ad.eval("Iwd") for ad in ads] == ["/home/alice/work/one/", "/home/alice/work/two/"]
+        assert {ad.eval("Cmd") for ad in ads} == {"/home/alice/work/run.sh"}
+        assert submit(pool, text, files, directory="/home/alice/work", submit_id=again)[1] == told  # the same again
+        assert len(list(client.jobs(str(one["cluster"])))) == 2
+        client.act("remove", [str(one["cluster"])])
+
+
+def test_a_description_reaches_nothing_on_the_gateways_machine(pool, tmp_path, monkeypatch):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("executable = /bin/hidden\n")
+    witness = tmp_path / "witness"
+    base = "executable = run.sh\n"
+    files = {"run.sh": SCRIPT}
+    for text in (
+        f"include : {secret}\n{base}queue",
+        f"include : {tmp_path.parent}/../{secret}\n{base}queue",
+        f"include command : touch {witness}\n{base}queue",
+        f"{base}queue x from {secret}",
+        f"{base}queue x from touch {witness} |",
+        f"{base}queue x matching {tmp_path}/*",
+        f"{base}queue x matching ../*",
+        f"{base}queue x from -",
+        f"{base}transfer_input_files = {secret}\nqueue",
+        f"{base}transfer_input_files = ../../../../../../{secret}\nqueue",
+        f"{base}transfer_input_files = {tmp_path}/\nqueue",
+        f"{base}input = {secret}\nqueue",
+        f"executable = {secret}\nqueue",
+        "executable = ../run.sh\nqueue",
+    ):
+        said = refused(pool, text, files)
+        assert "hidden" not in said
+        assert not witness.exists()
+    # Nor does it tell what is there.
+    paths = (secret, tmp_path / "absent.txt")
+    there, missing = (refused(pool, f"executable = {path}\nqueue", files) for path in paths)
+    assert there.replace("secret.txt", "X").replace("absent.txt", "X") == missing.replace("absent.txt", "X")
+    monkeypatch.setenv("ROOST_TEST_SECRET", "do-not-tell")
+    status, told = submit(
+        pool, f'{base}+Note = "$ENV(ROOST_TEST_SECRET:none)"\ngetenv = true\nhold = true\nqueue', files
+    )
+    if status == 200:
+        with pool.client() as client:
+            (ad,) = client.jobs(str(told["clusters"][0]["cluster"]))
+            assert "do-not-tell" not in str(ad)
+    with pool.client() as client:
+        assert not [ad for ad in client.jobs() if "secret" in str(ad.eval("TransferInput"))]
+
+
+def test_a_description_that_would_never_end_is_given_up(pool, monkeypatch):
+    monkeypatch.setattr(description, "CPU_S", 1)
+    said = refused(pool, "executable = x.sh\narguments = $(Item)\nqueue 2000000000", {"x.sh": SCRIPT})
+    assert "queue fewer jobs" in said
+    assert pool.ask("GET", "/v1/whoami")[0] == 200
+
+
+def test_a_bad_form_is_refused_and_nothing_is_queued(pool):
+    with pool.client() as client:
+        before = client.job_totals()
+    good = "executable = run.sh\nqueue"
+    files = {"run.sh": SCRIPT}
+    assert "no description" in refused(pool, " ", files)
+    assert "fields colour" in refused(pool, good, files, colour="red")
+    assert "absolute path" in refused(pool, good, files, directory="here")
+    assert "no name for a file" in refused(pool, good, {"../x": b""})
+    assert "MiB" in refused(pool, good, {"run.sh": b"x" * (1 << 20), "more": b"x"})
+    assert "not among the files" in refused(pool, good)
+    assert "not among the files" in refused(pool, "executable = run.sh\ntransfer_input_files = in.txt\nqueue", files)
+    assert "line 2" in refused(pool, "executable = run.sh\nrequest_cpus = many cores\nqueue", files)
+    assert "universe" in refused(pool, "universe = grid\nexecutable = run.sh\nqueue", files)
+    assert pool.ask("POST", "/v1/jobs/description", body={"description": good})[0] == 400
+    with pool.client() as client:
+        assert client.job_totals() == before
+
+
+def test_no_description_makes_jobs_of_others(pool):
+    """Neither by an attribute nor by a field."""
+    with pool.client() as client:
+        alice = client.create_token("alice@elsewhere", "WRITE")
+    text = '+Owner = "root"\n+User = "root@x"\nMY.OsUser = "root"\nexecutable = run.sh\nhold = true\nqueue'
+    files = {"run.sh": SCRIPT}
+    status, told = submit(pool, text, files, token=alice)
+    assert status == 200, told
+    assert "ADMINISTRATOR" in refused(pool, text, files, token=alice, query="?owner=root@x")
+    with pool.client() as client:
+        (ad,) = client.jobs(str(told["clusters"][0]["cluster"]))
+        assert (ad.eval("Owner"), ad.eval("User")) == ("alice", "alice@elsewhere")
+    status, told = submit(pool, text, files, query="?owner=carol@x")
+    assert status == 200
+    with pool.client() as client:
+        (ad,) = client.jobs(str(told["clusters"][0]["cluster"]))
+        assert ad.eval("User") == "carol@x"
+        wait_until(lambda: client.audit(operation="jobs.submit"), what="the record")
+        record = client.audit(operation="jobs.submit")[0]
+        assert record["what"]["owner"] == "carol@x"
+        assert record["what"]["files"] == ["run.sh"]
