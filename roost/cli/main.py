@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("submit", "queue the jobs of a submit file"),
     "q": ("q", "jobs in the queue"),
     "analyze": ("analyze", "why jobs do not run, and what would help"),
+    "what-if": ("what_if", "a recorded interval once more, with another configuration: who would have waited less"),
     "explain": ("explain", "why a job waited, at any time of the past; why a user's share is what it is"),
     "negotiate": ("negotiate", "a negotiation cycle on paper: who would get what"),
     "wait": ("wait", "wait until jobs are done"),

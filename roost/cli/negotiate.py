@@ -154,16 +154,22 @@ def _time(text: str) -> float:
 
 def _config(parsed: Parsed) -> Config:
     """As the negotiator would read it. Raises UsageError, ConfigError."""
+    overrides = overrides_of(parsed)
+    config = load_config(parsed.all("config") or _personal(parsed), subsystem="NEGOTIATOR", overrides=overrides)
+    for name in overrides:
+        check_knob(name, config)
+    return config
+
+
+def overrides_of(parsed: Parsed) -> dict[str, str]:
+    """What -set says. Raises UsageError."""
     overrides: dict[str, str] = {}
     for text in parsed.all("set"):
         name, equals, told = text.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z0-9_.]+", name.strip()):
             raise UsageError(f"-set {text}: want KNOB=VALUE, such as -set GROUP_QUOTA_group_physics=20")
         overrides[name.strip()] = told.strip()
-    config = load_config(parsed.all("config") or _personal(parsed), subsystem="NEGOTIATOR", overrides=overrides)
-    for name in overrides:
-        _check_knob(name, config)
-    return config
+    return overrides
 
 
 def _personal(parsed: Parsed) -> list[str] | None:
@@ -175,7 +181,7 @@ def _personal(parsed: Parsed) -> list[str] | None:
     return [str(file)] if file.is_file() else None
 
 
-def _check_knob(name: str, config: Config) -> None:
+def check_knob(name: str, config: Config) -> None:
     """Whether it matters to a cycle: a knob of the negotiator, or a macro that the configuration uses."""
     plain = name.lower().removeprefix("negotiator.")
     known = [*(knob.name for knob in knobs_of(NegotiatorSettings)), *_SCHEDDS]

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from services.journal import series, users
 from services.journal.causes import CAUSES
 from services.journal.facts import job_facts
+from services.journal.recording import interval_part
 from services.journal.rows import job_id
 from services.journal.schema import EVENTS, MATCHES, REASONS, SAMPLES, STANDINGS
 from services.journal.store import Store
@@ -32,6 +33,7 @@ from shared.messages.journal import (
     AskCycle,
     AskCycles,
     AskEvents,
+    AskInterval,
     AskJob,
     AskLeaders,
     AskSeries,
@@ -84,6 +86,10 @@ class Answers:
         start, end = self._interval(asked.start, asked.end)
         lines = await self.store.read(lambda connection: _series(connection, asked.name, start, end, asked.points))
         return {"times": series.times_of(start, end, asked.points), "series": lines}
+
+    async def interval(self, asked: AskInterval) -> Data:
+        _interval(asked.start, asked.end)
+        return await self.store.read(lambda connection: interval_part(connection, asked))
 
     def _interval(self, start: float, end: float) -> tuple[float, float]:
         """A day where nothing else is said."""

@@ -28,6 +28,7 @@ from shared.messages.journal import (
     AskCycle,
     AskCycles,
     AskEvents,
+    AskInterval,
     AskJob,
     AskLeaders,
     AskSeries,
@@ -112,6 +113,8 @@ class Journal(Daemon):
                 return JournalAnswer(data=await answers.leaders(body))
             case AskEvents():
                 return JournalAnswer(data=await answers.events(body))
+            case AskInterval():
+                return JournalAnswer(data=await answers.interval(body))
         if isinstance(body, ORDERS):
             return await obey(self, envelope)
         return Failure(code="bad-request", reason=f"a journal does not answer {body.type}")

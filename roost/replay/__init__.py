@@ -1,0 +1,1 @@
+"""A recorded interval once more, under virtual time, through the real negotiator: `roost what-if`."""
