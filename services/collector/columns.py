@@ -8,10 +8,10 @@ is noted by name, and read before the next question.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,10 @@ from services.collector.listing import bodies
 from services.collector.sorting import Place, Wish, place_of, rows
 from shared.classad import Expr
 from shared.classad.cells import PackedError
-from shared.classad.columnar import Matching, Table
+from shared.classad.columnar import Matching, Table, keeping
 from shared.classad.columnar.column import ABSENT
-from shared.classad.quick import spelling
+from shared.classad.columnar.table import Source
+from shared.classad.quick import learn, spelling
 from shared.daemon.ad_table import AdTable
 
 #: Fewer ads are looked at one by one: columns cost more to keep than they save.
@@ -79,6 +80,60 @@ class Columns:
         self._order: NDArray[np.intp] = np.zeros(0, np.intp)
         self._sorted: list[str] = []
         self._layout = -1
+
+    def stands(self) -> dict[str, tuple[int, int]]:
+        """Daemons whose ads are read as they are now, with what orders their ads (start time, content)."""
+        behind = {split(key)[0] for key in self._dirty}
+        return {
+            group.daemon: (group.start_time, group.content)
+            for group in self._ads.groups(self.my_type)
+            if group.daemon not in behind
+        }
+
+    def kept(self, stands: Mapping[str, tuple[int, int]]) -> bytes:
+        """All that was read, for `restore` after a restart. `stands`: as of the same moment."""
+        held = keeping.kept(self._columns)
+        names = [name for name in held["columns"] if spelling(name) is not None]
+        spelt = {name: spelling(name) for name in names}
+        return keeping.pack({**held, "stands": {daemon: list(two) for daemon, two in stands.items()}, "spelt": spelt})
+
+    def unchanged(self, held: Mapping[str, Any]) -> dict[str, Source]:
+        """Of what was kept, the ads that have not changed since. Raises ValueError."""
+        try:
+            stands = dict(held["stands"])
+            learn([str(name) for name in dict(held["spelt"]).values()])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no columns: {error}") from error
+        return {
+            _key(group.daemon, name): row
+            for group in self._ads.groups(self.my_type)
+            if stands.get(group.daemon) == [group.start_time, group.content]
+            for name, row in group.rows.items()
+        }
+
+    def take_over(self, held: Mapping[str, Any], unchanged: Mapping[str, Source]) -> None:
+        """Have these ads as they were read before the restart; for a thread. Raises ValueError."""
+        keeping.restored(self._columns, held, unchanged)
+        self._matching = Matching(self._columns, 0.0)
+
+    def settle(self, held: Mapping[str, Any], unchanged: Mapping[str, Source]) -> int:
+        """What was taken over and has not changed meanwhile needs no reading: for the event loop again. Returns how
+        many ads."""
+        again = self.unchanged(held)
+        done = 0
+        for key in self._columns.keys:
+            if again.get(key) is unchanged[key]:
+                self._dirty.pop(key, None)
+                done += 1
+        return done
+
+    @property
+    def version(self) -> int:
+        """Changes with every ad that is read."""
+        return self._columns.version
+
+    def __len__(self) -> int:
+        return len(self._columns)
 
     @property
     def behind(self) -> int:

@@ -67,7 +67,7 @@ class Collector(Daemon):
             context.store, context.clock, context.log, float(self.settings.classad_lifetime), policy(self.settings)
         )
         directory = self.directory
-        self.search = Search(directory.table, directory.order, directory.absentees, context.clock)
+        self.search = Search(directory.table, directory.order, directory.absentees, context.clock, directory)
         directory.on_change = self.search.note
         urls, problems = targets(self.settings.condor_view_host, self.settings.roost_amqp_url or "")
         for problem in problems:
@@ -109,6 +109,7 @@ class Collector(Daemon):
         await self.advertiser.invalidate()
         while self.directory.waiting:
             await self.directory.write_some()
+        await self.search.keep()
 
     async def close(self) -> None:
         await self.views.stop()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import msgpack
 import structlog
+import zstandard
 
 from services.collector.acceptance import MACHINE, AbsentAd, AbsentPolicy, absent, returned
 from services.collector.offline import settled, wakes
@@ -45,6 +46,8 @@ BATCH = 500
 LEAST_WRITTEN, SAMPLES, MOST_DICTIONARIES = 1000, 1000, 16
 #: Smaller numbers of dictionaries are set aside by Zstandard.
 FIRST_NUMBER = 1 << 15
+#: Of what is read back.
+MOST_COLUMNS_BYTES = 1 << 30
 #: Ads whose sizes are compared.
 WINDOW = 20_000
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
@@ -125,6 +128,19 @@ class Directory:
         """Let no ad expire before its daemon had the time to speak again: after a start, or when the bus was
         away."""
         self._spared_until = self._clock.now() + self.table.lifetime_s / 2
+
+    async def put_columns(self, my_type: str, data: bytes) -> None:
+        """Keep what was read of the ads of a type, compressed, for who starts after this one."""
+        squeezed = await asyncio.to_thread(zstandard.compress, data, 1)
+        await self._store.hset(keys.ADS_COLUMNS, {my_type: squeezed})
+
+    async def columns_of(self, my_type: str) -> bytes | None:
+        """What `put_columns` kept; None where there is none, or it is none."""
+        data = await self._store.hget(keys.ADS_COLUMNS, my_type)
+        try:
+            return None if data is None else await asyncio.to_thread(zstandard.decompress, data, MOST_COLUMNS_BYTES)
+        except zstandard.ZstdError:
+            return None
 
     @property
     def waiting(self) -> int:

@@ -1,5 +1,5 @@
-"""Packed ads of a few attributes, made from columns: a listing of all slots with five attributes costs 3 us an ad, where
-reading each ad whole costs 60. Pure."""
+"""Packed ads of a few attributes, made from columns: five attributes of all slots cost 3 us an ad, where reading each
+ad whole costs 60. Pure."""
 
 from __future__ import annotations
 

@@ -4,8 +4,10 @@ wait (spec row COL-05). All others are answered from the ads at once (queries)."
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from services.collector.acceptance import AbsentAd
 from services.collector.columns import LEAST_ADS, Columns, Plain, plain, split
@@ -25,9 +27,11 @@ from services.collector.queries import (
 )
 from services.collector.sorting import Place, Wish, place_of
 from services.collector.sorting import page as sort_page
+from shared.classad.columnar.keeping import unpack as unpack_columns
 from shared.daemon.ad_rows import BadAd, added, unpack
 from shared.daemon.ad_table import AdTable, Change
 from shared.daemon.clock import Clock
+from shared.state.api import StoreUnavailable
 
 #: Ads of one page.
 PAGE_ADS = 10_000
@@ -35,8 +39,18 @@ PAGE_ADS = 10_000
 STEP = 500
 #: Seconds between looks at what changed, so that the next question finds little to read.
 FOLLOW_EVERY_S = 2.0
+#: Columns of so many ads are kept over a restart, as they were so long (s) ago at most; larger ones are not.
+LEAST_KEPT, KEEP_EVERY_S, MOST_KEPT_BYTES = 2_000, 60.0, 64 << 20
 #: A type about which nobody asked for this long (s) is not followed any more.
 FORGOTTEN_AFTER_S = 3600.0
+
+
+class Shelf(Protocol):
+    """Where columns lie over a restart. Both raise StoreUnavailable."""
+
+    async def put_columns(self, my_type: str, data: bytes) -> None: ...
+
+    async def columns_of(self, my_type: str) -> bytes | None: ...
 
 
 @dataclass(slots=True)
@@ -45,6 +59,8 @@ class _Kind:
 
     columns: Columns
     asked: float  # monotonic
+    kept: float = 0.0  # monotonic: when the columns were put on the shelf
+    stood: int = -1  # as of which version of theirs
     at_work: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -57,13 +73,17 @@ class Search:
         order: Order,
         absentees: Mapping[str, AbsentAd],
         clock: Clock,
+        shelf: Shelf | None = None,
     ) -> None:
+        """`shelf`: where columns lie over a restart."""
         self._table = table
+        self._shelf = shelf
         self._order = order
         self._absentees = absentees
         self._clock = clock
         self._kinds: dict[str, _Kind] = {}
         self.from_columns = 0  # questions answered so
+        self.taken_over = 0  # ads that were not read again after a restart
 
     def changed(self, change: Change) -> None:
         """A message did this."""
@@ -91,6 +111,9 @@ class Search:
 
     async def totals(self, query: Query, by: Sequence[str]) -> dict[tuple[Plain, ...], int]:
         """How many ads there are of each combination of values, as they stand in the ads."""
+        if query.constraint is None and not by and len(query.types) == 1:
+            ads = self._count(query.types[0])
+            return {(): ads} if ads else {}
         kind = self._kind(query.types[0]) if len(query.types) == 1 else None
         if kind is not None:
             async with kind.at_work:
@@ -120,6 +143,7 @@ class Search:
             kind = self._kind("Machine")
             assert kind is not None
             async with kind.at_work:
+                await self._take_over(kind)
                 await self._catch_up(kind)
                 await asyncio.to_thread(kind.columns.ready)
         while True:
@@ -131,8 +155,36 @@ class Search:
                     async with kind.at_work:
                         await self._catch_up(kind)
                         await asyncio.to_thread(kind.columns.ready)
+            await self.keep(KEEP_EVERY_S)
+
+    async def keep(self, after_s: float = 0.0) -> None:
+        """Put columns of many ads on the shelf that changed since, if that was so long ago."""
+        for my_type, kind in list(self._kinds.items()):
+            now = self._clock.monotonic()
+            late = now - kind.kept >= after_s and kind.columns.version != kind.stood
+            if self._shelf is None or len(kind.columns) < LEAST_KEPT or not late:
+                continue
+            async with kind.at_work:
+                kind.kept, kind.stood = now, kind.columns.version
+                data = await asyncio.to_thread(kind.columns.kept, kind.columns.stands())
+            if len(data) <= MOST_KEPT_BYTES:
+                with contextlib.suppress(StoreUnavailable):
+                    await self._shelf.put_columns(my_type, data)
 
     # How
+
+    async def _take_over(self, kind: _Kind) -> None:
+        """Begin with the columns of the time before a restart, as far as ads have not changed since."""
+        try:
+            data = await self._shelf.columns_of(kind.columns.my_type) if self._shelf is not None else None
+            if data is None:
+                return
+            held = await asyncio.to_thread(unpack_columns, data)
+            unchanged = kind.columns.unchanged(held)
+            await asyncio.to_thread(kind.columns.take_over, held, unchanged)
+            self.taken_over += kind.columns.settle(held, unchanged)
+        except (StoreUnavailable, ValueError):
+            return  # all are read anew
 
     async def _page(self, query: Query, my_type: str) -> Page | None:
         """None when it is to be answered from the ads: few of them, or a question that columns can not answer."""

@@ -7,6 +7,7 @@ spelled, which few ads do differently.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgpack
@@ -45,7 +46,7 @@ class QuickAd:
             read_packed(packed)  # says what is wrong
             raise PackedError("not a packed ad: an attribute is neither a literal nor an expression")
         if not values.keys() <= _names:
-            _learn(values)
+            learn(values)
         for key in tuple(_several):
             if sum(name in values for name in _spellings[key]) > 1:
                 table = read_packed(packed)
@@ -112,7 +113,8 @@ def spelling(key: str) -> str | None:
     return known[0] if len(known) == 1 else None
 
 
-def _learn(values: dict[str, Any]) -> None:
+def learn(values: Iterable[str]) -> None:
+    """Know these spellings of attributes. Raises PackedError for what is none."""
     with _learning:
         if len(_names) > _MOST_NAMES:
             for known in (_names, _spellings, _several):

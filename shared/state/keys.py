@@ -4,10 +4,11 @@
     roost:ads:expiry                 sorted set  "<MyType>/<daemon>" of every group of ads, scored with when it expires
                                                  (s since 1970)
     roost:ads:<MyType>/<daemon>      hash        the group: ad name -> packed ad, compressed; field "" -> what
-                                                 orders it
-                                                 (shared.state.ads)
-    roost:ads:dictionaries           hash        number -> since when (8 bytes) and the dictionary that ads are compressed
-                                                 with (shared.squeeze)
+                                                 orders it (shared.state.ads)
+    roost:ads:dictionaries           hash        number -> since when, and the dictionary that ads are compressed with
+                                                 (shared.squeeze)
+    roost:ads:columns                hash        MyType -> what a collector has read of these ads, so that the next one
+                                                 need not
     roost:claims                     hash        daemon -> its slots' claim ids: secrets, for central managers only
     roost:absent                     hash        Name -> a machine ad that expired and is remembered (spec rows ABS-*)
     roost:tokens                     hash        SHA-256 of a token -> whose it is and what it may do
@@ -34,6 +35,7 @@ from typing import Final
 ADS_EXPIRY: Final = "roost:ads:expiry"
 #: No group has such a name: theirs have a slash.
 ADS_DICTIONARIES: Final = "roost:ads:dictionaries"
+ADS_COLUMNS: Final = "roost:ads:columns"
 CLAIMS: Final = "roost:claims"
 ABSENT: Final = "roost:absent"
 #: An epoch above this is nobody's: the scripts count in doubles, the schedd's database in 64 bits.

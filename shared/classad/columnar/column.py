@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.classad.cells import Cell, PackedText, parse_text
+from shared.classad.cells import Cell, PackedText, as_expr, parse_text
 from shared.classad.compiled.plan import Unplannable
 from shared.classad.expr import Expr, Literal
 from shared.classad.operators import fold_string
@@ -63,6 +63,12 @@ class Codes:
             if low != text:
                 self.folded[code] = self.text(low)
         return code
+
+    def keep(self, cell: Cell) -> None:
+        """Give the next number to an expression, whether or not it has one."""
+        expr = as_expr(cell)
+        self._expr_codes.setdefault(id(expr), len(self.exprs))
+        self.exprs.append(expr)
 
     def expr(self, expr: Expr) -> int:
         """The code of an expression (of this very tree)."""

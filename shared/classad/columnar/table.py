@@ -6,7 +6,7 @@ neighbours, so that what differs between shapes is evaluated on slices. The orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Protocol
@@ -56,7 +56,7 @@ class Table:
     """
 
     def __init__(self, policies: Iterable[str] = POLICIES, leading: str = "") -> None:
-        self.codes: Final = Codes()
+        self.codes = Codes()
         self.version = 0  # changes when any row does
         self.layout = 0  # when rows come, go or change places
         self.meaning = 0  # when plans would be others: an attribute appears, or is another expression than ever before
@@ -117,6 +117,32 @@ class Table:
         if not self.special and read.has_any(_SPECIAL):
             self.special = True
             self.meaning += 1
+
+    def fill(
+        self,
+        keys: Sequence[str],
+        ads: Sequence[bytes | Source],
+        columns: Mapping[str, Column],
+        codes: Codes,
+        *,
+        special: bool,
+    ) -> None:
+        """Take over rows that were read before (see `keeping`), into a table that has none."""
+        if self._keys or self._queue:
+            raise ValueError("the table has rows")
+        wanted = [name for name in self.columns if name not in columns]
+        self.codes = codes
+        self.columns = dict(columns)
+        self._keys, self._ads = list(keys), list(ads)
+        self._rows = {key: row for row, key in enumerate(self._keys)}
+        self.special = special
+        self._wanted = ()
+        for name, column in self.columns.items():
+            self._known_exprs[name] = set(np.unique(column.code[column.tag == OTHER]).tolist())
+        self.version += 1
+        self.layout += 1
+        self.meaning += 1
+        self.want(wanted)
 
     def _plain_names(self) -> tuple[str, ...]:
         """The wanted attributes in order: the same object while these are the same."""
