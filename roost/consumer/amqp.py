@@ -24,7 +24,7 @@ from roost.events import event_of
 from shared.bus.amqp import AmqpBus
 from shared.bus.amqp.consumer import Delivery
 from shared.bus.api import BusUnavailable, NotAllowed
-from shared.bus.handling import TAKEN, Outcome
+from shared.bus.handling import LATER, TAKEN, Outcome
 from shared.bus.topology import CONSUMER, consumer_declaration
 from shared.messages.base import ENVELOPE_VERSION, new_id
 
@@ -89,7 +89,7 @@ class AmqpSource:
             if self.queue.durable:
                 with contextlib.suppress(BusUnavailable):  # there is no such queue yet
                     await self._look()
-            await self._bus.subscribe(self.queue, self._handle, prefetch=self._ahead)
+            await self._bus.subscribe(self.queue, self._handle, prefetch=self._ahead, in_order=False)
         except TimeoutError:
             waiting = self._bus.health.waiting_for
             await self.close()
@@ -125,10 +125,9 @@ class AmqpSource:
         if watch is not None:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-        await asyncio.sleep(0)  # what was taken just now is acknowledged
         for future in self._in_hand:
             if not future.done():
-                future.set_exception(BusUnavailable("the consumer is closed"))  # not acknowledged: it comes again
+                future.set_result(LATER)
         try:
             async with asyncio.timeout(STOP_S):
                 await self._bus.stop()
@@ -145,6 +144,8 @@ class AmqpSource:
         except ValueError as error:
             LOG.warning("%s gets a message that is no event: %s", self.queue.name, error)
             return Outcome(dead=str(error)) if self.buries else TAKEN
+        if self._closed:
+            return LATER
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         def done(reason: str) -> None:

@@ -204,6 +204,10 @@ class Consumer:
         if self._position is not None:
             self._position.save()
 
+    def stop_on_signals(self, stack: contextlib.ExitStack) -> None:
+        """Have SIGTERM and SIGINT stop() this consumer, until the stack is left. For loops; run() does it by itself."""
+        stack.enter_context(stop_on_signals(self.stop))
+
     def stop(self) -> None:
         """Let loops over this consumer, and run(), end after the item in hand. From the consumer's own event loop."""
         if self._stopping is not None:
@@ -252,6 +256,30 @@ class Consumer:
                 return
             yield delivered.item
             self._done(delivered)
+
+    def batches(self, most: int, within_s: float) -> AsyncGenerator[list[Item], None]:
+        """Items in lists of `most` at most (over AMQP also `ahead`), each `within_s` after the first of it came at the
+        latest: for what is better done for many together. A list is taken when the next one is asked for."""
+        return self._registered(self._batches(most, within_s))
+
+    async def _batches(self, most: int, within_s: float) -> AsyncGenerator[list[Item], None]:
+        await self.open()
+        over = False
+        while not over:
+            found: list[Delivered] = []
+            try:
+                found.append(await self._next())
+                async with asyncio.timeout(within_s):
+                    while len(found) < most:
+                        found.append(await self._next())
+            except TimeoutError:
+                pass
+            except Closed:
+                over = True
+            if found:
+                yield [delivered.item for delivered in found]
+            for delivered in found:
+                self._done(delivered)
 
     def __iter__(self) -> Iterator[Item]:
         """The same for programs without asyncio. The connection is kept by a thread; leaving the loop ends it."""

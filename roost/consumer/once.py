@@ -63,18 +63,19 @@ class Once:
     def taking(self, ident: str) -> Iterator[Transaction | None]:
         """The transaction for the event with this id, committed at the end of the block and rolled back where that
         raises. None: it was taken before, there is nothing to do."""
+        with self.writing() as db:
+            now = time.time()
+            row = db.execute("INSERT INTO roost_taken VALUES (?, ?) ON CONFLICT DO NOTHING", (ident, now))
+            yield db if row.rowcount else None
+            self._prune(now)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """A transaction that belongs to no event."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                now = time.time()
-                row = self._connection.execute(
-                    "INSERT INTO roost_taken VALUES (?, ?) ON CONFLICT DO NOTHING", (ident, now)
-                )
-                if not row.rowcount:
-                    yield None
-                else:
-                    yield Transaction(self._connection)
-                    self._prune(now)
+                yield Transaction(self._connection)
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise

@@ -48,13 +48,16 @@ class RetryPolicy:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What to do with a delivery that was handled: answer it (where somebody waits), then acknowledge it, and
-    if `dead` is not empty put it to the dead letters with that reason first."""
+    if `dead` is not empty put it to the dead letters with that reason first. `later`: none of that; it comes again when
+    this consumer has gone."""
 
     dead: str = ""
     answer: Message | None = None
+    later: bool = False
 
 
 TAKEN = Outcome()
+LATER = Outcome(later=True)
 
 
 def unpacked(data: bytes, role: str | None) -> Envelope:

@@ -208,7 +208,7 @@ class Consumer:
                 await self.port.republish_counted(delivery)
             else:
                 outcome = await self.handle(delivery)
-                if session is not self._session:
+                if session is not self._session or outcome.later:
                     return
                 if outcome.dead or outcome.answer is not None:
                     await self.port.settle(session.link, delivery, outcome)
