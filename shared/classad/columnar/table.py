@@ -20,7 +20,7 @@ from shared.classad.cells import Table as Cells
 from shared.classad.columnar.column import ABSENT, OTHER, Codes, Column
 from shared.classad.columnar.shapes import HIDDEN, Lifted, lifted
 from shared.classad.expr import AttrRef, Expr, fold, walk
-from shared.classad.quick import QuickAd
+from shared.classad.quick import QuickAd, picks
 
 PREVIEW: Final = 256  # ads of a flush that are looked through for what their policies refer to
 MAX_SHAPES: Final = 2_000  # of one attribute; one with more is left to the scalar gear
@@ -286,15 +286,15 @@ class Table:
     def _picks(self, packed: bytes, names: tuple[str, ...]) -> Sequence[Any]:
         """The cells of some attributes. Raises PackedError."""
         try:
-            quick = QuickAd(packed)
+            cells, special = picks(packed, names, _SPECIAL)
         except PackedError:
             # It may be an expression that nobody asks for.
             table = self._cells(packed)
             return [None if (entry := table.get(name)) is None else entry[1] for name in names]
-        if not self.special and quick.has_any(_SPECIAL):
+        if special and not self.special:
             self.special = True
             self.meaning += 1
-        return quick.cells(names)
+        return cells
 
     def _cells(self, packed: bytes) -> Cells:
         table = read_packed(packed)
