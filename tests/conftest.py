@@ -26,6 +26,7 @@ NEEDS = {
     "apptainer": ("apptainer",),
     "reference": ("reference",),
     "mounts": ("small_disk",),
+    "browser": ("chromium",),
     "ha": (),  # by its marker
 }
 # Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. Those
@@ -47,6 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "implementation or mounts; "
         "without this flag they fail where it is missing (may be given several times)",
     )
+
+
+    parser.addoption("--browser-slots", default=20_000, type=int, help="slots of the made-up pool of tests/browser")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.gateway.api.guard import retry_after
+from services.gateway.api.web import is_page
 from services.gateway.api.wire import problem
 from services.gateway.audit import Audit
 from services.gateway.caller import CALLER, Caller
@@ -73,7 +74,8 @@ class Gate:
                 await refusal(scope, receive, answer)
                 return
             limiter = self._anonymous if caller.identity is None else self._rates
-            if wait := limiter.take(caller.key, self._clock.monotonic()):
+            counted = not is_page(scope["path"])
+            if counted and (wait := limiter.take(caller.key, self._clock.monotonic())):
                 whose = f"from {caller.address}" if caller.identity is None else "with this token"
                 caller.code = "too-many"
                 refusal = problem("too-many", f"too many requests {whose}", True, 429)

@@ -55,6 +55,12 @@ PRELOAD_MARK: Final = "<!-- modules -->"
 LATER: Final = ("vendor/uplot.js",)
 
 
+def is_page(path: str) -> bool:
+    """Whether a path is one of the dashboard's own. They come from memory and tell nothing: nobody counts how often
+    they are asked for, as one look at the page takes some thirty of them."""
+    return path in ("/", "/favicon.ico") or path.startswith("/ui/")
+
+
 @dataclass(frozen=True, slots=True)
 class File:
     kind: str

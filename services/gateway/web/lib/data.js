@@ -6,6 +6,7 @@ import { useEvents } from "./live.js";
 
 const AT_MOST_EVERY_MS = 1000;
 const EVERY_MS = 15000;
+const RETRY_MS = 2000;
 /** The last answers, to be shown at once when somebody comes back to a page. */
 const seen = new Map();
 
@@ -34,7 +35,7 @@ export function useData(path, options = {}) {
       return;
     }
     mine.busy = true;
-    mine.again = false;
+    mine.again = mine.failed = false;
     const asked = mine.path;
     const began = performance.now();
     mine.abort = new AbortController();
@@ -47,13 +48,14 @@ export function useData(path, options = {}) {
       if (mine.path !== asked || error.name === "AbortError") return;
       const told = error instanceof ApiError ? error : new ApiError(0, "unreachable", "the gateway does not answer");
       set((old) => ({ path: asked, data: old.path === asked ? old.data : undefined, error: told, loading: false }));
+      mine.failed = told.status === 0 || told.status >= 500;
     } finally {
       if (mine.path === asked) {
         mine.busy = false;
         mine.last = performance.now();
         mine.took = mine.last - began;
         if (mine.again) later(wait(mine));
-        else if (every) later(every);
+        else if (mine.failed || every) later(mine.failed ? RETRY_MS : every);
       }
     }
   };

@@ -14,7 +14,12 @@ let loading = null;
 
 /** uPlot with its style sheet. */
 function library() {
-  loading ??= Promise.all([import("../vendor/uplot.js"), style()]).then(([module]) => module.default);
+  loading ??= Promise.all([import("../vendor/uplot.js"), style()])
+    .then(([module]) => module.default)
+    .catch((error) => {
+      loading = null; // the next chart tries again
+      throw error;
+    });
   return loading;
 }
 
@@ -40,8 +45,6 @@ function resolved(name) {
   probe.remove();
   return found || paint(name);
 }
-
-const softer = (colour, part) => colour.replace(/^rgb\(([^)]+)\)$/, `rgba($1, ${part})`);
 
 /**
  * @param {{label: string, times: number[], series: Record<string, (number | null)[]>, stacked?: boolean, unit?: string,
@@ -98,7 +101,7 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
               label: name,
               stroke: colour,
               width: 1.6,
-              fill: stacked ? softer(colour, 0.75) : undefined,
+              fill: stacked ? colour : undefined,
               points: { show: times.length < 3 },
               value: (_, __, ___, place) => {
                 const value = place === null ? null : latest.current.lines[number]?.[place];
@@ -112,7 +115,7 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
       plot.current = new UPlot(options, latest.current.data, box.current);
       watch = new ResizeObserver(() => box.current && plot.current?.setSize({ width: Math.max(200, box.current.clientWidth), height: HEIGHT }));
       watch.observe(box.current);
-    });
+    }, () => setTimeout(() => setTheme((n) => n + 1), 2000));
     return () => {
       gone = true;
       watch?.disconnect();

@@ -1,0 +1,36 @@
+"""A made-up pool as a process of its own."""
+
+import json
+import sys
+from pathlib import Path
+
+from tests.integration.pools import ROOT
+from tests.servers import Leashed
+from tests.waiting import wait_until
+
+
+class LargePool:
+    """bench/dashboard/pool.py, with `slots` slots and 10,000 jobs, and some events a second."""
+
+    def __init__(self, directory: Path, slots: int, events: float = 20.0) -> None:
+        self.directory, self.slots, self.events = directory, slots, events
+        self.url = self.token = ""
+        self._process: Leashed | None = None
+
+    def start(self) -> None:
+        words = ["--slots", str(self.slots), "--dir", str(self.directory), "--events", str(self.events)]
+        self._process = Leashed(
+            [sys.executable, "-m", "bench.dashboard.pool", *words], log=self.directory / "up.log", cwd=ROOT
+        )
+        described = self.directory / "pool.json"
+        process = self._process
+        wait_until(lambda: described.exists() or process.returncode is not None, 240, "the made-up pool")
+        assert process.returncode is None, process.tail()
+        told = json.loads(described.read_text())
+        self.url, self.token = told["url"], told["token"]
+
+    def close(self) -> None:
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.terminate()
+            self._process.close()

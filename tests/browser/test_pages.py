@@ -1,0 +1,352 @@
+"""The dashboard on a personal pool with running, waiting and held jobs: every page, by mouse and by keyboard, on a
+desktop and on a phone, in light and in dark."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from roost.client import Client
+from tests.integration.pools import EmbeddedPool
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(300)]
+
+CONFIG = """
+NUM_CPUS = 6
+MEMORY = 6144
+GROUP_NAMES = physics, physics.atlas, biology
+GROUP_QUOTA_physics = 4
+GROUP_QUOTA_physics.atlas = 2
+GROUP_QUOTA_biology = 2
+GROUP_ACCEPT_SURPLUS = true
+NEGOTIATOR_INTERVAL = 5
+"""
+SUBMIT = """
+executable = /bin/sleep
+arguments = 3000
+accounting_group = {group}
+accounting_group_user = {user}
+request_cpus = 1
+request_memory = 64
+{more}
+queue {count}
+"""
+PAGES = {
+    "overview": "",
+    "machines": "machines",
+    "slots": "machines?by=slot",
+    "machine": "machine/{machine}",
+    "jobs": "jobs",
+    "history": "jobs?history=true",
+    "running job": "job/1.0",
+    "waiting job": "job/2.5",
+    "held job": "job/3.0",
+    "ended job": "job/4.0",
+    "shares": "shares",
+    "groups": "groups",
+    "negotiation": "negotiation",
+    "availability": "availability",
+    "events": "events",
+    "letters": "letters",
+    "nowhere": "nowhere",
+}
+
+
+class BusyPool(EmbeddedPool):
+    """6 cpus: clusters 1 (runs), 2 (some wait), 3 (held), 4 (ended)."""
+
+    url = token = machine = ""
+
+    def fill(self) -> None:
+        jobs = [("physics.atlas", "ann", 2, ""), ("biology", "ben", 6, ""), ("physics", "cleo", 1, "hold = true")]
+        for number, (group, user, count, more) in enumerate(jobs):
+            file = self.directory / f"{number}.sub"
+            file.write_text(SUBMIT.format(group=group, user=user, count=count, more=more))
+            self.submit(file)
+        ended = self.directory / "ended.sub"
+        ended.write_text("executable = /bin/true\nrequest_memory = 64\nrequest_cpus = 0\nqueue 1\n")
+        cluster = self.submit(ended)
+        with self.client() as client:
+            self.url, self.token = client.url, (self.directory / "token").read_text().strip()
+            self.machine = str(next(iter(client.ads("Machine", projection=["Machine"]))).eval("Machine"))
+            wait_until(lambda: _running(client) >= 6, 90, "six running jobs")
+        self.roost("rm", str(cluster), ok=False)  # it may have ended by itself
+        self.wait_for_rest(cluster, 1)
+
+    def token_of(self, level: str) -> str:
+        said = self.roost("token", "create", f"{level.lower()}@pool", "-level", level).stdout
+        return re.findall(r"[\w-]{40,}", said)[-1]
+
+
+def _running(client: Client) -> int:
+    return sum(1 for ad in client.jobs(projection=["JobStatus"]) if ad.eval("JobStatus") == 2)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    made = BusyPool(tmp_path_factory.mktemp("pool"))
+    (made.directory / "config").write_text(CONFIG)
+    try:
+        made.start()
+        made.fill()
+        yield made
+    finally:
+        made.roost("rm", "-all", ok=False)
+        made.close()
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("desktop", "dark"), ("phone", "light")])
+def test_every_page_is_clean(visit, pool, size, scheme):
+    """No console errors, no failed requests, nothing that axe finds, nothing to scroll sideways."""
+    visitor = visit(size, scheme)
+    found = []
+    for name, path in PAGES.items():
+        visitor.go(path.format(machine=pool.machine))
+        found += [f"{name}: {one}" for one in visitor.accessibility()]
+        wide = visitor.too_wide()
+        found += [f"{name}: {wide} pixels too wide"] if wide > 0 else []
+        visitor.picture(name.replace(" ", "-"), whole=size == "phone")
+    assert found == []
+
+
+def test_the_checks_find_what_is_wrong(visit, pool):
+    """axe, the console and the width are really looked at."""
+    visitor = visit()
+    page = visitor.page
+    page.evaluate("document.querySelector('main').innerHTML = '<img src=\"icon\"><p style>x</p>'")
+    assert any("image-alt" in one for one in visitor.accessibility())
+    page.evaluate("document.querySelector('main').style.width = '3000px'")
+    assert visitor.too_wide() > 0
+    page.evaluate("fetch('http://127.0.0.1:9/elsewhere').catch(() => 0)")  # the policy of the page forbids it
+    page.evaluate("console.error('wrong')")
+    wait_until(lambda: any("wrong" in one for one in visitor.problems), 30, "the console's error")
+    assert any("Content Security Policy" in one for one in visitor.problems)
+    visitor.problems.clear()
+    visitor.expected = True
+
+
+def test_pages_show_what_is_there(visit, pool):
+    visitor = visit()
+    page = visitor.page
+    expect(page.get_by_role("region", name="Utilisation")).to_contain_text("100 %")
+    expect(page.get_by_role("region", name="Running jobs")).to_contain_text("6")
+    page.get_by_role("link", name="Machines", exact=True).first.click()
+    page.get_by_role("link", name=pool.machine).click()
+    expect(page.get_by_role("heading", name="Slots")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="Claimed / Busy")).to_have_count(6)
+    visitor.go("jobs?status=Held")
+    page.get_by_role("link", name="3.0").click()
+    expect(page.get_by_role("main")).to_contain_text("code 15")
+    visitor.go("job/2.5")
+    expect(page.get_by_role("region", name="Why it waits")).to_contain_text(re.compile("wait|busy|quota|share"))
+    expect(page.get_by_role("region", name="Timeline")).to_contain_text("submitted")
+    visitor.go("groups")
+    expect(page.get_by_role("row").filter(has_text="physics.atlas").first).to_be_visible()
+    visitor.go("availability")
+    expect(page.get_by_role("main")).to_contain_text("Leader")
+    visitor.go("negotiation")
+    expect(page.get_by_role("main")).to_contain_text("Leads")
+
+
+def test_logging_in_by_hand_and_out(visit, pool):
+    visitor = visit(log_in=False)
+    page = visitor.page
+    page.goto(pool.url)
+    visitor.expected = True  # a wrong token is a 401, which the browser's console tells of
+    page.get_by_label("Token").fill("not a token")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("token")
+    assert visitor.accessibility() == []
+    page.get_by_label("Token").fill(pool.token)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+    visitor.expected = False
+    page.reload()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_the_token_of_a_link_leaves_the_address(visit, pool):
+    visitor = visit()
+    assert pool.token not in visitor.page.url
+    link = pool.roost("dashboard").stdout.strip()
+    assert link == f"{pool.url}/#token={pool.token}"
+
+
+def test_levels_are_respected(visit, pool):
+    """READ sees everything and changes nothing, WRITE acts on jobs, only ADMINISTRATOR on machines and priorities."""
+    buttons = {"READ": (0, 0, 0), "WRITE": (1, 0, 0), "ADMINISTRATOR": (1, 1, 1)}
+    for level, (hold, drain, change) in buttons.items():
+        visitor = visit(token=pool.token if level == "ADMINISTRATOR" else pool.token_of(level))
+        page = visitor.page
+        expect(page.locator(".side .foot")).to_contain_text(level)
+        visitor.go("job/1.0")
+        expect(page.get_by_role("button", name="Hold", exact=True)).to_have_count(hold)
+        visitor.go(f"machine/{pool.machine}")
+        expect(page.get_by_role("button", name="Drain …")).to_have_count(drain)
+        visitor.go("shares")
+        expect(page.get_by_role("row").nth(1)).to_be_visible()
+        assert (page.get_by_role("button", name=re.compile("^Change ")).count() > 0) == bool(change)
+        visitor.go("letters")
+        if level != "ADMINISTRATOR":
+            expect(page.get_by_text("For administrators only")).to_be_visible()
+
+
+def test_holding_and_releasing_a_job(visit, pool):
+    """An order takes effect, and the page follows by itself."""
+    visitor = visit()
+    page = visitor.go("job/2.4")
+    page.get_by_role("button", name="Hold", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    assert visitor.accessibility() == []
+    dialog.get_by_label("Reason").fill("held by a test")
+    dialog.get_by_role("button", name="Hold").click()
+    expect(page.get_by_role("main")).to_contain_text("held by a test")
+    page.get_by_role("button", name="Release", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Release").click()
+    expect(page.get_by_role("button", name="Hold", exact=True)).to_be_visible()
+
+
+def test_a_priority_factor_is_changed(visit, pool):
+    visitor = visit()
+    page = visitor.go("shares?search=ann")
+    row = page.get_by_role("row").filter(has_text="ann").first
+    row.get_by_role("button", name=re.compile("^Change ")).click()
+    page.get_by_role("dialog").get_by_label("Value").fill("321")
+    page.get_by_role("dialog").get_by_role("button", name="Change").click()
+    expect(row).to_contain_text("321")
+
+
+def test_what_is_refused_is_told_in_the_dialog(visit, pool):
+    visitor = visit()
+    page = visitor.go("shares")
+    page.get_by_role("button", name=re.compile("^Change ")).first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Value").fill("-5")
+    visitor.expected = True
+    dialog.get_by_role("button", name="Change").click()
+    expect(dialog.get_by_role("alert")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
+def test_by_keyboard_only(visit, pool):
+    """Skip link, pages by "g" and a letter, search by "/", sorting, a dialog and back: no mouse."""
+    visitor = visit()
+    page = visitor.page
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    for key, title in (("m", "Machines"), ("s", "Fair share"), ("e", "Events"), ("j", "Jobs")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.locator("main h1")).to_have_text(title)
+        visitor.settle()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search", exact=True)).to_be_focused()
+    page.keyboard.type("2.5")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("row")).to_have_count(2)
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "2.5":
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator("main h1")).to_have_text("Job 2.5")
+    expect(page.locator("main h1")).to_be_focused()
+    visitor.settle()
+    hold = page.get_by_role("button", name="Hold", exact=True)
+    hold.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(hold).to_be_focused()
+    page.go_back()
+    expect(page.locator("main h1")).to_have_text("Jobs")
+    expect(page.get_by_label("Search", exact=True)).to_have_value("2.5")
+    page.locator("main h1").focus()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("to the search box")
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    visitor.settle()
+    page.get_by_role("button", name="Factor").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("columnheader", name="Factor")).to_have_attribute("aria-sort", "ascending")
+    assert "order=factor" in page.url
+
+
+def test_it_is_live(visit, pool, tmp_path):
+    """What happens in the pool is on the page without anybody asking for it."""
+    visitor = visit()
+    page = visitor.go("events?type=job.*")
+    file = tmp_path / "live.sub"
+    file.write_text(SUBMIT.format(group="biology", user="live", count=1, more="hold = true"))
+    expect(page.locator(".live.on").first).to_be_attached()
+    cluster = pool.submit(file)
+    expect(page.get_by_role("main")).to_contain_text(f"submitted as cluster {cluster}")
+    visitor.go("jobs?status=Held")
+    pool.roost("rm", str(cluster))
+    expect(page.get_by_role("link", name=f"{cluster}.0")).to_have_count(0)
+
+
+def test_it_says_when_it_is_cut_off_and_goes_on(visit, pool):
+    visitor = visit()
+    page = visitor.go("events")
+    expect(page.locator(".live.on").first).to_be_attached()
+    visitor.expected = True
+    visitor.context.set_offline(True)
+    # A stream that is open stays so: Chromium cuts off new connections only. So the page begins another one.
+    page.get_by_label("Kind").select_option("job.*")
+    expect(page.locator(".side .live")).to_have_text("Disconnected, retrying")
+    visitor.context.set_offline(False)
+    expect(page.locator(".side .live")).to_have_text("Live")
+
+
+def test_colours_are_chosen_and_kept(visit, pool):
+    visitor = visit()
+    page = visitor.page
+
+    def paper() -> str:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    light = paper()
+    button = page.get_by_role("button", name=re.compile("^Colours"))
+    button.click()
+    button.click()
+    wait_until(lambda: paper() != light, 30, "dark colours")
+    page.reload()
+    expect(page.locator("main h1")).to_be_visible()
+    assert paper() != light
+    page.evaluate("localStorage.clear()")
+
+
+def test_nothing_runs_while_nobody_looks(visit, pool):
+    """A hidden tab has no stream and asks for nothing; once it is seen again it is live."""
+    visitor = visit()
+    page = visitor.page
+    expect(page.locator(".side .live")).to_have_text("Live")
+    page.evaluate(
+        "() => { Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+    expect(page.locator(".side .live")).to_have_text("Paused")
+    page.evaluate(
+        "() => { Object.defineProperty(document, 'hidden', {value: false, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+    expect(page.locator(".side .live")).to_have_text("Live")
+
+
+def test_menu_on_a_phone(visit, pool):
+    visitor = visit("phone")
+    page = visitor.page
+    page.get_by_role("button", name="Menu").tap()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Fair share").tap()
+    expect(page.locator("main h1")).to_have_text("Fair share")
+    expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
