@@ -71,7 +71,8 @@ WINDOW = 500
 #: A channel that closes under a publish may have been closed over another one's: so often it is tried again.
 REFUSALS = 3
 RECONNECT_FIRST_S = 0.05
-RECONNECT_CAP_S = 5.0
+#: Where there are several nodes each try is another one: all of them are tried within a few seconds.
+RECONNECT_CAP_S = 2.0
 STOP_PATIENCE_S = 5.0
 
 
