@@ -147,6 +147,7 @@ def main() -> None:
     parser.add_argument("--lasts", type=float, default=5.0, metavar="S", help="how long each fault lasts (5)")
     parser.add_argument("--schedd", type=float, default=60.0, metavar="S", help="how long the schedd is dead (60)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORDS", help="faults whose name has one of these")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep what daemons (and containers) logged in DIR")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args()
     with ExitStack() as stack:
@@ -163,6 +164,8 @@ def main() -> None:
         try:
             bench.run([fault for fault in wanted if any(words in fault.name for words in options.only)])
         finally:
+            if options.logs:
+                pool.keep_logs(options.logs)
             if options.json:
                 options.json.write_text(json.dumps(bench.figures, indent=1) + "\n")
     if bench.bad:

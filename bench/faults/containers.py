@@ -188,6 +188,12 @@ class ContainerPool(HighlyAvailablePool):
         """The node that most daemons are connected to."""
         return max(self.brokers(), key=lambda node: node.connections(BROKER_PORT))
 
+    def keep_logs(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        for service in self.members:
+            said = self.container(service).logs(timestamps=True)
+            (directory / f"{service}.log").write_bytes(said)
+
     def with_primary(self, wanted: bool) -> None:
         """Start the HADs again with, or without, HAD_USE_PRIMARY."""
         self.env["ROOST_HAD_USE_PRIMARY"] = "true" if wanted else "false"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import urllib.error
 import urllib.request
@@ -167,6 +168,11 @@ class FaultPool:
             had.configure(HAD_USE_PRIMARY="true" if wanted else "false")
             had.start()
         self.wait_ready()
+
+    def keep_logs(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        for member in self.members.values():
+            shutil.copy(member.log, directory)
 
     def connect(self, timeout_s: float) -> Sequence[Client]:
         """A client for each gateway."""

@@ -53,11 +53,12 @@ class Verdict:
 
     def faults(self, *, restarts: bool = False) -> list[str]:
         """Every fault as a line to read; empty when nothing was lost and nothing done twice. restarts: jobs ended with
-        what was struck; that they begin again is no fault, that they end well twice is one."""
+        what was struck. That they begin again is no fault then, even of one that was done just before and could not
+        tell any more; that one of them is in the history twice is."""
         said = {
             "lost": self.lost,
             "run twice": () if restarts else self.twice,
-            "ended twice": self.ended_twice,
+            "ended twice": () if restarts else self.ended_twice,
             "twice in the history": self.doubled,
             "log": self.log,
         }

@@ -154,6 +154,17 @@ class Workload:
         text = self.runs.read_text()
         return lines(text[: text.rfind("\n") + 1])
 
+    def durations(self) -> list[float]:
+        """How long each run took that came to its end, in seconds, by what the jobs wrote."""
+        begun: dict[str, float] = {}
+        found = []
+        for line in self.lines():
+            if line.word == "begin":
+                begun[line.token] = line.at
+            elif line.token in begun:
+                found.append(line.at - begun[line.token])
+        return found
+
     def without(self, since: float, until: float) -> dict[str, float]:
         """The longest time without service between two moments, in seconds, by what was wanted."""
         return {what: longest_gap(moments, since, until) for what, moments in self._served().items()}

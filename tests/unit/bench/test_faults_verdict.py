@@ -66,10 +66,14 @@ def test_an_event_that_lacks_or_is_there_twice_is_found():
     assert judge(again).log == ()
 
 
-def test_a_job_that_lived_in_what_was_killed_may_begin_again_but_not_end_twice():
+def test_a_job_that_lived_in_what_was_killed_may_begin_again_but_is_in_the_history_once():
     begun = [Line("begin", "short1", 1.0), Line("begin", "short1", 1.1), Line("end", "short1", 2.0)]
     assert judge(facts(lines=begun)).faults(restarts=True) == []
-    assert judge(facts(lines=[*begun, Line("end", "short1", 2.1)])).faults(restarts=True) == ["ended twice: short1"]
+    ended = [*begun, Line("end", "short1", 2.1)]
+    assert judge(facts(lines=ended)).faults(restarts=True) == []
+    assert judge(facts(lines=ended)).faults() == ["run twice: short1", "ended twice: short1"]
+    twice = facts(history=[*facts().history, *facts().history])
+    assert judge(twice).faults(restarts=True) == ["twice in the history: short1"]
 
 
 def glimpses(leads, every_s=0.1):
