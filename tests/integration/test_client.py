@@ -1,0 +1,242 @@
+"""roost.Client and roost.AsyncClient against a pool; the examples of docs/client.md."""
+
+import asyncio
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roost import AsyncClient, Client
+from roost.errors import ClientError
+from roost.functions import FunctionFailed
+from tests.integration import functions_to_run
+from tests.integration.inside import InsidePool
+from tests.waiting import PATIENCE_S, wait_until
+
+PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+ECHO = {"executable": "/bin/echo", "transfer_executable": False}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    inside = InsidePool(tmp_path_factory.mktemp("pool"))
+    yield inside
+    inside.close()
+
+
+@pytest.fixture(scope="module")
+def client(pool):
+    with pool.client() as made:
+        yield made
+
+
+def examples():
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+
+
+def test_the_examples_of_the_page_run(pool, tmp_path):
+    """All of them in one process after the other: each is a whole program."""
+    expected = ["Grace Hopper", "", "2", "{"]
+    assert len(examples()) == len(expected)
+    for number, (text, says) in enumerate(zip(examples(), expected, strict=True)):
+        program = tmp_path / f"example{number}.py"
+        program.write_text(text)
+        environment = {**pool.environment(), "PYTHONWARNINGS": "error"}
+        done = subprocess.run(
+            [sys.executable, program],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert says in done.stdout
+
+
+def test_nothing_heavy_is_imported_with_the_package():
+    """The command starts often; names are looked up when they are asked for."""
+    code = "import roost, sys; print(sorted(m for m in sys.modules if m.startswith(('aiohttp', 'roost.', 'asyncio'))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PAGE.parents[1])
+    assert done.stdout.strip() == "[]"
+    code = "from roost import Client; import sys; print('aiohttp' in sys.modules, 'asyncio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PAGE.parents[1])
+    assert done.stdout.strip() == "False False"
+
+
+def test_both_clients_have_the_same_surface():
+    """What the synchronous client can do, the other can; but for what is made of threads or streams of its own."""
+    only_sync = {
+        "create_token",
+        "upload",
+        "download",
+        "visit",
+        "visit_input",
+        "visit_output",
+        "visit_steer",
+        "wait_states",
+    }
+
+    def surface(kind):
+        return {name: value for name, value in vars(kind).items() if not name.startswith("_") and callable(value)}
+
+    sync, other = surface(Client), surface(AsyncClient)
+    assert set(sync) - set(other) == only_sync
+    assert set(other) - set(sync) == {"session"}
+    for name in set(sync) & set(other) - {"events"}:  # reconnecting is told by a callback there
+        assert list(inspect.signature(sync[name]).parameters) == list(inspect.signature(other[name]).parameters), name
+
+
+# --- submit
+
+
+def test_values_of_items_may_have_commas_blanks_and_quotes(client):
+    items = [{"word": "a, b"}, {"word": "c  d"}, {"word": "it's"}]
+    cluster = client.submit({**ECHO, "hold": True, "My.Text": '"$(word)"'}, itemdata=items)
+    assert sorted(ad.eval("Text") for ad in client.jobs(str(cluster.cluster))) == ["a, b", "c  d", "it's"]
+    client.act("remove", [str(cluster.cluster)])
+
+
+def test_a_submit_file_by_its_path_and_as_text(client, tmp_path):
+    (tmp_path / "in.txt").write_text("42")
+    text = "executable = /bin/cat\ntransfer_executable = false\narguments = in.txt\n"
+    text += "transfer_input_files = in.txt\noutput = out"
+    (tmp_path / "job.sub").write_text(text + "\nqueue\n")
+    from_path = client.submit(tmp_path / "job.sub", directory=tmp_path, spool=True)
+    from_text = client.submit(text, count=1, directory=tmp_path, spool=True)
+    for cluster in (from_path, from_text):
+        job = client.job(*cluster.ids())
+        assert job.wait(PATIENCE_S).ok
+        assert job.output() == b"42"
+
+
+def test_a_job_is_told_and_acted_on(client):
+    cluster = client.submit({**ECHO, "arguments": "late", "hold": True, "output": "out"}, spool=True)
+    job = client.job(*cluster.ids())
+    wait_until(lambda: job.ad.eval("HoldReasonCode") != 16, what="the files to be there")
+    if job.status != "held":  # a spooled job that is submitted on hold is released by its files
+        job.hold("for a while")
+    assert job.wait(PATIENCE_S).status in ("held", "completed")
+    job.edit(Note='"mine"')
+    assert job.ad.eval("Note") == "mine"
+    with pytest.raises(ClientError, match="schedd keeps this attribute"):
+        job.edit(Owner='"root"')
+    if job.status == "held":
+        job.release()
+    assert job.wait(PATIENCE_S).ok
+    assert job.output() == b"late\n"
+    assert [file.name for file in job.files()] == ["out"]
+    with pytest.raises(ClientError, match="there is no file"):
+        job.output("other")
+    with pytest.raises(ClientError, match="has no log"):
+        job.log()
+    with pytest.raises(ClientError, match="not-found"):
+        client.job("999999.0").hold()
+    with pytest.raises(ClientError, match=r"no job 999999\.0"):
+        _ = client.job("999999.0").status
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "says"),
+    [
+        ({"executable": "/bin/true\nqueue 5"}, {}, "one line"),
+        ({"queue": "5", **ECHO}, {}, "is no command"),
+        ({"include command": "touch /tmp/x", **ECHO}, {}, "is no command"),
+        (ECHO, {"itemdata": []}, "itemdata is empty"),
+        ({"executable": "no-such-program"}, {}, "does not exist"),
+        ({**ECHO, "transfer_input_files": "no-such-file"}, {"spool": True}, "no-such-file"),
+        ({**ECHO, "universe": "grid"}, {}, "universe"),
+        ("executable = /bin/true\nqueue\nexecutable = /bin/false\nqueue", {}, "2 clusters"),
+        (Path("no-such.sub"), {}, "no-such.sub"),
+    ],
+)
+def test_a_bad_submit_says_what_is_wrong_and_leaves_nothing(client, what, more, says):
+    before = client.job_totals()
+    with pytest.raises(ClientError, match=says):
+        client.submit(what, **more)
+    assert client.job_totals() == before
+
+
+# --- functions
+
+
+def test_a_function_runs_as_a_job(client):
+    assert client.submit_function(functions_to_run.add, 2, b=5).result(PATIENCE_S) == {"sum": 7}
+    with pytest.raises(FunctionFailed, match="ValueError: not 3") as caught:
+        client.submit_function(functions_to_run.refuse, 3).result(PATIENCE_S)
+    assert "refuse" in caught.value.traceback
+    with pytest.raises(FunctionFailed, match="JSON"):
+        client.submit_function(functions_to_run.unspeakable).result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "says"),
+    [
+        (lambda: 1, (), "of a module's own level"),
+        (len, ([],), "of a module's own level"),
+        (functions_to_run.add, ({1},), "JSON"),
+    ],
+)
+def test_what_can_not_be_sent_is_refused_at_once(client, function, arguments, says):
+    with pytest.raises(ClientError, match=says):
+        client.submit_function(function, *arguments)
+
+
+# --- asyncio
+
+
+async def test_the_asynchronous_client(pool):
+    async with AsyncClient(pool.url, pool.token) as client:
+        assert (await client.whoami())["level"] == "ADMINISTRATOR"
+        assert [ad.eval("MyType") async for ad in client.ads("Scheduler")] == ["Scheduler"]
+        clusters = await asyncio.gather(
+            *(client.submit({**ECHO, "arguments": str(n), "output": "out"}, spool=True) for n in range(3))
+        )
+        for number, cluster in enumerate(clusters):
+            job = client.job(*cluster.ids())
+            assert (await job.wait(PATIENCE_S)).ok
+            assert await job.output() == f"{number}\n".encode()
+            assert await job.status() == "completed"
+        assert await (await client.submit_function(functions_to_run.add, 1)).result(PATIENCE_S) == {"sum": 2}
+        assert {g["name"] for g in await client.groups()}
+        with pytest.raises(ClientError, match="no schedd"):
+            await client.schedd("nobody")
+        # Who stops reading early gets a clean answer to the next question.
+        async for _ in client.ads():
+            break
+        assert (await client.pool())["schedds"]
+
+
+async def test_events_of_the_asynchronous_client_go_on_after_the_last(pool):
+    async with AsyncClient(pool.url, pool.token) as client:
+
+        async def first(after):
+            stream = client.events("accountant.changed", after=after)
+            try:
+                async for event in stream:
+                    return event
+            finally:
+                await stream.aclose()
+
+        for name in ("one@x", "two@x"):
+            await client.set_priority(name, "factor", 5)
+        # From before all of them: a gap, which is no event.
+        seen = await asyncio.wait_for(first("0" * 32), PATIENCE_S)
+        assert seen.type == "accountant.changed"
+        after = await asyncio.wait_for(first(seen.id), PATIENCE_S)
+        assert after.id > seen.id
+
+
+async def test_the_asynchronous_client_says_what_is_wrong(pool):
+    async with AsyncClient(pool.url, "wrong") as client:
+        with pytest.raises(ClientError, match="no valid token"):
+            await client.whoami()
+        with pytest.raises(ClientError, match="no valid token"):
+            await anext(client.events())
+    async with AsyncClient("http://127.0.0.1:1", "x") as client:
+        with pytest.raises(ClientError, match=r"is it up\?"):
+            await client.pool()
