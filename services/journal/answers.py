@@ -142,6 +142,9 @@ def _user(connection: sa.Connection, asked: str, start: float, end: float, point
     found = [users.point_of(at, body) for at, _, body in rows]
     first = users.point_of(start, before) if before is not None else (found[0] if found else None)
     last = found[-1] if found else ({**first, "at": end} if first is not None else None)
+    at_rest = last["at"] if last is not None and last["priority"] is None else 0.0
+    if at_rest:  # what it was like while it was there says more
+        last = next((point for point in (*reversed(found), first) if point and point["priority"] is not None), last)
     others = [
         (who, users.point_of(end, body)) for who, body in _all_at(connection, "submitter", end).items() if who != name
     ]
@@ -157,7 +160,7 @@ def _user(connection: sa.Connection, asked: str, start: float, end: float, point
         "points": series.thinned(found, points),
         "others": [{"submitter": who, **one} for who, one in others],
         "group": dict(group) if group is not None else {},
-        "text": users.text_of(name, first, last, others, group, _changes(connection, name, start, end)),
+        "text": users.text_of(name, first, last, others, group, _changes(connection, name, start, end), at_rest),
     }
 
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from services.journal.causes import CAUSES
 from services.journal.schema import EVENTS, KINDS, MATCHES, REASONS
-from services.journal.story import Facts, JobFact, Kind, Outage, Why
+from services.journal.story import Facts, JobFact, Kind, Outage, Why, with_hold
 from shared.bus.api import RemoteFailure
 
 #: Changes of reasons that are read for one job.
@@ -72,7 +72,7 @@ def _events(connection: sa.Connection, cluster: int, proc: int, schedd: str) -> 
         if kind == "job.submitted" and not body["first_proc"] <= proc < body["first_proc"] + body["count"]:
             continue
         schedds.add(str(body.get("schedd", "")))
-        found.append(JobFact(at, kind, body))
+        found += with_hold(JobFact(at, kind, body), proc)
     return found, schedds
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.journal.story import JobFact
+from services.journal.story import JobFact, with_hold
 
 #: The job waits for a slot from these events on.
 _OFFERED = ("job.submitted", "job.released")
@@ -115,5 +115,5 @@ def by_job(facts: Iterable[tuple[int, int, JobFact]]) -> dict[tuple[str, int, in
         else:
             first = int(fact.body.get("first_proc", 0))
             for one in range(first, first + int(fact.body.get("count", 0))):
-                found.setdefault((schedd, cluster, one), []).append(fact)
+                found.setdefault((schedd, cluster, one), []).extend(with_hold(fact, one))
     return found

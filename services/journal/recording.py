@@ -41,7 +41,7 @@ def _first(connection: sa.Connection, asked: AskInterval, _: str) -> Data:
     shard = _shard(connection, asked)
     policies = _policies(connection, shard, asked.end)
     before = [one for one in policies if one["at"] <= asked.start]
-    in_force = before[-1] if before else policies[0] if policies else {"at": 0.0, "knobs": {}}
+    in_force: Data = before[-1] if before else policies[0] if policies else {"at": 0.0, "knobs": {}}
     return {
         "start": asked.start,
         "end": asked.end,

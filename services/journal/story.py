@@ -199,6 +199,15 @@ def moment_map(spans: Iterable[Span], at: float) -> dict[str, Any] | None:
     return None
 
 
+def with_hold(fact: JobFact, proc: int) -> list[JobFact]:
+    """The facts that an event is for one proc: a job may be submitted on hold."""
+    held = fact.body.get("held") or ()
+    if fact.type != "job.submitted" or not any(first <= proc <= last for first, last in held):
+        return [fact]
+    body = {"code": fact.body.get("hold_code", 0), "reason": fact.body.get("hold_reason", "")}
+    return [fact, JobFact(fact.at, "job.held", {**fact.body, **body})]
+
+
 def line_of(fact: JobFact, match: Mapping[str, Any] | None = None) -> str:
     """An event in words."""
     body = fact.body

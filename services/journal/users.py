@@ -45,15 +45,19 @@ def text_of(
     others: Sequence[tuple[str, Mapping[str, Any]]],
     group: Mapping[str, Any] | None,
     changes: Sequence[str],
+    at_rest: float = 0.0,
 ) -> list[str]:
     """Lines for people. first, last: standings (points) at both ends of the interval. others: the other submitters at
-    its end. group: the standing of its group then. changes: what administrators changed, in words."""
+    its end. group: the standing of its group then. changes: what administrators changed, in words. at_rest: since then
+    it neither asks nor uses anything, and `last` is from before."""
     if last is None:
         return [f"the journal knows nothing of {name} in that time: it neither asked for slots nor used any"]
     if last.get("priority") is None:
-        return [f"{name} asked for nothing and used nothing at the end of that time"]
+        return [f"{name} asked for nothing and used nothing in that time", *changes]
     pool, eup = float(last["pool"]), float(last["effective_priority"])
+    rest = ["in the end it asked for nothing and used nothing; before that:"]
     lines = [
+        *(rest if at_rest else ()),
         f"{name} used {last['weighted_in_use']:.6g} of the pool's {pool:.6g} ({_percent(last['share'])}), and was "
         f"entitled to {last['entitled']:.6g} ({_percent(last['part'])}) besides floors, ceilings and quotas",
         f"its effective priority was {eup:.2f}: real priority {last['priority']:.2f} x factor {last['factor']:g}; "

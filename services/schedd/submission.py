@@ -7,6 +7,7 @@ import getpass
 import socket
 import sqlite3
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -155,6 +156,7 @@ class Submission:
                 cluster=cluster.id,
                 first_proc=0,
                 count=len(jobs),
+                **_held(jobs),
             )
         )
         await self.keeper.commit()
@@ -370,3 +372,21 @@ def _logged(job: Job, now: float) -> bytes:
     return job_log.submitted(
         job.id, now, socket.gethostname(), job.text("SubmitEventNotes"), job.text("SubmitEventUserNotes")
     )
+
+
+def _held(jobs: Sequence[Job]) -> dict[str, Any]:
+    """What the event of a submit says of jobs that are on hold from the beginning."""
+    ranges: list[list[int]] = []
+    first: Job | None = None
+    for job in jobs:
+        if job.status != JobStatus.HELD:
+            continue
+        first = first or job
+        if ranges and ranges[-1][1] == job.proc - 1:
+            ranges[-1][1] = job.proc
+        else:
+            ranges.append([job.proc, job.proc])
+    if first is None:
+        return {}
+    code = int(first.number("HoldReasonCode"))
+    return {"held": ranges, "hold_code": code, "hold_reason": first.text("HoldReason")[:1000]}

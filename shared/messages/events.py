@@ -34,6 +34,9 @@ class JobsSubmitted(Event):
     cluster: int
     first_proc: int
     count: int
+    held: list[list[int]] = []  # ranges (first proc, last proc) of those that are on hold from the beginning
+    hold_code: int = 0  # HoldReasonCode of the first of them
+    hold_reason: str = ""
 
 
 @message
