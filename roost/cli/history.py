@@ -1,34 +1,54 @@
-"""`roost history`: jobs that left the queue, newest first."""
+"""`roost history`: jobs that left the queue, newest first; of a pool, or of a history file."""
 
 from __future__ import annotations
 
-from roost.cli import output
-from roost.cli.asked import constraint, is_id
-from roost.cli.options import COMMON, Option, parse, usage, value
-from roost.cli.output import Column, moment, number, say, span, text
-from roost.cli.q import LETTER, job_id, status_of
-from roost.client import Client
-from shared.classad import ClassAd
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
 
+from roost.cli import columns_asked, output, whole
+from roost.cli.asked import is_id
+from roost.cli.mask import Mask, column
+from roost.cli.options import COMMON, Option, Parsed, ask, parse, usage
+from roost.cli.output import say
+from roost.cli.printas import PAST_RUN_TIME, STATUS_LETTER, TABLE
+from roost.client import Client
+from roost.errors import UsageError
+from shared.classad import ClassAd, ParseError, evaluate, parse_expr
+from shared.classad.expr import Expr, Literal
+
+#: In the order in which HTCondor's tool looks at them, which decides what a short option means.
 OPTIONS: tuple[Option, ...] = (
-    value("constraint", help="only jobs for which this expression is true", metavar="EXPR"),
-    value("limit", "match", help="at most so many jobs", metavar="N"),
-    value("name", help="only jobs of this schedd", metavar="SCHEDD"),
-    *output.FORMATS,
-    *COMMON,
+    ask("l|ong", "whole ads, one attribute a line"),
+    ask("xml", "whole ads as XML"),
+    ask("jsonl", "whole ads as JSON, one a line"),
+    ask("json", "whole ads as JSON"),
+    ask("b|ackwards", "newest first (the default)"),
+    ask("nob|ackwards", "oldest first"),
+    ask("forw|ards", "oldest first"),
+    ask("w|ide:", "do not cut long values; a number: lines of so many characters"),
+    ask("m|atch", "at most so many jobs", "N"),
+    ask("lim|it", "at most so many jobs", "N"),
+    ask("scan|limit", "look at so many jobs", "N"),
+    ask("fi|le", "jobs of this history file instead of a pool's", "FILE"),
+    ask("lo|cal", "taken for HTCondor's sake"),
+    ask("sta|rtd", "jobs that execution points ran"),
+    ask("sch|edd", "jobs of access points (the default)"),
+    ask("str|eam-results:", "taken for HTCondor's sake"),
+    ask("at|tributes", "only these attributes in -long, -json and -xml", "ATTR,..."),
+    ask("h|elp", "show this help"),
+    *columns_asked.FORMAT,
+    ask("c|onstraint", "only jobs for which this expression is true", "EXPR"),
+    ask("sinc|e", "stop before this job, or where this expression is true", "JOB|EXPR"),
+    ask("com|pletedsince", "stop where a job was completed by then (seconds since 1970)", "TIME"),
+    ask("n|ame", "only jobs of this schedd", "SCHEDD"),
+    ask("p|ool", "address of the pool's gateway, host[:port] or URL", "ADDRESS"),
+    COMMON[-1],
 )
-_NEEDS = (
-    "ClusterId",
-    "ProcId",
-    "Owner",
-    "QDate",
-    "RemoteWallClockTime",
-    "JobStatus",
-    "CompletionDate",
-    "Cmd",
-    "Args",
-    "Arguments",
-)
+_WARNING: Final = "\t*** Warning: Bad history file; skipping malformed ad(s)\n"
+_ID: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?\Z")
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -36,43 +56,230 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         say(usage(command, "[JOB | OWNER]...", "Jobs that left the queue, newest first.", OPTIONS))
         return 0
-    ids = [word for word in parsed.arguments if is_id(word)]
-    with Client(parsed.one("pool") or None) as client:
-        jobs = client.jobs(
-            *ids,
-            constraint=constraint(parsed),
-            projection=output.projection(parsed, _NEEDS),
-            schedd=parsed.one("name"),
-            limit=parsed.integer("limit", 0),
-            history=True,
-        )
-        if output.chosen(parsed):
-            output.show(parsed, jobs)
-            return 0
-        columns = [
-            Column(" ID", job_id, least=7),
-            Column("OWNER", lambda ad: text(ad, "Owner"), least=14),
-            Column("SUBMITTED", lambda ad: moment(number(ad, "QDate")), right=True, least=11),
-            Column("RUN_TIME", _ran, right=True, least=12),
-            Column("ST", lambda ad: LETTER.get(status_of(ad), "?")),
-            Column("COMPLETED", lambda ad: _completed(number(ad, "CompletionDate")), right=True, least=11),
-            Column("CMD", _command, least=15),
-        ]
-        for line in output.table(columns, jobs, pad=True, grow=False):
-            say(line)
+    form = _form(parsed)
+    forwards = parsed.has("forwards") or parsed.has("nobackwards")
+    if forwards and parsed.has("since"):
+        raise UsageError("-since goes back in time, so -forwards does not go with it")
+    custom = None if form else columns_asked.columns(parsed)
+    mask = custom.mask if custom else _mask(parsed)
+    if custom is not None and custom.from_file and (output.leading_number(parsed.letters.get("wide", "")) or 80) <= 80:
+        mask.overall = (output.leading_number(parsed.letters.get("wide", "")) or output.terminal_width() or 80) - 1
+        if parsed.has("wide") and not parsed.letters.get("wide"):
+            mask.overall = 0
+    condition = _condition(parsed, custom.where if custom else "")
+    stop = _stop(parsed)
+    if parsed.has("file"):
+        found: Iterable[ClassAd | str] = _of_file(parsed.one("file"), forwards=forwards)
+        _show(parsed, form, mask, _chosen(parsed, found, condition, stop))
+        return 0
+    if parsed.has("startd"):
+        raise UsageError("-startd: name the history file of an execution point (STARTD_HISTORY) with -file")
+    _of_pool(parsed, form, mask, condition, stop, forwards=forwards)
     return 0
 
 
-def _ran(ad: ClassAd) -> str:
-    seconds = number(ad, "RemoteWallClockTime")
-    return span(seconds) if seconds > 0 else ""
+def _form(parsed: Parsed) -> str:
+    """long, json, jsonl or xml; "" for a table. Raises UsageError."""
+    asked = [name for name in ("xml", "json", "jsonl") if parsed.has(name)]
+    if len(asked) > 1:
+        raise UsageError(f"-{asked[0]} and -{asked[1]} exclude each other")
+    return asked[0] if asked else "long" if parsed.has("long") else ""
 
 
-def _completed(seconds: float) -> str:
-    return moment(seconds) if seconds > 0 else ""
+def _mask(parsed: Parsed) -> Mask:
+    """The usual table."""
+    width = output.leading_number(parsed.letters.get("wide", ""))
+    wide = parsed.has("wide") and (not width or width > 80)
+    columns = [
+        column("ClusterId", " ID", None, -7, auto=True, cut=False, by=TABLE["JOB_ID"]),
+        column("Owner", "OWNER", "%v", -14, auto=True, cut=not wide),
+        column("QDate", "SUBMITTED", None, 11, by=TABLE["DATE"]),
+        column("ClusterId", "RUN_TIME", None, 12, by=PAST_RUN_TIME),
+        column("JobStatus", "ST", None, -2, by=STATUS_LETTER),
+        column("CompletionDate", "COMPLETED", None, 11, by=TABLE["DATE"]),
+        column("Cmd", "CMD", None, -15, cut=False, by=TABLE["JOB_COMMAND"]),
+    ]
+    screen = width or (0 if parsed.has("wide") else max(0, output.terminal_width() - 1))
+    return Mask(columns, prefix=" ", row_suffix="\n", overall=screen, headings=True)
 
 
-def _command(ad: ClassAd) -> str:
-    """The program with its path, and its arguments."""
-    arguments = text(ad, "Arguments") or text(ad, "Args")
-    return f"{text(ad, 'Cmd')} {arguments}" if arguments else text(ad, "Cmd")
+def _condition(parsed: Parsed, where: str) -> str:
+    named = []
+    for word in parsed.arguments:
+        if is_id(word):
+            cluster, _, proc = word.partition(".")
+            named.append(f"ClusterId == {cluster}" + (f" && ProcId == {proc}" if proc else ""))
+        else:
+            named.append(f"Owner == {json.dumps(word, ensure_ascii=False)}")
+    terms = [f"({' || '.join(f'({one})' for one in named)})"] if named else []
+    return " && ".join([*terms, *output.constraints(parsed), *([f"({where})"] if where else [])])
+
+
+def _stop(parsed: Parsed) -> Expr | None:
+    """The expression that ends the search, before the job for which it is true. Raises UsageError."""
+    found: Expr | None = None
+    for name, _, values in parsed.order:
+        if name == "completedsince":
+            found = output.expression(f"CompletionDate <= {values[0]}", name)
+        elif name == "since":
+            job = _ID.match(values[0])
+            try:
+                parsed_since = parse_expr(values[0], syntax="old")
+            except ParseError as error:
+                raise UsageError(f"-since {values[0][:100]}: want a job's number or an expression: {error}") from error
+            if job is not None:
+                text = f"ClusterId == {job[1]}" + (f" && ProcId == {job[2]}" if job[2] else "")
+                parsed_since = parse_expr(text, syntax="old")
+            elif isinstance(parsed_since, Literal):
+                raise UsageError(f"-since {values[0][:100]}: want a job's number or an expression")
+            found = parsed_since
+    return found
+
+
+# --- where jobs come from
+
+
+def _of_file(file: str, *, forwards: bool) -> Iterator[ClassAd | str]:
+    """The jobs of a history file, newest first; a text for what can not be read. Each ends with a line of stars; what
+    stands behind the last one is still being written."""
+    try:
+        lines = Path(file).read_text(errors="surrogateescape").split("\n")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror or error}") from error
+    records: list[list[str]] = [[]]
+    for line in lines:
+        if line.startswith("***"):
+            records.append([])
+        elif line.strip() and not line.lstrip(" \t").startswith("#"):
+            records[-1].append(line)
+    last = records.pop()
+    if forwards and last:
+        records.append(last)
+    for record in records if forwards else reversed(records):
+        if record:
+            yield _record(record)
+
+
+def _record(lines: list[str]) -> ClassAd | str:
+    from shared.classad.old import parse_old_ad
+
+    try:
+        return parse_old_ad(lines)
+    except (ParseError, ValueError):
+        return _WARNING
+
+
+def _of_pool(parsed: Parsed, form: str, mask: Mask, condition: str, stop: Expr | None, *, forwards: bool) -> None:
+    """The jobs that a pool's schedds remember."""
+    limited = stop is None and not parsed.has("scanlimit") and not forwards
+    needed = [] if form else mask.attributes()
+    if form:
+        needed = output.attribute_names(parsed)
+    if needed and stop is not None:
+        from shared.classad import references
+
+        found = references(stop)
+        needed = sorted({*needed, *found.missing, *found.unscoped})
+    simple = all(is_id(word) for word in parsed.arguments)
+    terms = " && ".join(output.constraints(parsed)) if simple else condition
+    with Client(parsed.one("pool") or None) as client:
+        # Where the search is to stop, all jobs must be looked at, not only those that are shown.
+        asks_all = stop is not None or parsed.has("scanlimit")
+        jobs = client.jobs(
+            *(parsed.arguments if simple and not asks_all else ()),
+            constraint="" if asks_all else terms,
+            projection=[] if asks_all else needed,
+            schedd=parsed.one("name"),
+            limit=_limit(parsed) if limited else 0,
+            history=True,
+        )
+        ads: Iterable[ClassAd] = reversed(list(jobs)) if forwards else jobs
+        _show(parsed, form, mask, _chosen(parsed, ads, condition if asks_all else "", stop))
+
+
+def _limit(parsed: Parsed) -> int:
+    """How many jobs at most; 0: all. The last of -limit and -match counts."""
+    names = [name for name, _, _ in parsed.order if name in ("limit", "match")]
+    return max(0, parsed.integer(names[-1], 0)) if names else 0
+
+
+def _chosen(
+    parsed: Parsed, found: Iterable[ClassAd | str], condition: str, stop: Expr | None
+) -> Iterator[ClassAd | str]:
+    """Those jobs that are asked for, and where the search ends."""
+    wanted = output.expression(condition, "constraint") if condition else None
+    limit = _limit(parsed)
+    scan = parsed.integer("scanlimit", 0)
+    looked = shown = 0
+    for ad in found:
+        if isinstance(ad, str):
+            yield ad
+            continue
+        looked += 1
+        if stop is not None and _is_true(evaluate(stop, ad)):
+            return
+        if wanted is None or _is_true(evaluate(wanted, ad)):
+            yield ad
+            shown += 1
+        if (limit and shown >= limit) or (scan > 0 and looked >= scan):
+            return
+
+
+def _is_true(value: Any) -> bool:
+    return isinstance(value, bool | int | float) and value == value and bool(value)
+
+
+# --- how they are shown
+
+
+def _show(parsed: Parsed, form: str, mask: Mask, found: Iterable[ClassAd | str]) -> None:
+    if form:
+        _whole(parsed, form, found)
+        return
+    if mask.headings:
+        output.write(mask.heading())
+    block: list[ClassAd] = []
+    for ad in found:
+        if isinstance(ad, str):
+            _lines(mask, block)
+            output.write(ad)
+        else:
+            block.append(ad)
+            if len(block) >= 1000:  # a history may be long
+                _lines(mask, block)
+    _lines(mask, block)
+
+
+def _lines(mask: Mask, block: list[ClassAd]) -> None:
+    if block:
+        output.write("".join(mask.lines(mask.read(block, one_by_one=True))))
+        block.clear()
+
+
+def _whole(parsed: Parsed, form: str, found: Iterable[ClassAd | str]) -> None:
+    only = output.attribute_names(parsed)
+    before, between, behind = whole.frame_of_history(form)
+    output.write(before)
+    first = True
+    for ad in found:
+        if isinstance(ad, str):
+            output.write(ad)
+            continue
+        output.write("" if first else between)
+        first = False
+        output.write(_text(ad, form, only))
+    output.write(behind)
+
+
+def _text(ad: ClassAd, form: str, only: list[str]) -> str:
+    if form == "jsonl":
+        from shared.classad import to_json
+
+        return to_json(ad, True, whole.names_of(ad, only) if only else None) + "\n"
+    if form == "long":
+        return whole.text_of(ad, form, only) + "\n"
+    if only:
+        return whole.text_of(ad, form, only) + ("\n" if form == "xml" else "")
+    from shared.classad import to_json, to_xml
+
+    return to_json(ad) + "\n" if form == "json" else to_xml(ad) + "\n"

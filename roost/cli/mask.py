@@ -95,6 +95,7 @@ class Mask:
     row_suffix: str = ""
     overall: int = 0  # lines are cut there; 0: never
     headings: bool = False
+    _wants: list[list[int]] | None = None  # how wide each cell wants its column, where lines are shown as they come
 
     def attributes(self) -> list[str]:
         """The attributes that the columns read."""
@@ -112,14 +113,26 @@ class Mask:
     def separate(self, row_prefix: str, prefix: str, suffix: str, row_suffix: str = "\n") -> None:
         self.row_prefix, self.prefix, self.suffix, self.row_suffix = row_prefix, prefix, suffix, row_suffix
 
-    def read(self, ads: Sequence[ClassAd], target: ClassAd | None = None, *, grow: bool = True) -> Cells:
-        """The cells of these ads by column. `grow`: columns become as wide as they need."""
+    def read(self, ads: Sequence[ClassAd], target: ClassAd | None = None, *, one_by_one: bool = False) -> Cells:
+        """The cells of these ads by column. Columns become as wide as they need, all at once or, `one_by_one`, each
+        with the first line that needs it."""
         found = []
+        self._wants = [] if one_by_one else None
         for one in self.columns:
             reader = _Reader(one, target)
-            found.append([reader.text(ad) for ad in ads])
-            if grow and one.auto:
-                one.width = max(one.width, reader.longest)
+            if self._wants is None:
+                found.append([reader.text(ad) for ad in ads])
+                if one.auto:
+                    one.width = max(one.width, reader.longest)
+                continue
+            texts: list[str | None] = []
+            wants = []
+            for ad in ads:
+                reader.longest = 0
+                texts.append(reader.text(ad))
+                wants.append(max(reader.longest, len(texts[-1] or "")))
+            found.append(texts)
+            self._wants.append(wants)
         return found
 
     def heading(self) -> str:
@@ -145,6 +158,11 @@ class Mask:
         foreign = foreign or not (self.row_prefix + self.prefix + self.suffix).isascii()
         if foreign:
             cells = [[text if text is None else printf.to_bytes(text) for text in texts] for texts in cells]
+            if self._wants is not None:
+                self._wants = [
+                    [max(want, len(text or "")) for want, text in zip(wants, texts, strict=True)]
+                    for wants, texts in zip(self._wants, cells, strict=True)
+                ]
         begin = 0
         while begin < count:
             end = self._widen(cells, begin, count)
@@ -156,14 +174,15 @@ class Mask:
     def _widen(self, cells: Cells, begin: int, count: int) -> int:
         """Widen the columns for row `begin`; the first row after it that needs wider ones."""
         end = count
-        for one, texts in zip(self.columns, cells, strict=True):
+        wants = self._wants or [[len(text or "") for text in texts] for texts in cells]
+        self._wants = wants
+        for one, lengths in zip(self.columns, wants, strict=True):
             if one.auto and not one.hidden:
-                one.width = max(one.width, len(texts[begin] or ""))
-                width = one.width
-                if begin == 0 and max(len(text or "") for text in texts) <= width:
+                width = one.width = max(one.width, lengths[begin])
+                if begin == 0 and max(lengths) <= width:
                     continue
                 for place in range(begin + 1, end):
-                    if len(texts[place] or "") > width:
+                    if lengths[place] > width:
                         end = place
                         break
         return end
@@ -199,7 +218,7 @@ Cells = list[list[str | None]]
 def _justified(one: Column, texts: Sequence[str | None]) -> list[str]:
     width, alt = one.width, one.alt
     if one.alt_wide and alt:
-        alt = alt if width < 3 else f"[{alt * (width - 2)}]" if width else ""
+        alt = "" if not width else alt if width < 3 else f"[{alt * (width - 2)}]"
     if not width:
         return [alt if text is None else text for text in texts]
     alt = alt.ljust(width) if one.left else alt.rjust(width)

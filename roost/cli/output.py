@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from shared.classad import (
     evaluate,
     parse_ads,
     parse_expr,
-    references,
-    to_json,
     unparse,
 )
 from shared.classad.old import is_definition, is_separator
@@ -87,92 +84,6 @@ def chosen(parsed: Parsed) -> str:
     return asked[0] if asked else ""
 
 
-def projection(parsed: Parsed, table_needs: Sequence[str]) -> list[str]:
-    """Attributes to ask for: [] (all) for -long, else only what will be shown."""
-    form = chosen(parsed)
-    if form == "af":
-        names = ["ClusterId", "ProcId"] if "j" in parsed.letters.get("af", "") else []
-        for text in parsed.all("af"):
-            found = references(expression(text))
-            names += sorted(found.missing | found.unscoped)
-        return names
-    if form:
-        return attribute_names(parsed)
-    return list(table_needs)
-
-
-def show(parsed: Parsed, ads: Iterable[ClassAd]) -> None:
-    """Print ads in the form that `chosen` named."""
-    form = chosen(parsed)
-    if form == "json":
-        only = {name.lower() for name in attribute_names(parsed)}
-        say("[")
-        separator = ""
-        for ad in ads:
-            shown = ad
-            if only:
-                shown = ClassAd((name, expr) for name, expr in ad.exprs() if name.lower() in only)
-            say(separator + to_json(shown))
-            separator = ",\n"
-        say("]")
-    elif form == "long":
-        only_names = attribute_names(parsed)
-        for ad in ads:
-            names = sorted(only_names or ad, key=str.lower)
-            for name in names:
-                if ad.lookup(name) is not None:
-                    say(f"{name} = {ad.text(name, syntax='old')}")
-            say()
-    else:
-        autoformat(parsed.all("af"), parsed.letters.get("af", ""), ads)
-
-
-def autoformat(texts: Sequence[str], letters: str, ads: Iterable[ClassAd]) -> None:
-    """HTCondor's -af: values separated by a blank, `undefined` for what is missing."""
-    unknown = set(letters) - set("hjlVr,tngo")
-    if unknown:
-        raise UsageError(f"-af:{letters}: unknown letter {sorted(unknown)[0]!r}; known are h j l V r , t n g")
-    expressions = [expression(text) for text in texts]
-
-    def cells(ad: ClassAd) -> Iterator[str]:
-        if "j" in letters:
-            known = f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}"
-            yield f"ID = {known}" if "l" in letters else known
-        for text, expression in zip(texts, expressions, strict=True):
-            if "r" not in letters:
-                shown = plain(evaluate(expression, ad), quoted="V" in letters)
-            elif text in ad:
-                shown = ad.text(text, syntax="old") or ""
-            else:
-                shown = "undefined" if text.isidentifier() else unparse(expression, syntax="old")
-            yield f"{text} = {shown}" if "l" in letters else shown
-
-    if "h" in letters:
-        _with_headings(texts, "j" in letters, [list(cells(ad)) for ad in ads])
-        return
-    comma = "," if "," in letters else ""
-    before = "" if "g" in letters else "\t" if "t" in letters else " "
-    between = comma + ("\n" if "n" in letters else "") + (before if before or "n" in letters else " ")
-    for ad in ads:
-        if "g" in letters:
-            say()
-        say(between.join(cells(ad)))
-
-
-def _with_headings(texts: Sequence[str], ids: bool, rows: list[list[str]]) -> None:
-    """Columns as wide as their longest value; `undefined` does not count."""
-    headings = [" ID", *texts] if ids else list(texts)
-    widths = [max([len(h), *(len(row[i]) for row in rows if row[i] != "undefined")]) for i, h in enumerate(headings)]
-    if ids:  # the dots below each other
-        left = max([4, *(len(row[0].partition(".")[0]) for row in rows)])
-        widths[0] = left + 4
-        for row in rows:
-            cluster, _, proc = row[0].partition(".")
-            row[0] = f"{cluster:>{left}}.{proc:<3}"
-    for row in [headings, *rows]:
-        say(" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-
-
 def plain(value: Any, *, quoted: bool = False) -> str:
     """A value as people read it: strings bare, the special values in lower case."""
     if value is UNDEFINED:
@@ -202,50 +113,6 @@ def constraints(parsed: Parsed) -> list[str]:
 
 def attribute_names(parsed: Parsed) -> list[str]:
     return [name for text in parsed.all("attributes") for name in text.replace(",", " ").split()]
-
-
-# --- tables
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column. HTCondor's headings stand left, with the blanks they have, whatever the side of their cells."""
-
-    heading: str
-    cell: Callable[[ClassAd], str | None]  # None: not known, shown as [????]
-    right: bool = False
-    least: int = 0  # width
-    most: int = 0  # cells are cut there; 0: never
-    joined: bool = False  # no blank before it
-
-
-def table(columns: Sequence[Column], ads: Iterable[ClassAd], *, pad: bool = False, grow: bool = True) -> list[str]:
-    """Lines of a table whose columns are as wide as their longest cell (`grow`, else only the rows with long cells
-    are). `pad`: blanks up to the width after the last column too. The heading comes first."""
-    rows = [[_cut(column.cell(ad), column.most) for column in columns] for ad in ads]
-    widths = [max(c.least, len(c.heading)) for c in columns]
-    if grow:
-        widths = [max([w, *(len(row[i] or "") for row in rows)]) for i, w in enumerate(widths)]
-
-    def line(cells: Sequence[str | None], right: Sequence[bool]) -> str:
-        parts: list[str] = []
-        for column, cell, width, to_right in zip(columns, cells, widths, right, strict=True):
-            shown = f"[{'?' * (width - 2)}]" if cell is None else cell
-            parts.append("" if column.joined or not parts else " ")
-            parts.append(shown.rjust(width) if to_right else shown.ljust(width))
-        whole = "".join(parts)
-        return whole if pad else whole.rstrip()
-
-    heading = line([c.heading for c in columns], [False] * len(columns))
-    return [heading, *(line(row, [c.right for c in columns]) for row in rows)]
-
-
-def _cut(cell: str | None, most: int) -> str | None:
-    if cell is None:
-        return None
-    if not cell.isprintable():
-        cell = "".join(c if c.isprintable() else " " for c in cell)
-    return cell[:most] if most else cell
 
 
 def lines(
@@ -283,12 +150,6 @@ def moment(seconds: float, layout: str = "%m/%d %H:%M") -> str:
     """Local time without a leading zero in the month, as HTCondor's tables have it."""
     shown = time.strftime(layout, time.localtime(seconds))
     return shown[1:].rjust(len(shown)) if shown.startswith("0") else shown
-
-
-def job_id_cell(ads: Sequence[ClassAd]) -> Callable[[ClassAd], str]:
-    """Cells of the ID column of these jobs: the dots stand below each other."""
-    width = max([4, *(len(str(int(number(ad, "ClusterId")))) for ad in ads)])
-    return lambda ad: f"{int(number(ad, 'ClusterId')):>{width}}.{int(number(ad, 'ProcId')):<3}"
 
 
 def ads_from(file: str, constraint: str = "") -> list[ClassAd]:

@@ -24,7 +24,7 @@ from shared.classad import ParseError, parse_expr
 
 _TOKEN: Final = re.compile(r"""'[^']*'|"[^"]*"|[^\s'"]\S*|['"]\S*""")
 _WORDS: Final = frozenset(
-    ("AS", "PRINTF", "PRINTAS", "FORMATAS", "OR", "NOSUFFIX", "NOPREFIX", "LEFT", "RIGHT", "FIT", "TRUNCATE", "ALWAYS",
+    ("AS", "PRINTF", "PRINTAS", "OR", "NOSUFFIX", "NOPREFIX", "LEFT", "RIGHT", "FIT", "TRUNCATE", "ALWAYS",
      "WIDTH")
 )  # fmt: skip
 _ALTERNATIVES: Final = " ?*.-_#0"
@@ -193,7 +193,7 @@ class _File:
             asked.name = unescape(token.text) if token.quoted else token.text
         elif word == "PRINTF":
             asked.form = unescape(value().text)
-        elif word in ("PRINTAS", "FORMATAS"):
+        elif word == "PRINTAS":
             name = value().text
             if name not in self._words:
                 raise self._fail(f"PRINTAS knows no {name!r}; known are {', '.join(sorted(self._words))}")

@@ -60,6 +60,7 @@ class View:
     hierarchical: bool | None = None  # None: where there are groups to tell apart
     groups_first: bool = False
     quotas_asked: bool = False  # shown also where no group is
+    from_file: bool = False  # exactly HTCondor's words
 
 
 MOST: Final = frozenset(
@@ -142,6 +143,7 @@ class _Table:
 
     def __init__(self, lines: Sequence[Line], view: View, updated: float) -> None:
         self.view, self.updated = view, updated
+        self._count = len(lines)
         lines = [line for line in lines if line.last >= view.since or (view.quotas_asked and _waits(line))]
         known = {line.name for line in lines if line.is_group}
         lines = [line if line.is_group or line.group in known else replace(line, group=ROOT) for line in lines]
@@ -219,7 +221,14 @@ class _Table:
     def lines(self) -> list[str]:
         users = f"Number of users: {len(self.users)}"
         longest = max((len(self._listed(line)) for line in self.all), default=0)
-        width = max(10, len(f"Number of users: {len(self.all)}"), min(longest, _LONGEST_NAME)) + 2 * self.nested
+        width = (
+            max(
+                10,
+                len(f"Number of users: {self._count if self.view.from_file else len(self.all)}"),
+                min(longest, _LONGEST_NAME),
+            )
+            + 2 * self.nested
+        )
         heads = (
             ("Group", "Name" if self.groups_only else "  User Name")
             if self.nested
@@ -239,7 +248,9 @@ class _Table:
 
     def _headings(self) -> tuple[list[str], list[str]]:
         heads = [(c.first, c.second) for c in self.columns]
-        if self.groups_only:  # as the manual shows the table of quotas; the tool itself says Weighted Requested
+        if (
+            self.groups_only and not self.view.from_file
+        ):  # as the manual shows the table of quotas; the tool itself says Weighted Requested
             heads = [
                 ("Requested", "Resources") if second == "Requested" else (first, second) for first, second in heads
             ]
@@ -319,7 +330,7 @@ def _sort_key(_: _Table, line: Line) -> str | None:
 
 
 def _since(shown: _Table, line: Line) -> str:
-    if line.last <= 0.0:
+    if line.last <= 0.0 and not shown.view.from_file:
         return "<never>"
     return "<now>" if line.last >= int(shown.updated) else _days(shown.updated - line.last)
 

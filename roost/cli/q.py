@@ -2,136 +2,454 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
-from roost.cli import analyze, output
-from roost.cli.asked import constraint, is_id, one_of
-from roost.cli.options import COMMON, Option, Parsed, flag, lettered, parse, usage, value
-from roost.cli.output import Column, moment, number, say, span, text
+from roost.cli import analyze, batches, columns_asked, output, whole
+from roost.cli.asked import is_id
+from roost.cli.mask import Cells, Mask, integer, string
+from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage, value
+from roost.cli.output import say
+from roost.cli.printas import memory_usage
+from roost.cli.q_layouts import Layout, Look, layout, widen, words
 from roost.client import Client
 from roost.errors import UsageError
 from shared.classad import ClassAd
 
-STATUS = {1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
-LETTER = {1: "I", 2: "R", 3: "X", 4: "C", 5: "H", 6: " >", 7: "S"}
-UNIVERSE = {5: "Vanilla", 7: "Scheduler", 9: "Grid", 10: "Java", 11: "Parallel", 12: "Local", 13: "VM"}
-_ORDER = ("completed", "removed", "idle", "running", "held", "suspended")
-
+#: In the order in which HTCondor's tool looks at them, which decides what a short option means.
 OPTIONS: tuple[Option, ...] = (
-    flag("nobatch", help="one line a job"),
-    flag("batch", help="one line a batch (the default)"),
-    flag("hold", "held", help="held jobs and why"),
-    flag("run", help="running jobs and where"),
-    flag("idle", help="idle jobs only"),
-    flag("totals", help="totals only"),
-    flag("allusers", "global", "all", help="everybody's jobs (the default shows them too)"),
-    value("constraint", help="only jobs for which this expression is true", metavar="EXPR"),
-    value("name", help="only the queue of this schedd", metavar="SCHEDD"),
-    value("limit", help="at most so many jobs", metavar="N"),
-    value("jobads", help="jobs of this file (as -long or -json writes them) instead of a pool's", metavar="FILE"),
-    lettered("analyze", help="why these jobs do not run (`roost analyze`); also -analyze:summary,reverse"),
-    lettered("better-analyze", help="the same"),
-    flag("reverse-analyze", help="the same, what the slots require first"),
-    value("machine", help="with -analyze: only this slot or machine", metavar="NAME"),
-    value("slotads", "machineads", help="with -analyze: slots of this file instead of a pool's", metavar="FILE"),
-    *output.FORMATS,
-    *COMMON,
+    ask("w|ide:", "do not cut long values; a number: lines of so many characters"),
+    ask("l|ong:", "whole ads, one attribute a line; forms: long, json, xml, new; nosort: as they are"),
+    ask("xml", "whole ads as XML"),
+    ask("js|on", "whole ads as JSON"),
+    ask("lim|it", "at most so many jobs of a pool", "N"),
+    ask("p|ool", "address of the pool's gateway, host[:port] or URL", "ADDRESS"),
+    ask("n|ame", "only the queue of this schedd", "SCHEDD"),
+    ask("s|ubmitter", "only the jobs of this user", "USER"),
+    ask("c|onstraint", "only jobs for which this expression is true", "EXPR"),
+    ask("slotc|onstraint", "with -analyze: only slots for which this expression is true", "EXPR"),
+    ask("mc|onstraint", "the same", "EXPR"),
+    ask("ma|chine", "with -analyze: only this slot or machine", "NAME"),
+    ask("au|tocluster", "jobs by what matters for matching"),
+    ask("gr|oup-by:", "not for files, nor for this pool"),
+    ask("fact|ory:", "factories of late materialization"),
+    ask("jobse|t", "job sets"),
+    ask("at|tributes", "only these attributes in -long, -json and -xml", "ATTR,..."),
+    *columns_asked.FORMAT,
+    ask("g|lobal", "everybody's jobs in all queues"),
+    ask("al|lusers al|l-users", "everybody's jobs (the default shows them too)"),
+    ask("sched|d-constraint", "taken for HTCondor's sake", "EXPR"),
+    ask("h|elp", "show this help; universe, state: the codes of these", "[WORD...]"),
+    ask("be|tter-analyze be|tter-analyse:", "why these jobs do not run (`roost analyze`); also :summary,reverse"),
+    ask("an|alyze an|alyse:", "the same"),
+    ask("rev|erse-analyze:", "the same, what the slots require first"),
+    ask("verb|ose", "taken for HTCondor's sake"),
+    ask("r|un", "running jobs and where"),
+    ask("ho|ld he|ld", "held jobs and why"),
+    ask("idl|e", "idle jobs only"),
+    ask("go|odput", "how much of their time jobs made good use of"),
+    ask("cp|utime", "processor time instead of run time"),
+    ask("cur|rentrun", "run time of the current run (the default)"),
+    ask("cum|ulative-time", "run time of all runs"),
+    ask("gr|id:", "grid jobs"),
+    ask("io", "jobs that transfer files"),
+    ask("da|g", "nodes below their DAG"),
+    ask("ba|tch pro|gress:", "one line a batch (the default)"),
+    ask("nob|atch", "one line a job"),
+    ask("tot|als", "totals only"),
+    ask("e|xpert", "taken for HTCondor's sake"),
+    ask("j|obads:", "jobs of this file instead of a pool's; forms: auto, long, json, xml, new", "FILE"),
+    ask("s|lotads:", "with -analyze: slots of this file instead of a pool's", "FILE"),
+    ask("v|ersion", "print the version"),
+    ask("st|ream-results", "taken for HTCondor's sake"),
+    value("machineads", help="the same as -slotads", metavar="FILE"),
+    flag("all", help="the same as -allusers"),
+    COMMON[-1],
 )
 
-_NEEDS = (
-    "ClusterId",
-    "ProcId",
-    "Owner",
-    "User",
-    "JobStatus",
-    "JobBatchName",
-    "QDate",
-    "TotalSubmitProcs",
-    "JobPrio",
-    "Cmd",
-    "Args",
-    "Arguments",
-    "ImageSize",
-    "MemoryUsage",
-    "RemoteWallClockTime",
-    "JobCurrentStartDate",
-    "ShadowBday",
-    "LastRemoteWallClockTime",
-    "EnteredCurrentStatus",
-    "HoldReason",
-    "HoldReasonCode",
-    "HoldReasonSubCode",
-    "RemoteHost",
-    "ServerTime",
-    "JobUniverse",
-    "DAGManJobId",
-    "DAG_NodesTotal",
-    "DAG_NodesDone",
-    "RequestCpus",
-    "RequestMemory",
-    "NumShadowStarts",
-    "LastRemoteHost",
-)
+STATUS: Final = {1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
+#: -batch:LETTER -> what stands for 0.
+_ZEROS: Final = {"b": "", "?": "?", "*": "*", ".": ".", "-": "-", "_": "_", "#": "#", "z": "0"}
+_ORDER: Final = ("completed", "removed", "idle", "running", "held", "suspended")
+_ALWAYS: Final = ("ClusterId", "ProcId", "JobStatus", "JobUniverse", "ServerTime")
+#: What putting batches together reads.
+_BATCHES: Final = (
+    "JobBatchName", "DAGManJobId", "DAGNodeName", "DAG_NodesTotal", "DAG_NodesDone", "TotalSubmitProcs",
+    "JobMaterializeNextProcId", "Owner",
+)  # fmt: skip
+#: STATUS by the names that schedds count under.
+_KEY: Final = {
+    "Idle": "idle", "Running": "running", "Removed": "removed", "Completed": "completed", "Held": "held",
+    "TransferringOutput": "running", "Suspended": "suspended",
+}  # fmt: skip
 
-#: What totals alone look at.
-_COUNTED = ("JobStatus", "JobUniverse", "DAG_NodesTotal")
+
+@dataclass(slots=True)
+class _Asked:
+    """What the command line comes to."""
+
+    mode: str = ""  # of the table; "" is decided by the filters
+    form: str = ""  # of whole ads
+    batch: bool | None = None
+    filters: list[str] = field(default_factory=list)  # hold, run, idle
+    wide: bool = False
+    width: int = 0
+    look: Look = field(default_factory=Look)
+
+    def table(self) -> tuple[str, bool]:
+        """Which table, and whether jobs are put together."""
+        if self.mode:
+            return self.mode, self.mode == "batch"
+        if "hold" in self.filters:
+            return "hold", bool(self.batch)
+        if self.batch or (self.batch is None and not self.filters):
+            return "batch", True
+        if self.look.dag:
+            return "dag", False
+        return (self.filters[0] if self.filters else "normal"), False
 
 
 def run(command: str, argv: list[str]) -> int:
     parsed = parse(argv, OPTIONS)
     if parsed.has("help"):
         say(usage(command, "[JOB | OWNER]...", "Jobs in the queue.", OPTIONS))
+        for line in _codes(parsed.all("help")):
+            say(line)
         return 0
-    if any(parsed.has(name) for name in ("analyze", "better-analyze", "reverse-analyze")):
+    if parsed.has("version"):
+        return output.version()
+    if any(parsed.has(name) for name in ("better-analyze", "analyze", "reverse-analyze")):
         return analyze.analyze(_for_analyze(parsed))
-    ids = [word for word in parsed.arguments if is_id(word)]
-    limit = parsed.integer("limit", 0)
-    if parsed.has("jobads"):
-        file = parsed.one("jobads")
-        only = " && ".join(term for term in (constraint(parsed), one_of(ids)) if term)
-        found = sorted(output.ads_from(file, only), key=_number_of)
-        if output.chosen(parsed):
-            output.show(parsed, found)
+    asked = _read(parsed)
+    custom = columns_asked.columns(parsed, words(asked.look))
+    if custom is not None and asked.form:
+        raise UsageError(f"-{asked.form} shows whole ads: it and columns of your own exclude each other")
+    return _Queue(parsed, asked, custom).show()
+
+
+def _read(parsed: Parsed) -> _Asked:
+    """Take the options in their order. Raises UsageError where two contradict each other."""
+    asked = _Asked()
+    cpu = cumulative = dag = False
+    zero = "_"
+    for name, letters, _ in parsed.order:
+        if name in ("run", "hold", "idle"):
+            asked.filters.append(name)
+        elif name in ("goodput", "io"):
+            asked.mode = name
+        elif name in ("factory", "jobset", "autocluster"):
+            asked.batch = False if asked.batch is None else asked.batch
+            asked.filters.append(name)
+        elif name == "grid":
+            asked.mode = "ec2" if letters == "ec2" else "grid"
+        elif name == "batch":
+            asked.mode, asked.batch = "batch", True
+            zero = next((_ZEROS[char] for char in letters if char in _ZEROS), zero)
+        elif name == "nobatch":
+            asked.mode, asked.batch = "" if asked.mode == "batch" else asked.mode, False
+        elif name == "totals":
+            asked.mode = "totals"
+        elif name == "wide":
+            asked.width = output.leading_number(letters)
+            asked.wide = not letters
+        elif name == "long":
+            chosen = [word for word in letters.split(",") if word and word != "nosort"]
+            asked.form = whole.form_of(chosen[-1] if chosen else "", asked.form or "long")
+        elif name in ("xml", "json"):
+            if asked.form in ("xml", "json") and asked.form != name:
+                raise UsageError("-xml and -json exclude each other")
+            asked.form = name
+        cpu, cumulative = cpu or name == "cputime", cumulative or name == "cumulative-time"
+        dag = dag or name == "dag"
+    if parsed.has("group-by"):
+        raise UsageError("-group-by: say which jobs you mean with -constraint, and what of them with -af")
+    if parsed.has("limit") and parsed.integer("limit", 0) < 1:
+        raise UsageError(f"-limit wants a number from 1 up, not {parsed.one('limit')}")
+    if parsed.has("currentrun") and cumulative:
+        raise UsageError("-currentrun and -cumulative-time exclude each other")
+    if len({name for name in asked.filters if name in ("run", "hold", "idle")}) > 1:
+        raise UsageError("-run, -hold and -idle exclude each other")
+    if not asked.wide and not asked.width:
+        asked.width = output.terminal_width()
+        asked.wide = not asked.width
+    asked.form = "long" if asked.form == "auto" else asked.form
+    asked.look = Look(cpu, cumulative, dag, cut=not asked.wide, codes=not parsed.has("jobads"), zero=zero)
+    return asked
+
+
+class _Queue:
+    """The jobs that were asked for, and how they are shown."""
+
+    def __init__(self, parsed: Parsed, asked: _Asked, custom: columns_asked.Custom | None) -> None:
+        self._parsed, self._asked, self._custom = parsed, asked, custom
+        self._ids = [word for word in parsed.arguments if is_id(word)]
+        self._only = output.attribute_names(parsed)
+        self._totals_only = parsed.has("totals")
+        shown = [name for name, _, _ in parsed.order if name in ("totals", "format", "autoformat", "print-format")]
+        if custom is not None and shown[-1] == "totals":
+            self._custom = custom = None
+        self._layout: Layout | None = None
+        self._mode, self._batched = asked.table()
+        if asked.form or self._totals_only or custom is not None:
+            self._batched = False
         else:
-            at = next((number(ad, "ServerTime") for ad in found if "ServerTime" in ad), time.time())
-            show(parsed, found, f"Jobads: {file}", at)
-        return 0
-    only = constraint(parsed)
-    with Client(parsed.one("pool") or None) as client:
-        jobs = client.jobs(
-            *ids,
-            constraint=only,
-            projection=output.projection(parsed, _COUNTED if parsed.has("totals") else _NEEDS),
-            schedd=parsed.one("name"),
-            limit=limit,
-        )
-        if output.chosen(parsed):
-            output.show(parsed, jobs)
+            self._layout = layout(self._mode, asked.look)
+        columns = custom.mask.columns if custom else self._layout.columns if self._layout else []
+        self._mask = custom.mask if custom else Mask(columns, prefix=" ", row_suffix="\n", headings=True)
+        order = [name for name, _, _ in parsed.order]
+        before = "wide" in order and "print-format" in order and order.index("wide") < order.index("print-format")
+        cut = asked.width and (self._layout is not None or (custom is not None and custom.from_file and before))
+        # Why jobs are held is never cut.
+        self._mask.overall = asked.width - 1 if cut and self._mode != "hold" else 0
+        self._trimmed = self._layout is not None and asked.wide
+
+    def show(self) -> int:
+        if self._parsed.has("jobads"):
+            file = self._parsed.one("jobads")
+            form = whole.form_of(self._parsed.letters.get("jobads", ""), "auto")
+            self._print(
+                whole.read_ads(file, form, self._condition(), parts=("...", "***", "-- ", "---")), f"Jobads: {file}"
+            )
             return 0
-        found = list(jobs)
-        schedds = [parsed.one("name")] if parsed.has("name") else client.pool()["schedds"]
-        everybody = None
-        if not (ids or only or parsed.has("limit")):
-            everybody = totals("all users", found)
-        elif not any(parsed.has(view) for view in ("run", "idle", "hold")):
-            counts = client.job_totals(parsed.one("name"))
-            everybody = _totals_line("all users", Counter({_KEY[name]: n for name, n in counts.items()}))
-    show(parsed, found, f"Schedd: {', '.join(schedds)}", time.time(), everybody)
-    return 0
+        with Client(self._parsed.one("pool") or None) as client:
+            limit = self._parsed.integer("limit", 0)
+            # The schedd finds jobs by number at once; conditions are for what else there is.
+            simple = (
+                not self._batched
+                and len(self._ids) == len(self._parsed.arguments)
+                and not self._parsed.has("submitter")
+            )
+            ids = self._ids if simple else []
+            condition = self._condition(by_id=not simple)
+            found = list(
+                client.jobs(
+                    *ids,
+                    constraint=condition,
+                    projection=self._projection(),
+                    schedd=self._parsed.one("name"),
+                    limit=limit,
+                )
+            )
+            if self._asked.form or self._custom is not None:
+                self._print(found, "")
+                return 0
+            schedds = [self._parsed.one("name")] if self._parsed.has("name") else client.pool()["schedds"]
+            everybody = None
+            if not (self._ids or condition or limit):
+                everybody = totals("all users", found)
+            elif self._summary() and self._mode != "hold":
+                counts = client.job_totals(self._parsed.one("name"))
+                everybody = _totals_line("all users", Counter({_KEY[name]: n for name, n in counts.items()}))
+        self._print(found, f"Schedd: {', '.join(schedds)}", everybody)
+        return 0
+
+    # --- which jobs
+
+    def _condition(self, *, by_id: bool = True) -> str:
+        """What must be true of a job. by_id: also that it is one of those that are named by number."""
+        parsed, asked = self._parsed, self._asked
+        named = [f'Owner == "{_escaped(word)}"' for word in parsed.arguments if not is_id(word)]
+        for user in parsed.all("submitter"):
+            named.append(f'{"User" if "@" in user else "Owner"} == "{_escaped(user)}"')
+        named += self._by_id() if by_id else []
+        terms = [f"({' || '.join(f'({one})' for one in named)})"] if named else []
+        terms += output.constraints(parsed)
+        conditions = {
+            "hold": "JobStatus == 5",
+            "run": "(JobStatus == 2 || JobStatus == 6 || JobStatus == 7)",
+            "idle": "JobStatus == 1",
+        }
+        terms += [conditions[name] for name in asked.filters if name in conditions]
+        if parsed.has("grid"):
+            terms.append("JobUniverse == 9")
+        where = self._custom.where if self._custom else self._layout.where if self._layout else ""
+        if not where and parsed.has("factory") and self._layout is None:
+            where = "ProcId is undefined && JobMaterializeDigestFile isnt undefined"
+        return " && ".join([*terms, *([f"({where})"] if where else [])])
+
+    def _by_id(self) -> list[str]:
+        terms = []
+        for word in self._ids:
+            cluster, _, proc = word.partition(".")
+            terms.append(f"ClusterId == {cluster}" + (f" && ProcId == {proc}" if proc else ""))
+            if (self._batched or self._asked.look.dag) and (not proc or proc == "0"):
+                terms.append(f"DAGManJobId == {cluster}")
+                terms.append(f'int(split(JobBatchId, ".")[0]) == {cluster}')
+        return terms
+
+    def _projection(self) -> list[str]:
+        if self._asked.form:
+            return self._only
+        names = {*_ALWAYS, *self._mask.attributes(), *(_BATCHES if self._batched or self._asked.look.dag else ())}
+        return sorted(names)
+
+    # --- how they are shown
+
+    def _print(self, found: Iterable[ClassAd], source: str, everybody: str | None = None) -> None:
+        jobs = self._in_order(found)
+        if self._asked.form:
+            self._whole(jobs)
+            return
+        at = next((at for _, ad in jobs if (at := integer(ad, "ServerTime"))), None)
+        if not any("ServerTime" in ad for _, ad in jobs):
+            now = int(time.time())
+            for _, ad in jobs if self._parsed.has("pool") or not self._parsed.has("jobads") else ():
+                ad["ServerTime"] = now
+        cells = self._cells(jobs)
+        if self._custom is None or self._custom.title:
+            moment = time.localtime(time.time() if at is None else at)
+            say(f"\n\n-- {source} @ {time.strftime('%m/%d/%y %H:%M:%S', moment)}")
+        header = self._layout is not None or (self._custom is not None and self._custom.header)
+        if header and self._mask.headings and not self._totals_only:
+            output.write(self._mask.heading())
+        if not self._totals_only:
+            for line in self._mask.lines(cells):
+                output.write(line.rstrip() + "\n" if self._trimmed else line)
+        if self._summary():
+            if not self._totals_only:
+                say()
+            # The blanks are HTCondor's; on a terminal they would break the line.
+            say(totals("query", [ad for _, ad in jobs]) + (" " * 51 if self._parsed.has("jobads") else ""))
+            if everybody is not None:
+                say(everybody)
+            say()
+
+    def _summary(self) -> bool:
+        if self._totals_only:
+            return True
+        if self._custom is not None:
+            return self._custom.summary == "standard"
+        return self._layout is not None and self._layout.summary
+
+    def _in_order(self, found: Iterable[ClassAd]) -> list[tuple[batches.Id, ClassAd]]:
+        """Jobs by cluster and proc; of two with the same number the first."""
+        jobs: dict[batches.Id, ClassAd] = {}
+        by = "AutoClusterId" if "autocluster" in self._asked.filters else "ClusterId"
+        shown_whole = bool(self._asked.form) and "factory" not in self._asked.filters
+        for number, ad in enumerate(found):
+            cluster, proc = integer(ad, by), integer(ad, "ProcId")
+            if cluster is None and "JobSetId" in ad and not self._asked.form and by == "ClusterId":
+                ad["ClusterId"], ad["ProcId"] = 0, integer(ad, "JobSetId") or 0
+            if by == "AutoClusterId":
+                id = (1 << 31, 0) if cluster is None else (0, cluster)
+            elif cluster is None:
+                job_set = integer(ad, "JobSetId")
+                id = ((1 << 31) - 1, number) if job_set is None else (0, job_set)
+            else:
+                id = (cluster, (number if shown_whole else -1) if proc is None else proc)
+            if id in jobs:
+                sys.stderr.write(f"roost: two jobs are {id[0]}.{id[1]}; the first is shown\n")
+                continue
+            jobs[id] = ad
+        # No number at all comes last in its cluster.
+        ordered = sorted(jobs.items(), key=lambda pair: (pair[0][0], pair[0][1] & 0xFFFFFFFF))
+        if self._custom is not None and self._custom.group_by:
+            keys = self._custom.group_by
+            ordered.sort(
+                key=lambda pair: "".join(f"{text}\n" for key in keys if (text := string(pair[1], key)) is not None)
+            )
+        return ordered
+
+    def _whole(self, jobs: Sequence[tuple[batches.Id, ClassAd]]) -> None:
+        form = self._asked.form
+        ads = [ad for _, ad in jobs]
+        if self._totals_only:
+            ads = [_summary_ad(ads)]
+        before, between, behind = whole.frame(form)
+        if not ads and form != "xml":
+            return
+        plain = "nosort" in self._parsed.letters.get("long", "").split(",")
+        output.write(before)
+        for place, ad in enumerate(ads):
+            text = whole.text_of(ad, form, self._only, in_order=not plain)
+            output.write((between if place else "") + text + ("\n" if form == "long" and text else ""))
+        output.write(behind)
+
+    def _cells(self, jobs: Sequence[tuple[batches.Id, ClassAd]]) -> Cells:
+        ads = [ad for _, ad in jobs]
+        cells = self._mask.read(ads)
+        if self._layout is None:
+            return cells
+        linked = [
+            batches.job_of(id if "ProcId" in ad else (id[0], -1), place, ad, batches=self._batched)
+            for place, (id, ad) in enumerate(jobs)
+        ] if self._batched or self._asked.look.dag else []  # fmt: skip
+        batches.link(linked)
+        columns = self._mask.columns
+        screen = 0 if self._asked.wide else self._asked.width
+        if self._batched:
+            if not jobs:
+                return cells
+            materialized = {
+                id[0]: next_id for id, ad in jobs if (next_id := integer(ad, "JobMaterializeNextProcId") or -1) >= 0
+            }
+            lines = batches.fold(linked, whole=self._whole_clusters(), materialized=materialized)
+            folded = batches.cells_of(lines, cells, columns, always_held=self._parsed.has("global"))
+            batches.set_widths(folded, columns, screen)
+            return folded
+        if self._layout.ids and jobs and not self._asked.look.cpu:
+            self._widen(jobs, cells, screen, linked)
+        if self._asked.look.dag:
+            return self._as_tree(linked, cells)
+        return cells
+
+    def _whole_clusters(self) -> bool:
+        filtered = self._asked.filters or self._parsed.has("constraint") or (self._layout and self._layout.where)
+        return not filtered and not any("." in word for word in self._ids)
+
+    def _widen(
+        self, jobs: Sequence[tuple[batches.Id, ClassAd]], cells: Cells, screen: int, linked: Sequence[batches.Job]
+    ) -> None:
+        dag = self._asked.look.dag
+        names = [
+            len(text.encode()) + (3 if dag and "DAGManJobId" in ad else 0)
+            for (_, ad), text in zip(jobs, cells[2], strict=True)
+            if text
+        ]
+        names += [
+            len((cells[2][job.place] or "").encode()) + 2 + job.generation for job in linked if job.generation > 1
+        ]
+        longest = max(names, default=0)
+        memory = max((memory_usage(0.0, ad) or 0.0 for _, ad in jobs), default=0.0)
+        most = 14 + screen - 80 + (3 if dag else 0) if screen else 0
+        widen(self._mask.columns, max(id[0] for id, _ in jobs), max(id[1] for id, _ in jobs), longest, memory, most)
+        for number in (0, 1):
+            form = self._mask.columns[number].form
+            source = self._mask.columns[number].source
+            cells[number] = [
+                None if text is None or form is None else form.number(integer(ad, source) or 0)
+                for (_, ad), text in zip(jobs, cells[number], strict=True)
+            ]
+
+    def _as_tree(self, linked: Sequence[batches.Job], cells: Cells) -> Cells:
+        """Nodes below their DAG, their names moved to the right."""
+        width = self._mask.columns[2].width
+        for job in linked:
+            if job.dag:
+                lead = " " * job.generation + "|-"
+                cells[2][job.place] = lead + (cells[2][job.place] or "")[: max(0, width - len(lead))]
+        order: list[int] = []
+        seen: set[int] = set()
+
+        def put(job: batches.Job) -> None:
+            order.append(job.place)
+            seen.add(job.place)
+            for node in batches.in_line(job.children) if job.children is not None else ():
+                put(node)
+
+        for job in linked:
+            if job.place not in seen:
+                put(job)
+        return [[texts[place] for place in order] for texts in cells]
 
 
-#: STATUS by the names that schedds count under.
-_KEY = {
-    "Idle": "idle",
-    "Running": "running",
-    "Removed": "removed",
-    "Completed": "completed",
-    "Held": "held",
-    "TransferringOutput": "running",
-    "Suspended": "suspended",
-}
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _for_analyze(parsed: Parsed) -> Parsed:
@@ -142,188 +460,64 @@ def _for_analyze(parsed: Parsed) -> Parsed:
         raise UsageError(f"-analyze:{unknown[0]}: unknown; known are summary and reverse")
     for word in words + (["reverse"] if parsed.has("reverse-analyze") else []):
         parsed.values.setdefault(word, [])
+    if parsed.has("machineads"):
+        parsed.values["slotads"] = parsed.all("machineads")
     return parsed
-
-
-def _number_of(ad: ClassAd) -> tuple[float, float]:
-    return number(ad, "ClusterId"), number(ad, "ProcId")
-
-
-def show(parsed: Parsed, jobs: list[ClassAd], source: str, now: float, everybody: str | None = None) -> None:
-    """The table that the options ask for, and the totals. `everybody`: a line on the whole queue."""
-    say(f"\n\n-- {source} @ {time.strftime('%m/%d/%y %H:%M:%S', time.localtime(now))}")
-    if not parsed.has("totals"):
-        if parsed.has("hold"):
-            body = hold_table(jobs)
-        elif parsed.has("run"):
-            body = run_table(jobs, now)
-        elif parsed.has("idle"):
-            body = idle_table(jobs)
-        elif parsed.has("nobatch"):
-            body = job_table(jobs, now)
-        else:
-            part = parsed.has("constraint") or any("." in word for word in parsed.arguments if is_id(word))
-            body = batch_table(jobs, whole=not part)
-        for line in body:
-            say(line)
-        if parsed.has("run") or parsed.has("idle"):
-            return
-        say()
-    # The blanks are HTCondor's; on a terminal they would break the line.
-    say(totals("query", jobs) + (" " * 51 if parsed.has("jobads") else ""))
-    if everybody is not None:
-        say(everybody)
-    say()
-
-
-def status_of(ad: ClassAd) -> int:
-    status = int(number(ad, "JobStatus"))
-    return status if status in STATUS else 1
-
-
-def job_id(ad: ClassAd) -> str:
-    return f"{int(number(ad, 'ClusterId'))}.{int(number(ad, 'ProcId'))}"
-
-
-_BATCH = ("OWNER", "BATCH_NAME", "   SUBMITTED", "  DONE", "  RUN ", "  IDLE", "  HOLD", " TOTAL", "JOB_IDS")
-_HOLD = _BATCH.index("  HOLD")
 
 
 def is_dagman(ad: ClassAd) -> bool:
     """A job that manages others: the line of its batch tells of those, and it is not counted itself."""
-    return number(ad, "JobUniverse") == 7 and "DAG_NodesTotal" in ad
+    return integer(ad, "JobUniverse") == 7
 
 
-def batch_table(jobs: Iterable[ClassAd], *, whole: bool = True) -> list[str]:
-    """One line a batch: a named batch of one owner, the nodes of a DAG, or one cluster. `whole`: these are all jobs of
-    their clusters that are in the queue, so that those that are not there are done."""
-    batches: dict[tuple[str, str], list[ClassAd]] = {}
+def _counts(jobs: Iterable[ClassAd]) -> Counter[str]:
+    """Jobs by state, those of the scheduler universe (DAGMan) and what is in no known state left out."""
+    found: Counter[str] = Counter()
     for ad in jobs:
-        cluster = int(number(ad, "ClusterId"))
-        dag = cluster if is_dagman(ad) else int(number(ad, "DAGManJobId"))
-        name = text(ad, "JobBatchName") or (f"DAG: {dag}" if dag else f"ID: {cluster}")
-        batches.setdefault((text(ad, "Owner"), name), []).append(ad)
-    rows = [_batch(owner, name, ads, whole) for (owner, name), ads in batches.items()]
-    headings, least = list(_BATCH), [8, 10, 12, 6, 6, 6, 6, 6, 0]
-    right = [False, False, *[True] * 6, False]
-    if all(row[_HOLD] == "_" for row in rows):
-        for cells in (headings, least, right, *rows):
-            del cells[_HOLD]  # type: ignore[attr-defined]
-    return output.lines(headings, rows, right, least)
-
-
-def _batch(owner: str, name: str, ads: list[ClassAd], whole: bool) -> list[str]:
-    nodes = [ad for ad in ads if not is_dagman(ad)]
-    counts = Counter(STATUS[status_of(ad)] for ad in nodes)
-    manager = next((ad for ad in ads if is_dagman(ad)), None)
-    if manager is not None:
-        done, total = int(number(manager, "DAG_NodesDone")), int(number(manager, "DAG_NodesTotal"))
-    else:
-        clusters = {int(number(ad, "ClusterId")): int(number(ad, "TotalSubmitProcs")) for ad in ads}
-        total = max(sum(clusters.values()), len(ads))
-        done = total - len(ads) if whole else 0  # those that have left the queue
-    # A suspended job stands with the idle ones, as HTCondor has it.
-    cells = [done, counts["running"], counts["idle"] + counts["suspended"], counts["held"], total]
-    shown = [str(c) if c else "_" for c in cells]
-    return [owner, name, moment(min(number(ad, "QDate") for ad in ads)), *shown, _range(nodes or ads)]
-
-
-def _range(ads: list[ClassAd]) -> str:
-    pairs = sorted((int(number(ad, "ClusterId")), int(number(ad, "ProcId"))) for ad in ads)
-    (first, low), (last, high) = pairs[0], pairs[-1]
-    if pairs[0] == pairs[-1]:
-        return f"{first}.{low}"
-    return f"{first}.{low}-{high}" if first == last else f"{first}.{low} ... {last}.{high}"
-
-
-def _common(jobs: list[ClassAd]) -> list[Column]:
-    return [
-        Column(" ID", output.job_id_cell(jobs), least=8),
-        Column("OWNER", lambda ad: text(ad, "Owner"), least=14, most=14),
-    ]
-
-
-def _submitted() -> Column:
-    return Column("  SUBMITTED", lambda ad: moment(number(ad, "QDate")), right=True, least=11)
-
-
-def _ran(now: float) -> Column:
-    return Column("    RUN_TIME", lambda ad: run_time(ad, now) or "[?????]", right=True, least=12)
-
-
-def job_table(jobs: list[ClassAd], now: float) -> list[str]:
-    return output.table(
-        [
-            *_common(jobs),
-            _submitted(),
-            _ran(now),
-            Column("ST", lambda ad: LETTER.get(status_of(ad), "?")),
-            Column("PRI", lambda ad: str(int(number(ad, "JobPrio")))),
-            Column("SIZE", lambda ad: f"{size_mib(ad):.1f}", right=True, least=4),
-            Column("CMD", command_line),
-        ],
-        jobs,
-    )
-
-
-def run_table(jobs: list[ClassAd], now: float) -> list[str]:
-    host = Column("HOST(S)", lambda ad: text(ad, "RemoteHost"))
-    return output.table([*_common(jobs), _submitted(), _ran(now), host], jobs)
-
-
-def idle_table(jobs: list[ClassAd]) -> list[str]:
-    return output.table(
-        [
-            *_common(jobs),
-            Column("UNIVERSE", lambda ad: UNIVERSE.get(int(number(ad, "JobUniverse")), "Unknown")),
-            Column(" CPUS", lambda ad: text(ad, "RequestCpus"), right=True),
-            Column("MEMORY", lambda ad: text(ad, "RequestMemory"), right=True),
-            Column("STARTS", lambda ad: str(int(number(ad, "NumShadowStarts"))), right=True),
-            Column("LAST_HOST", lambda ad: text(ad, "LastRemoteHost", "undefined")),
-        ],
-        jobs,
-    )
-
-
-def hold_table(jobs: list[ClassAd]) -> list[str]:
-    """With the codes (spec row TLS-05), which HTCondor's table has from version 25 on."""
-    return output.table(
-        [
-            *_common(jobs),
-            Column("HELD_SINCE", lambda ad: moment(number(ad, "EnteredCurrentStatus")), right=True, least=11),
-            Column(
-                "CODE/SUB", lambda ad: f"{int(number(ad, 'HoldReasonCode'))}/{int(number(ad, 'HoldReasonSubCode'))}"
-            ),
-            Column("HOLD_REASON", lambda ad: text(ad, "HoldReason", "undefined")),
-        ],
-        jobs,
-    )
-
-
-def run_time(ad: ClassAd, now: float) -> str | None:
-    """How long the job has run this time, or ran the last time; None where that can not be."""
-    if status_of(ad) not in (2, 6, 7):
-        return span(number(ad, "LastRemoteWallClockTime"))
-    began = number(ad, "ShadowBday", number(ad, "JobCurrentStartDate"))
-    seconds = number(ad, "ServerTime", now) - began if began else 0.0
-    return span(seconds) if seconds >= 0 else None
-
-
-def size_mib(ad: ClassAd) -> float:
-    memory = number(ad, "MemoryUsage", -1.0)
-    return memory if memory >= 0 else number(ad, "ImageSize") / 1024
-
-
-def command_line(ad: ClassAd) -> str:
-    """The program's name and its arguments, as the ad has them."""
-    name = text(ad, "Cmd").rpartition("/")[2]
-    return f"{name} {text(ad, 'Arguments') or text(ad, 'Args')}".rstrip()
+        state = STATUS.get(integer(ad, "JobStatus") or 0)
+        if state is not None and not is_dagman(ad) and "ProcId" in ad:
+            found[state] += 1
+    return found
 
 
 def totals(what: str, jobs: Iterable[ClassAd]) -> str:
-    return _totals_line(what, Counter(STATUS[status_of(ad)] for ad in jobs if not is_dagman(ad)))
+    return _totals_line(what, _counts(jobs))
 
 
 def _totals_line(what: str, counts: Counter[str]) -> str:
     parts = ", ".join(f"{counts[name]} {name}" for name in _ORDER)
     return f"Total for {what}: {counts.total()} jobs; {parts}"
+
+
+def _summary_ad(jobs: Sequence[ClassAd]) -> ClassAd:
+    """The totals as an ad (-totals -long)."""
+    counts = _counts(jobs)
+    managers = Counter(
+        STATUS[state] for ad in jobs if is_dagman(ad) and (state := integer(ad, "JobStatus") or 0) in STATUS
+    )
+    ad = ClassAd({"MyType": "Summary", "Jobs": counts.total(), "SchedulerJobs": managers.total()})
+    for name in _ORDER:
+        ad[name.capitalize()] = counts[name]
+        if name != "suspended":
+            ad[f"Scheduler{name.capitalize()}"] = managers[name]
+    return ad
+
+
+_UNIVERSE_CODES: Final = (
+    (5, "Vanilla"), (7, "Scheduler"), (9, "Grid"), (10, "Java"), (11, "Parallel"), (12, "Local"), (13, "VM"),
+)  # fmt: skip
+_STATE_CODES: Final = (
+    (1, "I", "IDLE"), (2, "R", "RUNNING"), (3, "X", "REMOVED"), (4, "C", "COMPLETED"), (5, "H", "HELD"),
+    (6, ">", "TRANSFERRING_OUTPUT"), (7, "S", "SUSPENDED"),
+)  # fmt: skip
+
+
+def _codes(words: Sequence[str]) -> Iterable[str]:
+    """What -help universe and -help state add."""
+    asked = {match[0].lower() for word in words if (match := re.match("[a-zA-Z]+", word))}
+    if asked & {"universe", "all"}:
+        yield "\n    JobUniverse codes:"
+        yield from (f"\t{number:2} {name}" for number, name in _UNIVERSE_CODES)
+    if asked & {"state", "status", "all"}:
+        yield "\n    JobStatus codes:"
+        yield from (f"\t{number:2} {letter} {name}" for number, letter, name in _STATE_CODES)

@@ -7,7 +7,7 @@ import re
 import time
 from datetime import datetime
 
-from roost.cli import output
+from roost.cli import columns_asked, output, whole
 from roost.cli import priority_table as tables
 from roost.cli.options import COMMON, Option, Parsed, flag, many, parse, usage, value
 from roost.cli.output import number, say, span, text
@@ -172,14 +172,20 @@ def _show(parsed: Parsed) -> None:
     since = _since(parsed, now)
     form = output.chosen(parsed)
     ads = _ads(parsed, 0.0 if form else since)
-    if parsed.arguments:
+    from_file = parsed.has("inputfile")
+    # Of a file the table has everybody, as with HTCondor's tool: only -af and -long -modular choose.
+    chooses = not from_file or (form and not (form == "long" and not parsed.has("modular")))
+    if parsed.arguments and not from_file:
         ads = [ad for ad in ads if _named(ad, parsed.arguments)]
     wanted = [parse_expr(term, syntax="old") for term in output.constraints(parsed)]
-    ads = [ad for ad in ads if all(evaluate(term, ad) is True for term in wanted)]
-    if parsed.has("grouprollup"):
+    if chooses:
+        ads = [ad for ad in ads if all(evaluate(term, ad) is True for term in wanted)]
+    if parsed.has("grouprollup") and not from_file:
         ads = tables.roll_up(ads)
     if form:
-        output.show(parsed, [tables.as_one(ads)] if form == "long" and parsed.has("legacy") else ads)
+        _print(parsed, form, ads, from_file=from_file)
+        return
+    if from_file and not ads:
         return
     chosen = frozenset[str]().union(*(columns for option, columns in _COLUMNS.items() if parsed.has(option)))
     flat = parsed.has("flat") or parsed.has("grouporder")
@@ -190,9 +196,38 @@ def _show(parsed: Parsed) -> None:
         hierarchical=False if flat else True if parsed.has("hierarchical") else None,
         groups_first=parsed.has("grouporder"),
         quotas_asked=parsed.has("quotas") or parsed.has("surplus"),
+        from_file=from_file,
     )
     for line in tables.table(ads, view):
         say(line)
+
+
+def _print(parsed: Parsed, form: str, ads: list[ClassAd], *, from_file: bool = False) -> None:
+    """Ads in another form than the table."""
+    if form == "af":
+        custom = columns_asked.columns(parsed)
+        assert custom is not None
+        if custom.mask.headings:
+            output.write(custom.mask.heading())
+        output.write("".join(custom.mask.lines(custom.mask.read(ads, one_by_one=True))))
+        return
+    only = output.attribute_names(parsed)
+    if form == "long" and from_file:
+        if parsed.has("modular"):
+            for place, ad in enumerate(ads, 1):
+                one = ClassAd((name, expr) for name, expr in ad.exprs() if name != "LastUpdate")
+                one["SubmittorId"] = place
+                output.write("\n" + whole.text_of(one, "long", only))
+        else:
+            output.write(whole.text_of(tables.as_one(ads), "long", only) if ads else "")
+        return
+    if form == "long" and parsed.has("legacy"):
+        ads = [tables.as_one(ads)]
+    before, between, behind = whole.frame(form)
+    output.write(before)
+    for place, ad in enumerate(ads):
+        output.write((between if place else "") + whole.text_of(ad, form, only) + ("\n" if form == "long" else ""))
+    output.write(behind)
 
 
 def _since(parsed: Parsed, now: float) -> float:
@@ -254,7 +289,7 @@ def _list_slots(parsed: Parsed) -> None:
         found = client.ads("Machine", constraint=constraint, projection=projection)
         ads = [ad for ad in found if ad.eval("PartitionableSlot") is not True]
     if output.chosen(parsed):
-        output.show(parsed, ads)
+        _print(parsed, output.chosen(parsed), ads)
         return
     say(f"{'Resource Name':<30} {' Start Time':>12} {' Match Time':>12}")
     say(f"{'-------------':<30} {' ----------':>12} {' ----------':>12}")

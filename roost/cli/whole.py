@@ -55,6 +55,14 @@ def _quoted(name: str) -> str:
     return quote_name(name)
 
 
+def frame_of_history(form: str) -> tuple[str, str, str]:
+    """The same for `roost history`, whose tool has other line ends."""
+    if form == "json":
+        return "[\n", ",\n", "]\n"
+    before, between, behind = frame(form) if form == "xml" else ("", "", "")
+    return (before + "\n", between, behind + "\n") if form == "xml" else (before, between, behind)
+
+
 def frame(form: str) -> tuple[str, str, str]:
     """(before the first ad, between two, behind the last)."""
     if form == "xml":

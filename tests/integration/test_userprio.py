@@ -37,6 +37,7 @@ def userprio(pool, monkeypatch, capsys):
     said: list[str] = []  # not what the pool in this process logs to standard output meanwhile
     for module in (output, command):
         monkeypatch.setattr(module, "say", lambda text="": said.append(text + "\n"))
+    monkeypatch.setattr(output, "write", said.append)
 
     def run(*words, fails=False):
         said.clear()

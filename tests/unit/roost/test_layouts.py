@@ -28,27 +28,6 @@ def test_the_output_is_htcondors(file, monkeypatch, capsys):
     assert capsys.readouterr().out == expected
 
 
-def test_held_jobs_are_shown_with_their_codes(monkeypatch, capsys):
-    """Spec row TLS-05; HTCondor's table has the codes from version 25 on."""
-    monkeypatch.chdir(LAYOUTS)
-    assert main(["q", "-jobads", "jobs.ads", "-hold", "carol", "root"]) == 0
-    heading, *rows = capsys.readouterr().out.splitlines()[3:6]
-    assert heading == " ID       OWNER          HELD_SINCE  CODE/SUB HOLD_REASON"
-    assert rows[0] == "    1.3   root           11/20 13:07 1/0      via condor_hold (by user root)"
-    assert rows[1].startswith("12345.100 carol           4/12 10:00 12/13    Error from slot1@node: a very long reason")
-
-
-def test_a_machine_is_one_line_of_the_compact_table(monkeypatch, capsys):
-    """Spec row TLS-01."""
-    monkeypatch.chdir(LAYOUTS)
-    assert main(["status", "-ads", "slots.ads", "-compact", "b.example"]) == 0
-    assert capsys.readouterr().out.splitlines()[:3] == [
-        "Machine      Platform     Slots Cpus Gpus  TotalGb FreCpu  FreeGb  CpuLoad ST Jobs/Min MaxSlotGb",
-        "",
-        "b.example    x64/Debian12    2    16         31.25     14   27.34         ** _             2.00",
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

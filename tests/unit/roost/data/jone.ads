@@ -1,0 +1,24 @@
+MyType = "Job"
+ClusterId = 10
+ProcId = 0
+Owner = "alice"
+User = "alice@x"
+QDate = 1795252000
+JobStatus = 1
+JobUniverse = 5
+JobPrio = 0
+Cmd = "/home/alice/bin/run.sh"
+Args = "1 2"
+ImageSize = 1024
+RequestCpus = 1
+RequestMemory = 128
+RequestDisk = 1024
+RemoteUserCpu = 0.0
+RemoteWallClockTime = 0.0
+TotalSubmitProcs = 3
+EnteredCurrentStatus = 1795351500
+ServerTime = 1795352000
+NumJobStarts = 0
+BytesSent = 0.0
+BytesRecvd = 0.0
+

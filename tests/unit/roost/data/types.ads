@@ -1,0 +1,55 @@
+MyType = "Machine"
+Name = "v"
+Machine = "m"
+ClusterId = 1
+ProcId = 0
+I = 42
+Neg = -7
+R = 3.14159265358979
+R0 = 100.0
+Big = 1e100
+Small = 1.5e-7
+Inf = real("INF")
+NaN = real("NaN")
+S = "text"
+Q = "a \"quoted\" \\ back\tslash"
+U = undefined
+E = error
+T = true
+F = false
+L = { 1,2.5,"x",true,undefined }
+LE = { }
+A = [ x = 1; y = "s"; z = { 1,2 } ]
+X = I + 1
+Y = strcat(S,"!")
+Z = ifthenelse(T,I,S)
+M = my.I
+TT = target.I
+D = absTime("2024-01-02T03:04:05+00:00")
+RT = relTime("1+02:03:04")
+Uni = "grüße"
+Long = "llllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllll"
+Empty = ""
+NL = "two\nlines"
+Bits = I & 3
+Neg2 = -I
+Par = (1 + 2) * 3
+Requirements = (TARGET.Memory >= RequestMemory) && ( OpSys == "LINUX" ) && regexp("a.*",Name)
+LongLong = 9223372036854775807
+E1 = 1.0E+05
+F17 = 0.1
+F2 = 1234567.891
+F3 = 12345678901234567890.0
+Half = 0.5
+K = 2K
+Mm = 1M
+
+MyType = "Machine"
+Name = "w"
+Machine = "m"
+ClusterId = 1
+ProcId = 1
+I = 7
+S = 5
+R = "str"
+

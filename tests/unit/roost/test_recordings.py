@@ -1,0 +1,36 @@
+"""Spec rows TLS-01 (status), TLS-02 (userprio), TLS-05 (q) and TLS-12 (history): what HTCondor 23.9.6's own tools
+print of the same files of ads, byte for byte. Recorded with TZ=UTC and standard output to a pipe; `-jobads` with
+-allusers' meaning. Each line of recordings.jsonl has a command without `roost` or `condor_`, and its output."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from roost.cli.main import main
+
+DATA = Path(__file__).parent / "data"
+RECORDED = [json.loads(line) for line in (DATA / "recordings.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    monkeypatch.chdir(DATA)
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=lambda case: " ".join(case["command"])[:100].replace("\\", "/"))
+def test_the_output_is_htcondors(case, capsys):
+    assert main(case["command"]) == 0
+    assert capsys.readouterr().out == case["output"]
+
+
+def test_all_tools_have_recordings():
+    tools = {case["command"][0] for case in RECORDED}
+    assert tools == {"status", "q", "history", "userprio"}
+    assert len(RECORDED) >= 150
