@@ -166,6 +166,7 @@ class Consumer:
             shell_patterns(patterns),
             before=self._position.recent if self._position else (),
             taken=self._taken,
+            began=self._began,
             ahead=self._ahead,
             patience_s=self._patience_s,
         )
@@ -318,6 +319,11 @@ class Consumer:
         delivered.done(given_up)
         if not given_up:
             self.health.handled += 1
+
+    def _began(self, ident: str) -> None:
+        if self._position is not None and not self._position.last:
+            self._position.taken(ident)
+            self._position.save()
 
     def _taken(self, ident: str) -> None:
         position = self._position

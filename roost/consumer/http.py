@@ -22,6 +22,7 @@ from roost.consumer.source import Closed, Delivered, closed_early
 from roost.errors import ClientError
 from roost.events import event_of
 from roost.where import Where
+from shared.messages.base import new_id
 
 LOG = logging.getLogger("roost.consumer")
 FIRST_PAUSE_S: Final = 0.2
@@ -42,7 +43,8 @@ JOURNAL_WAIT_S = 15.0
 
 class HttpSource:
     """find: where the pool is, asked again before every connection. patterns: shell patterns of types, none: all.
-    before: ids of the events that were taken last. taken: called with the id of each event that was. ahead: how many
+    before: ids of the events that were taken last. taken: called with the id of each event that was. began: called
+    with a made-up id that stands for the moment when it listened first. ahead: how many
     events are read before they are asked for. patience_s: how long the first connection may take."""
 
     buries = False
@@ -54,6 +56,7 @@ class HttpSource:
         *,
         before: Sequence[str] = (),
         taken: Callable[[str], None] = lambda _: None,
+        began: Callable[[str], None] = lambda _: None,
         ahead: int = 100,
         patience_s: float = 30.0,
     ) -> None:
@@ -61,6 +64,7 @@ class HttpSource:
         self._patterns = patterns
         self._after = before[-1] if before else ""  # of the last event that was read
         self._taken = taken
+        self._began = began
         self._patience_s = patience_s
         self._waiting: asyncio.Queue[Item | BaseException] = asyncio.Queue(max(1, ahead))
         self._seen: OrderedDict[str, None] = OrderedDict.fromkeys(before)
@@ -162,6 +166,10 @@ class HttpSource:
                 raise await _refusal(response)
             async for name, ident, data in _frames(response):
                 if not name and not data:  # a comment: we are among the listeners, or nothing has happened
+                    if not self._after:
+                        # Should the connection be lost before the first event, it is known where to go on.
+                        self._after = new_id()
+                        self._began(self._after)
                     self._trouble = ""
                     self._opened.set()
                     continue
@@ -197,7 +205,7 @@ class HttpSource:
         after = self._after
         since = time_of(after)
         # What was sent before the first event that we know of was taken long ago, or before we began.
-        first = next(iter(self._seen), "")
+        first = next(iter(self._seen), after)
         try:
             if not since:
                 raise ClientError("the id of the last event tells no time", "bad-request")
