@@ -117,7 +117,8 @@ class Squeezer:
         if known is None:
             known = _gear.compressors[number, id(made)] = zstandard.ZstdCompressor(level=LEVEL, dict_data=made)
         squeezed = known.compress(packed)
-        return squeezed if len(squeezed) < len(packed) else packed
+        # A copy: the original was made as long as it might have become, and keeps its neighbours that far away.
+        return bytes(memoryview(squeezed)) if len(squeezed) < len(packed) else packed
 
     def opened(self, stored: bytes) -> bytes:
         """The packed ad. Raises UnknownDictionary, and ValueError for what is broken."""

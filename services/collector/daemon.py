@@ -18,6 +18,7 @@ from services.collector.acceptance import AbsentPolicy, check
 from services.collector.asking import Asking
 from services.collector.directory import Directory
 from services.collector.forwarding import Inbox, targets
+from services.collector.heap import EVERY_S, WORTH, trimmer
 from services.collector.queries import BadQuery, read
 from services.collector.search import Search
 from services.collector.views import Views
@@ -101,6 +102,7 @@ class Collector(Daemon):
             "expire": self._expire(),
             "ask": self._ask(),
             "follow": self.search.follow(),
+            "trim": self._trim(),
             "forward": self.views.forward(),
             "advertise": self._advertise(),
         }
@@ -239,6 +241,14 @@ class Collector(Daemon):
                 continue
             if dropped:
                 self.context.log.info("ads_expired", ads=dropped)
+
+    async def _trim(self) -> None:
+        trim, done = trimmer(), 0
+        while True:
+            await self.context.clock.sleep(EVERY_S)
+            if self.updates - done >= WORTH:
+                done = self.updates
+                await asyncio.to_thread(trim)
 
     async def _ask(self) -> None:
         clock = self.context.clock

@@ -40,7 +40,7 @@ STEP = 500
 #: Seconds between looks at what changed, so that the next question finds little to read.
 FOLLOW_EVERY_S = 2.0
 #: Columns of so many ads are kept over a restart, as they were so long (s) ago at most; larger ones are not.
-LEAST_KEPT, KEEP_EVERY_S, MOST_KEPT_BYTES = 2_000, 60.0, 64 << 20
+LEAST_KEPT, KEEP_EVERY_S, MOST_KEPT_BYTES = 2_000, 60.0, 512 << 20
 #: A type about which nobody asked for this long (s) is not followed any more.
 FORGOTTEN_AFTER_S = 3600.0
 
