@@ -245,6 +245,22 @@ async def test_groups_use_their_quotas_and_leave_the_rest_idle_W_18_GRP_12(tmp_p
         await pool.runs(_1=2, _2=1)
 
 
+async def test_use_of_members_is_charged_to_the_names_that_schedds_ask_for_ACC_04_GRP_25(tmp_path):
+    """Group.user@domain, though the job's own AccountingGroup has no domain."""
+    async with Pool(tmp_path, 1, **QUOTAS) as pool:
+        await pool.queue("p", 1, **member("physics"))
+        await pool.runs(_1=1)
+        domain = USER.partition("@")[2]
+        submitter = f"physics.ada@{domain}"
+
+        async def in_use():
+            answer = await pool.call("negotiator", GetPriorities())
+            ads = [ad for ad in map(ClassAd.unpack, answer.ads) if ad.eval("IsAccountingGroup") is not True]
+            return {ad.eval("Name"): ad.eval("ResourcesUsed") for ad in ads} == {submitter: 1}
+
+        await eventually(in_use, 30, "one name has the slot")
+
+
 async def test_surplus_is_used_until_its_owner_asks_W_21_GRP_12_GRP_18(tmp_path):
     """Nobody loses a slot; the next one that gets free goes to the group that is below its quota."""
     async with Pool(tmp_path, 3, **QUOTAS, GROUP_ACCEPT_SURPLUS_physics="true", CLAIM_WORKLIFE="0") as pool:

@@ -64,7 +64,11 @@ class Children:
 
 def _row(slot: Slot, known: _Row | None, resources: Sequence[str]) -> _Row:
     claim, left = slot.claim, retirement_left(slot)
-    who = (str(claim.rank), claim.submitter, claim.owner, claim.accounting_group) if claim is not None else None
+    who = (
+        (str(claim.rank), claim.owner or claim.submitter, claim.owner, claim.accounting_group)
+        if claim is not None
+        else None
+    )
     made_of = (slot.condition, int(slot.state_since), who, left)
     if known is not None and known.made_of == made_of and known.total is slot.total:
         return known

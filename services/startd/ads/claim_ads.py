@@ -20,7 +20,6 @@ from shared.messages.claims import public_claim_id
 #: Job attribute -> slot attribute, while a job or claim is there.
 _FROM_JOB: Final = (
     ("User", "RemoteOwner"),
-    ("AccountingGroup", "AccountingGroup"),
     ("GlobalJobId", "GlobalJobId"),
     ("ConcurrencyLimits", "ConcurrencyLimits"),
     ("JobUniverse", "JobUniverse"),
@@ -55,7 +54,9 @@ def put_claim(
             ad[ours] = value
     if claim.concurrency_limits:
         ad["ConcurrencyLimits"] = claim.concurrency_limits
-    ad["RemoteUser"] = claim.submitter
+    ad["RemoteUser"] = claim.owner or claim.submitter
+    if claim.accounting_group:
+        ad["AccountingGroup"] = claim.accounting_group
     ad["RoostClaimedAt"] = claim.made_at
     ad["ClientMachine"] = claim.schedd
     ad["RemoteScheddName"] = claim.schedd
@@ -86,7 +87,7 @@ def put_claim(
 
 def put_waiting(ad: ClassAd, claim: Claim) -> None:
     """Who waits for the slot to empty: the one whom a further claim must be better than (PRE-06)."""
-    ad["PreemptingUser"] = claim.submitter
+    ad["PreemptingUser"] = claim.owner or claim.submitter
     ad["PreemptingRank"] = claim.rank
     if claim.owner:
         ad["PreemptingOwner"] = claim.owner

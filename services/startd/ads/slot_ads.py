@@ -216,6 +216,8 @@ def _shown_of(claim: Claim) -> tuple[object, ...]:
         claim.claim_id,
         claim.job_ad,
         claim.submitter,
+        claim.owner,
+        claim.accounting_group,
         claim.schedd,
         claim.concurrency_limits,
         claim.rank,

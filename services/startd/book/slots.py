@@ -77,10 +77,18 @@ class Claim:
 
     def describe(self, job: ClassAd, rank: float) -> None:
         """Note of its job what ads and decisions ask for often."""
-        owner, group = job.eval("User"), job.eval("AccountingGroup")
-        self.owner = owner if isinstance(owner, str) else ""
-        self.accounting_group = group if isinstance(group, str) else ""
+        user, group = job.eval("User"), job.eval("AccountingGroup")
+        self.owner = user if isinstance(user, str) else ""
+        self.accounting_group = self._charged(group if isinstance(group, str) else "")
         self.rank = rank
+
+    def _charged(self, group: str) -> str:
+        """Whom the slot is charged to, where that is not its user: in full, as the accountant knows submitters, whereas
+        the job names its group without the domain."""
+        if self.submitter != self.owner:
+            return self.submitter if group or self.owner else ""
+        domain = self.owner.partition("@")[2]
+        return f"{group}@{domain}" if group and domain and "@" not in group else group
 
     def run_time(self, now: float) -> float:
         """How long the run has run, without the time it was suspended (STM-49)."""

@@ -48,7 +48,7 @@ def plainly(children) -> ClassAd:
         "Activity": [str(one.activity) for one in children],
         "EnteredCurrentState": [int(one.state_since) for one in children],
         "CurrentRank": [claim.rank if claim else 0.0 for claim in claims],
-        "RemoteUser": [(claim and claim.submitter) or UNDEFINED for claim in claims],
+        "RemoteUser": [(claim and (claim.owner or claim.submitter)) or UNDEFINED for claim in claims],
         "RemoteOwner": [(claim and claim.owner) or UNDEFINED for claim in claims],
         "AccountingGroup": [(claim and claim.accounting_group) or UNDEFINED for claim in claims],
         "RetirementTimeRemaining": [retirement_left(one) for one in children],

@@ -5,11 +5,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
+from services.negotiator.usage import charged_to
+from services.startd.ads.claim_ads import put_claim
 from services.startd.book.amounts import Amounts
 from services.startd.book.answers import Accepted, ClaimRequest, Granted, Refused
 from services.startd.book.claims import Book
 from services.startd.book.partition import Carving, PlannedSlot, SlotKind
 from services.startd.book.policy import Policy
+from services.startd.book.slots import Claim
 from services.startd.book.transitions import TABLE, Activity, Cause, InvalidTransition, State, step
 from shared.classad import ClassAd, parse_expr
 
@@ -310,3 +313,25 @@ def test_what_is_not_in_the_table_can_not_happen():
             if (row.before, cause) not in arrows:
                 with pytest.raises(InvalidTransition, match=str(row.before)):
                     step(row.before, cause)
+
+
+@pytest.mark.parametrize(
+    ("submitter", "job", "charged"),
+    [
+        ("ann@pool", {"User": "ann@pool"}, ""),
+        ("physics.ann@pool", {"User": "ann@pool", "AccountingGroup": "physics.ann"}, "physics.ann@pool"),
+        ("nice-user.ann@pool", {"User": "ann@pool", "NiceUser": True}, "nice-user.ann@pool"),
+        ("ann@pool", {"User": "ann@pool", "AccountingGroup": "physics.ann"}, "physics.ann@pool"),  # fetched work
+        ("ann@pool", {}, ""),
+    ],
+)
+def test_a_slot_says_in_full_whom_it_is_charged_to_ACC_04_GRP_25(submitter, job, charged):
+    """As the negotiator names the submitter, or use and shares would be of two users. RemoteUser is the job's."""
+    claim = Claim("id", "slot1@ep", "ap", submitter, "r", 60, 20, b"", 0, 1)
+    claim.describe(ClassAd(job), 0.0)
+    claim.job_ad = ClassAd(job).pack()
+    ad = ClassAd({"State": "Claimed"})
+    put_claim(ad, claim, State.CLAIMED, ())
+    assert ("AccountingGroup" in ad) is bool(charged)
+    assert ad.eval("RemoteUser") == job.get("User", submitter)
+    assert charged_to(ad) == (charged or submitter)
