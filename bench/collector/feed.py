@@ -48,7 +48,7 @@ async def feed(url: str, kind: str, ads: int, sequence: int, base: int) -> None:
     for key, data, properties in ready:
         await link.publish_plain(Exchange.ADS, key, data, properties)
     # What was written before a call's answer came is with the broker.
-    await bus._with_link(lambda link: link.plain.basic_qos())  # type: ignore[arg-type]
+    await bus._with_link(lambda link: link.plain.basic_qos())  # type: ignore[arg-type, return-value]
     print(time.perf_counter() - began, time.process_time() - used, flush=True)
     await bus.stop()
 

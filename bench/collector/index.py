@@ -1,20 +1,10 @@
-"""Times the collector: taking ads in, answering questions, and coming back with everything.
-
-    python -m bench.collector [--ads 100000] [--json FILE]
-
-Ads are as long as HTCondor's own (134 attributes), 16 slots a machine. Redis is a redis-server of the benchmark's own,
-which syncs every write. A question is asked as the daemon asks it, page by page, on an index that is warm; `one by one`
-is the same question by looking at each ad, measured on a tenth of them. Figures are the best of some rounds.
-"""
+"""The collector's index alone, in this process: taking ads in, answering, coming back with everything. Columns against
+a look at each ad."""
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import gc
-import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -23,21 +13,18 @@ from typing import Any
 
 import structlog
 
-from bench.classad.ads import machine
+from bench.collector.ads import updates
 from services.collector.acceptance import AbsentPolicy
 from services.collector.directory import Directory
 from services.collector.queries import Query, answer, read
 from services.collector.search import Search
-from shared.classad import parse_ad
-from shared.daemon.ad_rows import pack, unpack
+from shared.daemon.ad_rows import pack
 from shared.daemon.clock import SystemClock
-from shared.messages.ads import AdDelta, AdHeartbeat, AdUpdate
+from shared.messages.ads import AdDelta, AdHeartbeat
 from shared.state import open_store
 from shared.state.api import Store
 
 ROUNDS = 3
-TEMPLATES = 256
-SLOTS = 16
 QUESTIONS = {
     "few fit": ('State == "Unclaimed" && Cpus >= 8 && Memory > 30000 && OpSysAndVer == "Debian12"', ["Name"]),
     "a tenth fit, four attributes": ("SlotID == 3 || SlotID == 11", ["Name", "State", "Cpus", "Memory"]),
@@ -46,27 +33,10 @@ QUESTIONS = {
 }
 
 
-def updates(ads: int) -> list[AdUpdate]:
-    """All ads, a message for each machine."""
-    templates = [unpack(parse_ad(machine(number), "old").pack()) for number in range(TEMPLATES)]
-    made = []
-    for number in range(ads // SLOTS):
-        host = f"node{number:05}.example.org"
-        names = [f"slot{slot}@{host}" for slot in range(1, SLOTS + 1)]
-        packed = [
-            pack(templates[(number * 7 + slot) % TEMPLATES] | {"Name": name, "Machine": host, "SlotID": slot})
-            for slot, name in enumerate(names, 1)
-        ]
-        made.append(
-            AdUpdate(my_type="Machine", daemon=f"startd@{host}", start_time=1, sequence=1, names=names, ads=packed)
-        )
-    return made
-
-
 def directory(store: Store) -> tuple[Directory, Search]:
     clock = SystemClock()
     made = Directory(store, clock, structlog.get_logger(), 900.0, AbsentPolicy())
-    search = Search(made.table, made.order, made.absentees, clock)
+    search = Search(made.table, made.order, made.absentees, clock, made)
     made.on_change = search.note
     return made, search
 
@@ -128,7 +98,7 @@ async def measure(ads: int) -> dict[str, Any]:
 
 async def full(store: Store, ads: int, figures: dict[str, Any]) -> None:
     """Fill a collector, change its ads, ask it."""
-    messages = updates(ads)
+    messages = list(updates(ads))
     gc.collect()
     before = resident_mib()
     made, search = directory(store)
@@ -195,20 +165,3 @@ async def restart(store: Store, ads: int) -> dict[str, Any]:
         "first answer, s": round(first, 2),
         "first constraint over all, s more": round(time.perf_counter() - began, 2),
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ads", type=int, default=100_000)
-    parser.add_argument("--json", help="write the figures here too")
-    arguments = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    figures = asyncio.run(measure(arguments.ads))
-    text = json.dumps(figures, indent=1)
-    if arguments.json:
-        Path(arguments.json).write_text(text + "\n")
-    sys.stdout.write(text + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -46,7 +46,7 @@ class Pool:
         return f"http://127.0.0.1:{self.port}"
 
     def _process(self, daemon: str, name: str, **knobs: object) -> Any:
-        return DaemonProcess(
+        return DaemonProcess(  # type: ignore[no-untyped-call]
             daemon, name, self.directory, amqp_url=self.rabbit.url, redis_url=self.redis.url, config=knobs
         )
 
@@ -128,13 +128,12 @@ class Pool:
         return {"s": round(took, 2), "sent after s": round(sent, 2), "sender processor s": round(sending, 2), **after}
 
     def processes(self) -> dict[str, psutil.Process]:
-        rabbit = psutil.Process(self.rabbit.process.pid) if hasattr(self.rabbit, "process") else None
         found = {
             "collector": psutil.Process(self.collector.process.pid),
             "gateway": psutil.Process(self.gateway.process.pid),
             "redis": next(p for p in psutil.process_iter(["cmdline"]) if _serves(p, self.redis.port)),
         }
-        broker = rabbit or next(p for p in psutil.process_iter(["name", "environ"]) if _is_broker(p, self.rabbit.node))
+        broker = next(p for p in psutil.process_iter(["name", "environ"]) if _is_broker(p, self.rabbit.node))
         return {**found, "broker": broker}
 
 
@@ -145,7 +144,7 @@ def _serves(process: psutil.Process, port: int) -> bool:
 
 def _is_broker(process: psutil.Process, node: str) -> bool:
     environ = process.info["environ"] or {}
-    return process.info["name"] == "beam.smp" and environ.get("RABBITMQ_NODENAME", "") == node
+    return bool(process.info["name"] == "beam.smp" and environ.get("RABBITMQ_NODENAME", "") == node)
 
 
 def cpu(process: psutil.Process) -> float:

@@ -1,5 +1,5 @@
-"""Memory that was freed goes back to the system. Ads come in as long bytes and are kept as short ones; what lies between
-those stays with the process otherwise, up to several times of what it uses."""
+"""Memory that was freed goes back to the system. Ads come in as long bytes and are kept as short ones; what lies
+between those stays with the process otherwise, up to several times of what it uses."""
 
 from __future__ import annotations
 
