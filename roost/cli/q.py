@@ -17,6 +17,7 @@ from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage, v
 from roost.cli.output import say
 from roost.cli.printas import memory_usage
 from roost.cli.q_layouts import Layout, Look, layout, widen, words
+from roost.cli.q_totals import KEY, summary_ad, totals, totals_line
 from roost.client import Client
 from roost.errors import UsageError
 from shared.classad import ClassAd
@@ -72,21 +73,14 @@ OPTIONS: tuple[Option, ...] = (
     COMMON[-1],
 )
 
-STATUS: Final = {1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
 #: -batch:LETTER -> what stands for 0.
 _ZEROS: Final = {"b": "", "?": "?", "*": "*", ".": ".", "-": "-", "_": "_", "#": "#", "z": "0"}
-_ORDER: Final = ("completed", "removed", "idle", "running", "held", "suspended")
 _ALWAYS: Final = ("ClusterId", "ProcId", "JobStatus", "JobUniverse", "ServerTime")
 #: What putting batches together reads.
 _BATCHES: Final = (
     "JobBatchName", "DAGManJobId", "DAGNodeName", "DAG_NodesTotal", "DAG_NodesDone", "TotalSubmitProcs",
     "JobMaterializeNextProcId", "Owner",
 )  # fmt: skip
-#: STATUS by the names that schedds count under.
-_KEY: Final = {
-    "Idle": "idle", "Running": "running", "Removed": "removed", "Completed": "completed", "Held": "held",
-    "TransferringOutput": "running", "Suspended": "suspended",
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -244,7 +238,7 @@ class _Queue:
                 everybody = totals("all users", found)
             elif self._summary() and self._mode != "hold":
                 counts = client.job_totals(self._parsed.one("name"))
-                everybody = _totals_line("all users", Counter({_KEY[name]: n for name, n in counts.items()}))
+                everybody = totals_line("all users", Counter({KEY[name]: n for name, n in counts.items()}))
         self._print(found, f"Schedd: {', '.join(schedds)}", everybody)
         return 0
 
@@ -359,7 +353,7 @@ class _Queue:
         form = self._asked.form
         ads = [ad for _, ad in jobs]
         if self._totals_only:
-            ads = [_summary_ad(ads)]
+            ads = [summary_ad(ads)]
         before, between, behind = whole.frame(form)
         if not ads and form != "xml":
             return
@@ -463,44 +457,6 @@ def _for_analyze(parsed: Parsed) -> Parsed:
     if parsed.has("machineads"):
         parsed.values["slotads"] = parsed.all("machineads")
     return parsed
-
-
-def is_dagman(ad: ClassAd) -> bool:
-    """A job that manages others: the line of its batch tells of those, and it is not counted itself."""
-    return integer(ad, "JobUniverse") == 7
-
-
-def _counts(jobs: Iterable[ClassAd]) -> Counter[str]:
-    """Jobs by state, those of the scheduler universe (DAGMan) and what is in no known state left out."""
-    found: Counter[str] = Counter()
-    for ad in jobs:
-        state = STATUS.get(integer(ad, "JobStatus") or 0)
-        if state is not None and not is_dagman(ad) and "ProcId" in ad:
-            found[state] += 1
-    return found
-
-
-def totals(what: str, jobs: Iterable[ClassAd]) -> str:
-    return _totals_line(what, _counts(jobs))
-
-
-def _totals_line(what: str, counts: Counter[str]) -> str:
-    parts = ", ".join(f"{counts[name]} {name}" for name in _ORDER)
-    return f"Total for {what}: {counts.total()} jobs; {parts}"
-
-
-def _summary_ad(jobs: Sequence[ClassAd]) -> ClassAd:
-    """The totals as an ad (-totals -long)."""
-    counts = _counts(jobs)
-    managers = Counter(
-        STATUS[state] for ad in jobs if is_dagman(ad) and (state := integer(ad, "JobStatus") or 0) in STATUS
-    )
-    ad = ClassAd({"MyType": "Summary", "Jobs": counts.total(), "SchedulerJobs": managers.total()})
-    for name in _ORDER:
-        ad[name.capitalize()] = counts[name]
-        if name != "suspended":
-            ad[f"Scheduler{name.capitalize()}"] = managers[name]
-    return ad
 
 
 _UNIVERSE_CODES: Final = (

@@ -1,4 +1,7 @@
-"""The tables of `roost status`: columns, widths and what is chosen, as HTCondor's condor_status has them."""
+"""The tables of `roost status`: columns, widths and what is chosen, as HTCondor's condor_status has them.
+
+Longer than most modules: it is the list of thirty tables, and next to no logic.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 
 from roost.cli.options import COMMON, Option, flag, parse, usage, value
 from roost.cli.output import say
-from roost.cli.q import STATUS
+from roost.cli.q_totals import STATUS
 from roost.client import Client
 from roost.errors import UsageError
 
