@@ -19,6 +19,7 @@ from services.gateway.api.app import build
 from services.gateway.api.doors import Doors
 from services.gateway.api.guard import Guards
 from services.gateway.audit import Audit
+from services.gateway.older import FromJournal
 from services.gateway.pool import PoolView
 from services.gateway.rates import Limiter, Room
 from services.gateway.stream import EventStream
@@ -51,6 +52,7 @@ class Gateway(Daemon):
         super().__init__(context)
         self.settings = GatewaySettings.from_config(context.config)
         self.events = EventStream()
+        self.events.older = FromJournal(context.bus)
         self.tokens = Tokens(context.store, context.clock.now, self._tell_of_tokens)
         self.audit = Audit(
             context.name,

@@ -106,8 +106,9 @@ class EventStream:
             return ()
         following.gap = ""
         told = []
+        waiting = following.waiting()  # what came while the question was under way is told from there
         for ident, body in found:
-            if following.wants(str(body.get("type", ""))):
+            if ident not in waiting and following.wants(str(body.get("type", ""))):
                 told.append((ident, str(body["type"]), json.dumps(body)))
         return told
 
@@ -169,6 +170,13 @@ class Following:
         self._overflow = self._overflow or self._queue.qsize() >= BUFFER
         if not self._overflow:
             self._queue.put_nowait(envelope)
+
+    def waiting(self) -> set[str]:
+        """Ids of the events in its buffer."""
+        held = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        for one in held:
+            self._queue.put_nowait(one)
+        return {one.id for one in held if one is not None}
 
     def end(self, why: str) -> None:
         """No further events."""
