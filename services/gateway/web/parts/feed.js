@@ -37,7 +37,7 @@ export function Feed({ events, empty }) {
   if (!events.length) return html`<${Empty} title="Quiet">${empty}</${Empty}>`;
   return html`<div class="scroll"><table class="cards feed"><caption class="unseen">Events, newest first</caption>
     <thead><tr><th scope="col">At</th><th scope="col">Event</th><th scope="col">About</th><th scope="col">What</th></tr></thead>
-    <tbody>${events.map((event) => html`<tr key=${event.id} data-event=${event.id}>
+    <tbody>${events.map((event) => html`<tr key=${event.id} data-event=${event.id} data-at=${event.at}>
       <td><${At} at=${event.at} /></td>
       <td><span class="badge"><span class="dot ${tone(event.type)}" aria-hidden="true"></span>${event.type}</span></td>
       <td class="wrap ${event.job_id || event.cluster ? "" : "none"}">${about(event)}</td>
