@@ -31,6 +31,7 @@ from bench.faults.pool import CENTRAL, FaultPool
 from bench.faults.servers import RabbitCluster, ReplicatedRedis
 from bench.faults.verdict import Verdict, two_leaders, without_leader
 from bench.faults.workload import Workload
+from roost.errors import ClientError
 from tests.containers.engine import Engine
 from tests.servers import Rabbit, Redis
 
@@ -50,21 +51,21 @@ def small_disk(directory: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
-def row(fault: Fault, without: dict[str, float], verdict: Verdict) -> str:
+def row(fault: Fault, without: dict[str, float], verdict: Verdict, load: float) -> str:
     def cell(what: str) -> str:
         aim = fault.aims.get(what)
         return f"{without[what]:.1f}" + (f" (aim {aim:g})" if aim is not None else "")
 
     cells = [fault.name, f"{fault.lasts_s:g}", *(cell(what) for what in WANTED), f"{without['two leaders']:.2f}"]
     cells += [str(count) for count in (verdict.jobs, len(verdict.lost), len(verdict.twice), len(verdict.log))]
-    cells.append(f"{verdict.charged_s - verdict.ran_s:+.1f} of {verdict.ran_s:.0f}")
+    cells += [f"{verdict.charged_s - verdict.ran_s:+.1f} of {verdict.ran_s:.0f}", f"{load:.0f}"]
     return f"| {' | '.join(cells)} |"
 
 
 HEAD = (
     "| fault | lasts s | without submit s | match s | query s | leader s | two leaders s | jobs | lost | run twice "
-    "| log faults | charged - used s |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| log faults | charged - used s | load |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
 
@@ -77,15 +78,13 @@ class Bench:
 
     def __init__(self, directory: Path, pool: FaultPool | ContainerPool) -> None:
         self.directory, self.pool = directory, pool
+        self.schedds = pool.schedds() if isinstance(pool, ContainerPool) else ()
         self.figures: list[dict[str, Any]] = []
         self.bad: list[str] = []
 
-    def workload(self) -> Workload:
-        number = len(self.figures)
+    def workload(self, number: int) -> Workload:
         if isinstance(self.pool, ContainerPool):
-            return Workload(
-                self.pool.execute / f"work{number}", self.pool.connect, schedds=self.pool.schedds(), shared=False
-            )
+            return Workload(self.pool.execute / f"work{number}", self.pool.connect, schedds=self.schedds, shared=False)
         return Workload(self.directory / f"work{number}", self.pool.connect)
 
     def watch(self) -> LeaderWatch:
@@ -95,24 +94,30 @@ class Bench:
         return LeaderWatch([lambda port=port: (0, port) for port in ports])  # type: ignore[misc]
 
     def run(self, faults: Sequence[Fault]) -> None:
+        """What does not come back in time is told of at the end; the next faults are done all the same."""
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors\n{HEAD}", flush=True)
-        for fault in faults:
-            with fault.within(), self.workload() as work:
-                work.start()
-                with self.watch() as watch:
-                    struck, until = endure(fault, work, self.pool)
-                without = work.without(struck, until)
-                without["leader"] = without_leader(watch.glimpses, struck, until)
-                without["two leaders"] = two_leaders(watch.glimpses, struck, until)
-                verdict = work.end()
-            load = os.getloadavg()[0]
-            print(row(fault, without, verdict), flush=True)
-            self.bad += [
-                f"{fault.name}: {what}" for what in (*verdict.faults(restarts=fault.restarts), *missed(fault, without))
-            ]
-            figures = {"fault": fault.name, "lasts_s": fault.lasts_s, "load": load, **without, **asdict(verdict)}
-            self.figures.append(figures)
+        for number, fault in enumerate(faults):
+            try:
+                self._one(number, fault)
+            except (TimeoutError, ClientError) as error:
+                print(f"| {fault.name} | {fault.lasts_s:g} | {error} |", flush=True)
+                self.bad.append(f"{fault.name}: {error}")
         print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+
+    def _one(self, number: int, fault: Fault) -> None:
+        with fault.within(), self.workload(number) as work:
+            work.start()
+            with self.watch() as watch:
+                struck, until = endure(fault, work, self.pool)
+            load = os.getloadavg()[0]
+            without = work.without(struck, until)
+            without["leader"] = without_leader(watch.glimpses, struck, until)
+            without["two leaders"] = two_leaders(watch.glimpses, struck, until)
+            verdict = work.end()
+        print(row(fault, without, verdict, load), flush=True)
+        told = (*verdict.faults(restarts=fault.restarts), *missed(fault, without))
+        self.bad += [f"{fault.name}: {what}" for what in told]
+        self.figures.append({"fault": fault.name, "lasts_s": fault.lasts_s, "load": load, **without, **asdict(verdict)})
 
 
 def of_processes(stack: ExitStack, directory: Path, options: argparse.Namespace) -> tuple[FaultPool, list[Fault]]:

@@ -186,6 +186,7 @@ class Workload:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        self.go.touch()
         for asker in (*self.submits, self.queries):
             if asker.ident is not None:
                 asker.join(60)
@@ -193,7 +194,6 @@ class Workload:
     def end(self) -> Verdict:
         """Let all jobs end, and judge what became of them."""
         self.__exit__()
-        self.go.touch()
         facts = Facts(dict(self.acknowledged))
         ours = f"{self.directory.name}/"
         with self.connect(60.0)[0] as client:
