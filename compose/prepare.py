@@ -50,6 +50,7 @@ REDIS_KEYS = {
     "schedd": (),
     "startd": (),
     "had": ("~roost:had:*", "~roost:accountant*"),  # it restores books that Redis lost
+    "journal": (),
     "gateway": ("~roost:tokens", "~roost:tokens-used"),
 }
 # No role may see or change the server itself, or other clients; INFO, ROLE and WAIT tell of replicas.
