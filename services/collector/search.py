@@ -148,8 +148,12 @@ class Search:
                 await asyncio.to_thread(kind.columns.ready)
         while True:
             await self._clock.sleep(FOLLOW_EVERY_S)
+            if "Machine" not in self._kinds:
+                self._kind("Machine")  # followed from the first, or the first question would wait for all to be read
             for my_type, kind in list(self._kinds.items()):
-                if self._clock.monotonic() - kind.asked > FORGOTTEN_AFTER_S and not kind.at_work.locked():
+                silent = self._clock.monotonic() - kind.asked > FORGOTTEN_AFTER_S
+                # Machines are followed always, but not for ever in what was asked of them once.
+                if silent and not kind.at_work.locked() and (my_type != "Machine" or kind.columns.attributes):
                     del self._kinds[my_type]
                 elif kind.columns.behind:
                     async with kind.at_work:

@@ -228,3 +228,56 @@ def test_columns_that_do_not_fit_are_refused(field):
         keeping.restored(after, held, {})
     assert not after.keys
     assert not after.columns
+
+
+class Steps(Clock):
+    """Each sleep of the task is one step; after so many it ends."""
+
+    def __init__(self, steps):
+        self.at, self.left = 0.0, steps
+
+    def monotonic(self):
+        return self.at
+
+    async def sleep(self, seconds):
+        if not self.left:
+            raise EOFError
+        self.left -= 1
+        self.at += max(seconds, module.FORGOTTEN_AFTER_S)
+
+
+async def test_machines_are_followed_before_anybody_asks_and_other_columns_forgotten(store):
+    life = await full(store)
+    search = Search(life.directory.table, life.directory.order, {}, Steps(1), life.directory)
+    with pytest.raises(EOFError):
+        await search.follow()
+    kind = search._kinds["Machine"]
+    assert len(kind.columns) == 500
+    assert kind.columns.behind == 0
+    assert {"large", "nested"} <= set(kind.columns.attributes)
+    search._clock = Steps(3)
+    with pytest.raises(EOFError):
+        await search.follow()
+    assert search._kinds["Machine"].columns.attributes == []
+    assert len(search._kinds["Machine"].columns) == 500
+
+
+async def test_machines_that_come_later_are_followed_too(store):
+    life = Life(store)
+    life.search._clock = Steps(1)
+    message = next(iter(pool().groups()))
+    for number in range(20):
+        ads = {f"{name}.{number}": row.packed() for name, row in message.rows.items()}
+        life.directory.apply(
+            AdUpdate(
+                my_type="Machine",
+                daemon=f"startd@x{number}",
+                start_time=1,
+                sequence=1,
+                names=list(ads),
+                ads=list(ads.values()),
+            )
+        )
+    with pytest.raises(EOFError):
+        await life.search.follow()
+    assert len(life.search._kinds["Machine"].columns) == 500
