@@ -121,7 +121,7 @@ class Mask:
         for one in self.columns:
             reader = _Reader(one, target)
             if self._wants is None:
-                found.append([reader.text(ad) for ad in ads])
+                found.append(reader.all(ads))
                 if one.auto:
                     one.width = max(one.width, reader.longest)
                 continue
@@ -154,7 +154,7 @@ class Mask:
     def lines(self, cells: Cells) -> Iterator[str]:
         """The line of each ad, with the row's suffix."""
         count = len(cells[0]) if cells else 0
-        foreign = not all(text is None or text.isascii() for texts in cells for text in texts)
+        foreign = not all(all(map(str.isascii, filter(None, texts))) for texts in cells)
         foreign = foreign or not (self.row_prefix + self.prefix + self.suffix).isascii()
         if foreign:
             cells = [[text if text is None else printf.to_bytes(text) for text in texts] for texts in cells]
@@ -174,7 +174,7 @@ class Mask:
     def _widen(self, cells: Cells, begin: int, count: int) -> int:
         """Widen the columns for row `begin`; the first row after it that needs wider ones."""
         end = count
-        wants = self._wants or [[len(text or "") for text in texts] for texts in cells]
+        wants = self._wants or [[len(text) if text else 0 for text in texts] for texts in cells]
         self._wants = wants
         for one, lengths in zip(self.columns, wants, strict=True):
             if one.auto and not one.hidden:
@@ -224,6 +224,10 @@ def _justified(one: Column, texts: Sequence[str | None]) -> list[str]:
     alt = alt.ljust(width) if one.left else alt.rjust(width)
     right = not one.left or (one.form is not None and one.form.kind in _NUMBERS and not (one.by and one.by.show))
     most = width if one.cut and not one.auto else None
+    if most is None and right:
+        return [alt if text is None else text.rjust(width) for text in texts]
+    if most is None:
+        return [alt if text is None else text.ljust(width) for text in texts]
     if right:
         return [alt if text is None else text[:most].rjust(width) for text in texts]
     return [alt if text is None else text[:most].ljust(width) for text in texts]
@@ -255,6 +259,23 @@ class _Reader:
         if kind in _NUMBERS:
             return self._number
         return {"string": self._string, "raw": self._raw, "value": self._any}[kind]
+
+    def all(self, ads: Sequence[ClassAd]) -> list[str | None]:
+        """The cells of these ads; at once where all of them have a constant of one type."""
+        one = self._column
+        form, key = one.form, self._key
+        if one.constant is None and one.by is None and form is not None:
+            entries = [ad.table().get(key) for ad in ads]
+            values: list[Any] = [None if entry is None else entry[1] for entry in entries]
+            types = set(map(type, values))
+            if types == {str} and form.plain and form.letter == "v" and all(map(str.isascii, values)):
+                self.longest = max(map(len, values))
+                return values
+            if types == {int} and form.kind == "int" and form.letter in "di":
+                texts: list[str | None] = [form.template % value for value in values]
+                self.longest = max(map(len, texts))  # type: ignore[arg-type]
+                return texts
+        return [self.text(ad) for ad in ads]
 
     def _value(self, ad: ClassAd) -> Any:
         entry = ad.table().get(self._key)
@@ -393,16 +414,33 @@ def _parsed(source: str) -> Expr | None:
 # --- attributes of an ad, as what is asked for
 
 
+def value_of(ad: ClassAd, name: str) -> Any:
+    """The value of an attribute; constants without evaluation, as these are asked for a million times."""
+    key = _KEYS.get(name)
+    if key is None:
+        key = _KEYS[name] = fold(name)
+    entry = ad.table().get(key)
+    if entry is None:
+        return UNDEFINED if ad.chained is None else ad.eval(name)
+    return entry[1] if type(entry[1]) in _PLAIN else ad.eval(name)
+
+
+#: Names that this program asks for, folded.
+_KEYS: Final[dict[str, str]] = {}
+
+
 def integer(ad: ClassAd, name: str) -> int | None:
-    return _as("int", ad.eval(name))  # type: ignore[no-any-return]
+    value = value_of(ad, name)
+    return value if type(value) is int else _as("int", value)
 
 
 def real(ad: ClassAd, name: str) -> float | None:
-    return _as("float", ad.eval(name))  # type: ignore[no-any-return]
+    return _as("float", value_of(ad, name))  # type: ignore[no-any-return]
 
 
 def string(ad: ClassAd, name: str) -> str | None:
-    return _as("str", ad.eval(name))  # type: ignore[no-any-return]
+    value = value_of(ad, name)
+    return value if type(value) is str else None
 
 
 def number_of(ad: ClassAd, name: str, default: float = 0.0) -> float:
@@ -412,5 +450,5 @@ def number_of(ad: ClassAd, name: str, default: float = 0.0) -> float:
 
 def truth(ad: ClassAd, name: str) -> bool:
     """Whether an attribute is true, or a number other than 0."""
-    value = ad.eval(name)
+    value = value_of(ad, name)
     return value is not UNDEFINED and value is not ERROR and isinstance(value, bool | int | float) and bool(value)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from roost.cli import analyze, batches, columns_asked, output, whole
+from roost.cli import batches, columns_asked, output, whole
 from roost.cli.asked import is_id
 from roost.cli.mask import Cells, Mask, integer, string
 from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage, value
@@ -118,6 +118,8 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("version"):
         return output.version()
     if any(parsed.has(name) for name in ("better-analyze", "analyze", "reverse-analyze")):
+        from roost.cli import analyze  # and numpy, which takes its time
+
         return analyze.analyze(_for_analyze(parsed))
     asked = _read(parsed)
     custom = columns_asked.columns(parsed, words(asked.look))

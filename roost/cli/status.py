@@ -312,8 +312,8 @@ class _Table:
         if asked.compact and self._layout is not None and self._layout.places is not None:
             width = max(width, self._rolled_up(ads, shown, self._layout, totals))
         else:
-            for ad in ads if totals is not None else ():
-                totals.add(ad)  # type: ignore[union-attr]
+            if totals is not None:
+                totals.add_all(ads)
             if not asked.totals_only or self._custom is not None:
                 self._rows(shown)
         if totals is not None and ads:

@@ -46,6 +46,7 @@ class Kind:
     show: Callable[[Sums], str]
     sum_only: bool = False  # groups have no numbers
     reads: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()  # folded names of strings that decide all
     newline: str = "\n"
 
 
@@ -70,6 +71,33 @@ class Totals:
         self._kind.add(self._all, ad, children, backfill)
         if not complete:
             self._incomplete += 1
+
+    def add_all(self, ads: Iterable[ClassAd]) -> None:
+        """Count many ads, those that look the same to these totals at once."""
+        reads = self._kind.same
+        if not reads:
+            for ad in ads:
+                self.add(ad)
+            return
+        alike: dict[tuple[object, ...], list[ClassAd]] = {}
+        for ad in ads:
+            table = ad.table()
+            look = tuple(entry[1] if (entry := table.get(name)) is not None else None for name in reads)
+            if all(type(cell) is str for cell in look):
+                alike.setdefault(look, []).append(ad)
+            else:
+                self.add(ad)
+        for same in alike.values():
+            self._add(same[0], len(same))
+
+    def _add(self, ad: ClassAd, times: int) -> None:
+        one = Totals(self._kind)
+        one.add(ad)
+        self._incomplete += one._incomplete * times
+        for key, sums in [*one._groups.items(), (None, one._all)]:
+            into = self._all if key is None else self._groups.setdefault(key, Sums())
+            for heading, count in sums.counts.items():
+                into.counts[heading] += count * times
 
     def lines(self, width: int) -> Iterator[str]:
         """The lines, keys `width` wide; -1: as wide as the longest."""
@@ -119,7 +147,7 @@ def _slots(*, total: bool) -> Callable[[Sums, ClassAd, bool, bool], bool]:
         return True
 
     def add(sums: Sums, ad: ClassAd, children: bool, backfill: bool) -> bool:
-        partitionable = truth(ad, "PartitionableSlot")
+        partitionable = children and truth(ad, "PartitionableSlot")
         if children and not partitionable and truth(ad, "DynamicSlot"):
             return True
         if children and partitionable:
@@ -233,11 +261,12 @@ KINDS: Final[dict[str, Kind]] = {
     "normal": Kind(
         _heading(_NORMAL), _arch, _slots(total=True), lambda sums: _row(_NORMAL, sums.counts),
         reads=("State", "Arch", "OpSys", "PartitionableSlot", "DynamicSlot", "ChildState"),
+        same=("state", "arch", "opsys"),
     ),
     "state": Kind(
         _heading(_BY_STATE), lambda ad: string(ad, "Activity"), _slots(total=False),
         lambda sums: _row(_BY_STATE, sums.counts),
-        reads=("State", "Activity", "PartitionableSlot", "DynamicSlot", "ChildState"),
+        reads=("State", "Activity", "PartitionableSlot", "DynamicSlot", "ChildState"), same=("state", "activity"),
     ),
     "server": Kind(
         " Machines Avail  Memory        Disk        MIPS      KFLOPS", _arch, _server,
