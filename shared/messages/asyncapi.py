@@ -7,6 +7,7 @@ docs/events.md and docs/schemas.json up to date, and refuses changes that need a
 from __future__ import annotations
 
 import argparse
+import functools
 import inspect
 import json
 import re
@@ -21,7 +22,8 @@ from pydantic_core import core_schema
 from shared.messages import catalogue
 from shared.messages.base import ENVELOPE_VERSION, Message
 from shared.messages.compatibility import breaks
-from shared.messages.flows import ANY_REQUEST, PUBLISHED, REQUESTS, Request
+from shared.messages.flows import ANY_REQUEST, PUBLISHED, REQUESTS, Published, Request
+from shared.messages.history import WHEN, changes_of
 
 CONTENT_TYPE: Final = "application/msgpack"
 KINDS: Final[Mapping[str, str]] = {
@@ -197,7 +199,23 @@ def _message(name: str, kind: type[Message]) -> dict[str, Any]:
         },
         "bindings": {"amqp": {"contentEncoding": CONTENT_TYPE, "messageType": name, "bindingVersion": "0.3.0"}},
         "x-durable": kind.durable,
+        **({"examples": [{"payload": _enveloped(name, kind)}]} if name in examples() else {}),
     }
+
+
+def _enveloped(name: str, kind: type[Message]) -> dict[str, Any]:
+    """The recorded example of an event in its envelope."""
+    body = dict(examples()[name])
+    head = {key: body.pop(key) for key in ("id", "sender", "type")}
+    return {"v": ENVELOPE_VERSION, "tv": kind.version, **head, "body": body}
+
+
+@functools.cache
+def examples() -> dict[str, dict[str, Any]]:
+    """An event of each type as consumers get it over HTTP, recorded (tests/unit/messages/recorder.py)."""
+    text = (Path(__file__).parent / "examples.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return found
 
 
 def _bodies() -> dict[str, Any]:
@@ -258,9 +276,15 @@ def markdown() -> str:
         "AsyncAPI 3 document is `docs/asyncapi.json`. Every message travels in one envelope (`v`, `type`, `tv`, `id`,",
         "`ts`, `sender`, `epoch`, `trace`, `body`), packed with msgpack. Delivery is at least once and may be out of",
         "order. *Durable* messages are persistent and confirmed; the others are repaired by the next one.",
+        "",
+        "[Events](#events) are for everybody: [consumers.md](consumers.md) tells how to follow them. All else is",
+        "between the daemons of a pool. Within a version fields are only added; readers pass over what they do not know.",
     ]
     kinds = newest()
+    lines += _event_lines(kinds)
     for exchange in KINDS:
+        if exchange == "roost.events":
+            continue
         lines += ["", f"## {exchange}", "", ABOUT[exchange]]
         if exchange == "roost.rpc":
             lines += _request_lines(kinds)
@@ -275,6 +299,37 @@ def markdown() -> str:
     for name in answers:
         lines += _kind_lines(name, kinds[name])
     return "\n".join(lines) + "\n"
+
+
+def _event_lines(kinds: Mapping[str, type[Message]]) -> Iterator[str]:
+    """The part that consumers read: a table of all events, then each with its fields and an example."""
+    groups = [entry for entry in PUBLISHED if entry.exchange == "roost.events"]
+    yield from ("", "## Events", "", ABOUT["roost.events"], "", "| event | from | when |", "| --- | --- | --- |")
+    for entry in groups:
+        for name in entry.types:
+            yield f"| [`{name}`](#{name.replace('.', '')}) | {entry.by} | {when(name, kinds[name])} |"
+    yield from _event_groups(groups, kinds)
+
+
+def _event_groups(groups: Iterable[Published], kinds: Mapping[str, type[Message]]) -> Iterator[str]:
+    for entry in groups:
+        yield from ("", f"### {entry.about.rstrip('.')}, from {entry.by}")
+        for name in entry.types:
+            kind = kinds[name]
+            yield from ("", f"#### {name}", "", when(name, kind))
+            about = _about(kind)
+            if about and about != when(name, kind):
+                yield from ("", about)
+            yield from ("", *_field_lines(kind))
+            if name in examples():
+                yield from ("", "```json", json.dumps(examples()[name], indent=1, ensure_ascii=False), "```")
+            history = [f"{change.release}: {change.what}" for change in changes_of(name)]
+            yield from ("", f"Version {kind.version}. {' '.join(history)}".rstrip())
+
+
+def when(name: str, kind: type[Message]) -> str:
+    """When an event is sent, in a sentence."""
+    return WHEN.get(name) or _about(kind)
 
 
 def _request_lines(kinds: Mapping[str, type[Message]]) -> Iterator[str]:
@@ -292,10 +347,14 @@ def _kind_lines(name: str, kind: type[Message]) -> list[str]:
     lines = ["", f"#### `{name}`{version}{mark}", ""]
     if _about(kind):
         lines += [_about(kind), ""]
+    return [*lines, *_field_lines(kind)]
+
+
+def _field_lines(kind: type[Message]) -> list[str]:
     fields = kind.model_fields
     if not fields:
-        return [*lines, "No fields."]
-    lines += ["| field | type | default |", "| --- | --- | --- |"]
+        return ["No fields."]
+    lines = ["| field | type | default |", "| --- | --- | --- |"]
     for field, info in fields.items():
         default = "required" if info.is_required() else f"`{info.get_default(call_default_factory=True)!r}`"
         lines.append(f"| `{field}` | {_type_text(info.annotation)} | {default} |")

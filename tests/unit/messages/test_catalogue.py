@@ -11,6 +11,7 @@ from shared.messages import asyncapi, catalogue
 from shared.messages.base import Message
 from shared.messages.compatibility import breaks
 from shared.messages.flows import ANY_REQUEST, PUBLISHED, REQUESTS
+from shared.messages.history import CHANGES, WHEN
 
 DOCS = Path(__file__).parents[3] / "docs"
 MEND = "run `python -m shared.messages.asyncapi --write` and look at what it changes"
@@ -65,6 +66,16 @@ def test_document_has_what_asyncapi_3_requires():
             assert message["$ref"].startswith(f"#/channels/{channel}/messages/")
 
 
+def test_every_event_says_when_it_is_sent_and_has_an_example():
+    """What people who follow events read: docs/events.md."""
+    events = [name for entry in PUBLISHED if entry.exchange == "roost.events" for name in entry.types]
+    kinds = asyncapi.newest()
+    assert [name for name in events if not asyncapi.when(name, kinds[name])] == []
+    assert [name for name in events if name not in asyncapi.examples()] == []
+    assert set(WHEN) <= set(events)
+    assert {name for change in CHANGES for name in change.types.split()} <= set(events)
+
+
 # What counts as a break
 
 
@@ -111,8 +122,12 @@ def test_break_is_told_from_addition(change, complaint):
 
 def test_removed_field_and_removed_message_are_breaks():
     without = {name: kind for name, kind in BASE.items() if name != "count"}
-    assert breaks(snapshot(**BASE), snapshot(**without)) == ["x/1.count: is gone, but older readers need it"]
-    assert breaks(snapshot(**BASE), {}) == ["x: version 1 is gone, but others may still send it"]
+    assert breaks(snapshot(**BASE), snapshot(**without)) == [
+        "x/1.count: is gone, but older readers need it; keep it, or make a new version"
+    ]
+    assert breaks(snapshot(**BASE), {}) == [
+        "x: version 1 is gone, but others may still send it; keep it beside the new one"
+    ]
     assert breaks({}, snapshot(**BASE)) == []
 
 
@@ -120,7 +135,9 @@ def test_change_inside_a_shared_part_is_seen():
     old, new = snapshot(**BASE), snapshot(**BASE)
     new = json.loads(json.dumps(new))
     new["x/1"]["schema"]["$defs"]["Part"]["properties"]["size"]["type"] = "string"
-    assert breaks(old, new) == ["x/1.parts[].size: type was 'integer', is 'string'"]
+    assert breaks(old, new) == [
+        "x/1.parts[].size: type was 'integer', is 'string'; add a field beside it, or make a new version"
+    ]
 
 
 def test_write_refuses_a_break_and_leaves_the_files(tmp_path):
