@@ -365,6 +365,8 @@ class Startd(Daemon):
             if partitionable and self._offered.get(name) != (slot.offer, slot.children):
                 self._offered[name] = (slot.offer, slot.children)
                 put("offers", name, {"claim_id": slot.offer, "children": slot.children})
+            if changes.ended and slot.past:
+                put("past", name, records.pack_past(slot.past))
             shown = (slot.state, slot.offer, slot.waiting, slot.asked, slot.free if partitionable else None)
             if self._shown.get(name) != shown:
                 self._shown[name] = shown

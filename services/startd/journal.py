@@ -30,7 +30,7 @@ class JournalFull(RetryableError):
 class Journal:
     """Tables of packed records by key."""
 
-    TABLES = ("claims", "runs", "offers", "waiting", "steering", "images")
+    TABLES = ("claims", "runs", "offers", "waiting", "steering", "images", "past")
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from services.startd.book import records
+from services.startd.book import records, restoring
 from services.startd.book.draining import Steering
 from services.startd.book.records import RunRecord
 from services.startd.journal import Journal
@@ -54,6 +54,8 @@ def _claims(inside: Inside, journal: Journal) -> dict[str, str]:
         book.restore_steering(Steering.unpack(record))
     for slot_name, offer in journal.load("offers").items():
         book.restore_offer(slot_name, offer["claim_id"], offer["children"])
+    for slot_name, record in journal.load("past").items():
+        restoring.past(book.slots, slot_name, records.unpack_past(record))
     lost: dict[str, str] = {}
     for claim_id, record in journal.load("claims").items():
         claim, slot = records.unpack_claim(record)

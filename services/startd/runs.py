@@ -61,6 +61,11 @@ class Runs:
         inside = self.inside
         claim = inside.book.claims.get(claim_id)
         key = records.run_key(activation, claim.schedd if claim is not None else "")
+        known = self.by_key.get(key)
+        if known is not None and known.record.claim_id != claim_id:
+            # Its claim ended unheard, and with it the request that it came by: asked again, that is a new one. This
+            # claim would wait for ever for the end of a run that is over.
+            return Refused("busy", f"run {key} was here before, and its end is not acknowledged yet")
         answer = inside.book.activate(claim_id, key, activation.job_ad, job, inside.now())
         if isinstance(answer, Refused):
             return answer

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from services.negotiator.tally import read_past
 from shared.classad import ClassAd
 from shared.messages.claims import (
     ActivateClaim,
@@ -230,6 +231,38 @@ async def test_an_end_is_reported_until_it_is_acknowledged(pool):
     assert pool.schedd.phases(activation.job_id).count("ended") == 4
     await eventually(lambda: not pool.startd.runs.by_key)
     assert pool.startd.ledger.journal.load("runs") == {}
+
+
+async def test_a_run_whose_end_nobody_acknowledged_does_not_begin_again_on_another_claim(pool):
+    """Its claim is over, and with it the request that it came by; asked again, as after a broker that was away."""
+    pool.schedd.refuse = 10**6
+    activation, granted = await pool.run()
+    await pool.schedd.until(lambda: pool.schedd.phases(activation.job_id).count("ended") >= 1)
+    await pool.call(ReleaseClaim(claim_id=granted.claim_id))
+    again = await pool.call(pool.request(activation))
+    assert not again.activated
+    assert "not acknowledged" in again.refusal
+    pool.schedd.refuse = 0
+    await pool.schedd.end_of(activation.job_id)
+    await eventually(lambda: not pool.startd.runs.by_key)
+    await pool.call(ReleaseClaim(claim_id=again.claim_id))
+    assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
+
+
+async def test_claims_that_are_over_are_told_of_and_a_restart_does_not_forget_them_ACC_18(pool):
+    """What the negotiator charges by, should it have heard of neither begin nor end."""
+    before = pool.startd.context.clock.now()
+    activation, granted = await pool.run()
+    await pool.schedd.end_of(activation.job_id)
+    slot = pool.startd.book.slots[granted.slot]
+    assert ClassAd.unpack(granted.slot_ad).eval("RoostClaimedAt") == slot.claim.made_at
+    await pool.call(ReleaseClaim(claim_id=granted.claim_id))
+    told = pool.startd.showcase.ad_of(pool.startd.book.slots["slot1@node1"]).eval("RoostPastClaims")
+    (past,) = read_past(told)
+    assert (past.slot, past.cpus, past.user) == (granted.slot, 1.0, "alice@pool")
+    assert before <= past.began <= past.ended <= pool.startd.context.clock.now()
+    await pool.restart()
+    assert pool.startd.showcase.ad_of(pool.startd.book.slots["slot1@node1"]).eval("RoostPastClaims") == told
 
 
 async def test_a_silent_schedd_loses_its_claim_and_its_job_at_the_end_of_the_lease(pool):

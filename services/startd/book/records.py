@@ -4,13 +4,13 @@ A record of an older release lacks what was added since, and means its default."
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from services.startd.book.amounts import Amounts
 from services.startd.book.partition import SlotKind
-from services.startd.book.slots import Claim, Haste, Slot, Waiting
+from services.startd.book.slots import Claim, Haste, Past, Slot, Waiting
 from services.startd.book.transitions import Activity, Condition, State
 from shared.messages.claims import Activation, JobExit, Usage
 
@@ -127,6 +127,14 @@ def unpack_waiting(record: Mapping[str, Any]) -> Waiting:
         code=record["code"],
         wanted=None if wanted is None else _amounts(wanted, record.get("ids", {})),
     )
+
+
+def pack_past(past: Iterable[Past]) -> dict[str, Any]:
+    return {"claims": [asdict(one) for one in past]}
+
+
+def unpack_past(record: Mapping[str, Any]) -> tuple[Past, ...]:
+    return tuple(Past(**one) for one in record["claims"])
 
 
 def _lists(amounts: Amounts) -> dict[str, list[str]]:

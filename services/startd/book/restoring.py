@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from services.startd.book.amounts import Amounts
 from services.startd.book.partition import SlotKind
 from services.startd.book.registry import Registry
-from services.startd.book.slots import Claim, Slot, Waiting
+from services.startd.book.slots import Claim, Past, Slot, Waiting
 from services.startd.book.transitions import State
 from services.startd.book.waitlist import Waitlist
 
@@ -42,6 +44,12 @@ def offer(registry: Registry, slot_name: str, offer: str, children: int) -> None
     if slot is not None and slot.kind is SlotKind.PARTITIONABLE:
         slot.offer = offer if slot.offer else ""
         slot.children = max(slot.children, children)
+
+
+def past(slots: Mapping[str, Slot], slot_name: str, past: tuple[Past, ...]) -> None:
+    """A slot goes on telling of claims that are over, until all can have heard of it."""
+    if slot_name in slots:
+        slots[slot_name].past = past
 
 
 def waiting(registry: Registry, waitlist: Waitlist, waiting: Waiting, now: float) -> str:
