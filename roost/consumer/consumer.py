@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from roost.client import Client
 from roost.consumer.blocking import BlockingLoop, stop_on_signals
 from roost.consumer.cut import JOB_NEEDS, SLOT_NEEDS, Cut
-from roost.consumer.filters import Filter, Wanted, patterns_of, shell_patterns
+from roost.consumer.filters import Filter, Wanted, binding_patterns, patterns_of, shell_patterns
 from roost.consumer.handlers import Attempts, Handler, OnFailure
 from roost.consumer.health import Health, HealthPage
 from roost.consumer.http import HttpSource
@@ -155,7 +155,7 @@ class Consumer:
             return AmqpSource(
                 self._url,
                 self.name,
-                patterns,
+                binding_patterns(patterns),
                 durable=self.durable,
                 max_length=self._max_length,
                 ahead=self._ahead,

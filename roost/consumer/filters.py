@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from roost.consumer.items import Received
 from roost.events import Event, UnknownEvent
 from shared.bus.topics import matches
+from shared.bus.topology import CONSUMER_READS
 
 #: A type or pattern of types by AMQP's rules (`job.*`, `#`), or a class of roost.events.
 Wanted = str | type[Event]
@@ -33,6 +34,20 @@ def _family(kind: type[Event]) -> list[type[Event]]:
     if kind.type:
         return [kind]
     return [one for sub in kind.__subclasses__() for one in _family(sub)]
+
+
+def binding_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+    """What a consumer's queue is bound with, whose user may read some families of events only: each pattern that leaves
+    the family open stands for all of those."""
+    found: list[str] = []
+    for pattern in patterns:
+        first, _, rest = pattern.partition(".")
+        if first not in ("*", "#"):
+            found.append(pattern)
+        else:
+            # No event's type is longer than two words.
+            found += [f"{family}.{rest or '#'}" for family in CONSUMER_READS]
+    return tuple(dict.fromkeys(found))
 
 
 def shell_patterns(patterns: Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ from shared.bus.topology import (
     CONSUMER_EXPIRES_S,
     CONSUMER_MAX_BYTES,
     CONSUMER_MAX_LENGTH,
+    CONSUMER_READS,
     CONSUMER_TTL_S,
     KINDS,
     ROLES,
@@ -168,9 +169,16 @@ def consumers_of(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
         "permissions": [
             {"user": consumer_user(name), "vhost": vhost, **consumer_permissions(name)} for name in passwords
         ],
-        # Publishing is refused as a whole; should an administrator grant it, then still no key.
+        # Publishing is refused as a whole; should an administrator grant it, then still no key. What a queue is bound
+        # with must begin with a word of those that are for everybody, so it can take nothing else.
         "topic_permissions": [
-            {"user": consumer_user(name), "vhost": vhost, "exchange": Exchange.EVENTS, "write": "^$", "read": ".*"}
+            {
+                "user": consumer_user(name),
+                "vhost": vhost,
+                "exchange": Exchange.EVENTS,
+                "write": "^$",
+                "read": rf"^({'|'.join(CONSUMER_READS)})\.",
+            }
             for name in passwords
         ],
         "policies": [_consumers_policy(vhost)],

@@ -278,7 +278,8 @@ def markdown() -> str:
         "order. *Durable* messages are persistent and confirmed; the others are repaired by the next one.",
         "",
         "[Events](#events) are for everybody: [consumers.md](consumers.md) tells how to follow them. All else is",
-        "between the daemons of a pool. Within a version fields are only added; readers pass over what they do not know.",
+        "between the daemons of a pool. Within a version fields are only added; readers pass over what they do not",
+        "know.",
     ]
     kinds = newest()
     lines += _event_lines(kinds)

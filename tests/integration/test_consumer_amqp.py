@@ -330,6 +330,13 @@ async def test_a_consumer_may_read_events_and_nothing_else(world):
             await guarded(link.control.queue_bind(own, exchange, "#"))
 
         await refused(spy)
+    for pattern in ("#", "*.audit", "gateway.*", "gateway.audit"):  # what administrators did, and with which tokens
+
+        async def listen(link, pattern=pattern):
+            await guarded(link.control.queue_declare(own, exclusive=True))
+            await guarded(link.control.queue_bind(own, "roost.events", pattern))
+
+        await refused(listen)
     for queue in ("roost.inbox.schedd.ap", "roost.dead", "consumer.other"):
         await refused(lambda link, queue=queue: guarded(link.control.basic_get(queue)))
         await refused(lambda link, queue=queue: guarded(link.control.queue_purge(queue)))

@@ -7,7 +7,7 @@ import pytest
 
 from roost import events
 from roost.consumer.cut import Cut
-from roost.consumer.filters import Filter, in_group, patterns_of, shell_patterns
+from roost.consumer.filters import Filter, binding_patterns, in_group, patterns_of, shell_patterns
 from roost.consumer.http import time_of
 from roost.consumer.items import Received
 from roost.events import (
@@ -21,6 +21,7 @@ from roost.events import (
     UnknownEvent,
     event_of,
 )
+from shared.bus.topology import CONSUMER_READS
 from shared.classad import ClassAd
 from shared.messages.base import catalogue, new_id
 from shared.messages.events import Event, JobKind, JobsSorted
@@ -99,6 +100,14 @@ def test_the_gateway_is_asked_for_at_least_what_is_wanted():
     assert shell_patterns(("#",)) == []
     assert shell_patterns(("job.*", "slot.changed")) == ["job.*", "slot.changed"]
     assert shell_patterns(("job.#",)) == ["job.*", "job"]
+
+
+def test_a_queue_is_bound_to_families_that_its_user_may_read():
+    assert binding_patterns(("job.*", "slot.changed")) == ("job.*", "slot.changed")
+    assert binding_patterns(("#",)) == tuple(f"{family}.#" for family in CONSUMER_READS)
+    assert "had.leader" in binding_patterns(("*.leader",))
+    families = {kind.type.partition(".")[0] for kind in events.TYPES.values()}
+    assert families - {"gateway"} == set(CONSUMER_READS)
 
 
 def test_filters_look_at_what_an_event_says():
