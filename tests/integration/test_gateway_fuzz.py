@@ -1,5 +1,6 @@
 """Requests made up from the description of the gateway: no answer is a 5xx, and errors have one shape."""
 
+import msgpack
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -10,9 +11,19 @@ from tests.integration.inside import InsidePool
 UNTRIED = ("/v1/events", "/v1/daemons/restart", "/v1/daemons/off")
 
 
+@schemathesis.serializer("application/x-msgpack")
+def packed(_context, value):
+    return value if isinstance(value, bytes) else msgpack.packb(value, default=str)
+
+
+@schemathesis.serializer("application/x-tar")
+def as_it_is(_context, value):
+    return value if isinstance(value, bytes) else str(value).encode(errors="replace")
+
+
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
-    inside = InsidePool(tmp_path_factory.mktemp("pool"))
+    inside = InsidePool(tmp_path_factory.mktemp("pool"), ROOST_GATEWAY_RATE="0", ROOST_GATEWAY_SUBMIT_RATE="0")
     yield inside
     inside.close()
 
@@ -26,13 +37,16 @@ def test_no_made_up_request_breaks_it(pool):
             continue
 
         @given(case=operation.as_strategy())
-        @settings(max_examples=5, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=3, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         def ask(case):
-            answer = case.call(headers={"Authorization": f"Bearer {pool.token}"}, timeout=30)
-            assert answer.status_code < 500, f"{case.as_curl_command()}: {answer.text}"
+            answer = case.call(headers={"Authorization": f"Bearer {pool.token}"}, timeout=60)
+            # A daemon that a made-up name means may be away, and is told to be; everything else is an answer.
+            fine = answer.status_code < 500 or (answer.status_code == 503 and answer.json()["error"]["retryable"])
+            assert fine, f"{case.as_curl_command()}: {answer.text}"
+            assert "x-request-id" in answer.headers, f"{case.as_curl_command()}: {answer.status_code} {answer.text}"
             if answer.status_code >= 400:
                 assert set(answer.json()["error"]) == {"code", "message", "retryable"}
 
         ask()
         tried += 1
-    assert tried >= 15
+    assert tried >= 40
