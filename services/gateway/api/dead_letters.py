@@ -11,6 +11,7 @@ from services.gateway.api.doors import Doors
 from services.gateway.api.examples import example
 from services.gateway.api.guard import Guard
 from services.gateway.caller import note
+from shared.squeeze import opened
 
 _SECRET = ("claim_id", "claim_ids", "claims", "transfer_token", "token", "upload_token", "activation")
 
@@ -85,7 +86,7 @@ def dead_letter_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
 def _peek(data: bytes) -> Any:
     """The body of a dead letter as far as it can be read; claim ids and tokens are left out."""
     try:
-        raw = msgpack.unpackb(data, strict_map_key=False)
+        raw = msgpack.unpackb(opened(data), strict_map_key=False)
     except Exception:  # noqa: BLE001  garbage is the usual reason for being here
         return None
     body = raw.get("body") if isinstance(raw, dict) else None
