@@ -3,9 +3,10 @@
 Every role gets a password of its own, which only its daemons, and by its hash the broker and Redis, ever see. So
 does the broker's administrator, for the management page. Passwords that exist are kept.
 
-Environment: DOCKER_GID, the group that the startds get, to tell when it is the wrong one. ROOST_HA: "true" for the
-highly available pool (compose.ha.yaml), whose brokers are a cluster and whose Redis is behind sentinels; then there
-are also the brokers' common cookie, users for Redis's replication and for sentinels, and the sentinels' configuration.
+Environment: ROOST_CONSUMERS, names of consumers of events (docs/consumers.md) that get a user of the broker;
+DOCKER_GID, the group that the startds get, to tell when it is the wrong one. ROOST_HA: "true" for the highly
+available pool (compose.ha.yaml), whose brokers are a cluster and whose Redis is behind sentinels; then there are also
+the brokers' common cookie, users for Redis's replication and for sentinels, and the sentinels' configuration.
 ROOST_NET: the first three numbers of that pool's addresses.
 """
 
@@ -18,7 +19,7 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shared.bus.definitions import ADMINISTRATOR, definitions
+from shared.bus.definitions import ADMINISTRATOR, consumer_user, definitions
 from shared.bus.topology import ROLES
 
 KEYS = Path("/run/roost/keys")
@@ -76,6 +77,23 @@ def password_of(user: str, asking: str = "") -> str:
         if not (directory / name).exists() or (directory / name).read_text() != url:
             write(directory / name, url, 0o400, ROOST_UID)
     return password
+
+
+def consumer_passwords() -> dict[str, str]:
+    """Of each consumer of events that ROOST_CONSUMERS names; its URL of the broker is a file of that name."""
+    found = {}
+    for name in os.environ.get("ROOST_CONSUMERS", "").replace(",", " ").split():
+        try:
+            user = consumer_user(name)
+        except ValueError as error:
+            sys.exit(f"prepare: ROOST_CONSUMERS: {error}")
+        written = KEYS / "consumers" / name
+        password = urlsplit(written.read_text().partition(",")[0]).password if written.exists() else None
+        found[name] = password or secrets.token_urlsafe(32)
+        url = ",".join(f"amqp://{user}:{found[name]}@{broker}:5672/" for broker in BROKERS)
+        if not written.exists() or written.read_text() != url:
+            write(written, url, 0o400, ROOST_UID)
+    return found
 
 
 def secret(path: Path) -> str:
@@ -174,7 +192,7 @@ def main() -> None:
     more, asking = prepare_servers() if HA else ("", "")
     passwords = {user: password_of(user, asking) for user in (*ROLES, ADMINISTRATOR)}
     write(KEYS / "redis" / "users.acl", redis_users(passwords) + more, 0o444)
-    declared = definitions(VHOST, passwords, clustered=HA)
+    declared = definitions(VHOST, passwords, clustered=HA, consumers=consumer_passwords())
     write(KEYS / "rabbitmq" / "definitions.json", json.dumps(declared, indent=1), 0o444)
 
 

@@ -93,3 +93,18 @@ def test_a_pool_that_becomes_highly_available_keeps_its_passwords(prepare, prepa
     monkeypatch.setattr(prepare, "KEYS", tmp_path)
     assert not prepare.HA
     assert prepare_ha.password_of("schedd", "x") == prepare.password_of("schedd")
+
+
+def test_consumers_get_a_user_and_keep_their_password(prepare, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "KEYS", tmp_path)
+    monkeypatch.setattr(prepare.os, "fchown", lambda *_: None)
+    (tmp_path / "consumers").mkdir()
+    monkeypatch.setenv("ROOST_CONSUMERS", "archive, bill")
+    passwords = prepare.consumer_passwords()
+    assert set(passwords) == {"archive", "bill"}
+    assert prepare.consumer_passwords() == passwords
+    url = (tmp_path / "consumers" / "bill").read_text()
+    assert url == f"amqp://consumer.bill:{passwords['bill']}@rabbitmq:5672/"
+    monkeypatch.setenv("ROOST_CONSUMERS", "schedd.x")
+    with pytest.raises(SystemExit, match=r"ROOST_CONSUMERS: consumer .schedd\.x."):
+        prepare.consumer_passwords()
