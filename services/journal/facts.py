@@ -188,6 +188,11 @@ def _limits(connection: sa.Connection, schedd: str, begin: float) -> Iterable[Ou
 
 def _silences(connection: sa.Connection, schedd: str, begin: float) -> Iterable[Outage]:
     """Times in which the schedd did not answer a negotiator; each is told with the cycle in which that changed."""
+    table = EVENTS
+    reasons = sa.and_(table.c.type == "negotiation.reasons", table.c.at >= begin)
+    told = sa.select(table.c.seq).where(reasons, table.c.body.not_like('%"silent":[]%')).limit(1)
+    if connection.scalar(told) is None:
+        return
     silent: dict[str, float] = {}
     for at, _, event in _since(connection, ("negotiation.reasons",), begin):
         shard = event.get("shard", "")

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Path, Query
 
+from services.gateway.api.examples import example
 from services.gateway.api.guard import Guard
 from services.gateway.authorization import Identity, may_hear
 from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
@@ -34,8 +35,10 @@ Start = Annotated[
     float, Query(alias="from", ge=0, le=_LAST, allow_inf_nan=False, description="seconds since 1970; 0: open")
 ]
 End = Annotated[float, Query(alias="to", ge=0, le=_LAST, allow_inf_nan=False, description="seconds since 1970; 0: now")]
+JobId = Annotated[str, Path(max_length=100, description='"12.3"')]
+Submitter = Annotated[str, Path(max_length=1000, description="name, with or without its domain")]
 Points = Annotated[int, Query(ge=2, le=MOST_POINTS, description="at most so many points")]
-Limit = Annotated[int, Query(ge=1, le=MOST_ROWS)]
+Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="at most so many")]
 
 
 def journal_doors(app: FastAPI, bus: Bus, may: Guard) -> None:
@@ -51,9 +54,24 @@ def journal_doors(app: FastAPI, bus: Bus, may: Guard) -> None:
         assert isinstance(answer, JournalAnswer)
         return answer.data
 
-    @app.get("/v1/journal/jobs/{job_id}", dependencies=[Depends(may("events"))], tags=["journal"])
+    @app.get(
+        "/v1/journal/jobs/{job_id}",
+        dependencies=[Depends(may("events"))],
+        responses=example(
+            {
+                "job_id": "12.0",
+                "schedd": "ap1",
+                "state": "idle",
+                "events": [],
+                "spans": [],
+                "hours": [],
+                "waited": {"busy": 61.5},
+            }
+        ),
+        tags=["journal"],
+    )
     async def job(
-        job_id: Annotated[str, Path(max_length=100)],
+        job_id: JobId,
         schedd: Annotated[str, Query(max_length=1000, description="name; none: whichever has such a job")] = "",
         at: Moment = 0.0,
         start: Start = 0.0,
@@ -62,30 +80,56 @@ def journal_doors(app: FastAPI, bus: Bus, may: Guard) -> None:
         """What happened to a job, what it waited for, and hour by hour for how long."""
         return await ask(AskJob(job_id=job_id, schedd=schedd, at=at, start=start, end=end))
 
-    @app.get("/v1/journal/users/{submitter:path}", dependencies=[Depends(may("events"))], tags=["journal"])
-    async def user(
-        submitter: Annotated[str, Path(max_length=1000)], start: Start = 0.0, end: End = 0.0, points: Points = 200
-    ) -> dict[str, Any]:
+    @app.get(
+        "/v1/journal/users/{submitter:path}",
+        dependencies=[Depends(may("events"))],
+        responses=example(
+            {"submitter": "ada@pool", "now": {"priority": 2.5, "weighted_in_use": 8.0}, "points": [], "text": ["..."]}
+        ),
+        tags=["journal"],
+    )
+    async def user(submitter: Submitter, start: Start = 0.0, end: End = 0.0, points: Points = 200) -> dict[str, Any]:
         """Why a submitter's share of the pool was what it was."""
         return await ask(AskUser(submitter=submitter, start=start, end=end, points=points))
 
-    @app.get("/v1/journal/cycles", dependencies=[Depends(may("events"))], tags=["journal"])
+    @app.get(
+        "/v1/journal/cycles",
+        dependencies=[Depends(may("events"))],
+        responses=example(
+            {"cycles": [{"negotiator": "cm1", "epoch": 3, "cycle": 12, "at": 1763820000.5, "matches": 4}], "next": None}
+        ),
+        tags=["journal"],
+    )
     async def cycles(before: Moment = 0.0, limit: Limit = 50) -> dict[str, Any]:
         """Negotiation cycles, newest first; `next` is `before` of the next page."""
         return await ask(AskCycles(before=before, limit=limit))
 
-    @app.get("/v1/journal/cycles/{negotiator}/{epoch}/{cycle}", dependencies=[Depends(may("events"))], tags=["journal"])
+    @app.get(
+        "/v1/journal/cycles/{negotiator}/{epoch}/{cycle}",
+        dependencies=[Depends(may("events"))],
+        responses=example(
+            {"negotiator": "cm1", "epoch": 3, "cycle": 12, "matched": [], "reasons": [{"code": "share", "jobs": 5}]}
+        ),
+        tags=["journal"],
+    )
     async def cycle(
-        negotiator: Annotated[str, Path(max_length=1000)],
-        epoch: Annotated[int, Path(ge=0, le=2**53)],
-        cycle: Annotated[int, Path(ge=0, le=2**53)],
+        negotiator: Annotated[str, Path(max_length=1000, description="name of the negotiator")],
+        epoch: Annotated[int, Path(ge=0, le=2**53, description="its epoch")],
+        cycle: Annotated[int, Path(ge=0, le=2**53, description="number of the cycle in it")],
     ) -> dict[str, Any]:
         """One cycle: what it matched, and why others got nothing."""
         return await ask(AskCycle(negotiator=negotiator, epoch=epoch, cycle=cycle))
 
-    @app.get("/v1/journal/series", dependencies=[Depends(may("events"))], tags=["journal"])
+    @app.get(
+        "/v1/journal/series",
+        dependencies=[Depends(may("events"))],
+        responses=example({"times": [1763820000.0, 1763820060.0], "series": {"Claimed": [12.0, None]}}),
+        tags=["journal"],
+    )
     async def series(
-        name: Literal["slots", "jobs", "waits", "shares", "utilisation"],
+        name: Annotated[
+            Literal["slots", "jobs", "waits", "shares", "utilisation"], Query(description="what is wanted")
+        ],
         start: Start = 0.0,
         end: End = 0.0,
         points: Points = 200,
@@ -93,12 +137,23 @@ def journal_doors(app: FastAPI, bus: Bus, may: Guard) -> None:
         """Numbers of the pool over time: `times`, the ends of equal parts of the interval, and a list for each line."""
         return await ask(AskSeries(name=name, start=start, end=end, points=points))
 
-    @app.get("/v1/journal/leaders", dependencies=[Depends(may("events"))], tags=["journal"])
+    @app.get(
+        "/v1/journal/leaders",
+        dependencies=[Depends(may("events"))],
+        responses=example(
+            {"changes": [{"at": 1763820000.5, "had": "cm1", "negotiator": "cm1", "state": "leader", "gap_s": 0.8}]}
+        ),
+        tags=["journal"],
+    )
     async def leaders(limit: Limit = 50) -> dict[str, Any]:
         """When another negotiator led, newest first; `gap_s`: nobody led for so long before."""
         return await ask(AskLeaders(limit=limit))
 
-    @app.get("/v1/journal/events", tags=["journal"])
+    @app.get(
+        "/v1/journal/events",
+        responses=example({"events": [{"id": "019a", "type": "job.started", "at": 1763820000.5}], "next": None}),
+        tags=["journal"],
+    )
     async def events(
         identity: Annotated[Identity, Depends(may("events"))],
         type: Annotated[str, Query(max_length=200, description="a type, or its beginning: job.*")] = "",
@@ -113,7 +168,12 @@ def journal_doors(app: FastAPI, bus: Bus, may: Guard) -> None:
         # Some are for administrators; a page may be shorter for others.
         return {**found, "events": [one for one in found["events"] if may_hear(identity.level, str(one["type"]))]}
 
-    @app.get("/v1/journal/interval", dependencies=[Depends(may("events"))], tags=["journal"])
+    @app.get(
+        "/v1/journal/interval",
+        dependencies=[Depends(may("events"))],
+        responses=example({"start": 1763820000.0, "end": 1763823600.0, "standings": {}, "next": "slots/"}),
+        tags=["journal"],
+    )
     async def interval(
         start: Start,
         end: End,
