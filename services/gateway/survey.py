@@ -118,7 +118,7 @@ class Survey:
         constraint = rows.all_of(
             rows.equals("State", state),
             rows.equals("Activity", activity),
-            rows.looked_for(search, rows.SLOT_SEARCHED),
+            rows.slots_with(search),
         )
 
         async def make() -> dict[str, Any]:

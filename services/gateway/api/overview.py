@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Path, Query
 
+from services.gateway.api.examples import example
 from services.gateway.api.guard import Guard
 from services.gateway.pictures import rows
 from services.gateway.survey import MACHINE_ORDERS, Survey
@@ -21,6 +22,21 @@ After = Annotated[str, Query(max_length=5000, description="`next` of the page be
 Lines = Annotated[int, Query(ge=1, le=MOST_LINES, description="lines of the page")]
 
 
+_CYCLE = {"at": 1795351952.0, "duration_s": 0.7, "slots": 20000, "matches": 1200, "rejections": 31}
+_SLOT = {"Name": "slot1@node1", "Machine": "node1", "State": "Claimed", "Activity": "Busy", "Cpus": 2}
+_JOB = {"Id": "12.3", "Status": "Idle", "Schedd": "ap1", "Cmd": "/bin/sleep"}
+_LOAN = {"lender": "biology", "borrower": "physics", "amount": 4.0}
+_GLANCE = {
+    "at": 1795351952.0,
+    "slots": {"slots": 64, "cpus": 64.0, "used_cpus": 48.0, "utilisation": 0.75},
+    "queue": {"running": 48, "idle": 12, "held": 0, "total": 60},
+    "users": {"count": 1, "lines": [{"name": "ann@pool", "running": 48, "idle": 12, "held": 0}]},
+    "waits": {"count": 48, "p50": 1.2, "p90": 8.0, "p99": 9.5},
+    "negotiators": [],
+    "hads": [],
+}
+
+
 def _orders(names: tuple[str, ...]) -> str:
     return "^-?(" + "|".join(names) + ")$"
 
@@ -32,20 +48,32 @@ def overview_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
     _share_doors(app, survey, may)
     _history_doors(app, survey, may)
 
-    @app.get("/v1/overview", dependencies=[Depends(may("ads"))], summary="The pool at a glance")
+    @app.get(
+        "/v1/overview", dependencies=[Depends(may("ads"))], summary="The pool at a glance", responses=example(_GLANCE)
+    )
     async def overview() -> dict[str, Any]:
         """Slots by state with cpus, utilisation, the queue, who has most jobs, how long jobs waited, negotiators and
         HADs. A part that can not be had is `{"error": why}`."""
         return await survey.overview()
 
-    @app.get("/v1/overview/cycles", dependencies=[Depends(may("ads"))], summary="Last negotiation cycles")
+    @app.get(
+        "/v1/overview/cycles",
+        dependencies=[Depends(may("ads"))],
+        summary="Last negotiation cycles",
+        responses=example({"negotiators": [{"Name": "cm1", "Epoch": 3, "cycles": [_CYCLE]}]}),
+    )
     async def cycles() -> dict[str, Any]:
         """What each negotiator's ad tells of its last cycles, newest first. A journal knows more of them."""
         return {"negotiators": await survey.negotiators()}
 
 
 def _machine_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
-    @app.get("/v1/overview/slots", dependencies=[Depends(may("ads"))], summary="A page of slots")
+    @app.get(
+        "/v1/overview/slots",
+        dependencies=[Depends(may("ads"))],
+        summary="A page of slots",
+        responses=example({"rows": [_SLOT], "next": "", "fits": 1}),
+    )
     async def slots(
         state: Annotated[str, Query(max_length=LONGEST, description="only slots in this State")] = "",
         activity: Annotated[str, Query(max_length=LONGEST, description="only slots with this Activity")] = "",
@@ -61,7 +89,14 @@ def _machine_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
             state=state, activity=activity, search=search, order=order, after=after, limit=limit
         )
 
-    @app.get("/v1/overview/machines", dependencies=[Depends(may("ads"))], summary="A page of machines")
+    @app.get(
+        "/v1/overview/machines",
+        dependencies=[Depends(may("ads"))],
+        summary="A page of machines",
+        responses=example(
+            {"rows": [{**_SLOT, "states": {"Claimed": {"slots": 8, "cpus": 16}}}], "next": "", "fits": 1}
+        ),
+    )
     async def machines(
         search: Search = "",
         order: Annotated[
@@ -73,7 +108,12 @@ def _machine_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
         """A line for each machine, with its slots and cpus by state; `next` and `fits` as with slots."""
         return await survey.machine_page(search=search, order=order, after=after, limit=limit)
 
-    @app.get("/v1/overview/machine", dependencies=[Depends(may("ads"))], summary="One machine and its slots")
+    @app.get(
+        "/v1/overview/machine",
+        dependencies=[Depends(may("ads"))],
+        summary="One machine and its slots",
+        responses=example({"machine": "node1", "slots": [_SLOT], "fits": 1, "about": {"OpSysAndVer": "Debian12"}}),
+    )
     async def machine(
         name: Annotated[str, Query(max_length=LONGEST, description="Machine, as its ads have it")],
         limit: Annotated[int, Query(ge=1, le=MOST_SLOTS, description="at most so many slots")] = 500,
@@ -83,7 +123,12 @@ def _machine_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
 
 
 def _job_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
-    @app.get("/v1/overview/jobs", dependencies=[Depends(may("jobs.query"))], summary="A page of jobs")
+    @app.get(
+        "/v1/overview/jobs",
+        dependencies=[Depends(may("jobs.query"))],
+        summary="A page of jobs",
+        responses=example({"rows": [_JOB], "next": "", "totals": {"Idle": 4}, "schedds": ["ap1"]}),
+    )
     async def jobs(
         schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
         status: Annotated[str, Query(max_length=LONGEST, description="Idle, Running, Held, ...; none: any")] = "",
@@ -100,9 +145,15 @@ def _job_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
             schedd=schedd, status=status, user=user, search=search, history=history, after=after, limit=limit
         )
 
-    @app.get("/v1/overview/jobs/{job_id}", dependencies=[Depends(may("jobs.query"))], summary="One job")
+    @app.get(
+        "/v1/overview/jobs/{job_id}",
+        dependencies=[Depends(may("jobs.query"))],
+        summary="One job",
+        responses=example({"job": _JOB, "history": False, "ad": {"Cmd": '"/bin/sleep"'}}),
+    )
     async def job(
-        job_id: str, schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = ""
+        job_id: Annotated[str, Path(max_length=100, description="CLUSTER.PROC")],
+        schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
     ) -> dict[str, Any]:
         """Its line and its whole ad as text, from a queue or (`history`: true) a history."""
         return await survey.job(job_id, schedd)
@@ -111,7 +162,12 @@ def _job_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
 def _history_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
     at = {"ge": 0, "le": 253402300799.0, "allow_inf_nan": False}
 
-    @app.get("/v1/overview/series", dependencies=[Depends(may("events"))], summary="Numbers of the pool over time")
+    @app.get(
+        "/v1/overview/series",
+        dependencies=[Depends(may("events"))],
+        summary="Numbers of the pool over time",
+        responses=example({"found": {"times": [1795351952.0], "series": {"Claimed": [12]}}}),
+    )
     async def series(
         name: Annotated[Literal["slots", "jobs", "waits", "shares", "utilisation"], Query(description="which")],
         start: Annotated[float, Query(alias="from", description="seconds since 1970", **at)] = 0.0,
@@ -121,15 +177,25 @@ def _history_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
         """`found`: the journal's answer, `times` and `series`; or `missing`: why there is none."""
         return await survey.recorded(AskSeries(name=name, start=start, end=end, points=points))
 
-    @app.get("/v1/overview/jobs/{job_id}/story", dependencies=[Depends(may("events"))], summary="What became of a job")
+    @app.get(
+        "/v1/overview/jobs/{job_id}/story",
+        dependencies=[Depends(may("events"))],
+        summary="What became of a job",
+        responses=example({"missing": "no journal daemon"}),
+    )
     async def story(
-        job_id: Annotated[str, Path(max_length=100)],
+        job_id: Annotated[str, Path(max_length=100, description="CLUSTER.PROC")],
         schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: whichever has such a job")] = "",
     ) -> dict[str, Any]:
         """`found`: the journal's answer, with events, spans, causes and hours; or `missing`: why there is none."""
         return await survey.recorded(AskJob(job_id=job_id, schedd=schedd))
 
-    @app.get("/v1/overview/cycles/all", dependencies=[Depends(may("events"))], summary="A page of recorded cycles")
+    @app.get(
+        "/v1/overview/cycles/all",
+        dependencies=[Depends(may("events"))],
+        summary="A page of recorded cycles",
+        responses=example({"found": {"cycles": [_CYCLE], "next": None}}),
+    )
     async def all_cycles(
         before: Annotated[float, Query(description="`next` of the page before; 0: the newest", **at)] = 0.0,
         limit: Lines = 50,
@@ -141,23 +207,36 @@ def _history_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
         "/v1/overview/cycles/{negotiator}/{epoch}/{cycle}",
         dependencies=[Depends(may("events"))],
         summary="One recorded cycle",
+        responses=example({"found": _CYCLE}),
     )
     async def one_cycle(
-        negotiator: Annotated[str, Path(max_length=LONGEST)],
-        epoch: Annotated[int, Path(ge=0, le=2**53)],
-        cycle: Annotated[int, Path(ge=0, le=2**53)],
+        negotiator: Annotated[str, Path(max_length=LONGEST, description="its name")],
+        epoch: Annotated[int, Path(ge=0, le=2**53, description="of its lead")],
+        cycle: Annotated[int, Path(ge=0, le=2**53, description="its number in the epoch")],
     ) -> dict[str, Any]:
         """`found`: the journal's answer, with matches and reasons; or `missing`: why there is none."""
         return await survey.recorded(AskCycle(negotiator=negotiator, epoch=epoch, cycle=cycle))
 
-    @app.get("/v1/overview/leaders", dependencies=[Depends(may("events"))], summary="Changes of leadership")
+    @app.get(
+        "/v1/overview/leaders",
+        dependencies=[Depends(may("events"))],
+        summary="Changes of leadership",
+        responses=example({"found": {"changes": [{"at": 1795351952.0, "had": "cm1", "state": "leader"}]}}),
+    )
     async def leaders(limit: Lines = 100) -> dict[str, Any]:
         """`found`: the journal's answer, changes newest first; or `missing`: why there is none."""
         return await survey.recorded(AskLeaders(limit=limit))
 
 
 def _share_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
-    @app.get("/v1/overview/users", dependencies=[Depends(may("priorities"))], summary="A page of submitters")
+    @app.get(
+        "/v1/overview/users",
+        dependencies=[Depends(may("priorities"))],
+        summary="A page of submitters",
+        responses=example(
+            {"rows": [{"Name": "ann@pool", "Priority": 500.0}], "next": None, "fits": 1, "half_life_s": 86400.0}
+        ),
+    )
     async def users(
         search: Search = "",
         order: Annotated[
@@ -170,13 +249,23 @@ def _share_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
         PRIORITY_HALFLIFE."""
         return await survey.users(search=search, order=order, after=after, limit=limit)
 
-    @app.get("/v1/overview/groups", dependencies=[Depends(may("priorities"))], summary="Accounting groups and loans")
+    @app.get(
+        "/v1/overview/groups",
+        dependencies=[Depends(may("priorities"))],
+        summary="Accounting groups and loans",
+        responses=example({"groups": [{"Name": "physics"}], "loans": [_LOAN], "planned": True, "cpus": 64.0}),
+    )
     async def groups() -> dict[str, Any]:
         """Groups with quotas and use, and `loans`: who uses how much of whose quota (an attribution in proportion;
         lender "" is the part of the pool that no quota names)."""
         return await survey.groups()
 
-    @app.get("/v1/overview/parity", dependencies=[Depends(may("priorities"))], summary="When two submitters are equal")
+    @app.get(
+        "/v1/overview/parity",
+        dependencies=[Depends(may("priorities"))],
+        summary="When two submitters are equal",
+        responses=example({"in_s": 7200.0, "ahead": "ann@pool", "points": [[0.0, 500.0, 900.0]]}),
+    )
     async def parity(
         first: Annotated[str, Query(max_length=LONGEST, description="submitter, as its accounting ad has it")],
         second: Annotated[str, Query(max_length=LONGEST, description="another one")],

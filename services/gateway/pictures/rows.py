@@ -72,7 +72,8 @@ USER_ORDERS: Final = {
     "last": "LastUsageTime",
 }
 #: Words of the search box are looked for in these.
-SLOT_SEARCHED: Final = ("Name", "RemoteOwner")
+SLOT_SEARCHED: Final = ("Machine", "RemoteOwner")
+SLOT_NAME_SEARCHED: Final = ("Name", "RemoteOwner")
 JOB_SEARCHED: Final = ("Cmd", "Args", "Owner", "JobBatchName")
 LONGEST_SEARCH: Final = 200
 _SPECIAL: Final = frozenset(r"\.+*?()[]{}|^$")
@@ -119,6 +120,13 @@ def looked_for(text: str, names: Iterable[str]) -> str:
         return ""
     pattern = quote("".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in text))
     return " || ".join(f'(regexp({pattern}, {name} ?: "", "i") =?= true)' for name in names)
+
+
+def slots_with(text: str) -> str:
+    """TRUE of slots whose machine or user has the text. There are far fewer machines than slots, and a text is looked
+    for once in each name that is different; so names of slots are looked at only for what may be one."""
+    slot_like = "@" in text or text.strip().lower().startswith("slot")
+    return looked_for(text, SLOT_NAME_SEARCHED if slot_like else SLOT_SEARCHED)
 
 
 def job_named(text: str) -> str:

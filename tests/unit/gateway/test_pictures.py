@@ -165,6 +165,19 @@ def test_what_is_searched_for_is_no_pattern(text):
     assert rows.looked_for("  ", ("Name",)) == ""
 
 
+def test_slots_are_found_by_machine_user_and_name():
+    ad = ClassAd({"Name": "slot1_2@node7.org", "Machine": "node7.org", "RemoteOwner": "ann@org"})
+    for text, fits in (
+        ("NODE7", True),
+        ("slot1_2", True),
+        ("2@node", True),
+        ("ann@o", True),
+        ("1_2", False),
+        ("x", False),
+    ):
+        assert is_true(evaluate(parse_expr(rows.slots_with(text)), ad)) == fits
+
+
 def test_names_of_jobs_in_the_search_box():
     assert rows.job_named("12") == "ClusterId == 12"
     assert rows.job_named(" 12.3 ") == "ClusterId == 12 && ProcId == 3"
