@@ -450,3 +450,24 @@ def test_a_listener_that_hangs_up_is_forgotten(pool):
         follower._connection.sock.shutdown(socket.SHUT_RDWR)
         # It reconnects by itself; what counts is that the old one does not stay.
         wait_until(lambda: client.pool()["listeners"] <= before + 1, what="the listener to go")
+
+
+def test_the_command_makes_lists_and_revokes_tokens(pool):
+    """With HTCondor's spelling too: condor_token_create -identity, -authz, -lifetime."""
+    made = json.loads(
+        pool.roost(
+            "token", "create", "-identity", "dave@x", "-authz", "READ", "-authz", "WRITE", "-lifetime", "3600",
+            "-scope", "jobs.*", "-label", "by command", "-json",
+        )
+    )  # fmt: skip
+    with pool.client(made["token"]) as dave:
+        list(dave.jobs(limit=1))
+    listed = pool.roost("token", "list")
+    assert "LAST USE" in listed
+    (line,) = [line for line in listed.splitlines() if "dave@x" in line]
+    assert [word in line for word in (made["id"], "WRITE", "jobs.*", "by command")] == [True] * 4
+    assert made["token"] not in listed
+    assert "1 token revoked" in pool.roost("token", "revoke", made["id"])
+    assert "dave@x" not in pool.roost("token", "list")
+    assert "revoked" in pool.roost("token", "list", "-all")
+    assert "there are READ" in pool.roost("token", "create", "x", "-level", "ROOT", ok=False)

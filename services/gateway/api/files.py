@@ -76,6 +76,8 @@ def file_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         schedd: OneSchedd = "",
     ) -> Response:
         """One file of a spooled job's output, or the part that `Range` asks for."""
+        if not {"", ".", ".."}.isdisjoint(path.split("/")):
+            raise HTTPException(404, f"there is no file {path[:200]}: name one as `output` lists it")
         where = await access(doors, identity, job_id, schedd)
         return await fetched(doors, where, f"/files/{quote(path)}", request.headers)
 
