@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import redis
 
+from bench.collector.ads import SLOTS, host_of
 from roost.client import Client
+from shared.state import keys
 from tests.processes import DaemonProcess
 from tests.servers import Rabbit, Redis, free_port
 
@@ -80,25 +83,15 @@ class Pool:
         return sum(one["ads"] for one in answer["totals"])
 
     def memory_mib(self) -> dict[str, float]:
-        used = int(self.redis_info("used_memory"))
+        with redis.Redis.from_url(self.redis.url) as client:
+            used = int(client.info("memory")["used_memory"])
         return {
             "collector": psutil.Process(self.collector.process.pid).memory_info().rss / 2**20,
             "redis": used / 2**20,
         }
 
-    def redis_info(self, name: str) -> str:
-        import socket
-
-        with socket.create_connection(("127.0.0.1", self.redis.port), 5) as connection:
-            connection.sendall(b"INFO memory\r\n")
-            text = b""
-            while b"mem_clients_normal" not in text:
-                text += connection.recv(65536)
-        return next(line.split(b":")[1] for line in text.splitlines() if line.startswith(name.encode() + b":")).decode()
-
     def feed(self, kind: str, ads: int, sequence: int, base: int = 1) -> dict[str, float]:
         """Publish, and wait until everything has arrived and lies in Redis. The figures of that."""
-        before = self.metric("roost_collector_updates_total")
         with subprocess.Popen(
             [sys.executable, "-m", "bench.collector.feed", self.rabbit.url, kind, *map(str, (ads, sequence, base))],
             stdin=subprocess.PIPE,
@@ -115,17 +108,25 @@ class Pool:
             feeder.stdin.write("go\n")
             feeder.stdin.flush()
             sent, sending = map(float, feeder.stdout.readline().split())
-            # Each message comes twice: by broadcast and from the queue that collectors share.
-            want = before + 2 * (ads // 16)
-            while self.metric("roost_collector_updates_total") < want or self.metric(
-                "roost_collector_unwritten_groups"
-            ):
+            while self.metric("roost_collector_unwritten_groups") or not self.stored(ads // SLOTS, sequence):
                 if time.perf_counter() - began > 600:
-                    raise TimeoutError(f"{self.metric('roost_collector_updates_total')} of {want}")
+                    raise TimeoutError(f"not all ads are stored after 600 s; the collector's log: {self.collector.log}")
                 time.sleep(0.05)
             took = time.perf_counter() - began
         after = {f"{name} processor s": round(cpu(process) - used[name], 2) for name, process in parts.items()}
         return {"s": round(took, 2), "sent after s": round(sent, 2), "sender processor s": round(sending, 2), **after}
+
+    def stored(self, machines: int, sequence: int) -> bool:
+        """Whether Redis has this message of each machine, or a later one."""
+        with redis.Redis.from_url(self.redis.url) as client:
+            # A few first: most looks come too early.
+            for step in (max(1, machines // 50), 1):
+                pipe = client.pipeline(transaction=False)
+                for number in range(0, machines, step):
+                    pipe.hget(keys.ads("Machine", f"startd@{host_of(number)}"), "")
+                if not all(found and int(found.split()[1]) >= sequence for found in pipe.execute()):
+                    return False
+        return True
 
     def processes(self) -> dict[str, psutil.Process]:
         found = {
