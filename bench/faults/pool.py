@@ -151,9 +151,14 @@ class FaultPool:
             said = {name: self["negotiator", name].health() for name in CENTRAL}
             return [name for name, (status, text) in said.items() if status and json.loads(text)["role"] == "leader"]
 
-        wait_until(lambda: len(leaders()) == 1, 120, "one leading negotiator")
-        (found,) = leaders()
-        return found
+        found: list[str] = []
+
+        def one_leads() -> bool:
+            found[:] = leaders()
+            return len(found) == 1
+
+        wait_until(one_leads, 120, "one leading negotiator")
+        return found[0]
 
     @property
     def spool(self) -> Path:
