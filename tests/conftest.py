@@ -48,9 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "implementation or mounts; "
         "without this flag they fail where it is missing (may be given several times)",
     )
-
-
-    parser.addoption("--browser-slots", default=20_000, type=int, help="slots of the made-up pool of tests/browser")
+    parser.addoption("--browser-slots", default=100_000, type=int, help="slots of the made-up pool of tests/browser")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
