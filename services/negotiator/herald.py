@@ -29,6 +29,11 @@ class Herald:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        context.bus.on_gap(self._on_gap)
+
+    async def _on_gap(self) -> None:
+        """What was told while there was no broker is lost."""
+        self._lost()
 
     def tell(self, events: Iterable[Event]) -> None:
         self._waiting.extend(events)
