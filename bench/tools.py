@@ -1,7 +1,7 @@
 """How long `roost q` takes as a user runs it: `python -m bench.tools [--jobs 10000]`.
 
-A personal pool of its own with so many jobs on hold in one cluster; Python's start and HTTP are in it, the processor time
-is the command's own. `roost status` of many slots is measured by `python -m bench.collector`.
+A personal pool of its own with so many jobs on hold in one cluster; Python's start and HTTP are in it, the processor
+time is the command's own. `roost status` of many slots is measured by `python -m bench.collector`.
 """
 
 from __future__ import annotations
