@@ -395,3 +395,16 @@ def test_damage_in_the_middle_is_not_cut_away(tmp_path):
     archive = archiver.Archive(tmp_path)
     assert archive.topics["job"].next == 4
     archive.close()
+
+
+# Autoscaler
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(pool, run, tmp_path):
+    cluster = submit(pool, tmp_path, "request_cpus = 64\nqueue 3")  # more than the machine has
+    scaler = run("autoscaler/autoscaler.py", "--dry-run", "--cpus", 64, "--start-after", 0, "--prefix", "auto")
+    during(scaler, lambda: "would start auto-1" in scaler.tail(), "a plan")
+    scaler.terminate()
+    wait_until(lambda: scaler.returncode is not None, 60, "its end")
+    assert scaler.returncode == 0, scaler.tail()
+    pool.roost("rm", str(cluster))
