@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import collections
 import contextlib
 import json
+import re
 import socket
 
 import aiohttp
@@ -96,12 +98,13 @@ def test_requests_without_a_valid_token_are_limited_by_address(pool):
 
 
 def open_stream(pool, token, query=""):
+    """A connection whose answer is read up to its first event, and the status."""
     host, port = pool.url.removeprefix("http://").split(":")
-    line = socket.create_connection((host, int(port)), timeout=30)
+    line = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
     line.sendall(f"GET /v1/events?{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
     got = b""
     while b"\r\n\r\n" not in got or (b" 200 " in got.splitlines()[0] and b": following" not in got):
-        more = line.recv(65536)
+        more = line.recv(1)  # and nothing of what comes behind it
         assert more, got
         got += more
     return line, int(got.split()[1])
@@ -158,6 +161,29 @@ def test_events_of_administrators_are_told_to_them_only(pool, token):
     assert b"gateway." not in read_until(reader, b"accountant.changed")
     reader.close()
     admin.close()
+
+
+def test_who_was_away_for_long_goes_on_from_the_journal(pool, monkeypatch):
+    """The gateway keeps the last ones; what is older comes from the journal, on the same stream and in order."""
+    with pool.client() as client:
+        for number in range(12):
+            client.set_priority(f"long{number}@x", "factor", 5.0)
+
+        def recorded():
+            found = client.journal("events", type="accountant.changed", limit=1000)["events"]
+            return [one for one in found if one["submitter"].startswith("long")]
+
+        wait_until(lambda: len(recorded()) == 12, what="the journal to have them")
+        third = next(one["id"] for one in recorded() if one["submitter"] == "long2@x")
+        events = pool.runner("gateway").daemon.events
+        monkeypatch.setattr(events, "_kept", collections.deque(list(events._kept)[-3:], maxlen=3))
+        line, status = open_stream(pool, pool.token, f"type=accountant.changed&after={third}")
+        with contextlib.closing(line):
+            assert status == 200
+            client.set_priority("long12@x", "factor", 5.0)
+            got = read_until(line, b"long12@x")
+        assert b"event: gap" not in got
+        assert re.findall(rb'"submitter": "(long[0-9]+)@x"', got) == [f"long{n}".encode() for n in range(3, 13)]
 
 
 # --- WebSockets
