@@ -7,6 +7,9 @@ the books (spec rows ACC-16, ACC-18; the reference charges likewise while its ne
 
 The books grow with those who used something or have a setting of their own. Who only has jobs waiting is known while
 he asks, and forgotten then: names cost a hostile user nothing.
+
+Longer than most modules: all that changes a record is here, so that no way of changing one can forget the groups, the
+news or what is to be written.
 """
 
 from __future__ import annotations
@@ -54,6 +57,8 @@ BATCH: Final = 5_000
 PAGE: Final = 1_000
 
 _LONGEST_NAME: Final = 600
+#: Weights that differ by less are the same.
+_SOME: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,8 @@ class Accountant:
         self._raw: dict[bytes, bytes] = {}
         self._raw_groups: dict[bytes, bytes] = {}
         self._newcomers: dict[str, Record] = {}
-        self._known_until: dict[str, float] = {}  # by submitter: what was up to then is charged, by whoever led
+        self._believed_until = 0.0  # what was up to then is charged, by whoever led
+        self._unexplained: dict[str, float] = {}  # by submitter: what was in use then, and nothing is known of
         self._using: dict[str, Group] = {}  # who uses something, and the group that is charged too
         self._ending: dict[str, float] = {}  # submitter -> when a change for a while ends
         self._dirty: set[str] = set()
@@ -134,8 +140,15 @@ class Accountant:
         self._fresh = True
         return lost
 
-    async def commit(self, epoch: int) -> None:
-        """Write what changed since the last commit. Raises StaleEpoch when a newer negotiator is active."""
+    async def commit(self, epoch: int, *, informed: bool = True) -> None:
+        """Write what changed since the last commit. informed: who charges hears of everything at present. Raises
+        StaleEpoch when a newer negotiator is active."""
+        if self._using and informed:
+            # Whoever reads these books knows that all the rest was so until now.
+            root = self.tree.root.key
+            known = self.groups.get(root) or self._new_group(root, self._clock)
+            self.groups[root] = settle(known, self._clock, self.half_life)
+            self._dirty_groups.add(root)
         async with self._writing:
             await self._write(epoch, self.records, self._dirty, groups=False)
             await self._write(epoch, self.groups, self._dirty_groups, groups=True)
@@ -213,33 +226,69 @@ class Accountant:
             self._settle(now)
 
     def take_over(self, uses: Iterable[Use], now: float) -> None:
-        """The books just read are of some time ago. What was in use then is not what was in use until now: each of
-        these is charged from the last time that the books were written for its user, or from its begin."""
+        """The books just read are of some time ago. What was in use then is not what was in use until now: `uses` are,
+        as far as this negotiator heard. Nor need they come to the same for that time: whoever led may have missed an
+        end, or a begin; the last ones are taken for that."""
+        written = self._clock  # by then nothing else had been heard
         now = self._tick(now)
-        self._known_until = {name: record.updated for name, record in self.records.items()}
-        using = list(self._using)
-        for name in using:
-            self._use(name, self.records[name], 0.0, 0, self.records[name].updated)
+        base = self._believed_until = min(now, written)
+        had = {name: self.records[name].in_use for name in self._using}
+        for name in had:
+            self._use(name, self.records[name], 0.0, 0, base)
+        known: dict[str, list[Use]] = {}
         for use in uses:
-            if use.began > -math.inf or use.user in using:
-                self._make_good(use, now)
+            if use.began > -math.inf or use.user in had:
+                known.setdefault(use.user, []).append(use)
+        self._unexplained.clear()
+        for user in sorted({*had, *known}):
+            left = self._reconcile(user, had.get(user, 0.0), known.get(user, []), base, now)
+            if left > _SOME:
+                self._unexplained[user] = left
+            for use in known.get(user, []):
+                ended = now if use.ended is None else min(use.ended, now)
+                if ended > base:
+                    self._backdate(user, use.weight, max(use.began, base), ended, now)
+
+    def _reconcile(self, user: str, had: float, uses: Sequence[Use], base: float, now: float) -> float:
+        """Make good what the books had in use at `base` that was not, or the other way round. Returns how much of what
+        they had is of none of these uses."""
+        then = [use for use in uses if use.began < base and (use.ended is None or use.ended > base)]
+        left = had - sum(use.weight for use in then)
+        for use in sorted(then, key=lambda one: -one.began):
+            if use.began > -math.inf and use.weight <= _SOME - left:
+                self._backdate(user, use.weight, use.began, base, now)
+                left += use.weight
+        for use in sorted((one for one in uses if one.ended is not None and one.ended <= base), key=_latest_end):
+            if use.ended is not None and use.weight <= left + _SOME:
+                self._backdate(user, use.weight, base, use.ended, now)
+                left -= use.weight
+        return left
 
     def _make_good(self, use: Use, now: float) -> None:
         """Charge for a time that is over; give back where it ends before it begins."""
-        least = self._known_until.get(use.user, 0.0)
-        began = min(now, max(least, use.began))
-        ended = now if use.ended is None else min(now, max(least, use.ended))
+        base = self._believed_until
+        began, ended = min(now, use.began), now if use.ended is None else min(now, use.ended)
+        if began < ended and began < base:
+            if ended <= base:
+                return  # whoever led then is believed
+            left = self._unexplained.get(use.user, 0.0)
+            if use.weight <= left + _SOME:  # it was in use in the books, too
+                self._unexplained[use.user] = left - use.weight
+                began = base
+        self._backdate(use.user, use.weight, began, ended, now)
+
+    def _backdate(self, user: str, weight: float, began: float, ended: float, now: float) -> None:
         if began == ended:
             return
-        record = settle(self._known(use.user), now, self.half_life)
-        self._put(use.user, backdate(record, use.weight, 1, began, ended, self.half_life))
-        own = self._using.get(use.user) or self._group(use.user)
+        record = settle(self._known(user), now, self.half_life)
+        self._put(user, backdate(record, weight, 1, began, ended, self.half_life))
+        own = self._using.get(user) or self._group(user)
         for group in self.tree.upwards(own):
             if group.parent < 0 and group is not own:
                 continue
             known = settle(self.groups.get(group.key) or self._new_group(group.key, now), now, self.half_life)
             slots = 1 if group is own else 0
-            self._put_group(group.key, backdate(known, use.weight, slots, began, ended, self.half_life))
+            self._put_group(group.key, backdate(known, weight, slots, began, ended, self.half_life))
 
     def _use(self, name: str, record: Record, weighted: float, slots: int, now: float) -> None:
         self._put(name, advance(record, now, self.half_life, weighted, slots))
@@ -511,6 +560,10 @@ class Accountant:
 #: First letters of the keys by which pages are ordered.
 _GROUP: Final = "0"
 _SUBMITTER: Final = "1"
+
+
+def _latest_end(use: Use) -> float:
+    return -(use.ended or 0.0)
 
 
 def _first_end(record: Record) -> float:

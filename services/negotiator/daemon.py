@@ -474,7 +474,7 @@ class Negotiator(Daemon):
     async def _commit(self) -> None:
         try:
             self._charge()
-            await self.accountant.commit(self.epoch)
+            await self.accountant.commit(self.epoch, informed=self.context.bus.health.connected)
         except StaleEpoch as error:
             await self._stop_leading(str(error))
             return

@@ -8,10 +8,11 @@ import math
 import random
 from collections.abc import Awaitable, Callable
 
+from shared.bus.api import RemoteFailure
+from shared.errors import RoostError
+from shared.messages.base import Message
+from shared.messages.orders import CancelDrain, Drain, Vacate
 from tests.simulation.world import MACHINES, World
-
-#: A negotiator writes its books down after so many seconds at the latest.
-COMMITTED_S = 6.0
 
 Fault = Callable[[World, random.Random], Awaitable[None]]
 
@@ -29,7 +30,6 @@ async def _weather(world: World, what: str, seconds: float, probability: float) 
 async def drop(world: World, chance: random.Random) -> None:
     probability, seconds = chance.uniform(0.02, 0.5), chance.uniform(2, 30)
     world.note(f"{probability:.0%} of messages are lost for {seconds:.1f} s")
-    world.lossy.append((world.time(), world.time() + seconds))
     await _weather(world, "drop", seconds, probability)
 
 
@@ -48,7 +48,6 @@ async def unconfirmed(world: World, chance: random.Random) -> None:
 async def late(world: World, chance: random.Random) -> None:
     world.weather.late_s = chance.choice([0.05, 1.0, 10.0])
     probability, seconds = chance.uniform(0.1, 1.0), chance.uniform(2, 30)
-    world.lossy.append((world.time(), world.time() + seconds + world.weather.late_s))
     world.note(f"{probability:.0%} of messages are up to {world.weather.late_s} s late for {seconds:.1f} s")
     await _weather(world, "late", seconds, probability)
 
@@ -170,6 +169,46 @@ async def clock_steps(world: World, chance: random.Random) -> None:
     world.clocks[name].skew += seconds
 
 
+async def disk_fills(world: World, chance: random.Random) -> None:
+    name, seconds = _any(world, chance, "schedd", "startd"), chance.choice([0.5, 3.0, 15.0])
+    world.note(f"the disk of {name} is full for {seconds:g} s")
+    world.full.add(name)
+    await asyncio.sleep(seconds)
+    world.full.discard(name)
+
+
+async def drain(world: World, chance: random.Random) -> None:
+    """An administrator drains a machine, and changes his mind."""
+    name, seconds = _any(world, chance, "startd"), chance.choice([1.0, 10.0, 20.0])
+    how = chance.choice(["graceful", "quick", "fast"])
+    world.note(f"{name} is drained ({how}) for {seconds:g} s")
+    await _order(world, name, Drain(request_id=world.new_id(), how=how, by="root@pool"))
+    await asyncio.sleep(seconds)
+    # Not another's: only one drain is in force, and it may be over.
+    await _order(world, name, CancelDrain(by="root@pool"))
+
+
+async def vacate(world: World, chance: random.Random) -> None:
+    name, how = _any(world, chance, "startd"), chance.choice(["graceful", "fast"])
+    world.note(f"all slots of {name} are vacated ({how})")
+    await _order(world, name, Vacate(how=how, by="root@pool"))
+
+
+async def _order(world: World, name: str, order: Message) -> None:
+    """Until it is answered, be it with a refusal."""
+    while True:
+        try:
+            await world.user.call(name, order, timeout=5.0)
+        except RemoteFailure as failure:
+            if failure.retryable:
+                await asyncio.sleep(1.0)
+                continue
+        except RoostError:
+            await asyncio.sleep(1.0)
+            continue
+        return
+
+
 async def machine_dies(world: World, chance: random.Random) -> None:
     name = _any(world, chance, "startd")
     seconds = chance.choice([1.0, 10.0, 35.0])
@@ -182,7 +221,6 @@ async def machine_dies(world: World, chance: random.Random) -> None:
 async def managers_die(world: World, chance: random.Random) -> None:
     seconds = chance.choice([0.0, 3.0, 20.0])
     names = [name for name in world.names() if name.split(".")[0] in ("collector", "negotiator", "had")]
-    world.usage.managers_died(world.time() - COMMITTED_S)
     world.note(f"all central managers are killed, and started again after {seconds:g} s")
     await asyncio.gather(*(_down(world, name, seconds) for name in names))
 
@@ -190,7 +228,6 @@ async def managers_die(world: World, chance: random.Random) -> None:
 async def everything_dies(world: World, chance: random.Random) -> None:
     seconds = chance.choice([0.0, 10.0])
     world.note(f"every daemon is killed, and started again after {seconds:g} s")
-    world.led -= COMMITTED_S
     await asyncio.gather(*(_down(world, name, seconds) for name in world.names()))
 
 
@@ -210,6 +247,9 @@ KINDS: tuple[Fault, ...] = (
     store_lags,
     store_emptied,
     clock_steps,
+    disk_fills,
+    drain,
+    vacate,
     machine_dies,
     managers_die,
     everything_dies,

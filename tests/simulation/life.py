@@ -71,15 +71,6 @@ class Bus(MemoryBus):
     """Handlers run as part of their daemon's life, whoever's message they handle."""
 
     life: Life
-    cut_at: float | None = None  # when its connection was cut, while it is
-
-    def disconnect(self, *, crash: bool = False) -> None:
-        self.cut_at = asyncio.get_running_loop().time()
-        super().disconnect(crash=crash)
-
-    def reconnect(self) -> None:
-        self.cut_at = None
-        super().reconnect()
 
     def _packed(self, body: Message, epoch: int | None = None, trace: str | None = None) -> bytes:
         clock = self.life.clock  # which may be wrong, and everybody sees it
@@ -122,7 +113,6 @@ class Life:
         self.not_before = 0.0  # while it is frozen: when it goes on
         self.crash_at_task = 0  # dies when it makes so many more tasks (0: it does not): in the midst of something
         self.on_start: Callable[[Life], None] = lambda life: None
-        self.on_death: Callable[[Life], None] = lambda life: None
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their making, the same in every telling
         self._make = make
         self.daemon: Daemon | None = None
@@ -182,7 +172,6 @@ class Life:
         if self.dead:
             return
         self.dead = True
-        self.on_death(self)
         self.gone.set()
         self.bus.disconnect(crash=True)
         current = asyncio.current_task()

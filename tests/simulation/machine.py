@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from services.startd.book.claims import Book
 from services.startd.daemon import Startd
 from services.startd.docker_watch import DockerWatch
+from services.startd.journal import JournalFull
 from services.startd.launchers.api import Finished, Launch, Measured, Started
 from tests.simulation.loop import LIFE
 from tests.startd_pool import Machine as Hardware
@@ -89,7 +91,7 @@ class Host:
         self.tell(process)
 
     def signal(self, process: Process, number: int) -> None:
-        if process.alive and hash((process.job, process.attempt)) % 4:
+        if process.alive and zlib.crc32(f"{process.job} {process.attempt}".encode()) % 4:
             self._at(process, LEAVES_S, number)
 
     def lose_all(self) -> None:
@@ -178,11 +180,21 @@ class SimulatedStartd(Startd):
 
     kinds_of_parts = tuple(part for part in Startd.kinds_of_parts if part is DockerWatch)
 
-    def __init__(self, context: Any, host: Host) -> None:
+    def __init__(self, context: Any, host: Host, full: Callable[[], bool]) -> None:
         super().__init__(context, host.hardware)
         self.host = host
+        self.full = full
 
     async def open_launchers(self, identity: str) -> None:
         self.host.watch(self.book)
+        journal = self.ledger.journal
+        write = journal.write
+
+        def unless_full(changes: Any) -> None:
+            if self.full():
+                raise JournalFull("database or disk is full")
+            write(changes)
+
+        journal.write = unless_full  # type: ignore[method-assign]
         self.fork_server = ForkServer(self.host)
         self.launchers["process"] = Launcher(self.host, self.context.clock.now)

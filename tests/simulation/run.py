@@ -35,10 +35,14 @@ from tests.simulation.world import START, World
 FAULTS_S = 60.0
 #: Then all jobs must be done after so many seconds more: leases of a minute end, some jobs run again.
 HEALING_S = 600.0
-#: How often is looked whether a negotiator leads, seconds.
-AUDIT_S = 0.5
+#: In so many seconds everybody has heard everything.
+NEWS_S = 45.0
 #: What is charged to a user may differ by so many core-seconds from what slots were claimed for.
 CHARGED_TO_S = 1.0
+
+
+#: Where the clock that bounds expressions is known by its own name.
+_THREAD_TIMES = ("shared.classad.evaluate.thread_time", "shared.classad.functions.pcre.thread_time")
 
 
 @dataclass
@@ -46,6 +50,7 @@ class Story:
     seed: int
     wrong: list[str] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)
+    trace: int = 0  # a sum over all that happened
     jobs: int = 0
     runs: int = 0
     used_s: float = 0.0  # cores x seconds that slots were claimed, as the startds say
@@ -102,7 +107,10 @@ def _time_of(loop: VirtualLoop) -> Iterator[None]:
         return START + loop.time()
 
     secrets = itertools.count(1)
-    with mock.patch("time.time", now), mock.patch("secrets.token_hex", lambda n: f"{next(secrets):0{2 * n}x}"):
+    with contextlib.ExitStack() as patches:
+        for clock in ("time.time", "time.perf_counter", "time.process_time", "time.thread_time", *_THREAD_TIMES):
+            patches.enter_context(mock.patch(clock, now))
+        patches.enter_context(mock.patch("secrets.token_hex", lambda n: f"{next(secrets):0{2 * n}x}"))
         yield
 
 
@@ -114,7 +122,6 @@ async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> 
     working = asyncio.ensure_future(users.work())
     trouble = [asyncio.ensure_future(one) for one in ([] if quiet_pool else _plan(world, chance))]
     keeping = asyncio.ensure_future(_keep_alive(world))
-    auditing = asyncio.ensure_future(_audit(world))
     try:
         if not quiet_pool:
             await asyncio.gather(*trouble)
@@ -123,12 +130,12 @@ async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> 
     except AssertionError as error:
         story.wrong.append(str(error))
     finally:
-        for task in (keeping, working, auditing):
+        for task in (keeping, working):
             task.cancel()
-        await asyncio.gather(keeping, working, auditing, return_exceptions=True)
+        await asyncio.gather(keeping, working, return_exceptions=True)
         story.wrong = world.violations + world.errors + story.wrong
         story.faults, story.jobs, story.runs = world.faults, len(users.jobs), len(world.processes)
-        story.lasted_s = world.time()
+        story.lasted_s, story.trace = world.time(), world.trace
         await world.close()
 
 
@@ -153,18 +160,6 @@ async def _keep_alive(world: World) -> None:
                 world.begin(name)
 
 
-async def _audit(world: World) -> None:
-    while True:
-        await asyncio.sleep(AUDIT_S)
-        if any(_leads(world, name) for name in world.lives if name.startswith("negotiator")):
-            world.led = world.time()
-
-
-def _leads(world: World, name: str) -> bool:
-    life = world.lives[name]
-    return life.started and not life.dead and life.daemon.role() == "leader"
-
-
 async def _charges(world: World) -> dict[str, float]:
     """Cores x seconds that the accountant has written down, by user."""
     found: dict[str, float] = {}
@@ -185,6 +180,7 @@ def _mend(world: World) -> None:
     world.weather.drop = world.weather.duplicate = world.weather.unconfirmed = world.weather.late = 0.0
     for name, life in list(world.lives.items()):
         life.store.cut = False
+        world.full.discard(name)
         if life.dead:
             world.begin(name)
         else:
@@ -207,12 +203,17 @@ async def _heals(world: World, users: Users, working: asyncio.Future[None], stor
         left = await _rests(world)
     if not left:
         left = await _miscounted(world, story)
+        deadline = world.time() + NEWS_S
+        while left and world.time() < deadline:  # what was lost is told again with the next ads
+            await asyncio.sleep(5.0)
+            left = await _miscounted(world, story)
     return left
 
 
 async def _miscounted(world: World, story: Story) -> list[str]:
     """Use that was charged not at all, or twice."""
     charges, wrong = await _charges(world), []
+    story.charged_s = story.used_s = 0.0
     slack = CHARGED_TO_S + world.usage.slack_s
     for user, (least, most) in sorted(world.usage.bounds().items()):
         charged = charges.pop(user, 0.0)
@@ -220,8 +221,6 @@ async def _miscounted(world: World, story: Story) -> list[str]:
         story.used_s += most
         if not least - slack <= charged <= most + slack:
             exact = f"{least:.2f}" if most - least < 0.01 else f"{least:.2f} to {most:.2f}"
-            if world.loud:
-                print(*(f"{id_[:40]} {one}" for id_, one in world.usage.claims.items() if one.user == user), sep="\n")
             wrong.append(f"{user} was charged {charged:.2f} core-seconds and used {exact}, +-{slack:g}")
     return [*wrong, *(f"{user} was charged {left:.2f} and used nothing" for user, left in charges.items() if left)]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from typing import Literal
 
 from shared.classad import ClassAd
 from shared.errors import RoostError
 from shared.messages.queue import Acted, ActOnJobs, QueryJobs, SubmitJobs, Submitted
 from tests.simulation.world import ACCESS_POINTS, LEASE_S, World
 
+Action = Literal["remove", "hold", "release", "vacate"]
 #: Jobs are submitted in the first so many seconds.
 SUBMITTING_S = 40.0
 
@@ -57,14 +59,25 @@ class Users:
         for n, job in enumerate(jobs):
             job.id = f"{answer.cluster}.{answer.first_proc + n}"
             self.jobs[job.name] = job
-        if chance.random() < 0.25:
+        whim = chance.random()
+        if whim < 0.45:
             await asyncio.sleep(chance.uniform(0.0, 15.0))
             job = chance.choice(jobs)
-            act = ActOnJobs(user=submit.user, action="remove", ids=[job.id], reason="changed my mind")
-            acted = await self._until_answered(schedd, act)
-            assert isinstance(acted, Acted)
-            # not-found: an answer before this one was lost, or it had ended by itself.
-            job.removed = acted.results.get(job.id) in ("done", "already", "not-found")
+            if whim < 0.2:
+                # not-found: an answer before this one was lost, or it had ended by itself.
+                job.removed = await self._act(schedd, user, job, "remove") in ("done", "already", "not-found")
+            elif whim < 0.25:
+                await self._act(schedd, user, job, "vacate")
+            else:
+                await self._act(schedd, user, job, "hold")
+                await asyncio.sleep(chance.uniform(0.0, 5.0))
+                await self._act(schedd, user, job, "release")
+
+    async def _act(self, schedd: str, user: str, job: Job, action: Action) -> str:
+        act = ActOnJobs(user=f"{user}@pool", action=action, ids=[job.id], reason="changed my mind")
+        acted = await self._until_answered(schedd, act)
+        assert isinstance(acted, Acted)
+        return acted.results.get(job.id, "")
 
     async def _until_answered(self, schedd: str, message: SubmitJobs | ActOnJobs) -> object:
         while True:
@@ -94,6 +107,7 @@ def _cluster_ad(chance: random.Random) -> ClassAd:
             "RequestMemory": 128,
             "RequestDisk": 1024,
             "JobLeaseDuration": LEASE_S,
+            "Urgent": chance.random() < 0.15,  # which machines prefer to what they run
         }
     )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from shared.messages.negotiation import Matches
 from tests.simulation.life import Bus, Clock, Life, Store
 from tests.simulation.machine import Host, Process, SimulatedStartd
 from tests.simulation.store import SimulatedStore
-from tests.simulation.usage import MADE_GOOD_S, UNDER_WAY_S, Usage
+from tests.simulation.usage import Usage
 
 #: When the simulation begins, seconds since 1970.
 START = 1_800_000_000.0
@@ -42,6 +44,7 @@ CONFIG = {
     "ROOST_SCHEDD_FILE_USERS": "alice, bob",
     "HAD_USE_REPLICATION": "true",
     "SYSTEM_PERIODIC_HOLD": "false",
+    "RANK": "ifThenElse(TARGET.Urgent =?= true, 10, 0)",
 }
 MANAGERS, ACCESS_POINTS, MACHINES = 3, 2, {"ep1": 4, "ep2": 4, "ep3": 2}
 
@@ -55,7 +58,19 @@ def _config(subsystem: str, knobs: tuple[tuple[str, str], ...]) -> Config:
 class SimulatedSchedd(Schedd):
     """The real one, but nobody fetches files from it."""
 
+    full: Callable[[], bool]  # whether its disk is
+
     async def _listen(self) -> int:
+        transaction = self.queue._transaction
+
+        def unless_full(*rows: Any) -> None:
+            if self.full():
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise error
+            transaction(*rows)
+
+        self.queue._transaction = unless_full  # type: ignore[method-assign]
         return 1
 
 
@@ -87,11 +102,11 @@ class World:
         self.faults: list[tuple[float, str]] = []  # what was done, for the story of a failure
         self.processes: list[Process] = []  # every one that ever was
         self.violations: list[str] = []
+        self.full: set[str] = set()  # daemons whose disk has no room
+        self.trace = 0  # a sum over all that happened
         self.senders: dict[int, str] = {}  # by epoch: who sent matches in it
         self.errors: list[str] = []  # what daemons logged as their own mistakes
         self.usage = Usage(self.time)
-        self.lossy: list[tuple[float, float]] = []  # when messages got lost: from, to
-        self.led = 0.0  # when a negotiator led last
         self.impaired: dict[str, float] = {}  # by daemon: when it was last dead, frozen or cut off
         self.lives: dict[str, Life] = {}
         self.hosts = {
@@ -138,13 +153,8 @@ class World:
         bus, store = Bus(self.hub, sender=name, log=Log(self, name)), Store(self.store)
         clock = self.clocks.setdefault(name, Clock(START))
         self.lives[name] = life = Life(name, self._make, bus, store, clock)
-        life.on_start, life.on_death = self._lives, self._died
+        life.on_start = self._lives
         life.begin()
-
-    def _died(self, life: Life) -> None:
-        subsystem, _, host = life.name.partition(".")
-        if subsystem == "startd":
-            self.usage.died(host, self.unheard_since(life))
 
     def _lives(self, life: Life) -> None:
         subsystem, _, host = life.name.partition(".")
@@ -177,14 +187,17 @@ class World:
         context.spool.mkdir(parents=True, exist_ok=True)
         context.execute.mkdir(parents=True, exist_ok=True)
         if subsystem == "startd":
-            return SimulatedStartd(context, self.hosts[name])
+            return SimulatedStartd(context, self.hosts[name], lambda: life.name in self.full)
         kinds: dict[str, Any] = {
             "collector": Collector,
             "negotiator": Negotiator,
             "had": Had,
             "schedd": SimulatedSchedd,
         }
-        return kinds[subsystem](context)
+        daemon: Daemon = kinds[subsystem](context)
+        if isinstance(daemon, SimulatedSchedd):
+            daemon.full = lambda: life.name in self.full
+        return daemon
 
     def new_id(self) -> str:
         self._ids += 1
@@ -208,18 +221,10 @@ class World:
         """This daemon is, or was until then, not what it should be: leases may end meanwhile."""
         self.impaired[name] = max(self.impaired.get(name, 0.0), self.time() if until is None else until)
 
-    def unheard_since(self, startd: Life) -> float:
-        """Since when words of a startd may not have been heard, or heard by those only who are gone."""
-        now = self.time()
-        since = min(now, self.led) - UNDER_WAY_S
-        for began, ended in self.lossy:
-            if ended >= now - MADE_GOOD_S:
-                since = min(since, began - UNDER_WAY_S)
-        cut = startd.bus.cut_at
-        return since if cut is None else min(since, cut - UNDER_WAY_S)
-
     def _route(self, item: Item) -> Fate:
         body = item.body
+        told = f"{self.time():.6f} {item.sender} {item.queue} {body.type} {len(item.data)}"
+        self.trace = zlib.crc32(told.encode(), self.trace)
         if isinstance(body, Matches):
             known = self.senders.setdefault(body.epoch, item.sender)
             if known != item.sender:
