@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import getpass
 import json
+import math
 import random
 import signal
 import sys
@@ -39,11 +40,13 @@ from shared.daemon.main import loop_runner, make_context
 from shared.daemon.runner import Runner
 from shared.messages.ads import AdUpdate
 from shared.messages.analysis import Analysis, Analyze
-from shared.messages.base import Ack, Envelope, Message
+from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.events import CycleDone, JobStarted, SlotChanged
 from shared.messages.had import AskHad, Change, HadStanding
+from shared.messages.journal import INBOX as JOURNAL
+from shared.messages.journal import AskCycles, AskSeries, JournalAnswer
 from shared.messages.negotiation import GetPriorities, Priorities
-from shared.messages.queue import SubmitJobs
+from shared.messages.queue import JobPage, QueryJobs, SubmitJobs
 from shared.state import open_store
 from shared.state.api import Store
 
@@ -170,8 +173,9 @@ def _group_of(user: str) -> str:
 class SyntheticPool:
     """directory: spool, token and store. events: made-up ones a second, for something to follow."""
 
-    def __init__(self, directory: Path, slots: int, jobs: int, events: float = 0.0) -> None:
-        self.directory, self.slots, self.jobs, self.events = directory, slots, jobs, events
+    def __init__(self, directory: Path, slots: int, jobs: int, events: float = 0.0, *, journal: bool = False) -> None:
+        self.directory, self.slots, self.jobs, self.events, self.journal = directory, slots, jobs, events, journal
+        self.running = 0  # jobs of the second access point
         self._hub = MemoryHub()
         self._store: Store | None = None
         self._runners: list[Runner] = []
@@ -196,6 +200,9 @@ class SyntheticPool:
         await self._bus.start()
         await self._bus.serve("negotiator", self._answer)
         await self._bus.serve(f"had.{NAME}", self._answer)
+        if self.journal:
+            await self._bus.serve(JOURNAL, self._remember)
+            await self._bus.serve("schedd.elsewhere", self._answer)
         kinds: tuple[type[Daemon], ...] = (Collector, Schedd, Gateway)
         for kind in kinds:
             runner = Runner(kind.subsystem.lower(), lambda kind=kind: self._daemon(kind))  # type: ignore[misc]
@@ -263,10 +270,23 @@ class SyntheticPool:
                 | {"HadLeader": NAME, "HadStateSince": int(now) - 5000}
             ],
         }
+        owners = {"Negotiator": f"negotiator@{NAME}", "HAD": f"had@{NAME}"}
+        if self.journal:  # a second access point, whose jobs run
+            dice = random.Random(3)
+            running = {user_of(number): dice.randrange(self.slots // USERS) for number in range(USERS)}
+            self.running = sum(running.values())
+            others["Scheduler"] = [
+                {"Name": "elsewhere", "MyAddress": "schedd.elsewhere", "TotalRunningJobs": self.running}
+                | {"TotalIdleJobs": 0, "TotalHeldJobs": 0, "TotalJobAds": self.running}
+            ]
+            others["Submitter"] = [
+                {"Name": name, "RunningJobs": jobs, "IdleJobs": 0, "HeldJobs": 0, "ScheddName": "elsewhere"}
+                for name, jobs in running.items()
+            ]
         for my_type, ads in others.items():
             message = AdUpdate(
                 my_type=my_type,
-                daemon=f"{'negotiator' if my_type == 'Negotiator' else 'had'}@{NAME}",
+                daemon=owners.get(my_type, "schedd@elsewhere"),
                 start_time=1,
                 sequence=1,
                 names=[str(ad["Name"]) for ad in ads],
@@ -330,6 +350,53 @@ class SyntheticPool:
                 await self._bus.publish(Exchange.EVENTS, done.type, done)
             await asyncio.sleep(2.0 / self.events)
 
+    async def _remember(self, envelope: Envelope) -> Message:
+        """A journal's answers: a day like any other."""
+        body = envelope.body
+        now = time.time()
+        if isinstance(body, AskSeries):
+            start = body.start or now - 86_400
+            times = [start + (now - start) * number / (body.points - 1) for number in range(body.points)]
+            waves = [0.5 + 0.5 * math.sin(at / 9_000) + 0.08 * math.sin(at / 700) for at in times]
+            shares = {state: part / 100 for state, _, part in STATES}
+            series = {
+                "slots": {
+                    "Claimed": [self.slots * (shares["Claimed"] - 0.18 * (1 - wave)) for wave in waves],
+                    "Unclaimed": [self.slots * (shares["Unclaimed"] + 0.18 * (1 - wave)) for wave in waves],
+                    **{state: [self.slots * part] * len(times) for state, part in list(shares.items())[2:]},
+                },
+                "jobs": {
+                    "running": [self.slots * 0.6 * (0.7 + 0.3 * wave) for wave in waves],
+                    "idle": [self.jobs * (1.4 - wave) for wave in waves],
+                    "held": [self.jobs * 0.15] * len(times),
+                },
+                "shares": {
+                    user_of(number): [self.slots / 12 * (1 + 0.5 * math.sin(at / 9_000 + number)) for at in times]
+                    for number in range(5)
+                },
+            }
+            return JournalAnswer(data={"times": times, "series": series.get(body.name, {})})
+        if isinstance(body, AskCycles):
+            listed = [
+                {
+                    "at": now - 20 * number,
+                    "negotiator": NAME,
+                    "epoch": 3,
+                    "cycle": 812 - number,
+                    "trigger": "free-slots",
+                }
+                | {
+                    "duration_s": 0.6 + 0.2 * math.sin(number),
+                    "slots": self.slots,
+                    "submitters": USERS,
+                    "requests": 120,
+                }
+                | {"matches": 1200 - 7 * number, "rejections": 31}
+                for number in range(body.limit)
+            ]
+            return JournalAnswer(data={"cycles": listed, "next": now - 20 * body.limit})
+        return Failure(code="not-found", reason="nothing is recorded of it")
+
     async def _answer(self, envelope: Envelope) -> Message:
         body = envelope.body
         if isinstance(body, GetPriorities):
@@ -351,6 +418,8 @@ class SyntheticPool:
             return Analysis(
                 jobs=[{"job": str(number), "suggestions": [], **report} for number, _ in enumerate(body.jobs)]
             )
+        if isinstance(body, QueryJobs):
+            return JobPage(ads=[], totals={"Running": self.running})
         if isinstance(body, AskHad):
             now = time.time()
             changes = [Change(at=now - 5000, had=NAME, state="leader", epoch=3, reason="")]
@@ -364,7 +433,7 @@ class SyntheticPool:
 
 async def serve(options: argparse.Namespace) -> None:
     began = time.perf_counter()
-    pool = SyntheticPool(options.dir, options.slots, options.jobs, options.events)
+    pool = SyntheticPool(options.dir, options.slots, options.jobs, options.events, journal=options.journal)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -385,6 +454,7 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=100_000)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--events", type=float, default=50.0, help="made-up events a second")
+    parser.add_argument("--journal", action="store_true", help="with made-up history")
     parser.add_argument("--dir", type=Path, required=True)
     options = parser.parse_args()
     options.dir.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 // The queues, newest job first, and what left them.
-import { Ago, Badge, Bar, Card, Empty, Head, Legend, Select, Since, Tabs, Trouble, colour } from "../parts/bits.js";
+import { Ago, Badge, Bar, Card, Empty, Head, Legend, Name, Select, Since, Tabs, Trouble, colour } from "../parts/bits.js";
 import { Pager, Table } from "../parts/table.js";
 import { Search } from "../parts/search.js";
 import { html } from "../lib/html.js";
@@ -25,7 +25,7 @@ export function note(row) {
 const COLUMNS = [
   { name: "Job", cell: (row) => html`<a href=${href(["job", row.Id], { schedd: row.Schedd })}>${row.Id}</a>` },
   { name: "Status", cell: (row) => html`<${Badge} kind="job" state=${row.Status} />` },
-  { name: "Submitter", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: submitter(row) })}>${submitter(row)}</a>` },
+  { name: "Submitter", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: submitter(row) })}><${Name} text=${submitter(row)} /></a>` },
   { name: "Command", kind: "cut", cell: (row) => html`<span title=${command(row)}>${command(row)}</span>` },
   { name: "For", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentStatus} />` },
   { name: "Submitted", num: true, cell: (row) => html`<${Ago} at=${row.QDate} />` },

@@ -1,5 +1,5 @@
 // Machines, or all slots: sorted, filtered and cut into pages by the collector.
-import { Badge, Bar, Card, Empty, Head, Select, Since, Tabs, Trouble, colour } from "../parts/bits.js";
+import { Badge, Bar, Card, Empty, Head, Name, Select, Since, Tabs, Trouble, colour } from "../parts/bits.js";
 import { Pager, Table, reorder } from "../parts/table.js";
 import { Search } from "../parts/search.js";
 import { html } from "../lib/html.js";
@@ -14,14 +14,14 @@ const options = (names, any) => names.map((name) => [name, name || any]);
 const machine = (row) => html`<a href=${href(["machine", row.Machine ?? ""])}>${row.Machine}</a>`;
 
 const SLOTS = [
-  { name: "Slot", sort: "Name", kind: "wrap", cell: (row) => html`<a href=${href(["machine", row.Machine ?? ""])}>${row.Name}</a>` },
+  { name: "Slot", sort: "Name", kind: "wrap", cell: (row) => html`<a href=${href(["machine", row.Machine ?? ""])}><${Name} text=${row.Name} /></a>` },
   { name: "State", sort: "State", cell: (row) => html`<${Badge} state=${row.State} />` },
   { name: "Activity", sort: "Activity", cell: (row) => row.Activity },
   { name: "Cpus", sort: "Cpus", num: true, down: true, cell: (row) => number(row.Cpus) },
   { name: "Memory", sort: "Memory", num: true, down: true, cell: (row) => memory(row.Memory) },
   { name: "GPUs", sort: "GPUs", num: true, down: true, cell: (row) => (row.GPUs ? number(row.GPUs) : "") },
   { name: "Load", sort: "LoadAvg", num: true, down: true, cell: (row) => number(row.LoadAvg) },
-  { name: "User", sort: "RemoteOwner", kind: "wrap", cell: (row) => row.AccountingGroup ?? row.RemoteOwner ?? "" },
+  { name: "User", sort: "RemoteOwner", kind: "wrap", cell: (row) => (row.RemoteOwner ? html`<${Name} text=${row.AccountingGroup ?? row.RemoteOwner} />` : "") },
   { name: "Job", cell: (row) => (row.JobId ? html`<a href=${href(["job", row.JobId])}>${row.JobId}</a>` : "") },
   { name: "Since", sort: "EnteredCurrentActivity", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentActivity} />` },
 ];

@@ -1,5 +1,5 @@
 // The pool at a glance.
-import { Ago, Badge, Bar, Bones, Card, Empty, Head, Legend, Meter, Part, Stat, Tabs, Trouble, colour } from "../parts/bits.js";
+import { Ago, Bar, Bones, Card, Empty, Head, Legend, Meter, Name, Part, Stat, Tabs, Trouble, colour } from "../parts/bits.js";
 import { Chart } from "../parts/chart.js";
 import { html, useRef, useState } from "../lib/html.js";
 import { count, duration, number, percent } from "../lib/format.js";
@@ -58,7 +58,7 @@ export function Overview({ query }) {
       <${Card} title="Who has most jobs" wide="w5" flush side=${html`<a href=${href(["shares"])}>Fair share</a>`}>
         ${users.lines?.length
           ? html`<table><caption class="unseen">Submitters with most jobs</caption><thead><tr><th scope="col">Submitter</th><th scope="col" class="num">Running</th><th scope="col" class="num">Idle</th><th scope="col" class="num">Held</th></tr></thead>
-              <tbody>${users.lines.map((line) => html`<tr key=${line.name}><th scope="row" class="wrap"><a href=${href(["jobs"], { user: line.name })}>${line.name}</a></th><td class="num">${count(line.running)}</td><td class="num">${count(line.idle)}</td><td class="num">${count(line.held)}</td></tr>`)}</tbody></table>`
+              <tbody>${users.lines.map((line) => html`<tr key=${line.name}><th scope="row" class="wrap"><a href=${href(["jobs"], { user: line.name })}><${Name} text=${line.name} /></a></th><td class="num">${count(line.running)}</td><td class="num">${count(line.idle)}</td><td class="num">${count(line.held)}</td></tr>`)}</tbody></table>`
           : html`<${Empty} title="Nobody has jobs" />`}
       </${Card}>
       <${Card} title="Now" wide="w7" flush side=${html`<a href=${href(["events"])}>All events</a>`}>

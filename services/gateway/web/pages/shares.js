@@ -1,5 +1,5 @@
 // Fair share: priorities, who gets which part of the pool, and when two users will be equal.
-import { Ago, Card, Empty, Head, Part, Recorded, Trouble } from "../parts/bits.js";
+import { Ago, Card, Empty, Head, Name, Part, Recorded, Trouble } from "../parts/bits.js";
 import { Pager, Table, reorder } from "../parts/table.js";
 import { Search } from "../parts/search.js";
 import { Chart } from "../parts/chart.js";
@@ -16,7 +16,7 @@ const EVENTS = ["negotiation.cycle", "accountant.*"];
 const bounded = (row) => row.Floor > 0 || row.Ceiling >= 0;
 
 const COLUMNS = (rows, admin, refresh) => [
-  { name: "Submitter", sort: "name", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: row.Name })}>${row.Name}</a>` },
+  { name: "Submitter", sort: "name", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: row.Name })}><${Name} text=${row.Name} /></a>` },
   { name: "Effective", sort: "priority", num: true, cell: (row) => number(row.Priority) },
   { name: "Real", sort: "real", num: true, cell: (row) => number(row.RealPriority) },
   { name: "Factor", sort: "factor", num: true, cell: (row) => number(row.PriorityFactor) },

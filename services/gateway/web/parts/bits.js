@@ -54,6 +54,9 @@ export function Part({ answer, lines = 4, children }) {
   return html`<${Bones} lines=${lines} />`;
 }
 
+/** A long name that breaks after its dots and its @. @param {{text: string}} props */
+export const Name = ({ text }) => html`<span class="name">${String(text ?? "").split(/(?<=[.@_/])/).map((part, place) => (place ? html`<wbr />${part}` : part))}</span>`;
+
 /**
  * What the journal keeps; where it has nothing, that is said, with `instead`.
  * @param {{answer: any, what: string, lines?: number, instead?: any, children: (found: any) => any}} props
