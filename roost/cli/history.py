@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -68,12 +70,13 @@ def run(command: str, argv: list[str]) -> int:
             mask.overall = 0
     condition = _condition(parsed, custom.where if custom else "")
     stop = _stop(parsed)
-    if parsed.has("file"):
-        found: Iterable[ClassAd | str] = _of_file(parsed.one("file"), forwards=forwards)
+    if parsed.has("file") or parsed.has("startd"):
+        files = [Path(parsed.one("file"))] if parsed.has("file") else _of_this_machine(parsed)
+        found = itertools.chain.from_iterable(
+            _of_file(file, forwards=forwards) for file in (files if forwards else reversed(files))
+        )
         _show(parsed, form, mask, _chosen(parsed, found, condition, stop))
         return 0
-    if parsed.has("startd"):
-        raise UsageError("-startd: name the history file of an execution point (STARTD_HISTORY) with -file")
     _of_pool(parsed, form, mask, condition, stop, forwards=forwards)
     return 0
 
@@ -139,11 +142,31 @@ def _stop(parsed: Parsed) -> Expr | None:
 # --- where jobs come from
 
 
-def _of_file(file: str, *, forwards: bool) -> Iterator[ClassAd | str]:
+def _of_this_machine(parsed: Parsed) -> list[Path]:
+    """The history files of this machine's execution point, oldest first. Raises UsageError."""
+    from roost.where import CONFIG_FILE, POOL_FILE, pool_dir
+    from shared.config import load_config
+
+    for name in ("pool", "name"):
+        if parsed.has(name):
+            raise UsageError(f"-startd reads this machine's file, so -{name} does not go with it: ask on that machine")
+    directory, paths, overrides = pool_dir(), None, {}
+    if "CONDOR_CONFIG" not in os.environ and (directory / POOL_FILE).exists():  # as `roost up` reads it
+        paths = [directory / CONFIG_FILE]
+        overrides = {"ROOST_POOL_DIR": str(directory), "SPOOL": str(directory / "spool"), "LOG": str(directory / "log")}
+    config = load_config(paths, subsystem="STARTD", overrides=overrides)
+    file = Path(config.get("STARTD_HISTORY") or Path(config.get("SPOOL") or "spool") / "startd_history")
+    files = [*sorted(file.parent.glob(f"{file.name}.[0-9]*T[0-9]*")), *([file] if file.exists() else ())]
+    if not files:
+        raise UsageError(f"{file}: there is no history of an execution point (STARTD_HISTORY) on this machine")
+    return files
+
+
+def _of_file(file: Path, *, forwards: bool) -> Iterator[ClassAd | str]:
     """The jobs of a history file, newest first; a text for what can not be read. Each ends with a line of stars; what
     stands behind the last one is still being written."""
     try:
-        lines = Path(file).read_text(errors="surrogateescape").split("\n")
+        lines = file.read_text(errors="surrogateescape").split("\n")
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}") from error
     records: list[list[str]] = [[]]

@@ -25,6 +25,7 @@ from services.startd.book.transitions import Activity, State
 from services.startd.chores.backfill import Backfill
 from services.startd.chores.benchmarks import Benchmarks
 from services.startd.chores.cron import Cron
+from services.startd.chores.history import History
 from services.startd.clockwork import Clockwork
 from services.startd.docker_watch import DockerWatch
 from services.startd.doors.command import Command
@@ -70,6 +71,7 @@ PARTS: tuple[type[Part], ...] = (
     DockerWatch,
     ApptainerWatch,
     Sessions,
+    History,
     Cron,
     Benchmarks,
     Backfill,

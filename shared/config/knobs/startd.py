@@ -371,6 +371,13 @@ class StartdSettings(CommonSettings):
     console_devices: tuple[str, ...] = knob(
         "CONSOLE_DEVICES", "mouse, console", meaning="names under /dev whose use is activity of the console"
     )
+    startd_history: str | None = knob(
+        "STARTD_HISTORY", meaning="file of the runs that ended here; not set: startd_history in SPOOL"
+    )
+    max_history_log: int = knob(
+        "MAX_HISTORY_LOG", "20971520", unit="bytes", least=0, meaning="size at which the history file is put away"
+    )
+    max_history_rotations: int = knob("MAX_HISTORY_ROTATIONS", "2", least=1, meaning="history files put away at most")
     startd_latch_exprs: tuple[str, ...] = knob(
         "STARTD_LATCH_EXPRS",
         meaning="macros that slots publish, each with its value (<name>Value) and since when it is so (<name>Time)",
