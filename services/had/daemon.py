@@ -111,7 +111,7 @@ class Had(Daemon):
         self._wake_control = asyncio.Event()
         self._wake_election = asyncio.Event()
         self._wake_advertise = asyncio.Event()
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: set[asyncio.Task[object]] = set()
         context.metrics.register(_Metrics(self))
 
     async def setup(self) -> None:
@@ -136,7 +136,8 @@ class Had(Daemon):
             self._stopped = True
             effects = election.stop(self.rules, self.standing, self._seen)
             self.standing = Standing(known=self.standing.known)
-            await self._carry_out(effects)
+            if not await self._carry_out(effects):
+                await self._carry_out(tuple(effect for effect in effects if isinstance(effect, Announce)))
             try:
                 await release(self.context.store, self.rules, for_good=True)
             except RetryableError as error:
@@ -246,7 +247,13 @@ class Had(Daemon):
             self._wake_advertise.set()
         # On disk before anybody acts on it: Redis may be gone in the next moment.
         await self.replication.remember(self.standing.known)
-        await self._carry_out(effects)
+        if not await self._carry_out(effects):
+            # It may be slow; the lease is still ours, and the next orders make it lead on.
+            ends = asked_at + self.timing.lease_s
+            self.standing = replace(
+                self.standing, state=State.LEADER, leader=self.context.name, lease_ends=ends, primary_since=None
+            )
+            self._wake_control.set()
         return seen
 
     async def _look(self, before: Seen | None, answering: bool, now: float) -> Seen | None:
@@ -308,12 +315,13 @@ class Had(Daemon):
         alive."""
         self._spawn(self._tell(order))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         call = asyncio.create_task(work, name="had:order")
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
-    async def _tell(self, order: messages.Lead | messages.StepDown, patience_s: float = 0.0) -> None:
+    async def _tell(self, order: messages.Lead | messages.StepDown, patience_s: float = 0.0) -> Message | None:
+        """What it answered; None when it did not."""
         leads = isinstance(order, messages.Lead)
         patience = patience_s or (self.timing.first_s if leads else self.timing.patience_s)
         try:
@@ -324,10 +332,10 @@ class Had(Daemon):
                 self._hear_of(order.epoch + 1)
                 self._wake_election.set()
             self.context.log.warning("negotiator_refused", epoch=order.epoch, code=refusal.code, reason=refusal.reason)
-            return
+            return None
         except RetryableError as error:
             self.context.log.debug("negotiator_silent", inbox=self.inbox, reason=str(error))
-            return
+            return None
         if isinstance(answer, messages.Following) and answer.cut_off:
             self.context.log.warning("negotiator_cut_off", inbox=self.inbox, reason="it can not reach Redis")
         elif isinstance(answer, messages.Following):
@@ -337,6 +345,7 @@ class Had(Daemon):
             self._memory = _version(answer.books)
             if not before or self.standing.behind_since is not None:
                 self._wake_election.set()
+        return answer
 
     async def _advertise(self) -> None:
         while True:
@@ -355,7 +364,8 @@ class Had(Daemon):
 
     # What was decided
 
-    async def _carry_out(self, effects: tuple[Effect, ...]) -> None:
+    async def _carry_out(self, effects: tuple[Effect, ...]) -> bool:
+        """False when the lead could not be handed over: then what should follow that was not done."""
         for effect in effects:
             match effect:
                 case Lead(epoch):
@@ -371,7 +381,8 @@ class Had(Daemon):
                 case Release(reason):
                     await self._release(reason)
                 case HandOver(epoch, heir, life, reason):
-                    await self._hand_over(epoch, heir, life, reason)
+                    if not await self._hand_over(epoch, heir, life, reason):
+                        return False
                 case Announce(state, epoch, reason):
                     await self._announce(state, epoch, reason)
                 case GiveWay(life):
@@ -379,6 +390,8 @@ class Had(Daemon):
                         f"another HAD named {self.context.name!r} (life {life}) took the lease: "
                         "give each HAD a name of its own"
                     )
+
+        return True
 
     async def _release(self, reason: str) -> None:
         self.context.log.info("lease_given_up", reason=reason)
@@ -388,20 +401,25 @@ class Had(Daemon):
         except (RetryableError, TimeoutError) as error:
             self.context.log.warning("lease_left_to_end", reason=str(error))
 
-    async def _hand_over(self, epoch: int, heir: str, life: str, reason: str) -> None:
-        """First the negotiator, then the lease: the other way there would be two for a moment."""
+    async def _hand_over(self, epoch: int, heir: str, life: str, reason: str) -> bool:
+        """First the negotiator, then the lease: the other way there would be two for a moment. False when it does not
+        say in time that it has stepped down: then the lease stays ours."""
         order = messages.StepDown(had=self.context.name, epoch=epoch, reason=reason)
-        await self._tell(order, patience_s=self.timing.lease_s / 2)
+        answer = await self._tell(order, patience_s=self.timing.lease_s / 2)
+        if not isinstance(answer, messages.Following) or answer.active:
+            self.context.log.info("lease_not_handed_over", heir=heir, reason="the negotiator has not stepped down")
+            return False
         try:
             async with asyncio.timeout(self.timing.lease_s):
                 given = await hand_over(self.context.store, self.rules, epoch, heir, life, lease_s=self.timing.lease_s)
         except (RetryableError, TimeoutError) as error:
             self.context.log.warning("lease_left_to_end", reason=str(error))
-            return
+            return True
         self.context.log.info("lease_handed_over", heir=heir, epoch=given, reason=reason)
         if given:
             self._hear_of(given)
             self._spawn(self._tell_heir(heir, messages.HandedOver(had=self.context.name, epoch=given)))
+        return True
 
     async def _tell_heir(self, heir: str, told: messages.HandedOver) -> None:
         try:

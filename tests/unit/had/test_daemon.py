@@ -29,6 +29,7 @@ class Controllee:
         self.pool, self.name, self.subsystem = pool, name, subsystem
         self.active, self.epoch, self.orders = False, 0, []
         self.cut_off = False
+        self.stubborn = False  # it does not step down
 
     async def start(self):
         self.bus = MemoryBus(self.pool.hub, sender=f"{self.subsystem}.{self.name}")
@@ -42,7 +43,7 @@ class Controllee:
     async def _answer(self, envelope):
         order = envelope.body
         self.orders.append(order)
-        if order.epoch >= self.epoch:
+        if order.epoch >= self.epoch and not (self.stubborn and isinstance(order, StepDown)):
             self.active, self.epoch = isinstance(order, Lead), order.epoch
         return Following(
             negotiator=self.name, active=self.active, epoch=self.epoch, cycle=0, books=[0, 0], cut_off=self.cut_off
@@ -160,6 +161,28 @@ async def test_returning_primary_is_given_the_lead(tmp_path):
         assert not pool.controllees["cm2"].active
         await eventually(lambda: ("had.cm1", "had.handed-over") in told)
         assert told.index(("negotiator.cm2", "had.step-down")) < told.index(("had.cm1", "had.handed-over"))
+
+
+async def test_lead_is_handed_over_only_by_a_negotiator_that_has_stepped_down(tmp_path):
+    """Else two would believe to lead, until one hears of the other's epoch."""
+    async with pool_of(tmp_path, "cm1", "cm2", HAD_USE_PRIMARY="true") as pool:
+        await pool.leader("cm1")
+        await pool.off("cm1")
+        epoch = await pool.leader("cm2")
+        slow = pool.controllees["cm2"]
+        slow.stubborn = True
+        await pool.on("cm1", HAD_USE_PRIMARY="true")
+
+        def asked():
+            return [order for order in slow.orders if isinstance(order, StepDown) and "is back" in order.reason]
+
+        await eventually(lambda: len(asked()) > 2)  # again and again
+        lease = await pool.store.hgetall(keys.had_lease())
+        assert (lease[b"owner"], int(lease[b"epoch"])) == (b"cm2", epoch)
+        assert not pool.controllees["cm1"].active
+        slow.stubborn = False
+        assert await pool.leader("cm1") == epoch + 1
+        assert not slow.active
 
 
 async def test_controllee_is_started_and_stopped_by_orders(tmp_path):
