@@ -204,3 +204,59 @@ async def test_books_of_some_time_ago_are_charged_with_what_was_in_use_since_ACC
     assert after.record("bob@pool", 1100.0).weighted_usage == pytest.approx(10.0)
     assert after.record(ALICE, 1110.0).weighted_usage == pytest.approx(2 * 60 + 15 + 40 + 20 + 4 + 20)
     await store.stop()
+
+
+@pytest.fixture
+async def later():
+    """Books in which alice has 3.0 in use, as of 1060; whoever reads them."""
+    store = EmbeddedStore()
+    await store.start()
+    before = Accountant(store, "cm1", Factors(), DAY)
+    before.charge({ALICE: (3.0, 3)}, 1000.0)
+    before.charge({ALICE: (3.0, 3), "bob@pool": (1.0, 1)}, 1060.0)
+    await before.commit(1)
+    after = Accountant(store, "cm2", Factors(), DAY)
+    await after.load(1)
+    yield after
+    await store.stop()
+
+
+def taken_over(accountant: Accountant, *uses: Use, late: tuple[Use, ...] = ()) -> float:
+    accountant.take_over([Use("bob@pool", 1.0, 1060.0, None), *uses], 1100.0)
+    still = [use.weight for use in uses if use.ended is None]
+    accountant.charge({ALICE: (sum(still), len(still)), "bob@pool": (1.0, 1)}, 1100.0, late)
+    return accountant.record(ALICE, 1100.0).weighted_usage
+
+
+async def test_an_end_that_the_former_leader_missed_is_given_back_ACC_16(later) -> None:
+    uses = [Use(ALICE, 1.0, 900.0, None), Use(ALICE, 1.0, 900.0, None), Use(ALICE, 1.0, 900.0, 1020.0)]
+    assert taken_over(later, *uses, Use(ALICE, 1.0, 900.0, 1000.0)) == pytest.approx(3 * 60 - 40 + 2 * 40)
+
+
+async def test_a_begin_that_the_former_leader_missed_is_charged_ACC_16(later) -> None:
+    uses = [Use(ALICE, 1.0, 900.0, None) for _ in range(3)]
+    assert taken_over(later, *uses, Use(ALICE, 2.0, 1050.0, None)) == pytest.approx(3 * 60 + 2 * 10 + 5 * 40)
+
+
+async def test_what_is_heard_of_later_is_believed_to_be_in_the_books_where_they_had_more_ACC_16(later) -> None:
+    uses = [Use(ALICE, 1.0, 900.0, None), Use(ALICE, 1.0, 900.0, None)]
+    late = (Use(ALICE, 1.0, 950.0, 1100.0), Use(ALICE, 1.0, 1030.0, 1090.0), Use(ALICE, 1.0, 1000.0, 1050.0))
+    # The first is the third that was in use; the second was missed; the third was over, and is whoever led's affair.
+    assert taken_over(later, *uses, late=late) == pytest.approx(3 * 60 + 2 * 40 + 40 + 60)
+
+
+async def test_books_say_until_when_all_the_rest_was_so_unless_the_bus_is_away_ACC_16() -> None:
+    for informed, charged in ((True, 50.0), (False, 10.0)):
+        store = EmbeddedStore()
+        await store.start()
+        before = Accountant(store, "cm1", Factors(), DAY)
+        before.charge({ALICE: (1.0, 1)}, 1000.0)
+        before.charge({ALICE: (1.0, 1), "bob@pool": (1.0, 1)}, 1010.0)
+        before.charge({ALICE: (1.0, 1), "bob@pool": (1.0, 1)}, 1050.0)
+        await before.commit(1, informed=informed)
+        after = Accountant(store, "cm2", Factors(), DAY)
+        await after.load(1)
+        after.take_over([], 1100.0)  # nobody knows what became of it
+        after.charge({}, 1100.0)
+        assert after.record(ALICE, 1100.0).weighted_usage == pytest.approx(charged)
+        await store.stop()
