@@ -186,7 +186,14 @@ class Consumer:
             source = self._source = self._make_source()
             self.health.source = source
             self._stopping = asyncio.Event()
-            await source.open()
+            try:
+                if self._position is not None:
+                    self._position.hold()
+                await source.open()
+            except BaseException:
+                await self.close()
+                self._source = None  # it may be opened again
+                raise
 
     async def close(self) -> None:
         """End. What was not taken comes again, if the consumer is durable."""
@@ -204,6 +211,7 @@ class Consumer:
             self._saving.cancel()
         if self._position is not None:
             self._position.save()
+            self._position.let_go()
 
     def stop_on_signals(self, stack: contextlib.ExitStack) -> None:
         """Have SIGTERM and SIGINT stop() this consumer, until the stack is left. For loops; run() does it by itself."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
 from collections import deque
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from roost.errors import ClientError
 
@@ -23,9 +24,26 @@ class Position:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._saved_at = 0.0
+        self._lock: IO[str] | None = None
         self.recent: deque[str] = deque(self._read(), RECENT)
         self._saved = self.last
         self.save(check=True)
+
+    def hold(self) -> None:
+        """Two consumers of one name would each take half a place. Raises ClientError where there is another."""
+        if self._lock is None:
+            lock = self._path.with_name(self._path.name + ".lock").open("a")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                raise ClientError(f"another consumer goes on from {self._path}: give this one another name") from None
+            self._lock = lock
+
+    def let_go(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     @property
     def last(self) -> str:

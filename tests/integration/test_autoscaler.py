@@ -1,5 +1,6 @@
 """The autoscaler of examples/, with real startds: in a pool that has a broker, as processes."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -12,9 +13,34 @@ from tests.servers import Leashed
 from tests.waiting import wait_until
 
 PROGRAM = ROOT / "examples" / "autoscaler" / "autoscaler.py"
-pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("autoscaler")]
+pytestmark = pytest.mark.xdist_group("autoscaler")
 
 
+@pytest.mark.docker
+def test_containers_are_started_known_and_stopped(docker_engine, monkeypatch):
+    spec = importlib.util.spec_from_file_location("autoscaler", PROGRAM)
+    autoscaler = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(autoscaler)
+    monkeypatch.setenv("DOCKER_HOST", docker_engine.url)
+    image = docker_engine.image("debian:bookworm-slim")
+    words = ["--docker", image, "--command", "sleep 600", "--prefix", f"auto{os.getpid()}", "--env", "COLOUR=red"]
+    options = autoscaler.parser().parse_args(words)
+    name = f"{options.prefix}-1"
+    workers = autoscaler.Containers(options, autoscaler.Size(0, 1, 64))
+    try:
+        workers.start(name)
+        assert autoscaler.Containers(options, autoscaler.Size(0, 1, 64)).names() == {name: True}
+        told = docker_engine.client.containers.get(name).attrs
+        assert {"NUM_CPUS=1", "MEMORY=64", "COLOUR=red", f"_CONDOR_STARTD_NAME={name}"} <= set(told["Config"]["Env"])
+        assert told["HostConfig"]["NanoCpus"] == 10**9
+        docker_engine.client.containers.get(name).kill()
+        wait_until(lambda: workers.names() == {name: False}, 60)
+    finally:
+        workers.stop(name)
+    assert workers.names() == {}
+
+
+@pytest.mark.servers
 def test_workers_come_for_jobs_and_go_when_there_are_none(amqp_url, redis_url, tmp_path):
     pool = EmbeddedPool(tmp_path / "pool")
     urls = {"ROOST_AMQP_URL": amqp_url, "ROOST_REDIS_URL": redis_url, "_CONDOR_RUNBENCHMARKS": "false"}

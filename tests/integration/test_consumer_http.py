@@ -42,7 +42,7 @@ class Voice:
         first = self.count
         now = time_of(new_id())
         events = [
-            JobRemoved(at=now + n * 1e-6, schedd=schedd, job_id=f"{n}.0", owner="zoe", reason="r")
+            JobRemoved(at=now + (n - first) * 0.002, schedd=schedd, job_id=f"{n}.0", owner="zoe", reason="r")
             for n in range(first, first + count)
         ]
 
@@ -129,6 +129,8 @@ async def test_a_durable_one_goes_on_where_it_stopped(pool, voice, tmp_path):
     said = await asyncio.to_thread(voice.say, 3)
     async with consumer(pool, **wanted) as following:
         found = await take(following, 1)
+        with pytest.raises(ClientError, match="another consumer goes on from"):
+            await consumer(pool, **wanted).open()
     async with consumer(pool, **wanted) as following:
         found += await take(following, 2)
     assert ids(found) == said
