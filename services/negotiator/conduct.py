@@ -171,7 +171,12 @@ class Conduct:
             duration_s=round(ended - began, 6),
         )
         self._tell(result, statistics, requests.values(), bearings, trigger)
-        self._tell_why(result, given, snapshot, records, asking, answers.silent, bearings)
+        try:
+            self._tell_why(result, given, snapshot, records, asking, answers.silent, bearings)
+        except Exception:
+            # A mistake of ours, met with something odd: what is told of a cycle must not cost the next one.
+            self.context.log.exception("cycle_not_told", cycle=bearings.cycle)
+            self._chronicle.forget()
         return Done(result, statistics, unused)
 
     def _demand(self, asking: Sequence[Submitter], requests: Iterable[str]) -> dict[str, float]:

@@ -123,7 +123,7 @@ def test_bad_options_are_told(pool, options, says):
 
 def test_a_broker_that_is_away_is_waited_for_until_a_signal(pool):
     process = up(pool, "-port", "0", "-amqp", "amqp://127.0.0.1:1/")
-    wait_until(lambda: "waiting for the collector" in process.tail(), what="a word on what it waits for")
+    wait_until(lambda: "waiting for the journal" in process.tail(), what="a word on what it waits for")
     os.kill(process.pid, signal.SIGTERM)
     ended(process)
     assert process.returncode == 0, process.tail()
