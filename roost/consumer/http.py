@@ -256,6 +256,7 @@ def _received(name: str, ident: str, data: bytes, *, recorded: bool = False) -> 
     ClientError for what is no such thing."""
     try:
         facts: dict[str, Any] = dict(json.loads(data))
+        recorded = facts.pop("recorded", False) is True or recorded  # a gateway may have asked the journal itself
     except (TypeError, ValueError) as error:
         raise ClientError(f"the gateway sent no JSON object as event {name!r}: {error}", "bad-answer") from error
     kind, sender, version = str(facts.pop("type", name)), str(facts.pop("sender", "")), facts.pop("tv", None)

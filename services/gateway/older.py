@@ -40,15 +40,22 @@ class FromJournal:
             assert isinstance(answer, JournalAnswer)
             for event in answer.data["events"]:
                 ident = str(event["id"])
-                known = known or ident == after
-                if ident > after and (not until or ident < until):
+                if ident == after:
+                    known = True
+                elif _between(published(ident) or 0.0, since, last, known=known):
                     found[ident] = {name: value for name, value in event.items() if name != "id"}
             if len(found) > MOST:
                 return None
             page = answer.data["next"] or ""
             if not page:
                 # What it does not know itself may be from before all that it keeps.
-                return sorted(found.items()) if known else None
+                return list(found.items()) if known else None
+
+
+def _between(at: float, since: float, last: float | None, *, known: bool) -> bool:
+    """Whether an event published then lies between the two. Ids order by the millisecond only: within that of the
+    first one what the journal has after it counts (known); what is kept still the stream drops."""
+    return (at > since or (at == since and known)) and (last is None or at <= last)
 
 
 def published(ident: str) -> float | None:

@@ -109,7 +109,7 @@ class EventStream:
         waiting = following.waiting()  # what came while the question was under way is told from there
         for ident, body in found:
             if ident not in waiting and following.wants(str(body.get("type", ""))):
-                told.append((ident, str(body["type"]), json.dumps(body)))
+                told.append((ident, str(body["type"]), json.dumps({**body, "recorded": True})))
         return told
 
     def forget(self, tokens: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import collections
 import contextlib
+import dataclasses
 import json
 import re
 import socket
@@ -11,8 +12,11 @@ import socket
 import aiohttp
 import pytest
 
-from roost import AsyncClient
+from roost import AsyncClient, Client
 from roost.errors import ClientError
+from services.gateway import tokens
+from services.gateway.daemon import Gateway
+from shared.bus.memory import MemoryBus
 from shared.classad import ClassAd
 from tests.integration.inside import InsidePool
 from tests.waiting import PATIENCE_S, wait_until
@@ -150,6 +154,54 @@ def test_a_stream_ends_with_its_token(pool, token):
         assert b"revoked" in read_until(line, b"event: ended")
         with pool.client(mine) as client, pytest.raises(ClientError, match="was revoked"):
             next(client.events())
+
+
+@pytest.fixture
+def second(pool, monkeypatch):
+    """The address of another gateway of the pool, whose memory of tokens does not end by itself."""
+    monkeypatch.setattr(tokens, "_CACHE_S", 1e9)
+
+    async def begin():
+        bus = MemoryBus(pool.pool._hub, sender="gateway.second")
+        await bus.start()
+        context = pool.runner("gateway").daemon.context
+        gateway = Gateway(dataclasses.replace(context, name="second", bus=bus, stopping=asyncio.Event()))
+        await gateway.setup()
+        return gateway, bus, [asyncio.create_task(work) for work in gateway.tasks().values()]
+
+    async def end(gateway, bus, tasks):
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await gateway.close()
+        await bus.stop()
+
+    parts = pool.run(begin())
+    yield f"http://127.0.0.1:{parts[0].port}"
+    pool.run(end(*parts))
+
+
+def test_a_token_is_revoked_on_all_gateways_at_once(pool, second, token):
+    mine = token(user="everywhere@x")
+    with pool.client() as admin, Client(second, mine) as there, pool.client(mine) as here:
+        assert here.whoami()["user"] == there.whoami()["user"] == "everywhere@x"
+        stream = there.events("no.such")
+        (ident,) = [t["id"] for t in admin.tokens() if t["user"] == "everywhere@x"]
+        admin.revoke_token(ident)
+        with pytest.raises(ClientError, match="was revoked"):
+            here.whoami()
+
+        def refused():
+            with contextlib.suppress(ClientError):
+                there.whoami()
+                return False
+            return True
+
+        wait_until(refused, what="the other gateway to hear of it")
+        with pytest.raises(ClientError, match="was revoked"):
+            next(stream)
+        # What the other gateway turned away is on record here too.
+        wait_until(lambda: [r for r in admin.audit(50) if r["gateway"] == "second"], what="the other's record")
 
 
 def test_events_of_administrators_are_told_to_them_only(pool, token):

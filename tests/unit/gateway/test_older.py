@@ -67,6 +67,16 @@ async def test_what_is_not_kept_comes_from_the_journal():
     assert journal.asked > 1  # in pages
 
 
+async def test_what_was_published_in_one_millisecond_is_in_the_journals_order():
+    """The rest of an id is random."""
+    journal = Journal(3)
+    base = journal.events[0]["id"][:13]
+    for row, tail in zip(journal.events, ("b", "c", "a"), strict=True):
+        row["id"] = base + tail * 19
+    found = await FromJournal(journal)(journal.events[0]["id"], "")
+    assert [one for one, _ in found] == [base + "c" * 19, base + "a" * 19]
+
+
 async def test_what_happens_meanwhile_is_told_once():
     """A gateway that has just started keeps nothing; the journal may know what comes in live too."""
     events = EventStream()
