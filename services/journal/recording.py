@@ -10,6 +10,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from services.journal.interval import by_job, offers_of
+from services.journal.rows import job_id
 from services.journal.schema import EVENTS, KIND_ADS, KINDS, SLOTS, STANDINGS
 from services.journal.story import JobFact
 from shared.bus.api import RemoteFailure
@@ -18,6 +19,9 @@ from shared.messages.journal import AskInterval
 #: Clusters, and slots, in one part.
 _CLUSTERS: Final = 500
 _SLOTS: Final = 1000
+#: Offers in one part, and ranges of jobs of one cluster that are looked through one by one.
+_OFFERS: Final = 10_000
+_RANGES: Final = 50
 #: A job that began longer before the interval is not looked for.
 _BACK_S: Final = 14 * 86400.0
 
@@ -25,11 +29,11 @@ Data = dict[str, Any]
 
 
 def interval_part(connection: sa.Connection, asked: AskInterval) -> Data:
-    """The part that comes after `asked.after`: "" the first, "slots/<name>", "jobs/<cluster>". Raises RemoteFailure."""
+    """The part that comes after `asked.after`: "" the first, "slots/<name>", "jobs/<job>". Raises RemoteFailure."""
     what, _, place = asked.after.partition("/")
     parts: dict[str, Callable[[sa.Connection, AskInterval, str], Data]] = {"": _first, "slots": _slots, "jobs": _jobs}
     part = parts.get(what)
-    if part is None or (what == "jobs" and place and not place.isdigit()):
+    if part is None or (what == "jobs" and place and job_id(place)[0] is None):
         raise RemoteFailure("bad-request", f"after: want the `next` of a part, not {asked.after[:40]!r}")
     return part(connection, asked, place)
 
@@ -137,36 +141,38 @@ def _slots(connection: sa.Connection, asked: AskInterval, after: str) -> Data:
 def _jobs(connection: sa.Connection, asked: AskInterval, after: str) -> Data:
     """Offers of work: [schedd, cluster, proc, submitter, kind, *Offer.row()]; kinds: the ad by "schedd/autocluster"."""
     table = EVENTS
-    clusters = list(
-        connection.scalars(
-            sa.select(table.c.cluster)
-            .where(
-                table.c.cluster > int(after or -1),
-                table.c.at < asked.end,
-                table.c.at > asked.start - _BACK_S,
-                table.c.cluster.is_not(None),
-            )
-            .distinct()
-            .order_by(table.c.cluster)
-            .limit(_CLUSTERS)
-        )
+    cluster, proc = job_id(after)
+    done = (cluster if cluster is not None else -1, proc if proc is not None else -1)
+    found = sa.select(table.c.cluster).where(
+        table.c.cluster >= done[0],
+        table.c.at < asked.end,
+        table.c.at > asked.start - _BACK_S,
+        table.c.cluster.is_not(None),
     )
+    clusters = list(connection.scalars(found.distinct().order_by(table.c.cluster).limit(_CLUSTERS)))
     if not clusters:
         return {"offers": [], "kinds": {}, "next": None}
-    facts = _facts(connection, clusters)
+    which = _Kinds(connection, clusters)
+    jobs = by_job(_facts(connection, clusters))
     offers: list[list[Any]] = []
     kinds: dict[tuple[str, int], str] = {}
-    which = _Kinds(connection, clusters)
-    jobs = by_job(facts)
-    for (schedd, cluster, proc), events in sorted(jobs.items(), key=lambda one: one[0][1:]):
+    last = done
+    cut = False
+    for (schedd, number, proc), events in sorted(jobs.items(), key=lambda one: (one[0][1:], one[0][0])):
+        if (number, proc) <= done:
+            continue
+        if len(offers) >= _OFFERS and (number, proc) != last:
+            cut = True
+            break
+        last = (number, proc)
         for offer in offers_of(events, asked.start, asked.end):
-            autocluster, submitter = which.of(schedd, cluster, proc, offer.at)
+            autocluster, submitter = which.of(schedd, number, proc, offer.at)
             if autocluster is not None:
                 kinds.setdefault((schedd, autocluster), "")
-            offers.append([schedd, cluster, proc, submitter, autocluster, *offer.row()])
+            offers.append([schedd, number, proc, submitter, autocluster, *offer.row()])
     ads = {f"{schedd}/{number}": _ad(connection, schedd, number, asked.end) for schedd, number in kinds}
-    more = len(clusters) == _CLUSTERS
-    return {"offers": offers, "kinds": ads, "next": f"jobs/{clusters[-1]}" if more else None}
+    more = cut or len(clusters) == _CLUSTERS
+    return {"offers": offers, "kinds": ads, "next": f"jobs/{last[0]}.{last[1]}" if more else None}
 
 
 def _facts(connection: sa.Connection, clusters: Sequence[int]) -> list[tuple[int, int, JobFact]]:
@@ -190,10 +196,22 @@ class _Kinds:
         self._by: dict[tuple[str, int], list[Any]] = {}
         for row in connection.execute(chosen.order_by(table.c.at)):
             self._by.setdefault((row.schedd, row.cluster), []).append(row)
+        #: By proc, of clusters whose jobs differ: looking through all ranges for each job would take for ever.
+        self._procs: dict[tuple[str, int], dict[int, list[Any]]] = {}
+        for key, rows in self._by.items():
+            if len(rows) > _RANGES:
+                procs = self._procs[key] = {}
+                for row in rows:
+                    for proc in range(row.first, row.last + 1):
+                        procs.setdefault(proc, []).append(row)
 
     def of(self, schedd: str, cluster: int, proc: int, at: float) -> tuple[int | None, str]:
         """(autocluster, submitter) at a time: the last that was told before, or soon after; None where nothing was."""
-        mine = [row for row in self._by.get((schedd, cluster), ()) if row.first <= proc <= row.last]
+        key = (schedd, cluster)
+        if key in self._procs:
+            mine = self._procs[key].get(proc, [])
+        else:
+            mine = [row for row in self._by.get(key, ()) if row.first <= proc <= row.last]
         if not mine:
             return None, ""
         before = [row for row in mine if row.at <= at + 5.0]
