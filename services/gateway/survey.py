@@ -31,6 +31,8 @@ MOST_SUBMITTERS: Final = 1000
 #: Accounts that are listed at all, the ones with most in use.
 MOST_ACCOUNTS: Final = 20_000
 BOOKS_FOR_S: Final = 2.0
+#: A page waits so long for a part of it, seconds, and is shown without.
+PATIENCE_S: Final = 8.0
 #: Where a negotiator does not say: PRIORITY_HALFLIFE's default, seconds.
 HALF_LIFE_S: Final = 86_400.0
 #: One ad of each machine.
@@ -41,10 +43,11 @@ MACHINE_ORDERS: Final = ("Machine", "LoadAvg", "TotalCpus", "TotalMemory", "Ente
 class Survey:
     """Answers about the whole pool. Raises RoostError for what the pool refuses, or when it does not answer."""
 
-    def __init__(self, bus: Bus, pool: PoolView, clock: Clock) -> None:
+    def __init__(self, bus: Bus, pool: PoolView, clock: Clock, patience_s: float = PATIENCE_S) -> None:
         self._bus = bus
         self._pool = pool
         self._clock = clock
+        self._patience_s = patience_s
         self._memo = Memo(clock.monotonic)
         self.waits = Waits()
 
@@ -64,7 +67,7 @@ class Survey:
             "negotiators": self.negotiators(),
             "hads": self.leaders(),
         }
-        found = await asyncio.gather(*map(_told, asked.values()))
+        found = await asyncio.gather(*(_told(part, self._patience_s) for part in asked.values()))
         now = self._clock.now()
         return {"at": now, "waits": self.waits.told(now), **dict(zip(asked, found, strict=True))}
 
@@ -268,7 +271,7 @@ class Survey:
 
     async def groups(self) -> dict[str, Any]:
         """{groups, loans, pool}: accounting groups with quotas and use, and who uses what of whose quota."""
-        (found, people), slots = await asyncio.gather(self._books(), _told(self.slots()))
+        (found, people), slots = await asyncio.gather(self._books(), _told(self.slots(), self._patience_s))
         planned = any(row.get("SubtreeQuota", 0) for row in found)
         whole = {row["Name"]: float(row.get("SubtreeQuota" if planned else "ConfigQuota", 0.0)) for row in found}
         above = {row["Name"]: str(row.get("AccountingGroup", ROOT)) for row in found}
@@ -422,9 +425,12 @@ class Survey:
         return answer
 
 
-async def _told(part: Awaitable[Any]) -> Any:
-    """A part of an answer, or why there is none."""
+async def _told(part: Awaitable[Any], patience_s: float) -> Any:
+    """A part of an answer, or why there is none. What takes longer is still made, for those who ask next."""
     try:
-        return await part
+        async with asyncio.timeout(patience_s):
+            return await part
+    except TimeoutError:
+        return {"error": f"no answer within {patience_s:g} s"}
     except RoostError as error:
         return {"error": str(error) or type(error).__name__}

@@ -24,6 +24,7 @@ let timer = 0;
 /** @type {Event[]} */
 let waiting = [];
 let lost = false;
+let overflowed = false;
 let frame = 0;
 
 /** @param {State} next */
@@ -66,6 +67,13 @@ async function follow(types, mine) {
     pause = FIRST_MS;
     tell("live");
     await read(answer.body.pipeThrough(new TextDecoderStream()).getReader());
+    if (overflowed && stop === mine) {
+      // We were too slow: what came meanwhile is not caught up with, but the gateway is there.
+      overflowed = false;
+      stop = null;
+      timer = setTimeout(restart, FIRST_MS);
+      return;
+    }
     throw new Error("the stream ended");
   } catch {
     if (mine.signal.aborted || stop !== mine) return;
@@ -101,7 +109,10 @@ function take(text) {
   if (kind === "gap" || kind === "overflow") {
     // Too many to hear them all: what is counted is asked for anew, and we go on from now.
     lost = true;
-    if (kind === "overflow") lastId = "";
+    if (kind === "overflow") {
+      lastId = "";
+      overflowed = true;
+    }
     return;
   }
   if (!kind || !id) return;
