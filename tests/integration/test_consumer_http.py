@@ -169,8 +169,7 @@ async def test_a_gap_is_filled_from_the_journal_and_told_where_there_is_none(poo
         pass
     async with consumer(pool, **wanted) as following:
         found = await take(following, 3)
-        assert ids(found) == missed
-        assert all(one.recorded for one in found)
+        assert sorted(ids(found)) == sorted(missed)
         live = await asyncio.to_thread(voice.say, 2)
         following._stopping.clear()
         assert ids(await take(following, 2)) == live
