@@ -91,6 +91,7 @@ class Negotiator(Daemon):
         self.advertiser = Advertiser(context, "Negotiator")
         self.epoch = 0
         self.leads_until = 0.0  # monotonic
+        self._told_to_stop = 0  # orders
         self.cycle = 0
         self.last_cycle: LastCycle | None = None
         self.statistics: deque[CycleStatistics] = deque(maxlen=MOST_STATISTICS)  # newest first
@@ -169,6 +170,7 @@ class Negotiator(Daemon):
             await self._lead(body)
         elif isinstance(body, StepDown):
             if body.epoch >= self.epoch:
+                self._told_to_stop += 1
                 await self._stop_leading(body.reason)
         elif isinstance(body, SendAds):
             for my_type, advertiser in (("Negotiator", self.advertiser), ("Accounting", self.books)):
@@ -285,9 +287,20 @@ class Negotiator(Daemon):
             raise RemoteFailure("stale-epoch", f"epoch {lead.epoch} is over, {self.epoch} was seen")
         if lead.epoch > keys.MAX_EPOCH:
             raise RemoteFailure("bad-request", f"epoch {lead.epoch}: want at most {keys.MAX_EPOCH}")
-        fresh = lead.epoch > self.epoch or not self.leading()
+        fresh, heard = lead.epoch > self.epoch or not self.leading(), self.context.clock.monotonic()
+        if fresh:
+            # An order may have waited in our inbox for seconds: of a HAD that has died since, for our former life.
+            told = self._told_to_stop
+            highest = await self.context.store.get(keys.had_epoch(self.shard))
+            if highest is not None and int(highest) > lead.epoch:
+                raise RemoteFailure("stale-epoch", f"epoch {lead.epoch} is over, {int(highest)} was given since")
+            if told != self._told_to_stop or lead.epoch < self.epoch:
+                return  # a later order was quicker
+            fresh = lead.epoch > self.epoch or not self.leading()
+        # Of two orders the older one may have waited longer for Redis.
+        longest = self.leads_until if lead.epoch == self.epoch else 0.0
         self.epoch = lead.epoch
-        self.leads_until = self.context.clock.monotonic() + lead.lease_s
+        self.leads_until = max(longest, heard + lead.lease_s)
         if fresh:
             self._loaded = False
         # Orders to lead keep coming while the books are read: one of them reads, the others keep the lease alive.

@@ -225,6 +225,35 @@ async def test_steps_down_when_told_and_ignores_an_older_order(bench: Bench) -> 
         await bench.client.call("negotiator.cm1", Lead(had="x", epoch=3, lease_s=60.0))
 
 
+async def test_order_that_waited_while_another_was_elected_is_refused(bench: Bench) -> None:
+    """It lay in the inbox of a negotiator that was killed with its HAD, and has just started again."""
+    daemon = await bench.negotiator("cm1")
+    await bench.store.set(keys.had_epoch(), 6)
+    with pytest.raises(RemoteFailure, match="epoch 5 is over, 6 was given since"):
+        await bench.client.call("negotiator.cm1", Lead(had="cm1", epoch=5, lease_s=60.0))
+    assert (daemon.role(), daemon.epoch) == ("passive", 0)
+    await bench.lead("cm1", 7)
+    assert daemon.role() == "leader"
+
+
+async def test_order_to_stop_that_comes_while_one_to_lead_is_looked_at_prevails(bench: Bench) -> None:
+    daemon = await bench.negotiator("cm1")
+    looking, go, get = asyncio.Event(), asyncio.Event(), bench.store.get
+
+    async def slow(key: str) -> bytes | None:
+        looking.set()
+        await go.wait()
+        return await get(key)
+
+    daemon.context.store.get = slow  # type: ignore[method-assign]
+    leading = asyncio.ensure_future(bench.client.call("negotiator.cm1", Lead(had="cm1", epoch=5, lease_s=60.0)))
+    await looking.wait()
+    await bench.client.call("negotiator.cm1", StepDown(had="cm1", epoch=5, reason="handing over"))
+    go.set()
+    await leading
+    assert daemon.role() == "passive"
+
+
 async def test_schedd_that_knows_a_newer_epoch_ends_its_lead(bench: Bench) -> None:
     daemon = await bench.negotiator("cm1")
     bench.schedd.refuse_below = 9
