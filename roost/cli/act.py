@@ -60,13 +60,13 @@ def run(command: str, argv: list[str]) -> int:
         say("No jobs match.")
     else:
         for job, result in outcome.items():
-            text = f"Job {job} {_DONE[command]}" if result == "done" else f"Job {job}: {_said(result)}"
+            text = f"Job {job} {_DONE[command]}" if result == "done" else f"Job {job}: {said(result)}"
             say(text)
     failed = [r for r in outcome.values() if r not in ("done", "already")]
     return 1 if failed or not outcome else 0
 
 
-def _said(result: str) -> str:
+def said(result: str) -> str:
     return {
         "not-found": "not found",
         "denied": "permission denied: it belongs to somebody else",

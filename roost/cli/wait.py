@@ -1,10 +1,13 @@
-"""`roost wait`: until jobs have left the queue (or are on hold)."""
+"""`roost wait`: until jobs have left the queue (or are on hold), or until their log tells their ends."""
 
 from __future__ import annotations
 
 import json
+import sys
+import time
+from typing import Final
 
-from roost.cli.options import COMMON, Option, flag, parse, usage, value
+from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.cli.q_totals import STATUS
 from roost.client import Client
@@ -12,6 +15,10 @@ from roost.errors import UsageError
 
 OPTIONS: tuple[Option, ...] = (
     value("timeout", "wait", help="give up after so many seconds (exit code 2)", metavar="SECONDS"),
+    value("log", help="read this log of jobs instead of asking the pool, as condor_wait does", metavar="FILE"),
+    value("num", help="with -log: until so many jobs have ended", metavar="NUMBER"),
+    flag("echo", help="with -log: print events as they come"),
+    flag("status", help="with -log: print how jobs stand as that changes"),
     flag("json", help="final status of each job as JSON"),
     *COMMON,
 )
@@ -20,9 +27,18 @@ OPTIONS: tuple[Option, ...] = (
 def run(command: str, argv: list[str]) -> int:
     parsed = parse(argv, OPTIONS)
     if parsed.has("help"):
-        text = "Wait for jobs. Exit code 0: all completed; 1: some were removed or held; 2: time is over."
+        text = (
+            "Wait for jobs. Exit code 0: all completed; 1: some were removed or held; 2: time is over.\n"
+            "-log FILE [JOB]: wait for the ends of jobs that a log tells, also those that were removed; exit code 1:\n"
+            "time is over, or it has no such job."
+        )
         say(usage(command, "JOB...", text, OPTIONS))
         return 0
+    if parsed.has("log"):
+        return _log(parsed)
+    for option in ("num", "echo", "status"):
+        if parsed.has(option):
+            raise UsageError(f"-{option} belongs to -log FILE")
     if not parsed.arguments:
         raise UsageError("wait for what? name jobs: 12 or 12.3")
     with Client(parsed.one("pool") or None) as client:
@@ -41,3 +57,49 @@ def run(command: str, argv: list[str]) -> int:
             counts[STATUS[status]] = counts.get(STATUS[status], 0) + 1
         say(f"{len(states)} jobs: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
     return 0 if states and all(status == 4 for status in states.values()) else 1
+
+
+#: How often a log is looked at, seconds. Where it lies may be a file system that tells of no changes.
+_LOOK_S: Final = 0.2
+
+
+def _log(parsed: Parsed) -> int:
+    from roost.joblog import NAMES, Reader, Waiting
+
+    if len(parsed.arguments) > 1:
+        raise UsageError("-log FILE and at most one job: 12 or 12.3")
+    only = parsed.arguments[0].removesuffix(".-1") if parsed.arguments else ""
+    number = parsed.integer("num", 0)
+    if number < 0 or (parsed.has("num") and not number):
+        raise UsageError("-num wants a number of jobs, from 1 on")
+    limit = parsed.seconds("timeout")
+    file = parsed.one("log")
+    end = None if limit is None else time.monotonic() + limit
+    reader, waiting = Reader(), Waiting(only)
+    try:
+        with open(file, encoding="utf-8", errors="surrogateescape", newline="\n") as source:
+            while True:
+                text = source.read(1 << 20)
+                for event in reader.feed(text):
+                    if not waiting.take(event):
+                        continue
+                    if parsed.has("echo"):
+                        say(event.line)
+                    if parsed.has("status"):
+                        name = NAMES.get(event.number, f"event {event.number}")
+                        counts = f"{len(waiting.running)} to end, {len(waiting.ended)} ended"
+                        say(f"{event.job} {name}; {counts}")
+                if text:
+                    continue
+                if waiting.done(number):
+                    say("All jobs done." if not number else f"{len(waiting.ended)} jobs done.")
+                    return 0
+                if not waiting.known:
+                    raise UsageError(f"{file}: no job {only} was submitted by this log" if only else f"{file}: no jobs")
+                if end is not None and time.monotonic() >= end:
+                    say("Time expired.")
+                    return 1
+                sys.stdout.flush()
+                time.sleep(_LOOK_S)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None

@@ -308,3 +308,34 @@ def test_only_administrators_give_orders(pool, path):
     assert status == 400
     assert "say who is meant" in str(answer)
     assert pool.startd.book.steering.off is pool.startd.book.steering.drain is None
+
+
+def test_queued_jobs_are_edited_within_their_owners_rights(pool, tmp_path):
+    """TLS-05: who may change what is the schedd's to say; nobody becomes somebody else."""
+    cluster = pool.submit(tmp_path, 2, requirements="false")
+    with pool.client() as client:
+        (owner,) = {ad.eval("Owner") for ad in client.jobs(cluster)}
+        other = client.create_token("mallory@elsewhere", "WRITE")
+    assert pool.roost("qedit", cluster, "Color", '"blue"', "JobPrio=3") == (
+        'Set attribute "Color" for 2 matching jobs.\nSet attribute "JobPrio" for 2 matching jobs.\n'
+    )
+    assert pool.roost("prio", "+4", f"{cluster}.1") == "Changed the priority of 1 job.\n"
+    assert pool.roost("q", cluster, "-af", "Color", "JobPrio").splitlines() == ["blue 3", "blue 7"]
+    for name, value in (("Owner", '"mallory"'), ("User", '"root@x"'), ("JobStatus", "4"), ("ClusterId", "1")):
+        assert f"{name}: the schedd keeps this attribute itself" in pool.roost("qedit", cluster, name, value, ok=False)
+    with pool.client(other) as client:
+        assert client.edit([f"{cluster}.0"], {"Color": '"red"'}) == {f"{cluster}.0": "denied"}
+    assert pool.roost("q", cluster, "-af", "Color", "Owner").splitlines() == [f"blue {owner}"] * 2
+
+
+def test_the_pool_says_who_you_are_what_runs_and_what_daemons_go_by(pool, tmp_path):
+    """TLS-10: config_val of a running daemon, too."""
+    assert "ADMINISTRATOR command succeeded" in pool.roost("ping", "ADMINISTRATOR", "-verbose")
+    assert pool.roost("config-val", "-startd", "UPDATE_INTERVAL") == "36000\n"
+    assert "Not defined: NO_SUCH_KNOB" in pool.roost(
+        "config-val", "-name", pool.host, "-startd", "NO_SUCH_KNOB", ok=False
+    )
+    assert "No jobs run" in pool.roost("who", "-all")
+    cluster = pool.submit(tmp_path)
+    pool.until_running(cluster)
+    wait_until(lambda: f" {cluster}.0 " in pool.roost("who", "-name", pool.host), what="the job at its machine")

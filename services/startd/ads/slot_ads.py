@@ -13,6 +13,7 @@ from services.startd.book.partition import SlotKind
 from services.startd.book.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
 from services.startd.book.slots import Claim, Slot
 from services.startd.book.transitions import State
+from services.startd.machine import wiring
 from services.startd.machine.detection import Detected, Sample
 from services.startd.machine.devices import machine_attributes
 from services.startd.machine.resources import Stock
@@ -81,6 +82,7 @@ def machine_ad(around: Surroundings) -> ClassAd:
         ad[f"Total{name}"] = around.total[name]
     ad["MachineResources"] = " ".join((*STANDARD, SWAP, *(name for name in around.total if name not in STANDARD)))
     ad.update(machine_attributes(around.stock))
+    ad.update(wiring.attributes(detected.interface))
     return ad
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Protocol
 import psutil
 
 from services.startd.machine.console import Console
+from services.startd.machine.wiring import Interface, default_route, waking
 
 _ARCH = {"x86_64": "X86_64", "amd64": "X86_64", "i386": "INTEL", "i686": "INTEL", "aarch64": "aarch64"}
 
@@ -33,6 +35,7 @@ class Detected:
     opsys_major: int = 0
     opsys_long_name: str = ""
     cpu_model: str = ""
+    interface: Interface | None = None  # by which it can be woken
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class RealMachine:
             opsys_major=major,
             opsys_long_name=long_name,
             cpu_model=_cpu_model(),
+            interface=_interface(),
         )
 
     def sample(self, execute: Path, now: float) -> Sample:
@@ -90,6 +94,19 @@ class RealMachine:
             clock_min=local.tm_hour * 60 + local.tm_min,
             clock_day=(local.tm_wday + 1) % 7,
         )
+
+
+def _interface() -> Interface | None:
+    try:
+        route = Path("/proc/net/route").read_text()
+    except OSError:
+        route = ""
+    found = []
+    for name, addresses in psutil.net_if_addrs().items():
+        hardware = next((one.address for one in addresses if one.family == psutil.AF_LINK), "")
+        inet = next((one for one in addresses if one.family == socket.AF_INET), None)
+        found.append(Interface(name, hardware, inet.address if inet else "", (inet.netmask or "") if inet else ""))
+    return waking(found, default_route(route))
 
 
 def _os_release(path: Path) -> Mapping[str, str]:

@@ -1,0 +1,45 @@
+"""What a submit file is, in one piece (TLS-04): key = value, queue, +Attr, defaults of requests, $$() at the match."""
+
+from pathlib import Path
+
+from roost.submit import Description, Place
+from services.schedd.expansion import expand
+from shared.classad import ClassAd
+
+PLACE = Place(Path("/tmp"), "job.sub", "alice", {}, "example.org")
+
+
+def clusters(text):
+    return list(Description(text, PLACE, now=1e9).clusters())
+
+
+def test_a_submit_file_becomes_jobs():
+    """TLS-04"""
+    (cluster,) = clusters(
+        "executable = /bin/echo\narguments = $(Process) $(word) $$(Arch) $$(Room:none)\n"
+        '+Project = "physics"\nMY.Deadline = 12 * 3600\nRequest_Cpus = 2\nqueue 2 word in (a, b)\n'
+    )
+    jobs = [ClassAd({**cluster.attributes, **proc}) for proc in cluster.procs]
+    assert [job.eval("ProcId") for job in jobs] == [0, 1, 2, 3]
+    assert [job.eval("Args") or job.eval("Arguments") for job in jobs] == [
+        f"{number} {word} $$(Arch) $$(Room:none)" for number, word in enumerate("aabb")
+    ]
+    assert {job.eval("Project") for job in jobs} == {"physics"}
+    assert {job.eval("Deadline") for job in jobs} == {43200}
+    assert {job.eval("RequestCpus") for job in jobs} == {2}
+    slot = ClassAd({"Arch": "X86_64", "Cpus": 4})
+    found = expand(jobs[3], slot, 1e9)
+    assert not found.problem
+    assert found.changes.get("Args", found.changes.get("Arguments")) == "3 b X86_64 none"
+    assert found.changes["MATCH_EXP_Arch"] == "X86_64"
+
+
+def test_requests_that_are_not_made_have_defaults():
+    """TLS-04"""
+    (cluster,) = clusters("executable = /bin/true\nqueue\n")
+    job = ClassAd({**cluster.attributes, **cluster.procs[0], "ImageSize": 2048, "DiskUsage": 77})
+    assert job.eval("RequestCpus") == 1
+    assert job.eval("RequestMemory") == 2
+    assert job.eval("RequestDisk") == 77
+    job["MemoryUsage"] = 300
+    assert job.eval("RequestMemory") == 300
