@@ -199,9 +199,11 @@ class _Queue:
         self._mask = custom.mask if custom else Mask(columns, prefix=" ", row_suffix="\n", headings=True)
         order = [name for name, _, _ in parsed.order]
         before = "wide" in order and "print-format" in order and order.index("wide") < order.index("print-format")
-        cut = asked.width and (self._layout is not None or (custom is not None and custom.from_file and before))
-        # Why jobs are held is never cut.
-        self._mask.overall = asked.width - 1 if cut and self._mode != "hold" else 0
+        if custom is not None:  # a -wide that comes behind says nothing of the columns of a file
+            width = (asked.width if before else output.terminal_width()) if custom.from_file else 0
+        else:  # why jobs are held is never cut
+            width = asked.width if self._layout is not None and self._mode != "hold" else 0
+        self._mask.overall = width - 1 if width else 0
         self._trimmed = self._layout is not None and asked.wide
 
     def show(self) -> int:

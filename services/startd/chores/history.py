@@ -44,7 +44,7 @@ class History(Part):
         try:
             self._append(as_text(_ended(run, self.inside.now())))
             self._failing = False
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             if not self._failing:
                 self.inside.context.log.warning("startd_history_not_written", path=str(self.path), reason=str(error))
             self._failing = True
