@@ -19,10 +19,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
 from shared.classad import ClassAd
+from shared.config import Config
+from shared.config.knobs.base import Settings
 from shared.errors import RoostError
 from shared.messages.negotiation import GetPriorities
 from tests.consistency import book_faults, queue_faults
@@ -35,6 +38,8 @@ from tests.simulation.world import START, World
 FAULTS_S = 60.0
 #: Then all jobs must be done after so many seconds more: leases of a minute end, some jobs run again.
 HEALING_S = 600.0
+#: After so many histories the command says how far it is.
+TELL_EVERY = 250
 #: In so many seconds everybody has heard everything.
 NEWS_S = 45.0
 #: What is charged to a user may differ by so many core-seconds from what slots were claimed for.
@@ -43,6 +48,16 @@ CHARGED_TO_S = 1.0
 
 #: Where the clock that bounds expressions is known by its own name.
 _THREAD_TIMES = ("shared.classad.evaluate.thread_time", "shared.classad.functions.pcre.thread_time")
+
+
+_read_config = Settings.from_config.__func__  # type: ignore[attr-defined]
+
+
+@cache
+def _settings(kind: type[Settings], config: Config) -> Settings:
+    """Settings never change, and the world makes each Config once: what reads them need not do so for each life."""
+    settings: Settings = _read_config(kind, config)
+    return settings
 
 
 @dataclass
@@ -110,6 +125,7 @@ def _time_of(loop: VirtualLoop) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         for clock in ("time.time", "time.perf_counter", "time.process_time", "time.thread_time", *_THREAD_TIMES):
             patches.enter_context(mock.patch(clock, now))
+        patches.enter_context(mock.patch.object(Settings, "from_config", classmethod(_settings)))
         patches.enter_context(mock.patch("secrets.token_hex", lambda n: f"{next(secrets):0{2 * n}x}"))
         yield
 
@@ -286,6 +302,8 @@ def main(arguments: list[str]) -> int:
     with ProcessPoolExecutor(options.jobs) as pool:
         for story in pool.map(play, range(options.first, options.first + options.seeds), chunksize=2):
             virtual, jobs, runs = virtual + story.lasted_s, jobs + story.jobs, runs + story.runs
+            if (story.seed - options.first + 1) % TELL_EVERY == 0:
+                print(f"up to seed {story.seed}, {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
             if story.wrong:
                 bad.append(story.seed)
                 print(story, flush=True)

@@ -18,8 +18,8 @@ REGRESSIONS: dict[int, str] = {
     275: "slots that were gone before their ads were loaded were charged on",
     1139: "what a startd knew of claims that were over went with its machine",
 }
-#: 280 seeds, in parts that take a process a few seconds each.
-SEEDS, CHUNK = 280, 14
+#: 252 seeds, in parts that take a process a few seconds each.
+SEEDS, CHUNK = 252, 14
 
 
 @pytest.fixture(scope="session")
