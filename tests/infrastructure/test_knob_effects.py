@@ -31,6 +31,11 @@ def name_of(node):
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def names_something(node):
+    """A text of gaps alone, the address of a request for instance, could be any macro."""
+    return any(isinstance(part, ast.Constant) and re.search("[A-Za-z_]", part.value) for part in node.values)
+
+
 def pattern(node):
     """What macros an f-string may name: a gap is a word without underscores, or the placeholder of a family."""
     parts = (
@@ -53,7 +58,7 @@ def read_somewhere():
                 for argument in node.args[:2]:
                     if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                         found.add(argument.value)
-                    elif isinstance(argument, ast.JoinedStr):
+                    elif isinstance(argument, ast.JoinedStr) and names_something(argument):
                         patterns.append(pattern(argument))
             elif isinstance(node, ast.Dict):
                 texts = {value.value for value in node.values if isinstance(value, ast.Constant)}

@@ -146,9 +146,7 @@ def test_nothing_of_a_job_stays_behind(compose_pool: ComposePool, tmp_path):
     Batch(compose_pool, tmp_path, jobs=4).check()
 
     def gone() -> bool:
-        jobs = compose_pool.engine.client.containers.list(
-            all=True, filters={"label": "roost.run"}, ignore_removed=True
-        )
+        jobs = compose_pool.engine.client.containers.list(all=True, filters={"label": "roost.run"}, ignore_removed=True)
         ours = [
             job for job in jobs if any(str(compose_pool.execute) in bind for bind in job.attrs["HostConfig"]["Binds"])
         ]

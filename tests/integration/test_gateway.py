@@ -48,7 +48,12 @@ def is_error(answer, status, *, code=None, says="", retryable=False):
 LEVELS = ("READ", "WRITE", "ADMINISTRATOR")
 #: What a door is tried with where its parameters are wanted: a thing that is not there.
 SAMPLES = {"job_id": "999999.0", "submitter": "nobody@x", "prefix": "0123456789ab", "name": "bm9uZQ", "path": "out"} | {
-    "negotiator": "none", "epoch": "1", "cycle": "1", "user": "nobody@x", "machine": "none", "slot": "none"
+    "negotiator": "none",
+    "epoch": "1",
+    "cycle": "1",
+    "user": "nobody@x",
+    "machine": "none",
+    "slot": "none",
 }
 #: Harmless requests for doors that take a body; others are tried without one, which is refused as bad input.
 BODIES = {

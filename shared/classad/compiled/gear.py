@@ -291,9 +291,7 @@ class Matcher:
     @staticmethod
     def _write_rank(left: Known, right: Sampled) -> Run:
         found = left.attribute(RANK.lower())
-        plan = Planner(left, right).plan(
-            _expression(found)
-        )
+        plan = Planner(left, right).plan(_expression(found))
         writer = Writer()
         _guard(writer, None, right)
         writer.line(f"return {writer.clean(plan)}")

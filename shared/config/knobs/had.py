@@ -59,6 +59,4 @@ class HadSettings(CommonSettings):
     master_backoff_factor: float = knob(
         "MASTER_BACKOFF_FACTOR", "2.0", least=0, meaning="by which that time grows with each further death"
     )
-    master_backoff_ceiling: int = knob(
-        "MASTER_BACKOFF_CEILING", "3600", unit="s", least=1, meaning="longest such time"
-    )
+    master_backoff_ceiling: int = knob("MASTER_BACKOFF_CEILING", "3600", unit="s", least=1, meaning="longest such time")

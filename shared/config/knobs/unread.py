@@ -58,7 +58,6 @@ UNREAD: Final = frozenset(
         "LIB",
         "LINUX_HIBERNATION_METHOD",
         "LOCK",
-        "LOG",
         "MASTER",
         "MASTER_NAME",
         "MASTER_NEGOTIATOR_CONTROLLER",
