@@ -12,7 +12,7 @@ from services.negotiator.settings import read_policy
 from shared.config import Config
 
 #: Steps of a replay of any length, unless somebody says otherwise: each is a cycle at most.
-STEPS = 3000
+STEPS = 1000
 #: Seconds between cycles, at least, of a pool that is busy (ROOST_NEGOTIATOR_COALESCE).
 LEAST_STEP_S = 0.2
 

@@ -152,7 +152,11 @@ def test_an_interval_replayed_as_it_was_is_what_it_was_and_a_ceiling_less_makes_
     assert (refused.returncode, "looks at no knob of that name" in refused.stderr) == (1, True)
 
 
-def test_cycles_leaders_series_and_events_of_the_contract(pool):
+def test_cycles_leaders_series_and_events_of_the_contract(pool, tmp_path):
+    for name in ("one.sub", "two.sub"):
+        cluster = pool.queue(tmp_path, name, "executable = /bin/true\nqueue 2\n")
+        pool.explained(f"{cluster}.1", lambda found: found["state"] == "completed")
+    wait_until(lambda: len(pool.ask("cycles", limit=3)["cycles"]) == 3, 60, "cycles")
     first = pool.ask("cycles", limit=2)
     assert len(first["cycles"]) == 2
     assert first["cycles"][0]["at"] >= first["cycles"][1]["at"]
