@@ -66,6 +66,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(DOCKER_TIMEOUT_S))
         if "compose_pool" in used:
             item.add_marker(pytest.mark.xdist_group("compose"))
+        _name_group(config, item)
+
+
+def _name_group(config: pytest.Config, item: pytest.Item) -> None:
+    """Say the group in the id, by which pytest-xdist keeps a group in one worker. Its own way, up to 3.8, sets an
+    attribute that pytest 9.2 does not read: then every worker makes its own of what a group shares."""
+    groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
+    if getattr(config.option, "loadgroup", False) and groups and "@" not in item.nodeid.rpartition("]")[2]:
+        item._id = type(item._id).parse(f"{item.nodeid}@{'_'.join(groups)}")
 
 
 def need(request: pytest.FixtureRequest, name: str) -> None:
