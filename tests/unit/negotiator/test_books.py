@@ -67,7 +67,8 @@ class Books:
         self.ads.apply(envelope.body, self.clock.now())
 
     async def _on_event(self, envelope) -> None:
-        self.events.append(envelope.body)
+        if isinstance(envelope.body, PriorityChanged | PriorityRestored):  # not StandingsTold
+            self.events.append(envelope.body)
 
     def told(self, name: str) -> ClassAd | None:
         row = self.ads.row("Accounting", "negotiator@cm", name)
