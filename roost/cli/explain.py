@@ -168,7 +168,8 @@ def _user(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"Submitter {found['submitter']}"
     yield ""
     for line in found["text"]:
-        yield f"  {line[0].upper()}{line[1:]}."
+        begins = line if line.startswith(found["submitter"]) else f"{line[0].upper()}{line[1:]}"
+        yield f"  {begins}."
     points = [point for point in found["points"] if point.get("priority") is not None]
     if len(points) > 1:
         yield ""

@@ -49,6 +49,7 @@ PAGES = {
     "availability": "availability",
     "events": "events",
     "letters": "letters",
+    "api": "api",
     "nowhere": "nowhere",
 }
 
@@ -350,3 +351,19 @@ def test_menu_on_a_phone(visit, pool):
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Fair share").tap()
     expect(page.locator("main h1")).to_have_text("Fair share")
     expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
+
+
+def test_the_doors_of_the_api_are_found_and_told(visit, pool):
+    """From the gateway's own description; /docs, where one would look for it, leads here."""
+    visitor = visit()
+    page = visitor.page
+    page.goto(f"{pool.url}/docs")
+    expect(page.locator("main h1")).to_have_text("HTTP API")
+    page.get_by_role("searchbox").fill("/v1/jobs/action")
+    door = page.locator("details.door")
+    expect(door).to_have_count(1)
+    door.locator("summary").click()
+    expect(door).to_contain_text("constraint (body)")
+    expect(door).to_contain_text("403")
+    visitor.picture("api-door")
+    assert visitor.accessibility() == []

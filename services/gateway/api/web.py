@@ -108,6 +108,11 @@ def web_doors(app: FastAPI, site: Site | None = None) -> None:
     async def page(request: Request) -> Response:
         return _answer(request, shown.index, "no-cache")
 
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+    async def docs() -> Response:
+        """Where other APIs show theirs; FastAPI's own page loads its scripts from another host."""
+        return RedirectResponse("/#/api", 302)
+
     @app.api_route("/favicon.ico", methods=["GET", "HEAD"], include_in_schema=False)
     async def icon() -> Response:
         return RedirectResponse(shown.icon, 302)

@@ -7,6 +7,7 @@ import { Card, Empty, Head } from "./parts/bits.js";
 import { Dialogs, Keys } from "./parts/dialog.js";
 import { Availability } from "./pages/availability.js";
 import { Cycle, Negotiation } from "./pages/negotiation.js";
+import { Doors } from "./pages/doors.js";
 import { Events } from "./pages/events.js";
 import { Groups } from "./pages/groups.js";
 import { Job } from "./pages/job.js";
@@ -28,6 +29,7 @@ const PAGES = [
   { path: "availability", text: "Availability", key: "a", page: Availability, picture: "M10 17s-6-3.5-6-9V5l6-2 6 2v3c0 5.500-6 9-6 9zM7.500 9.500l2 2 3-4" },
   { path: "events", text: "Events", key: "e", page: Events, picture: "M2 11h4l2-6 4 10 2-4h4" },
   { path: "letters", text: "Dead letters", key: "l", page: Letters, picture: "M3 5h14v10H3zM3 6l7 5 7-5" },
+  { path: "api", text: "HTTP API", key: "p", page: Doors, picture: "M7 6l-4 4 4 4M13 6l4 4-4 4M11 4l-2 12" },
 ];
 const DETAILS = { machine: Machine, job: Job, cycle: Cycle };
 const THEMES = { auto: "as the system", light: "light", dark: "dark" };
