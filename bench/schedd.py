@@ -183,8 +183,8 @@ async def measure(jobs: int, directory: Path) -> list[str]:
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     lines.append(
         f"run cycle  {jobs} jobs on {SLOTS} claims in {wall:.1f} s: {jobs / wall:,.0f} jobs/s, "
-        f"{cpu / jobs * 1000:.2f} ms CPU a job, {schedd.queue.commits} transactions, "
-        f"{schedd.queue.commit_s / schedd.queue.commits * 1000:.2f} ms each"
+        f"{cpu / jobs * 1000:.2f} ms CPU a job, {schedd.queue.durations.count} transactions, "
+        f"{schedd.queue.durations.sum_s / schedd.queue.durations.count * 1000:.2f} ms each"
     )
     context.stopping.set()
     await life

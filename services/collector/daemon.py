@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, ClassVar
 
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector as MetricSource
+from prometheus_client.core import Metric
 
 from services.collector.acceptance import AbsentPolicy, check
 from services.collector.asking import Asking
@@ -30,6 +29,7 @@ from shared.daemon.ad_table import AdTable, inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
+from shared.daemon.measures import Source, counter, gauge, gauges
 from shared.daemon.orders import obey
 from shared.messages.ads import (
     AdCounts,
@@ -204,14 +204,15 @@ class Collector(Daemon):
         self.queries += 1
         try:
             query = read(
-                body.my_types, body.constraint, body.projection, body.limit, body.after, body.absent, body.order
-            )
+                body.my_types, body.constraint, body.projection, body.limit, body.after, body.absent, body.order,
+                columns=body.columns,
+            )  # fmt: skip
             page = await self.search.answer(query)
         except BadQuery as error:
             return Failure(code="bad-request", reason=str(error))
         if page.unreadable:
             self.context.log.warning("ads_unreadable", count=page.unreadable, types=list(query.types))
-        return AdPage(ads=page.ads, next=page.next, fits=page.fits)
+        return AdPage(ads=page.ads, next=page.next, fits=page.fits, columns=page.columns, rows=page.rows)
 
     async def _count(self, body: CountAds) -> Message:
         self.queries += 1
@@ -317,28 +318,23 @@ def policy(settings: CollectorSettings) -> AbsentPolicy:
     )
 
 
-class _Metrics(MetricSource):
+class _Metrics(Source):
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
 
-    def describe(self) -> Iterable[Metric]:
-        return []
-
     def collect(self) -> Iterable[Metric]:
         collector = self._collector
-        table = collector.directory.table
-        ads = GaugeMetricFamily("roost_collector_ads", "Ads by type", labels=["type"])
-        for my_type in table.types():
-            ads.add_metric([my_type], sum(1 for _ in table.rows(my_type)))
-        yield ads
-        for name, text, value in (
-            ("roost_collector_absent_ads", "Absent ads remembered", len(collector.directory.absentees)),
-            ("roost_collector_updates_total", "Messages about ads taken", collector.updates),
-            ("roost_collector_queries_total", "Queries answered", collector.queries),
-            ("roost_collector_unwritten_groups", "Groups of ads not in Redis yet", collector.directory.waiting),
-            ("roost_collector_updates_lost", "Updates that did not arrive", sum(g.lost for g in table.groups())),
-            ("roost_collector_from_columns_total", "Queries answered from columns", collector.search.from_columns),
-            ("roost_collector_forwarded_total", "Groups of ads told to views", collector.views.told),
-            ("roost_collector_forward_waiting", "Groups of ads still to be told to views", collector.views.waiting),
-        ):
-            yield GaugeMetricFamily(name, text, value=value)
+        directory, table, views = collector.directory, collector.directory.table, collector.views
+        ads: dict[tuple[str, ...], float] = {(my_type,): float(sum(1 for _ in table.rows(my_type))) for my_type in table.types()}
+        yield gauges("roost_collector_ads", "Ads by type", ["type"], ads)
+        yield gauge("roost_collector_absent_ads", "Absent ads remembered", len(directory.absentees))
+        yield gauge("roost_collector_unwritten_groups", "Groups of ads not in Redis yet", directory.waiting)
+        lost = sum(group.lost for group in table.groups())
+        yield gauge("roost_collector_updates_lost", "Updates that did not arrive, of daemons that are there", lost)
+        text = "Groups of ads still to be told to views"
+        yield gauge("roost_collector_forward_waiting", text, views.waiting)
+        yield counter("roost_collector_updates", "Messages about ads taken", collector.updates)
+        yield counter("roost_collector_queries", "Queries answered", collector.queries)
+        text = "Queries answered from columns"
+        yield counter("roost_collector_from_columns", text, collector.search.from_columns)
+        yield counter("roost_collector_forwarded", "Groups of ads told to views", views.told)

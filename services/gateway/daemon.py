@@ -19,6 +19,7 @@ from services.gateway.api.app import build
 from services.gateway.api.doors import Doors
 from services.gateway.api.guard import Guards
 from services.gateway.audit import Audit
+from services.gateway.metrics import Metrics, RequestCounts
 from services.gateway.older import FromJournal
 from services.gateway.pool import PoolView
 from services.gateway.rates import Limiter, Room
@@ -62,6 +63,8 @@ class Gateway(Daemon):
             most=self.settings.max_gateway_audit_log,
             files=self.settings.max_num_gateway_audit_log,
         )
+        self.counts = RequestCounts()
+        context.metrics.register(Metrics(self.counts, lambda: self.events.listeners))
         self._http: aiohttp.ClientSession | None = None
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
@@ -100,6 +103,7 @@ class Gateway(Daemon):
                 settings,
                 context.clock,
                 f"gateway.{context.name}",
+                self.counts,
             )
         )
         family = socket.AF_INET6 if ":" in self.settings.roost_gateway_bind else socket.AF_INET

@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as MetricSource
 
 from services.had import election
@@ -533,8 +533,8 @@ class _Metrics(MetricSource):
             ("roost_had_lease_left_seconds", "Of its own lead", standing.lease_ends - now if leads else 0.0),
             ("roost_had_controllee_answers", "1 while the negotiator answers", had.answering()),
             ("roost_had_held_back_seconds", "For how long it stands behind all others", had.backoff.until - now),
-            ("roost_had_changes_total", "Changes of the lead heard of", had.heard_changes),
             ("roost_had_books_behind", "1 while Redis lacks some of the books", standing.behind_since is not None),
             ("roost_had_snapshot_taken_seconds", "When the books were copied last, since 1970", had.replication.taken),
         ):
             yield GaugeMetricFamily(name, text, value=max(0.0, float(value)))
+        yield CounterMetricFamily("roost_had_changes", "Changes of the lead heard of", value=float(had.heard_changes))

@@ -18,6 +18,7 @@ from services.negotiator.accountant import Accountant, Ended
 from services.negotiator.books import Books
 from services.negotiator.conduct import Conduct
 from services.negotiator.intake import Intake, Taken
+from services.negotiator.metrics import CycleCounts, Metrics
 from services.negotiator.pool import Request
 from services.negotiator.questions import Questions
 from services.negotiator.requests import Bearings, Schedds
@@ -95,6 +96,14 @@ class Negotiator(Daemon):
         self.cycle = 0
         self.last_cycle: LastCycle | None = None
         self.statistics: deque[CycleStatistics] = deque(maxlen=MOST_STATISTICS)  # newest first
+        self.counts = CycleCounts()
+        context.metrics.register(
+            Metrics(
+                self.counts,
+                lambda: self.epoch if self.leading() else 0,
+                lambda: self.table.charged(self.policy.cycle) if self.leading() else {},
+            )
+        )
         self._loaded = False
         self._taking_over = asyncio.Lock()
         self._triggers: set[str] = set()
@@ -393,12 +402,14 @@ class Negotiator(Daemon):
             except StaleEpoch as error:
                 await self._stop_leading(str(error))
             except RetryableError as error:
+                self.counts.failed += 1
                 self.context.log.warning("cycle_failed", epoch=self.epoch, error=str(error))
                 self._triggers |= triggers
                 await clock.sleep(0.5)
             except Exception:
                 # A mistake of ours, met with somebody's ads: they would be there for the next life too. Loud, and the
                 # next cycle may go well.
+                self.counts.failed += 1
                 self.context.log.exception("cycle_broken", epoch=self.epoch, cycle=self.cycle)
                 await clock.sleep(0.5)
             self.last_cycle = LastCycle(began, clock.monotonic())
@@ -430,6 +441,7 @@ class Negotiator(Daemon):
             return
         self.questions.remember(done.result.rejections)
         self.statistics.appendleft(done.statistics)
+        self.counts.add(done.statistics, done.result.rejections)
         if done.unused and trigger != _UNUSED:  # else two of us could play this ball for ever
             self._trigger(_UNUSED)
         if self.policy.settings.negotiator_update_after_cycle:

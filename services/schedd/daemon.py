@@ -23,6 +23,7 @@ from services.schedd.cron import ScheddCron
 from services.schedd.jobs import Cluster, JobId, JobStatus
 from services.schedd.keeper import Keeper, QueueDamaged
 from services.schedd.leases import Leases
+from services.schedd.metrics import Metrics
 from services.schedd.queries import Queries, parse_ids
 from services.schedd.queue import Queue, rows
 from services.schedd.requests import Requests
@@ -116,6 +117,7 @@ class Schedd(Daemon):
             ClaimReady: self._claim_ready,
             SendAds: self._send_ads,
         }
+        context.metrics.register(Metrics(self.keeper, self.runs))
         self.queue.on_full = self._on_full
         self._stored_claims: list[Claim] = []
         self._meta: dict[str, Any] = {}

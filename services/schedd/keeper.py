@@ -20,10 +20,22 @@ from services.schedd.table import JobTable
 from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
 from shared.daemon.context import Context
-from shared.messages.events import Event, JobHeld, JobReleased, JobRemoved, JobsSorted
+from shared.messages.events import (
+    Event,
+    JobEnded,
+    JobHeld,
+    JobReleased,
+    JobRemoved,
+    JobsSorted,
+    JobsSubmitted,
+    JobStarted,
+)
+from shared.tally import LONG_S, CountsBy, Durations
 
 #: More events than this wait for a broker that is away: the oldest are dropped, as events repair nothing.
 MAX_EVENTS = 10_000
+#: Hold codes that a user, or his own job's policy, brings about: by request, by policy, submitted on hold, input files.
+USERS_HOLDS = frozenset({1, 3, 15, 16})
 
 
 class Keeper:
@@ -43,6 +55,10 @@ class Keeper:
         self.stop_run: Callable[[Job, str, str], None] = _nobody
         self.abandon_run: Callable[[Job], None] = _no_one
         self.wait_no_more: Callable[[Job], None] = _no_one
+        self.told = CountsBy()  # facts by type
+        self.held = CountsBy()  # by "user" or "system"
+        self.submitted = 0
+        self.waits, self.ran = Durations(LONG_S), Durations(LONG_S)
         self._log_pending: list[tuple[int, str, bytes]] = []
         self._events: list[Outgoing] = []
         self._publisher: asyncio.Task[None] | None = None
@@ -75,9 +91,21 @@ class Keeper:
 
     def tell(self, event: Event) -> None:
         """Publish a fact, after the next commit was asked for."""
+        self._count(event)
         self._events.append(Outgoing(Exchange.EVENTS, event.type, event))
         if len(self._events) > MAX_EVENTS:
             del self._events[: MAX_EVENTS // 2]
+
+    def _count(self, event: Event) -> None:
+        self.told.add(event.type)
+        if isinstance(event, JobsSubmitted):
+            self.submitted += event.count
+        elif isinstance(event, JobStarted):
+            self.waits.add(event.waited_s)
+        elif isinstance(event, JobEnded):
+            self.ran.add(event.ran_s)
+        elif isinstance(event, JobHeld):
+            self.held.add("user" if event.code in USERS_HOLDS else "system")
 
     def about(self, job: Job, now: float) -> dict[str, Any]:
         """What every event about a job says (shared.messages.events.JobEvent)."""

@@ -22,6 +22,7 @@ from services.schedd.jobs import Job
 from services.schedd.shadow import Claim
 from shared import room
 from shared.errors import PermanentError
+from shared.tally import Durations
 
 SCHEMA: Final = 1
 _TABLES: Final = """
@@ -87,8 +88,7 @@ class Queue:
         #: Why nothing can be written for now: the disk is full. What changes meanwhile is written when there is room.
         self.full = ""
         self.on_full: Callable[[str], None] = lambda reason: None  # called when that changes; empty: there is room
-        self.commits = 0
-        self.commit_s = 0.0  # time spent in transactions, for the metrics
+        self.durations = Durations()  # of transactions; added to in the writer's thread
 
     async def open(self) -> None:
         """Open or create the database. Raises QueueDamaged."""
@@ -295,8 +295,7 @@ class Queue:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
-        self.commits += 1
-        self.commit_s += time.perf_counter() - began
+        self.durations.add(time.perf_counter() - began)
 
 
 def rows(database: sqlite3.Connection, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:

@@ -49,6 +49,7 @@ from services.startd.machine.inventory import take_inventory
 from services.startd.machine.owner_watch import OwnerWatch
 from services.startd.machine.resources import Output
 from services.startd.machine.survey import survey
+from services.startd.metrics import Metrics, RunCounts
 from services.startd.parts import Handler, Part
 from services.startd.recovery import recover
 from services.startd.runs import Runs
@@ -122,6 +123,8 @@ class Startd(Daemon):
         self.settings = settings.read(context.config, self.detected)
         self._watch_console()
         self.leases = Leases()
+        self.counts = RunCounts()
+        context.metrics.register(Metrics(lambda: getattr(self, "book", None), self.counts))
         self.launchers: dict[str, Launcher] = {}
         self.warden = no_walls(self)
         self.parts: list[Part] = []
@@ -171,7 +174,7 @@ class Startd(Daemon):
         )
         self.showcase.book = self.book
         await self.open_launchers(journal.identity)
-        self.runs = Runs(self, self.parts)
+        self.runs = Runs(self, self.parts, self.counts)
         self.parts += [part(self) for part in self.kinds_of_parts]
         for part in self.parts:
             await part.setup()

@@ -17,6 +17,7 @@ from services.startd.book.transitions import State
 from services.startd.hooks.of_run import RunHooks
 from services.startd.launchers.api import Account, Launch, Launcher
 from services.startd.launchers.apptainer.plan import Rules
+from services.startd.metrics import RunCounts
 from services.startd.parts import Inside, Part
 from services.startd.sandbox import directories
 from services.startd.starter.run import Intervals, Run
@@ -44,10 +45,11 @@ def unpack_ad(packed: bytes) -> ClassAd:
 class Runs:
     """See the module; what runs need of the daemon (`starter.run.Hands`) they get here."""
 
-    def __init__(self, inside: Inside, parts: list[Part]) -> None:
+    def __init__(self, inside: Inside, parts: list[Part], counts: RunCounts | None = None) -> None:
         self.inside = inside
         self.context = inside.context
         self.by_key: dict[str, Run] = {}  # until their end is acknowledged
+        self.counts = counts or RunCounts()
         self._parts = parts
         self._http: aiohttp.ClientSession | None = None
 
@@ -74,6 +76,7 @@ class Runs:
             if answer.jobs > 1 and lease != answer.lease_s and claim_id in inside.leases:
                 answer.lease_s = lease
                 inside.leased(answer)
+            self.counts.started += 1
             self.take_up(self._record(claim_id, answer.slot, answer.schedd, activation, answer.lease_s))
         return None
 
@@ -147,6 +150,10 @@ class Runs:
         self.inside.look()
 
     def run_ended(self, run: Run) -> None:
+        outcome = run.record.outcome
+        if outcome is not None:
+            code = str(outcome.hold_code) if outcome.reason == "hold" else ""
+            self.counts.ended.add(outcome.reason, code)
         self.inside.book.run_gone(run.record.claim_id, run.key, self.inside.now())
         self.inside.write_down()
         for part in self._parts:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages.base import Envelope, Message
+from shared.tally import DurationsBy
 
 
 class Exchange(StrEnum):
@@ -101,6 +102,7 @@ class BusHealth:
     published: int = 0
     received: int = 0
     dead_lettered: int = 0
+    handled: DurationsBy = field(default_factory=DurationsBy)  # by type of message
     last_error: str = ""
     details: dict[str, str] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@ A transport hands over the bytes; the outcome is a value. Nothing a handler rais
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from shared.bus.api import (
 from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, inbox_queue
 from shared.errors import RetryableError
 from shared.messages.base import BadMessage, Envelope, Failure, Message
+from shared.tally import DurationsBy
 
 Log = structlog.stdlib.BoundLogger
 
@@ -73,10 +75,16 @@ def unpacked(data: bytes, role: str | None) -> Envelope:
 
 
 async def take(
-    data: bytes, deliveries: int, handler: Handler, policy: RetryPolicy, log: Log, role: str | None = None
+    data: bytes,
+    deliveries: int,
+    handler: Handler,
+    policy: RetryPolicy,
+    log: Log,
+    role: str | None = None,
+    handled: DurationsBy | None = None,
 ) -> Outcome:
     """Offer a message to a handler until it is taken or given up. deliveries: how often it was offered
-    before. role: see unpacked."""
+    before. role: see unpacked. handled: how long each call of the handler took, by type of message."""
     try:
         envelope = unpacked(data, role)
     except BadMessage as error:
@@ -85,8 +93,13 @@ async def take(
         log.error("bus.poison", type=envelope.body.type, id=envelope.id, deliveries=deliveries)
         return Outcome(dead=f"given up after {deliveries} deliveries: each ended with its consumer's connection")
     while True:
+        began = time.perf_counter()
         try:
-            await handler(envelope)
+            try:
+                await handler(envelope)
+            finally:
+                if handled is not None:
+                    handled.add(envelope.body.type, time.perf_counter() - began)
         except Reject as error:
             return Outcome(dead=str(error) or "rejected without a reason")
         except RetryableError as error:
@@ -102,14 +115,17 @@ async def take(
             return TAKEN
 
 
-async def answer(data: bytes, handler: RequestHandler, log: Log, role: str | None = None) -> Outcome:
+async def answer(
+    data: bytes, handler: RequestHandler, log: Log, role: str | None = None, handled: DurationsBy | None = None
+) -> Outcome:
     """Answer a request somebody waits for. It is never offered twice, since the caller knows best whether to
     ask again; and it is not dead-lettered when it was refused or failed, since its caller was told. Only what
-    could not be read is: that is a mistake in a program."""
+    could not be read is: that is a mistake in a program. handled: see take."""
     try:
         envelope = unpacked(data, role)
     except BadMessage as error:
         return Outcome(dead=str(error), answer=Failure(code="bad-message", reason=str(error)))
+    began = time.perf_counter()
     try:
         return Outcome(answer=await handler(envelope))
     except RemoteFailure as error:
@@ -121,6 +137,9 @@ async def answer(data: bytes, handler: RequestHandler, log: Log, role: str | Non
     except Exception as error:
         log.exception("bus.handler_failed", type=envelope.body.type, id=envelope.id, sender=envelope.sender)
         return Outcome(answer=Failure(code="internal", reason=explain(error)))
+    finally:
+        if handled is not None:
+            handled.add(envelope.body.type, time.perf_counter() - began)
 
 
 def one_way(handler: RequestHandler) -> Handler:

@@ -590,12 +590,13 @@ class MemoryBus:
         async def handle(item: Item) -> Outcome:
             if item.caller is None:
                 return await take_one_way(item)
-            return await answer(item.data, handler, self._log)
+            return await answer(item.data, handler, self._log, handled=self._health.handled)
 
         return self._subscribe(self.hub.inbox(inbox), handle, prefetch)
 
     def _taker(self, handler: Handler) -> Callable[[Item], Awaitable[Outcome]]:
-        return lambda item: take(item.data, item.deliveries, handler, self.retry, self._log)
+        handled = self._health.handled
+        return lambda item: take(item.data, item.deliveries, handler, self.retry, self._log, handled=handled)
 
     def _subscribe(
         self,

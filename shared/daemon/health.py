@@ -3,15 +3,17 @@ it waits for), /metrics (Prometheus)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
 from shared.daemon.base import Daemon
+from shared.daemon.measures import Source, counter, gauge, gauges, histograms
 from shared.version import VERSION
 
 
@@ -101,39 +103,54 @@ class HealthServer:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-class _Own(Collector):
+class _Own(Source):
     """What every daemon measures of itself."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
-    def describe(self) -> Iterable[Metric]:
-        return []
-
     def collect(self) -> Iterable[Metric]:
-        daemon = self._daemon
-        bus, store = daemon.context.bus.health, daemon.context.store.health
-        info = GaugeMetricFamily("roost_daemon_info", "What this daemon is", labels=["subsystem", "name", "release"])
-        info.add_metric([daemon.subsystem, daemon.context.name, VERSION], 1)
-        yield info
-        role = GaugeMetricFamily("roost_daemon_leader", "1 while this daemon is the active one of its kind")
-        role.add_metric([], daemon.role() == "leader")
-        yield role
-        yield _gauge("roost_daemon_ready", "1 while it does its work", not waiting_for(daemon))
-        yield _gauge("roost_bus_connected", "1 while connected to the broker", bus.connected)
-        yield _gauge("roost_store_connected", "1 while the state store answers", store.connected)
-        for name, text, value in (
-            ("roost_bus_reconnects", "Reconnections to the broker", bus.reconnects),
-            ("roost_bus_messages_published", "Messages published", bus.published),
-            ("roost_bus_messages_received", "Messages received", bus.received),
-            ("roost_bus_messages_dead_lettered", "Messages that no handler took", bus.dead_lettered),
-        ):
-            counter = CounterMetricFamily(name, text)
-            counter.add_metric([], value)
-            yield counter
+        daemon, context = self._daemon, self._daemon.context
+        bus, store = context.bus.health, context.store.health
+        yield gauges(
+            "roost_daemon_info",
+            "1; what this daemon is",
+            ["subsystem", "name", "release"],
+            {(daemon.subsystem, context.name, VERSION): 1},
+        )
+        yield gauge(
+            "roost_daemon_leader", "1 while this daemon is the active one of its kind", daemon.role() == "leader"
+        )
+        yield gauge("roost_daemon_ready", "1 while it does its work", not waiting_for(daemon))
+        disks = _disks({"spool": context.spool, "execute": context.execute})
+        labels = ["directory"]
+        yield gauges(
+            "roost_daemon_disk_free_bytes", "Free where it writes", labels, {(k,): v[0] for k, v in disks.items()}
+        )
+        yield gauges(
+            "roost_daemon_disk_size_bytes", "Size of that disk", labels, {(k,): v[1] for k, v in disks.items()}
+        )
+        yield gauge("roost_bus_connected", "1 while connected to the broker", bus.connected)
+        yield gauge(
+            "roost_bus_consumers_missing", "Consumers that do not consume", bus.expected_consumers - bus.consumers
+        )
+        yield counter("roost_bus_reconnects", "Reconnections to the broker", bus.reconnects)
+        yield counter("roost_bus_messages_published", "Messages published", bus.published)
+        yield counter("roost_bus_messages_received", "Messages received", bus.received)
+        yield counter("roost_bus_messages_dead_lettered", "Messages that no handler took", bus.dead_lettered)
+        text = "Time in handlers, by type of message"
+        yield histograms("roost_bus_handler_duration_seconds", text, "type", bus.handled.by_name)
+        yield gauge("roost_store_connected", "1 while the state store answers", store.connected)
+        yield gauge("roost_store_replicas", "Replicas of the state store, as far as known", store.replicas)
 
 
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    gauge = GaugeMetricFamily(name, text)
-    gauge.add_metric([], float(value))
-    return gauge
+def _disks(folders: Mapping[str, Path]) -> dict[str, tuple[int, int]]:
+    """Free bytes and size of the disks that these are on; a folder that is not there is left out."""
+    found = {}
+    for name, folder in folders.items():
+        try:
+            usage = shutil.disk_usage(folder)
+        except OSError:
+            continue
+        found[name] = (usage.free, usage.total)
+    return found

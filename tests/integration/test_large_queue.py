@@ -41,7 +41,7 @@ async def turns_of_others(work):
 
 
 def commits(pool):
-    return pool.schedd.queue.commits
+    return pool.schedd.queue.durations.count
 
 
 async def submit_many(pool, **more):

@@ -58,7 +58,7 @@ def build(doors: Doors) -> FastAPI:
         title="Roost",
         version=VERSION,
         description="One door to the pool: ads, jobs, priorities, events. Send `Authorization: Bearer TOKEN`.",
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
     )
     _told_in_one_way(app)
@@ -71,6 +71,7 @@ def build(doors: Doors) -> FastAPI:
         clock=doors.clock,
         rates=Limiter(settings.roost_gateway_rate, settings.roost_gateway_burst),
         anonymous=Limiter(settings.roost_gateway_anonymous_rate, settings.roost_gateway_burst),
+        counts=doors.counts,
     )
     may = doors.guards.may
     general_doors(app, doors, may)

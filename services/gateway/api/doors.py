@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
 
 from services.gateway.api.guard import Guards
 from services.gateway.audit import Audit
+from services.gateway.metrics import RequestCounts
 from services.gateway.pool import PoolView
 from services.gateway.stream import EventStream
 from services.gateway.tokens import Tokens
@@ -40,6 +41,7 @@ class Doors:
     settings: GatewaySettings
     clock: Clock
     own: str
+    counts: RequestCounts = field(default_factory=RequestCounts)
 
 
 def names(text: str) -> list[str]:

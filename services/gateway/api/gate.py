@@ -16,6 +16,7 @@ from services.gateway.api.web import is_page
 from services.gateway.api.wire import problem
 from services.gateway.audit import Audit
 from services.gateway.caller import CALLER, Caller
+from services.gateway.metrics import RequestCounts
 from services.gateway.rates import Limiter
 from services.gateway.tokens import Tokens
 from shared.daemon.clock import Clock
@@ -33,7 +34,14 @@ class Gate:
     """ASGI middleware, the outermost one."""
 
     def __init__(
-        self, app: ASGIApp, tokens: Tokens, audit: Audit, clock: Clock, rates: Limiter, anonymous: Limiter
+        self,
+        app: ASGIApp,
+        tokens: Tokens,
+        audit: Audit,
+        clock: Clock,
+        rates: Limiter,
+        anonymous: Limiter,
+        counts: RequestCounts,
     ) -> None:
         self._app = app
         self._tokens = tokens
@@ -41,6 +49,7 @@ class Gate:
         self._clock = clock
         self._rates = rates
         self._anonymous = anonymous
+        self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -88,7 +97,9 @@ class Gate:
                 leave()
             CALLER.reset(mark)
             method = scope.get("method", "WEBSOCKET")
-            self._audit.request(caller, method, scope["path"], self._clock.now(), self._clock.monotonic() - began)
+            took_s = self._clock.monotonic() - began
+            self._counts.add(method, getattr(scope.get("route"), "path", ""), caller.status, took_s)
+            self._audit.request(caller, method, scope["path"], self._clock.now(), took_s)
 
 
 def bearer(connection: HTTPConnection) -> str:

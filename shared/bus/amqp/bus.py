@@ -486,14 +486,15 @@ class AmqpBus:
         async def handle(delivery: Delivery) -> Outcome:
             if not delivery.reply_to:
                 return await take_one_way(delivery)
-            return await answer(delivery.data, handler, self.log, self._role_of(delivery))
+            return await answer(delivery.data, handler, self.log, self._role_of(delivery), self._health.handled)
 
         return await self._subscribe(
             inbox_declaration(inbox, clustered=self.clustered), handle, prefetch=prefetch, in_order=False
         )
 
     def _taker(self, handler: Handler) -> Callable[[Delivery], Awaitable[Outcome]]:
-        return lambda d: take(d.data, d.deliveries, handler, self.retry, self.log, self._role_of(d))
+        handled = self._health.handled
+        return lambda d: take(d.data, d.deliveries, handler, self.retry, self.log, self._role_of(d), handled)
 
     def _role_of(self, delivery: Delivery) -> str | None:
         """Whom the broker vouches for; None where it can not, or where we checked before."""

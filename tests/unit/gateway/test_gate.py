@@ -9,6 +9,7 @@ from services.gateway.api.gate import Gate
 from services.gateway.api.guard import Guards
 from services.gateway.authorization import Identity, Level
 from services.gateway.caller import Caller
+from services.gateway.metrics import RequestCounts
 from services.gateway.rates import Limiter, Room
 from shared.bus.api import BusUnavailable
 from shared.daemon.clock import SystemClock
@@ -67,7 +68,7 @@ async def asked(gate, token="", headers=()):
 @pytest.fixture
 def gate():
     audit, tokens = Audit(), Tokens()
-    made = Gate(None, tokens, audit, SystemClock(), Limiter(0.001, 2000), Limiter(0.001, 1000))
+    made = Gate(None, tokens, audit, SystemClock(), Limiter(0.001, 2000), Limiter(0.001, 1000), RequestCounts())
     made.audit, made.tokens = audit, tokens
     return made
 
