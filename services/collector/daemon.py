@@ -325,7 +325,8 @@ class _Metrics(Source):
     def collect(self) -> Iterable[Metric]:
         collector = self._collector
         directory, table, views = collector.directory, collector.directory.table, collector.views
-        ads: dict[tuple[str, ...], float] = {(my_type,): float(sum(1 for _ in table.rows(my_type))) for my_type in table.types()}
+        types = table.types()
+        ads: dict[tuple[str, ...], float] = {(one,): sum(1 for _ in table.rows(one)) for one in types}
         yield gauges("roost_collector_ads", "Ads by type", ["type"], ads)
         yield gauge("roost_collector_absent_ads", "Absent ads remembered", len(directory.absentees))
         yield gauge("roost_collector_unwritten_groups", "Groups of ads not in Redis yet", directory.waiting)
