@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from roost.errors import ClientError
 from shared.errors import RoostError
@@ -54,18 +54,39 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config-val": ("config_val", "what the configuration says, and where"),
     "dead-letters": ("dead_letters", "messages that no daemon could take"),
     "token": ("token", "make, list and revoke access tokens"),
+    "completion": ("completion", "have bash, zsh or fish complete commands, options, jobs, machines and knobs"),
+    "condor-names": ("condor_names", "write programs with HTCondor's names: condor_q, condor_submit, ..."),
     "version": ("version", "print the version"),
+}
+#: `roost help TOPIC`: what the topic is about, and its commands. Every command is of one.
+TOPICS: dict[str, tuple[str, str]] = {
+    "start": ("a pool of one's own", "up down demo"),
+    "jobs": (
+        "submit, follow and change jobs",
+        "submit q wait rm hold release vacate-job qedit prio exec tail history transfer-data",
+    ),
+    "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),
+    "pool": ("what is in the pool", "status had userprio who ping dashboard events"),
+    "machines": ("machines and daemons", "vacate drain undrain off on reconfig restart update-machine-ad power"),
+    "administration": ("configuration, access, what went wrong", "config-val gpu-discovery token dead-letters"),
+    "shell": ("the command itself", "completion condor-names version"),
 }
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one command. Returns the exit code: 0 done, 1 refused or failed."""
     if not argv or argv[0] in ("help", "-h", "-help", "--help"):
-        sys.stdout.write(overview())
-        return 0
+        return help_on(argv[1:])
     name, rest = argv[0], list(argv[1:])
     if name in ("-version", "--version"):
         name = "version"
+    if name.startswith("condor_"):
+        from roost.cli.condor_names import translated
+
+        try:
+            name, rest = translated(name, rest)
+        except RoostError as error:
+            return fail(error, as_json=False)
     found = COMMANDS.get(name)
     if found is None:
         import difflib
@@ -99,10 +120,32 @@ def fail(error: RoostError, *, as_json: bool) -> int:
     return 1
 
 
-def overview() -> str:
+def help_on(words: Sequence[str]) -> int:
+    """`roost help`, `roost help TOPIC`, `roost help COMMAND`."""
+    if not words:
+        sys.stdout.write(overview(TOPICS))
+        return 0
+    word = words[0]
+    if word in TOPICS:
+        sys.stdout.write(overview([word]))
+        return 0
+    if word in COMMANDS or word.startswith("condor_"):
+        return main([word, "-help"])
+    return fail(
+        ClientError(f"no help on {word!r}; there are commands and the topics {', '.join(TOPICS)}", "usage"),
+        as_json=False,
+    )
+
+
+def overview(topics: Iterable[str]) -> str:
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items())
-    return f"usage: roost COMMAND [options]\n\n{rows}\n\n`roost COMMAND -help` tells more of each.\n"
+    parts = ["usage: roost COMMAND [options]\n"]
+    for topic in topics:
+        about, names = TOPICS[topic]
+        rows = "\n".join(f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names.split())
+        parts.append(f"{topic}: {about}\n{rows}\n")
+    parts.append("`roost COMMAND -help` tells more of each.\n")
+    return "\n".join(parts)
 
 
 def entry() -> None:

@@ -11,13 +11,12 @@ from typing import Any, Final
 from roost.cli import output
 from roost.cli.options import COMMON, Option, flag, parse, usage, value
 from roost.cli.output import say
+from roost.cli.token import LEVELS
 from roost.client import Client
 from roost.errors import UsageError
 from shared.classad import ClassAd
 from shared.config import load_config
 
-#: From the least to the most.
-LEVELS: Final = ("READ", "WRITE", "ADMINISTRATOR")
 PING: Final[tuple[Option, ...]] = (
     flag("verbose", "v", help="also the gateway's address, the token and how long the answer took"),
     flag("json", help="as JSON"),

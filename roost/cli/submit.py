@@ -14,17 +14,30 @@ from roost.client import Client, Cluster
 from roost.errors import ClientError, UsageError
 from roost.submit import Description, Place, dry_run, here, read_file
 from roost.submit import description as language
+from shared.classad import ClassAd
+from shared.config import load_config
 from shared.host import host_id
 
 OPTIONS: tuple[Option, ...] = (
-    value("dry-run", help="queue nothing; write the job ads to FILE (-: standard output)", metavar="FILE"),
+    value("dry-run", "dump", help="queue nothing; write the job ads to FILE (-: standard output)", metavar="FILE"),
     value(
         "append", "a", help="a line that counts as written before the queue statement; may be repeated", metavar="LINE"
     ),
     value("batch-name", help="name of the batch, as -append batch_name", metavar="NAME"),
-    flag("spool", "remote", help="send the input files and keep the output at the schedd (see transfer-data)"),
+    value("file", help="the submit file, as without -file", metavar="FILE"),
+    flag("interactive", "i", help="one job that holds a slot, and a shell beside it; the job ends with the shell"),
+    value("idle", help="with -interactive: log out when nothing was typed or shown for so long", metavar="SECONDS"),
+    flag("spool", help="send the input files and keep the output at the schedd (see transfer-data)"),
+    value("remote", help="submit to this schedd, with -spool", metavar="SCHEDD"),
     value("name", help="submit to this schedd", metavar="SCHEDD"),
+    value("maxjobs", help="queue nothing if the file makes more jobs than this", metavar="NUMBER"),
+    flag("single-cluster", help="queue nothing if the file makes more than one cluster"),
+    flag("unused", help="do not warn of lines that nothing uses"),
+    flag("disable", help="no effect: files are looked at where they are used (for HTCondor's scripts)"),
+    flag("factory", help="no effect: large clusters are queued in parts, and kept as one ad and what differs"),
+    flag("debug", help="tell where the pool is and what was read"),
     flag("terse", help="print only the ids: CLUSTER.FIRST - CLUSTER.LAST"),
+    flag("verbose", "v", help="print the ad of each job that was queued"),
     flag("json", help="print what was queued as JSON"),
     *COMMON,
 )
@@ -34,22 +47,42 @@ def run(command: str, argv: list[str]) -> int:
     argv, queue = _split_queue(argv)
     parsed = parse(argv, OPTIONS)
     if parsed.has("help"):
-        text = "Queue the jobs of a submit file (-: standard input). -queue ARGUMENTS, given last, replaces its queue."
+        text = (
+            "Queue the jobs of a submit file (-: standard input). -queue ARGUMENTS, up to the next option, stands for\n"
+            "its queue statement. NAME=VALUE counts as written before the file."
+        )
         say(usage(command, "[NAME=VALUE]... FILE", text, OPTIONS))
         return 0
     settings = [word for word in parsed.arguments if "=" in word and not Path(word).exists()]
     files = [word for word in parsed.arguments if word not in settings]
+    files += parsed.all("file")
     if len(files) > 1:
         raise UsageError(f"one submit file at a time, not {len(files)}: {' '.join(files)}")
-    file = files[0] if files else "-"
+    if parsed.has("idle") and not parsed.has("interactive"):
+        raise UsageError("-idle belongs to -interactive")
     append = [*parsed.all("append")]
     if parsed.has("batch-name"):
         append.append(f"batch_name = {parsed.one('batch-name')}")
-    place = here(file)
-    text = sys.stdin.read() if file == "-" else read_file(file, place)
+    if parsed.has("interactive"):
+        from roost.submit import interactive
+
+        files = files or [load_config(subsystem="SUBMIT").get("INTERACTIVE_SUBMIT_FILE") or ""]
+        append += interactive.LINES
+        if files == ["-"]:
+            raise UsageError("-interactive needs standard input for the shell: name a submit file, or none")
+    file = files[0] if files else "-"
+    place = here(file or "<interactive>")
+    if not file:
+        text = interactive.TEXT
+    else:
+        text = sys.stdin.read() if file == "-" else read_file(file, place)
+    if not file and queue is not None:
+        text = text.replace("queue\n", "")
     description = Description(
         text, place, prelude=settings, append=append, queue_override=queue, now=time.time(), stdin=sys.stdin.read
     )
+    if parsed.has("unused"):
+        description.tell_unused = False
     if parsed.has("dry-run"):
         return _dry_run(description, parsed.one("dry-run"))
     return _submit(description, place, parsed)
@@ -58,7 +91,10 @@ def run(command: str, argv: list[str]) -> int:
 def _split_queue(argv: list[str]) -> tuple[list[str], str | None]:
     for position, word in enumerate(argv):
         if word in ("-queue", "--queue"):
-            return argv[:position], " ".join(argv[position + 1 :])
+            end = position + 1
+            while end < len(argv) and (argv[end] == "-" or not argv[end].startswith("-")):
+                end += 1
+            return argv[:position] + argv[end:], " ".join(argv[position + 1 : end])
     return argv, None
 
 
@@ -88,11 +124,14 @@ def _submit(description: Description, place: Place, parsed: Parsed) -> int:
     if not clusters:
         say("No jobs were queued.")
         return 0
+    _check_numbers(clusters, parsed)
     queued: list[Cluster] = []
     with Client(parsed.one("pool") or None) as client:
-        about = client.schedd(parsed.one("name"))
+        about = client.schedd(parsed.one("remote") or parsed.one("name"))
+        if parsed.has("debug"):
+            sys.stderr.write(f"Pool {client.url}, schedd {about['name']}\n")
         same_files = about["host_id"] == host_id() and about["uid"] == os.getuid()
-        spool = parsed.has("spool") or not same_files
+        spool = parsed.has("spool") or parsed.has("remote") or not same_files
         if spool:  # else neither asyncio nor the transfer code is needed: 50 ms of every submit
             from roost.submit.spool import sources, upload
 
@@ -106,8 +145,43 @@ def _submit(description: Description, place: Place, parsed: Parsed) -> int:
         except Exception:
             _take_back(client, queued, about["name"])
             raise
+        if parsed.has("interactive"):
+            return _session(client, parsed, queued[0])
     _report(queued, parsed, spool=spool)
+    if parsed.has("verbose"):
+        _show_ads(queued, clusters)
     return 0
+
+
+def _session(client: Client, parsed: Parsed, queued: Cluster) -> int:
+    from roost.cli.interactive import session
+
+    sys.stderr.write(f"Submitting job(s).\n1 job(s) submitted to cluster {queued.cluster}.\n")
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return session(client, f"{queued.cluster}.0", queued.schedd, parsed.seconds("idle"), terminal=terminal)
+
+
+def _check_numbers(clusters: list[language.Cluster], parsed: Parsed) -> None:
+    """What -maxjobs, -single-cluster and -interactive allow. Raises UsageError."""
+    jobs = sum(len(cluster.procs) for cluster in clusters)
+    if parsed.has("maxjobs") and jobs > (most := parsed.integer("maxjobs", 0)):
+        raise UsageError(f"the number of jobs, {jobs}, would exceed -maxjobs {most}: nothing was queued")
+    if parsed.has("single-cluster") and len(clusters) > 1:
+        raise UsageError(f"the file makes {len(clusters)} clusters, against -single-cluster: nothing was queued")
+    if parsed.has("interactive"):
+        from roost.submit.interactive import check
+
+        check(clusters)
+
+
+def _show_ads(queued: list[Cluster], clusters: list[language.Cluster]) -> None:
+    """Each job's ad as it was sent. The schedd adds what it keeps itself; roost q -l shows all of it."""
+    from roost.cli.whole import text_of
+
+    for done, cluster in zip(queued, clusters, strict=True):
+        for proc in cluster.procs:
+            ad = ClassAd({**cluster.attributes, **proc, "ClusterId": done.cluster})
+            sys.stdout.write(f"\n** Proc {done.cluster}.{proc['ProcId']}:\n{text_of(ad, 'long')}")
 
 
 def _take_back(client: Client, queued: list[Cluster], schedd: str) -> None:

@@ -9,7 +9,7 @@ import sys
 import termios
 import threading
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -60,18 +60,32 @@ def _exec(command: str, argv: list[str]) -> int:
     if parsed.has("tty") and not terminal:
         raise UsageError("-tty wants a terminal on standard input and output")
     with_tty = terminal and not parsed.has("no-tty")
+    with Client(parsed.one("pool") or None) as client:
+        return attach(client, parsed.arguments[0], words, parsed.one("name"), with_tty=with_tty)
+
+
+def attach(
+    client: Client,
+    job_id: str,
+    words: list[str],
+    schedd: str,
+    *,
+    with_tty: bool,
+    active: Callable[[], None] = lambda: None,
+) -> int:
+    """Run a program beside a job, with this terminal or these pipes: its exit code. active: called whenever something
+    is typed or shown. Raises ClientError."""
     wish: dict[str, Any] = {"kind": "run", "command": words, "tty": with_tty}
     if with_tty:
         columns, rows = os.get_terminal_size(sys.stdout.fileno())
         wish |= {"rows": rows, "columns": columns, "term": os.environ.get("TERM", "")}
     with (
-        Client(parsed.one("pool") or None) as client,
-        client.visit(parsed.arguments[0], wish, parsed.one("name")) as visit,
+        client.visit(job_id, wish, schedd) as visit,
         _raw_terminal() if with_tty else contextlib.nullcontext(),
         _signals(visit, with_tty=with_tty),
     ):
-        threading.Thread(target=_type, args=(visit,), name="visit-stdin", daemon=True).start()
-        _show(visit)
+        threading.Thread(target=_type, args=(visit, active), name="visit-stdin", daemon=True).start()
+        _show(visit, active)
     return _code(visit)
 
 
@@ -115,8 +129,9 @@ def _tail(command: str, argv: list[str]) -> int:
     return _code(visit)
 
 
-def _show(visit: Visit) -> None:
+def _show(visit: Visit, active: Callable[[], None] = lambda: None) -> None:
     for kind, data in visit.output():
+        active()
         stream = sys.stdout if kind == "out" else sys.stderr
         stream.buffer.write(data)
         stream.flush()
@@ -131,10 +146,11 @@ def _code(visit: Visit) -> int:
     raise ClientError(str(end.get("reason") or "the visit was lost"), "ended")
 
 
-def _type(visit: Visit) -> None:
+def _type(visit: Visit, active: Callable[[], None]) -> None:
     """Standard input, as it comes."""
     with contextlib.suppress(OSError):
         while data := os.read(sys.stdin.fileno(), 65536):
+            active()
             visit.write(data)
     visit.end_input()
 

@@ -72,6 +72,7 @@ class Description:
     now: float = 0.0
     stdin: Callable[[], str] = str  # what `queue ... from -` reads
     warnings: list[Problem] = field(default_factory=list)
+    tell_unused: bool = True  # whether lines that nothing looked at are among the warnings
     needs_cluster: bool = False  # some text depends on $(Cluster)
 
     def clusters(self) -> Iterator[Cluster]:
@@ -115,7 +116,8 @@ class Description:
         self.warnings += reader.warnings
         self.needs_cluster = bool(commands.varying(("cluster", "clusterid", "joblistid")) & commands.used)
         if cluster is not None:
-            self._tell_unused(table, commands)
+            if self.tell_unused:
+                self._tell_unused(table, commands)
             if cluster.procs:
                 yield cluster
 

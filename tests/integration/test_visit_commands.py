@@ -104,12 +104,19 @@ class Terminal:
     def type(self, data):
         os.write(self.fd, data)
 
+    def read(self, seconds):
+        """What there is, or comes within so long."""
+        if select.select([self.fd], [], [], seconds)[0]:
+            try:
+                self.seen += os.read(self.fd, 65536)
+            except OSError as error:
+                raise AssertionError(f"it ended: {self.seen!r}") from error
+
     def until(self, words):
         end = time.monotonic() + PATIENCE_S
         while words not in self.seen:
             assert time.monotonic() < end, self.seen
-            if select.select([self.fd], [], [], 0.5)[0]:
-                self.seen += os.read(self.fd, 65536)
+            self.read(0.5)
 
     def status(self):
         end = time.monotonic() + PATIENCE_S
@@ -204,3 +211,58 @@ def test_only_the_owner_and_administrators_are_let_in(pool, job, monkeypatch):
         client.visit_steer(name.name, leave=True)
     assert refused.value.code == "not-found"
     name.close()
+
+
+def test_an_interactive_job_is_a_shell_and_ends_with_it(pool):
+    """TLS-14: at a terminal, with the job's environment."""
+    words, how = command(pool, "submit", "-interactive", "request_memory=64")
+    terminal = Terminal(words, 40, 100, **how)
+    terminal.until(b"Welcome to slot")
+
+    def asked():  # what is typed before the shell reads may be lost
+        terminal.type(b"echo in ${_CONDOR_SCRATCH_DIR##*/}; stty size\r")
+        terminal.read(1.0)
+        return b"in dir_" in terminal.seen and b"\n40 100" in terminal.seen
+
+    wait_until(asked, what="the shell")
+    terminal.type(b"exit 5\r")
+    assert terminal.status() == 5, terminal.seen
+    cluster = int(terminal.seen.split(b"submitted to cluster ")[1].split(b".")[0])
+    pool.wait_for_rest(cluster, 1)
+    assert pool.final(cluster) == {0: (4, 0, None)}
+    assert pool.roost("history", str(cluster), "-af", "InteractiveJob").stdout == "true\n"
+
+
+def test_an_interactive_job_does_not_outlive_its_terminal(pool):
+    """TLS-14: while it runs, and while it waits; of the latter the reason is told."""
+    words, how = command(pool, "submit", "-interactive")
+    terminal = Terminal(words, 40, 100, **how)
+    terminal.until(b"Welcome to slot")
+    os.close(terminal.fd)  # it hangs up
+    os.waitpid(terminal.pid, 0)
+    cluster = int(terminal.seen.split(b"submitted to cluster ")[1].split(b".")[0])
+    pool.wait_for_rest(cluster, 1)
+    process = subprocess.Popen(
+        [*words, "requirements=TARGET.Nowhere"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, **how
+    )
+    said = b""
+    while b"waits: " not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    process.stderr.close()
+    cluster = int(said.split(b"submitted to cluster ")[1].split(b".")[0])
+    assert {status for status, _, _ in pool.final(cluster).values()} == {3}
+
+
+def test_a_session_that_nobody_uses_ends(pool):
+    """TLS-14"""
+    words, how = command(pool, "submit", "-interactive", "-idle", "1")
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, **how)
+    said = process.stderr.read()
+    assert process.wait(PATIENCE_S) == 128 + signal.SIGHUP, said
+    process.stdin.close()
+    process.stderr.close()
+    assert b"logged out" in said

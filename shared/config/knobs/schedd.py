@@ -31,6 +31,9 @@ class ScheddSettings(CommonSettings):
     job_default_requestdisk: Expr = knob(
         "JOB_DEFAULT_REQUESTDISK", "DiskUsage", meaning="RequestDisk (KiB) when not given"
     )
+    interactive_submit_file: str | None = knob(
+        "INTERACTIVE_SUBMIT_FILE", meaning="submit file of an interactive job for which none is named"
+    )
     schedd_cron_joblist: tuple[str, ...] = knob(
         "SCHEDD_CRON_JOBLIST", meaning="names of access point cron jobs; restart to change"
     )

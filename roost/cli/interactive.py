@@ -1,0 +1,174 @@
+"""The shell of `roost submit -interactive`: waits until the job runs, says why it waits, opens the shell, cleans up."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Final
+
+from roost.cli.visit import attach
+from roost.client import Client
+from roost.errors import ClientError
+from roost.submit.interactive import shell
+from shared.classad import ClassAd
+from shared.errors import RoostError
+
+#: Between looks at the job, seconds: the first, and the longest.
+_FIRST_S: Final = 0.2
+_LONGEST_S: Final = 2.0
+#: When it has waited so long the reason is asked for, and again after as long.
+_REASON_AFTER_S: Final = 5.0
+_REASON_EVERY_S: Final = 30.0
+#: A container that is just being made, an image that is pulled.
+_STARTING_S: Final = 1200.0
+
+
+class Gone(BaseException):
+    """The terminal went away, or somebody ended us."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def session(client: Client, job_id: str, schedd: str, idle_s: float | None, *, terminal: bool) -> int:
+    """Wait for the job, open a shell beside it: the shell's exit code. The job never outlives this for long: it ends
+    with the shell, and is removed when anything else ends this."""
+    with _signals():
+        try:
+            where = wait_until_runs(client, job_id, schedd, _say)
+            _say(f"Welcome to {where}!")
+            with _idle(idle_s) as active:
+                return _visit(client, job_id, schedd, active, terminal=terminal)
+        except Gone as gone:
+            _remove(client, job_id, schedd)
+            return 128 + gone.number
+        except BaseException:
+            _remove(client, job_id, schedd)
+            raise
+
+
+def wait_until_runs(
+    client: Client,
+    job_id: str,
+    schedd: str,
+    tell: Callable[[str], None],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str:
+    """Where the job runs, once it does; tells meanwhile why it does not. Raises ClientError when it never will."""
+    tell("Waiting for job to start...")
+    began = clock()
+    ask_at, pause, told = began + _REASON_AFTER_S, _FIRST_S, ""
+    while True:
+        needs = ("JobStatus", "RemoteHost", "HoldReason", "RemoveReason")
+        ad = next(iter(client.jobs(job_id, projection=needs, schedd=schedd)), None)
+        where = state(ad, job_id)
+        if where:
+            return where
+        now = clock()
+        if now >= ask_at:
+            ask_at = now + _REASON_EVERY_S
+            reason = _reason(client, job_id, schedd)
+            if reason and reason != told:
+                told = reason
+                tell(f"Job {job_id} waits: {reason}")
+        sleep(pause)
+        pause = min(_LONGEST_S, pause * 1.3)
+
+
+def state(ad: ClassAd | None, job_id: str) -> str:
+    """Where a job runs; "" while it waits. Raises ClientError if it never will run."""
+    status = ad.eval("JobStatus") if ad is not None else None
+    if ad is None or status in (3, 4):
+        why = ad.eval("RemoveReason") if ad is not None else None
+        raise ClientError(f"job {job_id} has left the queue" + (f": {why}" if isinstance(why, str) else ""), "ended")
+    if status == 5:
+        raise ClientError(f"job {job_id} was put on hold: {ad.eval('HoldReason')}", "held")
+    host = ad.eval("RemoteHost")
+    return (host if isinstance(host, str) else "the job") if status in (2, 6) else ""
+
+
+def _reason(client: Client, job_id: str, schedd: str) -> str:
+    """In a sentence, why a job does not run; "" if nobody can tell now."""
+    try:
+        jobs = client.analysis(job_id, schedd=schedd, limit=1)["jobs"]
+    except (RoostError, KeyError):
+        return ""
+    return str(jobs[0]["verdict"]) if jobs else ""
+
+
+def _visit(client: Client, job_id: str, schedd: str, active: Callable[[], None], *, terminal: bool) -> int:
+    """A job whose program is not there yet takes no visits."""
+    end = time.monotonic() + _STARTING_S
+    pause = _FIRST_S
+    while True:
+        try:
+            return attach(client, job_id, shell(terminal=terminal), schedd, with_tty=terminal, active=active)
+        except ClientError as error:
+            if error.code not in ("conflict", "busy") or time.monotonic() > end:
+                raise
+            state(next(iter(client.jobs(job_id, projection=("JobStatus", "HoldReason"), schedd=schedd)), None), job_id)
+        time.sleep(pause)
+        pause = min(_LONGEST_S, pause * 1.3)
+
+
+def _remove(client: Client, job_id: str, schedd: str) -> None:
+    client.close()  # a signal may have come in the middle of a request: what answers it must not answer this
+    try:
+        client.act("remove", [job_id], reason="its interactive session ended", schedd=schedd)
+    except RoostError as error:
+        sys.stderr.write(f"roost: could not remove {job_id}: {error}; it ends by itself when nobody comes\n")
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """A terminal that goes, and whoever ends us, must not leave the job behind."""
+
+    def gone(number: int, frame: FrameType | None) -> None:
+        raise Gone(number)
+
+    before = {number: signal.signal(number, gone) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _idle(limit_s: float | None) -> Iterator[Callable[[], None]]:
+    """Ends the session when nothing was typed or shown for so long. Gives what is called whenever something is."""
+    if limit_s is None:
+        yield lambda: None
+        return
+    _say(f"You will be logged out after {limit_s:g} seconds of inactivity.")
+    last = time.monotonic()
+    over = threading.Event()
+
+    def active() -> None:
+        nonlocal last
+        last = time.monotonic()
+
+    def watch() -> None:
+        while not over.wait(max(0.05, last + limit_s - time.monotonic())):
+            if time.monotonic() >= last + limit_s:
+                sys.stderr.write("\r\nroost: nothing was typed for too long: logged out\r\n")
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGHUP)
+                return
+
+    threading.Thread(target=watch, name="idle", daemon=True).start()
+    try:
+        yield active
+    finally:
+        over.set()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
