@@ -3,7 +3,8 @@
 The books charge for what slots are in use, from one look to the next. An ad that comes late, or a claim that came and
 went while the bus was away, would be charged too late, too long or never. So slots tell since when they are claimed,
 and which claims ended there of late; from that the tally makes what is to be charged, or given back, for times that
-are over. Each claim counts once: it is known by its slot and the moment it began.
+are over. Each claim counts once: it is known by its slot and the moment it began. A startd whose disk was full as one
+ended finds it again when it is started again, and tells its end anew: then only the time between counts.
 
 A startd's clock may be another than ours. Of all messages of some minutes the one that seems to have been under way for
 the shortest time tells how far they are apart. Pure.
@@ -12,10 +13,10 @@ the shortest time tells how far they are apart. Pure.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 #: What is heard of within this time (s) is heard of at once: most ads are, and begin and end are late alike.
 PROMPT_S: Final = 0.05
@@ -69,6 +70,13 @@ class _Open:
     began: float  # our clock; -inf: who knows
 
 
+class _End(NamedTuple):
+    """When a claim ended."""
+
+    ours: float
+    theirs: float  # its startd's clock
+
+
 def read_past(text: str) -> list[Past]:
     """RoostPastClaims; what can not be read is left out."""
     found = []
@@ -89,8 +97,12 @@ class Tally:
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}  # by slot
         self._lost: dict[Key, tuple[_Open, float]] = {}  # charged until then; how it ended nobody told
-        self._ends: dict[Key, float] = {}  # when claims ended, our clock, that are charged still
-        self._settled: dict[str, tuple[str, frozenset[Key]]] = {}  # by slot that told: its list, and what that named
+        self._ends: dict[Key, _End] = {}  # of claims that are charged still
+        self._ended: OrderedDict[Key, _End] = (
+            OrderedDict()
+        )  # of those that are not, in the order in which they were heard of
+        self._paused: OrderedDict[str, Key] = OrderedDict()  # by slot: the claim that was last free of charge there
+        self._settled: dict[str, tuple[str, frozenset[Past]]] = {}  # by slot that told: its list, and what that named
         self._over: deque[Use] = deque()  # in the order in which they were heard of
         self._late: list[Use] = []
 
@@ -140,9 +152,17 @@ class Tally:
             self._open[slot] = _Open((slot, -now), user, weight, -math.inf)
             return
         key, began = (slot, claimed_at), min(now, claimed_at + offset)
-        lost = self._lost.pop(key, None)
-        self._open[slot] = _Open(key, user, weight, lost[0].began if lost is not None else began)
-        self._charge(user, weight, lost[1] if lost is not None else began, now)
+        lost, ended = self._lost.pop(key, None), self._ended.pop(key, None)
+        if lost is not None:
+            began, since = lost[0].began, lost[1]
+        elif self._paused.pop(slot, None) == key:
+            began = since = now
+        elif ended is not None:  # its startd forgot that
+            began = since = ended.ours
+        else:
+            since = began
+        self._open[slot] = _Open(key, user, weight, began)
+        self._charge(user, weight, since, now)
 
     def drops(self, slot: str, now: float) -> None:
         """There is no ad of this slot any more."""
@@ -154,28 +174,42 @@ class Tally:
         paused = self._open.pop(slot, None)
         if paused is not None:
             self._over.append(Use(paused.user, paused.weight, paused.began, now))
+            self._paused[slot] = paused.key
 
     def _hear_past(self, teller: str, past: str, now: float, offset: float, by_cpus: bool) -> None:
         text, settled = self._settled.get(teller, ("", frozenset()))
         if past == text:
             return
-        keys = {(one.slot, one.began): one for one in read_past(past)}
-        for key, one in keys.items():
-            if key in settled:
-                continue
-            ended = min(now, one.ended + offset)
-            known = self._open.get(one.slot)
-            lost = self._lost.pop(key, None)
-            if known is not None and known.key == key:
-                self._ends[key] = ended
-            elif lost is not None:
-                self._charge(lost[0].user, lost[0].weight, lost[1], ended)
-                self._over.append(Use(lost[0].user, lost[0].weight, lost[0].began, ended))
-            else:
-                use = Use(one.user, one.cpus if by_cpus else 1.0, min(ended, one.began + offset), ended)
-                self._charge(use.user, use.weight, use.began, ended)
-                self._over.append(use)
-        self._settled[teller] = past, frozenset(keys)
+        told = read_past(past)
+        for one in told:
+            if one not in settled:
+                self._ends_at(one, now, offset, by_cpus)
+        self._settled[teller] = past, frozenset(told)
+
+    def _ends_at(self, one: Past, now: float, offset: float, by_cpus: bool) -> None:
+        """A claim is over, and its startd says since when."""
+        key, end = (one.slot, one.began), _End(min(now, one.ended + offset), one.ended)
+        known = self._open.get(one.slot)
+        if known is not None and known.key == key:
+            self._ends[key] = end
+            return
+        lost, before = self._lost.pop(key, None), self._ended.get(key)
+        if lost is not None:
+            self._charge(lost[0].user, lost[0].weight, lost[1], end.ours)
+            self._over.append(Use(lost[0].user, lost[0].weight, lost[0].began, end.ours))
+        elif self._paused.get(one.slot) == key:
+            del self._paused[one.slot]
+        else:
+            began = min(end.ours, one.began + offset)
+            if before is not None:  # by their clock: what is to be added to it may be known better by now
+                longer = end.theirs - before.theirs
+                if longer <= PROMPT_S:
+                    return
+                began, end = before.ours, _End(min(now, before.ours + longer), end.theirs)
+            use = Use(one.user, one.cpus if by_cpus else 1.0, began, end.ours)
+            self._charge(use.user, use.weight, use.began, end.ours)
+            self._over.append(use)
+        self._ended[key] = end
 
     def _close(self, slot: str, now: float) -> None:
         over = self._open.pop(slot, None)
@@ -185,8 +219,9 @@ class Tally:
         if ended is None:
             self._lost[over.key] = (over, now)
             return
-        self._charge(over.user, over.weight, now, ended)
-        self._over.append(Use(over.user, over.weight, over.began, ended))
+        self._charge(over.user, over.weight, now, ended.ours)
+        self._over.append(Use(over.user, over.weight, over.began, ended.ours))
+        self._ended[over.key] = ended
 
     def _charge(self, user: str, weight: float, began: float, ended: float) -> None:
         """Charge for a time that is over, or, where it ends before it begins, give that back."""
@@ -198,6 +233,13 @@ class Tally:
             len(self._over) > MOST_REMEMBERED or not abs(now - (self._over[0].ended or 0.0)) < REMEMBERED_S
         ):
             self._over.popleft()
+        while self._ended:
+            end = next(iter(self._ended.values()))
+            if len(self._ended) <= MOST_REMEMBERED and abs(now - end.ours) < REMEMBERED_S:
+                break
+            self._ended.popitem(last=False)
+        while len(self._paused) > MOST_REMEMBERED:
+            self._paused.popitem(last=False)
         for key in [key for key, (_, until) in self._lost.items() if abs(now - until) >= REMEMBERED_S]:
             del self._lost[key]
 

@@ -49,6 +49,7 @@ async def late(world: World, chance: random.Random) -> None:
     world.weather.late_s = chance.choice([0.05, 1.0, 10.0])
     probability, seconds = chance.uniform(0.1, 1.0), chance.uniform(2, 30)
     world.note(f"{probability:.0%} of messages are up to {world.weather.late_s} s late for {seconds:.1f} s")
+    world.weather.late_until = max(world.weather.late_until, world.time() + seconds)
     await _weather(world, "late", seconds, probability)
 
 

@@ -12,6 +12,7 @@ REGRESSIONS: dict[int, str] = {
     4: "an end that the negotiator did not hear of was charged until the next one led",
     16: "a negotiator that was cut off believed itself informed, and charged for what was over",
     17: "use was charged twice by a cycle that waited for a schedd",
+    48: "a claim whose end its startd forgot, as its disk was full, was charged twice",
     55: "matches of a cycle whose commit was refused were charged, and kept from everybody, for ten seconds",
     95: "a job that came again before its end was acknowledged kept its slot claimed for ever",
     119: "use was forgotten that began and ended between two writes of the books",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.startd.book.claims import Book
-from services.startd.book.registry import Registry
+from services.startd.book.registry import PAST_S, Registry
 from services.startd.book.slots import Claim, Slot
 
 
@@ -18,14 +18,16 @@ class Claimed:
     began: float
     ended: float | None = None
     perhaps_until: float = 0.0  # until when others may have taken it for one, though its startd has forgotten it
+    vague_s: float = 0.0  # when it began and ended nobody can know better than this
 
     def least(self) -> float:
         assert self.ended is not None
-        return self.cpus * (self.ended - self.began)
+        return self.cpus * max(0.0, self.ended - self.began - self.vague_s)
 
     def most(self) -> float:
         assert self.ended is not None
-        return self.cpus * (max(self.ended, self.perhaps_until) - self.began)
+        length = self.ended - self.began
+        return self.cpus * (max(length, self.perhaps_until - self.began) + min(length, self.vague_s))
 
 
 class Usage:
@@ -35,6 +37,7 @@ class Usage:
         self.time = time
         self.claims: dict[str, Claimed] = {}  # by claim id
         self.slack_s = 0.0  # core-seconds that a wrong clock makes
+        self.fog: list[tuple[float, float, float]] = []  # since when, until when, how late messages may be
 
     def watch(self, host: str, book: Book) -> None:
         """Hear of every change of a startd's book from its first moment on."""
@@ -65,11 +68,23 @@ class Usage:
         """A startd's clock was set: what it says next of claims that there were before is that wrong."""
         cores = sum(one.cpus for one in self.claims.values() if one.host == host and one.ended is None)
         self.slack_s += abs(seconds) * cores
+        # It goes on telling of claims that are over, by the clock that it had then.
+        for claim in self.claims.values():
+            if claim.host == host and claim.ended is not None and self.time() - claim.ended < PAST_S:
+                claim.vague_s += abs(seconds)
+
+    def begins_in_fog(self, until: float, late_s: float) -> None:
+        """A negotiator begins while messages are late. As long as it heard no other one it can not tell that from a
+        clock that is behind, so all that it hears of is over later, or began later, than it was."""
+        self.fog.append((self.time(), until, late_s))
 
     def bounds(self) -> dict[str, tuple[float, float]]:
         """By user: the least and the most core-seconds that may be charged."""
         found: dict[str, tuple[float, float]] = {}
         for claim in self.claims.values():
             least, most = found.get(claim.user, (0.0, 0.0))
-            found[claim.user] = (least + claim.least(), most + claim.most())
+            assert claim.ended is not None
+            vague = [s for since, until, s in self.fog if claim.began < until + s and since - PAST_S < claim.ended]
+            known = replace(claim, vague_s=claim.vague_s + max(vague, default=0.0))
+            found[claim.user] = (least + known.least(), most + known.most())
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sqlite3
 import zlib
@@ -81,6 +82,7 @@ class Weather:
         self.chance = chance
         self.drop = self.duplicate = self.unconfirmed = self.late = 0.0  # probabilities
         self.late_s = 1.0  # at most
+        self.late_until = -math.inf
 
     def fate(self) -> Fate:
         roll = self.chance.random()
@@ -154,6 +156,9 @@ class World:
         clock = self.clocks.setdefault(name, Clock(START))
         self.lives[name] = life = Life(name, self._make, bus, store, clock)
         life.on_start = self._lives
+        weather = self.weather
+        if name.startswith("negotiator") and self.time() < weather.late_until + weather.late_s:
+            self.usage.begins_in_fog(weather.late_until, weather.late_s)
         life.begin()
 
     def _lives(self, life: Life) -> None:

@@ -117,6 +117,49 @@ def test_a_suspended_slot_that_is_free_of_charge_is_not_made_good_ACC_14(books: 
     assert books.tally.take_late() == []
 
 
+def test_what_was_free_of_charge_stays_so_ACC_14(books: Books) -> None:
+    """Also when it is charged again, and when its end is told."""
+    for slot in ("slot1@ep", "slot2@ep"):
+        books.ad(slot, 1000.0)
+    books.at(1010.0)
+    for slot in ("slot1@ep", "slot2@ep"):
+        books.slots.pop(slot)
+        books.tally.sees(slot, user="", weight=1.0, claimed_at=1000.0, past="", now=1010.0)
+    books.at(1030.0)
+    books.ad("slot1@ep", 1000.0)
+    books.ad("slot2@ep", told=past(("slot2@ep", 1000.0, 1030.0)))
+    books.at(1035.0)
+    books.ad("slot1@ep", told=past(("slot1@ep", 1000.0, 1035.0)))
+    assert books.used() == pytest.approx(10.0 + 10.0 + 5.0)
+    assert sum(use.weight * ((use.ended or books.now) - use.began) for use in books.tally.uses(1036.0)) == 25.0
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_an_end_that_its_startd_forgot_and_tells_anew_counts_once_ACC_18(books: Books, seen: bool) -> None:
+    """Its disk was full as the claim ended; started again it finds the claim."""
+    books.ad("slot1_1@ep", 1000.0)
+    books.at(1020.0)
+    books.ad("slot1@ep", told=past(("slot1_1@ep", 1000.0, 1020.0)))
+    books.gone("slot1_1@ep")
+    books.at(1030.0)
+    if seen:
+        books.ad("slot1_1@ep", 1000.0)
+    books.at(1032.0)
+    books.ad("slot1@ep", told=past(("slot1_1@ep", 1000.0, 1031.0)))
+    books.gone("slot1_1@ep")
+    assert books.used() == pytest.approx(31.0)
+    assert sum(use.weight * ((use.ended or books.now) - use.began) for use in books.tally.uses(1033.0)) == 31.0
+
+
+def test_an_end_that_is_told_again_by_a_startd_that_was_away_counts_once_ACC_18(books: Books) -> None:
+    books.at(1060.0)
+    told = past(("slot1_1@ep", 1010.0, 1020.0))
+    books.ad("slot1@ep", told=told)
+    books.gone("slot1@ep")
+    books.ad("slot1@ep", told=told)
+    assert books.used() == pytest.approx(10.0)
+
+
 def test_nonsense_of_a_startd_is_left_out() -> None:
     text = "x\n1 2\n-1 5 1 slot1@ep a@p\n5 1 1 slot1@ep a@p\nnan nan nan s u\n1 2 inf s u\n1 2 1 slot1@ep a b@p"
     assert [(one.began, one.ended, one.user) for one in read_past(text)] == [(1.0, 2.0, "a b@p")]
