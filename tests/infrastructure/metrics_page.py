@@ -24,7 +24,7 @@ KINDS = (Collector, Negotiator, Had, Schedd, Startd, Gateway, Journal)
 BEGINNING = """# Metrics
 
 With ROOST_HEALTH_PORT set, every daemon answers `/metrics` for Prometheus ([daemons.md](daemons.md)). The compose pool
-brings a Prometheus, rules for alerts and a page for Grafana ([compose.md](compose.md)).
+brings a Prometheus, rules for alerts and pages for Grafana ([compose.md](compose.md#watching-the-pool)).
 
 Names are `roost_<subsystem>_<what>_<unit>`; units are seconds and bytes; counters end in `_total`, and histograms are
 three series: `_bucket` (label `le`), `_sum` and `_count`. Counters begin at 0 when a daemon starts. No label is a job's

@@ -1,0 +1,155 @@
+"""What compose brings for Prometheus and Grafana speaks of metrics that there are, and alerts fire when they should.
+
+The queries themselves are held to promtool where it is installed (Debian: prometheus)."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.infrastructure.metrics_page import now, series_of
+from tests.infrastructure.test_docs import anchors
+
+ROOT = Path(__file__).parents[2]
+OBSERVABILITY = ROOT / "compose" / "observability"
+DASHBOARDS = sorted((OBSERVABILITY / "grafana" / "dashboards").glob("*.json"))
+#: Of Prometheus itself and of the broker: not ours to list.
+OTHERS = {"up", "rabbitmq_detailed_queue_messages_ready"}
+#: Values of labels that queries choose by, as the daemons write them.
+CHOSEN = {
+    "roost_had_state": {"Leader", "Passive"},
+    "roost_schedd_jobs": {"Idle", "Held", "Running"},
+    "roost_startd_slots": {"Unclaimed", "Claimed"},
+    "roost_startd_runs_ended_total": {"failed", "exited"},
+    "roost_schedd_jobs_held_total": {"system", "user"},
+    "roost_collector_ads": {"Machine"},
+}
+
+
+def rules():
+    groups = yaml.safe_load((OBSERVABILITY / "alerts.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def queries():
+    """(where, query) of all there are."""
+    found = [(rule["alert"], rule["expr"]) for rule in rules()]
+    for path in DASHBOARDS:
+        for panel in json.loads(path.read_text())["panels"]:
+            found += [(f"{path.name}: {panel['title']}", target["expr"]) for target in panel["targets"]]
+    return found
+
+
+def names_in(query):
+    """The metrics a query names; no text in it counts."""
+    return set(re.findall(r"\b(?:roost|process|rabbitmq)_\w+|\bup\b", re.sub(r'"[^"]*"', '""', query)))
+
+
+def promtool():
+    found = shutil.which("promtool")
+    if found is None:
+        pytest.skip("promtool (of Prometheus) is not installed")
+    return found
+
+
+async def test_queries_name_metrics_that_there_are():
+    known = OTHERS | {name for families in (await now()).values() for name in series_of(families)}
+    assert len(DASHBOARDS) == 3
+    for where, query in queries():
+        assert names_in(query), where
+        assert names_in(query) <= known, where
+
+
+def test_a_metric_that_is_unknown_is_seen():
+    assert names_in('sum(rate(roost_schedd_nothing_total{type=~"roost_x"}[5m])) > up') == {
+        "roost_schedd_nothing_total",
+        "up",
+    }
+
+
+def test_queries_choose_by_values_that_there_are():
+    chosen = 0
+    for where, query in queries():
+        for metric, label, value in re.findall(r'(roost_\w+)\{(\w+)="([^"]+)"', query):
+            assert value in CHOSEN[metric], f"{where}: {metric}, {label}"
+            chosen += 1
+    assert chosen > 10
+
+
+def test_every_alert_is_shown_to_fire_and_not_to():
+    tests = yaml.safe_load((ROOT / "tests" / "prometheus" / "alerts_test.yml").read_text())["tests"]
+    told = {(one["alertname"], bool(one["exp_alerts"])) for test in tests for one in test["alert_rule_test"]}
+    names = [rule["alert"] for rule in rules()]
+    assert len(names) == len(set(names)) > 20
+    assert told == {(name, fires) for name in names for fires in (True, False)}
+
+
+def test_every_alert_says_where_to_read_on():
+    for rule in rules():
+        assert rule["labels"]["severity"] in ("critical", "warning"), rule["alert"]
+        assert rule["annotations"]["summary"], rule["alert"]
+        page, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert (ROOT / page).is_file(), rule["alert"]
+        assert not anchor or anchor in anchors(ROOT / page), rule["alert"]
+
+
+def test_every_daemon_of_the_pool_is_asked():
+    daemons = set()
+    for name in ("compose.yaml", "compose.ha.yaml"):
+        services = yaml.compose((ROOT / "compose" / name).read_text())
+        text = {key.value: value for key, value in services.value}["services"]
+        daemons |= {key.value for key, _ in text.value}
+    wanted = {
+        name for name in daemons if re.match(r"(collector|negotiator|had|schedd|startd|gateway|journal)\d*$", name)
+    }
+    jobs = yaml.safe_load((OBSERVABILITY / "prometheus.yml").read_text())["scrape_configs"]
+    roost = next(job for job in jobs if job["job_name"] == "roost")
+    asked = [target.removesuffix(":9690") for one in roost["static_configs"] for target in one["targets"]]
+    asked += [name for one in roost["dns_sd_configs"] for name in one["names"]]
+    assert sorted(asked) == sorted(wanted)
+    assert "ROOST_HEALTH_PORT=9690" in (ROOT / "compose" / "Dockerfile").read_text()
+
+
+def test_pages_stand_on_the_source_that_is_provisioned():
+    provisioning = OBSERVABILITY / "grafana" / "provisioning"
+    source = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"][0]
+    assert source["url"] == "http://prometheus:9090"
+    for path in DASHBOARDS:
+        page = json.loads(path.read_text())
+        assert page["uid"] == path.stem
+        places = set()
+        for panel in page["panels"]:
+            assert panel["datasource"]["uid"] == source["uid"]
+            at = panel["gridPos"]
+            places.add((at["x"], at["y"]))
+            assert at["x"] + at["w"] <= 24
+        assert len(places) == len(page["panels"])
+
+
+async def test_promtool_takes_the_configuration_and_every_alert():
+    tool = promtool()
+    for words, folder in (
+        (["check", "config", "prometheus.yml"], OBSERVABILITY),
+        (["test", "rules", "alerts_test.yml"], ROOT / "tests" / "prometheus"),
+    ):
+        run = asyncio.to_thread(subprocess.run, [tool, *words], cwd=folder, capture_output=True, text=True, check=False)
+        done = await run
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_promtool_can_read_every_query_of_the_pages(tmp_path):
+    tool = promtool()
+    found = [
+        {"record": "test:query", "expr": query.replace("$__rate_interval", "5m"), "labels": {"number": str(number)}}
+        for number, (_, query) in enumerate(queries())
+    ]
+    path = tmp_path / "rules.yml"
+    path.write_text(json.dumps({"groups": [{"name": "all", "rules": found}]}))
+    command = [tool, "check", "rules", str(path)]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
