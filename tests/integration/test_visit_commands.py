@@ -266,3 +266,27 @@ def test_a_session_that_nobody_uses_ends(pool):
     process.stdin.close()
     process.stderr.close()
     assert b"logged out" in said
+
+
+def test_top_is_clicked_through_at_a_terminal(pool, job):
+    """A real screen: it shows the job, asks before it holds it, obeys, follows the window, and ends."""
+    environment = pool.environment() | {"TERM": "xterm"}
+    words, how = command(pool, "top", "-interval", "0.5", "-status", "running")
+    terminal = Terminal(words, 30, 120, **(how | {"env": environment}))
+    terminal.until(b"leads (epoch")
+    terminal.until(job.encode())
+    terminal.type(b"\x1bOB")  # arrow down, as xterm sends it to a program of the whole screen
+    terminal.until(b"> ")
+    terminal.type(b"h")
+    terminal.until(f"hold job {job}?".encode())
+    terminal.type(b"n")
+    terminal.until(b"Nothing was done.")
+    terminal.resize(20, 60)
+    terminal.type(b"?")
+    terminal.type(b"q")
+    assert terminal.status() == 0, terminal.seen
+    assert pool.roost("q", job, "-af", "JobStatus").stdout == "2\n"
+    once = pool.roost("top").stdout
+    assert "leads (epoch" in once
+    assert f" {job} " in once
+    assert '"utilisation"' in pool.roost("top", "-once", "-json").stdout
