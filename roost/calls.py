@@ -15,7 +15,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -31,6 +31,8 @@ T = TypeVar("T")
 #: Procs in one part of a submit: a part is a few MB at most.
 PART: Final = 5000
 MSGPACK: Final = "application/x-msgpack"
+#: Pages in columns; a gateway that does not know them gives packed ads.
+COLUMNS: Final = f"{MSGPACK}; columns=1"
 #: Of requests that were turned away for coming too often: tries, and the longest wait between two, seconds.
 TRIES, LONGEST_WAIT_S = 6, 30.0
 
@@ -114,9 +116,19 @@ def part(text: str) -> str:
 # --- streams
 
 
-def ads(types: Sequence[str], constraint: str, projection: Sequence[str], limit: int, absent: bool) -> Call:
+def ads(
+    types: Sequence[str],
+    constraint: str,
+    projection: Sequence[str],
+    limit: int,
+    absent: bool,
+    *,
+    columns: bool = False,
+) -> Call:
+    """columns: pages may be in columns (shared.classad.sheet)."""
     query = {"type": list(types), "constraint": constraint, "projection": ",".join(projection)}
-    return _pages("/v1/ads", {**query, "limit": limit, "absent": _bool(absent)})
+    call = _pages("/v1/ads", {**query, "limit": limit, "absent": _bool(absent)})
+    return replace(call, headers={"Accept": COLUMNS}) if columns else call
 
 
 def jobs(

@@ -18,6 +18,7 @@ from roost.cli import printf
 from roost.cli.printf import Form, whole
 from shared.classad import ERROR, UNDEFINED, ClassAd, ParseError, evaluate, parse_expr, unparse
 from shared.classad.expr import AttrRef, Expr, fold
+from shared.classad.sheet import Sheet
 
 _NUMBERS: Final = frozenset(("int", "float", "char", "time", "date"))
 _PLAIN: Final = frozenset((str, int, float, bool))
@@ -30,6 +31,7 @@ class As:
     takes: int, float or str (another value counts as 0 or "" for `render`, and is no value for `show`), or any.
     render: (value, ad) to another value, or None for no value. show: (value, width) to the text.
     form: format of what `render` gives. needs: attributes that `render` reads besides the column's own.
+    whole: the same as `render` for what is a whole number, given those of `needs` in place of the ad (None: missing).
     """
 
     takes: str
@@ -37,6 +39,7 @@ class As:
     show: Callable[[Any, int], str] | None = None
     form: str = ""
     needs: tuple[str, ...] = ()
+    whole: Callable[..., int | None] | None = None
 
 
 @dataclass(slots=True)
@@ -264,18 +267,46 @@ class _Reader:
         """The cells of these ads; at once where all of them have a constant of one type."""
         one = self._column
         form, key = one.form, self._key
+        if one.by is not None and isinstance(ads, Sheet):
+            found = self._by_columns(one.by, ads)
+            if found is not None:
+                return found
         if one.constant is None and one.by is None and form is not None:
-            entries = [ad.table().get(key) for ad in ads]
-            values: list[Any] = [None if entry is None else entry[1] for entry in entries]
+            values: list[Any]
+            if isinstance(ads, Sheet):
+                values = ads.cells(key)
+            else:
+                values = [None if (entry := ad.table().get(key)) is None else entry[1] for ad in ads]
             types = set(map(type, values))
             if types == {str} and form.plain and form.letter == "v" and all(map(str.isascii, values)):
                 self.longest = max(map(len, values))
-                return values
+                return list(values)
             if types == {int} and form.kind == "int" and form.letter in "di":
                 texts: list[str | None] = [form.template % value for value in values]
                 self.longest = max(map(len, texts))  # type: ignore[arg-type]
                 return texts
         return [self.text(ad) for ad in ads]
+
+    def _by_columns(self, by: As, ads: Sheet) -> list[str | None] | None:
+        """The cells where no ad is needed for them; None where one is."""
+        one = self._column
+        values: list[Any] = ads.cells(self._key)
+        types = set(map(type, values))
+        if one.constant is not None or not types:
+            return None
+        if by.show is not None and by.render is None:
+            show, width = by.show, one.width
+            if by.takes == "float" and types <= {int, float}:
+                return [show(float(value), width) for value in values]
+            return [show(value, width) for value in values] if by.takes == "int" and types == {int} else None
+        if by.whole is None or one.form is None or one.form.kind not in _NUMBERS or types != {int}:
+            return None
+        needs = [ads.cells(fold(name)) for name in by.needs]
+        if not all(set(map(type, cells)) <= {int, type(None)} for cells in needs):
+            return None
+        numbers = list(map(by.whole, values, *needs))
+        texts = {number: None if number is None else self._numeral(number) for number in set(numbers)}
+        return [texts[number] for number in numbers]
 
     def _value(self, ad: ClassAd) -> Any:
         entry = ad.table().get(self._key)

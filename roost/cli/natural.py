@@ -9,15 +9,18 @@ from typing import Any, Final
 
 from shared.classad import UNDEFINED, ClassAd, evaluate, unparse
 from shared.classad.expr import Expr
+from shared.classad.sheet import Sheet
 
 _DIGITS: Final = re.compile("[0-9]+")
 _PART: Final = re.compile(rb"[0-9]+|[^0-9]")
 
 
-def in_order(ads: Sequence[ClassAd], keys: Sequence[Expr] = ()) -> list[ClassAd]:
+def in_order(ads: Sequence[ClassAd], keys: Sequence[Expr] = ()) -> Sequence[ClassAd]:
     """The ads by the values of expressions; by Machine and Name without any. What is equal stays as it came."""
     if keys:
         texts = ["\n".join([*(_shown(evaluate(one, ad)) for one in keys), ""]) for ad in ads]
+    elif isinstance(ads, Sheet) and (named := _named(ads)) is not None:
+        texts = named
     else:
         texts = [f"{_attribute(ad, 'machine')}\n{_attribute(ad, 'name')}\n" for ad in ads]
     sorting: list[Any]
@@ -26,7 +29,16 @@ def in_order(ads: Sequence[ClassAd], keys: Sequence[Expr] = ()) -> list[ClassAd]
     else:
         sorting = [natural(text) for text in texts] if keys else _by_name(texts)
     # By number, as ads can not be compared.
-    return [ads[place] for place in sorted(range(len(ads)), key=sorting.__getitem__)]
+    places = sorted(range(len(ads)), key=sorting.__getitem__)
+    return ads.taken(places) if isinstance(ads, Sheet) else [ads[place] for place in places]
+
+
+def _named(ads: Sheet) -> list[str] | None:
+    """Machine and Name of each; None where not all are strings."""
+    machines, names = ads.cells("machine"), ads.cells("name")
+    if set(map(type, machines)) != {str} or set(map(type, names)) != {str}:
+        return None
+    return [f"{machine}\n{name}\n" for machine, name in zip(machines, names, strict=True)]
 
 
 def natural(text: str) -> str:

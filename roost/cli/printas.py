@@ -60,13 +60,19 @@ def _activity_code(value: str, ad: ClassAd) -> str | None:
 
 
 def _activity_time(since: int, ad: ClassAd) -> int | None:
-    now = integer(ad, "MyCurrentTime")
-    now = integer(ad, "LastHeardFrom") if now is None else now
+    return _activity_span(since, integer(ad, "MyCurrentTime"), integer(ad, "LastHeardFrom"))
+
+
+def _activity_span(since: int, now: int | None, heard: int | None) -> int | None:
+    now = heard if now is None else now
     return None if now is None else max(0, now - since)
 
 
 def _elapsed(since: int, ad: ClassAd) -> int | None:
-    heard = integer(ad, "LastHeardFrom")
+    return _elapsed_span(since, integer(ad, "LastHeardFrom"))
+
+
+def _elapsed_span(since: int, heard: int | None) -> int | None:
     return None if heard is None else heard - since
 
 
@@ -364,7 +370,9 @@ _SPAN: Final = As("int", show=lambda value, _: printf.span(value))
 #: Word -> what it does.
 TABLE: Final[dict[str, As]] = {
     "ACTIVITY_CODE": As("str", render=_activity_code, needs=("State", "Activity")),
-    "ACTIVITY_TIME": As("int", render=_activity_time, form="%T", needs=("MyCurrentTime", "LastHeardFrom")),
+    "ACTIVITY_TIME": As(
+        "int", render=_activity_time, form="%T", needs=("MyCurrentTime", "LastHeardFrom"), whole=_activity_span
+    ),
     "BATCH_NAME": As("str", render=_batch_name, needs=("JobBatchName", "JobUniverse", "DAGManJobId", "DAGNodeName")),
     "BUFFER_IO_MISC": As("str", render=_io_state, needs=("TransferringInput", "TransferringOutput", "TransferQueued")),
     "CONDOR_PLATFORM": As("str", render=_condor_platform),
@@ -373,7 +381,7 @@ TABLE: Final[dict[str, As]] = {
     "DAG_OWNER": As("str", render=dag_owner, needs=("Owner", "DAGManJobId", "DAGNodeName")),
     "DATE": _DATE,
     "DUE_DATE": As("int", render=_due, form="%Y", needs=("LastHeardFrom",)),
-    "ELAPSED_TIME": As("int", render=_elapsed, form="%T", needs=("LastHeardFrom",)),
+    "ELAPSED_TIME": As("int", render=_elapsed, form="%T", needs=("LastHeardFrom",), whole=_elapsed_span),
     "GRID_JOB_ID": As("str", render=_grid_job_id, needs=("GridJobId", "GridResource")),
     "GRID_RESOURCE": As("str", render=_grid_resource, needs=("GridResource", "EC2RemoteVirtualMachineName")),
     "GRID_STATUS": As("str", render=_grid_status, needs=("GridJobStatus",)),

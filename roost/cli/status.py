@@ -19,6 +19,7 @@ from roost.client import Client
 from roost.errors import UsageError
 from shared.classad import ClassAd, parse_expr, references
 from shared.classad.expr import Expr
+from shared.classad.sheet import Sheet
 
 #: In the order in which HTCondor's tool looks at them, which decides what a short option means.
 OPTIONS: tuple[Option, ...] = (
@@ -335,25 +336,24 @@ class _Table:
     def _limit(self) -> int:
         return max(0, self._parsed.integer("limit", 0))
 
-    def _from_file(self) -> list[ClassAd]:
+    def _from_file(self) -> Sequence[ClassAd]:
         form = whole.form_of(self._parsed.letters.get("ads", ""), "long")
         found = whole.read_ads(self._parsed.one("ads"), form, self._condition())
         limit = self._limit()
         return found[:limit] if limit else found
 
-    def _from_pool(self) -> list[ClassAd]:
+    def _from_pool(self) -> Sequence[ClassAd]:
         asked = self._asked
         kind = asked.subsystem or _MODES[asked.mode or "slots"][1]
+        types, projection = [kind] if kind else [], self._projection()
+        condition, limit, absent = self._condition(), self._limit(), asked.kind == "absent"
         with Client(self._parsed.one("pool") or None) as client:
-            found = list(
-                client.ads(
-                    *([kind] if kind else []),
-                    constraint=self._condition(),
-                    projection=self._projection(),
-                    limit=self._limit(),
-                    absent=asked.kind == "absent",
-                )
-            )
+            if projection and asked.shown() not in _WHOLE and not asked.compact:
+                sheet = client.sheet(*types, constraint=condition, projection=projection, limit=limit, absent=absent)
+                if self._layout is not None:
+                    _with_loads(sheet)
+                return sheet
+            found = list(client.ads(*types, constraint=condition, projection=projection, limit=limit, absent=absent))
         if self._layout is not None:
             for ad in found:  # our startds tell the machine's load only
                 if "CondorLoadAvg" not in ad and "LoadAvg" in ad:
@@ -467,6 +467,21 @@ class _Table:
             column = self._mask.columns[at + offset]
             cells[at + offset] = [texts[offset] for texts in found]
             column.width = max([len(column.heading), *(len(text) for text in cells[at + offset] if text is not None)])
+
+
+def _with_loads(ads: Sheet) -> None:
+    """The machine's load for that of the jobs, where there is no other."""
+    loads, others = ads.cells("condorloadavg"), ads.cells("loadavg")
+    if None in loads:
+        ads.put(
+            "CondorLoadAvg",
+            [
+                other if load is None and type(other) is float
+                else number_of(ads[place], "LoadAvg") if load is None and other is not None
+                else load
+                for place, (load, other) in enumerate(zip(loads, others, strict=True))
+            ],
+        )  # fmt: skip
 
 
 def _has_devices(ads: Sequence[ClassAd]) -> bool:

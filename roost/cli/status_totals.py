@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from roost.cli.mask import integer, real, string, truth
 from roost.cli.printas import platform, words_of
 from shared.classad import ClassAd
+from shared.classad.sheet import Sheet
 
 _NORMAL: Final = (
     ("Total", 6), ("Owner", 5), ("Claimed", 7), ("Unclaimed", 9), ("Matched", 7), ("Preempting", 10), ("Drain", 6),
@@ -79,6 +80,9 @@ class Totals:
             for ad in ads:
                 self.add(ad)
             return
+        if isinstance(ads, Sheet):
+            self._add_sheet(ads, reads)
+            return
         alike: dict[tuple[object, ...], list[ClassAd]] = {}
         for ad in ads:
             table = ad.table()
@@ -89,6 +93,17 @@ class Totals:
                 self.add(ad)
         for same in alike.values():
             self._add(same[0], len(same))
+
+    def _add_sheet(self, ads: Sheet, reads: Sequence[str]) -> None:
+        looks = list(zip(*map(ads.cells, reads), strict=True))
+        strings = {type(cell) for look in set(looks) for cell in look} <= {str}
+        if not strings:
+            for place, look in enumerate(looks):
+                if not all(type(cell) is str for cell in look):
+                    self.add(ads[place])
+        for look, times in Counter(looks).items():
+            if strings or all(type(cell) is str for cell in look):
+                self._add(ads[looks.index(look)], times)
 
     def _add(self, ad: ClassAd, times: int) -> None:
         one = Totals(self._kind)

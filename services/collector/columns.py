@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from services.collector.listing import bodies
+from services.collector.listing import Listed, bodies, listed
 from services.collector.sorting import Place, Wish, place_of, rows
 from shared.classad import Expr
 from shared.classad.cells import PackedError
 from shared.classad.columnar import Matching, Table, keeping
-from shared.classad.columnar.column import ABSENT
+from shared.classad.columnar.column import ABSENT, Column
 from shared.classad.columnar.table import Source
 from shared.classad.quick import learn, spelling
 from shared.daemon.ad_table import AdTable
@@ -54,11 +54,12 @@ Plain: TypeAlias = "str | int | float | None"
 @dataclass(slots=True)
 class Found:
     """`keys`: (daemon NUL name) of ads; `more`: whether there are more behind them; `packed`: what was asked of each,
-    without what the collector adds (see listing)."""
+    without what the collector adds (see listing); `listed`: the same in columns."""
 
     keys: list[str]
     more: bool
     packed: list[bytes | None] | None = None
+    listed: Listed | None = None
 
 
 class Columns:
@@ -201,6 +202,8 @@ class Columns:
         after: tuple[str, str] | None,
         most: int,
         now: float,
+        *,
+        in_columns: bool = False,
     ) -> Found | None:
         """Ads for which it is true, in the order of pages. None when the columns can not tell."""
         self.ready()
@@ -214,11 +217,17 @@ class Columns:
             rows = self._rows(constraint, now)
         start = bisect_right(self._sorted, _key(*after)) if after is not None else 0
         found = rows[np.searchsorted(rows, start) :]
-        listed = found[:most]
-        packed = self._bodies(projection, listed, len(rows)) if projection else None
-        return Found([self._sorted[place] for place in listed.tolist()], len(found) > most, packed)
+        places = found[:most]
+        answer = Found([self._sorted[place] for place in places.tolist()], len(found) > most)
+        asked = self._asked(projection, len(rows)) if projection else None
+        if asked is not None and in_columns:
+            answer.listed = listed(asked, self._order[places], self._columns.codes)
+        elif asked is not None:
+            answer.packed = bodies(asked, self._order[places], self._columns.codes, len(ALWAYS))
+        return answer
 
-    def _bodies(self, projection: frozenset[str], places: NDArray[np.intp], found: int) -> list[bytes | None] | None:
+    def _asked(self, projection: frozenset[str], found: int) -> list[tuple[str, Column]] | None:
+        """The columns of what is asked for, with the names of their attributes; None where not all are there."""
         names = sorted(projection - set(ALWAYS))
         if not OVERLAID.isdisjoint(names):
             return None
@@ -235,7 +244,7 @@ class Columns:
                 if spelt is None:
                     return None
                 pairs.append((spelt, columns[name]))
-        return bodies(pairs, self._order[places], self._columns.codes, len(ALWAYS))
+        return pairs
 
     def ordered(
         self, constraint: Expr | None, wish: Wish, after: Place | None, most: int, now: float

@@ -49,6 +49,7 @@ class Query:
     name: str = ""  # the only Name that can fit, when the constraint says so
     order: Wish | None = None  # of one type, in the order of an attribute; then `place` and not `after`
     place: Place | None = None
+    columns: bool = False  # the page may be in columns
 
 
 @dataclass(slots=True)
@@ -57,6 +58,8 @@ class Page:
     next: str = ""
     unreadable: int = 0  # ads left out because they are none
     fits: int = -1  # how many there are on all pages, where the order is an attribute's
+    columns: bytes = b""  # in place of `ads`: shared.classad.sheet
+    rows: int = 0
 
 
 def read(
@@ -67,6 +70,8 @@ def read(
     after: str,
     absent: bool,
     order: str = "",
+    *,
+    columns: bool = False,
 ) -> Query:
     """The question as it came in, checked. Raises BadQuery."""
     if len(constraint) > LONGEST_CONSTRAINT:
@@ -97,6 +102,7 @@ def read(
         pinned_name(expression) if expression is not None else "",
         wish,
         stands,
+        columns,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from services.collector.acceptance import AbsentAd
 from services.collector.columns import LEAST_ADS, Columns, Plain, plain, split
+from services.collector.listing import Listed
 from services.collector.queries import (
     LAST,
     PAGE_BYTES,
@@ -27,6 +28,7 @@ from services.collector.queries import (
 )
 from services.collector.sorting import Place, Wish, place_of
 from services.collector.sorting import page as sort_page
+from shared.classad import sheet
 from shared.classad.columnar.keeping import unpack as unpack_columns
 from shared.daemon.ad_rows import BadAd, added, unpack
 from shared.daemon.ad_table import AdTable, Change
@@ -200,14 +202,20 @@ class Search:
         after = query.after[1:] if query.after is not None else None
         most = min(query.limit or PAGE_ADS, PAGE_ADS)
         now = self._clock.now()
+        in_columns = query.columns and not query.absent
         async with kind.at_work:
             await self._catch_up(kind)
-            found = await asyncio.to_thread(kind.columns.find, query.constraint, query.projection, after, most, now)
+            found = await asyncio.to_thread(
+                kind.columns.find, query.constraint, query.projection, after, most, now, in_columns=in_columns
+            )
         if found is None:
             return None
         self.from_columns += 1
         keys, more = found.keys, found.more
-        page = await self._assembled(query, my_type, keys, found.packed)
+        if found.listed is not None:
+            page = self._sheet(query, my_type, keys, found.listed)
+        else:
+            page = await self._assembled(query, my_type, keys, found.packed)
         page.unreadable += kind.columns.unreadable()
         if not page.next and more:
             page.next = SEPARATOR.join((my_type, *split(keys[-1])))
@@ -289,6 +297,44 @@ class Search:
                 break
             if number % STEP == 0:
                 await asyncio.sleep(0)
+        return page
+
+    def _sheet(self, query: Query, my_type: str, keys: Sequence[str], listed: Listed) -> Page:
+        """A page in columns, with what the collector adds."""
+        groups = {daemon: self._table.group(my_type, daemon) for daemon in {split(key)[0] for key in keys}}
+        heard = {daemon: int(group.heard) for daemon, group in groups.items() if group is not None}
+        columns = [*listed.columns, ("LastHeardFrom", [heard.get(split(key)[0]) for key in keys])]
+        gone, unreadable = set[int](), 0
+        if len(heard) < len(groups):
+            gone.update(row for row, cell in enumerate(columns[-1][1]) if cell is None)
+        for row in listed.odd:
+            daemon, name = split(keys[row])
+            group = groups[daemon]
+            found = group.rows.get(name) if group is not None else None
+            try:
+                ad = unpack(found.packed()) if found is not None else None
+            except BadAd:
+                ad, unreadable = None, unreadable + 1
+            if ad is None:
+                gone.add(row)
+                continue
+            cells = {name.lower(): cell for name, cell in ad.items()}
+            for attribute, column in listed.columns:
+                column[row] = cells.get(attribute.lower())
+        kept = [row for row in range(len(keys)) if row not in gone] if gone else range(len(keys))
+        if gone:
+            columns = [(name, [column[row] for row in kept]) for name, column in columns]
+        page = Page([], unreadable=unreadable)
+        rows = len(kept)
+        while rows:
+            page.rows = rows
+            cut = [(name, column[:rows]) for name, column in columns] if rows < len(kept) else columns
+            page.columns = sheet.page(rows, [*cut, ("MyType", [my_type] * rows)])
+            if len(page.columns) <= PAGE_BYTES or rows == 1:
+                break
+            rows = max(1, rows * PAGE_BYTES // len(page.columns) * 3 // 4)
+        if page.rows < len(kept):
+            page.next = SEPARATOR.join((my_type, *split(keys[kept[page.rows - 1]])))
         return page
 
     def _with_absent(self, query: Query, my_type: str, page: Page) -> Page:

@@ -17,6 +17,8 @@ _SCHEDDS_FOR_S = 2.0
 _NEGOTIATORS_FOR_S = 2.0
 #: Ads in one page between the daemons and the gateway.
 PAGE = 2000
+#: The same of a few attributes, in columns.
+PAGE_IN_COLUMNS = 10_000
 #: Jobs that one message to a schedd acts on.
 ACT_PAGE = 2000
 
@@ -136,23 +138,24 @@ class PoolView:
         absent: bool = False,
     ) -> AsyncIterator[list[bytes]]:
         """Pages of packed ads from the collector."""
-        after, left = "", limit
+        question = QueryAds(
+            my_types=list(types), constraint=constraint, projection=list(projection), limit=limit, absent=absent
+        )
+        async for page in self.pages(question):
+            yield page.ads
+
+    async def pages(self, question: QueryAds) -> AsyncIterator[AdPage]:
+        """The collector's answers, until `question.limit` (0: all)."""
+        after, left, most = question.after, question.limit, PAGE_IN_COLUMNS if question.columns else PAGE
         while True:
             page = await self._bus.call(
                 "collector",
-                QueryAds(
-                    my_types=list(types),
-                    constraint=constraint,
-                    projection=list(projection),
-                    limit=min(left, PAGE) if limit else PAGE,
-                    after=after,
-                    absent=absent,
-                ),
+                question.model_copy(update={"after": after, "limit": min(left, most) if question.limit else most}),
             )
             assert isinstance(page, AdPage)
-            yield page.ads
-            left -= len(page.ads)
-            if not page.next or (limit and left <= 0):
+            yield page
+            left -= len(page.ads) + page.rows
+            if not page.next or (question.limit and left <= 0):
                 return
             after = page.next
 

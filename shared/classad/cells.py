@@ -89,7 +89,8 @@ def parse_text(data: bytes) -> Cell:
     return cell
 
 
-def _extension(code: int, data: bytes) -> Stored:
+def extension(code: int, data: bytes) -> Stored:
+    """msgpack's ext_hook for cells. Raises PackedError."""
     if code != TEXT_CODE:
         raise PackedError(f"an attribute has the unknown extension type {code}")
     known = _TEXTS.get(data)
@@ -99,7 +100,7 @@ def _extension(code: int, data: bytes) -> Stored:
 def read_packed(packed: bytes) -> Table:
     """The table of a packed ad. Raises PackedError if it is none."""
     try:
-        body = msgpack.unpackb(packed, ext_hook=_extension, unicode_errors="surrogateescape")
+        body = msgpack.unpackb(packed, ext_hook=extension, unicode_errors="surrogateescape")
     except (ValueError, RecursionError, msgpack.UnpackException) as fault:
         raise PackedError(f"not a packed ad: {fault}") from fault
     if type(body) is not dict:

@@ -130,6 +130,7 @@ class QueryAds(Message):
     after: str = ""  # cursor of the page before
     absent: bool = False  # ask for absent ads too (spec row ABS-02)
     order: str = ""  # of ads of one type, by this attribute, with - before it descending; empty: by daemon and name
+    columns: bool = False  # the page may be in columns, see AdPage
 
 
 @message
@@ -156,10 +157,13 @@ class AdCounts(Message):
 @message
 class AdPage(Message):
     """Answer to QueryAds. `next` is empty on the last page. fits: how many ads all pages have, where an order was asked
-    for; else -1."""
+    for; else -1. columns: in place of `ads` a page of so many rows as shared.classad.sheet has it, where that was asked
+    for and the collector has columns."""
 
     type: ClassVar[str] = "collector.page"
     squeezed: ClassVar[bool] = True
     ads: list[bytes]
     next: str = ""
     fits: int = -1
+    columns: bytes = b""
+    rows: int = 0

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from services.gateway.api.doors import MAX_EXPRESSION, MAX_LIMIT, Doors, names
 from services.gateway.api.examples import AD_STREAM, example
 from services.gateway.api.guard import Guard
-from services.gateway.api.wire import ad_response
+from services.gateway.api.wire import ad_response, column_response, wants_columns
 from services.gateway.authorization import Identity
-from shared.messages.ads import AdCounts, CountAds
+from shared.messages.ads import AdCounts, CountAds, QueryAds
 from shared.messages.queue import DescribeSchedd, ScheddDescription
 from shared.version import VERSION
 
@@ -76,7 +76,13 @@ def general_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         absent: Annotated[bool, Query(description="machines that are gone and remembered, in place of ads")] = False,
     ) -> Response:
         """Ads from the collector, streamed."""
-        pages = doors.pool.ads(type, constraint=constraint, projection=names(projection), limit=limit, absent=absent)
+        wanted = names(projection)
+        if wants_columns(request):
+            question = QueryAds(
+                my_types=type, constraint=constraint, projection=wanted, limit=limit, absent=absent, columns=True
+            )
+            return await column_response(doors.pool.pages(question))
+        pages = doors.pool.ads(type, constraint=constraint, projection=wanted, limit=limit, absent=absent)
         return await ad_response(request, pages)
 
     @app.get(

@@ -3,8 +3,9 @@ that unpack ads themselves (`Accept: application/x-msgpack`)."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import msgpack
 from fastapi import HTTPException, Request
@@ -16,6 +17,7 @@ from services.gateway.caller import refused
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, Expr, ParseError, parse_expr, to_json
 from shared.errors import RetryableError, RoostError
+from shared.messages.ads import AdPage
 
 MSGPACK = "application/x-msgpack"
 
@@ -130,6 +132,46 @@ async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Re
 
 def _json(packed: bytes) -> bytes:
     return to_json(ClassAd.unpack(packed), one_line=True).encode()
+
+
+def wants_columns(request: Request) -> bool:
+    """Whether the client reads pages in columns (`Accept: application/x-msgpack; columns=1`)."""
+    kind, *parameters = (word.strip() for word in request.headers.get("accept", "").split(";"))
+    return kind == MSGPACK and "columns=1" in parameters
+
+
+async def column_response(pages: AsyncIterator[AdPage]) -> Response:
+    """Stream pages in columns (shared.classad.sheet), or of packed ads where the collector gave these. The next page
+    is asked for while one is sent."""
+    coming = _ahead(pages)
+    first = await anext(coming, None)
+
+    async def packed() -> AsyncIterator[bytes]:
+        try:
+            if first is not None:
+                yield first.columns or msgpack.packb(first.ads)
+                async for page in coming:
+                    yield page.columns or msgpack.packb(page.ads)
+        finally:
+            await coming.aclose()
+
+    return StreamingResponse(packed(), media_type=MSGPACK)
+
+
+async def _ahead(pages: AsyncIterator[AdPage]) -> AsyncGenerator[AdPage, None]:
+    """The same, the next one fetched meanwhile."""
+
+    async def following() -> AdPage | None:
+        return await anext(pages, None)
+
+    task = asyncio.create_task(following())
+    try:
+        while (page := await task) is not None:
+            task = asyncio.create_task(following())
+            yield page
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def results_as_json(first: dict[str, str], others: AsyncIterator[dict[str, str]]) -> AsyncIterator[bytes]:

@@ -6,7 +6,7 @@ import random
 import msgpack
 import pytest
 
-from services.collector import columns
+from services.collector import columns, search
 from services.collector.queries import Order, answer, read
 from services.collector.search import Search
 from shared.classad import ClassAd, parse_expr
@@ -73,6 +73,7 @@ class Asked:
     def __init__(self, table):
         self.table, self.order = table, Order(table)
         self.search = Search(table, self.order, {}, Clock())
+        self.sheets = 0
 
     async def by_columns(self, **question):
         return await self._all(question, self.search.answer)
@@ -82,6 +83,9 @@ class Asked:
             return answer(query, self.order, {}, NOW)
 
         return await self._all(question, one)
+
+    async def by_sheets(self, **question):
+        return await self._all({**question, "columns": True}, self.search.answer)
 
     async def _all(self, question, ask):
         found, after = [], ""
@@ -93,12 +97,28 @@ class Asked:
                 question.get("limit", 0),
                 after,
                 absent=False,
+                columns=question.get("columns", False),
             )
             page = await ask(query)
             found += [texts(packed) for packed in page.ads]
+            self.sheets += bool(page.columns)
+            found += rows(page)
             if not page.next:
                 return found
             after = page.next
+
+
+def rows(page):
+    """What the ads of a page in columns say; names in lower case, as columns have one spelling for all."""
+    if not page.columns:
+        return []
+    body = msgpack.unpackb(page.columns)
+    assert body["rows"] == page.rows == len(body["columns"][0])
+    cells = zip(*body["columns"], strict=True)
+    return [
+        sorted((name, repr(cell)) for name, cell in zip(body["names"], row, strict=True) if cell is not None)
+        for row in cells
+    ]
 
 
 def texts(packed):
@@ -119,8 +139,38 @@ async def test_listings_say_what_the_ads_say(squeezed):
     for projection in LISTINGS:
         for constraint, limit in (("", 0), ("", 7), ("Memory > 0", 0), ("Flag", 9), ('State == "claimed"', 0)):
             question = {"projection": projection, "constraint": constraint, "limit": limit}
-            assert await asked.by_columns(**question) == await asked.by_ads(**question), question
+            expected = await asked.by_ads(**question)
+            assert await asked.by_columns(**question) == expected, question
+            assert await asked.by_sheets(**question) == expected, question
     assert asked.search.from_columns > 30
+    assert asked.sheets > 30
+
+
+async def test_a_page_in_columns_has_its_limit_of_bytes(monkeypatch):
+    asked = Asked(pool())
+    wish = {"projection": ["Name", "State", "Load", "Start"]}
+    expected = await asked.by_ads(**wish)
+    monkeypatch.setattr(search, "PAGE_BYTES", 3000)
+    assert await asked.by_sheets(**wish) == expected
+    assert asked.sheets >= 5
+
+
+async def test_columns_lack_what_went_meanwhile():
+    """Ads that go between the look at the columns and the making of the page."""
+    asked = Asked(pool())
+    whole = await asked.by_ads(projection=["Name", "Start"])
+    find, group = columns.Columns.find, asked.table.group
+
+    def then_gone(self, *words, **more):
+        found = find(self, *words, **more)
+        asked.table.group = lambda my_type, daemon: None if daemon == "startd@n5" else group(my_type, daemon)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns.Columns, "find", then_gone)
+        left = await asked.by_sheets(projection=["Name", "Start"])
+    assert left == [ad for ad in whole if not any("@n5'" in value for name, value in ad if name == "Name")]
+    assert len(left) == len(whole) - 25
 
 
 async def test_listings_follow_the_ads():
