@@ -268,8 +268,9 @@ def test_a_session_that_nobody_uses_ends(pool):
     assert b"logged out" in said
 
 
-def test_top_is_clicked_through_at_a_terminal(pool, job):
+def test_top_is_clicked_through_at_a_terminal(pool, tmp_path):
     """A real screen: it shows the job, asks before it holds it, obeys, follows the window, and ends."""
+    job = running(pool, tmp_path)
     environment = pool.environment() | {"TERM": "xterm"}
     words, how = command(pool, "top", "-interval", "0.5", "-status", "running")
     terminal = Terminal(words, 30, 120, **(how | {"env": environment}))
@@ -281,12 +282,13 @@ def test_top_is_clicked_through_at_a_terminal(pool, job):
     terminal.until(f"hold job {job}?".encode())
     terminal.type(b"n")
     terminal.until(b"Nothing was done.")
-    terminal.resize(20, 60)
-    terminal.type(b"?")
-    terminal.type(b"q")
-    assert terminal.status() == 0, terminal.seen
     assert pool.roost("q", job, "-af", "JobStatus").stdout == "2\n"
     once = pool.roost("top").stdout
     assert "leads (epoch" in once
     assert f" {job} " in once
+    terminal.resize(20, 60)
+    terminal.type(b"hy")
+    wait_until(lambda: pool.roost("q", job, "-af", "JobStatus").stdout == "5\n", what="the job on hold")
+    terminal.type(b"q")
+    assert terminal.status() == 0, terminal.seen
     assert '"utilisation"' in pool.roost("top", "-once", "-json").stdout
