@@ -174,8 +174,9 @@ def _state(sums: Sums, ad: ClassAd) -> None:
 def cells_of(
     lines: Sequence[tuple[Job, Sums]], cells: Cells, columns_: Sequence[Column], *, always_held: bool = False
 ) -> Cells:
-    """The cells of the view's lines. Without held jobs their column is not shown, unless always_held."""
-    found: Cells = [[texts[job.place] for job, _ in lines] for texts in cells]
+    """The cells of the view's lines, from those of the first job of each. Without held jobs their column is not shown,
+    unless always_held."""
+    found: Cells = [list(texts) for texts in cells]
     held = always_held
     for place, (job, sums) in enumerate(lines):
         states = sums.states

@@ -369,10 +369,8 @@ class _Queue:
         output.write(behind)
 
     def _cells(self, jobs: Sequence[tuple[batches.Id, ClassAd]]) -> Cells:
-        ads = [ad for _, ad in jobs]
-        cells = self._mask.read(ads)
         if self._layout is None:
-            return cells
+            return self._mask.read([ad for _, ad in jobs])
         linked = [
             batches.job_of(id if "ProcId" in ad else (id[0], -1), place, ad, batches=self._batched)
             for place, (id, ad) in enumerate(jobs)
@@ -382,14 +380,20 @@ class _Queue:
         screen = 0 if self._asked.wide else self._asked.width
         if self._batched:
             if not jobs:
-                return cells
+                return self._mask.read([])
             materialized = {
                 id[0]: next_id for id, ad in jobs if (next_id := integer(ad, "JobMaterializeNextProcId") or -1) >= 0
             }
             lines = batches.fold(linked, whole=self._whole_clusters(), materialized=materialized)
+            if self._asked.look.dag:  # the names of nodes make their column wide
+                cells = self._mask.read([ad for _, ad in jobs])
+                cells = [[texts[job.place] for job, _ in lines] for texts in cells]
+            else:  # of all other jobs only numbers are shown
+                cells = self._mask.read([job.ad for job, _ in lines])
             folded = batches.cells_of(lines, cells, columns, always_held=self._parsed.has("global"))
             batches.set_widths(folded, columns, screen)
             return folded
+        cells = self._mask.read([ad for _, ad in jobs])
         if self._layout.ids and jobs and not self._asked.look.cpu:
             self._widen(jobs, cells, screen, linked)
         if self._asked.look.dag:
