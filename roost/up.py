@@ -29,12 +29,13 @@ from services.negotiator.daemon import Negotiator
 from services.schedd.daemon import Schedd
 from services.startd.daemon import Startd
 from shared import bus as transport
+from shared import tracing
 from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.config import Config, load_config
 from shared.daemon.base import Daemon
 from shared.daemon.caretaker import life_of
-from shared.daemon.main import make_context, name_of
+from shared.daemon.main import make_context, name_of, trace
 from shared.daemon.runner import Runner
 from shared.state import open_store
 from shared.state.api import Store
@@ -90,7 +91,7 @@ class PersonalPool:
         """Start the store and every daemon. Raises RoostError when one of them can not start."""
         directory = self.plan.directory
         for daemon_class in DAEMONS:
-            self._config(daemon_class.subsystem)  # a file that can not be read is told before anything is started
+            self.config(daemon_class.subsystem)  # a file that can not be read is told before anything is started
         self._store = open_store(self.plan.redis_url or "auto", directory)
         await self._store.start()
         for daemon_class in DAEMONS:
@@ -137,12 +138,12 @@ class PersonalPool:
 
     def _maker(self, daemon_class: type[Daemon]) -> Callable[[], Daemon]:
         def make() -> Daemon:
-            config = self._config(daemon_class.subsystem)
+            config = self.config(daemon_class.subsystem)
             name = name_of(daemon_class.subsystem, config, None)
             bus = self._bus(f"{daemon_class.subsystem.lower()}.{name}")
             assert self._store is not None
             context = make_context(daemon_class, config, name, bus, self._store)
-            context.reread = lambda: self._config(daemon_class.subsystem)
+            context.reread = lambda: self.config(daemon_class.subsystem)
             return life_of(daemon_class, context)
 
         return make
@@ -152,7 +153,7 @@ class PersonalPool:
             return transport.connect(self.plan.amqp_url, sender)
         return MemoryBus(self._hub, sender=sender)
 
-    def _config(self, subsystem: str) -> Config:
+    def config(self, subsystem: str) -> Config:
         directory = self.plan.directory
         overrides = {
             "ROOST_POOL_DIR": str(directory),
@@ -219,6 +220,7 @@ async def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     pool = PersonalPool(plan)
+    trace("pool", pool.config("SCHEDD"))
     starting = asyncio.create_task(pool.start(), name="start")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     try:
@@ -239,3 +241,4 @@ async def run(
         stopping.cancel()
         await asyncio.gather(starting, stopping, return_exceptions=True)
         await pool.stop()
+        await asyncio.to_thread(tracing.stop)

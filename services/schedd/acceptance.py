@@ -34,7 +34,7 @@ _NAMES: Final = """
     LastHoldReason LastHoldReasonCode LastHoldReasonSubCode VacateReason AutoClusterId AutoClusterAttrs
     ShadowBday StageInStart StageInFinish StageOutStart StageOutFinish SpooledOutputFiles
     JobCoolDownExpiration MATCH_EXP_Recorded LastMatchTime LastRejMatchTime LastRejMatchReason ScheddName
-    SubmitterName
+    SubmitterName RoostTrace
 """
 #: The same, folded.
 PROTECTED: Final = frozenset(name.lower() for name in _NAMES.split())

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from services.schedd import ending
+from services.schedd import ending, trail
 from services.schedd.activation import match_exprs
 from services.schedd.claiming import alive_s, lease_s, limits_of
 from services.schedd.jobs import Job, JobId, JobStatus, full_packed
@@ -231,7 +231,13 @@ class Claims:
             activation=run,
         )
         try:
-            answer = await self.context.bus.call(claim.startd, request, timeout=REQUEST_TIMEOUT_S, epoch=claim.epoch)
+            answer = await self.context.bus.call(
+                claim.startd,
+                request,
+                timeout=REQUEST_TIMEOUT_S,
+                epoch=claim.epoch,
+                trace=trail.of_run(self.table, claim),
+            )
         except RemoteFailure as error:
             return None if error.retryable else ClaimRefused(reason=str(error), code="unknown-claim")
         except (BusUnavailable, CallTimeout) as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from services.schedd import trail
 from services.schedd.job_log import JobLog
 from services.schedd.job_states import Change, Effect, JobEvent, Verdict, transition
 from services.schedd.jobs import Job, JobId, JobStatus, full_ad, full_packed, projected
@@ -154,6 +155,7 @@ class Keeper:
             return change
         now = self.now()
         self.table.set_status(job, change.status, now)
+        trail.on_status(self.name, job, old, now)
         if job.waits_for and change.status != JobStatus.IDLE:
             self.wait_no_more(job)
         if event == JobEvent.HOLD:

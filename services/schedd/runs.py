@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from services.schedd import activation, ending, sandbox
+from services.schedd import activation, ending, sandbox, trail
 from services.schedd.claiming import alive_s, fits, lease_s, next_job
 from services.schedd.idle import Key
 from services.schedd.job_states import JobEvent, Verdict
@@ -27,6 +27,7 @@ from shared.messages.claims import (
     Activation,
     ClaimLost,
     DeactivateClaim,
+    JobExit,
     JobReport,
     JobReportAck,
     ReleaseClaim,
@@ -248,7 +249,7 @@ class Runs:
             run.executing = report.started_at  # its report was lost, or came too late
             self._executing(job, claim, run, now)
         stopped = run.stop
-        self.over(claim, job, run)
+        self.over(claim, job, run, exit_ or ending.NO_EXIT)
         claim.previous = (report.job_id, report.attempt)
         result = ending.Result(
             report.usage,
@@ -275,8 +276,9 @@ class Runs:
         self.drop(claim)
         return JobReportAck(release=True)
 
-    def over(self, claim: Claim, job: Job, run: Shadow) -> None:
-        """A run is no more, however it ended."""
+    def over(self, claim: Claim, job: Job, run: Shadow, exit_: JobExit | None = None) -> None:
+        """A run is no more, however it ended. exit_: what its last report says; None: there was none."""
+        trail.on_over(self.keeper.name, job, claim, run, exit_, self.keeper.now())
         timer = self._timers.pop(job.id, None)
         if timer is not None:
             timer.cancel()

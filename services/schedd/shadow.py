@@ -37,6 +37,7 @@ class Shadow:
     # Not stored:
     claim: str = ""  # Claim.id
     stored_usage: Usage = field(default_factory=Usage)  # as last reported
+    output_began: float = 0.0  # wall clock, when its output began to come, for its trace
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from services.schedd import trail
 from services.schedd.acceptance import (
     BadSubmit,
     accept_cluster,
@@ -26,7 +27,7 @@ from services.schedd.keeper import Keeper
 from services.schedd.queue import rows
 from services.schedd.settings import Settings
 from services.schedd.turns import Turns
-from shared import job_log
+from shared import job_log, tracing
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.messages.events import JobsSubmitted
@@ -105,7 +106,8 @@ class Submission:
                 known = self._answers.get((*key, _part(asked)))
                 if known is not None:
                     return known[1]
-                return await self._take(asked, key)
+                with tracing.span("schedd.submit", schedd=self.keeper.name, user=asked.user, jobs=len(asked.procs)):
+                    return await self._take(asked, key)
         except BadSubmit as error:
             await self._discard(key)
             raise RemoteFailure("bad-request", str(error)) from error
@@ -186,6 +188,8 @@ class Submission:
         before = accepted.ad.copy()
         self.settings.rules.transform(accepted.ad, now)
         priority_of(accepted.ad)
+        if (trace := tracing.current()) is not None:
+            accepted.ad[trail.ATTRIBUTE] = trace
         submitter = submitter_of(accepted.ad, asked.user, self.settings.nice_group)
         self.next_cluster += 1
         self.keeper.queue.do(

@@ -32,7 +32,7 @@ from typing import Final
 import msgpack
 from aiohttp import web
 
-from services.schedd import sandbox
+from services.schedd import sandbox, trail
 from services.schedd.job_states import JobEvent
 from services.schedd.jobs import Cluster, Job, JobId, JobStatus, full_ad
 from services.schedd.keeper import Keeper
@@ -157,7 +157,7 @@ class Endpoint:
         return job, run
 
     async def _input(self, request: web.Request) -> web.StreamResponse:
-        job, _ = self._run(request)
+        job, run = self._run(request)
         try:
             sources = await asyncio.to_thread(self._input_sources, job)
             size = await asyncio.to_thread(check_sources, sources)
@@ -170,7 +170,8 @@ class Endpoint:
                 actual_size=size,
                 text=f"the job's input has {size // MIB} MiB, more than MaxTransferInputMB = {limit:g}",
             )
-        return await _stream(request, sources)
+        with trail.files(self.keeper.name, job, run, "transfer.input", self.keeper.now):
+            return await _stream(request, sources)
 
     def _input_sources(self, job: Job) -> list[Source]:
         if job.cluster.spool:
@@ -186,8 +187,10 @@ class Endpoint:
         if key in self._receiving:
             raise web.HTTPServiceUnavailable(text="this output is being received already")
         self._receiving.add(key)
+        run.output_began = run.output_began or self.keeper.now()
         try:
-            await self._receive(request, job, run)
+            with trail.files(self.keeper.name, job, run, "transfer.output", self.keeper.now):
+                await self._receive(request, job, run)
         except NoRoom as error:
             # Not the job's fault: its output stays where it is until there is room.
             self.keeper.context.log.warning("output_waits_for_room", job_id=str(job.id), reason=str(error))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from shared import tracing
 from shared.bus.api import (
     Exchange,
     Handler,
@@ -96,7 +97,8 @@ async def take(
         began = time.perf_counter()
         try:
             try:
-                await handler(envelope)
+                with tracing.handling(envelope.body.type, envelope.trace):
+                    await handler(envelope)
             finally:
                 if handled is not None:
                     handled.add(envelope.body.type, time.perf_counter() - began)
@@ -127,7 +129,8 @@ async def answer(
         return Outcome(dead=str(error), answer=Failure(code="bad-message", reason=str(error)))
     began = time.perf_counter()
     try:
-        return Outcome(answer=await handler(envelope))
+        with tracing.handling(envelope.body.type, envelope.trace):
+            return Outcome(answer=await handler(envelope))
     except RemoteFailure as error:
         return Outcome(answer=Failure(code=error.code, reason=error.reason, retryable=error.retryable))
     except Reject as error:

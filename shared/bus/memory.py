@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from shared import tracing
 from shared.bus.api import (
     BusHealth,
     BusUnavailable,
@@ -505,7 +506,7 @@ class MemoryBus:
         trace: str | None = None,
     ) -> Message:
         check_inbox(inbox)
-        item = self._item(Exchange.RPC, inbox, request, epoch, trace)
+        item = self._item(Exchange.RPC, inbox, request, epoch, trace or tracing.current())
         loop = asyncio.get_running_loop()
         item.deadline = loop.time() + timeout
         if not self._connected.is_set():

@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from shared import bus as transport
+from shared import tracing
 from shared.bus.api import Bus
 from shared.config import Config, ConfigError, load_config
 from shared.daemon import logs, orders
@@ -53,8 +54,18 @@ def main(daemon_class: type[Daemon], argv: Sequence[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIG
     logs.configure(logs.level_of(config.get(f"{daemon_class.subsystem}_DEBUG")))
+    trace(daemon_class.subsystem.lower(), config)
     status: int = loop_runner()(_process(daemon_class, options, config))
+    tracing.stop()
     return status
+
+
+def trace(service: str, config: Config) -> None:
+    """Send traces from now on, if the configuration or the environment says where."""
+    try:
+        tracing.start(f"roost-{service}", config.get("ROOST_OTLP_ENDPOINT"))
+    except tracing.NoTracing as error:
+        structlog.stdlib.get_logger().error("no_traces", reason=str(error))
 
 
 def loop_runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:

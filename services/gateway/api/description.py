@@ -31,6 +31,7 @@ from services.gateway.authorization import Identity
 from services.gateway.caller import note
 from services.gateway.parts import BadForm, Form
 from services.gateway.pool import Schedd
+from shared import tracing
 from shared.bus.api import RemoteFailure
 from shared.errors import RoostError
 from shared.messages.queue import ActOnJobs, SubmitJobs, Submitted
@@ -120,7 +121,8 @@ def description_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
             note(owner=owner, schedd=schedd, submit_id=submit_id, files=form.files, description=text)
             asked = {"description": text, "file": "<description>", "user": user, "directory": directory}
             work = _Work(doors, identity, found, root, readers, asked, user, submit_id)
-            return await work.queue()
+            with tracing.span("gateway.submit", request.headers.get("traceparent"), user=user, schedd=found.name):
+                return await work.queue()
 
 
 class _Work:

@@ -16,6 +16,7 @@ from services.gateway.api.guard import Guard
 from services.gateway.api.wire import ad_of, ad_response, read_msgpack, results_as_json
 from services.gateway.authorization import Identity
 from services.gateway.caller import note
+from shared import tracing
 from shared.messages.negotiation import Reschedule
 from shared.messages.queue import ActOnJobs, JobPage, QueryJobs, SubmitJobs, Submitted
 
@@ -125,7 +126,8 @@ def job_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         body = SubmitJobs.model_validate({**raw, "user": user})
         note(owner=owner, schedd=schedd, submit_id=body.submit_id, part=body.part, jobs=len(body.procs))
         found = await doors.pool.schedd(schedd)
-        answer = await doors.bus.call(found.inbox, body, timeout=60.0)
+        with tracing.span("gateway.submit", request.headers.get("traceparent"), user=user, schedd=found.name):
+            answer = await doors.bus.call(found.inbox, body, timeout=60.0)
         assert isinstance(answer, Submitted)
         note(cluster=answer.cluster)
         return {"cluster": answer.cluster, "first_proc": answer.first_proc, "count": answer.count, "schedd": found.name}

@@ -20,6 +20,7 @@ import structlog
 from pamqp.commands import Basic
 from yarl import URL
 
+from shared import tracing
 from shared.bus.amqp import graves
 from shared.bus.amqp.consumer import DELIVERIES_HEADER, REQUEUED_HEADER, Consumer, Delivery
 from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, Link, LinkLost, Refused
@@ -402,7 +403,7 @@ class AmqpBus:
         check_inbox(inbox)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        envelope = self._envelope(request, epoch, trace)
+        envelope = self._envelope(request, epoch, trace or tracing.current())
         data = packed(envelope)
         link = self._link
         if link is None or not link.usable:

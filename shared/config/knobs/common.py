@@ -97,3 +97,7 @@ class CommonSettings(Settings):
     roost_health_bind: str = knob(
         "ROOST_HEALTH_BIND", "127.0.0.1", meaning="address that ROOST_HEALTH_PORT is opened on"
     )
+    roost_otlp_endpoint: str | None = knob(
+        "ROOST_OTLP_ENDPOINT",
+        meaning="collector that gets traces of jobs, by OTLP over HTTP, e.g. http://host:4318; read at start",
+    )
