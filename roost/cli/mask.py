@@ -299,8 +299,12 @@ class _Reader:
             if by.takes == "float" and types <= {int, float}:
                 return [show(float(value), width) for value in values]
             return [show(value, width) for value in values] if by.takes == "int" and types == {int} else None
-        if by.whole is None or one.form is None or one.form.kind not in _NUMBERS or types != {int}:
+        if by.whole is None or one.form is None or one.form.kind not in _NUMBERS or not types <= {int, type(None)}:
             return None
+        if type(None) in types:
+            if self._target is not None or type(self._expression) is not AttrRef:
+                return None
+            values = [0 if value is None else value for value in values]  # as `_rendered` takes it
         needs = [ads.cells(fold(name)) for name in by.needs]
         if not all(set(map(type, cells)) <= {int, type(None)} for cells in needs):
             return None
