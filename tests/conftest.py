@@ -5,6 +5,7 @@ import contextlib
 import inspect
 import logging
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ NEEDS = {
     "reference": ("reference",),
     "mounts": ("small_disk",),
     "browser": ("chromium",),
+    "prometheus": ("promtool", "prometheus_program"),
     "ha": (),  # by its marker
 }
 # Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. Those
@@ -45,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         choices=sorted(NEEDS),
         help="leave out the tests that need real servers, a Docker engine, Apptainer, the reference "
-        "implementation or mounts; "
+        "implementation, mounts, a browser or Prometheus; "
         "without this flag they fail where it is missing (may be given several times)",
     )
     parser.addoption("--browser-slots", default=100_000, type=int, help="slots of the made-up pool of tests/browser")
@@ -81,6 +83,28 @@ def need(request: pytest.FixtureRequest, name: str) -> None:
     """Skip when left out by flag: for fixtures that a test asks for while it runs."""
     if name in request.config.getoption("--without"):
         pytest.skip(f"--without {name}")
+
+
+def _of_prometheus(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        pytest.fail(
+            f"no {program}: install Debian's package prometheus (bin/install-packages prometheus), or leave these "
+            "tests out with --without prometheus",
+            pytrace=False,
+        )
+    return found
+
+
+@pytest.fixture
+def promtool() -> str:
+    """Path of the program that checks metrics, rules and queries."""
+    return _of_prometheus("promtool")
+
+
+@pytest.fixture
+def prometheus_program() -> str:
+    return _of_prometheus("prometheus")
 
 
 def _started(server_type: type[Server]) -> Iterator[Server]:

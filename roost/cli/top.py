@@ -1,5 +1,5 @@
 """`roost top`: the pool in a terminal, live. The gateway counts (GET /v1/overview, good for a second for all who ask),
-so a pool of 100,000 slots costs what a small one does; events tell the pace, and when to look again."""
+so a pool of 100,000 slots costs what a small one does; events tell the pace."""
 
 from __future__ import annotations
 

@@ -2,11 +2,8 @@
 
 import asyncio
 import re
-import shutil
 import subprocess
 from pathlib import Path
-
-import pytest
 
 from tests.infrastructure.metrics_page import COMMON, families_of, now, page, shown, texts_of
 
@@ -43,10 +40,7 @@ async def test_names_follow_the_conventions(tmp_path):
             assert {"job", "job_id", "owner", "user"}.isdisjoint(family._labelnames), family.name
 
 
-async def test_promtool_has_nothing_against_them(tmp_path):
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool (of Prometheus) is not installed")
+async def test_promtool_has_nothing_against_them(tmp_path, promtool):
     for daemon, text in texts_of(tmp_path).items():
         command = [promtool, "check", "metrics"]
         done = await asyncio.to_thread(subprocess.run, command, input=text, capture_output=True, text=True, check=False)

@@ -1,15 +1,13 @@
 """What compose brings for Prometheus and Grafana speaks of metrics that there are, and alerts fire when they should.
 
-The queries themselves are held to promtool where it is installed (Debian: prometheus)."""
+The queries themselves are held to promtool."""
 
 import asyncio
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.infrastructure.metrics_page import now, series_of
@@ -48,13 +46,6 @@ def queries():
 def names_in(query):
     """The metrics a query names; no text in it counts."""
     return set(re.findall(r"\b(?:roost|process|rabbitmq)_\w+|\bup\b", re.sub(r'"[^"]*"', '""', query)))
-
-
-def promtool():
-    found = shutil.which("promtool")
-    if found is None:
-        pytest.skip("promtool (of Prometheus) is not installed")
-    return found
 
 
 async def test_queries_name_metrics_that_there_are():
@@ -131,25 +122,25 @@ def test_pages_stand_on_the_source_that_is_provisioned():
         assert len(places) == len(page["panels"])
 
 
-async def test_promtool_takes_the_configuration_and_every_alert():
-    tool = promtool()
+async def test_promtool_takes_the_configuration_and_every_alert(promtool):
     for words, folder in (
         (["check", "config", "prometheus.yml"], OBSERVABILITY),
         (["test", "rules", "alerts_test.yml"], ROOT / "tests" / "prometheus"),
     ):
-        run = asyncio.to_thread(subprocess.run, [tool, *words], cwd=folder, capture_output=True, text=True, check=False)
+        run = asyncio.to_thread(
+            subprocess.run, [promtool, *words], cwd=folder, capture_output=True, text=True, check=False
+        )
         done = await run
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-async def test_promtool_can_read_every_query_of_the_pages(tmp_path):
-    tool = promtool()
+async def test_promtool_can_read_every_query_of_the_pages(tmp_path, promtool):
     found = [
         {"record": "test:query", "expr": query.replace("$__rate_interval", "5m"), "labels": {"number": str(number)}}
         for number, (_, query) in enumerate(queries())
     ]
     path = tmp_path / "rules.yml"
     path.write_text(json.dumps({"groups": [{"name": "all", "rules": found}]}))
-    command = [tool, "check", "rules", str(path)]
+    command = [promtool, "check", "rules", str(path)]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

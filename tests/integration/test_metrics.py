@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import shutil
 import socket
 from pathlib import Path
 
@@ -90,11 +89,8 @@ async def test_jobs_are_counted_where_they_pass(watched):
 
 
 @contextlib.asynccontextmanager
-async def prometheus(directory, targets):
+async def prometheus(program, directory, targets):
     """A real one, asking these every second; yields its address."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not installed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -119,9 +115,9 @@ async def prometheus(directory, targets):
         await process.wait()
 
 
-async def test_a_prometheus_takes_what_all_daemons_say(watched, tmp_path):
+async def test_a_prometheus_takes_what_all_daemons_say(watched, tmp_path, prometheus_program):
     targets = [f"127.0.0.1:{server.port}" for server in watched.servers.values()]
-    async with prometheus(tmp_path, targets) as url:
+    async with prometheus(prometheus_program, tmp_path, targets) as url:
 
         async def ask(query):
             try:
