@@ -2,6 +2,8 @@
 
 Standard library only on the wire (http.client), because the command imports this and starts often: 20 ms instead of
 150 ms with an HTTP framework.
+
+Longer than most modules: it is the list of all that can be asked of a pool, a few lines each, and the connection below.
 """
 
 from __future__ import annotations
