@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -96,3 +98,33 @@ def test_derived_ids_are_always_the_same(spans):
     assert job.status.status_code is StatusCode.ERROR
     assert after.context.span_id != job.context.span_id, "an id is wanted for one span only"
     assert after.end_time == after.start_time
+
+
+def test_a_collector_gets_the_spans():
+    got = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            assert tracing.start("roost-test", f"http://127.0.0.1:{server.server_port}/", {})
+            with tracing.span("gateway.submit"):
+                pass
+            tracing.stop()  # sends what waits
+        finally:
+            tracing.stop()
+            server.shutdown()
+            serving.join()
+    ((path, body),) = got
+    assert path == "/v1/traces"
+    assert b"gateway.submit" in body
+    assert b"roost-test" in body
