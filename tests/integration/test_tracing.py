@@ -1,7 +1,9 @@
 """One job is one trace, from its submit to its output, over restarts of the schedd."""
 
 import asyncio
+import urllib.request
 
+import msgpack
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -11,6 +13,7 @@ from shared import tracing
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.messages.queue import ActOnJobs, SubmitJobs
+from tests.integration.inside import InsidePool
 from tests.waiting import eventually
 from tests.wholepool import USER, WholePool
 
@@ -109,3 +112,32 @@ async def test_a_run_that_fails_shows_it(pool, spans):
     assert found["job.attempt"].status.status_code is StatusCode.ERROR
     assert found["job"].attributes["status"] == "removed"
     assert "run" not in found, "nothing ran"
+
+
+def test_a_submit_over_http_joins_the_trace_of_its_caller(spans, tmp_path):
+    wanted = "00-11111111111111111111111111111111-2222222222222222-01"
+    inside = InsidePool(tmp_path)
+    try:
+        ad = ClassAd({"Cmd": "/bin/true", "Iwd": "/tmp", "ShouldTransferFiles": "NO", "JobStatus": 5})
+        body = {
+            "submit_id": "http",
+            "cluster_ad": ad.pack(),
+            "procs": [ClassAd().pack()],
+            "spool": False,
+            "more": False,
+        }
+        token = inside.token
+        request = urllib.request.Request(
+            f"{inside.url}/v1/jobs",
+            msgpack.packb(body),
+            {"Authorization": f"Bearer {token}", "Content-Type": "application/x-msgpack", "traceparent": wanted},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 200
+    finally:
+        inside.close()
+    found = {span.name: span for span in spans() if f"{span.context.trace_id:032x}" == wanted[3:35]}
+    assert set(found) == {"gateway.submit", "handle queue.submit", "schedd.submit"}
+    assert f"{found['gateway.submit'].parent.span_id:016x}" == wanted[36:52]
+    assert found["handle queue.submit"].parent.span_id == found["gateway.submit"].context.span_id
+    assert found["schedd.submit"].parent.span_id == found["handle queue.submit"].context.span_id
