@@ -57,6 +57,8 @@ BATCH: Final = 5_000
 PAGE: Final = 1_000
 
 _LONGEST_NAME: Final = 600
+#: How well (s) other machines' clocks are known, so that what ended just after the books were written was over in them.
+_NEAR: Final = 1.0
 #: Weights that differ by less are the same.
 _SOME: Final = 1e-6
 
@@ -254,7 +256,11 @@ class Accountant:
         they had is of none of these uses."""
         then = [use for use in uses if use.began < base and (use.ended is None or use.ended > base)]
         left = had - sum(use.weight for use in then)
-        for use in sorted(then, key=lambda one: -one.began):
+        near = [use for use in then if use.ended is not None and use.ended - base < _NEAR]
+        for use in near:
+            if use.weight <= _SOME - left:
+                left += use.weight
+        for use in sorted((use for use in then if use not in near), key=lambda one: -one.began):
             if use.began > -math.inf and use.weight <= _SOME - left:
                 self._backdate(user, use.weight, use.began, base, now)
                 left += use.weight

@@ -17,6 +17,7 @@ REGRESSIONS: dict[int, str] = {
     95: "a job that came again before its end was acknowledged kept its slot claimed for ever",
     119: "use was forgotten that began and ended between two writes of the books",
     275: "slots that were gone before their ads were loaded were charged on",
+    644: "a claim that seemed to end just after the books were written was charged for them twice",
     1139: "what a startd knew of claims that were over went with its machine",
 }
 #: 252 seeds, in parts that take a process a few seconds each.

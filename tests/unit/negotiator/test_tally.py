@@ -281,6 +281,12 @@ async def test_a_begin_that_the_former_leader_missed_is_charged_ACC_16(later) ->
     assert taken_over(later, *uses, Use(ALICE, 2.0, 1050.0, None)) == pytest.approx(3 * 60 + 2 * 10 + 5 * 40)
 
 
+async def test_an_end_that_seems_to_be_just_after_the_books_is_in_them_ACC_16(later) -> None:
+    """Its startd's clock is known to some milliseconds only; the former leader had heard of it."""
+    uses = [Use(ALICE, 1.0, 900.0, None) for _ in range(3)]
+    assert taken_over(later, *uses, Use(ALICE, 1.0, 1020.0, 1060.01)) == pytest.approx(3 * 60 + 3 * 40 + 0.01)
+
+
 async def test_what_is_heard_of_later_is_believed_to_be_in_the_books_where_they_had_more_ACC_16(later) -> None:
     uses = [Use(ALICE, 1.0, 900.0, None), Use(ALICE, 1.0, 900.0, None)]
     late = (Use(ALICE, 1.0, 950.0, 1100.0), Use(ALICE, 1.0, 1030.0, 1090.0), Use(ALICE, 1.0, 1000.0, 1050.0))
