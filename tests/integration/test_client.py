@@ -72,6 +72,7 @@ def test_both_clients_have_the_same_surface():
     """What the synchronous client can do, the other can; but for what is made of threads or streams of its own."""
     only_sync = {
         "create_token",
+        "sheet",
         "upload",
         "download",
         "visit",

@@ -169,6 +169,9 @@ def values_of(field):
     """Values that the field takes: a sender could not make others, and receivers refuse them as they refuse garbage."""
     least = max((one.ge for one in field.metadata if hasattr(one, "ge")), default=None)
     most = min((one.le for one in field.metadata if hasattr(one, "le")), default=None)
+    longest = min((one.max_length for one in field.metadata if hasattr(one, "max_length")), default=None)
+    if longest is not None:
+        return of(field.annotation).map(lambda value: value[:longest])
     if least is None and most is None:
         return of(field.annotation)
     return st.one_of(st.sampled_from([end for end in (least, most) if end is not None]), st.integers(least, most))
