@@ -8,6 +8,7 @@ from pathlib import Path
 
 from services.collector.daemon import Collector
 from services.had.daemon import Had
+from services.journal.daemon import Journal
 from services.negotiator.daemon import Negotiator
 from services.schedd.daemon import Schedd
 from services.startd.daemon import Startd
@@ -29,7 +30,18 @@ CONFIG = {
     "NEGOTIATOR_CYCLE_DELAY": "0",
     "NEGOTIATOR_MIN_INTERVAL": "0",
 }
-KINDS = {"collector": Collector, "had": Had, "negotiator": Negotiator, "schedd": Schedd, "startd": Startd}
+KINDS = {
+    "collector": Collector,
+    "had": Had,
+    "negotiator": Negotiator,
+    "schedd": Schedd,
+    "startd": Startd,
+    "journal": Journal,
+}
+#: In the order in which they start.
+FIRST = (("collector", "cm"), ("negotiator", "cm"), ("had", "cm"), ("schedd", "ap"), ("startd", "ep"))
+#: In the order in which they end, after all others.
+LAST = ("had", "startd", "schedd", "negotiator", "collector")
 
 
 class WholePool:
@@ -48,21 +60,14 @@ class WholePool:
         self.hub = MemoryHub()
         self.store = EmbeddedStore()
         await self.store.start()
-        for subsystem, name in (
-            ("collector", "cm"),
-            ("negotiator", "cm"),
-            ("had", "cm"),
-            ("schedd", "ap"),
-            ("startd", "ep"),
-        ):
+        for subsystem, name in FIRST:
             await self.begin(subsystem, name)
         # What a test changes in the books before they are read would be lost with them.
         await eventually(lambda: self.negotiator.leading() and not self.negotiator.ready(), what="a leader")
         return self
 
     async def __aexit__(self, *exc):
-        further = [key for key in self.daemons if key not in KINDS]
-        for key in (*further, "had", "startd", "schedd", "negotiator", "collector"):
+        for key in (*(key for key in self.daemons if key not in LAST), *LAST):
             await self.end(key)
         for bus in self._buses.values():
             await bus.stop()

@@ -26,7 +26,7 @@ from shared.messages.queue import SubmitJobs
 from tests.waiting import eventually
 from tests.wholepool import USER, WholePool
 
-INBOXES = ("schedd.ap", "startd.ep", "negotiator", "negotiator.cm", "collector", "collector.cm", "had.cm")
+INBOXES = ("schedd.ap", "startd.ep", "negotiator", "negotiator.cm", "collector", "collector.cm", "had.cm", "journal")
 SENDERS = ("schedd.ap", "startd.ep", "startd.evil", "negotiator.cm", "had.cm", "gateway.x", "schedd.evil")
 #: How many examples; more by hand: ROOST_HOSTILE=2000 pytest tests/integration/test_hostile.py
 EXAMPLES = int(os.environ.get("ROOST_HOSTILE", "12"))
@@ -248,6 +248,7 @@ async def settle(pool):
 def test_random_messages_of_every_type_to_every_door_do_no_harm(tmp_path_factory, burst, chance):
     async def scenario():
         async with WholePool(tmp_path_factory.mktemp("pool")) as pool:
+            await pool.begin("journal", "cm")
             stale = chance.sample(burst, min(5, len(burst)))
             for sending in burst + stale:
                 await deliver(pool, sending)

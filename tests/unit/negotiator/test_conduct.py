@@ -170,7 +170,7 @@ async def test_a_cycle_that_outlives_its_lease_says_nothing_while_the_books_are_
     stage.slowness = 0.2
     await stage.want(1)
     await eventually(lambda: stage.busy)
-    await stage.lead("cm1", 1, lease_s=0.0)
+    daemon.leads_until = 0.0
     load, may_load = daemon.accountant.load, asyncio.Event()
 
     async def slowly(epoch: int) -> bool:
