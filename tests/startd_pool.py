@@ -17,6 +17,8 @@ from shared.transfer.bundle import Source, read_bundle, write_bundle
 from tests.daemons import make_context
 from tests.waiting import PATIENCE_S
 
+USER = "alice@pool"
+
 
 class Machine:
     """Always the same."""
@@ -46,7 +48,7 @@ def job_ad(cmd="/bin/true", **attrs):
     ad = {
         "ClusterId": 1,
         "ProcId": 0,
-        "User": "alice@pool",
+        "User": USER,
         "Owner": "alice",
         "JobUniverse": 5,
         "Cmd": cmd,
@@ -185,8 +187,8 @@ class Pool:
             "claim_id": claim_id or self.startd.book.slots[slot].offer,
             "slot": slot,
             "schedd": self.schedd.name,
-            "submitter": "alice@pool",
-            "job_ad": activation.job_ad if activation else (ad or job_ad()).pack(),
+            "submitter": USER,
+            "job_ad": activation.job_ad if activation else (ad or job_ad(User=fields.get("submitter", USER))).pack(),
             "lease_s": 2400,
             "alive_interval_s": 300,
             "epoch": 1,

@@ -414,7 +414,7 @@ async def test_a_claimed_slot_shows_who_has_it_and_for_how_long(tmp_path):
         shown = {
             "RemoteUser": "alice@pool",
             "RemoteOwner": "alice@pool",
-            "AccountingGroup": "group_a.alice",
+            "AccountingGroup": "group_a.alice@pool",
             "ConcurrencyLimits": "db",
             "CurrentRank": 4.0,
             "JobId": activation.job_id,

@@ -80,13 +80,13 @@ def test_an_event_is_written_once_however_many_listen(pool, tmp_path):
         found = []
         while len(found) < 3:
             found += (await anext(following), *following.more())
-        return [stream.line(envelope) for envelope in found if envelope.body.type == "job.submitted"]
+        return [stream.text(envelope) for envelope in found if envelope.body.type == "job.submitted"]
 
-    lines = [pool.run(read(following)) for following in followers]
+    texts = [pool.run(read(following)) for following in followers]
     for following in followers:
         following.close()
-    assert len(lines[0]) == 3
-    assert all(one is other for row in lines[1:] for one, other in zip(lines[0], row, strict=True))
+    assert len(texts[0]) == 3
+    assert all(one is other for row in texts[1:] for one, other in zip(texts[0], row, strict=True))
 
 
 @pytest.mark.parametrize("sent", ["a little", "half", "all but a byte"])
