@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shared.daemon.health import HealthServer
 from shared.messages.queue import SubmitJobs
-from tests.wholepool import KINDS, WholePool
+from tests.wholepool import FIRST, WholePool
 
 ALERTS = Path(__file__).parents[2] / "compose" / "observability" / "alerts.yml"
 
@@ -48,7 +48,7 @@ class Watched:
 async def watched(tmp_path):
     async with WholePool(tmp_path, cpus=2) as pool, aiohttp.ClientSession() as http:
         servers = {}
-        for kind in KINDS:
+        for kind, _ in FIRST:
             servers[kind] = HealthServer(getattr(pool, kind), "127.0.0.1", 0)
             servers[kind].set_up = True
             await servers[kind].start()
