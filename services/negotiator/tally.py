@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from shared.past_claims import Past, read_past
+
 #: What is heard of within this time (s) is heard of at once: most ads are, and begin and end are late alike.
 PROMPT_S: Final = 0.05
 #: Nothing is charged for longer ago (s): a clock that is that wrong says nothing.
@@ -26,8 +28,6 @@ LONGEST_S: Final = 86_400.0
 REMEMBERED_S: Final = 600.0
 #: So many of them.
 MOST_REMEMBERED: Final = 100_000
-#: Of one ad.
-MOST_PAST: Final = 100
 #: How long (s) one message tells of a clock.
 CLOCK_S: Final = 300.0
 
@@ -49,17 +49,6 @@ class Use:
     ended: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """A claim that is over, as its startd tells, by its own clock."""
-
-    slot: str
-    began: float
-    ended: float
-    cpus: float
-    user: str
-
-
 @dataclass(slots=True)
 class _Open:
     """A claim that is charged as time goes by."""
@@ -75,20 +64,6 @@ class _End(NamedTuple):
 
     ours: float
     theirs: float  # its startd's clock
-
-
-def read_past(text: str) -> list[Past]:
-    """RoostPastClaims; what can not be read is left out."""
-    found = []
-    for line in text.splitlines()[-MOST_PAST:]:
-        try:
-            began, ended, cpus, slot, user = line.split(" ", 4)
-            past = Past(slot, float(began), float(ended), float(cpus), user)
-        except ValueError:
-            continue
-        if past.user and 0.0 < past.began <= past.ended < 1e11 and 0.0 <= past.cpus <= 1e9:
-            found.append(past)
-    return found
 
 
 class Tally:

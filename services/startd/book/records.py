@@ -10,9 +10,10 @@ from typing import Any
 
 from services.startd.book.amounts import Amounts
 from services.startd.book.partition import SlotKind
-from services.startd.book.slots import Claim, Haste, Past, Slot, Waiting
+from services.startd.book.slots import Claim, Haste, Slot, Waiting
 from services.startd.book.transitions import Activity, Condition, State
 from shared.messages.claims import Activation, JobExit, Usage
+from shared.past_claims import Past
 
 
 @dataclass(slots=True)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from services.startd.book.amounts import CPUS, Amounts
 from services.startd.book.answers import Changes, Ended, StopRun
 from services.startd.book.draining import Steering
-from services.startd.book.slots import Claim, Past, Slot, Vacated, Waiting
+from services.startd.book.slots import Claim, Slot, Vacated, Waiting
 from services.startd.book.transitions import Activity, Cause, step
+from shared.past_claims import Past
 
 #: How long, and how many of a slot, claims that are over are remembered for the negotiator. A broker that is away for
 #: longer takes the lead from whoever charges.

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from services.startd.book.amounts import Amounts
 from services.startd.book.partition import SlotKind
 from services.startd.book.registry import Registry
-from services.startd.book.slots import Claim, Past, Slot, Waiting
+from services.startd.book.slots import Claim, Slot, Waiting
 from services.startd.book.transitions import State
 from services.startd.book.waitlist import Waitlist
+from shared.past_claims import Past
 
 
 def claim(registry: Registry, claim: Claim, slot: Slot) -> str:

@@ -12,6 +12,7 @@ from services.startd.book.amounts import CPUS, Amounts
 from services.startd.book.partition import PlannedSlot, SlotKind
 from services.startd.book.transitions import Activity, Condition, State
 from shared.classad import ClassAd
+from shared.past_claims import Past
 
 OWNER_IDLE = Condition(State.OWNER, Activity.IDLE)
 UNCLAIMED_IDLE = Condition(State.UNCLAIMED, Activity.IDLE)
@@ -113,22 +114,6 @@ class Claim:
     def go_on(self, now: float) -> None:
         self.suspended_s += max(0.0, now - self.suspended_at)
         self.suspended_at = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """A claim that is over, for who charges for it and may not have heard of it in time."""
-
-    slot: str
-    began: float
-    ended: float
-    cpus: float
-    user: str  # who is charged
-
-    @property
-    def text(self) -> str:
-        """As ads have it."""
-        return f"{self.began!r} {self.ended!r} {self.cpus:g} {self.slot} {self.user}"
 
 
 @dataclass(slots=True)

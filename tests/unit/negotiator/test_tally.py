@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from services.negotiator.accountant import Accountant
 from services.negotiator.priorities import MINIMUM_PRIORITY, Factors, Record, advance, backdate, settle
-from services.negotiator.tally import Clocks, Tally, Use, read_past
-from services.startd.book.slots import Past
+from services.negotiator.tally import Clocks, Tally, Use
+from shared.past_claims import Past, read_past
 from shared.state.embedded import EmbeddedStore
 
 DAY = 86_400.0
