@@ -25,6 +25,7 @@ from shared.messages.journal import INBOX as JOURNAL
 from shared.messages.journal import JournalAnswer
 from shared.messages.negotiation import GetPriorities, Priorities
 from shared.messages.queue import JobPage, QueryJobs
+from shared.natural import natural
 
 #: Submitter ads looked at for who has most jobs.
 MOST_SUBMITTERS: Final = 1000
@@ -167,7 +168,7 @@ class Survey:
             if not ads:
                 raise RemoteFailure("not-found", f"there is no machine {name[:200]} in the pool")
             # slot2 before slot10
-            ads.sort(key=lambda ad: rows.natural(str(ad.eval("Name"))))
+            ads.sort(key=lambda ad: natural(str(ad.eval("Name")).lower()))
             first = next((ad for ad in ads if ad.eval("DynamicSlot") is not True), ads[0])
             return {
                 "machine": name,

@@ -19,13 +19,14 @@ from services.negotiator.board import HEAVIEST, slot_weight
 from services.negotiator.limits import SHOWN, counts_in, parse
 from services.negotiator.pool import CycleConfig, Matched, Preempted, Request, Slots, Snapshot
 from services.negotiator.priorities import Record
-from services.negotiator.snapshot import natural, new_table
+from services.negotiator.snapshot import new_table
 from services.negotiator.usage import charged_to
 from shared.classad import ClassAd, evaluate
 from shared.classad.cells import PackedError
 from shared.classad.columnar import Frame, Matching, Table
 from shared.classad.expr import AttrRef
 from shared.classad.quick import QuickAd
+from shared.natural import natural
 
 #: Knobs on which it depends what is charged for a slot.
 _CHARGING = ("use_slot_weights", "force_slot_weight", "slot_weight", "poolsize_constraint", "discount_suspended")

@@ -3,9 +3,7 @@ resident table (slot_table.py)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -16,18 +14,7 @@ from services.negotiator.priorities import Record
 from services.negotiator.usage import charged_to
 from shared.classad import ClassAd, evaluate
 from shared.classad.columnar import Frame, Matching, Table
-
-_DIGITS: Final = re.compile(r"\d+")
-
-
-def natural(name: str) -> str:
-    """A text that sorts as people would sort the names: slot2 before slot10. Digits are led by their number."""
-    return _DIGITS.sub(lambda found: _numbered(found.group()), name)
-
-
-def _numbered(digits: str) -> str:
-    digits = digits.lstrip("0") or "0"
-    return chr(0x30 + min(len(digits), 0x4F)) + digits
+from shared.natural import natural
 
 
 def places(names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

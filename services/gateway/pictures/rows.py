@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -147,14 +146,6 @@ def of_user(name: str) -> str:
         f"AccountingGroup == {quote(name)} || AccountingGroup == {quote(plain_name)} || User == {quote(name)}"
         f" || (AccountingGroup =?= undefined && Owner == {quote(plain_name)})"
     )
-
-
-def natural(text: str) -> list[tuple[int, int | str]]:
-    """A key that puts slot2 before slot10."""
-    return [
-        (0, int(part)) if part.isascii() and part.isdigit() and len(part) < 20 else (1, part)
-        for part in re.split(r"([0-9]+)", text.lower())
-    ]
 
 
 def sortable(value: Any) -> tuple[int, float, str]:

@@ -13,6 +13,7 @@ from services.gateway.pictures.lending import ROOT, UNASSIGNED, Loan, Stand, loa
 from services.gateway.pictures.waits import WINDOW_S, Waits, quantile
 from services.negotiator.priorities import Record, effective, settle
 from shared.classad import ClassAd, evaluate, is_true, parse_expr
+from shared.natural import natural
 
 HALF = 86_400.0
 standings = st.builds(
@@ -200,7 +201,7 @@ def test_jobs_of_a_user_in_any_spelling():
 
 
 def test_slots_in_the_order_of_their_numbers():
-    assert sorted(["slot10@n", "slot2@n", "slot1_10@n", "slot1_9@n"], key=rows.natural) == [
+    assert sorted(["slot10@n", "slot2@n", "slot1_10@n", "slot1_9@n"], key=natural) == [
         "slot1_9@n", "slot1_10@n", "slot2@n", "slot10@n",
     ]  # fmt: skip
 
