@@ -17,8 +17,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector as MetricSource
+from prometheus_client.core import Metric
 
 from services.had import election
 from services.had.backoff import Backoff, Limits
@@ -47,7 +46,9 @@ from shared.config import ConfigError, Problem
 from shared.config.knobs import HadSettings
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
+from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
+from shared.daemon.measures import Source, counter, gauge, gauges
 from shared.daemon.orders import obey
 from shared.errors import PermanentError, RetryableError
 from shared.messages import had as messages
@@ -216,7 +217,7 @@ class Had(Daemon):
             if self.answering() == answering:
                 hurried = self.standing.behind_since is not None and not self.standing.mending
                 poll_s = self.timing.poll_s
-                await self._pause(self._wake_election, min(HURRY_S, poll_s) if hurried else poll_s)
+                await set_or_over(self._wake_election, self.context.clock, min(HURRY_S, poll_s) if hurried else poll_s)
 
     async def _decide(self, before: Seen | None, answering: bool) -> Seen | None:
         """One look at the lease, and what follows from it."""
@@ -308,7 +309,7 @@ class Had(Daemon):
                 )
             self._say(order)
             follow = self.timing.follow_s if self.answering() else min(KNOCK_S, self.timing.lead_s)
-            await self._pause(self._wake_control, self.timing.lead_s if leads else follow)
+            await set_or_over(self._wake_control, self.context.clock, self.timing.lead_s if leads else follow)
 
     def _say(self, order: messages.Lead | messages.StepDown) -> None:
         """Tell the negotiator without waiting: while one answer is late, the next order keeps its lease
@@ -351,16 +352,7 @@ class Had(Daemon):
         while True:
             self._wake_advertise.clear()
             await self.advertiser.publish({self.context.name: self._ad()})
-            await self._pause(self._wake_advertise, float(self.settings.had_update_interval))
-
-    async def _pause(self, wake: asyncio.Event, seconds: float) -> None:
-        sleeping = asyncio.ensure_future(self.context.clock.sleep(seconds))
-        waking = asyncio.ensure_future(wake.wait())
-        try:
-            await asyncio.wait((sleeping, waking), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeping.cancel()
-            waking.cancel()
+            await set_or_over(self._wake_advertise, self.context.clock, float(self.settings.had_update_interval))
 
     # What was decided
 
@@ -512,20 +504,15 @@ def _version(numbers: list[int]) -> Version:
     return Version(*numbers)
 
 
-class _Metrics(MetricSource):
+class _Metrics(Source):
     def __init__(self, had: Had) -> None:
         self._had = had
-
-    def describe(self) -> Iterable[Metric]:
-        return []
 
     def collect(self) -> Iterable[Metric]:
         had = self._had
         standing, now = had.standing, had.context.clock.monotonic()
-        states = GaugeMetricFamily("roost_had_state", "1 for the state it is in", labels=["state"])
-        for state in State:
-            states.add_metric([state.value], float(standing.state is state))
-        yield states
+        states: dict[tuple[str, ...], float] = {(state.value,): float(standing.state is state) for state in State}
+        yield gauges("roost_had_state", "1 for the state it is in", ["state"], states)
         leads = standing.state is State.LEADER
         for name, text, value in (
             ("roost_had_epoch", "Highest epoch ever heard of", standing.known),
@@ -536,5 +523,5 @@ class _Metrics(MetricSource):
             ("roost_had_books_behind", "1 while Redis lacks some of the books", standing.behind_since is not None),
             ("roost_had_snapshot_taken_seconds", "When the books were copied last, since 1970", had.replication.taken),
         ):
-            yield GaugeMetricFamily(name, text, value=max(0.0, float(value)))
-        yield CounterMetricFamily("roost_had_changes", "Changes of the lead heard of", value=float(had.heard_changes))
+            yield gauge(name, text, max(0.0, float(value)))
+        yield counter("roost_had_changes", "Changes of the lead heard of", had.heard_changes)

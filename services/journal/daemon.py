@@ -7,11 +7,10 @@ many slots there are in each state, and what new ones offer. Losing the journal 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, ClassVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector as MetricSource
+from prometheus_client.core import Metric
 
 from services.journal.answers import Answers
 from services.journal.recorder import PREFETCH, Recorder
@@ -20,7 +19,9 @@ from services.journal.survey import Survey
 from shared.bus.api import Subscription
 from shared.config.knobs import JournalSettings
 from shared.daemon.base import Daemon
+from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
+from shared.daemon.measures import Source, counter, gauge
 from shared.daemon.orders import ORDERS, obey
 from shared.messages.base import Envelope, Failure, Message
 from shared.messages.journal import (
@@ -132,41 +133,25 @@ class Journal(Daemon):
                     self.context.log.info("journal_forgot", rows=gone, bytes=self.bytes)
             except JournalUnavailable as error:
                 self.context.log.info("journal_not_tidied", reason=str(error))
-            waiting = asyncio.ensure_future(self._tidy.wait())
-            timer = asyncio.ensure_future(clock.sleep(TIDY_S))
-            try:
-                await asyncio.wait((waiting, timer), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waiting.cancel()
-                timer.cancel()
+            await set_or_over(self._tidy, clock, TIDY_S)
             await clock.sleep(1.0)
 
 
-class _Metrics(MetricSource):
+class _Metrics(Source):
     """What the journal measures of itself."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> list[Metric]:
+    def collect(self) -> Iterator[Metric]:
         journal, recorded = self._journal, self._journal.recorder.recorded
-        found: list[Metric] = []
-        for name, text, value in (
-            ("roost_journal_events", "Events written down", recorded.events),
-            ("roost_journal_events_again", "Events that came again, and were there", recorded.again),
-            ("roost_journal_batches", "Transactions of events", recorded.batches),
-            ("roost_journal_failures", "Transactions that the database did not take", recorded.failures),
-            ("roost_journal_refused", "Events that no database takes", recorded.refused),
-            ("roost_journal_forgotten_rows", "Rows forgotten for their age or for room", journal.forgotten),
-        ):
-            counter = CounterMetricFamily(name, text)
-            counter.add_metric([], value)
-            found.append(counter)
-        size = GaugeMetricFamily("roost_journal_size_bytes", "Size of the journal")
-        size.add_metric([], journal.bytes)
-        newest = GaugeMetricFamily("roost_journal_newest_seconds", "Time of the newest event, seconds since 1970")
-        newest.add_metric([], recorded.newest)
-        return [*found, size, newest]
+        yield counter("roost_journal_events", "Events written down", recorded.events)
+        yield counter("roost_journal_events_again", "Events that came again, and were there", recorded.again)
+        yield counter("roost_journal_batches", "Transactions of events", recorded.batches)
+        yield counter("roost_journal_failures", "Transactions that the database did not take", recorded.failures)
+        yield counter("roost_journal_refused", "Events that no database takes", recorded.refused)
+        forgotten = "Rows forgotten for their age or for room"
+        yield counter("roost_journal_forgotten_rows", forgotten, journal.forgotten)
+        yield gauge("roost_journal_size_bytes", "Size of the journal", journal.bytes)
+        newest = "Time of the newest event, seconds since 1970"
+        yield gauge("roost_journal_newest_seconds", newest, recorded.newest)

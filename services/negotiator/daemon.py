@@ -34,6 +34,7 @@ from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, Outcome, inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
+from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
 from shared.daemon.orders import ORDERS, obey
 from shared.errors import RetryableError, RoostError
@@ -386,14 +387,14 @@ class Negotiator(Daemon):
                 if self._triggers:
                     await clock.sleep(wait)
                 else:
-                    await self._wait_for_trigger(wait)
+                    await set_or_over(self._wake, clock, wait)
                 continue
             if not self.leading() or not self._loaded:
                 # Not while the books are read for a lead that has just begun.
                 if self._active_subscription is not None and not self.leading():
                     await self._stop_leading("the lease ran out")
                 self._wake.clear()
-                await self._wait_for_trigger(1.0)
+                await set_or_over(self._wake, clock, 1.0)
                 continue
             triggers, self._triggers = self._triggers or {"periodic"}, set()
             began = clock.monotonic()
@@ -413,15 +414,6 @@ class Negotiator(Daemon):
                 self.context.log.exception("cycle_broken", epoch=self.epoch, cycle=self.cycle)
                 await clock.sleep(0.5)
             self.last_cycle = LastCycle(began, clock.monotonic())
-
-    async def _wait_for_trigger(self, seconds: float) -> None:
-        waiter = asyncio.ensure_future(self._wake.wait())
-        timer = asyncio.ensure_future(self.context.clock.sleep(seconds))
-        try:
-            await asyncio.wait((waiter, timer), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiter.cancel()
-            timer.cancel()
 
     async def _one_cycle(self, trigger: str) -> None:
         if self.policy.settings.negotiator_read_config_before_cycle:

@@ -28,3 +28,14 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+async def set_or_over(event: asyncio.Event, clock: Clock, seconds: float) -> None:
+    """Return when the event is set, or after so many seconds of the clock, whichever comes first."""
+    waiting = asyncio.ensure_future(event.wait())
+    sleeping = asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        await asyncio.wait((waiting, sleeping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        sleeping.cancel()

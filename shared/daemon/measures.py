@@ -24,9 +24,7 @@ class Source(Collector):
 
 
 def gauge(name: str, text: str, value: float) -> Metric:
-    family = GaugeMetricFamily(name, text)
-    family.add_metric([], float(value))
-    return family
+    return gauges(name, text, (), {(): value})
 
 
 def gauges(name: str, text: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> Metric:
@@ -39,9 +37,7 @@ def gauges(name: str, text: str, labels: Sequence[str], values: Mapping[tuple[st
 
 def counter(name: str, text: str, value: float) -> Metric:
     """name: without the _total that is shown behind it."""
-    family = CounterMetricFamily(name, text)
-    family.add_metric([], float(value))
-    return family
+    return counters(name, text, (), {(): value})
 
 
 def counters(name: str, text: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> Metric:
