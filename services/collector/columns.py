@@ -23,7 +23,7 @@ from shared.classad.cells import PackedError
 from shared.classad.columnar import Matching, Table, keeping
 from shared.classad.columnar.column import ABSENT, Column
 from shared.classad.columnar.table import Source
-from shared.classad.quick import learn, spelling
+from shared.classad.quick import learn, spellings
 from shared.daemon.ad_table import AdTable
 
 #: Fewer ads are looked at one by one: columns cost more to keep than they save.
@@ -39,6 +39,7 @@ USUAL = (
     *("SlotType", "PartitionableSlot", "DynamicSlot", "SlotID", "TotalCpus", "TotalMemory", "LoadAvg"),
     *("EnteredCurrentActivity",),
 )
+_SPELT = {name.lower(): name for name in USUAL}
 #: What is asked for in few ads only is read from these: a column is read from all. So many columns at most are made for
 #: what is listed.
 LISTED_SHARE, MOST_COLUMNS = 0.25, 300
@@ -94,15 +95,16 @@ class Columns:
     def kept(self, stands: Mapping[str, tuple[int, int]]) -> bytes:
         """All that was read, for `restore` after a restart. `stands`: as of the same moment."""
         held = keeping.kept(self._columns)
-        names = [name for name in held["columns"] if spelling(name) is not None]
-        spelt = {name: spelling(name) for name in names}
-        return keeping.pack({**held, "stands": {daemon: list(two) for daemon, two in stands.items()}, "spelt": spelt})
+        known = {name: list(spellings(name)) for name in held["columns"]}
+        return keeping.pack(
+            {**held, "stands": {daemon: list(two) for daemon, two in stands.items()}, "spellings": known}
+        )
 
     def unchanged(self, held: Mapping[str, Any]) -> dict[str, Source]:
         """Of what was kept, the ads that have not changed since. Raises ValueError."""
         try:
             stands = dict(held["stands"])
-            learn([str(name) for name in dict(held["spelt"]).values()])
+            learn([str(name) for known in dict(held["spellings"]).values() for name in known])
         except (KeyError, TypeError) as error:
             raise ValueError(f"no columns: {error}") from error
         return {
@@ -219,15 +221,16 @@ class Columns:
         found = rows[np.searchsorted(rows, start) :]
         places = found[:most]
         answer = Found([self._sorted[place] for place in places.tolist()], len(found) > most)
-        asked = self._asked(projection, len(rows)) if projection else None
+        asked = self._asked(projection, len(rows), in_columns) if projection else None
         if asked is not None and in_columns:
             answer.listed = listed(asked, self._order[places], self._columns.codes)
         elif asked is not None:
             answer.packed = bodies(asked, self._order[places], self._columns.codes, len(ALWAYS))
         return answer
 
-    def _asked(self, projection: frozenset[str], found: int) -> list[tuple[str, Column]] | None:
-        """The columns of what is asked for, with the names of their attributes; None where not all are there."""
+    def _asked(self, projection: frozenset[str], found: int, in_columns: bool) -> list[tuple[str, Column]] | None:
+        """The columns of what is asked for, with the names of their attributes; None where not all are there.
+        `in_columns`: one name is enough for all ads, where packed ads have each its own spelling."""
         names = sorted(projection - set(ALWAYS))
         if not OVERLAID.isdisjoint(names):
             return None
@@ -240,8 +243,12 @@ class Columns:
         pairs = []
         for name in names:
             if columns[name].tags != 1 << ABSENT:
-                spelt = spelling(name)
-                if spelt is None:
+                known = spellings(name)
+                if in_columns:  # not as who came first has it, which may be any odd way
+                    spelt = _SPELT.get(name) or (known[0] if known else name)
+                elif len(known) == 1:
+                    spelt = known[0]
+                else:
                     return None
                 pairs.append((spelt, columns[name]))
         return pairs

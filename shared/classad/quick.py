@@ -159,11 +159,10 @@ def _remembered(
     return found
 
 
-def spelling(key: str) -> str | None:
-    """How the attribute of a folded name is spelled in all ads that were read; None where nobody has it, or not all
-    spell it alike."""
-    known = _spellings.get(key, ())
-    return known[0] if len(known) == 1 else None
+def spellings(key: str) -> tuple[str, ...]:
+    """How the attribute of a folded name is spelled in the ads that this process has read, whatever their type: the
+    first one seen comes first."""
+    return _spellings.get(key, ())
 
 
 def learn(values: Iterable[str]) -> None:

@@ -161,10 +161,14 @@ async def test_changes_that_were_not_read_yet_are_not_kept_as_read(store):
         b"",
         b"nonsense",
         keeping.pack({}),
-        keeping.pack({"stands": {}, "spelt": {}}),
-        keeping.pack({"stands": [], "spelt": {"a": "A"}, "v": 1, "keys": [], "texts": [], "exprs": [], "columns": {}}),
-        keeping.pack({"stands": {}, "spelt": {}, "v": 2, "keys": [], "texts": [], "exprs": [], "columns": {}}),
-        keeping.pack({"stands": {}, "spelt": {}, "v": 1, "keys": ["a"], "texts": [], "exprs": [b"("], "columns": {}}),
+        keeping.pack({"stands": {}, "spellings": {}}),
+        keeping.pack(
+            {"stands": [], "spellings": {"a": ["A"]}, "v": 1, "keys": [], "texts": [], "exprs": [], "columns": {}}
+        ),
+        keeping.pack({"stands": {}, "spellings": {}, "v": 2, "keys": [], "texts": [], "exprs": [], "columns": {}}),
+        keeping.pack(
+            {"stands": {}, "spellings": {}, "v": 1, "keys": ["a"], "texts": [], "exprs": [b"("], "columns": {}}
+        ),
     ],
 )
 async def test_what_is_none_is_left_alone_and_all_is_read(store, held):
