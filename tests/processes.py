@@ -5,6 +5,7 @@ import sys
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from http.client import HTTPException
 
 from tests.servers import Leashed, free_port
 from tests.waiting import wait_until
@@ -33,7 +34,11 @@ class DaemonProcess:
         command = [sys.executable, "-m", f"services.{self.daemon}", "-name", self.name]
         self.process = Leashed(command, log=self.log, env=self.env)
         if wait:
-            wait_until(self.ready, what=f"{self.daemon} {self.name} to be ready; its log: {self.log}")
+            try:
+                wait_until(self.ready, what=f"{self.daemon} {self.name} to be ready; its log: {self.log}")
+            except BaseException:
+                self.close()  # nobody else will: the fixture that called has nothing yet
+                raise
         return self
 
     def ready(self):
@@ -47,7 +52,7 @@ class DaemonProcess:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             return 0, str(error)
 
     def kill(self):

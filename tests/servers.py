@@ -18,6 +18,7 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -29,8 +30,14 @@ from tests.waiting import PATIENCE_S
 
 LEASH = Path(__file__).with_name("leash.py")
 START_TIMEOUT_S = 90.0
-# Below the range that the kernel hands to outgoing connections: a port stays ours while its server is down.
-PORTS = range(20000, 32000)
+# Below the range that the kernel usually hands to outgoing connections: a port stays ours while its server is down.
+# Where that range begins lower, connections get ports that are even as its first one (odd as it), so these are the
+# others: a client that tries again and again until the server is up would one day get the very port it calls, be
+# answered by itself, and block the port for a minute.
+OURS = range(20000, 32000)
+LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+#: So many of the ports given out last are held, as their servers may need a while to bind them.
+HELD_PORTS = 64
 LOG_TAIL_BYTES = 4000
 
 
@@ -38,16 +45,35 @@ class ServerError(RuntimeError):
     """A server is not installed, or did not start."""
 
 
+def ports_for_servers(text: str) -> range:
+    """Those of `OURS` that no outgoing connection gets, by what LOCAL_PORTS says."""
+    first, last = map(int, text.split())
+    if last < OURS[0] or first > OURS[-1]:
+        return OURS
+    return OURS[1 - first % 2 :: 2]
+
+
+PORTS = ports_for_servers(LOCAL_PORTS.read_text() if LOCAL_PORTS.exists() else "49152 65535")
+_held: deque[socket.socket] = deque()
+
+
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on."""
+    """A TCP port of 127.0.0.1 that nobody uses, nor gets by the same function: for a server that sets SO_REUSEADDR, as
+    they all do."""
     while True:
         # Not the random module: tests in several workers are seeded alike, and would all take the same port.
         port = PORTS[secrets.randbelow(len(PORTS))]
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
+        probe = socket.socket()
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            probe.close()
+            continue
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from here on a server may have it, no other probe
+        _held.append(probe)
+        if len(_held) > HELD_PORTS:
+            _held.popleft().close()
+        return port
 
 
 def answers(port: int, send: bytes, expect: bytes) -> bool:

@@ -3,14 +3,17 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import aio_pika
+import pytest
 import redis.asyncio
 
-from tests.servers import Leashed, Rabbit, Redis
+from tests import servers
+from tests.servers import Leashed, Rabbit, Redis, ports_for_servers
 from tests.waiting import registered, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -162,3 +165,26 @@ async def test_redis_is_empty_whatever_the_test_before_left_there(redis_url):
 
 def test_the_reference_implementation_is_there(reference):
     assert reference.classad.ClassAd("[a = 1 + 1]").eval("a") == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "first"), [("32768\t60999", 20000), ("1024\t65535", 20001), ("1025 65535", 20000), ("20001 25000", 20000)]
+)
+def test_ports_of_servers_are_none_that_outgoing_connections_get(said, first):
+    ports = ports_for_servers(said)
+    assert ports[0] == first
+    assert len(ports) in (6000, 12000)
+    assert (len(ports) == 12000) == said.startswith("3")
+
+
+def test_a_port_is_given_to_one_only_and_its_server_may_bind_it(monkeypatch):
+    monkeypatch.setattr(servers, "PORTS", range(20101, 20109))
+    given = {servers.free_port() for _ in range(3)}
+    assert len(given) == 3
+    for port in given:
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(("127.0.0.1", port))
+            server.listen()
+            with socket.create_connection(("127.0.0.1", port)):
+                pass
