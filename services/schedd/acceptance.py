@@ -105,6 +105,16 @@ def checked(packed: bytes, what: str) -> ClassAd:
     return ad
 
 
+def check_size(before: ClassAd, after: ClassAd) -> None:
+    """What an edit makes of a job's own ad: many small edits must not make one that no message can carry, or nobody
+    could list the queue any more. What makes it smaller is fine. Raises BadSubmit."""
+    attributes, size = len(after.table()), len(after.pack())
+    if attributes > MAX_ATTRIBUTES and attributes > len(before.table()):
+        raise BadSubmit(f"edits: the job would have {attributes} attributes; at most {MAX_ATTRIBUTES} are taken")
+    if size > MAX_AD_BYTES and size > len(before.pack()):
+        raise BadSubmit(f"edits: the job's ad would have {size} bytes; at most {MAX_AD_BYTES} are taken")
+
+
 def owner_of(user: str) -> str:
     """ "alice" of "alice@pool". Raises BadSubmit for what is no user."""
     owner, at, domain = user.partition("@")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.schedd.acceptance import BadSubmit, check_edits, priority_of, submitter_of
+from services.schedd.acceptance import BadSubmit, check_edits, check_size, priority_of, submitter_of
 from services.schedd.job_states import JobEvent
 from services.schedd.jobs import Job, JobStatus, full_ad
 from services.schedd.keeper import Keeper
@@ -98,6 +98,7 @@ class Actions:
         trial.chain(job.cluster.ad)
         trial.update(edits)
         try:
+            check_size(job.ad, trial)
             priority = priority_of(trial)
             submitter = submitter_of(trial, job.cluster.user, self.settings.nice_group)
         except BadSubmit as error:

@@ -3,7 +3,9 @@ and entering the other is one step; a limit keeps the newest."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +18,8 @@ from shared.messages.queue import JobPage
 
 #: Rows looked at in one go by the database's thread, which also writes: others wait no longer than this takes.
 CHUNK: Final = 500
+#: Ids looked up in one go.
+IDS: Final = 5000
 PAGE_BYTES: Final = 4 << 20
 
 
@@ -28,8 +32,18 @@ async def page(
     below = int(after) if after else 1 << 62
     ads: list[bytes] = []
     size = 0
+    named: deque[int] = deque()
+    for start in range(0, len(ids), IDS):
+        some = ids[start : start + IDS]
+        named += await queue.read(lambda database, some=some: _of_ids(database, some, below))  # type: ignore[misc]
+    if len(ids) > IDS:
+        named = deque(sorted(set(named), reverse=True))
     while True:
-        found = await queue.read(lambda database, below=below: _rows(database, ids, below))  # type: ignore[misc]
+        if ids:
+            numbers = [named.popleft() for _ in range(min(CHUNK, len(named)))]
+            found = await queue.read(lambda database, numbers=numbers: _some(database, numbers))  # type: ignore[misc]
+        else:
+            found = await queue.read(lambda database, below=below: _rows(database, below))  # type: ignore[misc]
         for seq, packed in found:
             ad = ClassAd.unpack(packed)
             if expr is None or is_true(evaluate(expr, ad)):
@@ -42,17 +56,36 @@ async def page(
                 ads.append(packed)
                 size += len(packed)
             below = seq
-        if len(found) < CHUNK:
+        if not named if ids else len(found) < CHUNK:
             return JobPage(ads=ads)
 
 
-def _rows(database: sqlite3.Connection, ids: Sequence[JobId], below: int) -> list[tuple[int, bytes]]:
-    where, values = "seq < ?", [below]
-    if ids:
-        where += f" AND ({' OR '.join('(cluster = ? AND (proc = ? OR ? < 0))' for _ in ids[:300])})"
-        for job_id in ids[:300]:
-            values += [job_id.cluster, job_id.proc, job_id.proc]
-    return list(database.execute(f"SELECT seq, ad FROM history WHERE {where} ORDER BY seq DESC LIMIT {CHUNK}", values))
+def _rows(database: sqlite3.Connection, below: int) -> list[tuple[int, bytes]]:
+    sql = f"SELECT seq, ad FROM history WHERE seq < ? ORDER BY seq DESC LIMIT {CHUNK}"
+    return list(database.execute(sql, (below,)))
+
+
+def _of_ids(database: sqlite3.Connection, ids: Sequence[JobId], below: int) -> list[int]:
+    """The numbers of all records of these jobs before one, newest first. Each id is looked up in the index."""
+    clusters = json.dumps([job_id.cluster for job_id in ids if job_id.proc < 0])
+    jobs = json.dumps([(job_id.cluster, job_id.proc) for job_id in ids if job_id.proc >= 0])
+    # A cross join is carried out in the order in which it is written.
+    found = database.execute(
+        """
+        SELECT seq FROM json_each(?) AS one CROSS JOIN history ON cluster = one.value WHERE seq < ?
+        UNION
+        SELECT seq FROM json_each(?) AS one CROSS JOIN history
+            ON cluster = json_extract(one.value, '$[0]') AND proc = json_extract(one.value, '$[1]') WHERE seq < ?
+        ORDER BY seq DESC
+        """,
+        (clusters, below, jobs, below),
+    )
+    return [seq for (seq,) in found]
+
+
+def _some(database: sqlite3.Connection, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
+    sql = "SELECT seq, ad FROM json_each(?) AS one JOIN history ON seq = one.value ORDER BY seq DESC"
+    return list(database.execute(sql, (json.dumps(numbers),)))
 
 
 def prune(database: sqlite3.Connection, max_bytes: int) -> int:

@@ -1,0 +1,69 @@
+"""Questions about jobs that left the queue, over a real database (TLS-12)."""
+
+import pytest
+
+from services.schedd import history
+from services.schedd.acceptance import MAX_AD_BYTES, BadSubmit, check_size
+from services.schedd.jobs import JobId
+from services.schedd.queue import Queue
+from shared.classad import ClassAd, parse_expr
+
+CLUSTERS, PROCS = 60, 100
+
+
+@pytest.fixture
+async def queue(tmp_path):
+    made = Queue(tmp_path / "queue.sqlite")
+    await made.open()
+    rows = [
+        (cluster, proc, "alice", 0, ClassAd({"ClusterId": cluster, "ProcId": proc, "Odd": proc % 2 == 1}).pack())
+        for cluster in range(1, CLUSTERS + 1)
+        for proc in range(PROCS)
+    ]
+    made.do_many("INSERT INTO history (cluster, proc, owner, left_at, ad) VALUES (?, ?, ?, ?, ?)", rows)
+    await made.commit()
+    yield made
+    await made.close()
+
+
+async def asked(queue, ids, expr=None, limit=1000):
+    """The ids that come, page after page."""
+    found, after, pages = [], "", 0
+    while True:
+        page = await history.page(queue, ids, expr, projection=("ClusterId", "ProcId"), limit=limit, after=after)
+        found += [(ad.eval("ClusterId"), ad.eval("ProcId")) for ad in map(ClassAd.unpack, page.ads)]
+        pages += 1
+        assert len(page.ads) <= limit
+        if not page.next:
+            return found, pages
+        after = page.next
+
+
+async def test_all_ids_are_looked_for_however_many_they_are_TLS_12(queue):
+    everything = [(cluster, proc) for cluster in range(CLUSTERS, 0, -1) for proc in range(PROCS - 1, -1, -1)]
+    assert (await asked(queue, []))[0] == everything
+    # One by one: more ids than one look takes, some of them unknown, some twice.
+    ids = [JobId(cluster, proc) for cluster, proc in [*everything, (7, 5), (999, 0), (7, 10**17)]]
+    assert len(ids) > history.IDS
+    found, pages = await asked(queue, ids)
+    assert found == everything
+    assert pages >= 6
+    # Clusters and single jobs of them together are told once, the newest first.
+    mixed = [JobId(3, 5), JobId(50, -1), JobId(3, -1), JobId(999, -1), JobId(9, 9)]
+    assert (await asked(queue, mixed, limit=7))[0] == [one for one in everything if one[0] in (3, 50) or one == (9, 9)]
+    assert await asked(queue, [JobId(999, 0)]) == ([], 1)
+    odd = await asked(queue, [JobId(3, -1)], parse_expr("Odd"), limit=3)
+    assert odd[0] == [(3, proc) for proc in range(PROCS - 1, -1, -2)]
+
+
+def test_edits_may_not_grow_a_job_beyond_what_a_message_carries():
+    before = ClassAd({"Small": 1})
+    check_size(before, ClassAd({"Note": "x" * (MAX_AD_BYTES - 1000)}))
+    large = ClassAd({"Note": "x" * (2 * MAX_AD_BYTES)})
+    with pytest.raises(BadSubmit, match=r"would have 20\d+ bytes; at most"):
+        check_size(before, large)
+    check_size(large, ClassAd({"Note": "x" * (MAX_AD_BYTES - 1), "More": ""}))  # smaller than it was
+    many = ClassAd({f"A{number}": number for number in range(5001)})
+    with pytest.raises(BadSubmit, match="5001 attributes"):
+        check_size(before, many)
+    check_size(many, many)
