@@ -16,7 +16,7 @@ from typing import Protocol
 
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages.base import Envelope, Message
-from shared.tally import DurationsBy
+from shared.tally import CountsBy, Durations, DurationsBy
 
 
 class Exchange(StrEnum):
@@ -52,6 +52,13 @@ class CallTimeout(RetryableError):
 class Reject(PermanentError):
     """Raised by a handler: this message can never be handled. It goes to the dead letters with this
     reason."""
+
+
+def unpublished_as(error: RoostError) -> str:
+    """How what could not be published is counted. Transient messages that are let go of without an error: "dropped"."""
+    if isinstance(error, NobodyThere):
+        return "nobody-there"
+    return "not-allowed" if isinstance(error, NotAllowed) else "unavailable"
 
 
 class RemoteFailure(RoostError):
@@ -101,8 +108,15 @@ class BusHealth:
     reconnects: int = 0
     published: int = 0
     received: int = 0
+    redelivered: int = 0  # of these: somebody had them before, and went away without taking them
+    retried: int = 0  # calls of handlers that ended with a RetryableError, and are made again
     dead_lettered: int = 0
+    in_hand: int = 0  # messages that came and are not done
+    calls_waiting: int = 0  # for their answers
     handled: DurationsBy = field(default_factory=DurationsBy)  # by type of message
+    confirmed: Durations = field(default_factory=Durations)  # durable messages: until the broker had them safely
+    called: DurationsBy = field(default_factory=DurationsBy)  # by type of request: until the answer, or the lack of it
+    unpublished: CountsBy = field(default_factory=CountsBy)  # by why (`unpublished_as`)
     last_error: str = ""
     details: dict[str, str] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ import structlog
 
 from shared import tracing
 from shared.bus.api import (
+    BusHealth,
     Exchange,
     Handler,
     MessageTooLarge,
@@ -25,7 +26,6 @@ from shared.bus.api import (
 from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, inbox_queue
 from shared.errors import RetryableError
 from shared.messages.base import BadMessage, Envelope, Failure, Message
-from shared.tally import DurationsBy
 
 Log = structlog.stdlib.BoundLogger
 
@@ -82,10 +82,10 @@ async def take(
     policy: RetryPolicy,
     log: Log,
     role: str | None = None,
-    handled: DurationsBy | None = None,
+    health: BusHealth | None = None,
 ) -> Outcome:
     """Offer a message to a handler until it is taken or given up. deliveries: how often it was offered
-    before. role: see unpacked. handled: how long each call of the handler took, by type of message."""
+    before. role: see unpacked. health: where calls of the handler are counted."""
     try:
         envelope = unpacked(data, role)
     except BadMessage as error:
@@ -100,8 +100,8 @@ async def take(
                 with tracing.handling(envelope.body.type, envelope.trace):
                     await handler(envelope)
             finally:
-                if handled is not None:
-                    handled.add(envelope.body.type, time.perf_counter() - began)
+                if health is not None:
+                    health.handled.add(envelope.body.type, time.perf_counter() - began)
         except Reject as error:
             return Outcome(dead=str(error) or "rejected without a reason")
         except RetryableError as error:
@@ -109,6 +109,8 @@ async def take(
             if deliveries >= policy.limit:
                 log.warning("bus.given_up", type=envelope.body.type, id=envelope.id, deliveries=deliveries)
                 return Outcome(dead=f"given up after {deliveries} deliveries: {explain(error)}")
+            if health is not None:
+                health.retried += 1
             await asyncio.sleep(policy.delay_s(deliveries))
         except Exception as error:
             log.exception("bus.handler_failed", type=envelope.body.type, id=envelope.id, sender=envelope.sender)
@@ -118,11 +120,11 @@ async def take(
 
 
 async def answer(
-    data: bytes, handler: RequestHandler, log: Log, role: str | None = None, handled: DurationsBy | None = None
+    data: bytes, handler: RequestHandler, log: Log, role: str | None = None, health: BusHealth | None = None
 ) -> Outcome:
     """Answer a request somebody waits for. It is never offered twice, since the caller knows best whether to
     ask again; and it is not dead-lettered when it was refused or failed, since its caller was told. Only what
-    could not be read is: that is a mistake in a program. handled: see take."""
+    could not be read is: that is a mistake in a program. health: see take."""
     try:
         envelope = unpacked(data, role)
     except BadMessage as error:
@@ -141,8 +143,8 @@ async def answer(
         log.exception("bus.handler_failed", type=envelope.body.type, id=envelope.id, sender=envelope.sender)
         return Outcome(answer=Failure(code="internal", reason=explain(error)))
     finally:
-        if handled is not None:
-            handled.add(envelope.body.type, time.perf_counter() - began)
+        if health is not None:
+            health.handled.add(envelope.body.type, time.perf_counter() - began)
 
 
 def one_way(handler: RequestHandler) -> Handler:

@@ -204,7 +204,7 @@ class _Consumer:
         turn = 0
         while item is not None:
             self.workers[task] = item
-            self.bus.health.received += 1
+            self.bus.arrived(item)
             outcome = await self.handle(item)
             if task not in self.workers:
                 return  # the connection was lost meanwhile: the message is delivered again, to whoever is there
@@ -414,6 +414,8 @@ class MemoryBus:
     @property
     def health(self) -> BusHealth:
         health = self._health
+        health.in_hand = sum(item is not None for one in self._consumers for item in one.workers.values())
+        health.calls_waiting = len(self._calls)
         health.expected_consumers = len(self._consumers)
         health.consumers = len(self._consumers) if health.connected else 0
         return health
@@ -479,9 +481,10 @@ class MemoryBus:
         trace: str | None = None,
     ) -> None:
         check_topic(exchange, key)
+        began = time.perf_counter()
         item = self._item(exchange, key, body, epoch, trace)
         if await self._may_send(body):
-            self._route(item, exchange)
+            self._route(item, exchange, began)
 
     async def publish_many(self, messages: Sequence[Outgoing]) -> None:
         for m in messages:
@@ -489,12 +492,12 @@ class MemoryBus:
 
     async def send(self, inbox: str, body: Message, *, epoch: int | None = None) -> None:
         check_inbox(inbox)
+        began = time.perf_counter()
         item = self._item(Exchange.RPC, inbox, body, epoch, None)
         wait = INBOX_DURABLE_WAIT_S if body.durable else INBOX_TRANSIENT_WAIT_S
         if await self._may_send(body):
             item.deadline = self.hub.loop_time() + wait
-            if not self._route(item, Exchange.RPC) and body.durable:
-                raise NobodyThere(f"inbox {inbox!r} does not exist: its owner was never here")
+            self._route(item, Exchange.RPC, began)
 
     async def call(
         self,
@@ -519,11 +522,13 @@ class MemoryBus:
         self._health.published += 1
         self._calls[future] = None
         timer = loop.call_at(item.deadline, _expire, future, inbox, request.type, timeout)
+        began = time.perf_counter()
         try:
             return result_of(await future)
         finally:
             timer.cancel()
             del self._calls[future]
+            self._health.called.add(request.type, time.perf_counter() - began)
 
     def reply(self, caller: _Call, body: Message) -> None:
         """Answer a call that came to one of our inboxes."""
@@ -545,12 +550,17 @@ class MemoryBus:
     def _item(self, exchange: Exchange, key: str, body: Message, epoch: int | None, trace: str | None) -> Item:
         return Item(self._packed(body, epoch, trace), exchange, key, "", self.sender, body)
 
-    def _route(self, item: Item, exchange: Exchange) -> bool:
+    def _route(self, item: Item, exchange: Exchange, began: float) -> None:
         there, confirmed = self.hub.route(item, exchange)
-        if item.body.durable and not confirmed:
-            raise BusUnavailable(f"{item.body.type} to {exchange} {item.key!r} was not confirmed")
+        if item.body.durable:
+            if not there and exchange is Exchange.RPC:
+                self._health.unpublished.add("nobody-there")
+                raise NobodyThere(f"inbox {item.key!r} does not exist: its owner was never here")
+            if not confirmed:
+                self._health.unpublished.add("unavailable")
+                raise BusUnavailable(f"{item.body.type} to {exchange} {item.key!r} was not confirmed")
+            self._health.confirmed.add(time.perf_counter() - began)
         self._health.published += 1
-        return there
 
     async def _may_send(self, body: Message) -> bool:
         self._turn += 1
@@ -559,8 +569,13 @@ class MemoryBus:
         if self._connected.is_set():
             return True
         if not body.durable:
+            self._health.unpublished.add("dropped")
             return False
-        await self._wait_connected(self.publish_wait_s)
+        try:
+            await self._wait_connected(self.publish_wait_s)
+        except BusUnavailable:
+            self._health.unpublished.add("unavailable")
+            raise
         return True
 
     async def _wait_connected(self, seconds: float) -> None:
@@ -591,13 +606,13 @@ class MemoryBus:
         async def handle(item: Item) -> Outcome:
             if item.caller is None:
                 return await take_one_way(item)
-            return await answer(item.data, handler, self._log, handled=self._health.handled)
+            return await answer(item.data, handler, self._log, health=self._health)
 
         return self._subscribe(self.hub.inbox(inbox), handle, prefetch)
 
     def _taker(self, handler: Handler) -> Callable[[Item], Awaitable[Outcome]]:
-        handled = self._health.handled
-        return lambda item: take(item.data, item.deliveries, handler, self.retry, self._log, handled=handled)
+        health = self._health
+        return lambda item: take(item.data, item.deliveries, handler, self.retry, self._log, health=health)
 
     def _subscribe(
         self,
@@ -611,6 +626,10 @@ class MemoryBus:
         if self._connected.is_set():
             consumer.attach()
         return consumer
+
+    def arrived(self, item: Item) -> None:
+        self._health.received += 1
+        self._health.redelivered += item.deliveries > 0
 
     def forget(self, consumer: _Consumer) -> None:
         if consumer in self._consumers:

@@ -12,8 +12,11 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
+from shared.bus.api import BusHealth
 from shared.daemon.base import Daemon
-from shared.daemon.measures import Source, counter, gauge, gauges, histograms
+from shared.daemon.lag import EVERY_S, LoopLag
+from shared.daemon.measures import Source, counter, counters, gauge, gauges, histogram, histograms
+from shared.state.api import StoreHealth
 from shared.version import VERSION
 
 
@@ -66,7 +69,8 @@ class HealthServer:
         self.set_up = False
         self._runner: web.AppRunner | None = None
         registry = daemon.context.metrics
-        registry.register(_Own(daemon))
+        self._lag = LoopLag()
+        registry.register(_Own(daemon, self._lag))
         ProcessCollector(registry=registry)
 
     @property
@@ -84,8 +88,10 @@ class HealthServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port, reuse_address=True).start()
+        self._lag.start()
 
     async def stop(self) -> None:
+        self._lag.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -106,8 +112,9 @@ class HealthServer:
 class _Own(Source):
     """What every daemon measures of itself."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: Daemon, lag: LoopLag) -> None:
         self._daemon = daemon
+        self._lag = lag
 
     def collect(self) -> Iterable[Metric]:
         daemon, context = self._daemon, self._daemon.context
@@ -122,6 +129,8 @@ class _Own(Source):
             "roost_daemon_leader", "1 while this daemon is the active one of its kind", daemon.role() == "leader"
         )
         yield gauge("roost_daemon_ready", "1 while it does its work", not waiting_for(daemon))
+        text = f"How late timers of its event loop come, asked every {EVERY_S:g} s"
+        yield histogram("roost_daemon_loop_lag_seconds", text, self._lag.late)
         disks = _disks({"spool": context.spool, "execute": context.execute})
         labels = ["directory"]
         yield gauges(
@@ -130,18 +139,40 @@ class _Own(Source):
         yield gauges(
             "roost_daemon_disk_size_bytes", "Size of that disk", labels, {(k,): v[1] for k, v in disks.items()}
         )
-        yield gauge("roost_bus_connected", "1 while connected to the broker", bus.connected)
-        yield gauge(
-            "roost_bus_consumers_missing", "Consumers that do not consume", bus.expected_consumers - bus.consumers
-        )
-        yield counter("roost_bus_reconnects", "Reconnections to the broker", bus.reconnects)
-        yield counter("roost_bus_messages_published", "Messages published", bus.published)
-        yield counter("roost_bus_messages_received", "Messages received", bus.received)
-        yield counter("roost_bus_messages_dead_lettered", "Messages that no handler took", bus.dead_lettered)
-        text = "Time in handlers, by type of message"
-        yield histograms("roost_bus_handler_duration_seconds", text, "type", bus.handled.by_name)
-        yield gauge("roost_store_connected", "1 while the state store answers", store.connected)
-        yield gauge("roost_store_replicas", "Replicas of the state store, as far as known", store.replicas)
+        yield from _of_bus(bus)
+        yield from _of_store(store)
+
+
+def _of_bus(bus: BusHealth) -> Iterable[Metric]:
+    yield gauge("roost_bus_connected", "1 while connected to the broker", bus.connected)
+    yield gauge("roost_bus_consumers_missing", "Consumers that do not consume", bus.expected_consumers - bus.consumers)
+    yield counter("roost_bus_reconnects", "Reconnections to the broker", bus.reconnects)
+    yield counter("roost_bus_messages_published", "Messages published", bus.published)
+    text = "Messages that were not published, by why (`dropped`: transient ones, without a connection)"
+    yield counters("roost_bus_publish_failures", text, ["reason"], bus.unpublished.by_name)
+    text = "Durable messages, until the broker has confirmed them"
+    yield histogram("roost_bus_publish_duration_seconds", text, bus.confirmed)
+    yield counter("roost_bus_messages_received", "Messages received", bus.received)
+    text = "Messages received that somebody had before, and went away without taking them"
+    yield counter("roost_bus_messages_redelivered", text, bus.redelivered)
+    yield gauge("roost_bus_messages_in_hand", "Messages that came and are not done", bus.in_hand)
+    yield counter("roost_bus_messages_dead_lettered", "Messages that no handler took", bus.dead_lettered)
+    text = "Time in handlers, by type of message"
+    yield histograms("roost_bus_handler_duration_seconds", text, "type", bus.handled.by_name)
+    text = "Calls of handlers that could not do their work for now, and were made again"
+    yield counter("roost_bus_handler_retries", text, bus.retried)
+    text = "Requests to other daemons, until their answer or the lack of it, by type of request"
+    yield histograms("roost_bus_call_duration_seconds", text, "type", bus.called.by_name)
+    yield gauge("roost_bus_calls_waiting", "Requests to other daemons that wait for their answer", bus.calls_waiting)
+
+
+def _of_store(store: StoreHealth) -> Iterable[Metric]:
+    yield gauge("roost_store_connected", "1 while the state store answers", store.connected)
+    yield gauge("roost_store_replicas", "Replicas of the state store, as far as known", store.replicas)
+    text = "Calls of the state store with all their attempts, by script or command"
+    yield histograms("roost_store_call_duration_seconds", text, "call", store.called.by_name)
+    text = "Calls of the state store that came to nothing, by script or command"
+    yield counters("roost_store_call_failures", text, ["call"], store.failed.by_name)
 
 
 def _disks(folders: Mapping[str, Path]) -> dict[str, tuple[int, int]]:

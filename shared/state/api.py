@@ -12,10 +12,11 @@ one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from shared.errors import PermanentError, RetryableError
+from shared.tally import CountsBy, DurationsBy
 
 Value = bytes | str | int | float
 
@@ -49,6 +50,8 @@ class StoreHealth:
     last_error: str = ""
     variant: str = ""  # redis, sentinel, private, embedded
     replicas: int = 0  # as far as known
+    called: DurationsBy = field(default_factory=DurationsBy)  # by script or command, with all attempts
+    failed: CountsBy = field(default_factory=CountsBy)  # calls that came to nothing, by the same
 
 
 class Store(Protocol):

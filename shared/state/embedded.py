@@ -80,7 +80,7 @@ class EmbeddedStore:
     async def run(self, script: str, keys: Sequence[str], args: Sequence[Value], *, confirm: bool = False) -> object:
         text = recorded(script)
         micros = str(int(self._now() * 1_000_000))
-        outcome, reply, writes = self._call("EVAL", text, len(keys), *keys, *args, micros)
+        outcome, reply, writes = self._call("EVAL", text, len(keys), *keys, *args, micros, called=script)
         if writes:
             self._keep([absolute(command, int(micros) // 1000) for command in writes])
         if outcome == b"failed":
@@ -130,13 +130,20 @@ class EmbeddedStore:
 
     # How
 
-    def _call(self, *command: Value) -> Any:
-        if not self._health.connected:
-            raise StoreUnavailable("the embedded store is not running")
+    def _call(self, *command: Value, called: str = "") -> Any:
+        """called: how it is counted, if not by the command."""
+        began, name = time.perf_counter(), called or str(command[0]).lower()
         try:
+            if not self._health.connected:
+                raise StoreUnavailable("the embedded store is not running")
             return self._client.execute_command(*command)
-        except exceptions.ConnectionError as error:
+        except (StoreUnavailable, exceptions.ConnectionError) as error:
+            self._health.failed.add(name)
+            if isinstance(error, StoreUnavailable):
+                raise
             raise StoreUnavailable(f"embedded store: {error}") from error
+        finally:
+            self._health.called.add(name, time.perf_counter() - began)
 
     def _write(self, *command: Value) -> Any:
         reply = self._call(*command)

@@ -76,68 +76,70 @@ class RedisStore:
         named = [self._prefix + key for key in keys]
         try:
             if confirm and await self._replicas():
-                return await self._repeat(lambda: self._confirmed(code.sha, code.text, named, args))
-            return await self._repeat(lambda: self._evaluate(code.sha, code.text, named, args))
+                return await self._repeat(script, lambda: self._confirmed(code.sha, code.text, named, args))
+            return await self._repeat(script, lambda: self._evaluate(code.sha, code.text, named, args))
         except exceptions.ResponseError as error:
             if str(error).startswith("STALE"):
                 raise StaleEpoch(str(error)) from error
             raise ScriptError(f"script {script}: {error}") from error
 
     async def get(self, key: str) -> bytes | None:
-        found: bytes | None = await self._repeat(lambda: self._client.get(self._prefix + key))
+        found: bytes | None = await self._repeat("get", lambda: self._client.get(self._prefix + key))
         return found
 
     async def mget(self, keys: Sequence[str]) -> list[bytes | None]:
         if not keys:
             return []
         named = [self._prefix + key for key in keys]
-        found: list[bytes | None] = await self._repeat(lambda: self._client.mget(named))
+        found: list[bytes | None] = await self._repeat("mget", lambda: self._client.mget(named))
         return found
 
     async def set(self, key: str, value: Value, *, ttl_s: float | None = None) -> None:
         millis = None if ttl_s is None else max(1, round(ttl_s * 1000))
-        await self._repeat(lambda: self._client.set(self._prefix + key, value, px=millis))
+        await self._repeat("set", lambda: self._client.set(self._prefix + key, value, px=millis))
 
     async def delete(self, *keys: str) -> int:
         if not keys:
             return 0
         named = [self._prefix + key for key in keys]
-        return int(await self._repeat(lambda: self._client.delete(*named)))
+        return int(await self._repeat("del", lambda: self._client.delete(*named)))
 
     async def hget(self, key: str, field: str) -> bytes | None:
-        found: bytes | None = await self._repeat(lambda: self._client.hget(self._prefix + key, field))
+        found: bytes | None = await self._repeat("hget", lambda: self._client.hget(self._prefix + key, field))
         return found
 
     async def hgetall(self, key: str) -> dict[bytes, bytes]:
-        found: dict[bytes, bytes] = await self._repeat(lambda: self._client.hgetall(self._prefix + key))
+        found: dict[bytes, bytes] = await self._repeat("hgetall", lambda: self._client.hgetall(self._prefix + key))
         return found
 
     async def hgetall_many(self, keys: Sequence[str]) -> list[dict[bytes, bytes]]:
         found: list[dict[bytes, bytes]] = []
         for start in range(0, len(keys), HASHES_AT_ONCE):
-            found += await self._repeat(partial(self._hashes, keys[start : start + HASHES_AT_ONCE]))
+            found += await self._repeat("hgetall", partial(self._hashes, keys[start : start + HASHES_AT_ONCE]))
         return found
 
     async def hmget(self, key: str, fields: Sequence[str]) -> list[bytes | None]:
         if not fields:
             return []
-        found: list[bytes | None] = await self._repeat(lambda: self._client.hmget(self._prefix + key, list(fields)))
+        found: list[bytes | None] = await self._repeat(
+            "hmget", lambda: self._client.hmget(self._prefix + key, list(fields))
+        )
         return found
 
     async def hset(self, key: str, mapping: Mapping[str, Value]) -> None:
         if mapping:
             parts = [part for pair in mapping.items() for part in pair]
-            await self._repeat(lambda: self._client.hset(self._prefix + key, items=parts))
+            await self._repeat("hset", lambda: self._client.hset(self._prefix + key, items=parts))
 
     async def hdel(self, key: str, *fields: str) -> int:
         if not fields:
             return 0
-        return int(await self._repeat(lambda: self._client.hdel(self._prefix + key, *fields)))
+        return int(await self._repeat("hdel", lambda: self._client.hdel(self._prefix + key, *fields)))
 
     async def zrange_by_score(self, key: str, low: float, high: float, *, limit: int = 0) -> list[bytes]:
         start, count = (0, limit) if limit else (None, None)
         found: list[bytes] = await self._repeat(
-            lambda: self._client.zrangebyscore(self._prefix + key, low, high, start, count)
+            "zrangebyscore", lambda: self._client.zrangebyscore(self._prefix + key, low, high, start, count)
         )
         return found
 
@@ -176,12 +178,23 @@ class RedisStore:
     async def _replicas(self) -> int:
         now = time.monotonic()
         if now >= self._replicas_until:
-            role = await self._repeat(lambda: self._client.execute_command("ROLE"))
+            role = await self._repeat("role", lambda: self._client.execute_command("ROLE"))
             self._health.replicas = len(role[2]) if role[0] in (b"master", "master") else 0
             self._replicas_until = now + REPLICAS_KNOWN_S
         return self._health.replicas
 
-    async def _repeat(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    async def _repeat(self, name: str, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        """name: of the script or command, as it is counted."""
+        began = time.perf_counter()
+        try:
+            return await self._persistently(attempt)
+        except StoreUnavailable:
+            self._health.failed.add(name)
+            raise
+        finally:
+            self._health.called.add(name, time.perf_counter() - began)
+
+    async def _persistently(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await self._once(attempt)
         except StoreUnavailable as first:

@@ -22,6 +22,7 @@ BUILDS = {
     "python:3.11-slim": ("python", "debian:bookworm-slim"),
     "rabbitmq:4.0-management": ("rabbitmq", "debian:trixie-slim"),
     "redis:8.0": ("redis", "debian:trixie-slim"),
+    "prom/prometheus:v3.5.0": ("prometheus", "debian:trixie-slim"),
 }
 IMAGES = (*BASES, *BUILDS)
 

@@ -260,6 +260,8 @@ async def test_call_is_answered(pool):
     await startd.serve("startd.node1", handler)
     answer = await schedd.call("startd.node1", Alive(schedd="ap1", sequence=1, claim_ids=["a", "b"]))
     assert answer == AliveReply(unknown=["b"])
+    assert {kind: taken.count for kind, taken in schedd.health.called.by_name.items()} == {Alive.type: 1}
+    assert schedd.health.calls_waiting == 0
 
 
 async def test_many_calls_at_a_time_get_their_own_answers(pool):
@@ -357,6 +359,10 @@ async def test_call_to_an_inbox_that_never_was_fails_at_once(pool):
     with pytest.raises(NobodyThere, match="nowhere"):
         await bus.send("startd.nowhere", lost("slot1"))
     await bus.send("startd.nowhere", Reschedule(by="me"))  # transient: nobody minds
+    assert bus.health.unpublished.by_name == {("nobody-there",): 1}
+    assert bus.health.confirmed.count == 0
+    await bus.publish(Exchange.ADS, "x", invalidate(1))
+    assert bus.health.confirmed.count == 1
 
 
 async def test_shared_inbox_waits_for_its_first_server(pool):
@@ -433,6 +439,7 @@ async def test_retryable_error_brings_the_message_again_until_it_succeeds(pool):
     await eventually(lambda: len(attempts) == 4)
     assert attempts == [1, 1, 1, 2]
     assert await bus.dead_letters() == []
+    assert (bus.health.retried, bus.health.redelivered) == (2, 0)
 
 
 async def test_message_that_never_succeeds_is_given_up(pool):
@@ -688,10 +695,13 @@ async def test_message_in_hand_comes_again_when_its_consumer_loses_the_connectio
     await bus.consume("roost.collector", handler)
     await other.publish(Exchange.ADS, "x", invalidate(1))
     await begun.wait()
+    assert bus.health.in_hand == 1
     await pool.cut(bus)
     await eventually(lambda: len(seen) == 2, what="the second delivery")
     may_end.set()
     assert seen == [1, 1]
+    assert (bus.health.received, bus.health.redelivered) == (2, 1)
+    await eventually(lambda: bus.health.in_hand == 0, what="the end of the handler")
 
 
 async def test_message_that_ends_its_consumers_again_and_again_is_dead_lettered(pool):

@@ -105,10 +105,13 @@ async def test_without_broker_durable_messages_fail_at_their_deadline_and_transi
     with pytest.raises(BusUnavailable):
         await bus.call("collector", SendAds(my_type="A"), timeout=0.3)
     await bus.publish(Exchange.ADS, "x", heartbeat(2))
+    assert bus.health.unpublished.by_name == {("unavailable",): 1, ("dropped",): 1}
+    assert bus.health.confirmed.count == 0
     await eventually(lambda: bus.health.last_error and "broker" in bus.health.waiting_for)
     await asyncio.to_thread(rabbit_server.start)
     await eventually(lambda: bus.health.connected)
     await bus.publish(Exchange.ADS, "x", invalidate(3))
+    assert bus.health.confirmed.count == 1
 
 
 async def test_start_waits_for_a_broker_that_is_not_there_yet(amqp_url, rabbit_server):

@@ -71,6 +71,19 @@ async def test_values_come_back_as_bytes(store):
     assert await store.get("nothing") is None
 
 
+@pytest.mark.parametrize("place", [*KEPT, "redis"], indirect=True)
+async def test_calls_are_counted_and_measured(store):
+    await store.set("a", 1)
+    await store.hset("h", {"b": 2})
+    assert await store.get("a") == b"1"
+    assert await store.delete("a", "h") == 2
+    with pytest.raises(ScriptError):
+        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "a", "b"])
+    counted = {name: taken.count for name, taken in store.health.called.by_name.items()}
+    assert counted == {"set": 1, "hset": 1, "get": 1, "del": 1, "accountant_write": 1}
+    assert store.health.failed.by_name == {}
+
+
 async def test_delete_counts_what_was_there(store):
     await store.set("a", 1)
     assert await store.delete("a", "b") == 1
@@ -346,6 +359,8 @@ async def test_unreachable_redis_is_an_error_in_the_end(place, redis_server):
     store = RedisStore(parse(redis_server.url), retry_s=0.1)
     with pytest.raises(StoreUnavailable, match="Redis at"):
         await store.get("a")
+    assert store.health.failed.by_name == {("get",): 1}
+    assert store.health.called.by_name["get"].sum_s >= 0.1, "with all attempts"
     await store.stop()
 
 

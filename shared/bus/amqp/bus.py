@@ -37,6 +37,7 @@ from shared.bus.api import (
     Outgoing,
     Reject,
     RequestHandler,
+    unpublished_as,
 )
 from shared.bus.handling import (
     Log,
@@ -63,6 +64,7 @@ from shared.bus.topology import (
     private_declaration,
     work_queue_declaration,
 )
+from shared.errors import RoostError
 from shared.messages.base import Envelope, Message, new_id, type_of
 
 TRANSIENT, PERSISTENT = 1, 2
@@ -139,6 +141,8 @@ class AmqpBus:
         health.connected = connected
         health.expected_consumers = len(self._consumers)
         health.consumers = sum(consumer.attached for consumer in self._consumers) if connected else 0
+        health.in_hand = sum(consumer.in_hand for consumer in self._consumers)
+        health.calls_waiting = len(self._calls)
         health.details = dict(self._watchdog.complaints)
         if connected:
             health.waiting_for = "; ".join(f"{name}: {what}" for name, what in health.details.items())
@@ -325,11 +329,13 @@ class AmqpBus:
             if link is None or not link.usable:
                 if self._stopped:
                     raise BusUnavailable("the bus is stopped")
+                self._health.unpublished.add("dropped")
                 return
             try:
                 await link.publish_plain(exchange, key, data, properties)
             except (LinkLost, Refused) as error:
                 link.fail(f"publishing failed: {error}")
+                self._health.unpublished.add("dropped")
                 return
         self._health.published += 1
 
@@ -338,6 +344,7 @@ class AmqpBus:
     ) -> None:
         """Publish until it is confirmed: over several links if need be, so it may arrive more than once."""
         deadline = asyncio.get_running_loop().time() + self.publish_wait_s
+        began = time.perf_counter()
         refusals = 0
         self._publishing += 1
         self._idle.clear()
@@ -347,6 +354,7 @@ class AmqpBus:
                 try:
                     async with asyncio.timeout_at(deadline):
                         await link.publish_confirmed(exchange, key, data, properties, mandatory=mandatory)
+                        self._health.confirmed.add(time.perf_counter() - began)
                         return
                 except TimeoutError:
                     raise BusUnavailable(f"not confirmed within {self.publish_wait_s:g} s") from None
@@ -357,6 +365,9 @@ class AmqpBus:
                     refusals += 1
                     if refusals >= REFUSALS:
                         raise NotAllowed(f"the broker refuses {exchange} {key!r}: {error}") from error
+        except RoostError as error:
+            self._health.unpublished.add(unpublished_as(error))
+            raise
         finally:
             self._publishing -= 1
             if not self._publishing:
@@ -408,6 +419,7 @@ class AmqpBus:
         link = self._link
         if link is None or not link.usable:
             link = await self._wait_link(deadline)
+        began = time.perf_counter()
         future: asyncio.Future[bytes] = loop.create_future()
         self._calls[envelope.id] = future
         timer = loop.call_at(deadline, _expire, future, inbox, request.type, timeout)
@@ -437,6 +449,7 @@ class AmqpBus:
         finally:
             timer.cancel()
             del self._calls[envelope.id]
+            self._health.called.add(request.type, time.perf_counter() - began)
             if future.done() and not future.cancelled():
                 future.exception()  # seen, also when the publishing failed first
 
@@ -487,15 +500,15 @@ class AmqpBus:
         async def handle(delivery: Delivery) -> Outcome:
             if not delivery.reply_to:
                 return await take_one_way(delivery)
-            return await answer(delivery.data, handler, self.log, self._role_of(delivery), self._health.handled)
+            return await answer(delivery.data, handler, self.log, self._role_of(delivery), self._health)
 
         return await self._subscribe(
             inbox_declaration(inbox, clustered=self.clustered), handle, prefetch=prefetch, in_order=False
         )
 
     def _taker(self, handler: Handler) -> Callable[[Delivery], Awaitable[Outcome]]:
-        handled = self._health.handled
-        return lambda d: take(d.data, d.deliveries, handler, self.retry, self.log, self._role_of(d), handled)
+        health = self._health
+        return lambda d: take(d.data, d.deliveries, handler, self.retry, self.log, self._role_of(d), health)
 
     def _role_of(self, delivery: Delivery) -> str | None:
         """Whom the broker vouches for; None where it can not, or where we checked before."""
@@ -541,8 +554,9 @@ class AmqpBus:
 
     # What consumers need of us (consumer.Port)
 
-    def received(self) -> None:
+    def received(self, *, again: bool) -> None:
         self._health.received += 1
+        self._health.redelivered += again
 
     def forget(self, consumer: Consumer) -> None:
         if consumer in self._consumers:

@@ -35,6 +35,7 @@ class Delivery:
     correlation_id: str
     user_id: str
     deliveries: int  # how often it was handed to a consumer that went away without taking it
+    again: bool  # somebody had it before
     uncounted: bool  # it was delivered before, and the broker does not count
     expiration: str | None
     requeued_by: str  # the user who put it back into its queue, when the broker vouches for that; else empty
@@ -58,6 +59,7 @@ class Delivery:
             correlation_id=properties.correlation_id or "",
             user_id=user_id,
             deliveries=counter if isinstance(counter, int) and counter >= 0 else 0,
+            again=redelivered,
             uncounted=redelivered and not queue.counted and not queue.exclusive and not reply_to,
             expiration=properties.expiration,
             requeued_by=user_id if user_id and headers.get(REQUEUED_HEADER) == user_id else "",
@@ -67,7 +69,7 @@ class Delivery:
 class Port(Protocol):
     """What a consumer needs of its bus."""
 
-    def received(self) -> None: ...
+    def received(self, *, again: bool) -> None: ...
 
     async def settle(self, link: Link, delivery: Delivery, outcome: Outcome) -> None:
         """Answer, and put to the dead letters, as the outcome says. Raises LinkLost, Refused or
@@ -202,7 +204,7 @@ class Consumer:
     async def _work(self, session: _Session, delivery: Delivery) -> None:
         if session is not self._session or not session.link.usable or (not self.open and self.in_order):
             return  # lost, or cancelled before it was begun: it comes again
-        self.port.received()
+        self.port.received(again=delivery.again)
         try:
             if delivery.uncounted:
                 await self.port.republish_counted(delivery)
