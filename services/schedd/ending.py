@@ -138,11 +138,6 @@ def on_updates(job: Job, packed: bytes) -> None:
             job.ad[name] = cell
 
 
-def idle_since(job: Job) -> float:
-    """When the job last became able to start: when it was submitted, released or put back."""
-    return job.number("LastVacateTime") or job.number("QDate")
-
-
 def on_over(job: Job, claim: Claim, run: Shadow, now: float) -> None:
     """Accounts of a run that is over."""
     ran = max(0.0, now - run.started)

@@ -87,6 +87,7 @@ class Job:
     waits_for: str = ""  # Claim.id of a claim whose slot is being emptied for it; not offered meanwhile
     refusals: int = 0  # by execution points, in a row
     sorted_as: int = 0  # the autocluster that was told of it
+    idle_from: float = 0.0  # when it became able to start; 0: before this daemon did, and its ad tells to the second
 
     @property
     def id(self) -> JobId:
@@ -102,6 +103,11 @@ class Job:
         value = int(self.number(name)) + by
         self.ad[name] = value
         return value
+
+    def idle_since(self) -> float:
+        """When it last became able to start: when it was submitted, released or put back. QDate and LastVacateTime are
+        whole seconds, too coarse for what waits milliseconds."""
+        return self.idle_from or self.number("LastVacateTime") or self.number("QDate")
 
     def text(self, name: str) -> str:
         return self.ad.eval_string(name)

@@ -218,6 +218,7 @@ class Runs:
         self.keeper.save(job)
 
     def _executing(self, job: Job, claim: Claim, run: Shadow, now: float) -> None:
+        self.keeper.launches.add(now - max(run.started, claim.granted_at))
         ending.on_executing(job, run, now)
         self.keeper.record(
             job,
@@ -228,7 +229,7 @@ class Runs:
                 **self.keeper.about(job, now),
                 slot=claim.slot,
                 attempt=run.attempt,
-                waited_s=max(0.0, run.started - ending.idle_since(job)),
+                waited_s=max(0.0, run.started - job.idle_since()),
                 began=run.started,
             )
         )

@@ -312,6 +312,7 @@ class Submission:
         turns = Turns()
         for proc, ad, priority, submitter in draft.rows:
             job = make_job(draft.cluster, proc, ad, draft.status, priority, submitter)
+            job.idle_from = now
             self.keeper.table.newcomers.add()
             jobs.append(job)
             path = self.keeper.log_path(job)

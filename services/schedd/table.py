@@ -75,6 +75,7 @@ class JobTable:
         self.count(job.submitter).move(job.status, status)
         job.status = status
         if status == JobStatus.IDLE:
+            job.idle_from = now
             job.generation = -1  # its run, or whoever held it, may have changed what slots look at
         self.refresh(job)
 

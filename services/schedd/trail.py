@@ -73,7 +73,7 @@ def on_over(schedd: str, job: Job, claim: Claim, run: Shadow, exit_: JobExit | N
         ended["exit_code"] = exit_.exit_code
     if exit_ is not None and exit_.exit_signal is not None:
         ended["exit_signal"] = exit_.exit_signal
-    waited = job.number("LastVacateTime") or job.cluster.qdate
+    waited = job.idle_since()
     tracing.told("job.attempt", _job(job, submitted), waited, now, {**about, **ended}, id_of=attempt, error=error)
     tracing.told("job.wait", attempt, waited, run.started, about, id_of=tracing.derived(attempt, "job.wait"))
     first = claim.granted_at >= run.started or not claim.granted  # on this claim: later jobs need not ask for it

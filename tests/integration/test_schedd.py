@@ -33,6 +33,10 @@ async def test_a_job_runs_to_its_end_and_into_the_history(pool):
     assert "RemoteHost" not in ad
     told = ["job.submitted", "job.matched", "job.started", "job.ended"]
     await eventually(lambda: [kind for kind in pool.event_types() if kind != "job.sorted"] == told)
+    at = {event.type: event for event in pool.events if event.type in told}
+    # To the microsecond: QDate, which is whole seconds, would make it up to a second longer.
+    waited = at["job.started"].began - at["job.submitted"].at
+    assert at["job.started"].waited_s == pytest.approx(waited, abs=1e-6)
 
 
 async def test_idle_jobs_are_advertised_at_once(pool):

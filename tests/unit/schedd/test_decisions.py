@@ -15,6 +15,7 @@ from services.schedd.idle import IdleJobs
 from services.schedd.jobs import Cluster, JobId, JobStatus
 from services.schedd.sandbox import output_moves, parse_remaps, wants_transfer
 from services.schedd.submission import make_job
+from services.schedd.table import JobTable
 from shared.classad import ClassAd, parse_ad
 from shared.transfer.bundle import Entry
 from shared.transfer.errors import TransferError
@@ -28,6 +29,18 @@ def cluster_of(text, number=1):
 
 def job_of(cluster, proc=0, text=""):
     return make_job(cluster, proc, parse_ad(f"[{text}]").pack(), JobStatus.IDLE, 0, "alice@p")
+
+
+def test_when_a_job_became_idle_is_known_exactly_and_after_a_restart_by_its_ad_to_the_second():
+    job = job_of(cluster_of("QDate = 995"))
+    assert job.idle_since() == 995
+    job.ad["LastVacateTime"] = 997
+    assert job.idle_since() == 997
+    table = JobTable(Autoclusters())
+    table.add(job.cluster, [job])
+    table.set_status(job, JobStatus.HELD, NOW + 1)
+    table.set_status(job, JobStatus.IDLE, NOW + 2.25)
+    assert job.idle_since() == NOW + 2.25
 
 
 # Autoclusters
