@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ OPTIONS: tuple[Option, ...] = (
     flag("help", "h", help="show this help"),
 )
 _BAR = 40
+_PATIENCE_S = 10
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -36,6 +38,8 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         say(usage(command, "", "Start a pool, run real jobs in it, check and print what they found.", OPTIONS))
         return 0
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # like Ctrl-C: the pool is not left behind
     began = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix="roost-demo-"))
     try:
@@ -62,13 +66,15 @@ def run(command: str, argv: list[str]) -> int:
             whole = demo.collect(work)
             say("\n4. Results, added up and checked against one run over all files without the pool")
             _print(whole)
-            say(
-                f"\nAll {len(work.lists)} jobs completed in {time.monotonic() - began:.1f} s, pool start included. "
-                f"The first one ran {min(waits) * 1000:.0f} ms after it was submitted."
-            )
+            say(f"\nAll {len(work.lists)} jobs completed in {time.monotonic() - began:.1f} s, pool start included.")
+            if waits:
+                say(f"The first one ran {min(waits) * 1000:.0f} ms after it was submitted.")
         for line in _try_next():
             say(line)
         return 0
+    except KeyboardInterrupt:
+        say("\n\nStopped. The pool is down, and nothing of it is left.")
+        return 130
     finally:
         if parsed.has("keep"):
             say(f"(kept {home})")
@@ -103,8 +109,9 @@ def _pool(directory: Path) -> Iterator[Client]:
     log = (directory / "demo.log").open("wb")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("ROOST_", "_CONDOR_"))}
     environment["ROOST_POOL_DIR"] = str(directory)
+    # A process group of its own: Ctrl-C is for us, who clear the queue before the pool stops.
     process = subprocess.Popen(
-        [sys.executable, "-m", "roost", "up", "-port", "0"], env=environment, stdout=log, stderr=log
+        [sys.executable, "-m", "roost", "up", "-port", "0"], env=environment, stdout=log, stderr=log, process_group=0
     )
     os.environ.clear()
     os.environ.update(environment)
@@ -119,14 +126,29 @@ def _pool(directory: Path) -> Iterator[Client]:
                 if process.poll() is not None or time.monotonic() > end:
                     raise ClientError(f"the pool has no slots:\n{(directory / 'demo.log').read_text()[-2000:]}")
                 time.sleep(0.02)
-            yield client
+            try:
+                yield client
+            except KeyboardInterrupt:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                _clear()
+                raise
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not leave half of a pool behind
         process.terminate()
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
         log.close()
+
+
+def _clear() -> None:
+    """Remove all jobs, and wait for those that ran: a pool that stops lets them run on."""
+    end = time.monotonic() + _PATIENCE_S
+    with suppress(ClientError), Client() as client:
+        client.act("remove", constraint="true")
+        while any(client.job_totals().values()) and time.monotonic() < end:
+            time.sleep(0.05)
 
 
 def _submit(work: demo.Work) -> int:
@@ -182,14 +204,15 @@ def _print(whole: dict[str, Any]) -> None:
 
 
 def _follow_starts() -> list[float]:
-    """Seconds that each job waited, gathered from the pool's events as they come."""
+    """Seconds from each job's submit until it ran, gathered from the pool's events as they come."""
     waits: list[float] = []
     following = threading.Event()
 
     def follow() -> None:
         with Client() as client:
             for event in client.events("job.started", on_open=following.set):
-                waits.append(event.body["waited_s"])
+                body = event.body
+                waits.append(body["waited_s"] + body["at"] - body["began"])
 
     threading.Thread(target=follow, daemon=True).start()
     following.wait(10)

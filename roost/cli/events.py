@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Any
 
 from roost.cli.options import COMMON, Option, flag, parse, usage, value
 from roost.cli.output import say
@@ -16,6 +17,9 @@ OPTIONS: tuple[Option, ...] = (
     value("limit", help="stop after so many events", metavar="N"),
     *COMMON,
 )
+#: Characters of a field, and of a text inside of one.
+_WIDEST = 400
+_WIDEST_INSIDE = 30
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -41,8 +45,22 @@ def run(command: str, argv: list[str]) -> int:
 
 
 def line(event: Event) -> str:
-    """Time, type, and the fields that say something."""
-    body = {k: v for k, v in event.body.items() if v not in ("", None) and k not in ("at", "sender")}
-    fields = " ".join(f"{k}={v:.3f}" if isinstance(v, float) else f"{k}={v}" for k, v in body.items())
+    """Time, type, and the fields that say something, cut to what a person reads: packed ads are for -json."""
+    body = {k: v for k, v in event.body.items() if v not in ("", None, [], {}) and k not in ("at", "sender")}
+    fields = " ".join(f"{k}={_told(v, _WIDEST)}" for k, v in body.items())
     at = event.body.get("at", 0.0)
     return f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at * 1000) % 1000:03} {event.type:<18} {fields}"
+
+
+def _told(value: Any, widest: int) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, list):
+        text = f"[{', '.join(_told(one, _WIDEST_INSIDE) for one in value)}]"
+        widest = _WIDEST
+    elif isinstance(value, dict):
+        text = f"{{{', '.join(f'{name}={_told(one, _WIDEST_INSIDE)}' for name, one in value.items())}}}"
+        widest = _WIDEST
+    else:
+        text = str(value).replace("\n", " ")
+    return text if len(text) <= widest else f"{text[: widest - 3]}..."

@@ -95,14 +95,16 @@ def main(argv: Sequence[str]) -> int:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean `roost {near[0]}`?" if near else "see `roost help`"
         return fail(ClientError(f"unknown command {name!r}; {hint}", "usage"), as_json=False)
-    module = importlib.import_module(f"roost.cli.{found[0]}")
     try:
+        module = importlib.import_module(f"roost.cli.{found[0]}")
         code: int = module.run(name, rest)
         sys.stdout.flush()
         return code
     except RoostError as error:
         return fail(error, as_json=any(word in ("-json", "--json") for word in rest))
     except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            sys.stderr.write("\n")  # the terminal has shown ^C: the prompt begins a line of its own
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no complaint at exit

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from roost.calls import Event
+from roost.cli.events import line
 from roost.cli.main import COMMANDS, main
 from roost.cli.options import flag, many, parse, value
 from roost.errors import UsageError
@@ -161,3 +163,18 @@ def test_where_the_pool_is(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOST_TOKEN", "other")
     assert (find().url, find().token) == ("http://elsewhere:5", "other")
     assert find("here:1", "mine").token == "mine"
+
+
+def test_events_are_told_in_a_line_that_a_person_can_read():
+    body = {
+        "at": 1795363872.91,
+        "sender": "schedd.ap",
+        "schedd": "ap",
+        "waited_s": 0.0351,
+        "held": [],
+        "reason": "two\nlines " + "long " * 20,
+        "kinds": [{"autocluster": 3, "jobs": [[2, 0, 4]], "ad": "j6lDbHVzdGVySWQC" * 80}],
+    }
+    text = line(Event(id="7", type="job.sorted", body=body))
+    assert text[8:].startswith(".910 job.sorted         schedd=ap waited_s=0.035 reason=two lines long long")
+    assert text.endswith("kinds=[{autocluster=3, jobs=[[2, 0, 4]], ad=j6lDbHVzdGVySWQCj6lDbHVzdGV...}]")
