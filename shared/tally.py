@@ -10,6 +10,8 @@ from typing import Final
 
 #: Upper bounds of durations within a daemon, seconds: handlers, transactions, cycles.
 QUICK_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+#: Upper bounds of what is between the two: files that travel, slots that are asked for, jobs that are started, seconds.
+WORK_S: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 #: Upper bounds of what jobs wait or run, seconds: up to a week.
 LONG_S: Final = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0, 259200.0, 604800.0)
 #: What stands for all names beyond those that fit.
@@ -48,18 +50,19 @@ class Durations:
 class DurationsBy:
     """Durations by a name; `most` names at most, those after them are one: `other`."""
 
-    __slots__ = ("by_name", "most")
+    __slots__ = ("bounds", "by_name", "most")
 
-    def __init__(self, most: int = 200) -> None:
+    def __init__(self, most: int = 200, bounds: Sequence[float] = QUICK_S) -> None:
         self.by_name: dict[str, Durations] = {}
         self.most = most
+        self.bounds = bounds
 
     def add(self, name: str, seconds: float) -> None:
         found = self.by_name.get(name)
         if found is None:
             if len(self.by_name) >= self.most:
                 name = OTHER
-            found = self.by_name.setdefault(name, Durations())
+            found = self.by_name.setdefault(name, Durations(self.bounds))
         found.add(seconds)
 
 

@@ -8,6 +8,7 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterable
 from typing import Any, ClassVar
 
@@ -29,7 +30,7 @@ from shared.daemon.ad_table import AdTable, inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
-from shared.daemon.measures import Source, counter, gauge, gauges
+from shared.daemon.measures import Source, counter, gauge, gauges, histograms
 from shared.daemon.orders import obey
 from shared.messages.ads import (
     AdCounts,
@@ -47,6 +48,7 @@ from shared.messages.ads import (
 )
 from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.state import StoreUnavailable
+from shared.tally import DurationsBy
 from shared.version import VERSION
 
 #: Seconds between looks for ads whose time is over, and between looks at open questions.
@@ -78,6 +80,7 @@ class Collector(Daemon):
         self.advertiser = Advertiser(context, "Collector")
         self.updates = 0
         self.queries = 0
+        self.query_durations = DurationsBy()  # by kind
         self._asking = Asking()
         self._questions = asyncio.Event()
         self._loaded = False
@@ -202,6 +205,7 @@ class Collector(Daemon):
 
     async def _query(self, body: QueryAds) -> Message:
         self.queries += 1
+        began = time.perf_counter()
         try:
             query = read(
                 body.my_types, body.constraint, body.projection, body.limit, body.after, body.absent, body.order,
@@ -210,12 +214,14 @@ class Collector(Daemon):
             page = await self.search.answer(query)
         except BadQuery as error:
             return Failure(code="bad-request", reason=str(error))
+        self.query_durations.add(kind_of(body), time.perf_counter() - began)
         if page.unreadable:
             self.context.log.warning("ads_unreadable", count=page.unreadable, types=list(query.types))
         return AdPage(ads=page.ads, next=page.next, fits=page.fits, columns=page.columns, rows=page.rows)
 
     async def _count(self, body: CountAds) -> Message:
         self.queries += 1
+        began = time.perf_counter()
         try:
             query = read([body.my_type], body.constraint, [], 0, "", absent=False)
         except BadQuery as error:
@@ -223,6 +229,7 @@ class Collector(Daemon):
         if len(body.by) > MOST_BY:
             return Failure(code="bad-request", reason=f"by: {len(body.by)} attributes, at most {MOST_BY} are taken")
         totals = await self.search.totals(query, body.by)
+        self.query_durations.add("count", time.perf_counter() - began)
         if len(totals) > MOST_COUNTS:
             reason = f"by: there are {len(totals)} combinations, at most {MOST_COUNTS} are told; name fewer attributes"
             return Failure(code="bad-request", reason=reason)
@@ -290,6 +297,15 @@ class Collector(Daemon):
         )
 
 
+def kind_of(asked: QueryAds) -> str:
+    """How the durations of a query are counted: by what makes it cheap or dear."""
+    if asked.order:
+        return "order"
+    if asked.columns:
+        return "columns"
+    return "constraint" if asked.constraint else "all"
+
+
 def lost_updates(table: AdTable) -> dict[str, int | float]:
     """What did not arrive, by the sequence numbers of what did (COL-08)."""
     received = lost = most = 0
@@ -336,6 +352,8 @@ class _Metrics(Source):
         yield gauge("roost_collector_forward_waiting", text, views.waiting)
         yield counter("roost_collector_updates", "Messages about ads taken", collector.updates)
         yield counter("roost_collector_queries", "Queries answered", collector.queries)
+        text = "Pages of answers by kind of question: `all`, `constraint`, `order`, `columns`, `count`"
+        yield histograms("roost_collector_query_duration_seconds", text, "kind", collector.query_durations.by_name)
         text = "Queries answered from columns"
         yield counter("roost_collector_from_columns", text, collector.search.from_columns)
         yield counter("roost_collector_forwarded", "Groups of ads told to views", views.told)

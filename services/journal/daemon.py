@@ -21,7 +21,7 @@ from shared.config.knobs import JournalSettings
 from shared.daemon.base import Daemon
 from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
-from shared.daemon.measures import Source, counter, gauge
+from shared.daemon.measures import Source, counter, gauge, histogram
 from shared.daemon.orders import ORDERS, obey
 from shared.messages.base import Envelope, Failure, Message
 from shared.messages.journal import (
@@ -148,6 +148,9 @@ class _Metrics(Source):
         yield counter("roost_journal_events", "Events written down", recorded.events)
         yield counter("roost_journal_events_again", "Events that came again, and were there", recorded.again)
         yield counter("roost_journal_batches", "Transactions of events", recorded.batches)
+        yield histogram("roost_journal_write_duration_seconds", "Transactions of events", recorded.durations)
+        waiting = "Events in hand that are not written down"
+        yield gauge("roost_journal_events_waiting", waiting, journal.recorder.waiting)
         yield counter("roost_journal_failures", "Transactions that the database did not take", recorded.failures)
         yield counter("roost_journal_refused", "Events that no database takes", recorded.refused)
         forgotten = "Rows forgotten for their age or for room"

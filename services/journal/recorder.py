@@ -4,14 +4,16 @@ written. While the database takes nothing they stay with the broker, and are tri
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.journal.rows import Rows, rows_of
 from services.journal.store import JournalRefused, JournalUnavailable, Store
 from shared.bus.api import Reject
 from shared.daemon.context import Context
 from shared.messages.base import Envelope
+from shared.tally import Durations
 
 #: Events in hand at a time; all others wait with the broker.
 PREFETCH = 2000
@@ -33,6 +35,7 @@ class Recorded:
     failures: int = 0  # attempts that the database did not take
     refused: int = 0  # events that no database takes
     newest: float = 0.0  # `at` of the newest event
+    durations: Durations = field(default_factory=Durations)  # of transactions that were taken
 
 
 class Recorder:
@@ -48,6 +51,11 @@ class Recorder:
         self._pending: list[_Entry] = []
         self._closed = False
         self._wake = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """Events in hand that are not written down."""
+        return len(self._pending)
 
     async def on_event(self, envelope: Envelope) -> None:
         """Returns when the event is written down. Raises Reject for what can not be."""
@@ -91,6 +99,7 @@ class Recorder:
 
     async def _write(self, batch: list[_Entry]) -> None:
         """One transaction; where one of the events can not be written by any, as many as it takes to find it."""
+        began = time.perf_counter()
         try:
             new = await self.store.write([rows for rows, _ in batch])
         except JournalRefused as error:
@@ -106,6 +115,7 @@ class Recorder:
         self.recorded.events += new
         self.recorded.again += len(batch) - new
         self.recorded.batches += 1
+        self.recorded.durations.add(time.perf_counter() - began)
         for _, written in batch:
             if not written.done():
                 written.set_result(None)

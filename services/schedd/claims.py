@@ -260,6 +260,8 @@ class Claims:
         self.runs.by_claim_id[claim.claim_id] = claim
         self.queue.put_claim(claim)
         run = claim.shadow
+        if run is not None:
+            self.keeper.grants.add(claim.granted_at - run.started)
         job = self.table.get(run.job) if run is not None else None
         if run is None or job is None:
             self.runs.give_back(claim, "its job is gone")

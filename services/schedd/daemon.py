@@ -117,7 +117,7 @@ class Schedd(Daemon):
             ClaimReady: self._claim_ready,
             SendAds: self._send_ads,
         }
-        context.metrics.register(Metrics(self.keeper, self.runs))
+        context.metrics.register(Metrics(self.keeper, self.runs, self.endpoint.counts))
         self.queue.on_full = self._on_full
         self._stored_claims: list[Claim] = []
         self._meta: dict[str, Any] = {}

@@ -32,6 +32,11 @@ class JobLog:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="schedd-job-log")
         self._writer: asyncio.Task[None] | None = None
 
+    @property
+    def waiting(self) -> int:
+        """Events that are not in their logs yet."""
+        return len(self._waiting)
+
     def write(self, events: Sequence[tuple[int, str, bytes]]) -> None:
         """Events as (sequence number, path, text), ascending; they must be committed already."""
         self._waiting += events

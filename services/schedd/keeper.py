@@ -31,7 +31,7 @@ from shared.messages.events import (
     JobsSubmitted,
     JobStarted,
 )
-from shared.tally import LONG_S, CountsBy, Durations
+from shared.tally import LONG_S, WORK_S, CountsBy, Durations
 
 #: More events than this wait for a broker that is away: the oldest are dropped, as events repair nothing.
 MAX_EVENTS = 10_000
@@ -60,6 +60,9 @@ class Keeper:
         self.held = CountsBy()  # by "user" or "system"
         self.submitted = 0
         self.waits, self.ran = Durations(LONG_S), Durations(LONG_S)
+        self.grants = Durations(WORK_S)  # from asking for a slot until it is ours
+        self.launches = Durations(WORK_S)  # from having it until the job's program runs
+        self.events_lost = 0
         self._log_pending: list[tuple[int, str, bytes]] = []
         self._events: list[Outgoing] = []
         self._publisher: asyncio.Task[None] | None = None
@@ -87,6 +90,11 @@ class Keeper:
         self.tell_sorted()
         return done
 
+    @property
+    def events_waiting(self) -> int:
+        """Facts that are not published yet."""
+        return len(self._events)
+
     def save(self, job: Job) -> None:
         self.queue.put(job)
 
@@ -95,6 +103,7 @@ class Keeper:
         self._count(event)
         self._events.append(Outgoing(Exchange.EVENTS, event.type, event))
         if len(self._events) > MAX_EVENTS:
+            self.events_lost += MAX_EVENTS // 2
             del self._events[: MAX_EVENTS // 2]
 
     def _count(self, event: Event) -> None:
@@ -253,6 +262,7 @@ class Keeper:
                 try:
                     await self.context.bus.publish_many(batch)
                 except BusUnavailable as error:
+                    self.events_lost += len(batch)
                     self.context.log.warning("events_not_sent", count=len(batch), reason=str(error))
         finally:
             self._publisher = None

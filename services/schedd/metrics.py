@@ -9,11 +9,12 @@ from prometheus_client.core import Metric
 from services.schedd.keeper import Keeper
 from services.schedd.runs import Runs
 from shared.daemon.measures import Source, counter, counters, gauge, gauges, histogram
+from shared.transfer.counts import TransferCounts
 
 
 class Metrics(Source):
-    def __init__(self, keeper: Keeper, runs: Runs) -> None:
-        self._keeper, self._runs = keeper, runs
+    def __init__(self, keeper: Keeper, runs: Runs, files: TransferCounts) -> None:
+        self._keeper, self._runs, self._files = keeper, runs, files
 
     def collect(self) -> Iterable[Metric]:
         keeper, runs = self._keeper, self._runs
@@ -30,5 +31,13 @@ class Metrics(Source):
         )
         yield histogram("roost_schedd_job_wait_seconds", "From idle to the start of a run", keeper.waits)
         yield histogram("roost_schedd_job_run_seconds", "Runs of jobs that ended by themselves", keeper.ran)
+        text = "From asking for a slot until it is granted; a further job on a claim asks for none"
+        yield histogram("roost_schedd_claim_duration_seconds", text, keeper.grants)
+        text = "From having a slot until the job's program is said to run, its input files with it"
+        yield histogram("roost_schedd_job_launch_seconds", text, keeper.launches)
         yield histogram("roost_schedd_commit_duration_seconds", "Transactions of the queue's database", queue.durations)
         yield gauge("roost_schedd_spool_full", "1 while the queue's disk has no room", bool(queue.full))
+        yield gauge("roost_schedd_events_waiting", "Facts that are not published yet", keeper.events_waiting)
+        yield counter("roost_schedd_events_lost", "Facts that never were published", keeper.events_lost)
+        yield gauge("roost_schedd_log_events_waiting", "Events that are not in users' logs yet", keeper.log.waiting)
+        yield from self._files.metrics("schedd")

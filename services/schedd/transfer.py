@@ -16,6 +16,7 @@ output of a run is there as a whole or not at all, and a repeated PUT changes no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import hmac
 import os
@@ -24,7 +25,7 @@ import shutil
 import sqlite3
 import stat
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,6 +52,7 @@ from shared.transfer.bundle import (
     receiving,
     write_bundle,
 )
+from shared.transfer.counts import TransferCounts
 from shared.transfer.errors import NoRoom, TransferError
 
 #: How long a token for a spooled sandbox is good, seconds.
@@ -80,6 +82,7 @@ class Endpoint:
         self.settings = settings
         self.claims = claims
         self.url = ""
+        self.counts = TransferCounts()
         self._grants: dict[str, Grant] = {}
         self._receiving: set[tuple[JobId, int]] = set()
         self._runner: web.AppRunner | None = None
@@ -170,8 +173,15 @@ class Endpoint:
                 actual_size=size,
                 text=f"the job's input has {size // MIB} MiB, more than MaxTransferInputMB = {limit:g}",
             )
-        with trail.files(self.keeper.name, job, run, "transfer.input", self.keeper.now):
-            return await _stream(request, sources)
+        with self._travelling(job, run, "input"):
+            response = await _stream(request, sources)
+        self.counts.bytes.add("input", count=size)
+        return response
+
+    @contextlib.contextmanager
+    def _travelling(self, job: Job, run: Shadow, what: str) -> Iterator[None]:
+        with trail.files(self.keeper.name, job, run, f"transfer.{what}", self.keeper.now), self.counts.measured(what):
+            yield
 
     def _input_sources(self, job: Job) -> list[Source]:
         if job.cluster.spool:
@@ -189,7 +199,7 @@ class Endpoint:
         self._receiving.add(key)
         run.output_began = run.output_began or self.keeper.now()
         try:
-            with trail.files(self.keeper.name, job, run, "transfer.output", self.keeper.now):
+            with self._travelling(job, run, "output"):
                 await self._receive(request, job, run)
         except NoRoom as error:
             # Not the job's fault: its output stays where it is until there is room.
@@ -218,6 +228,7 @@ class Endpoint:
                     raise NoRoom(f"the spool of the schedd is full: {lack}")
                 await feed(extraction, chunk)
             entries = extraction.finish()
+            self.counts.bytes.add("output", count=sum(entry.size for entry in entries))
             moves = await asyncio.to_thread(self._places, job, entries)
             if job.shadow is not run:
                 raise TransferError("the run is over; its output is not wanted any more")
@@ -315,7 +326,9 @@ class Endpoint:
         target = shared if job_id.proc < 0 else own
         try:
             await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
-            await read_bundle(request.content.iter_chunked(CHUNK), target)
+            with self.counts.measured("upload"):
+                entries = await read_bundle(request.content.iter_chunked(CHUNK), target)
+            self.counts.bytes.add("upload", count=sum(entry.size for entry in entries))
         except NoRoom as error:
             await _discard_rest(request)
             raise web.HTTPServiceUnavailable(text=f"the spool of the schedd is full: {error}") from error
@@ -356,10 +369,12 @@ class Endpoint:
         _, _, out = sandbox.spool_dirs(self.keeper.spool, job)
         try:
             sources = await asyncio.to_thread(sandbox.spooled_sources, out, out)
-            await asyncio.to_thread(check_sources, sources)
+            size = await asyncio.to_thread(check_sources, sources)
         except (TransferError, OSError) as error:
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
-        response = await _stream(request, sources)
+        with self.counts.measured("download"):
+            response = await _stream(request, sources)
+        self.counts.bytes.add("download", count=size)
         if job.status == JobStatus.COMPLETED and self.table.get(job.id) is job:
             job.ad["StageOutFinish"] = int(self.keeper.now())
             self.keeper.save(job)

@@ -49,7 +49,7 @@ from services.startd.machine.inventory import take_inventory
 from services.startd.machine.owner_watch import OwnerWatch
 from services.startd.machine.resources import Output
 from services.startd.machine.survey import survey
-from services.startd.metrics import Metrics, RunCounts
+from services.startd.metrics import Backlog, Metrics, RunCounts
 from services.startd.parts import Handler, Part
 from services.startd.recovery import recover
 from services.startd.runs import Runs
@@ -124,7 +124,7 @@ class Startd(Daemon):
         self._watch_console()
         self.leases = Leases()
         self.counts = RunCounts()
-        context.metrics.register(Metrics(lambda: getattr(self, "book", None), self.counts))
+        context.metrics.register(Metrics(lambda: getattr(self, "book", None), self.counts, self._backlog))
         self.launchers: dict[str, Launcher] = {}
         self.warden = no_walls(self)
         self.parts: list[Part] = []
@@ -136,6 +136,12 @@ class Startd(Daemon):
         self._offered: dict[str, tuple[str, int]] = {}  # by slot: what the journal knows of its offer
         self._started = False
         self._closing = False
+
+    def _backlog(self) -> Backlog:
+        if not hasattr(self, "runs"):  # before setup
+            return Backlog()
+        untold = sum(run.ended for run in self.runs.by_key.values())
+        return Backlog(self.ledger.unwritten, bool(self.ledger.full), untold)
 
     # ---------------------------------------------------------------- life
 

@@ -26,6 +26,11 @@ class Ledger:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
+    @property
+    def unwritten(self) -> int:
+        """Records that are still to be written."""
+        return len(self._unwritten)
+
     def put(self, table: str, key: str, record: Mapping[str, Any] | None) -> None:
         """To be written with whatever is written next; None: to be forgotten."""
         self._unwritten[table, key] = record

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from shared.daemon.measures import Source, counter, counters, gauge, gauges
-from shared.tally import CountsBy
+from shared.daemon.measures import Source, counter, counters, gauge, gauges, histograms
+from shared.tally import WORK_S, CountsBy, DurationsBy
+from shared.transfer.counts import TransferCounts
 
 if TYPE_CHECKING:
     from services.startd.book.claims import Book
@@ -21,13 +23,24 @@ class RunCounts:
     def __init__(self) -> None:
         self.started = 0
         self.ended = CountsBy(most=100)  # (reason, hold code)
+        self.launches = DurationsBy(bounds=WORK_S)  # by launcher
+        self.files = TransferCounts()
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is still to be done."""
+
+    unwritten: int = 0  # records that are not on the disk
+    full: bool = False  # because there is no room
+    untold: int = 0  # ends of runs that no schedd has acknowledged
 
 
 class Metrics(Source):
     """book: None before the slots are set up."""
 
-    def __init__(self, book: Callable[[], Book | None], runs: RunCounts) -> None:
-        self._book, self._runs = book, runs
+    def __init__(self, book: Callable[[], Book | None], runs: RunCounts, backlog: Callable[[], Backlog]) -> None:
+        self._book, self._runs, self._backlog = book, runs, backlog
 
     def collect(self) -> Iterable[Metric]:
         book = self._book()
@@ -44,3 +57,11 @@ class Metrics(Source):
             ["reason", "hold_code"],
             self._runs.ended.by_name,
         )
+        text = "From taking a job until its program runs, its input files with it, by launcher"
+        yield histograms("roost_startd_launch_duration_seconds", text, "launcher", self._runs.launches.by_name)
+        yield from self._runs.files.metrics("startd")
+        backlog = self._backlog()
+        text = "Ends of runs that no schedd has acknowledged"
+        yield gauge("roost_startd_ends_untold", text, backlog.untold)
+        yield gauge("roost_startd_unwritten_records", "Records that are not on its disk yet", backlog.unwritten)
+        yield gauge("roost_startd_spool_full", "1 while its disk has no room for them", backlog.full)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from services.startd.hooks.keywords import Hook
 from services.startd.hooks.of_run import RunHooks, Site
 from services.startd.launchers.api import Account, Finished, Launch, Launcher, LaunchFailed
 from services.startd.launchers.apptainer.plan import Rules
+from services.startd.metrics import RunCounts
 from services.startd.sandbox import directories as sandbox
 from services.startd.starter.choice import choose
 from services.startd.starter.job import (
@@ -72,6 +74,7 @@ class Hands(Protocol):
     """What a run needs of the daemon around it."""
 
     context: Context
+    counts: RunCounts
 
     def launcher(self, name: str) -> Launcher: ...
 
@@ -343,7 +346,7 @@ class Run:
     # -- before
 
     async def _prepare_and_launch(self) -> None:
-        record = self.record
+        record, began = self.record, time.perf_counter()
         try:
             sandbox.make(self.hands.context.execute, record.scratch)
         except FileExistsError:  # a life before this one began to prepare it
@@ -367,6 +370,7 @@ class Run:
         await self.launcher.prepare(launch)
         self._starting = True
         started = await self.launcher.start(launch)
+        self.hands.counts.launches.add(record.launcher, time.perf_counter() - began)
         record.launched = True
         record.started_at, record.pid = started.at, started.pid
         # A startd that is killed before this is written asks the launcher, which knows the run; but nobody else knows
@@ -451,9 +455,10 @@ class Run:
         record = self.record
         timer = self._tell_later("transferring-input")
         try:
-            received = await self._while_wanted(
-                lambda: fetch(self.hands.session(), record.transfer_url, record.transfer_token, self.scratch)
-            )
+            with self.hands.counts.files.measured("input"):
+                received = await self._while_wanted(
+                    lambda: fetch(self.hands.session(), record.transfer_url, record.transfer_token, self.scratch)
+                )
         except TransferRefused as error:
             if error.status in _NOT_WANTED:
                 raise LaunchFailed("failed", f"the schedd does not want this run: {error}") from error
@@ -465,6 +470,7 @@ class Run:
         finally:
             timer.cancel()
         record.usage["bytes_received"] = received.bytes
+        self.hands.counts.files.bytes.add("input", count=received.bytes)
         executable = self.scratch / EXECUTABLE
         if executable.is_file() and not executable.is_symlink():
             executable.chmod(0o755)
@@ -552,9 +558,10 @@ class Run:
         record.usage["disk_kib"] = await asyncio.to_thread(sandbox.size_kib, self.scratch)
         timer = self._tell_later("transferring-output")
         try:
-            sent = await self._while_wanted(
-                lambda: send(self.hands.session(), record.transfer_url, record.transfer_token, sources)
-            )
+            with self.hands.counts.files.measured("output"):
+                sent = await self._while_wanted(
+                    lambda: send(self.hands.session(), record.transfer_url, record.transfer_token, sources)
+                )
         except TransferUnavailable as error:
             return outcome.model_copy(update={"reason": "evicted", "message": f"output could not be sent: {error}"})
         except TransferRefused as error:
@@ -566,6 +573,7 @@ class Run:
         finally:
             timer.cancel()
         record.usage["bytes_sent"] = sent.bytes
+        self.hands.counts.files.bytes.add("output", count=sent.bytes)
         return outcome.model_copy(update={"output_committed": True})
 
     def _standard_streams(self) -> list[Source]:
