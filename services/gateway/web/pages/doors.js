@@ -30,13 +30,19 @@ function Door({ door, description }) {
   const given = [...(door.parameters ?? []).map((one) => [`${one.name} (${one.in}${one.required ? ", needed" : ""})`, one.description ?? kind(one.schema)]), ...bodies(door, description)];
   const answers = Object.entries(door.responses ?? {}).map(([status, one]) => [status, one.description]);
   return html`<details class="door">
-    <summary><b class="mono">${door.method}</b> <code>${door.path}</code> <span class="soft">${(door.description ?? door.summary).split(". ")[0].replace(/\.$/, "")}</span></summary>
-    <p>${door.description}</p>
+    <summary><b class="mono">${door.method}</b> <code>${door.path}</code> <span class="soft"><${Marked} text=${first(door.description ?? door.summary)} /></span></summary>
+    <p><${Marked} text=${door.description} /></p>
     ${[["Give it", given], ["Answers", answers]].map(
-      ([title, rows]) => rows.length > 0 && html`<h2>${title}</h2><dl class="facts">${rows.map(([name, text]) => html`<dt>${name}</dt><dd>${text}</dd>`)}</dl>`,
+      ([title, rows]) => rows.length > 0 && html`<h2>${title}</h2><dl class="facts">${rows.map(([name, text]) => html`<dt>${name}</dt><dd><${Marked} text=${text} /></dd>`)}</dl>`,
     )}
   </details>`;
 }
+
+/** A text's first sentence, without its full stop. */
+const first = (text) => text.split(/(?<!\.)\.(?=\s+[A-Z])/)[0].replace(/\.$/, "");
+
+/** Text with `code` in it. */
+const Marked = ({ text }) => String(text ?? "").split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
 
 /** What a body holds, field by field. */
 function bodies(door, description) {

@@ -1,21 +1,21 @@
 // One machine: what it is, its slots, and an administrator's orders.
-import { Ago, Badge, Bar, Card, Facts, Head, Legend, Part, Since, colour } from "../parts/bits.js";
+import { Ago, Badge, Bar, Card, Facts, Head, Legend, Name, Part, Since, colour } from "../parts/bits.js";
 import { Table } from "../parts/table.js";
 import { confirm } from "../parts/dialog.js";
 import { ask, url } from "../lib/api.js";
 import { html } from "../lib/html.js";
-import { count, memory, number } from "../lib/format.js";
+import { count, isNumber, memory, number } from "../lib/format.js";
 import { href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
 
 const COLUMNS = (admin, machine, refresh) => [
-  { name: "Slot", kind: "wrap", cell: (row) => row.Name },
+  { name: "Slot", kind: "wrap", cell: (row) => html`<${Name} text=${row.Name} />` },
   { name: "State", cell: (row) => html`<${Badge} state=${row.State} text=${`${row.State} / ${row.Activity}`} />` },
   { name: "Kind", cell: (row) => row.SlotType ?? "" },
   { name: "Cpus", num: true, cell: (row) => number(row.Cpus) },
   { name: "Memory", num: true, cell: (row) => memory(row.Memory) },
   { name: "GPUs", num: true, cell: (row) => (row.GPUs ? number(row.GPUs) : "") },
-  { name: "User", kind: "wrap", cell: (row) => row.AccountingGroup ?? row.RemoteOwner ?? "" },
+  { name: "User", kind: "wrap", cell: (row) => html`<${Name} text=${row.AccountingGroup ?? row.RemoteOwner} />` },
   { name: "Job", cell: (row) => (row.JobId ? html`<a href=${href(["job", row.JobId])}>${row.JobId}</a>` : "") },
   { name: "Since", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentActivity} />` },
   ...(admin ? [{ name: "Orders", cell: (row) => row.State === "Claimed" && html`<button type="button" class="button small danger" onClick=${() => vacate(row.Name, refresh)}>Vacate<span class="unseen"> ${row.Name}</span></button>` }] : []),
@@ -49,7 +49,7 @@ function Shown({ data, admin, refresh }) {
     <${Card} title="The machine" wide="w6"><${Facts} facts=${[
       ["System", about.OpSysLongName ?? about.OpSysAndVer], ["Processor", [about.CpuModel, about.Arch].filter(Boolean).join(", ")],
       ["Cpus", about.TotalCpus && number(about.TotalCpus)], ["Memory", about.TotalMemory && memory(about.TotalMemory)], ["Disk", about.TotalDisk && memory(about.TotalDisk / 1024)],
-      ["Load", about.TotalLoadAvg !== undefined && number(about.TotalLoadAvg)], ["Keyboard idle", about.KeyboardIdle !== undefined && `${number(about.KeyboardIdle)} s`],
+      ["Load", isNumber(about.TotalLoadAvg) && number(about.TotalLoadAvg)], ["Keyboard idle", isNumber(about.KeyboardIdle) && `${number(about.KeyboardIdle)} s`],
       ["Daemon", about.MyAddress], ["Since", about.DaemonStartTime && html`<${Ago} at=${about.DaemonStartTime} />`], ["Heard of", about.LastHeardFrom && html`<${Ago} at=${about.LastHeardFrom} />`],
       ["Draining", about.DrainReason], ["Containers", [about.HasDocker && "Docker", about.HasSingularity && "Apptainer"].filter(Boolean).join(", ")],
     ]} /></${Card}>

@@ -2,7 +2,7 @@
 import { Ago, Bar, Bones, Card, Empty, Head, Legend, Meter, Name, Part, Stat, Tabs, Trouble, colour } from "../parts/bits.js";
 import { Chart } from "../parts/chart.js";
 import { html, useRef, useState } from "../lib/html.js";
-import { count, duration, number, percent } from "../lib/format.js";
+import { count, duration, isNumber, number, percent } from "../lib/format.js";
 import { href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
 import { url } from "../lib/api.js";
@@ -104,6 +104,10 @@ function History({ recent, range = "6h" }) {
 }
 
 export function Line({ found, label, stacked, show = count }) {
-  if (!found.times?.length) return html`<${Empty} title="Nothing recorded in this time" />`;
-  return html`<${Chart} label=${label} times=${found.times} series=${found.series} stacked=${stacked} show=${show} />`;
+  const lines = Object.values(found.series ?? {});
+  const first = (found.times ?? []).findIndex((_, place) => lines.some((line) => isNumber(line[place])));
+  if (first < 0) return html`<${Empty} title="Nothing recorded in this time yet" />`;
+  // From there on: a young pool fills its picture.
+  const series = Object.fromEntries(Object.entries(found.series).map(([name, line]) => [name, line.slice(first)]));
+  return html`<${Chart} label=${label} times=${found.times.slice(first)} series=${series} stacked=${stacked} show=${show} />`;
 }

@@ -35,7 +35,7 @@ export function Shares({ query, level }) {
   const answer = useData(url("/v1/overview/users", { search: query.search, order, after: query.after, limit: 100 }), { types: EVENTS, every: 10000 });
   const { data, error } = answer;
   return html`
-    <${Head} title="Fair share" sub=${data && html`A smaller effective priority is a better one: it is the real one times the factor. Half of the way towards present use takes ${duration(data.half_life_s)} (PRIORITY_HALFLIFE).`} />
+    <${Head} title="Fair share" sub=${data && html`A smaller effective priority is a better one: it is the real one times the factor. Half of the way towards present use takes ${duration(data.half_life_s)} (PRIORITY_HALFLIFE). The share is the part of its group that the last cycle entitled a submitter with idle jobs to.`} />
     <div class="stack">
       <div><div class="row filters"><${Search} label="Search" hint="part of a submitter" value=${query.search ?? ""} onSearch=${(search) => change({ search }, true)} /></div>
       <${Trouble} error=${error} />

@@ -120,7 +120,7 @@ export const At = ({ at }) => html`<time title=${date(at)}>${moment(at)}</time>`
 
 /** @param {{facts: [string, any][]}} props */
 export const Facts = ({ facts }) => html`<dl class="facts">
-  ${facts.filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}
+  ${facts.filter(([, value]) => value !== undefined && value !== null && value !== false && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}
 </dl>`;
 
 /** Links of which one is the present one. @param {{label: string, tabs: {text: string, to: string, on: boolean}[]}} props */

@@ -1,6 +1,6 @@
 // Lines and areas over time. uPlot is loaded when the first chart is drawn.
 import { html, useEffect, useRef, useState } from "../lib/html.js";
-import { moment, number } from "../lib/format.js";
+import { count, isNumber, moment, number } from "../lib/format.js";
 
 export const TONES = ["--c-blue", "--c-orange", "--c-green", "--c-red", "--c-pink", "--c-sky", "--c-yellow", "--c-grey"];
 const TONE_OF = {
@@ -87,10 +87,10 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
         ms: 1e-3,
         tzDate: (at) => new Date(at * 1000),
         cursor: { points: { size: 7 }, drag: { x: false, y: false } },
-        scales: { x: { time: !relative }, y: { range: (_, low, high) => [Math.min(least, low ?? 0), (high ?? 0) > least ? high * 1.08 : least + 1] } },
+        scales: { x: { time: !relative, range: span }, y: { range: (_, low, high) => [Math.min(least, low ?? 0), (high ?? 0) > least ? high * 1.08 : least + 1] } },
         axes: [
-          { ...axis, ...(relative ? { values: (_, ticks) => ticks.map(hours) } : { values: clock }) },
-          { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => latest.current.show(tick)) },
+          { ...axis, ...(relative ? { incrs: SPANS, values: (_, ticks) => ticks.map(hours) } : { values: clock }) },
+          { ...axis, size: wide, ...(show === count ? { incrs: WHOLE } : {}), values: (_, ticks) => ticks.map((tick) => latest.current.show(tick)) },
         ],
         series: [
           { label: relative ? "in" : "at", value: (_, at) => (at === null || at === undefined ? "–" : relative ? hours(at) : moment(at)) },
@@ -102,7 +102,7 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
               stroke: colour,
               width: 1.6,
               fill: stacked ? colour : undefined,
-              points: { show: times.length < 3 },
+              points: { show: lonely },
               value: (_, __, ___, place) => {
                 const value = place === null ? null : latest.current.lines[number]?.[place];
                 return value === null || value === undefined ? "–" : `${latest.current.show(value)}${latest.current.unit}`;
@@ -130,10 +130,29 @@ export function Chart({ label, times, series, stacked, unit = "", show = number,
   return html`<figure><div ref=${box} class="u-wrap" role="img" aria-label=${`${label}. Last values: ${last}`}></div></figure>`;
 }
 
-/** Each line on top of the ones before. */
+/** Steps of an axis of things that are counted one by one. */
+const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
+
+/** Steps of an axis of time to come, in seconds. */
+const SPANS = [60, 300, 600, 1800, ...[1, 2, 3, 6, 12, 24, 48, 96, 240, 720, 2400].map((step) => step * 3600)];
+
+/** Whether a series has too few points for a line to be seen. */
+const lonely = (plot, place) => plot.data[place].filter((value) => value !== null && value !== undefined).length < 3;
+
+/** A minute at least; a single point has the axis spread over years otherwise. */
+const span = (plot, first, last) => {
+  const end = (plot.data[0].length > 1 ? last : first) ?? 0;
+  return [Math.min(first ?? 0, end - 60), end];
+};
+
+/** Room for the longest of an axis' labels, in pixels. */
+const wide = (_, labels) => 26 + 7 * Math.max(3, ...(labels ?? []).map((label) => String(label).length));
+
+/** Each line on top of the ones before; nothing where none of them has a value. */
 function stack(lines) {
   const sums = [];
-  return lines.map((line) => line.map((value, place) => (sums[place] = (sums[place] ?? 0) + (value ?? 0))));
+  const known = (place) => lines.some((line) => isNumber(line[place]));
+  return lines.map((line) => line.map((value, place) => (known(place) ? (sums[place] = (sums[place] ?? 0) + (value ?? 0)) : null)));
 }
 
 const hours = (seconds) => (seconds < 7200 ? `${Math.round(seconds / 60)} min` : seconds < 172800 ? `${number(seconds / 3600)} h` : `${number(seconds / 86400)} d`);
