@@ -30,6 +30,20 @@ class Caller:
     status: int = 0
     #: To be called once the answer is out.
     leaving: list[Callable[[], None]] = field(default_factory=list)
+    #: Gives back its place among the requests under way.
+    place: Callable[[], None] | None = None
+
+    def give_place(self) -> None:
+        """It is not among the requests under way any more."""
+        place, self.place = self.place, None
+        if place is not None:
+            place()
+
+    def left(self) -> None:
+        """The answer is out, or will not come."""
+        self.give_place()
+        while self.leaving:
+            self.leaving.pop()()
 
     @property
     def key(self) -> str:

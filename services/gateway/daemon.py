@@ -22,9 +22,10 @@ from services.gateway.audit import Audit
 from services.gateway.metrics import Metrics, RequestCounts
 from services.gateway.older import FromJournal
 from services.gateway.pool import PoolView
-from services.gateway.rates import Limiter, Room
+from services.gateway.rates import Limiter, Line, Room
 from services.gateway.stream import EventStream
 from services.gateway.tokens import Tokens
+from services.gateway.turnstile import Turnstile
 from shared.bus.api import Exchange
 from shared.config.knobs import GatewaySettings
 from shared.daemon.base import Daemon
@@ -88,6 +89,7 @@ class Gateway(Daemon):
         guards = Guards(
             Room(settings.roost_gateway_at_once),
             Room(settings.roost_gateway_streams, settings.roost_gateway_all_streams),
+            Turnstile(Line(settings.roost_gateway_heavy, settings.roost_gateway_all_heavy)),
             Limiter(settings.roost_gateway_submit_rate, settings.roost_gateway_burst),
             context.clock,
         )

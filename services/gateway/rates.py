@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,3 +77,95 @@ class Room:
             self._inside[key] = left
         else:
             del self._inside[key]
+
+
+class Budget:
+    """How much is held at once (bytes): `each` of one key, `total` of all. 0 is no limit."""
+
+    def __init__(self, each: int, total: int) -> None:
+        self._each = each
+        self._total = total
+        self._held: dict[str, int] = {}
+        self.held = 0
+
+    def take(self, key: str, amount: int) -> str:
+        """Empty when there is room (and so much more is held, until `give`), else which limit is reached."""
+        mine = self._held.get(key, 0)
+        if self._each and mine + amount > self._each:
+            return "yours fill their share already"
+        if self._total and self.held + amount > self._total:
+            return "those of all fill it already"
+        self._held[key] = mine + amount
+        self.held += amount
+        return ""
+
+    def give(self, key: str, amount: int) -> None:
+        """So much of what was taken is held no more."""
+        left = self._held[key] - amount
+        self.held -= amount
+        if left:
+            self._held[key] = left
+        else:
+            del self._held[key]
+
+
+class Line:
+    """Who goes next where few may be inside at once: `each` of one key, `total` of all (0: no limit). Those who wait
+    are let in key by key in turns, so that one who has many waiting holds up nobody else."""
+
+    def __init__(self, each: int, total: int) -> None:
+        self._each = each
+        self._total = total
+        self._inside: dict[str, int] = {}
+        self._waiting: OrderedDict[str, deque[Hashable]] = OrderedDict()
+        self.count = 0
+        self.waiting = 0
+
+    def enter(self, key: str, ticket: Hashable) -> bool:
+        """Whether this one may go in at once; else it waits, until `leave` or `give_up` names its ticket."""
+        # Who waits already is waiting for a place of its own key, or for any: nobody of the same key passes it.
+        if key not in self._waiting and self._room(key):
+            self._go(key)
+            return True
+        self._waiting.setdefault(key, deque()).append(ticket)
+        self.waiting += 1
+        return False
+
+    def leave(self, key: str) -> list[Hashable]:
+        """One that was inside has gone: the tickets of those who are inside now in its place."""
+        left = self._inside[key] - 1
+        self.count -= 1
+        if left:
+            self._inside[key] = left
+        else:
+            del self._inside[key]
+        return self._next()
+
+    def give_up(self, key: str, ticket: Hashable) -> None:
+        """One that waits does so no longer."""
+        line = self._waiting[key]
+        line.remove(ticket)
+        self.waiting -= 1
+        if not line:
+            del self._waiting[key]
+
+    def _next(self) -> list[Hashable]:
+        called: list[Hashable] = []
+        for key in list(self._waiting):
+            if not self._room(key):
+                continue
+            line = self._waiting.pop(key)
+            called.append(line.popleft())
+            self.waiting -= 1
+            self._go(key)
+            if line:
+                self._waiting[key] = line  # behind the others
+        return called
+
+    def _room(self, key: str) -> bool:
+        mine = self._inside.get(key, 0)
+        return not (self._each and mine >= self._each) and not (self._total and self.count >= self._total)
+
+    def _go(self, key: str) -> None:
+        self._inside[key] = self._inside.get(key, 0) + 1
+        self.count += 1

@@ -196,6 +196,18 @@ def test_no_edit_gives_a_job_to_another(pool):
         assert [ad.eval(a) for a in ("Owner", "User", "Note", "JobPrio")] == ["alice", "alice@elsewhere", "mine", 7]
 
 
+def test_no_edits_make_a_job_that_nobody_can_list(pool, tokens):
+    with pool.client(tokens["WRITE"]) as client:
+        cluster = client.submit(job(), [ClassAd()], spool=True)
+        large = json.dumps("x" * 600_000)
+        assert client.edit(cluster.ids(), {"Large": large}) == {cluster.ids()[0]: "done"}
+        with pytest.raises(ClientError, match="at most 1048576"):
+            client.edit(cluster.ids(), {"More": large})
+        client.edit(cluster.ids(), {"Large": "1"})
+        assert [ad.eval("Large") for ad in client.jobs(str(cluster.cluster))] == [1]
+        client.act("remove", cluster.ids())
+
+
 def test_only_administrators_submit_for_others(pool, tokens):
     def submit(owner, whose):
         body = {"submit_id": uuid.uuid4().hex, "cluster_ad": job().pack(), "procs": [ClassAd().pack()], "spool": True}
@@ -320,6 +332,7 @@ def test_a_token_to_revoke_is_named_by_enough_digits(pool):
         ("DELETE", "/v1/pool", None, 405),
         ("POST", "/v1/jobs", b"\xc1", 400),
         ("POST", "/v1/jobs", b"\x91" * 100_000, 400),
+        ("POST", "/v1/jobs", b"\x81\xa5procs\xdd\x00\x98\x96\x80" + b"\x90" * 10_000_000, 400),
         ("POST", "/v1/jobs", msgpack.packb([1, 2]), 400),
         ("POST", "/v1/jobs", msgpack.packb({}), 400),
         ("POST", "/v1/jobs", msgpack.packb({1: 2, "submit_id": 7, "cluster_ad": b"", "procs": []}), 400),
@@ -344,7 +357,13 @@ def test_nothing_stays_of_a_refused_submit(pool):
 
 
 @pytest.mark.parametrize(
-    ("path", "size"), [("/v1/jobs/action", 9 << 20), ("/v1/tokens", 9 << 20), ("/v1/jobs", 65 << 20)]
+    ("path", "size"),
+    [
+        ("/v1/jobs/action", 9 << 20),
+        ("/v1/tokens", 9 << 20),
+        ("/v1/jobs", 65 << 20),
+        ("/v1/priorities/a/files", 9 << 20),  # no place of files, whatever its end
+    ],
 )
 def test_a_huge_body_is_refused_before_it_is_kept(pool, path, size):
     """Also where its sender tells no length."""
@@ -362,6 +381,31 @@ def test_a_huge_body_is_refused_before_it_is_kept(pool, path, size):
         answer = line.recv(65536)
     assert b" 413 " in answer.splitlines()[0]
     assert pool.ask("GET", "/v1/whoami")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/action", "/v1/jobs", "/v1/jobs/1.0/files", "/v1/jobs/description"])
+@pytest.mark.parametrize("token", ["", "Authorization: Bearer wrong\r\n"])
+def test_nothing_is_read_of_the_body_of_a_stranger(pool, path, token):
+    """Its answer comes while the body is still on its way."""
+    host, port = pool.url.removeprefix("http://").split(":")
+    method = "PUT" if path.endswith("files") else "POST"
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as line:
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{token}Content-Type: application/json\r\n"
+        line.sendall(f"{head}Content-Length: 1000000\r\n\r\nnot json".encode())
+        answer = b""
+        while b"}}" not in answer:
+            answer += line.recv(65536)
+    assert b" 401 " in answer.splitlines()[0]
+    assert b"no valid token" in answer
+
+
+def test_who_is_called_twice_is_nobody(pool):
+    """Two Authorization headers: something before us may have looked at the other one."""
+    host, port = pool.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as line:
+        own = f"Authorization: Bearer {pool.token}\r\n"
+        line.sendall(f"GET /v1/whoami HTTP/1.1\r\nHost: x\r\n{own}{own}Connection: close\r\n\r\n".encode())
+        assert b" 401 " in line.recv(65536).splitlines()[0]
 
 
 def test_users_with_strange_names_have_priorities(pool):

@@ -37,7 +37,7 @@ class _Group:
 def analysis_doors(app: FastAPI, bus: Bus, pool: PoolView, may: Guard) -> None:
     @app.get(
         "/v1/analysis",
-        dependencies=[Depends(may("jobs.query"))],
+        dependencies=[Depends(may("jobs.query", heavy=True))],
         responses=example({"jobs": [{"schedd": "ap1"}], "slots": [], "more": 0}),
         tags=["jobs"],
     )

@@ -31,7 +31,7 @@ from services.gateway.api.tokens import token_doors
 from services.gateway.api.visits import visit_doors
 from services.gateway.api.web import web_doors
 from services.gateway.api.wire import explain, problem, told
-from services.gateway.rates import Limiter
+from services.gateway.rates import Budget, Limiter
 from services.gateway.survey import Survey
 from shared.errors import RoostError
 from shared.messages.base import describe
@@ -63,7 +63,8 @@ def build(doors: Doors) -> FastAPI:
     )
     _told_in_one_way(app)
     settings = doors.settings
-    app.add_middleware(BodyLimit, small=MAX_JSON, large=MAX_BODY)
+    bodies = settings.roost_gateway_bodies_mib << 20
+    app.add_middleware(BodyLimit, small=MAX_JSON, large=MAX_BODY, budget=Budget(bodies // 4, bodies))
     app.add_middleware(
         Gate,
         tokens=doors.tokens,
@@ -72,6 +73,7 @@ def build(doors: Doors) -> FastAPI:
         rates=Limiter(settings.roost_gateway_rate, settings.roost_gateway_burst),
         anonymous=Limiter(settings.roost_gateway_anonymous_rate, settings.roost_gateway_burst),
         counts=doors.counts,
+        guards=doors.guards,
     )
     may = doors.guards.may
     general_doors(app, doors, may)

@@ -28,7 +28,7 @@ def config_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
 
     @app.get(
         "/v1/config",
-        dependencies=[Depends(may("config"))],
+        dependencies=[Depends(may("config", heavy=True))],
         responses=example([{"subsystem": "NEGOTIATOR", "name": "cm1", "done": True, "macros": [_MACRO]}]),
         tags=["daemons"],
     )

@@ -11,7 +11,7 @@ from typing import Final
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.gateway.api.guard import retry_after
+from services.gateway.api.guard import Guards, retry_after
 from services.gateway.api.web import is_page
 from services.gateway.api.wire import problem
 from services.gateway.audit import Audit
@@ -42,6 +42,7 @@ class Gate:
         rates: Limiter,
         anonymous: Limiter,
         counts: RequestCounts,
+        guards: Guards,
     ) -> None:
         self._app = app
         self._tokens = tokens
@@ -50,6 +51,7 @@ class Gate:
         self._rates = rates
         self._anonymous = anonymous
         self._counts = counts
+        self._guards = guards
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -91,10 +93,14 @@ class Gate:
                 refusal.headers.update(retry_after(wait))
                 await refusal(scope, receive, answer)
                 return
+            if scope["type"] == "http" and counted and (full := self._guards.begin(caller)):
+                caller.code = "too-many"
+                refusal = problem("too-many", full, True, 429)
+                await refusal(scope, receive, answer)
+                return
             await self._app(scope, receive, answer)
         finally:
-            for leave in caller.leaving:
-                leave()
+            caller.left()
             CALLER.reset(mark)
             method = scope.get("method", "WEBSOCKET")
             took_s = self._clock.monotonic() - began
@@ -104,7 +110,10 @@ class Gate:
 
 def bearer(connection: HTTPConnection) -> str:
     """The token of a request, or empty. In headers only: what stands in an address ends in logs."""
-    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    given = connection.headers.getlist("authorization")
+    if len(given) > 1:
+        return ""  # a proxy may have looked at the other one
+    scheme, _, token = given[0].partition(" ") if given else ("", "", "")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
     if connection.scope["type"] == "websocket":

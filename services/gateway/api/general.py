@@ -66,7 +66,7 @@ def general_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         assert isinstance(answer, ScheddDescription)
         return answer.model_dump()
 
-    @app.get("/v1/ads", dependencies=[Depends(may("ads"))], responses=AD_STREAM, tags=["ads"])
+    @app.get("/v1/ads", dependencies=[Depends(may("ads", heavy=True))], responses=AD_STREAM, tags=["ads"])
     async def ads(
         request: Request,
         type: Annotated[list[str], Query(description="MyType, may be repeated; none: any")] = [],  # noqa: B006
@@ -87,7 +87,7 @@ def general_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
 
     @app.get(
         "/v1/ads/totals",
-        dependencies=[Depends(may("ads"))],
+        dependencies=[Depends(may("ads", heavy=True))],
         responses=example({"totals": [{"values": {"State": "Claimed"}, "ads": 12}]}),
         tags=["ads"],
     )

@@ -11,14 +11,18 @@ from starlette.requests import HTTPConnection
 from services.gateway.authorization import Identity, refusal
 from services.gateway.caller import Caller
 from services.gateway.rates import Limiter, Room
+from services.gateway.turnstile import Turnstile
 from shared.daemon.clock import Clock
 
 
 class Guard(Protocol):
     """`Depends(may("jobs.act"))` lets in who may do that, and gives the identity. endless: the answer has no end of its
-    own, so it counts among the caller's streams and not among the requests under way."""
+    own, so it counts among the caller's streams and not among the requests under way. heavy: it may read all that the
+    pool has, so few of these are answered at once, and the others wait in line."""
 
-    def __call__(self, operation: str, *, endless: bool = False) -> Callable[[HTTPConnection], Awaitable[Identity]]: ...
+    def __call__(
+        self, operation: str, *, endless: bool = False, heavy: bool = False
+    ) -> Callable[[HTTPConnection], Awaitable[Identity]]: ...
 
 
 def caller_of(connection: HTTPConnection) -> Caller:
@@ -28,15 +32,19 @@ def caller_of(connection: HTTPConnection) -> Caller:
 
 
 class Guards:
-    """Makes guards. at_once: answers under way by token; streams: those without an end by user; submits: how often."""
+    """Makes guards. at_once: requests under way by token; streams: answers without an end by user; heavy: answers that
+    read much, by user; submits: how often."""
 
-    def __init__(self, at_once: Room, streams: Room, submits: Limiter, clock: Clock) -> None:
+    def __init__(self, at_once: Room, streams: Room, heavy: Turnstile, submits: Limiter, clock: Clock) -> None:
         self._at_once = at_once
         self._streams = streams
+        self._heavy = heavy
         self._submits = submits
         self._clock = clock
 
-    def may(self, operation: str, *, endless: bool = False) -> Callable[[HTTPConnection], Awaitable[Identity]]:
+    def may(
+        self, operation: str, *, endless: bool = False, heavy: bool = False
+    ) -> Callable[[HTTPConnection], Awaitable[Identity]]:
         """The guard of a door. Raises KeyError, while the gateway is built, for an operation that has no level."""
         refusal(None, operation)
 
@@ -44,28 +52,48 @@ class Guards:
             caller = caller_of(connection)
             self.let_in(caller, operation, endless=endless)
             assert caller.identity is not None
+            if heavy:
+                user = caller.identity.user
+                if full := await self._heavy.enter(user):
+                    raise too_many(f"too many long answers at once: {full}", 1.0)
+                caller.leaving.append(lambda: self._heavy.leave(user))
             return caller.identity
 
         setattr(check, "operation", operation)  # noqa: B010  for the description of the API
         return check
 
+    def begin(self, caller: Caller) -> str:
+        """A request has come, of which nothing but its head is read: it has a place among those under way, until
+        `caller.left`. Else why not. Who is not known has none: nothing more is read of such a request."""
+        if caller.identity is None:
+            return ""
+        key = caller.key
+        full = self._at_once.enter(key)
+        if not full:
+            caller.place = lambda: self._at_once.leave(key)
+        return f"too many answers at once: {full}" if full else ""
+
     def let_in(self, caller: Caller, operation: str, *, endless: bool = False) -> None:
         """Raises HTTPException 401, 403, 429."""
         caller.operation = operation
         identity = caller.identity
-        refused = refusal(identity, operation)
         if identity is None:
-            raise HTTPException(401, caller.why or refused, {"WWW-Authenticate": "Bearer"})
-        if refused:
+            raise no_token(caller)
+        if refused := refusal(identity, operation):
             raise HTTPException(403, refused)
         if operation == "jobs.submit" and (wait := self._submits.take(caller.key, self._clock.monotonic())):
             raise too_many("too many submits with this token", wait)
-        room, key, what = (
-            (self._streams, identity.user, "streams") if endless else (self._at_once, caller.key, "answers")
-        )
-        if full := room.enter(key):
-            raise too_many(f"too many {what} at once: {full}", 1.0)
-        caller.leaving.append(lambda: room.leave(key))
+        if endless:
+            user = identity.user
+            if full := self._streams.enter(user):
+                raise too_many(f"too many streams at once: {full}", 1.0)
+            caller.leaving.append(lambda: self._streams.leave(user))
+            caller.give_place()
+
+
+def no_token(caller: Caller) -> HTTPException:
+    """401, with what is wrong with the token that was sent."""
+    return HTTPException(401, caller.why or refusal(None, "pool"), {"WWW-Authenticate": "Bearer"})
 
 
 def too_many(why: str, wait: float) -> HTTPException:

@@ -53,7 +53,12 @@ class JobEdit(Chosen):
 
 
 def job_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
-    @app.get("/v1/jobs", dependencies=[Depends(may("jobs.query"))], responses=AD_STREAM, tags=["jobs"])
+    @app.get(
+        "/v1/jobs",
+        dependencies=[Depends(may("jobs.query", heavy=True))],
+        responses=AD_STREAM,
+        tags=["jobs"],
+    )
     async def jobs(
         request: Request,
         schedd: AnySchedd = "",
@@ -120,9 +125,6 @@ def job_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         `POST /v1/jobs/description`."""
         user = owner_for(identity, owner)
         raw = await read_msgpack(request, MAX_BODY)
-        if not isinstance(raw, dict):
-            raise HTTPException(400, "the body is not a map with submit_id, cluster_ad and procs")
-        raw = {key: value for key, value in raw.items() if isinstance(key, str)}
         body = SubmitJobs.model_validate({**raw, "user": user})
         note(owner=owner, schedd=schedd, submit_id=body.submit_id, part=body.part, jobs=len(body.procs))
         found = await doors.pool.schedd(schedd)

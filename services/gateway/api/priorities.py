@@ -49,7 +49,12 @@ def priority_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
                 return
             question = question.model_copy(update={"after": page.next})
 
-    @app.get("/v1/priorities", dependencies=[Depends(may("priorities"))], responses=AD_STREAM, tags=["priorities"])
+    @app.get(
+        "/v1/priorities",
+        dependencies=[Depends(may("priorities", heavy=True))],
+        responses=AD_STREAM,
+        tags=["priorities"],
+    )
     async def priorities(
         request: Request,
         negotiator: OneNegotiator = "",
@@ -61,7 +66,7 @@ def priority_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
 
     @app.get(
         "/v1/groups",
-        dependencies=[Depends(may("priorities"))],
+        dependencies=[Depends(may("priorities", heavy=True))],
         responses=example(
             {
                 "groups": [

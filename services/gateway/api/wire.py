@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Final
 
 import msgpack
 from fastapi import HTTPException, Request
@@ -20,6 +21,8 @@ from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdPage
 
 MSGPACK = "application/x-msgpack"
+#: Of JSON that is sent at a time, bytes: some milliseconds of work.
+PIECE: Final = 1 << 16
 
 _STATUS = {
     "bad-request": 400,
@@ -83,8 +86,9 @@ def told(text: str, longest: int = 1000) -> str:
     return text[:longest].encode(errors="replace").decode()
 
 
-async def read_msgpack(request: Request, limit: int) -> object:
-    """The body as msgpack. Raises HTTPException 400 or 413 with the reason."""
+async def read_msgpack(request: Request, limit: int) -> dict[str, object]:
+    """The body as a msgpack map of names to plain values and lists of them. Raises HTTPException 400 or 413 with the
+    reason."""
     body = bytearray()
     try:
         async for chunk in request.stream():
@@ -94,9 +98,51 @@ async def read_msgpack(request: Request, limit: int) -> object:
     except ClientDisconnect as error:
         raise HTTPException(400, "the request broke off") from error
     try:
-        return msgpack.unpackb(bytes(body), strict_map_key=False)
+        return flat(body)
     except Exception as error:
-        raise HTTPException(400, f"the body is not msgpack: {error}") from error
+        raise HTTPException(400, f"the body can not be read: {error}") from error
+
+
+#: Values in a msgpack body: a byte each is enough to say that there are that many.
+MOST_VALUES: Final = 1_000_000
+
+
+def flat(body: bytearray) -> dict[str, object]:
+    """A msgpack map of texts to values, or lists of values, that hold no further ones: a megabyte of empty lists in
+    lists would become sixty, and take a second to read. Raises ValueError, msgpack's own errors."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(body) + 1, max_array_len=0, max_map_len=0, max_ext_len=0)
+    unpacker.feed(body)
+    found: dict[str, object] = {}
+    left = MOST_VALUES
+
+    def some(count: int) -> range:
+        nonlocal left
+        left -= count
+        if left < 0:
+            raise ValueError(f"it has more than {MOST_VALUES} values; send it in parts")
+        return range(count)
+
+    def plain() -> object:
+        value = unpacker.unpack()
+        if isinstance(value, list | dict):
+            raise ValueError("a list or map stands in a list or map")
+        return value
+
+    try:
+        for _ in some(unpacker.read_map_header()):
+            key = plain()
+            if not isinstance(key, str):
+                raise ValueError("its names must be texts")
+            kind = body[unpacker.tell()]
+            if kind >> 4 == 0x9 or kind in (0xDC, 0xDD):
+                found[key] = [plain() for _ in some(unpacker.read_array_header())]
+            else:
+                found[key] = plain()
+        if unpacker.tell() != len(body):
+            raise ValueError(f"something follows after its {unpacker.tell()} bytes")
+    except (IndexError, msgpack.OutOfData) as error:
+        raise ValueError("it ends too early") from error
+    return found
 
 
 async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Response:
@@ -116,16 +162,20 @@ async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Re
         return StreamingResponse(packed(), media_type=MSGPACK)
 
     async def text() -> AsyncIterator[bytes]:
-        yield b"["
+        piece = bytearray(b"[")
         separator = b"\n"
-        for ad in first:
-            yield separator + _json(ad)
-            separator = b",\n"
-        async for page in pages:
+        page: list[bytes] | None = first
+        while page is not None:
             for ad in page:
-                yield separator + _json(ad)
+                piece += separator + _json(ad)
                 separator = b",\n"
-        yield b"\n]\n"
+                if len(piece) > PIECE:
+                    yield bytes(piece)
+                    piece.clear()
+                    # Sending to who reads fast waits for nothing: others have their turn here.
+                    await asyncio.sleep(0)
+            page = await anext(pages, None)
+        yield bytes(piece) + b"\n]\n"
 
     return StreamingResponse(text(), media_type="application/json")
 

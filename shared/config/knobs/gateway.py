@@ -59,6 +59,22 @@ class GatewaySettings(CommonSettings):
     roost_gateway_all_streams: int = knob(
         "ROOST_GATEWAY_ALL_STREAMS", "2000", least=0, meaning="event streams and visits at a gateway; 0: no limit"
     )
+    roost_gateway_heavy: int = knob(
+        "ROOST_GATEWAY_HEAVY",
+        "8",
+        least=0,
+        meaning="long answers (listings of ads, of jobs, of daemons) to one user at a time; more wait; 0: no limit",
+    )
+    roost_gateway_all_heavy: int = knob(
+        "ROOST_GATEWAY_ALL_HEAVY", "32", least=0, meaning="long answers at a time to all; more wait; 0: no limit"
+    )
+    roost_gateway_bodies_mib: int = knob(
+        "ROOST_GATEWAY_BODIES_MIB",
+        "512",
+        unit="MiB",
+        least=0,
+        meaning="bodies of requests that are in memory at once, a quarter of it of one token; 0: no limit",
+    )
     roost_gateway_upload_mib: int = knob(
         "ROOST_GATEWAY_UPLOAD_MIB",
         "1024",

@@ -1,18 +1,22 @@
 """The gate, door by door: without a web server, and with a store that is away."""
 
+import asyncio
 import json
 
 import pytest
 from fastapi import HTTPException
+from starlette.requests import HTTPConnection
 
 from services.gateway.api.gate import Gate
 from services.gateway.api.guard import Guards
 from services.gateway.authorization import Identity, Level
 from services.gateway.caller import Caller
 from services.gateway.metrics import RequestCounts
-from services.gateway.rates import Limiter, Room
+from services.gateway.rates import Limiter, Line, Room
+from services.gateway.turnstile import Turnstile
 from shared.bus.api import BusUnavailable
 from shared.daemon.clock import SystemClock
+from tests.waiting import PATIENCE_S, eventually
 
 ALICE = Identity("alice@x", Level.WRITE, "0123456789ab")
 
@@ -68,7 +72,9 @@ async def asked(gate, token="", headers=()):
 @pytest.fixture
 def gate():
     audit, tokens = Audit(), Tokens()
-    made = Gate(None, tokens, audit, SystemClock(), Limiter(0.001, 2000), Limiter(0.001, 1000), RequestCounts())
+    made = Gate(
+        None, tokens, audit, SystemClock(), Limiter(0.001, 2000), Limiter(0.001, 1000), RequestCounts(), guards()
+    )
     made.audit, made.tokens = audit, tokens
     return made
 
@@ -104,41 +110,106 @@ async def test_too_often_by_token_and_by_address(gate):
 
 
 def guards(at_once=2, streams=1):
-    return Guards(Room(at_once), Room(streams), Limiter(0, 1), SystemClock())
+    return Guards(Room(at_once), Room(streams), Turnstile(Line(1, 2)), Limiter(0, 1), SystemClock())
 
 
 def caller(identity=ALICE):
     return Caller("r", "192.0.2.7", identity)
 
 
-def test_so_many_answers_at_once_and_streams_by_themselves():
+def test_so_many_requests_at_once_and_streams_by_themselves():
     made = guards()
     inside = [caller() for _ in range(2)]
     for one in inside:
+        assert made.begin(one) == ""
         made.let_in(one, "ads")
-    with pytest.raises(HTTPException) as refused:
-        made.let_in(caller(), "ads")
-    assert (refused.value.status_code, "answers" in refused.value.detail) == (429, True)
+    assert "2 of yours" in made.begin(caller())
+    assert made.begin(caller(None)) == made.begin(caller(None)) == ""  # turned away before anything is read
+    inside[0].left()
     stream = caller()
-    made.let_in(stream, "events", endless=True)  # counted by itself
+    assert made.begin(stream) == ""
+    made.let_in(stream, "events", endless=True)  # counted by itself from now on
+    inside.append(caller())
+    assert made.begin(inside[-1]) == ""
     with pytest.raises(HTTPException, match="streams"):
         # of a user, whatever the token
         made.let_in(caller(Identity("alice@x", Level.READ, "other")), "events", endless=True)
     made.let_in(caller(Identity("bob@x", Level.READ, "bobs")), "events", endless=True)
     for one in (*inside, stream):
-        for leave in one.leaving:
-            leave()
-    made.let_in(caller(), "ads")
-    made.let_in(caller(), "events", endless=True)
+        one.left()
+        one.left()  # once is enough
+    again = [caller() for _ in range(2)]
+    assert [made.begin(one) for one in again] == ["", ""]
+    made.let_in(again[0], "events", endless=True)
 
 
-def test_who_is_refused_takes_no_place():
-    made = guards(at_once=1)
+async def test_requests_have_their_place_before_their_body_is_read(gate):
+    """Otherwise any number of large bodies could be under way."""
+    gate._rates = Limiter(0, 1)
+    inside = [caller() for _ in range(2)]
+    assert [gate._guards.begin(one) for one in inside] == ["", ""]
+    status, _, body, scope = await asked(gate, "good")
+    assert (status, body["error"]["code"], scope) == (429, "too-many", {})
+    inside[0].left()
+    for _ in range(3):  # each leaves
+        assert (await asked(gate, "good"))[0] == 200
+
+
+async def test_two_tokens_in_one_request_are_none(gate):
+    _, _, _, scope = await asked(gate, "good", [(b"authorization", b"Bearer wrong")])
+    assert scope["roost.caller"].identity is None
+
+
+def test_who_is_refused_gets_nothing():
+    made = guards(streams=1)
     for identity, status in ((None, 401), (Identity("a@x", Level.READ, "t"), 403)):
         with pytest.raises(HTTPException) as refused:
-            made.let_in(caller(identity), "jobs.act")
+            made.let_in(caller(identity), "jobs.visit", endless=True)
         assert refused.value.status_code == status
-    made.let_in(caller(), "jobs.act")
+    made.let_in(caller(Identity("a@x", Level.WRITE, "t")), "jobs.visit", endless=True)
+
+
+async def test_few_long_answers_at_once_and_the_others_in_turn():
+    check = guards().may("ads", heavy=True)
+
+    def connection(user):
+        one = caller(Identity(user, Level.READ, user))
+        return one, HTTPConnection({"type": "http", "headers": [], "roost.caller": one})
+
+    first, asking = connection("alice@x")
+    assert (await check(asking)).user == "alice@x"
+    second, asking = connection("alice@x")
+    waiting = asyncio.ensure_future(check(asking))
+    third, asking = connection("bob@x")
+    await check(asking)  # another's does not wait
+    assert not waiting.done()
+    first.left()
+    await asyncio.wait_for(waiting, PATIENCE_S)
+    for one in (second, third):
+        one.left()
+
+
+async def test_a_turn_that_does_not_come_is_told_and_leaves_the_line():
+    line = Line(1, 1)
+    turnstile = Turnstile(line, wait_s=0.01)
+    assert await turnstile.enter("a") == ""
+    assert "1 are under way" in await turnstile.enter("b")
+    hung_up = asyncio.ensure_future(turnstile.enter("c"))
+    await eventually(lambda: line.waiting == 1)
+    hung_up.cancel()
+    await asyncio.gather(hung_up, return_exceptions=True)
+    assert (line.count, line.waiting) == (1, 0)
+    turnstile.leave("a")
+    assert line.count == 0
+    # Called in the very moment in which it gives up: the place is given on, not lost.
+    await turnstile.enter("a")
+    patient = Turnstile(line)
+    late = asyncio.ensure_future(patient.enter("b"))
+    await eventually(lambda: line.waiting == 1)
+    patient.leave("a")
+    late.cancel()
+    await asyncio.gather(late, return_exceptions=True)
+    assert (line.count, line.waiting) == (0, 0)
 
 
 def test_a_door_of_an_unlisted_operation_is_not_built():

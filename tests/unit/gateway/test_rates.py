@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from services.gateway import rates
 from services.gateway.api.guard import retry_after
-from services.gateway.rates import Limiter, Room
+from services.gateway.rates import Budget, Limiter, Line, Room
 
 
 def test_a_burst_passes_and_then_the_rate():
@@ -75,3 +75,67 @@ def test_a_room_has_so_many_places_for_each_and_for_all():
 @pytest.mark.parametrize(("wait", "header"), [(0.01, "1"), (1.0, "1"), (1.2, "2"), (59.9, "60")])
 def test_the_header_never_says_too_little(wait, header):
     assert retry_after(wait) == {"Retry-After": header}
+
+
+def test_a_line_lets_keys_in_by_turns():
+    line = Line(each=2, total=3)
+    assert [line.enter("greedy", n) for n in range(6)] == [True, True, False, False, False, False]
+    assert [line.enter("alice", n) for n in "xy"] == [True, False]
+    assert line.enter("bob", "z") is False
+    # One place is free: greedy is full, so alice goes before those of greedy that came earlier.
+    assert line.leave("alice") == ["y"]
+    assert line.leave("greedy") == [2]
+    assert line.leave("greedy") == ["z"]
+    assert line.leave("bob") == [3]
+    line.give_up("greedy", 4)
+    assert line.leave("alice") == []  # greedy has its two
+    assert line.leave("greedy") == [5]
+    assert (line.count, line.waiting) == (2, 0)
+
+
+@given(
+    st.integers(0, 3),
+    st.integers(0, 5),
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["enter", "leave", "give up"])), max_size=60),
+)
+@settings(max_examples=100)
+def test_nobody_is_forgotten_in_a_line_and_the_limits_hold(each, total, steps):
+    line = Line(each, total)
+    inside, waiting = {"a": [], "b": [], "c": []}, {"a": [], "b": [], "c": []}
+    for number, (key, step) in enumerate(steps):
+        if step == "enter":
+            (inside if line.enter(key, (key, number)) else waiting)[key].append((key, number))
+        elif step == "leave" and inside[key]:
+            inside[key].pop()
+            for one in line.leave(key):
+                assert waiting[one[0]][0] == one  # first come, first served
+                inside[one[0]].append(waiting[one[0]].pop(0))
+        elif step == "give up" and waiting[key]:
+            line.give_up(key, waiting[key].pop())
+        count = sum(map(len, inside.values()))
+        assert (line.count, line.waiting) == (count, sum(map(len, waiting.values())))
+        assert not total or count <= total
+        assert not each or max(map(len, inside.values())) <= each
+        for name in "abc":  # who waits has a reason
+            assert not waiting[name] or (total and count == total) or (each and len(inside[name]) == each)
+    while any(inside.values()):
+        key = next(key for key in inside if inside[key])
+        inside[key].pop()
+        for one in line.leave(key):
+            inside[one[0]].append(one)
+            waiting[one[0]].remove(one)
+    assert not any(waiting.values())
+
+
+def test_so_much_is_held_of_one_and_of_all():
+    budget = Budget(each=10, total=15)
+    assert budget.take("a", 10) == ""
+    assert "share" in budget.take("a", 1)
+    assert "all" in budget.take("b", 6)
+    assert budget.take("b", 5) == ""
+    budget.give("a", 4)
+    assert budget.take("b", 4) == ""
+    for key, amount in (("a", 6), ("b", 9)):
+        budget.give(key, amount)
+    assert (budget.held, budget._held) == (0, {})
+    assert Budget(0, 0).take("a", 1 << 60) == ""
