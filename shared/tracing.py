@@ -1,4 +1,5 @@
-"""Traces of jobs for OpenTelemetry: off, and almost free, unless `start` was called with somewhere to send them.
+"""Traces of jobs and of negotiation cycles for OpenTelemetry: off, and almost free, unless `start` was called with
+somewhere to send them.
 
 A job's trace is named by a W3C traceparent ("00-<32 hex>-<16 hex>-<2 hex>"). It travels in the envelope of requests
 (`trace`), in the context of the task that handles one, and in the job itself (RoostTrace, which only its schedd
@@ -40,6 +41,7 @@ class _Current:
     """The span under way in a task. Tasks begun under it inherit it, and may outlive it: then it is over."""
 
     parent: str
+    span: Any
     over: bool = False
 
 
@@ -75,18 +77,35 @@ class _Sdk:
         self.provider.add_span_processor(processor)
         self.tracer = self.provider.get_tracer("roost")
 
-    def begin(self, name: str, parent: str | None, attributes: Mapping[str, Value], at: float | None, id_: int) -> Any:
-        match = _PARENT.fullmatch(parent or "")
+    def begin(
+        self,
+        name: str,
+        parent: str | None,
+        attributes: Mapping[str, Value],
+        at: float | None = None,
+        id_: int = 0,
+        link: str | None = None,
+    ) -> Any:
         context = self.nothing
-        if match is not None:
-            remote = self.trace.SpanContext(
-                int(match[1], 16), int(match[2], 16), True, self.trace.TraceFlags(int(match[3], 16) & 1)
-            )
-            context = self.trace.set_span_in_context(self.trace.NonRecordingSpan(remote), context)
+        if (above := self.remote(parent)) is not None:
+            context = self.trace.set_span_in_context(self.trace.NonRecordingSpan(above), context)
+        links = () if (other := self.remote(link)) is None else (self.trace.Link(other),)
         self.ids.wanted = id_
         return self.tracer.start_span(
-            name, context=context, attributes=dict(attributes), start_time=None if at is None else round(at * 1e9)
+            name,
+            context=context,
+            attributes=dict(attributes),
+            links=links,
+            start_time=None if at is None else round(at * 1e9),
         )
+
+    def remote(self, parent: str | None) -> Any:
+        """The span that a traceparent names; None for what is none."""
+        match = _PARENT.fullmatch(parent or "")
+        if match is None:
+            return None
+        flags = self.trace.TraceFlags(int(match[3], 16) & 1)
+        return self.trace.SpanContext(int(match[1], 16), int(match[2], 16), True, flags)
 
     def fail(self, span: Any, text: str) -> None:
         span.set_status(self.trace.Status(self.trace.StatusCode.ERROR, text[:500]))
@@ -146,9 +165,9 @@ def proper(parent: str | None) -> str | None:
 @contextlib.contextmanager
 def _span(name: str, parent: str | None, attributes: Mapping[str, Value]) -> Iterator[None]:
     sdk = _sdk
-    span = sdk.begin(name, proper(parent) or current(), attributes, None, 0)
+    span = sdk.begin(name, proper(parent) or current(), attributes)
     at = span.get_span_context()
-    now = _Current(f"00-{at.trace_id:032x}-{at.span_id:016x}-{at.trace_flags:02x}")
+    now = _Current(f"00-{at.trace_id:032x}-{at.span_id:016x}-{at.trace_flags:02x}", span)
     token = _current.set(now)
     try:
         yield
@@ -170,6 +189,12 @@ def span(name: str, parent: str | None = None, **attributes: Value) -> contextli
     if _sdk is None:
         return _NOTHING
     return _span(name, parent, attributes)
+
+
+def note(**attributes: Value) -> None:
+    """Attributes that are known only now, for the span under way in this task, if there is one."""
+    if _sdk is not None and (now := _current.get()) is not None and not now.over:
+        now.span.set_attributes(attributes)
 
 
 def handling(kind: str, parent: str | None) -> contextlib.AbstractContextManager[None]:
@@ -199,13 +224,15 @@ def told(
     *,
     id_of: str = "",
     error: str = "",
+    link: str | None = None,
 ) -> None:
     """A span that is over: from `began` to `ended` (seconds since 1970). id_of: what `derived` gave for it; else it
-    gets an id of its own. error: it failed, and why."""
+    gets an id of its own. error: it failed, and why. link: the traceparent of a span in another trace that has to do
+    with it."""
     sdk = _sdk
     if sdk is None or proper(parent) is None:
         return
-    span = sdk.begin(name, parent, attributes, began, int(id_of[36:52], 16) if id_of else 0)
+    span = sdk.begin(name, parent, attributes, began, int(id_of[36:52], 16) if id_of else 0, link)
     if error:
         sdk.fail(span, error)
     span.end(round(max(began, ended) * 1e9))

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from services.negotiator.settings import Policy, told_knobs
 from services.negotiator.slot_table import SlotTable, Submitter, by_schedd
 from services.negotiator.statistics import CycleStatistics
 from services.negotiator.telling import tell_why
+from shared import tracing
 from shared.daemon.context import Context
 from shared.errors import RoostError
 from shared.messages.events import CycleDone, Event, PolicyInForce, PreemptionLoop
@@ -44,6 +46,23 @@ class Done:
     result: Result
     statistics: CycleStatistics
     unused: bool
+
+
+class Phases:
+    """The parts of one cycle, one after the other, each with a span of its own (docs/tracing.md). seconds: by part."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self.seconds: dict[str, float] = {}
+        self._read = monotonic
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        began = self._read()
+        try:
+            with tracing.span(f"cycle.{name}"):
+                yield
+        finally:
+            self.seconds[name] = self._read() - began
 
 
 class Conduct:
@@ -86,13 +105,36 @@ class Conduct:
         return await self.schedds.requests(by_schedd(asking), bearings, significant)
 
     async def cycle(
-        self, asking: Sequence[Submitter], bearings: Bearings, trigger: str, in_force: Callable[[], bool]
+        self,
+        asking: Sequence[Submitter],
+        bearings: Bearings,
+        trigger: str,
+        in_force: Callable[[], bool],
+        triggered_at: float | None = None,
     ) -> Done | None:
         """Conduct one. None when the lead was lost on the way (`in_force` is false): then nothing was said to anybody.
-        Raises StaleEpoch, StoreUnavailable."""
+        triggered_at: wall clock; None: nothing but time set it off. Raises StaleEpoch, StoreUnavailable."""
+        phases, who = Phases(self.context.clock.monotonic), bearings.negotiator
+        with tracing.span("cycle", negotiator=who, epoch=bearings.epoch, cycle=bearings.cycle, trigger=trigger):
+            if triggered_at is not None:
+                now = self.context.clock.now()
+                phases.seconds["trigger"] = max(0.0, now - triggered_at)
+                if (span := tracing.current()) is not None:
+                    tracing.told("cycle.trigger", span, min(now, triggered_at), now, {})
+            return await self._cycle(asking, bearings, trigger, in_force, phases)
+
+    async def _cycle(
+        self,
+        asking: Sequence[Submitter],
+        bearings: Bearings,
+        trigger: str,
+        in_force: Callable[[], bool],
+        phases: Phases,
+    ) -> Done | None:
         clock, policy = self.context.clock, self.policy
         now, began, cpu = clock.now(), clock.monotonic(), time.process_time()
-        answers = await self.requests(asking, bearings)
+        with phases.part("requests"):
+            answers = await self.requests(asking, bearings)
         requests = answers.requests
         fetched = clock.monotonic()
         self._charge()
@@ -105,17 +147,21 @@ class Conduct:
         self._report_clashes(requests)
 
         async with self._at_work:
-            snapshot = self.table.snapshot(
-                policy.cycle,
-                requests,
-                records,
-                demand=self._demand(asking, requests),
-                preempted=tuple(self.preempted),
-                last_remainder=dict(self._last_remainder),
-            )
-            # In a thread, however few there are: one expression of a user may take 50 ms, and heartbeats must keep
-            # flowing. The hop costs 0.1 ms.
-            result = await asyncio.to_thread(negotiate, snapshot, policy.cycle, now)
+            with phases.part("snapshot"):
+                snapshot = self.table.snapshot(
+                    policy.cycle,
+                    requests,
+                    records,
+                    demand=self._demand(asking, requests),
+                    preempted=tuple(self.preempted),
+                    last_remainder=dict(self._last_remainder),
+                )
+            with phases.part("decide"):
+                # In a thread, however few there are: one expression of a user may take 50 ms, and heartbeats must keep
+                # flowing. The hop costs 0.1 ms.
+                result = await asyncio.to_thread(negotiate, snapshot, policy.cycle, now)
+                seconds = {f"{part.replace('-', '_')}_s": taken for part, taken in result.seconds.items()}
+                tracing.note(**seconds, spins=result.spins, submitters=len(requests), slots=result.offered)
         decided = clock.monotonic()
         if not in_force():
             return None
@@ -123,15 +169,17 @@ class Conduct:
         for match in given:
             self.table.matched(match, clock.monotonic() + PENDING_S)
         self._note(result, given, snapshot.total_weight, now)
-        self._charge()
-        try:
-            await self.accountant.commit(bearings.epoch)
-        except BaseException:
-            # Nobody will hear of these: their slots are free, for whoever leads next, and nobody uses them.
-            for match in given:
-                self.table.unmatched(match)
-            raise
-        unused = await self._hand_out(given, result.rejections, bearings, trigger)
+        with phases.part("charge"):
+            self._charge()
+            try:
+                await self.accountant.commit(bearings.epoch)
+            except BaseException:
+                # Nobody will hear of these: their slots are free, for whoever leads next, and nobody uses them.
+                for match in given:
+                    self.table.unmatched(match)
+                raise
+        with phases.part("tell"):
+            unused = await self._hand_out(given, result.rejections, bearings, trigger)
         ended = clock.monotonic()
         statistics = CycleStatistics(
             began=now,
@@ -155,6 +203,14 @@ class Conduct:
             submitters_out_of_time=[name for name in result.out_of_time if name in requests],
             submitters_share_limit=sorted({r.submitter for r in result.rejections if r.code == "share"}),
             schedds_out_of_time=[name for name in result.out_of_time if name not in requests and name != "cycle"],
+            phases=phases.seconds,
+        )
+        tracing.note(
+            slots=statistics.total_slots,
+            submitters=statistics.active_submitters,
+            jobs=statistics.jobs_considered,
+            matches=statistics.matches,
+            rejections=statistics.rejections,
         )
         self.context.log.info(
             "cycle",

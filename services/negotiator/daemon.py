@@ -103,11 +103,15 @@ class Negotiator(Daemon):
                 self.counts,
                 lambda: self.epoch if self.leading() else 0,
                 lambda: self.table.charged(self.policy.cycle) if self.leading() else {},
+                self._books_behind,
+                lambda: (self.conduct.herald.waiting, self.conduct.herald.lost),
             )
         )
         self._loaded = False
         self._taking_over = asyncio.Lock()
         self._triggers: set[str] = set()
+        self._triggered_at = 0.0  # wall clock: when the first of them came
+        self._written_at = 0.0  # monotonic: when all of the books was in Redis
         self._wake = asyncio.Event()
         self._active_subscription: Subscription | None = None
         self._started = int(context.clock.now())
@@ -287,6 +291,8 @@ class Negotiator(Daemon):
         self._took(whole)
 
     def _trigger(self, why: str) -> None:
+        if not self._triggers:
+            self._triggered_at = self.context.clock.now()
         self._triggers.add(why)
         self._wake.set()
 
@@ -352,6 +358,7 @@ class Negotiator(Daemon):
         tally.take_late()
         self.accountant.take_over(tally.uses(now), now)
         self._loaded = True
+        self._written_at = self.context.clock.monotonic()
         self._charge()  # at once: what is in use goes on from here
 
     async def _load_ads(self) -> None:
@@ -396,10 +403,11 @@ class Negotiator(Daemon):
                 self._wake.clear()
                 await set_or_over(self._wake, clock, 1.0)
                 continue
+            triggered_at = self._triggered_at if self._triggers else None
             triggers, self._triggers = self._triggers or {"periodic"}, set()
             began = clock.monotonic()
             try:
-                await self._one_cycle(",".join(sorted(triggers)))
+                await self._one_cycle(",".join(sorted(triggers)), triggered_at)
             except StaleEpoch as error:
                 await self._stop_leading(str(error))
             except RetryableError as error:
@@ -415,7 +423,7 @@ class Negotiator(Daemon):
                 await clock.sleep(0.5)
             self.last_cycle = LastCycle(began, clock.monotonic())
 
-    async def _one_cycle(self, trigger: str) -> None:
+    async def _one_cycle(self, trigger: str, triggered_at: float | None) -> None:
         if self.policy.settings.negotiator_read_config_before_cycle:
             await self._reread_config()
         epoch = self.epoch
@@ -427,7 +435,7 @@ class Negotiator(Daemon):
         self.cycle += 1
         bearings = Bearings(self.name, self.shard, epoch, self.cycle)
         done = await self.conduct.cycle(
-            asking, bearings, trigger, lambda: self._loaded and self.leading() and epoch == self.epoch
+            asking, bearings, trigger, lambda: self._loaded and self.leading() and epoch == self.epoch, triggered_at
         )
         if done is None:
             return
@@ -480,6 +488,11 @@ class Negotiator(Daemon):
 
     # --- accounting
 
+    def _books_behind(self) -> float:
+        if not self.leading() or not self._loaded:
+            return 0.0
+        return max(0.0, self.context.clock.monotonic() - self._written_at)
+
     def _charge(self) -> None:
         if self.leading() and self._loaded:
             now = self.context.clock.now()
@@ -495,6 +508,7 @@ class Negotiator(Daemon):
         except StaleEpoch as error:
             await self._stop_leading(str(error))
             return
+        self._written_at = self.context.clock.monotonic()
         while self._ended:
             await self.books.tell_ended(self._ended[0])
             del self._ended[0]

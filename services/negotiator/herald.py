@@ -29,7 +29,13 @@ class Herald:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self.lost = 0  # events that never were published
         context.bus.on_gap(self._on_gap)
+
+    @property
+    def waiting(self) -> int:
+        """Events that are not published yet."""
+        return len(self._waiting)
 
     async def _on_gap(self) -> None:
         """What was told while there was no broker is lost."""
@@ -39,6 +45,7 @@ class Herald:
         self._waiting.extend(events)
         if len(self._waiting) > MOST:
             self.context.log.warning("events_not_told", events=len(self._waiting))
+            self.lost += len(self._waiting)
             self._waiting.clear()
             self._lost()
         if self._waiting:
@@ -63,5 +70,6 @@ class Herald:
         try:
             await self.context.bus.publish_many([Outgoing(Exchange.EVENTS, event.type, event) for event in part])
         except RoostError as error:
+            self.lost += len(part)
             self.context.log.info("event_not_sent", events=len(part), type=part[-1].type, reason=str(error))
             self._lost()

@@ -10,8 +10,8 @@ from prometheus_client.core import Metric
 
 from services.negotiator.pool import Rejected
 from services.negotiator.statistics import CycleStatistics
-from shared.daemon.measures import Source, counter, counters, gauge, gauges, histogram
-from shared.tally import OTHER, CountsBy, Durations
+from shared.daemon.measures import Source, counter, counters, gauge, gauges, histogram, histograms
+from shared.tally import OTHER, CountsBy, Durations, DurationsBy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ class CycleCounts:
 
     def __init__(self) -> None:
         self.durations = Durations()
+        self.phases = DurationsBy()
         self.matches = 0
         self.rejections = CountsBy(most=50)
         self.failed = 0
@@ -32,6 +33,8 @@ class CycleCounts:
 
     def add(self, cycle: CycleStatistics, rejections: Sequence[Rejected]) -> None:
         self.durations.add(cycle.ended - cycle.began)
+        for phase, seconds in cycle.phases.items():
+            self.phases.add(phase, seconds)
         self.matches += cycle.matches
         for rejected in rejections:
             self.rejections.add(rejected.code)
@@ -39,17 +42,31 @@ class CycleCounts:
 
 
 class Metrics(Source):
-    """epoch: 0 while it does not lead. in_use: weighted slots by submitter."""
+    """epoch: 0 while it does not lead. in_use: weighted slots by submitter. behind: seconds since all of the books was
+    in Redis; 0 while it does not lead. events: that wait to be published, and that never were."""
 
     def __init__(
-        self, cycles: CycleCounts, epoch: Callable[[], int], in_use: Callable[[], Mapping[str, tuple[float, int]]]
+        self,
+        cycles: CycleCounts,
+        epoch: Callable[[], int],
+        in_use: Callable[[], Mapping[str, tuple[float, int]]],
+        behind: Callable[[], float],
+        events: Callable[[], tuple[int, int]],
     ) -> None:
         self._cycles, self._epoch, self._in_use = cycles, epoch, in_use
+        self._behind, self._events = behind, events
 
     def collect(self) -> Iterable[Metric]:
         cycles, last = self._cycles, self._cycles.last or CycleStatistics(0.0, 0.0)
         yield gauge("roost_negotiator_epoch", "Epoch under which it leads; 0: it does not", self._epoch())
         yield histogram("roost_negotiator_cycle_duration_seconds", "Cycles", cycles.durations)
+        text = "Parts of cycles: `trigger` (until it began), `requests`, `snapshot`, `decide`, `charge`, `tell`"
+        yield histograms("roost_negotiator_phase_duration_seconds", text, "phase", cycles.phases.by_name)
+        text = "Since all of the books was in Redis: what is not there is younger; 0: it does not lead"
+        yield gauge("roost_negotiator_books_behind_seconds", text, self._behind())
+        waiting, lost = self._events()
+        yield gauge("roost_negotiator_events_waiting", "Facts that are not published yet", waiting)
+        yield counter("roost_negotiator_events_lost", "Facts that never were published", lost)
         yield counter("roost_negotiator_cycles_failed", "Cycles that broke off with an error", cycles.failed)
         yield counter("roost_negotiator_matches", "Matches made", cycles.matches)
         yield counters(

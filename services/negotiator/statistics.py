@@ -6,8 +6,8 @@ HTCondor's takes whole seconds, ours milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 _PREFIX = "LastNegotiationCycle"
@@ -42,6 +42,7 @@ class CycleStatistics:
     submitters_out_of_time: Sequence[str] = ()
     submitters_share_limit: Sequence[str] = ()
     schedds_out_of_time: Sequence[str] = ()
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds, for metrics: see conduct.Phases
 
 
 def attributes(newest_first: Sequence[CycleStatistics], length: int) -> dict[str, Any]:

@@ -82,6 +82,7 @@ class Claims:
     def _matched(self, job: Job, match: Match, decided: Matches, now: float) -> None:
         job.count("NumJobMatches")
         job.ad["LastMatchTime"] = int(now)
+        trail.on_match(self.keeper.name, job, match.slot, decided.negotiator, decided.cycle, now)
         self.keeper.tell(
             JobMatched(
                 **self.keeper.about(job, now),

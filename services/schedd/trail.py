@@ -1,6 +1,6 @@
 """The spans of a job that its schedd knows of (docs/tracing.md): it sees all of the way, and stores what must last.
 
-    schedd.submit > job > job.attempt > job.wait, claim.request, activation, transfer.input, run, transfer.output
+    schedd.submit > job > job.attempt > job.wait, match, claim.request, activation, transfer.input, run, transfer.output
 
 A job's trace begins with the request that submitted it, and is kept in RoostTrace of its cluster. The spans `job` and
 `job.attempt` have ids computed of it, so that what is told of an attempt before the job has ended, or by another life
@@ -58,6 +58,16 @@ def on_status(schedd: str, job: Job, old: JobStatus, now: float) -> None:
         return
     about = {**_about(schedd, job), "status": job.status.name.lower()}
     tracing.told("job", submitted, job.cluster.qdate, now, about, id_of=_job(job, submitted))
+
+
+def on_match(schedd: str, job: Job, slot: str, negotiator: str, cycle: int, now: float) -> None:
+    """A cycle gave the job a slot: a span without length, linked to the cycle's own trace, which brought the match."""
+    if not (submitted := _submitted(job)):
+        return
+    run = job.shadow  # None: the slot must empty first
+    above = _job(job, submitted) if run is None else _attempt(job, submitted, run.attempt, run.started)
+    about = {**_about(schedd, job), "slot": slot, "negotiator": negotiator, "cycle": cycle}
+    tracing.told("match", above, now, now, about, link=tracing.current())
 
 
 def on_over(schedd: str, job: Job, claim: Claim, run: Shadow, exit_: JobExit | None, now: float) -> None:

@@ -14,14 +14,17 @@ from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.messages.queue import ActOnJobs, SubmitJobs
 from tests.integration.inside import InsidePool
+from tests.otlp import Receiver, orphans
 from tests.waiting import eventually
 from tests.wholepool import USER, WholePool
 
 FORGED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ALL = {
-    "schedd.submit", "job", "job.attempt", "job.wait", "claim.request", "handle claim.request", "activation",
+    "schedd.submit", "job", "job.attempt", "job.wait", "match", "claim.request", "handle claim.request", "activation",
     "transfer.input", "run", "transfer.output",
 }  # fmt: skip
+#: Of a cycle, in their order.
+PARTS = ("trigger", "requests", "snapshot", "decide", "charge", "tell")
 
 
 @pytest.fixture
@@ -85,6 +88,7 @@ async def test_a_job_is_one_trace_over_a_restart_of_its_schedd(pool, spans, tmp_
         "job": "schedd.submit",
         "job.attempt": "job",
         "job.wait": "job.attempt",
+        "match": "job.attempt",
         "claim.request": "job.attempt",
         "handle claim.request": "claim.request",
         "activation": "job.attempt",
@@ -100,6 +104,45 @@ async def test_a_job_is_one_trace_over_a_restart_of_its_schedd(pool, spans, tmp_
     starts = [by_name[name].start_time for name in ("job.wait", "claim.request", "activation", "run")]
     assert starts == sorted(starts)
     assert run.end_time <= by_name["job"].end_time
+
+
+async def test_a_collector_gets_a_job_and_the_cycle_that_matched_it_as_connected_traces(pool):
+    with Receiver() as receiver:
+        try:
+            assert tracing.start("roost-pool", receiver.url, {})
+            with tracing.span("gateway.submit"):
+                trace = tracing.current()[3:35]
+                cluster = await pool.submit(pool.job("/bin/true", ShouldTransferFiles="YES", TransferExecutable=False))
+            await pool.rests(cluster)
+            await eventually(lambda: pool.negotiator.counts.matches, 60, "the end of the cycle")
+        finally:
+            await asyncio.to_thread(tracing.stop)  # sends what waits
+    assert not receiver.problems
+    mine = receiver.trace(trace)
+    assert {span.name for span in mine} == {"gateway.submit", "handle queue.submit"} | ALL
+    assert not orphans(mine)
+    (match,) = (span for span in mine if span.name == "match")
+    ((other, linked),) = match.links
+    theirs = receiver.trace(other)
+    assert not orphans(theirs)
+    by_id = {span.id: span for span in theirs}
+    path = [by_id[linked]]
+    while path[-1].parent:
+        path.append(by_id[path[-1].parent])
+    assert [span.name for span in path] == ["handle negotiation.matches", "cycle.tell", "cycle"]
+    cycle = path[-1]
+    assert cycle.attributes["cycle"] == match.attributes["cycle"]
+    assert (cycle.attributes["jobs"], cycle.attributes["matches"]) == (1, 1)
+    assert "new-jobs" in cycle.attributes["trigger"].split(",")
+    parts = [span for span in theirs if span.parent == cycle.id]
+    assert {span.name for span in parts} == {f"cycle.{part}" for part in PARTS}
+    began = {span.name: span.began for span in parts}
+    assert [began[f"cycle.{part}"] for part in PARTS] == sorted(began.values())
+    decide = next(span for span in parts if span.name == "cycle.decide")
+    assert decide.attributes["set_up_s"] >= 0
+    assert decide.attributes["evaluate_s"] >= 0
+    names = {by_id[span.parent].name: span.name for span in theirs if span.name.startswith("handle")}
+    assert names == {"cycle.requests": "handle negotiation.get-requests", "cycle.tell": "handle negotiation.matches"}
 
 
 async def test_a_run_that_fails_shows_it(pool, spans):

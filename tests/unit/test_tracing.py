@@ -1,9 +1,8 @@
 """What traces are made of, and that they cost nothing while nobody wants them."""
 
+import asyncio
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -11,6 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from shared import tracing
+from tests.otlp import Receiver
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -101,30 +101,38 @@ def test_derived_ids_are_always_the_same(spans):
 
 
 def test_a_collector_gets_the_spans():
-    got = []
-
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self):
-            got.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Collector) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
+    with Receiver() as receiver:
         try:
-            assert tracing.start("roost-test", f"http://127.0.0.1:{server.server_port}/", {})
-            with tracing.span("gateway.submit"):
-                pass
-            tracing.stop()  # sends what waits
+            assert tracing.start("roost-test", f"{receiver.url}/", {})
+            with tracing.span("gateway.submit", user="alice"):
+                submit = tracing.current()
+                tracing.note(jobs=3)
+            tracing.told("job", submit, 10.0, 12.5, {"job_id": "7.0"}, error="broken", link=PARENT)
         finally:
-            tracing.stop()
-            server.shutdown()
-            serving.join()
-    ((path, body),) = got
-    assert path == "/v1/traces"
-    assert b"gateway.submit" in body
-    assert b"roost-test" in body
+            tracing.stop()  # sends what waits
+    assert not receiver.problems
+    first, job = receiver.spans
+    assert (first.service, first.name, first.parent) == ("roost-test", "gateway.submit", "")
+    assert first.attributes == {"user": "alice", "jobs": 3}
+    assert (job.trace, job.parent) == (first.trace, first.id) == (submit[3:35], submit[36:52])
+    assert (job.began, job.ended, job.failed) == (10.0, 12.5, True)
+    assert job.links == ((PARENT[3:35], PARENT[36:52]),)
+
+
+def test_what_is_noted_when_the_span_is_over_is_dropped(spans):
+    async def outlives(over):
+        await over.wait()
+        assert tracing.current() is None
+        tracing.note(late=True)
+
+    async def main():
+        over = asyncio.Event()
+        with tracing.span("a"):
+            task = asyncio.create_task(outlives(over))
+        over.set()
+        await task
+
+    asyncio.run(main())
+    tracing.note(nowhere=True)
+    (only,) = spans()
+    assert not only.attributes
