@@ -1,5 +1,5 @@
-"""The batch of 200 jobs that must give the same results in every kind of pool: with input and output files, some
-failing, some held; and the check of what came back."""
+"""The batch of jobs that must give the same results in every kind of pool: with input and output files, some failing,
+some held; and the check of what came back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-GOOD, FAILING, HELD_BY_POLICY, HELD_FOR_INPUT = 150, 20, 15, 15
-TOTAL = GOOD + FAILING + HELD_BY_POLICY + HELD_FOR_INPUT
+#: Of twenty jobs.
+GOOD, FAILING, HELD_BY_POLICY, HELD_FOR_INPUT = 14, 2, 2, 2
+#: Enough for all kinds of ends to happen before, during and after a crash.
+WHOLE, SMALL = 200, 80
 
 SCRIPT = """\
 #!/bin/sh
@@ -55,24 +57,26 @@ class Batch:
     """A prepared directory: submit it with `roost submit batch.sub` there."""
 
     directory: Path
+    total: int
 
     def kind(self, number: int) -> str:
+        place = number % (GOOD + FAILING + HELD_BY_POLICY + HELD_FOR_INPUT)
         for kind, count in (("good", GOOD), ("fail", FAILING), ("policy", HELD_BY_POLICY)):
-            if number < count:
+            if place < count:
                 return kind
-            number -= count
+            place -= count
         return "input"
 
 
-def prepare(directory: Path, *, image: str = "") -> Batch:
+def prepare(directory: Path, total: int, *, image: str = "") -> Batch:
     """Write inputs, script and submit file. With `image` the jobs run in Docker containers of it."""
     for name in ("out", "results"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    batch = Batch(directory)
+    batch = Batch(directory, total)
     (directory / "work.sh").write_text(SCRIPT)
     (directory / "work.sh").chmod(0o755)
     lines = []
-    for number in range(TOTAL):
+    for number in range(total):
         kind = batch.kind(number)
         lines.append(f"{kind}, {number}")
         if kind != "input":  # those jobs name an input file that does not exist
@@ -100,8 +104,8 @@ def problems(batch: Batch, final: Mapping[int, tuple[int, int | None, int | None
     final: proc -> (JobStatus, ExitCode, HoldReasonCode).
     """
     found = []
-    if len(final) != TOTAL:
-        found.append(f"{TOTAL - len(final)} jobs are lost")
+    if len(final) != batch.total:
+        found.append(f"{batch.total - len(final)} jobs are lost")
     ends = terminations(batch.directory / "batch.log")
     for number, (status, code, hold) in sorted(final.items()):
         kind = batch.kind(number)

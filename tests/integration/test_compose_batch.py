@@ -1,4 +1,4 @@
-"""The batch of 200 jobs, each in a Docker container of its own, in the compose pool: the same results as elsewhere."""
+"""The batch of jobs, each in a Docker container of its own, in the compose pool: the same results as elsewhere."""
 
 import io
 import tarfile
@@ -38,7 +38,7 @@ def get(container, source: str, directory: Path) -> None:
 @pytest.mark.timeout(600)
 def test_batch_in_docker_containers(compose_pool: ComposePool, tmp_path: Path):
     compose_pool.wait_ready()
-    prepared = batch.prepare(tmp_path / "work", image=IMAGE)
+    prepared = batch.prepare(tmp_path / "work", batch.SMALL, image=IMAGE)
     schedd = compose_pool.container("schedd")
     put(schedd, prepared.directory, WORK)
     said = schedd.exec_run(
@@ -52,9 +52,9 @@ def test_batch_in_docker_containers(compose_pool: ComposePool, tmp_path: Path):
 
     def at_rest() -> bool:
         with compose_pool.client() as client:
-            return len(final(client, cluster)) >= batch.TOTAL
+            return len(final(client, cluster)) >= prepared.total
 
-    wait_until(at_rest, 540, f"{batch.TOTAL} jobs at rest")
+    wait_until(at_rest, 540, f"{prepared.total} jobs at rest")
     get(schedd, WORK, tmp_path / "back")
     with compose_pool.client() as client:
-        assert batch.problems(batch.Batch(tmp_path / "back" / "work"), final(client, cluster)) == []
+        assert batch.problems(batch.Batch(tmp_path / "back" / "work", prepared.total), final(client, cluster)) == []
