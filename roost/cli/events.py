@@ -33,7 +33,8 @@ def run(command: str, argv: list[str]) -> int:
         return 0
     limit = parsed.integer("limit", 0)
     with Client(parsed.one("pool") or None) as client:
-        for count, event in enumerate(client.events(*parsed.arguments, after=parsed.one("after")), 1):
+        types = [pattern.replace("#", "*") for pattern in parsed.arguments]  # as the broker writes "everything below"
+        for count, event in enumerate(client.events(*types, after=parsed.one("after")), 1):
             if parsed.has("json"):
                 say(json.dumps({"id": event.id, "type": event.type, **event.body}))
             else:

@@ -3,8 +3,10 @@ are is shared with the clients that spool (shared.transfer.sandbox)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ __all__ = [
     "Move",
     "input_sources",
     "is_container_job",
+    "make_folders",
     "output_moves",
     "parse_remaps",
     "spool_dirs",
@@ -89,3 +92,11 @@ def spool_dirs(spool: Path, job: Job) -> tuple[Path, Path, Path]:
     """Directories of a spooled job: input of its cluster, its own input, its output."""
     base = spool / str(job.cluster.id)
     return base / "shared", base / f"proc{job.proc}" / "in", base / f"proc{job.proc}" / "out"
+
+
+def make_folders(folders: Iterable[Path]) -> None:
+    """Where logs of spooled jobs begin before anything else of them is there. What can not be made is told of when the
+    log is written."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,11 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from services.schedd import trail
+from services.schedd import sandbox, trail
 from services.schedd.acceptance import (
     BadSubmit,
     accept_cluster,
@@ -134,6 +135,8 @@ class Submission:
         if not asked.more:
             cluster.ad["TotalSubmitProcs"] = len(draft.rows)
             jobs, entries = await self._jobs(draft, now)
+            if cluster.spool and entries:
+                await asyncio.to_thread(sandbox.make_folders, [Path(path).parent for path, _ in entries])
         # From here to the commit nothing may come between: the submit is there as a whole or not at all.
         self._store(asked, draft, added)
         answer = Submitted(cluster=cluster.id, first_proc=first, count=len(added))

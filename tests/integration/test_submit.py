@@ -39,7 +39,8 @@ def test_spooled_jobs_travel_and_their_output_comes_home(pool: EmbeddedPool, tmp
     file = write(
         tmp_path,
         "executable = x.sh\narguments = $(Process)\ntransfer_input_files = in.txt\noutput = out.$(Process)\n"
-        'error = err.$(Process)\ntransfer_output_remaps = "made.txt = made.$(Process)"\nqueue 2\n',
+        'error = err.$(Process)\ntransfer_output_remaps = "made.txt = made.$(Process)"\n'
+        "log = log.$(Process)\nqueue 2\n",
     )
     (tmp_path / "in.txt").write_text("from the input\n")
     cluster = pool.submit(file, "-spool")
@@ -54,6 +55,9 @@ def test_spooled_jobs_travel_and_their_output_comes_home(pool: EmbeddedPool, tmp
         assert (tmp_path / f"out.{proc}").read_text() == f"from the input\nout of {proc}\n"
         assert (tmp_path / f"made.{proc}").read_text() == "made\n"
         assert (tmp_path / f"err.{proc}").read_text() == ""
+        events = [line[:3] for line in (tmp_path / f"log.{proc}").read_text().splitlines() if line[3:5] == " ("]
+        assert events[0] == "000"
+        assert {"001", "005"} <= set(events)
 
 
 def test_the_clusters_number_is_known_to_the_jobs(pool: EmbeddedPool, tmp_path: Path) -> None:
