@@ -220,7 +220,8 @@ async def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     pool = PersonalPool(plan)
-    trace("pool", pool.config("SCHEDD"))
+    config = pool.config("SCHEDD")
+    trace("pool", config, name_of("SCHEDD", config, None))
     starting = asyncio.create_task(pool.start(), name="start")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     try:

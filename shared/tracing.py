@@ -21,6 +21,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shared.version import VERSION
+
 #: Where the standard says that collectors are told, for all signals and for traces.
 STANDARD: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 #: Seconds that sending once may take. Spans are sent by a thread of their own, and dropped if it can not keep up.
@@ -52,7 +54,7 @@ _sdk: Any = None  # _Sdk, while traces are on
 class _Sdk:
     """What we need of OpenTelemetry."""
 
-    def __init__(self, service: str, processor: Any) -> None:
+    def __init__(self, service: str, processor: Any, instance: str = "") -> None:
         from opentelemetry import trace
         from opentelemetry.context import Context
         from opentelemetry.sdk.resources import Resource
@@ -72,7 +74,11 @@ class _Sdk:
         self.nothing = Context()
         self.ids = Ids()
         self.provider = TracerProvider(
-            resource=Resource.create({"service.name": service}), id_generator=self.ids, shutdown_on_exit=False
+            resource=Resource.create(
+                {"service.name": service, "service.instance.id": instance or service, "service.version": VERSION}
+            ),
+            id_generator=self.ids,
+            shutdown_on_exit=False,
         )
         self.provider.add_span_processor(processor)
         self.tracer = self.provider.get_tracer("roost")
@@ -111,11 +117,14 @@ class _Sdk:
         span.set_status(self.trace.Status(self.trace.StatusCode.ERROR, text[:500]))
 
 
-def start(service: str, endpoint: str | None, environment: Mapping[str, str] | None = None) -> bool:
+def start(
+    service: str, endpoint: str | None, environment: Mapping[str, str] | None = None, *, instance: str = ""
+) -> bool:
     """Send spans to a collector: OTLP over HTTP to `endpoint` (a base URL, as http://host:4318), or to where the
-    standard's variables say. False: nobody says where. Raises NoTracing where the extra is missing."""
-    environment = os.environ if environment is None else environment
-    if not endpoint and not any(environment.get(name) for name in STANDARD):
+    standard's variables say. instance: which of these services this is, e.g. the daemon's name. False: nobody says
+    where. Raises NoTracing where the extra is missing."""
+    url = _url(endpoint, os.environ if environment is None else environment)
+    if not url:
         return False
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -125,16 +134,22 @@ def start(service: str, endpoint: str | None, environment: Mapping[str, str] | N
             f"traces are wanted (ROOST_OTLP_ENDPOINT or {STANDARD[1]}), but {error.name} is not installed: install "
             "roost-pool[otel]"
         ) from error
-    url = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
-    use(service, BatchSpanProcessor(OTLPSpanExporter(endpoint=url, timeout=SEND_S)))
+    use(service, BatchSpanProcessor(OTLPSpanExporter(endpoint=url, timeout=SEND_S)), instance)
     return True
 
 
-def use(service: str, processor: Any) -> None:
+def _url(endpoint: str | None, environment: Mapping[str, str]) -> str:
+    """Where spans go; empty: nowhere. A variable that is set and empty counts as not set, as the standard has it."""
+    exact = "" if endpoint else environment.get(STANDARD[0], "").strip()
+    base = endpoint or environment.get(STANDARD[1], "").strip()
+    return exact or (f"{base.rstrip('/')}/v1/traces" if base else "")
+
+
+def use(service: str, processor: Any, instance: str = "") -> None:
     """Give spans to this span processor of OpenTelemetry's SDK; tests bring their own."""
     global _sdk
     stop()
-    _sdk = _Sdk(service, processor)
+    _sdk = _Sdk(service, processor, instance)
 
 
 def stop() -> None:

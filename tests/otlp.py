@@ -12,6 +12,7 @@ class Span:
     """As it came over the wire; ids in hex, "" for none; times in seconds."""
 
     service: str
+    instance: str
     name: str
     trace: str
     id: str
@@ -68,8 +69,9 @@ class Receiver:
 
     def take(self, request) -> None:
         for resource in request.resource_spans:
-            service = next(a.value.string_value for a in resource.resource.attributes if a.key == "service.name")
-            self.spans += [_span(service, span) for scope in resource.scope_spans for span in scope.spans]
+            about = {a.key: a.value.string_value for a in resource.resource.attributes}
+            who = (about["service.name"], about["service.instance.id"])
+            self.spans += [_span(*who, span) for scope in resource.scope_spans for span in scope.spans]
 
     def trace(self, trace: str) -> list[Span]:
         return [span for span in list(self.spans) if span.trace == trace]
@@ -81,9 +83,10 @@ def orphans(spans) -> list[Span]:
     return [span for span in spans if span.parent and span.parent not in ids]
 
 
-def _span(service, span) -> Span:
+def _span(service, instance, span) -> Span:
     return Span(
         service,
+        instance,
         span.name,
         span.trace_id.hex(),
         span.span_id.hex(),

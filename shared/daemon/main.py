@@ -54,16 +54,16 @@ def main(daemon_class: type[Daemon], argv: Sequence[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIG
     logs.configure(logs.level_of(config.get(f"{daemon_class.subsystem}_DEBUG")))
-    trace(daemon_class.subsystem.lower(), config)
+    trace(daemon_class.subsystem.lower(), config, name_of(daemon_class.subsystem, config, options.name))
     status: int = loop_runner()(_process(daemon_class, options, config))
     tracing.stop()
     return status
 
 
-def trace(service: str, config: Config) -> None:
+def trace(service: str, config: Config, instance: str) -> None:
     """Send traces from now on, if the configuration or the environment says where."""
     try:
-        tracing.start(f"roost-{service}", config.get("ROOST_OTLP_ENDPOINT"))
+        tracing.start(f"roost-{service}", config.get("ROOST_OTLP_ENDPOINT"), instance=instance)
     except tracing.NoTracing as error:
         structlog.stdlib.get_logger().error("no_traces", reason=str(error))
 

@@ -129,19 +129,24 @@ def locked(lock: str) -> dict[str, str]:
 
 def test_the_lock_files_cover_what_pyproject_asks_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    runtime, development = locked("requirements.lock"), locked("requirements-dev.lock")
+    extras = project["optional-dependencies"]
+    runtime, image, development = (locked(f"requirements{kind}.lock") for kind in ("", "-image", "-dev"))
     asked = [(text, runtime) for text in project["dependencies"]]
-    asked += [(text, development) for text in project["optional-dependencies"]["dev"] + project["dependencies"]]
+    asked += [(text, image) for text in extras["otel"] + project["dependencies"]]
+    asked += [(text, development) for text in extras["dev"] + project["dependencies"]]
     for text, pins in asked:
         requirement = Requirement(text)
         version = pins.get(canonicalize_name(requirement.name))
         assert version is not None, f"{text} is not locked: run bin/lock"
         assert requirement.specifier.contains(version), f"{text}, but {version} is locked: run bin/lock"
-    assert {name: development.get(name) for name in runtime} == runtime
+    for pins in (image, development):
+        assert {name: pins.get(name) for name in runtime} == runtime
+    dockerfile = (ROOT / "compose" / "Dockerfile").read_text()
+    assert "--require-hashes --requirement requirements-image.lock" in dockerfile
 
 
 def test_the_lock_files_hold_hashes_and_no_addresses():
-    for lock in ("requirements.lock", "requirements-dev.lock"):
+    for lock in ("requirements.lock", "requirements-image.lock", "requirements-dev.lock"):
         text = (ROOT / lock).read_text()
         assert "://" not in text
         assert not re.findall(r"^\s*--(?!hash=)", text, flags=re.MULTILINE)

@@ -103,7 +103,7 @@ def test_derived_ids_are_always_the_same(spans):
 def test_a_collector_gets_the_spans():
     with Receiver() as receiver:
         try:
-            assert tracing.start("roost-test", f"{receiver.url}/", {})
+            assert tracing.start("roost-test", f"{receiver.url}/", {}, instance="node1")
             with tracing.span("gateway.submit", user="alice"):
                 submit = tracing.current()
                 tracing.note(jobs=3)
@@ -112,11 +112,38 @@ def test_a_collector_gets_the_spans():
             tracing.stop()  # sends what waits
     assert not receiver.problems
     first, job = receiver.spans
-    assert (first.service, first.name, first.parent) == ("roost-test", "gateway.submit", "")
+    assert (first.service, first.instance, first.name, first.parent) == ("roost-test", "node1", "gateway.submit", "")
     assert first.attributes == {"user": "alice", "jobs": 3}
     assert (job.trace, job.parent) == (first.trace, first.id) == (submit[3:35], submit[36:52])
     assert (job.began, job.ended, job.failed) == (10.0, 12.5, True)
     assert job.links == ((PARENT[3:35], PARENT[36:52]),)
+
+
+@pytest.mark.parametrize(
+    ("variables", "sent"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "{}", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ""}, True),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "{}/v1/traces"},
+            True,
+        ),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": " "}, False),
+        ({}, False),
+    ],
+)
+def test_the_variables_of_the_standard_say_where_spans_go(monkeypatch, variables, sent):
+    with Receiver() as receiver:
+        variables = {name: value.format(receiver.url) for name, value in variables.items()}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)  # the exporter looks too
+        try:
+            assert tracing.start("roost-test", None, variables) == sent
+            with tracing.span("a"):
+                pass
+        finally:
+            tracing.stop()
+    assert [span.name for span in receiver.spans] == (["a"] if sent else [])
+    assert not receiver.problems
 
 
 def test_what_is_noted_when_the_span_is_over_is_dropped(spans):
