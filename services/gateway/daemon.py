@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import resource
 import socket
 from collections.abc import Coroutine, Iterator
 from functools import partial
@@ -19,6 +20,7 @@ from services.gateway.api.app import build
 from services.gateway.api.doors import Doors
 from services.gateway.api.guard import Guards
 from services.gateway.audit import Audit
+from services.gateway.connections import Connections, most_connections
 from services.gateway.metrics import Metrics, RequestCounts
 from services.gateway.older import FromJournal
 from services.gateway.pool import PoolView
@@ -65,6 +67,13 @@ class Gateway(Daemon):
             files=self.settings.max_num_gateway_audit_log,
         )
         self.counts = RequestCounts()
+        self.connections = Connections(
+            self.settings.roost_gateway_address_connections,
+            most_connections(self.settings.roost_gateway_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            self.settings.roost_gateway_proxies,
+            context.clock.monotonic,
+            context.log,
+        )
         context.metrics.register(Metrics(self.counts, lambda: self.events.listeners))
         self._http: aiohttp.ClientSession | None = None
         self._socket: socket.socket | None = None
@@ -127,6 +136,7 @@ class Gateway(Daemon):
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=2,
+                http=self.connections.protocol(),
                 ws="websockets-sansio",
                 ws_max_size=1 << 16,
                 # Anybody may write X-Forwarded-For: who connects is believed only if the configuration says so.
@@ -137,7 +147,12 @@ class Gateway(Daemon):
         context.log.info("listening", address=self.settings.roost_gateway_bind, port=self.port)
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"http": self._serve(), "audit": self.audit.run(), "tokens": self.tokens.run()}
+        return {
+            "http": self._serve(),
+            "audit": self.audit.run(),
+            "tokens": self.tokens.run(),
+            "connections": self.connections.run(),
+        }
 
     async def _on_event(self, envelope: Envelope) -> None:
         if isinstance(envelope.body, TokensChanged):

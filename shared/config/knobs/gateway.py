@@ -59,6 +59,19 @@ class GatewaySettings(CommonSettings):
     roost_gateway_all_streams: int = knob(
         "ROOST_GATEWAY_ALL_STREAMS", "2000", least=0, meaning="event streams and visits at a gateway; 0: no limit"
     )
+    roost_gateway_connections: int = knob(
+        "ROOST_GATEWAY_CONNECTIONS",
+        "4000",
+        least=0,
+        meaning="connections that may be open at a gateway, no more than three quarters of the files that it may have "
+        "open; 0: no other limit",
+    )
+    roost_gateway_address_connections: int = knob(
+        "ROOST_GATEWAY_ADDRESS_CONNECTIONS",
+        "1000",
+        least=0,
+        meaning="connections that may be open from one address, but of ROOST_GATEWAY_PROXIES; 0: no limit",
+    )
     roost_gateway_heavy: int = knob(
         "ROOST_GATEWAY_HEAVY",
         "8",

@@ -1,0 +1,203 @@
+"""The connections behind the requests: how many there may be, and the end of those on which nothing moves.
+
+Whoever connects may say nothing, or say a request letter by letter, or not read what is sent to it. None of this may
+keep a place for ever that another needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, cast
+
+import h11
+import structlog
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from services.gateway.rates import Room
+
+#: Seconds for the head of a request; without a byte of a body that is awaited; for the rest of a body after the answer;
+#: without a reader taking what waits for it (some 50 KB); for the last of an answer after the end.
+HEAD_S: Final = 20.0
+BODY_S: Final = 60.0
+REST_S: Final = 10.0
+READER_S: Final = 30.0
+CLOSING_S: Final = 30.0
+#: How often that is looked at.
+LOOK_S: Final = 2.0
+_FULL_HEAD: Final = (
+    "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+    "Connection: close\r\n\r\n"
+)
+_FULL: Final = (
+    '{"error": {"code": "too-many", "message": "too many connections to this gateway: %s", "retryable": true}}'
+)
+
+
+@dataclass(slots=True)
+class Moves:
+    """When something moved last on a connection (monotonic seconds). None: that is not what it waits for."""
+
+    head: float | None = None  # a request's head is awaited since then
+    body: float | None = None  # the last byte of a body came then, and more is awaited
+    rest: float | None = None  # it was answered then, and still sends its body
+    reader: float | None = None  # nothing was taken of what is sent since then
+    closing: float | None = None  # it is closed but for what is on its way
+
+
+def overdue(moves: Moves, now: float) -> str:
+    """What a connection has waited for too long; empty: nothing."""
+    waits = (
+        ("head", moves.head, HEAD_S),
+        ("body", moves.body, BODY_S),
+        ("rest", moves.rest, REST_S),
+        ("reader", moves.reader, READER_S),
+        ("closing", moves.closing, CLOSING_S),
+    )
+    return next((what for what, since, longest in waits if since is not None and now - since > longest), "")
+
+
+def most_connections(wanted: int, files: int) -> int:
+    """How many may be open where a process may have so many files open: it needs some for other ends."""
+    if files < 0:  # no limit
+        return wanted
+    most = max(1, files * 3 // 4)
+    return min(wanted, most) if wanted else most
+
+
+class Connections:
+    """All connections of a gateway. each, total: how many from one address and in all may be open, 0: no limit;
+    unlimited: addresses (of proxies) that stand for many."""
+
+    def __init__(
+        self,
+        each: int,
+        total: int,
+        unlimited: Collection[str],
+        monotonic: Callable[[], float],
+        log: structlog.stdlib.BoundLogger,
+    ) -> None:
+        self._room = Room(each, total)
+        self._unlimited = frozenset(unlimited)
+        self.monotonic = monotonic
+        self._log = log
+        self._open: set[Connection] = set()
+
+    def protocol(self) -> type[asyncio.Protocol]:
+        """What a uvicorn server makes its connections of."""
+        return cast("type[asyncio.Protocol]", partial(Connection, connections=self))
+
+    def enter(self, connection: Connection) -> str:
+        """Empty when there is room, else which limit is reached."""
+        full = self._room.enter(self._key(connection))
+        if not full:
+            self._open.add(connection)
+        return full
+
+    def leave(self, connection: Connection) -> None:
+        """It is gone; one that was not let in was never here."""
+        if connection in self._open:
+            self._open.discard(connection)
+            self._room.leave(self._key(connection))
+
+    def _key(self, connection: Connection) -> str:
+        # Each connection of a proxy is a key of its own.
+        return f"proxy {id(connection)}" if connection.address in self._unlimited else connection.address
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def run(self) -> None:
+        """End what does not move any more, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        now = self.monotonic()
+        cut: Counter[str] = Counter()
+        for connection in list(self._open):
+            if what := overdue(connection.moves(), now):
+                cut[what] += 1
+                connection.transport.abort()
+        if cut:
+            self._log.info("connections_cut", **cut)
+
+
+class Connection(H11Protocol):
+    """One connection, with an eye on the clock."""
+
+    def __init__(self, *arguments: Any, connections: Connections, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._all = connections
+        self.address = ""
+        self._refused = False
+        now = connections.monotonic()
+        self._heard = now  # the last byte
+        self._idle = now  # the last answer's end, or the beginning
+        self._full: float | None = None
+        self._closing: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client is not None else ""
+        if full := self._all.enter(self):
+            self._refused = True
+            text = _FULL % full
+            transport.write((_FULL_HEAD % len(text) + text).encode())
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._refused:
+            self._heard = self._all.monotonic()
+            super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        self._idle = self._all.monotonic()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        self._full = self._all.monotonic()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._full = None
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._all.leave(self)
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Another protocol takes over, which has an eye on its reader itself; it keeps its place here."""
+        super().handle_websocket_upgrade(event)
+        protocol = self.transport.get_protocol()
+        lost = protocol.connection_lost
+
+        def leave(exc: Exception | None) -> None:
+            self._all.leave(self)
+            lost(exc)
+
+        setattr(protocol, "connection_lost", leave)  # noqa: B010  a method, for mypy
+        self._heard = float("inf")
+
+    def moves(self) -> Moves:
+        """What it waits for."""
+        found = Moves(reader=self._full)
+        if self._heard == float("inf"):
+            return found
+        if self.transport.is_closing():
+            self._closing = self._closing or self._all.monotonic()
+            found.closing = self._closing
+            return found
+        theirs, ours = self.conn.their_state, self.conn.our_state
+        if theirs is h11.IDLE:
+            found.head = self._idle
+        elif theirs is h11.SEND_BODY and ours in (h11.DONE, h11.MUST_CLOSE):
+            found.rest = self._idle
+        elif theirs is h11.SEND_BODY and not self.flow.read_paused:
+            found.body = self._heard
+        return found
