@@ -98,7 +98,8 @@ class Replication:
                 books = await read_books(self._context.store, self._shard)
                 if books.version > self.version:
                     now = self._context.clock.now()
-                    snapshot = Snapshot(books.version, now, self._shard, books.submitters, books.groups)
+                    rows = (books.submitters, books.groups, books.claims)
+                    snapshot = Snapshot(books.version, now, self._shard, *rows)
                     await asyncio.to_thread(self.disk.write, snapshot)
                     self.version, self.taken = books.version, now
                     log.debug("books_copied", version=books.version.text, file=str(self.disk.state_file))
@@ -124,7 +125,7 @@ class Replication:
             snapshot = found.snapshot
             self.version = NOTHING if snapshot is None else snapshot.version
         if snapshot is not None and snapshot.version > max(in_redis, memory):
-            books = StoredBooks(snapshot.version, snapshot.submitters, snapshot.groups)
+            books = StoredBooks(snapshot.version, snapshot.submitters, snapshot.groups, snapshot.claims)
             after = await restore_books(store, shard, epoch, books)
             await self._tell("snapshot", epoch, snapshot.version, known, after)
         elif memory > in_redis:

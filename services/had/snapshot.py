@@ -1,22 +1,25 @@
 """The file in which a HAD keeps a copy of the accountant's books (spec rows HA-13, HA-16).
 
-    ROOST-BOOKS-1 newline, SHA-256 of the rest (32 bytes), msgpack: [epoch, count, taken at, shard, submitters, groups]
+    ROOST-BOOKS-2 newline, SHA-256 of the rest (32 bytes), msgpack: [epoch, count, taken at, shard, submitters, groups,
+    claims]
 
-Version and checksum tell whether a copy is whole and how new it is. What is not whole is refused.
+Version and checksum tell whether a copy is whole and how new it is. What is not whole is refused. Files of version 1
+have no claims.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgpack
 
 from shared.books import BadVersion, Version, parse
 from shared.errors import PermanentError
 
-MAGIC = b"ROOST-BOOKS-1\n"
+MAGIC = b"ROOST-BOOKS-2\n"
+_FORMER = b"ROOST-BOOKS-1\n"
 _HEAD = len(MAGIC) + 32
 
 
@@ -33,6 +36,7 @@ class Snapshot:
     shard: str
     submitters: Mapping[bytes, bytes]
     groups: Mapping[bytes, bytes]
+    claims: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -44,6 +48,7 @@ def encode(snapshot: Snapshot) -> bytes:
             snapshot.shard,
             dict(snapshot.submitters),
             dict(snapshot.groups),
+            dict(snapshot.claims),
         ]
     )
     return MAGIC + hashlib.sha256(body).digest() + body
@@ -51,25 +56,26 @@ def encode(snapshot: Snapshot) -> bytes:
 
 def decode(data: bytes, shard: str) -> Snapshot:
     """Raises Damaged, also for the books of another shard."""
-    if not data.startswith(MAGIC):
+    if not data.startswith((MAGIC, _FORMER)):
         raise Damaged(f"it begins with {data[:16]!r}: no snapshot of Roost's")
     body = data[_HEAD:]
     if hashlib.sha256(body).digest() != data[len(MAGIC) : _HEAD]:
         raise Damaged(f"{len(data)} bytes with a wrong checksum: cut short, or changed")
     try:
-        epoch, count, taken, of, submitters, groups = msgpack.unpackb(body)
+        epoch, count, taken, of, submitters, groups, *rest = msgpack.unpackb(body)
+        (claims,) = rest if data.startswith(MAGIC) else ({},)
         version = parse(f"{epoch} {count}")
-        whole = isinstance(submitters, dict) and isinstance(groups, dict) and isinstance(of, str)
+        whole = all(isinstance(rows, dict) for rows in (submitters, groups, claims)) and isinstance(of, str)
         moment = float(taken)
     except (ValueError, TypeError, BadVersion, msgpack.UnpackException) as error:
         raise Damaged(f"not what a snapshot holds: {error}") from error
     if not whole or not all(
-        isinstance(part, bytes) for rows in (submitters, groups) for row in rows.items() for part in row
+        isinstance(part, bytes) for rows in (submitters, groups, claims) for row in rows.items() for part in row
     ):
         raise Damaged("not what a snapshot holds")
     if of != shard:
         raise Damaged(f"books of negotiator {of or '(without a name)'!r}, not of {shard or '(without a name)'!r}")
-    return Snapshot(version, moment, of, submitters, groups)
+    return Snapshot(version, moment, of, submitters, groups, claims)
 
 
 #: Copying may take this part of the time.

@@ -2,8 +2,9 @@
 
 Only the active negotiator writes, through a script that refuses a stale epoch. A record says what is in use and since
 when, so it tells its own future until the use changes: it is touched, and written, when that happens, and now and
-then while something is in use. Who reads it after a fail-over charges on from exactly there, at the use that was on
-the books (spec rows ACC-16, ACC-18; the reference charges likewise while its negotiator is down).
+then while something is in use. The books also name each claim for which something was charged, and say until when, in
+the same write: so who reads them after a fail-over charges on from exactly there, whatever he heard meanwhile (spec
+rows ACC-16, ACC-18; the reference charges likewise while its negotiator is down).
 
 The books grow with those who used something or have a setting of their own. Who only has jobs waiting is known while
 he asks, and forgotten then: names cost a hostile user nothing.
@@ -15,13 +16,14 @@ news or what is to be written.
 from __future__ import annotations
 
 import asyncio
-import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from services.negotiator import claims
 from services.negotiator.accounting_ads import group_ad, submitter_ad
+from services.negotiator.claims import Claim, Key, Use
 from services.negotiator.group_tree import Group, GroupConfig, Tree
 from services.negotiator.groups import Plan
 from services.negotiator.pool import Share
@@ -39,11 +41,11 @@ from services.negotiator.priorities import (
 )
 from services.negotiator.publication import Publication
 from services.negotiator.records import decode_all, encode, encode_all
-from services.negotiator.tally import Use
+from services.negotiator.tally import Tally
 from shared.books import NOTHING
 from shared.classad import ClassAd
 from shared.state.api import Store
-from shared.state.books import StoredBooks, read_books, read_version, restore_books, write_records
+from shared.state.books import StoredBooks, read_books, read_version, restore_books, write_books
 
 #: Submitters that are known without being on the books.
 MOST_NEWCOMERS: Final = 10_000
@@ -52,15 +54,11 @@ MOST_NEWCOMERS: Final = 10_000
 SETTLE_S: Final = 60.0
 #: A clock that steps back by less (s) stands still for us until it has caught up.
 SMALL_STEP_S: Final = 1.0
-#: Records in one run of the script, and ads in one page of an answer.
+#: Records of who uses nothing in one run of the script, and ads in one page of an answer.
 BATCH: Final = 5_000
 PAGE: Final = 1_000
 
 _LONGEST_NAME: Final = 600
-#: How well (s) other machines' clocks are known, so that what ended just after the books were written was over in them.
-_NEAR: Final = 1.0
-#: Weights that differ by less are the same.
-_SOME: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +97,14 @@ class Accountant:
         self._raw: dict[bytes, bytes] = {}
         self._raw_groups: dict[bytes, bytes] = {}
         self._newcomers: dict[str, Record] = {}
-        self._believed_until = 0.0  # what was up to then is charged, by whoever led
-        self._unexplained: dict[str, float] = {}  # by submitter: what was in use then, and nothing is known of
+        self.claims: dict[Key, Claim] = {}  # for which something was charged
+        self._named = True  # whether they are all; else the books just read are of a version that names none
         self._using: dict[str, Group] = {}  # who uses something, and the group that is charged too
         self._ending: dict[str, float] = {}  # submitter -> when a change for a while ends
         self._dirty: set[str] = set()
         self._dirty_groups: set[str] = set()
+        self._dirty_claims: dict[Key, None] = {}
+        self._unwanted: set[bytes] = set()  # rows of claims that are none
         self._writing = asyncio.Lock()  # a later state must not be overtaken by an earlier one
         self._clock = 0.0
         self._settled = 0.0
@@ -133,42 +133,67 @@ class Accountant:
         self.version = max(NOTHING, books.version)
         self._dirty.clear()
         self._dirty_groups.clear()
+        self._read_claims(books)
         self._newcomers.clear()
         self._using = {name: self._group(name) for name, one in self.records.items() if one.slots_in_use or one.in_use}
         self._ending = {name: _first_end(record) for name, record in self.records.items() if record.temporary}
-        self._clock = max((record.updated for record in (*self.records.values(), *self.groups.values())), default=0.0)
+        touched = (record.updated for record in (*self.records.values(), *self.groups.values()))
+        self._clock = max((books.until or 0.0, *touched))
         self._settled = 0.0
         self._order = None
         self._fresh = True
         return lost
 
-    async def commit(self, epoch: int, *, informed: bool = True) -> None:
-        """Write what changed since the last commit. informed: who charges hears of everything at present. Raises
-        StaleEpoch when a newer negotiator is active."""
-        if self._using and informed:
-            # Whoever reads these books knows that all the rest was so until now.
-            root = self.tree.root.key
-            known = self.groups.get(root) or self._new_group(root, self._clock)
-            self.groups[root] = settle(known, self._clock, self.half_life)
-            self._dirty_groups.add(root)
-        async with self._writing:
-            await self._write(epoch, self.records, self._dirty, groups=False)
-            await self._write(epoch, self.groups, self._dirty_groups, groups=True)
+    def _read_claims(self, books: StoredBooks) -> None:
+        self._named = books.until is not None or not any(record.last for record in self.records.values())
+        self._dirty_claims = {}
+        if books.until is not None:
+            self.claims, unwanted = claims.decode_all(books.claims)
+        else:  # of another state of the books, or of none
+            self.claims, unwanted = {}, list(books.claims)
+        self._unwanted = set(unwanted)
 
-    async def _write(self, epoch: int, records: Mapping[str, Record], dirty: set[str], *, groups: bool) -> None:
-        names = sorted(dirty)
-        for start in range(0, len(names), BATCH):
-            batch = names[start : start + BATCH]
-            known = [(name, records.get(name)) for name in batch]
-            rows = [(name, encode(record) if record is not None else b"") for name, record in known]
-            dirty.difference_update(batch)
-            try:
-                self.version = await write_records(
-                    self._store, self._shard, epoch, self.version, groups=groups, records=rows
-                )
-            except BaseException:
-                dirty.update(batch)  # nothing was written, or it does no harm to write it again
-                raise
+    async def commit(self, epoch: int) -> None:
+        """Write what changed since the last commit. Raises StaleEpoch when a newer negotiator is active."""
+        async with self._writing:
+            # Of those who use nothing nothing depends on the others'.
+            if len(self._dirty) > BATCH:
+                busy = {*self._using, *(self.claims[key].user for key in self._dirty_claims if key in self.claims)}
+                idle = sorted(self._dirty - busy)
+                for start in range(0, len(idle), BATCH):
+                    await self._write(epoch, set(idle[start : start + BATCH]), alone=True)
+            if self._using or self._dirty or self._dirty_groups or self._dirty_claims or self._unwanted:
+                await self._write(epoch, set(self._dirty))
+
+    async def _write(self, epoch: int, names: set[str], *, alone: bool = False) -> None:
+        """Write these submitters' records, and, but for `alone`, all else that changed, in one step."""
+        groups, changed, unwanted = (
+            (set(), {}, set()) if alone else (self._dirty_groups, self._dirty_claims, self._unwanted)
+        )
+        self._dirty -= names
+        if not alone:
+            self._dirty_groups, self._dirty_claims, self._unwanted = set(), {}, set()
+        try:
+            self.version = await write_books(
+                self._store,
+                self._shard,
+                epoch,
+                self.version,
+                until=None if alone else self._clock,
+                submitters=_rows(names, self.records),
+                groups=_rows(groups, self.groups),
+                claims=[
+                    *((claims.field_of(key), _row_of(self.claims.get(key))) for key in changed),
+                    *((name, b"") for name in sorted(unwanted)),
+                ],
+            )
+        except BaseException:
+            # Nothing was written, or it does no harm to write it again.
+            self._dirty |= names
+            self._dirty_groups |= groups
+            self._dirty_claims = {**changed, **self._dirty_claims}
+            self._unwanted |= unwanted
+            raise
 
     async def _restore(self, epoch: int) -> bool:
         if self.version == NOTHING or await read_version(self._store, self._shard) >= self.version:
@@ -177,7 +202,10 @@ class Accountant:
             # With what was not written yet: that is as much a part of the books as the rest.
             submitters = self._raw | encode_all(self.records)
             groups = self._raw_groups | encode_all(self.groups)
-            await restore_books(self._store, self._shard, epoch, StoredBooks(self.version, submitters, groups))
+            rows = {claims.field_of(key): claims.encode(claim) for key, claim in self.claims.items()}
+            until = self._clock if self._named else None
+            books = StoredBooks.of(self.version, submitters, groups, rows, until)
+            await restore_books(self._store, self._shard, epoch, books)
         return True
 
     # --- charging
@@ -206,13 +234,25 @@ class Accountant:
             return replace(self._newcomer(submitter), updated=now)
         return settle(record, now, self.half_life)
 
-    def charge(self, in_use: Mapping[str, tuple[float, int]], now: float, late: Iterable[Use] = ()) -> None:
+    def charge(
+        self,
+        in_use: Mapping[str, tuple[float, int]],
+        now: float,
+        late: Iterable[Use] = (),
+        changed: Mapping[Key, Claim | None] | None = None,
+    ) -> None:
         """Charge everybody up to now. `in_use`: submitter -> (weighted slots, slots) from now on; who is not in it uses
-        nothing. `late`: what was not heard of in time, see tally.py. Costs as much as there are submitters who use
-        something, not as there are in the books."""
+        nothing. `late`: what was not heard of in time; `changed`: the claims behind all this, as far as they are new
+        (see tally.py). Costs as much as there are submitters who use something, not as there are in the books."""
         now = self._tick(now)
         for use in late:
-            self._make_good(use, now)
+            self._backdate(use, now)
+        for key, claim in (changed or {}).items():
+            self._dirty_claims[key] = None
+            if claim is None:
+                self.claims.pop(key, None)
+            else:
+                self.claims[key] = claim
         for name, (weighted, slots) in in_use.items():
             record = self.records.get(name)
             if record is None:
@@ -227,63 +267,24 @@ class Accountant:
         if now - self._settled >= SETTLE_S:
             self._settle(now)
 
-    def take_over(self, uses: Iterable[Use], now: float) -> None:
-        """The books just read are of some time ago. What was in use then is not what was in use until now: `uses` are,
-        as far as this negotiator heard. Nor need they come to the same for that time: whoever led may have missed an
-        end, or a begin; the last ones are taken for that."""
-        written = self._clock  # by then nothing else had been heard
+    def take_over(self, tally: Tally, now: float) -> None:
+        """The books just read are of some time ago. What was in use then is not what was in use until now: this is what
+        `tally` makes of it."""
+        written = self._clock
         now = self._tick(now)
-        base = self._believed_until = min(now, written)
-        had = {name: self.records[name].in_use for name in self._using}
-        for name in had:
+        base = min(now, written)
+        inherited = tally.adopt(self.claims if self._named else None, base, now)
+        self._named = True
+        for name in [name for name in self._using if name not in inherited.going]:
             self._use(name, self.records[name], 0.0, 0, base)
-        known: dict[str, list[Use]] = {}
-        for use in uses:
-            if use.began > -math.inf or use.user in had:
-                known.setdefault(use.user, []).append(use)
-        self._unexplained.clear()
-        for user in sorted({*had, *known}):
-            left = self._reconcile(user, had.get(user, 0.0), known.get(user, []), base, now)
-            if left > _SOME:
-                self._unexplained[user] = left
-            for use in known.get(user, []):
-                ended = now if use.ended is None else min(use.ended, now)
-                if ended > base:
-                    self._backdate(user, use.weight, max(use.began, base), ended, now)
+        for name, (weighted, slots) in inherited.going.items():
+            self._use(name, self._known(name), weighted, slots, base)
+        for use in inherited.late:
+            self._backdate(use, now)
 
-    def _reconcile(self, user: str, had: float, uses: Sequence[Use], base: float, now: float) -> float:
-        """Make good what the books had in use at `base` that was not, or the other way round. Returns how much of what
-        they had is of none of these uses."""
-        then = [use for use in uses if use.began < base and (use.ended is None or use.ended > base)]
-        left = had - sum(use.weight for use in then)
-        near = [use for use in then if use.ended is not None and use.ended - base < _NEAR]
-        for use in near:
-            if use.weight <= _SOME - left:
-                left += use.weight
-        for use in sorted((use for use in then if use not in near), key=lambda one: -one.began):
-            if use.began > -math.inf and use.weight <= _SOME - left:
-                self._backdate(user, use.weight, use.began, base, now)
-                left += use.weight
-        for use in sorted((one for one in uses if one.ended is not None and one.ended <= base), key=_latest_end):
-            if use.ended is not None and use.weight <= left + _SOME:
-                self._backdate(user, use.weight, base, use.ended, now)
-                left -= use.weight
-        return left
-
-    def _make_good(self, use: Use, now: float) -> None:
+    def _backdate(self, use: Use, now: float) -> None:
         """Charge for a time that is over; give back where it ends before it begins."""
-        base = self._believed_until
-        began, ended = min(now, use.began), now if use.ended is None else min(now, use.ended)
-        if began < ended and began < base:
-            if ended <= base:
-                return  # whoever led then is believed
-            left = self._unexplained.get(use.user, 0.0)
-            if use.weight <= left + _SOME:  # it was in use in the books, too
-                self._unexplained[use.user] = left - use.weight
-                began = base
-        self._backdate(use.user, use.weight, began, ended, now)
-
-    def _backdate(self, user: str, weight: float, began: float, ended: float, now: float) -> None:
+        user, weight, began, ended = use.user, use.weight, min(now, use.began), min(now, use.ended)
         if began == ended:
             return
         record = settle(self._known(user), now, self.half_life)
@@ -563,13 +564,18 @@ class Accountant:
             self._forget(submitter)
 
 
+def _rows(names: Iterable[str], records: Mapping[str, Record]) -> list[tuple[bytes, bytes]]:
+    known = ((name, records.get(name)) for name in sorted(names))
+    return [(name.encode(), encode(record) if record is not None else b"") for name, record in known]
+
+
+def _row_of(claim: Claim | None) -> bytes:
+    return claims.encode(claim) if claim is not None else b""
+
+
 #: First letters of the keys by which pages are ordered.
 _GROUP: Final = "0"
 _SUBMITTER: Final = "1"
-
-
-def _latest_end(use: Use) -> float:
-    return -(use.ended or 0.0)
 
 
 def _first_end(record: Record) -> float:

@@ -160,7 +160,7 @@ class Negotiator(Daemon):
             await self._take_all()
 
     def _unreadable(self, my_type: str, daemon: str, name: str, error: Exception) -> None:
-        self.context.log.warning("ad_unreadable", my_type=my_type, daemon=daemon, ad=name[:200], error=str(error))
+        self.context.log.warning("ad_unreadable", my_type=my_type, of=daemon, ad=name[:200], error=str(error))
 
     def _report_problems(self) -> None:
         for problem in self.policy.problems:
@@ -267,7 +267,7 @@ class Negotiator(Daemon):
         try:
             await self.context.bus.send(inbox_of(daemon), SendAds(my_type=my_type))
         except RoostError as error:
-            self.context.log.info("send_ads_failed", daemon=daemon, my_type=my_type, error=str(error))
+            self.context.log.info("send_ads_failed", of=daemon, my_type=my_type, error=str(error))
 
     def _took(self, taken: Taken) -> None:
         """Slots changed: so may who uses them, and what can be given away."""
@@ -354,9 +354,7 @@ class Negotiator(Daemon):
         await self._load_ads()
         if self.accountant.unreadable:
             self.context.log.error("books_unreadable", records=self.accountant.unreadable)
-        tally, now = self.intake.tally, self.context.clock.now()
-        tally.take_late()
-        self.accountant.take_over(tally.uses(now), now)
+        self.accountant.take_over(self.intake.tally, self.context.clock.now())
         self._loaded = True
         self._written_at = self.context.clock.monotonic()
         self._charge()  # at once: what is in use goes on from here
@@ -494,17 +492,16 @@ class Negotiator(Daemon):
         return max(0.0, self.context.clock.monotonic() - self._written_at)
 
     def _charge(self) -> None:
-        if self.leading() and self._loaded:
+        late, changed = self.intake.tally.take_late(), self.intake.tally.take_changed()
+        if self.leading() and self._loaded:  # else whoever leads charges for it
             now = self.context.clock.now()
-            self.accountant.charge(self.table.charged(self.policy.cycle), now, self.intake.tally.take_late())
+            self.accountant.charge(self.table.charged(self.policy.cycle), now, late, changed)
             self._ended += self.accountant.end_changes(now)
-        else:
-            self.intake.tally.take_late()  # whoever leads charges for it
 
     async def _commit(self) -> None:
         try:
             self._charge()
-            await self.accountant.commit(self.epoch, informed=self.context.bus.health.connected)
+            await self.accountant.commit(self.epoch)
         except StaleEpoch as error:
             await self._stop_leading(str(error))
             return

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from services.negotiator.clocks import Clocks
 from services.negotiator.reeval import Reevaluation
 from services.negotiator.settings import Policy
 from services.negotiator.slot_table import SlotTable, Submitter, submitters
-from services.negotiator.tally import Clocks, Tally
+from services.negotiator.tally import Tally
 from shared.classad import ClassAd, evaluate
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import Clock

@@ -6,57 +6,29 @@ and which claims ended there of late; from that the tally makes what is to be ch
 are over. Each claim counts once: it is known by its slot and the moment it began. A startd whose disk was full as one
 ended finds it again when it is started again, and tells its end anew: then only the time between counts.
 
-A startd's clock may be another than ours. Of all messages of some minutes the one that seems to have been under way for
-the shortest time tells how far they are apart. Pure.
+Every negotiator keeps a tally, whoever leads. The leader's goes to the books with the charges, in the same write:
+claims that began, ended, paused or were lost sight of since the last one. Who leads next takes it up from there. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from services.negotiator.claims import BELIEVED_S, PROMPT_S, Claim, Inherited, Key, Span, Use, carry_on
 from shared.past_claims import Past, read_past
 
-#: What is heard of within this time (s) is heard of at once: most ads are, and begin and end are late alike.
-PROMPT_S: Final = 0.05
 #: Nothing is charged for longer ago (s): a clock that is that wrong says nothing.
 LONGEST_S: Final = 86_400.0
-#: How long (s) ended claims are known, for whoever takes the lead over, and ads that were lost, should they come back.
-REMEMBERED_S: Final = 600.0
-#: So many of them.
+#: How long (s) claims that ended are known after it was heard: for longer than their end is believed to be new.
+REMEMBERED_S: Final = BELIEVED_S + 300.0
+#: How long (s) claims are known of which nobody heard how they ended: their startd may come back.
+LOST_S: Final = LONGEST_S
+#: So many of each.
 MOST_REMEMBERED: Final = 100_000
-#: How long (s) one message tells of a clock.
-CLOCK_S: Final = 300.0
-
-#: A clock that steps by more (s) was set.
-BACK_S: Final = 0.5
-
-#: Slot, and the moment a claim began as its startd says.
-Key = tuple[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A submitter used so much from `began` to `ended`, our clock; None: it still does; -inf: nobody knows since when.
-    Of what is to be given back, `ended` comes before `began`."""
-
-    user: str
-    weight: float
-    began: float
-    ended: float | None
-
-
-@dataclass(slots=True)
-class _Open:
-    """A claim that is charged as time goes by."""
-
-    key: Key
-    user: str
-    weight: float
-    began: float  # our clock; -inf: who knows
+#: So many of the times for which a claim was free of charge are known.
+_MOST_GAPS: Final = 16
 
 
 class _End(NamedTuple):
@@ -67,31 +39,62 @@ class _End(NamedTuple):
 
 
 class Tally:
-    """See the module. `late` is what is to be charged or given back, until somebody takes it."""
+    """See the module. Late uses and changed claims gather until somebody takes them."""
 
     def __init__(self) -> None:
-        self._open: dict[str, _Open] = {}  # by slot
-        self._lost: dict[Key, tuple[_Open, float]] = {}  # charged until then; how it ended nobody told
+        self._claims: dict[Key, Claim] = {}
+        self._at: dict[str, Key] = {}  # by slot: the claim that is there, paused or not
+        self._gaps: dict[Key, tuple[Span, ...]] = {}  # when a claim was free of charge
         self._ends: dict[Key, _End] = {}  # of claims that are charged still
-        self._ended: OrderedDict[Key, _End] = (
-            OrderedDict()
-        )  # of those that are not, in the order in which they were heard of
-        self._paused: OrderedDict[str, Key] = OrderedDict()  # by slot: the claim that was last free of charge there
+        self._ended: dict[Key, float] = {}  # over, and when that was heard, in that order
+        self._lost: dict[Key, float] = {}  # likewise; how they ended nobody told
         self._settled: dict[str, tuple[str, frozenset[Past]]] = {}  # by slot that told: its list, and what that named
-        self._over: deque[Use] = deque()  # in the order in which they were heard of
         self._late: list[Use] = []
+        self._changed: dict[Key, None] = {}
+        self._believed = -math.inf  # whatever was up to then is charged
 
     def take_late(self) -> list[Use]:
         late, self._late = self._late, []
         return late
 
-    def uses(self, now: float) -> Iterator[Use]:
-        """All claims that are known: those that go on, and those that ended of late. For books that somebody else kept
-        until a moment ago."""
-        self._forget(now)
-        yield from (Use(one.user, one.weight, one.began, None) for one in self._open.values())
-        yield from (Use(one.user, one.weight, one.began, until) for one, until in self._lost.values())
-        yield from self._over
+    def take_changed(self) -> dict[Key, Claim | None]:
+        """Claims that are not as they were when this was called last; None: there is nothing more to be known."""
+        changed, self._changed = self._changed, {}
+        return {key: self._claims.get(key) for key in changed}
+
+    def adopt(self, booked: Mapping[Key, Claim] | None, base: float, now: float) -> Inherited:
+        """Charge on from books of `base`, our clock. booked: the claims that they name; None if they are of a version
+        that names none, which are believed. `take_changed` has afterwards what is not in the books as it should be."""
+        self._late = []
+        self._changed = {}
+        self._believed = base if booked is None else -math.inf
+        heard, self._claims = self._claims, {}
+        going: dict[str, tuple[float, int]] = {}
+        late: list[Use] = []
+        there = booked or {}
+        for key in {**there, **heard}:
+            mine, was = heard.get(key), there.get(key)
+            if mine is None and not key[1]:
+                self._changed[key] = None  # nobody will ever tell how it ended
+                continue
+            if booked is None and mine is not None:
+                was = _believed(mine, base)
+            gaps = self._gaps.get(key, ())
+            claim, spans = carry_on(mine, was, gaps, base, now)
+            if claim.until is None and was is not None and was.until is None:
+                weight, slots = going.get(claim.user, (0.0, 0))
+                going[claim.user] = weight + claim.weight, slots + 1
+                spans = [(last, max(first, base)) for first, last in gaps if last > base]
+            late += [Use(claim.user, claim.weight, max(span[0], span[1] - LONGEST_S), span[1]) for span in spans]
+            if claim.until is None and was is not None and was.until is not None and was.theirs is not None:
+                self._ends.setdefault(key, _End(was.until, was.theirs))  # what we believe may be of long ago
+            self._claims[key] = claim
+            if claim != there.get(key):
+                self._changed[key] = None
+            if claim.until is not None and self._at.get(key[0]) != key:
+                (self._lost if claim.theirs is None else self._ended).setdefault(key, now)
+                (self._ended if claim.theirs is None else self._lost).pop(key, None)
+        return Inherited(going, late)
 
     # --- what slots say
 
@@ -111,33 +114,32 @@ class Tally:
         None if it does not say. past: RoostPastClaims. offset: what is to be added to that clock to get ours. by_cpus:
         use is weighted by cores."""
         self._hear_past(slot, past, now, offset, by_cpus)
-        known = self._open.get(slot)
-        if known is not None and (not user or (claimed_at is not None and known.key[1] != claimed_at)):
-            if user or claimed_at is None:
-                self._close(slot, now)
-            else:
-                self.pauses(slot, now)  # it is claimed, and free of charge for the time being
-            known = None
+        key, there = (slot, claimed_at or 0.0), self._at.get(slot)
+        if there is not None and (there != key or (not user and claimed_at is None)):
+            self._close(slot, now)
+            there = None
         if not user:
+            self.pauses(slot, now)
             return
-        if known is not None:
-            known.user, known.weight = user, weight
+        known = self._claims.get(key)
+        if known is None:
+            began = -math.inf if claimed_at is None else min(now, claimed_at + offset)
+            since = max(began, self._believed)
+        elif known.until is None:
+            if (known.user, known.weight) != (user, weight):
+                self._put(key, known._replace(user=user, weight=weight))
             return
-        if claimed_at is None:
-            self._open[slot] = _Open((slot, -now), user, weight, -math.inf)
-            return
-        key, began = (slot, claimed_at), min(now, claimed_at + offset)
-        lost, ended = self._lost.pop(key, None), self._ended.pop(key, None)
-        if lost is not None:
-            began, since = lost[0].began, lost[1]
-        elif self._paused.pop(slot, None) == key:
-            began = since = now
-        elif ended is not None:  # its startd forgot that
-            began = since = ended.ours
+        elif known.paused:
+            began, since = known.began, now
+            self._gaps[key] = (*self._gaps.get(key, ())[1 - _MOST_GAPS :], (known.until, now))
         else:
-            since = began
-        self._open[slot] = _Open(key, user, weight, began)
-        self._charge(user, weight, since, now)
+            began, since = known.began, known.until  # its ad was lost; or its startd forgot that it had ended
+        self._lost.pop(key, None)
+        self._ended.pop(key, None)
+        self._at[slot] = key
+        self._put(key, Claim(user, weight, began))
+        if claimed_at is not None:
+            self._charge(user, weight, since, now)
 
     def drops(self, slot: str, now: float) -> None:
         """There is no ad of this slot any more."""
@@ -146,10 +148,9 @@ class Tally:
 
     def pauses(self, slot: str, now: float) -> None:
         """The slot is not ours to charge for, for a while."""
-        paused = self._open.pop(slot, None)
-        if paused is not None:
-            self._over.append(Use(paused.user, paused.weight, paused.began, now))
-            self._paused[slot] = paused.key
+        key = self._at.get(slot)
+        if key is not None and self._claims[key].until is None:
+            self._put(key, self._claims[key]._replace(until=now, paused=True))
 
     def _hear_past(self, teller: str, past: str, now: float, offset: float, by_cpus: bool) -> None:
         text, settled = self._settled.get(teller, ("", frozenset()))
@@ -164,96 +165,75 @@ class Tally:
     def _ends_at(self, one: Past, now: float, offset: float, by_cpus: bool) -> None:
         """A claim is over, and its startd says since when."""
         key, end = (one.slot, one.began), _End(min(now, one.ended + offset), one.ended)
-        known = self._open.get(one.slot)
-        if known is not None and known.key == key:
+        known = self._claims.get(key)
+        if known is None:
+            if end.ours <= now - BELIEVED_S:
+                return
+            began = min(end.ours, one.began + offset)
+            known = Claim(one.user, one.cpus if by_cpus else 1.0, began, max(began, min(end.ours, self._believed)))
+        if known.until is None:
             self._ends[key] = end
             return
-        lost, before = self._lost.pop(key, None), self._ended.get(key)
-        if lost is not None:
-            self._charge(lost[0].user, lost[0].weight, lost[1], end.ours)
-            self._over.append(Use(lost[0].user, lost[0].weight, lost[0].began, end.ours))
-        elif self._paused.get(one.slot) == key:
-            del self._paused[one.slot]
-        else:
-            began = min(end.ours, one.began + offset)
-            if before is not None:  # by their clock: what is to be added to it may be known better by now
-                longer = end.theirs - before.theirs
-                if longer <= PROMPT_S:
-                    return
-                began, end = before.ours, _End(min(now, before.ours + longer), end.theirs)
-            use = Use(one.user, one.cpus if by_cpus else 1.0, began, end.ours)
-            self._charge(use.user, use.weight, use.began, end.ours)
-            self._over.append(use)
-        self._ended[key] = end
+        if known.paused:
+            end = _End(known.until, end.theirs)
+        elif known.theirs is not None:
+            longer = end.theirs - known.theirs  # their clock: what is to be added to it may be known better by now
+            if longer <= PROMPT_S:
+                return
+            end = _End(min(now, known.until + longer), end.theirs)
+        self._charge(known.user, known.weight, known.until, end.ours)
+        self._over(key, known, end, now)
 
     def _close(self, slot: str, now: float) -> None:
-        over = self._open.pop(slot, None)
-        if over is None:
+        key = self._at.pop(slot, None)
+        if key is None:
             return
-        ended = self._ends.pop(over.key, None)
-        if ended is None:
-            self._lost[over.key] = (over, now)
-            return
-        self._charge(over.user, over.weight, now, ended.ours)
-        self._over.append(Use(over.user, over.weight, over.began, ended.ours))
-        self._ended[over.key] = ended
+        known, end = self._claims[key], self._ends.pop(key, None)
+        if not key[1]:
+            self._put(key, None)  # nobody will ever tell how it ended
+        elif known.until is None and end is not None:
+            self._charge(known.user, known.weight, now, end.ours)
+            self._over(key, known, end, now)
+        else:
+            self._put(key, known._replace(until=now) if known.until is None else known)
+            (self._lost if known.theirs is None else self._ended)[key] = now
+
+    def _over(self, key: Key, known: Claim, end: _End, now: float) -> None:
+        if self._at.get(key[0]) == key:
+            del self._at[key[0]]
+        self._lost.pop(key, None)
+        self._ended.pop(key, None)
+        self._ended[key] = now
+        self._put(key, known._replace(until=end.ours, paused=False, theirs=end.theirs))
+
+    def _put(self, key: Key, claim: Claim | None) -> None:
+        self._changed[key] = None
+        if claim is None:
+            self._claims.pop(key, None)
+            self._gaps.pop(key, None)
+        else:
+            self._claims[key] = claim
 
     def _charge(self, user: str, weight: float, began: float, ended: float) -> None:
         """Charge for a time that is over, or, where it ends before it begins, give that back."""
         if abs(ended - began) > PROMPT_S and weight:
             self._late.append(Use(user, weight, max(began, ended - LONGEST_S), ended))
 
-    def _forget(self, now: float) -> None:
-        while self._over and (
-            len(self._over) > MOST_REMEMBERED or not abs(now - (self._over[0].ended or 0.0)) < REMEMBERED_S
-        ):
-            self._over.popleft()
-        while self._ended:
-            end = next(iter(self._ended.values()))
-            if len(self._ended) <= MOST_REMEMBERED and abs(now - end.ours) < REMEMBERED_S:
-                break
-            self._ended.popitem(last=False)
-        while len(self._paused) > MOST_REMEMBERED:
-            self._paused.popitem(last=False)
-        for key in [key for key, (_, until) in self._lost.items() if abs(now - until) >= REMEMBERED_S]:
-            del self._lost[key]
-
     def tidy(self, now: float) -> None:
         """Forget what is long over. To be called every few seconds."""
-        self._forget(now)
+        for over, longest in ((self._ended, REMEMBERED_S), (self._lost, LOST_S)):
+            while over:
+                key, heard = next(iter(over.items()))
+                if len(over) <= MOST_REMEMBERED and abs(now - heard) < longest:
+                    break
+                del over[key]
+                self._put(key, None)
 
 
-class Clocks:
-    """How far daemons' clocks are from ours."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[float, float, float]] = {}  # by daemon: since when; least now, and before
-        self._sent: dict[str, float] = {}  # by daemon: its last message, its clock
-        self._step = 0.0
-
-    def heard(self, daemon: str, sent: float, now: float, monotonic: float) -> float:
-        """A message came that was sent at `sent`, its daemon's clock, after all that came before. What is to be added
-        to that clock to get ours."""
-        if abs(now - monotonic - self._step) > BACK_S:  # our own clock was set
-            self._known.clear()
-        self._step = now - monotonic
-        if sent < self._sent.get(daemon, sent) - BACK_S:  # theirs was set back, which looks like a slow bus
-            self._known.pop(daemon, None)
-        self._sent[daemon] = sent
-        apart = now - sent
-        since, least, before = self._known.get(daemon, (now, apart, apart))
-        if now - since > CLOCK_S:
-            since, least, before = now, apart, least
-        least = min(least, apart)
-        self._known[daemon] = (since, least, before)
-        return min(least, before)
-
-    def offset(self, daemon: str) -> float:
-        """What `heard` said last; 0 before anything was heard."""
-        _, least, before = self._known.get(daemon, (0.0, 0.0, 0.0))
-        return min(least, before)
-
-    def forget(self, daemons: Iterable[str]) -> None:
-        for daemon in daemons:
-            self._known.pop(daemon, None)
-            self._sent.pop(daemon, None)
+def _believed(mine: Claim, base: float) -> Claim | None:
+    """What books that name no claims were charged for this one: all that was until then."""
+    if mine.began >= base:
+        return None
+    if mine.until is not None and mine.until <= base:
+        return mine
+    return mine._replace(until=None, paused=False, theirs=None)

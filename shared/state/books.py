@@ -2,6 +2,10 @@
 
 The records are the accountant's own business: packed bytes by name here. A version (shared.books) rises with every
 write, so that books that went back in time are noticed, and restored from whoever has newer ones.
+
+Beside what was charged to whom lie the claims for which it was, as of the same moment: what is written at once is lost,
+copied and restored at once. The field "" of their hash says of which version of the books they are, and until when
+claims that go on were charged. A negotiator that knows of no claims leaves them behind, and they are believed no more.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shared.books import NONE, Version, parse
+from shared.books import NONE, BadVersion, Version, parse
 from shared.state import keys
 from shared.state.api import Store, StoreUnavailable, Value
 
@@ -19,13 +23,43 @@ BATCH = 5_000
 ATTEMPTS = 5
 
 
+#: Field of the claims' hash that says of which books they are: "epoch count until".
+_OF = b""
+Row = tuple[bytes, bytes]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredBooks:
-    """One shard's books: packed records by name."""
+    """One shard's books: packed records by name. Of `claims` the field "" is for `until`."""
 
     version: Version = NONE
     submitters: Mapping[bytes, bytes] = field(default_factory=dict)
     groups: Mapping[bytes, bytes] = field(default_factory=dict)
+    claims: Mapping[bytes, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        version: Version,
+        submitters: Mapping[bytes, bytes],
+        groups: Mapping[bytes, bytes],
+        claims: Mapping[bytes, bytes],
+        until: float | None,
+    ) -> StoredBooks:
+        """Books that somebody has in memory. until: as below."""
+        if until is None:
+            return cls(version, submitters, groups)
+        return cls(version, submitters, groups, {**claims, _OF: f"{version.arg} {until!r}".encode()})
+
+    @property
+    def until(self) -> float | None:
+        """Until when claims that go on were charged, seconds since 1970; None: the claims that lie there are not of
+        these books."""
+        epoch_and_count, _, until = self.claims.get(_OF, b"").rpartition(b" ")
+        try:
+            return float(until) if epoch_and_count and parse(epoch_and_count) == self.version else None
+        except (ValueError, BadVersion):
+            return None
 
 
 async def read_version(store: Store, shard: str) -> Version:
@@ -39,23 +73,39 @@ async def read_books(store: Store, shard: str) -> StoredBooks:
     for _ in range(ATTEMPTS):
         submitters = await store.hgetall(keys.accountant(shard))
         groups = await store.hgetall(keys.accountant_groups(shard))
+        claims = await store.hgetall(keys.accountant_claims(shard))
         after = await read_version(store, shard)
         if after == before:
-            return StoredBooks(after, submitters, groups)
+            return StoredBooks(after, submitters, groups, claims)
         before = after
     raise StoreUnavailable(f"the books changed {ATTEMPTS} times while they were read")
 
 
-async def write_records(
-    store: Store, shard: str, epoch: int, base: Version, *, groups: bool, records: Sequence[tuple[str, bytes]]
+async def write_books(
+    store: Store,
+    shard: str,
+    epoch: int,
+    base: Version,
+    *,
+    until: float | None = None,
+    submitters: Sequence[Row] = (),
+    groups: Sequence[Row] = (),
+    claims: Sequence[Row] = (),
 ) -> Version:
-    """Write some records (empty bytes: delete it), on books of version `base` or newer. Returns the version after it.
+    """Write some records (empty bytes: delete it), on books of version `base` or newer, in one step. until: when claims
+    that go on are charged until; None: as it was, what is written has to do with none. Returns the version after it.
     Raises StaleEpoch, also when the books went back in time."""
-    books = keys.accountant_groups(shard) if groups else keys.accountant(shard)
-    args: list[Value] = [epoch, base.arg]
-    for name, record in records:
-        args += [name, record]
-    names = [keys.had_epoch(shard), books, keys.accountant_version(shard)]
+    args: list[Value] = [epoch, base.arg, "" if until is None else repr(until), len(submitters), len(groups)]
+    for rows in (submitters, groups, claims):
+        for row in rows:
+            args += row
+    names = [
+        keys.had_epoch(shard),
+        keys.accountant_version(shard),
+        keys.accountant(shard),
+        keys.accountant_groups(shard),
+        keys.accountant_claims(shard),
+    ]
     return _version(await store.run("accountant_write", names, args, confirm=True))
 
 
@@ -65,6 +115,7 @@ async def restore_books(store: Store, shard: str, epoch: int, books: StoredBooks
     for records, aside in (
         (books.submitters, keys.accountant_aside(shard)),
         (books.groups, keys.accountant_groups_aside(shard)),
+        (books.claims, keys.accountant_claims_aside(shard)),
     ):
         pairs = list(records.items())
         for start in range(0, max(1, len(pairs)), BATCH):
@@ -86,8 +137,10 @@ async def _replace(store: Store, shard: str, epoch: int, base: Version, *, repla
         keys.accountant_version(shard),
         keys.accountant(shard),
         keys.accountant_groups(shard),
+        keys.accountant_claims(shard),
         keys.accountant_aside(shard),
         keys.accountant_groups_aside(shard),
+        keys.accountant_claims_aside(shard),
     ]
     return _version(await store.run("books_replace", names, [epoch, base.arg, int(replace)], confirm=True))
 

@@ -18,9 +18,13 @@
     roost:had:present                hash        HAD -> when it was last seen, and whether its negotiator answers
     roost:accountant:<shard>         hash        submitter -> packed record
     roost:accountant-groups:<shard>  hash        accounting group -> packed record
+    roost:accountant-claims:<shard>  hash        when a claim began (its startd's clock) and its slot -> for whom, since
+                                                 when and until when it was charged; field "" -> version of the books
+                                                 these claims are of, and until when those that go on were charged
     roost:accountant-version:<shard> string      "epoch count": version of these books (shared.books)
     roost:accountant-aside:<shard>   hash        records of books that are being restored, not in force yet
     roost:accountant-groups-aside:<shard>  hash  likewise of groups
+    roost:accountant-claims-aside:<shard>  hash  likewise of claims
 
 Where a pool has several negotiators, each with slots of its own (NEGOTIATOR_NAME, spec rows MUL-*), each name
 is a shard with an election and books of its own: `roost:had:lease:<shard>` and so on. The shard without a name is "".
@@ -64,6 +68,11 @@ def accountant_groups(shard: str) -> str:
     return f"roost:accountant-groups:{shard}"
 
 
+def accountant_claims(shard: str) -> str:
+    """The claims for which these books say that something was charged."""
+    return f"roost:accountant-claims:{shard}"
+
+
 def accountant_version(shard: str) -> str:
     """The version of these books."""
     return f"roost:accountant-version:{shard}"
@@ -77,6 +86,11 @@ def accountant_aside(shard: str) -> str:
 def accountant_groups_aside(shard: str) -> str:
     """Records of groups that are about to be restored."""
     return f"roost:accountant-groups-aside:{shard}"
+
+
+def accountant_claims_aside(shard: str) -> str:
+    """Claims that are about to be restored."""
+    return f"roost:accountant-claims-aside:{shard}"
 
 
 def had_lease(shard: str = "") -> str:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from shared.books import NOTHING, Version
 from shared.state import ScriptError, StaleEpoch, StoreInUse, StoreUnavailable, keys, open_store
 from shared.state.ads import (
     GroupRemoval,
@@ -20,6 +21,7 @@ from shared.state.ads import (
     write_ads,
     write_claims,
 )
+from shared.state.books import StoredBooks, begin_books, read_books, restore_books, write_books
 from tests.simulation.store import SimulatedStore
 from tests.waiting import eventually
 
@@ -78,7 +80,7 @@ async def test_calls_are_counted_and_measured(store):
     assert await store.get("a") == b"1"
     assert await store.delete("a", "h") == 2
     with pytest.raises(ScriptError):
-        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "a", "b"])
+        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "", 0, 0])
     counted = {name: taken.count for name, taken in store.health.called.by_name.items()}
     assert counted == {"set": 1, "hset": 1, "get": 1, "del": 1, "accountant_write": 1}
     assert store.health.failed.by_name == {}
@@ -113,21 +115,48 @@ async def _gone(store, key):
     return await store.get(key) is None
 
 
+async def test_claims_are_of_the_books_that_they_were_written_with(store):
+    """ACC-16: who reads them knows what the charges in the same books were for, or that he does not know."""
+    first = await write_books(store, "", 0, NOTHING, submitters=[(b"a@p", b"old")], claims=[(b"1 old", b"row")])
+    assert (await read_books(store, "")).until is None  # nobody said until when
+    second = await write_books(
+        store, "", 0, first, until=12.5, groups=[(b"g", b"1")], claims=[(b"1 old", b""), (b"2 slot1@ep", b"row")]
+    )
+    third = await write_books(store, "", 0, second, submitters=[(b"idle@p", b"1")])
+    books = await read_books(store, "")
+    assert (books.version, books.until) == (third, 12.5)
+    assert set(books.claims) == {b"", b"2 slot1@ep"}
+    # A version that somebody else gives without a word of them: they are of other books.
+    await store.set(keys.accountant_version(""), "0 9")
+    assert (await read_books(store, "")).until is None
+    many = {b"%d slot1@ep" % number: b"x" for number in range(6000)}
+    kept = StoredBooks.of(Version(0, 10), {b"b@p": b"new"}, {}, many, 20.0)
+    restored = await restore_books(store, "", 0, kept)
+    books = await read_books(store, "")
+    assert (books.version, books.until, len(books.claims)) == (restored, 20.0, 6001)
+    begun = await begin_books(store, "", 0, Version(0, 50))
+    books = await read_books(store, "")
+    assert (books.version, books.until) == (begun, 20.0)
+    assert begun > Version(0, 50)
+    # Books that are restored without claims leave none behind.
+    await restore_books(store, "", 0, StoredBooks(Version(0, 99), {b"b@p": b"new"}))
+    assert (await read_books(store, "")).claims == {}
+
+
 async def test_stale_epoch_is_refused_and_writes_nothing(store):
-    books = keys.accountant("n")
-    names = [keys.had_epoch(), books, keys.accountant_version("n")]
-    await store.run("accountant_write", names, [0, "0 0", "a@p", b"old\x00"])
+    books = keys.accountant("")
+    await write_books(store, "", 0, Version(0, 0), submitters=[(b"a@p", b"old\x00")])
     await _win(store, "had1", times=1)
     with pytest.raises(StaleEpoch):
-        await store.run("accountant_write", names, [0, "0 1", "a@p", b"new"])
+        await write_books(store, "", 0, Version(0, 1), submitters=[(b"a@p", b"new")])
     assert await store.hgetall(books) == {b"a@p": b"old\x00"}
-    await store.run("accountant_write", names, [1, "0 1", "a@p", b"new"], confirm=True)
+    await write_books(store, "", 1, Version(0, 1), submitters=[(b"a@p", b"new")])
     assert await store.hgetall(books) == {b"a@p": b"new"}
 
 
 async def test_wrong_script_call_is_an_error_of_its_own(store):
     with pytest.raises(ScriptError, match="accountant_write"):
-        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "a", "b"])
+        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "", 0, 0])
 
 
 async def _lease(store, name, life=None, *, wants=True, ms=10_000, known=0, answers=True, least="", offer="0 0"):

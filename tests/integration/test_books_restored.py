@@ -161,7 +161,7 @@ async def test_redis_with_books_of_some_time_ago_gets_the_newer_ones(tmp_path, a
         await cms.set_factor("alice@p", 17.0)
         store = open_store(redis_server.url)
         await store.start()
-        names = (keys.accountant(""), keys.accountant_groups(""))
+        names = (keys.accountant(""), keys.accountant_groups(""), keys.accountant_claims(""))
         old = [await store.hgetall(name) for name in names]
         version = await store.get(keys.accountant_version(""))
         await cms.set_factor("bob@p", 3.0)

@@ -13,7 +13,7 @@ from shared.bus.api import Exchange
 from shared.messages.events import LeaderChanged
 from shared.messages.had import Following, Lead, StepDown
 from shared.state import StaleEpoch, keys, open_store
-from shared.state.books import write_records
+from shared.state.books import write_books
 from tests.processes import DaemonProcess, daemons
 from tests.waiting import PATIENCE_S, eventually, registered, wait_until
 
@@ -98,8 +98,8 @@ async def test_killed_leader_is_replaced_and_its_epoch_is_over(tmp_path, amqp_ur
         store = open_store(redis_url)
         await store.start()
         with pytest.raises(StaleEpoch):
-            await write_records(store, "", first.epoch, NOTHING, groups=False, records=[("a", b"b")])
-        await write_records(store, "", second.epoch, NOTHING, groups=False, records=[("a", b"b")])
+            await write_books(store, "", first.epoch, NOTHING, submitters=[(b"a", b"b")])
+        await write_books(store, "", second.epoch, NOTHING, submitters=[(b"a", b"b")])
         await store.stop()
         # It comes back, and does not take the lead (HAD_USE_PRIMARY false).
         await asyncio.to_thread(cms.hads[first.name].start)

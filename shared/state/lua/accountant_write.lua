@@ -1,7 +1,9 @@
 -- Write accounting records, unless a newer negotiator is active, or the books went back in time.
--- KEYS[1] current epoch  KEYS[2] hash of records  KEYS[3] version of the books: "epoch count"
+-- KEYS[1] current epoch  KEYS[2] version of the books: "epoch count"  KEYS[3] submitters  KEYS[4] groups  KEYS[5] claims
 -- ARGV[1] epoch of the writer  ARGV[2] version of the books it stands on: "epoch count"
---   then pairs: submitter, packed record (empty: delete it)
+--   ARGV[3] until when claims that go on are charged; empty: nothing here has to do with claims
+--   ARGV[4] how many submitters, ARGV[5] how many groups; then pairs: name, packed record (empty: delete it), of
+--   submitters, of groups, and all others of claims
 -- Returns the version after it. A Redis that has less than the writer knows of has lost what was written: records that
 -- did not change since would be missing, so the books must be restored first.
 local current = tonumber(redis.call('GET', KEYS[1]) or '0')
@@ -12,19 +14,39 @@ local function version(text)
   local epoch, count = string.match(text or '', '^(%d+) (%d+)$')
   return tonumber(epoch or 0), tonumber(count or 0)
 end
-local epoch, count = version(redis.call('GET', KEYS[3]) or '')
+local there = redis.call('GET', KEYS[2]) or ''
+local epoch, count = version(there)
 local base_epoch, base_count = version(ARGV[2])
 if epoch < base_epoch or (epoch == base_epoch and count < base_count) then
   return redis.error_reply('STALE books: version ' .. base_epoch .. '.' .. base_count .. ' was written, here is ' ..
     epoch .. '.' .. count)
 end
-for i = 3, #ARGV, 2 do
-  if ARGV[i + 1] == '' then
-    redis.call('HDEL', KEYS[2], ARGV[i])
-  else
-    redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
-  end
-end
 local after = string.format('%.0f %.0f', math.max(tonumber(ARGV[1]), epoch), count + 1)
-redis.call('SET', KEYS[3], after)
+
+local function write(key, first, last)
+  local set, gone = {}, {}
+  for i = first, last, 2 do
+    if ARGV[i + 1] == '' then
+      gone[#gone + 1] = ARGV[i]
+    else
+      set[#set + 1] = ARGV[i]
+      set[#set + 1] = ARGV[i + 1]
+    end
+  end
+  for i = 1, #gone, 1000 do redis.call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone))) end
+  for i = 1, #set, 1000 do redis.call('HSET', key, unpack(set, i, math.min(i + 999, #set))) end
+end
+local groups = 6 + 2 * tonumber(ARGV[4])
+local claims = groups + 2 * tonumber(ARGV[5])
+write(KEYS[3], 6, groups - 1)
+write(KEYS[4], groups, claims - 1)
+write(KEYS[5], claims, #ARGV)
+
+local till = ARGV[3]
+if till == '' then
+  local of, was = string.match(redis.call('HGET', KEYS[5], '') or '', '^(%d+ %d+) (.+)$')
+  if of == there then till = was end
+end
+if till ~= '' then redis.call('HSET', KEYS[5], '', after .. ' ' .. till) end
+redis.call('SET', KEYS[2], after)
 return after

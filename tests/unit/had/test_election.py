@@ -33,7 +33,7 @@ from services.had.election import (
 from services.had.lease import hand_over, look, release
 from shared.books import NONE, NOTHING, Version
 from shared.state import StaleEpoch, keys
-from shared.state.books import StoredBooks, begin_books, read_books, read_version, restore_books, write_records
+from shared.state.books import StoredBooks, begin_books, read_books, read_version, restore_books, write_books
 from shared.state.embedded import EmbeddedStore
 
 ME = Rules("a", "life-a", ("a", "b", "c"))
@@ -278,9 +278,7 @@ class World:
         record, mine = f"{self.committed + 1}".encode(), self.memory[name]
         epoch = self.standing[name].epoch
         try:
-            version = await write_records(
-                self.store, "", epoch, mine.version, groups=False, records=[(record.decode(), record)]
-            )
+            version = await write_books(self.store, "", epoch, mine.version, submitters=[(record, record)])
         except StaleEpoch:
             return
         self.committed += 1

@@ -11,7 +11,7 @@ from shared.bus.memory import MemoryBus, MemoryHub
 from shared.config.knobs import KNOBS, HadSettings
 from shared.messages.events import BooksRestored, SnapshotRefused
 from shared.state import StaleEpoch, keys
-from shared.state.books import StoredBooks, begin_books, read_books, restore_books, write_records
+from shared.state.books import StoredBooks, begin_books, read_books, restore_books, write_books
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
 from tests.waiting import eventually
@@ -46,7 +46,7 @@ class Here:
         return Replication(context, HadSettings.from_config(context.config), "")
 
     async def write(self, epoch, name, row=b"row", base=NOTHING):
-        return await write_records(self.store, "", epoch, base, groups=False, records=[(name, row)])
+        return await write_books(self.store, "", epoch, base, submitters=[(name.encode(), row)])
 
     async def empty(self):
         await self.store.delete(

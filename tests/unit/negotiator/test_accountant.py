@@ -29,7 +29,7 @@ class Recording(EmbeddedStore):
 
     async def run(self, script, keys, args, *, confirm=False):
         if script == "accountant_write":
-            self.written += (len(args) - 2) // 2
+            self.written += (len(args) - 5) // 2
         return await super().run(script, keys, args, confirm=confirm)
 
 

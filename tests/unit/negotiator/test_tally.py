@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.negotiator.accountant import Accountant
-from services.negotiator.priorities import MINIMUM_PRIORITY, Factors, Record, advance, backdate, settle
-from services.negotiator.tally import Clocks, Tally, Use
+from services.negotiator.clocks import Clocks
+from services.negotiator.priorities import MINIMUM_PRIORITY, Record, advance, backdate, settle
+from services.negotiator.tally import LONGEST_S, MOST_REMEMBERED, REMEMBERED_S, Tally
 from shared.past_claims import Past, read_past
-from shared.state.embedded import EmbeddedStore
 
 DAY = 86_400.0
 ALICE = "alice@pool"
@@ -50,7 +49,6 @@ class Books:
 
     def _late(self) -> None:
         for use in self.tally.take_late():
-            assert use.ended is not None
             self.charged[use.user] = self.charged.get(use.user, 0.0) + use.weight * (use.ended - use.began)
 
     def used(self) -> float:
@@ -131,7 +129,6 @@ def test_what_was_free_of_charge_stays_so_ACC_14(books: Books) -> None:
     books.at(1035.0)
     books.ad("slot1@ep", told=past(("slot1@ep", 1000.0, 1035.0)))
     assert books.used() == pytest.approx(10.0 + 10.0 + 5.0)
-    assert sum(use.weight * ((use.ended or books.now) - use.began) for use in books.tally.uses(1036.0)) == 25.0
 
 
 @pytest.mark.parametrize("seen", [False, True])
@@ -148,7 +145,6 @@ def test_an_end_that_its_startd_forgot_and_tells_anew_counts_once_ACC_18(books: 
     books.ad("slot1@ep", told=past(("slot1_1@ep", 1000.0, 1031.0)))
     books.gone("slot1_1@ep")
     assert books.used() == pytest.approx(31.0)
-    assert sum(use.weight * ((use.ended or books.now) - use.began) for use in books.tally.uses(1033.0)) == 31.0
 
 
 def test_an_end_that_is_told_again_by_a_startd_that_was_away_counts_once_ACC_18(books: Books) -> None:
@@ -222,90 +218,38 @@ def test_use_that_is_made_good_comes_to_the_same_as_use_in_time_ACC_05(
     assert back.weighted_usage == pytest.approx(0.0, abs=1e-6 * late.weighted_usage)
 
 
-async def test_books_of_some_time_ago_are_charged_with_what_was_in_use_since_ACC_16() -> None:
-    store = EmbeddedStore()
-    await store.start()
-    before = Accountant(store, "cm1", Factors(), DAY)
-    before.charge({ALICE: (2.0, 2)}, 1000.0)
-    before.charge({ALICE: (2.0, 2)}, 1060.0)
-    await before.commit(1)
-    after = Accountant(store, "cm2", Factors(), DAY)
-    await after.load(1)
-    # Since then one of the two ended, another began, and a third came and went.
-    after.take_over(
-        [
-            Use(ALICE, 1.0, 900.0, 1075.0),
-            Use(ALICE, 1.0, 900.0, None),
-            Use(ALICE, 1.0, 1080.0, None),
-            Use(ALICE, 4.0, 1070.0, 1071.0),
-            Use("bob@pool", 1.0, 1090.0, None),
-        ],
-        1100.0,
-    )
-    after.charge({ALICE: (2.0, 2), "bob@pool": (1.0, 1)}, 1100.0)
-    assert after.record(ALICE, 1100.0).weighted_usage == pytest.approx(2 * 60 + 15 + 40 + 20 + 4)
-    assert after.record("bob@pool", 1100.0).weighted_usage == pytest.approx(10.0)
-    assert after.record(ALICE, 1110.0).weighted_usage == pytest.approx(2 * 60 + 15 + 40 + 20 + 4 + 20)
-    await store.stop()
+def test_what_is_remembered_of_claims_is_bounded(books: Books) -> None:
+    told = past(*((f"slot1_{n}@ep", 1000.0 + n, 1001.0 + n) for n in range(3)))
+    books.at(1010.0)
+    books.ad("slot1@ep", told=told)
+    books.ad("slot2@ep", 1005.0)
+    books.gone("slot2@ep")
+    assert len(books.tally.take_changed()) == 4
+    books.tally.tidy(1010.0 + REMEMBERED_S)
+    assert [key[0] for key, claim in books.tally.take_changed().items() if claim is None] == [
+        f"slot1_{n}@ep" for n in range(3)
+    ]
+    # What ended that long ago may have been charged and forgotten.
+    books.at(1010.0 + REMEMBERED_S)
+    before = books.used()
+    books.gone("slot1@ep")
+    books.ad("slot1@ep", told=told)
+    assert books.used() == before
+    # A claim that was lost sight of comes back after hours.
+    books.at(5000.0)
+    books.ad("slot2@ep", 1005.0)
+    books.at(5010.0)
+    assert books.used() == pytest.approx(before + 4000.0)
+    books.gone("slot2@ep")
+    books.tally.tidy(5010.0 + LONGEST_S)
+    assert list(books.tally.take_changed().values()) == [None]
 
 
-@pytest.fixture
-async def later():
-    """Books in which alice has 3.0 in use, as of 1060; whoever reads them."""
-    store = EmbeddedStore()
-    await store.start()
-    before = Accountant(store, "cm1", Factors(), DAY)
-    before.charge({ALICE: (3.0, 3)}, 1000.0)
-    before.charge({ALICE: (3.0, 3), "bob@pool": (1.0, 1)}, 1060.0)
-    await before.commit(1)
-    after = Accountant(store, "cm2", Factors(), DAY)
-    await after.load(1)
-    yield after
-    await store.stop()
-
-
-def taken_over(accountant: Accountant, *uses: Use, late: tuple[Use, ...] = ()) -> float:
-    accountant.take_over([Use("bob@pool", 1.0, 1060.0, None), *uses], 1100.0)
-    still = [use.weight for use in uses if use.ended is None]
-    accountant.charge({ALICE: (sum(still), len(still)), "bob@pool": (1.0, 1)}, 1100.0, late)
-    return accountant.record(ALICE, 1100.0).weighted_usage
-
-
-async def test_an_end_that_the_former_leader_missed_is_given_back_ACC_16(later) -> None:
-    uses = [Use(ALICE, 1.0, 900.0, None), Use(ALICE, 1.0, 900.0, None), Use(ALICE, 1.0, 900.0, 1020.0)]
-    assert taken_over(later, *uses, Use(ALICE, 1.0, 900.0, 1000.0)) == pytest.approx(3 * 60 - 40 + 2 * 40)
-
-
-async def test_a_begin_that_the_former_leader_missed_is_charged_ACC_16(later) -> None:
-    uses = [Use(ALICE, 1.0, 900.0, None) for _ in range(3)]
-    assert taken_over(later, *uses, Use(ALICE, 2.0, 1050.0, None)) == pytest.approx(3 * 60 + 2 * 10 + 5 * 40)
-
-
-async def test_an_end_that_seems_to_be_just_after_the_books_is_in_them_ACC_16(later) -> None:
-    """Its startd's clock is known to some milliseconds only; the former leader had heard of it."""
-    uses = [Use(ALICE, 1.0, 900.0, None) for _ in range(3)]
-    assert taken_over(later, *uses, Use(ALICE, 1.0, 1020.0, 1060.01)) == pytest.approx(3 * 60 + 3 * 40 + 0.01)
-
-
-async def test_what_is_heard_of_later_is_believed_to_be_in_the_books_where_they_had_more_ACC_16(later) -> None:
-    uses = [Use(ALICE, 1.0, 900.0, None), Use(ALICE, 1.0, 900.0, None)]
-    late = (Use(ALICE, 1.0, 950.0, 1100.0), Use(ALICE, 1.0, 1030.0, 1090.0), Use(ALICE, 1.0, 1000.0, 1050.0))
-    # The first is the third that was in use; the second was missed; the third was over, and is whoever led's affair.
-    assert taken_over(later, *uses, late=late) == pytest.approx(3 * 60 + 2 * 40 + 40 + 60)
-
-
-async def test_books_say_until_when_all_the_rest_was_so_unless_the_bus_is_away_ACC_16() -> None:
-    for informed, charged in ((True, 50.0), (False, 10.0)):
-        store = EmbeddedStore()
-        await store.start()
-        before = Accountant(store, "cm1", Factors(), DAY)
-        before.charge({ALICE: (1.0, 1)}, 1000.0)
-        before.charge({ALICE: (1.0, 1), "bob@pool": (1.0, 1)}, 1010.0)
-        before.charge({ALICE: (1.0, 1), "bob@pool": (1.0, 1)}, 1050.0)
-        await before.commit(1, informed=informed)
-        after = Accountant(store, "cm2", Factors(), DAY)
-        await after.load(1)
-        after.take_over([], 1100.0)  # nobody knows what became of it
-        after.charge({}, 1100.0)
-        assert after.record(ALICE, 1100.0).weighted_usage == pytest.approx(charged)
-        await store.stop()
+def test_only_so_many_claims_are_remembered() -> None:
+    tally = Tally()
+    for number in range(MOST_REMEMBERED + 5):
+        tally.sees(f"slot{number}@ep", user=ALICE, weight=1.0, claimed_at=1000.0, past="", now=1001.0)
+        tally.drops(f"slot{number}@ep", 1002.0)
+    tally.take_changed()
+    tally.tidy(1003.0)
+    assert list(tally.take_changed()) == [(f"slot{number}@ep", 1000.0) for number in range(5)]

@@ -127,9 +127,10 @@ async def test_what_a_failing_script_had_written_is_kept_too(tmp_path):
     store = EmbeddedStore(tmp_path)
     await store.start()
     books = keys.accountant("n")
-    names = [keys.had_epoch(), books, keys.accountant_version("n")]
+    await store.set("groups", "no hash")
+    names = [keys.had_epoch(), keys.accountant_version("n"), books, "groups", "claims"]
     with pytest.raises(ScriptError):
-        await store.run("accountant_write", names, [0, "0 0", "a", b"x", "b"])
+        await store.run("accountant_write", names, [0, "0 0", "", 1, 1, "a", b"x", "b", b"y"])
     before = await store.hgetall(books)
     crashed = (tmp_path / "state.journal").read_bytes()
     await store.stop()
