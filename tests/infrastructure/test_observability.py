@@ -29,6 +29,13 @@ CHOSEN = {
 }
 
 
+class Lenient(yaml.SafeLoader):
+    """Also takes the tags that are compose's own (!override, !reset)."""
+
+
+Lenient.add_multi_constructor("!", lambda loader, suffix, node: None)
+
+
 def rules():
     groups = yaml.safe_load((OBSERVABILITY / "alerts.yml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
@@ -104,6 +111,17 @@ def test_every_daemon_of_the_pool_is_asked():
     asked += [name for one in roost["dns_sd_configs"] for name in one["names"]]
     assert sorted(asked) == sorted(wanted)
     assert "ROOST_HEALTH_PORT=9690" in (ROOT / "compose" / "Dockerfile").read_text()
+
+
+def test_a_name_leads_to_one_service():
+    """Docker finds containers by service and by host name: two of one name would be asked by turns, and one never."""
+    found = {}
+    for name in ("compose.yaml", "compose.ha.yaml"):
+        for service, told in yaml.load((ROOT / "compose" / name).read_text(), Loader=Lenient)["services"].items():
+            if isinstance(told, dict) and "hostname" in told:
+                assert told["hostname"] == service
+                found[service] = told["hostname"]
+    assert {"negotiator", "had", "negotiator2", "had2", "had3"} <= set(found)
 
 
 def test_pages_stand_on_the_source_that_is_provisioned():
