@@ -12,6 +12,7 @@ from roost.cli.moments import lasting, moment_of, shown
 from roost.cli.negotiate import check_knob, overrides_of
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
+from roost.cli.progress import Progress
 from roost.client import Client
 from roost.errors import UsageError
 from roost.replay.compare import Comparison, by_group, compare, to_map
@@ -53,11 +54,22 @@ def run(command: str, argv: list[str]) -> int:
     if step < 0:
         raise UsageError("-step wants a positive number of seconds")
     sets = overrides_of(parsed)
-    with Client(parsed.one("pool") or None) as client:
-        recording = read(_parts(client, start, min(end, now), parsed.one("negotiator")))
-    recorded = load_config([], subsystem="NEGOTIATOR", env={}, overrides=recording.knobs)
-    changed = _changed(parsed, recording, sets)
-    comparison = compare(recording, recorded, changed, step)
+    progress = Progress()
+    try:
+        with Client(parsed.one("pool") or None) as client:
+            recording = read(_parts(client, start, min(end, now), parsed.one("negotiator"), progress))
+        progress.clear()
+        recorded = load_config([], subsystem="NEGOTIATOR", env={}, overrides=recording.knobs)
+        changed = _changed(parsed, recording, sets)
+        comparison = compare(
+            recording,
+            recorded,
+            changed,
+            step,
+            lambda what, part: progress.show(f"replaying {len(recording.work)} jobs {what}: {100 * part:.0f} %"),
+        )
+    finally:
+        progress.clear()
     if parsed.has("json"):
         say(json.dumps({**to_map(comparison), "set": sets}, indent=1))
         return 0
@@ -66,10 +78,13 @@ def run(command: str, argv: list[str]) -> int:
     return 0
 
 
-def _parts(client: Client, start: float, end: float, negotiator: str) -> Iterator[dict[str, Any]]:
+def _parts(client: Client, start: float, end: float, negotiator: str, progress: Progress) -> Iterator[dict[str, Any]]:
     after = ""
+    jobs = 0
     while True:
         part = client.journal("interval", **{"from": start, "to": end, "negotiator": negotiator, "after": after})
+        jobs += len(part.get("offers", ()))
+        progress.show(f"reading the record: {jobs} jobs")
         yield part
         if not part.get("next"):
             return

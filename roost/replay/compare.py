@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from roost.replay.model import Outcome, Pool, Replayed, recorded_outcomes
@@ -42,8 +43,15 @@ class Comparison:
         }
 
 
-def compare(recording: Recording, recorded: Config, changed: Config | None, step: float = 0.0) -> Comparison:
-    """Replay with the recorded configuration, and with a changed one. step: see Pool; 0: as fine as is worth it."""
+def compare(
+    recording: Recording,
+    recorded: Config,
+    changed: Config | None,
+    step: float = 0.0,
+    progress: Callable[[str, float], None] = lambda what, part: None,
+) -> Comparison:
+    """Replay with the recorded configuration, and with a changed one. step: see Pool; 0: as fine as is worth it.
+    progress: told now and then what is replayed, and which part of it is done."""
     step = step or max(LEAST_STEP_S, (recording.end - recording.start) / STEPS)
     policy = read_policy(recorded, lambda: 0.0)
     groups = [(work.submitter, policy.tree.group_of(work.submitter)) for work in recording.work]
@@ -51,8 +59,10 @@ def compare(recording: Recording, recorded: Config, changed: Config | None, step
         recording=recording,
         step=step,
         recorded=recorded_outcomes(recording, groups),
-        baseline=Pool(recording, recorded, step=step).run(),
-        changed=Pool(recording, changed, step=step, recorded=policy).run() if changed is not None else None,
+        baseline=Pool(recording, recorded, step=step).run(partial(progress, "as it was")),
+        changed=Pool(recording, changed, step=step, recorded=policy).run(partial(progress, "with the change"))
+        if changed is not None
+        else None,
     )
 
 

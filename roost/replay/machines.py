@@ -1,23 +1,35 @@
-"""The slots of a replay: carved, given and freed as execution points do it, as far as a negotiator can see. No I/O."""
+"""The slots of a replay: carved, given and freed as execution points do it, as far as a negotiator can see. No I/O.
+
+A replay asks for thousands of cycles, so what they cost is kept small: a partitionable slot is shown anew once before
+a cycle, however many jobs came and went; and where no cycle can take a slot from its user (`spares`), the table has no
+dynamic slots. What they count for is added up here then, and of each weight that is in use there is one row, as the
+lightest slot of a pool decides who still takes part in a spin.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
-from services.negotiator.pool import CycleConfig
+from services.negotiator.board import slot_weight
+from services.negotiator.limits import Counters, LimitConfig
+from services.negotiator.pool import CycleConfig, Preempted, Request, Snapshot
+from services.negotiator.priorities import Record
 from services.negotiator.slot_table import SlotTable
 from services.startd.book.amounts import STANDARD, Amounts
 from services.startd.book.partition import Carving, Refusal, carve, show_free
 from shared.classad import ClassAd, parse_expr
+from shared.classad.expr import Expr, Literal
 from shared.config.knobs import KNOBS
+from shared.job_limits import parse
 
 #: How execution points round requests by default.
 CARVING: Final = Carving(
     {name: parse_expr(KNOBS[f"modify_request_expr_request{name.lower()}"].default or "undefined") for name in STANDARD}
 )
+K = TypeVar("K", str, float)
 _DYNAMIC: Final = re.compile(r"(slot[0-9]+)_[0-9]+(@.*)?$")
 
 
@@ -31,15 +43,34 @@ class Parent:
     children: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A dynamic slot: what it has of its parent, and for whom. rank: what the slot's RANK says of its job."""
+
+    slot: str
+    got: Amounts
+    submitter: str
+    rank: float
+    limits: str
+    weight: float
+
+
 class Machines:
     """Slots by name, in the resident table of a negotiator. `free`d ones change it; a cycle takes its snapshot."""
 
-    def __init__(self, config: CycleConfig) -> None:
+    def __init__(self, config: CycleConfig, *, spared: bool = False) -> None:
+        """spared: no cycle takes a slot from its user, see `spares`."""
         self.table = SlotTable(config)
         self.parents: dict[str, Parent] = {}
         self.static: dict[str, ClassAd] = {}
-        self._given: dict[str, tuple[str, Amounts]] = {}  # dynamic slot -> its parent, what it has
-        self._leaving: set[str] = set()  # parents and static slots that are gone, but in use
+        self._config = config
+        self._spared = spared
+        self._given: dict[str, _Given] = {}  # by dynamic slot
+        self._changed: dict[str, None] = {}  # parents that the table does not show as they are, in order
+        self._use: dict[str, list[float]] = {}  # of dynamic slots that are not in the table: submitter -> weight, slots
+        self._weights: dict[float, int] = {}  # likewise: weight -> how many
+        self._shown: set[float] = set()  # weights of which the table has a row
+        self._limits: dict[str, int] = {}  # likewise: ConcurrencyLimits -> how many
 
     def offer(self, name: str, ad: ClassAd | None) -> list[str]:
         """A slot comes, changes, or is gone (None). Returns the slots whose jobs lose their place."""
@@ -53,9 +84,9 @@ class Machines:
             if known is None:
                 self.parents[name] = Parent(ad, whole)
             else:
-                used = _sum(self._given[child][1] for child in known.children)
+                used = _sum(self._given[child].got for child in known.children)
                 known.ad, known.free = ad, whole.minus(used) if whole.holds(used) else Amounts()
-            self._show(name)
+            self._changed[name] = None
         else:
             known_static = self.static.get(name)
             self.static[name] = ad
@@ -63,14 +94,15 @@ class Machines:
                 self._put(name, ad)
         return []
 
-    def claim(self, slot: str, job: ClassAd, submitter: str, rank: float = 0.0) -> str | None:
-        """Give a slot, or a part of it, to a job; the name of what it got. None: it does not fit."""
+    def claim(self, slot: str, job: ClassAd, submitter: str, now: float, limits: str = "") -> str | None:
+        """Give a slot, or a part of it, to a job; the name of what it got. None: it does not fit. limits: what it takes
+        of concurrency limits."""
         parent = self.parents.get(slot)
         if parent is None:
             ad = self.static.get(slot)
             if ad is None:
                 return None
-            self._put(slot, _used(ad, submitter, rank))
+            self._put(slot, _used(ad, submitter, _rank(ad, job, now), limits))
             return slot
         got = carve(job, parent.ad, parent.free, CARVING)
         if isinstance(got, Refusal):
@@ -80,14 +112,14 @@ class Machines:
         parent.next += 1
         parent.free = parent.free.minus(got)
         parent.children.add(name)
-        self._given[name] = (slot, got)
-        child = _used(parent.ad, submitter, rank)
-        child.update({"Name": name, "PartitionableSlot": False, "DynamicSlot": True, "SlotType": "Dynamic"})
-        show_free(child, got)
-        for resource in got:
-            child[f"TotalSlot{resource}"] = got[resource]
-        self._put(name, child)
-        self._show(slot)
+        given = _Given(slot, got, submitter, _rank(parent.ad, job, now), limits, 0.0)
+        child = _child(name, parent.ad, given)
+        given = self._given[name] = replace(given, weight=slot_weight(child, self._config))
+        if self._spared:
+            self._count(given, 1)
+        else:
+            self._put(name, child)
+        self._changed[slot] = None
         return name
 
     def release(self, name: str) -> None:
@@ -95,20 +127,67 @@ class Machines:
         if name in self.static:
             self._put(name, self.static[name])
             return
-        found = self._given.pop(name, None)
-        if found is None:
+        given = self._given.pop(name, None)
+        if given is None:
             return
-        slot, got = found
-        self._drop(name)
-        parent = self.parents.get(slot)
+        self._lose(name, given)
+        parent = self.parents.get(given.slot)
         if parent is not None:
             parent.children.discard(name)
-            parent.free = parent.free.plus(got)
-            self._show(slot)
+            parent.free = parent.free.plus(given.got)
+            self._changed[given.slot] = None
 
     def ad(self, name: str) -> ClassAd | None:
         """A slot as it is now."""
-        return self.table.ads.get(name)
+        given = self._given.get(name)
+        if given is not None:
+            return _child(name, self.parents[given.slot].ad, given)
+        parent = self.parents.get(name)
+        return self.table.ads.get(name) if parent is None else _shown(parent)
+
+    def weight(self, name: str) -> float:
+        """What is charged for a slot that somebody uses."""
+        given = self._given.get(name)
+        return given.weight if given is not None else self.table.use(name)[1]
+
+    def in_use(self) -> dict[str, tuple[float, int]]:
+        """Submitter -> (weight, slots) that it uses."""
+        use = self.table.in_use(self._config)
+        for name, (weight, slots) in self._use.items():
+            known = use.get(name, (0.0, 0))
+            use[name] = (known[0] + weight, known[1] + int(slots))
+        return use
+
+    def snapshot(
+        self,
+        requests: Mapping[str, list[Request]],
+        records: Mapping[str, Record],
+        demand: Mapping[str, float],
+        preempted: tuple[Preempted, ...],
+        last_remainder: Mapping[str, float],
+    ) -> Snapshot:
+        """This moment, for a cycle."""
+        for name in self._changed:
+            self._put(name, _shown(self.parents[name]))
+        self._changed.clear()
+        for weight in self._weights.keys() - self._shown:
+            told = {"State": "Claimed", "Activity": "Busy", "DynamicSlot": True, "SlotWeight": weight}
+            self._put(_row_of(weight), ClassAd(told))
+        for weight in self._shown - self._weights.keys():
+            self._drop(_row_of(weight))
+        self._shown = set(self._weights)
+        found = self.table.snapshot(
+            self._config, requests, records, demand=demand, preempted=preempted, last_remainder=last_remainder
+        )
+        if not self._spared:
+            return found
+        counters = Counters(LimitConfig(), found.limits_in_use)
+        for text, slots in self._limits.items():
+            counters.take(parse(text), slots)
+        more = sum(weight * (slots - 1) for weight, slots in self._weights.items())
+        return replace(
+            found, in_use=self.in_use(), total_weight=found.total_weight + more, limits_in_use=counters.in_use
+        )
 
     def parent_of(self, name: str) -> str:
         """The slot whose part a recorded slot was; itself where it is whole."""
@@ -121,18 +200,29 @@ class Machines:
         if parent is not None:
             lost = sorted(parent.children)
             for child in lost:
-                self._given.pop(child, None)
-                self._drop(child)
+                self._lose(child, self._given.pop(child))
+            self._changed.pop(name, None)
         else:
             lost = [name] if self.static.pop(name, None) is not None else []
         self._drop(name)
         return lost
 
-    def _show(self, name: str) -> None:
-        parent = self.parents[name]
-        ad = parent.ad.copy()
-        show_free(ad, parent.free)
-        self._put(name, ad)
+    def _lose(self, name: str, given: _Given) -> None:
+        """A dynamic slot is no more."""
+        if self._spared:
+            self._count(given, -1)
+        else:
+            self._drop(name)
+
+    def _count(self, given: _Given, slots: int) -> None:
+        use = self._use.setdefault(given.submitter, [0.0, 0.0])
+        use[0] += given.weight * slots
+        use[1] += slots
+        if use[1] <= 0:
+            del self._use[given.submitter]
+        _add(self._weights, given.weight, slots)
+        if given.limits:
+            _add(self._limits, given.limits, slots)
 
     def _put(self, name: str, ad: ClassAd) -> None:
         self.table.put(name, ad)
@@ -141,6 +231,51 @@ class Machines:
     def _drop(self, name: str) -> None:
         if name in self.table.ads:
             self.table.drop(name)
+
+
+def spares(config: CycleConfig, ads: Iterable[ClassAd]) -> bool:
+    """Whether no cycle with these knobs can take one of these slots from its user, nor asks a slot that somebody uses
+    anything but its weight: preemption by priority is off, and no RANK says more of one job than of another."""
+    if config.force_slot_weight or config.poolsize_constraint is not None:
+        return False
+    if config.consider_preemption:
+        asked = config.preemption_requirements
+        if asked is not None and not (isinstance(asked, Literal) and asked.value is not True):
+            return False
+        return not any(isinstance(ad.find("rank"), Expr) for ad in ads)
+    return True
+
+
+def _row_of(weight: float) -> str:
+    return f"dynamic slots of weight {weight!r}"
+
+
+def _add(counts: dict[K, int], key: K, number: int) -> None:
+    counts[key] = counts.get(key, 0) + number
+    if not counts[key]:
+        del counts[key]
+
+
+def _rank(slot: ClassAd, job: ClassAd, now: float) -> float:
+    """What a slot's RANK says of a job."""
+    value = slot.eval("Rank", job, now)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _shown(parent: Parent) -> ClassAd:
+    """A partitionable slot as it offers what is left."""
+    ad = parent.ad.copy()
+    show_free(ad, parent.free)
+    return ad
+
+
+def _child(name: str, whole: ClassAd, given: _Given) -> ClassAd:
+    child = _used(whole, given.submitter, given.rank, given.limits)
+    child.update({"Name": name, "PartitionableSlot": False, "DynamicSlot": True, "SlotType": "Dynamic"})
+    show_free(child, given.got)
+    for resource in given.got:
+        child[f"TotalSlot{resource}"] = given.got[resource]
+    return child
 
 
 def _whole(ad: ClassAd) -> Amounts:
@@ -162,7 +297,7 @@ def _sum(amounts: Iterable[Amounts]) -> Amounts:
     return total
 
 
-def _used(ad: ClassAd, submitter: str, rank: float) -> ClassAd:
+def _used(ad: ClassAd, submitter: str, rank: float, limits: str) -> ClassAd:
     found = ad.copy()
     found.update(
         {
@@ -174,4 +309,6 @@ def _used(ad: ClassAd, submitter: str, rank: float) -> ClassAd:
             "CurrentRank": rank,
         }
     )
+    if limits:
+        found["ConcurrencyLimits"] = limits
     return found

@@ -11,19 +11,19 @@ fits for CLAIM_WORKLIFE.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
 
-from roost.replay.machines import Machines
+from roost.replay.machines import Machines, spares
 from roost.replay.recorded import Recording, Work
 from services.negotiator.cycle import negotiate
 from services.negotiator.group_tree import Waiting, demand
 from services.negotiator.pool import Matched, Preempted, Request
 from services.negotiator.priorities import Record, choose_factor, effective, settle
 from services.negotiator.settings import Policy, read_policy
-from services.schedd.claiming import fits
+from services.schedd.claiming import fits, limits_of
 from shared.classad import ClassAd
 from shared.config import Config
 
@@ -31,6 +31,8 @@ from shared.config import Config
 WORKLIFE_S: Final = 1200.0
 #: Kinds of jobs that are tried on a claim that has become free.
 _TRIED: Final = 100
+#: Virtual moments between two words about how far a replay is.
+_TOLD: Final = 50
 #: Virtual moments by what happens first at equal times.
 _SLOT, _END, _GONE, _ARRIVAL, _CYCLE = range(5)
 
@@ -80,6 +82,7 @@ class _Run:
     ends: float
     weight: float
     claimed: float  # since when the claim is the submitter's
+    limits: str  # what the claim takes of concurrency limits
 
 
 class Pool:
@@ -93,7 +96,8 @@ class Pool:
         self.cycle_config = replace(self.policy.cycle, monotonic=None)
         self.half_life = float(self.policy.settings.priority_halflife)
         self.step = step
-        self.machines = Machines(self.cycle_config)
+        ads = [ad for offers in recording.slots.values() for _, ad in offers if ad is not None]
+        self.machines = Machines(self.cycle_config, spared=spares(self.cycle_config, ads))
         self.now = recording.start
         self.records: dict[str, Record] = {}
         self.outcomes: dict[str, Outcome] = {}
@@ -115,17 +119,23 @@ class Pool:
 
     # --- the whole of it
 
-    def run(self) -> Replayed:
+    def run(self, progress: Callable[[float], None] = lambda _: None) -> Replayed:
+        """The whole interval. progress: told now and then which part of it is done, 0 to 1."""
         recording = self.recording
+        whole = recording.end - recording.start
         for name, offers in recording.slots.items():
             for at, ad in offers:
                 self._at(max(at, recording.start), _SLOT, _Slot(name, ad))
         for work in recording.work:
             self._at(work.at, _ARRIVAL, work)
+        happened = 0
         while self._agenda and self._agenda[0][0] < recording.end:
             at, kind, _, what = heapq.heappop(self._agenda)
             self.now = at
             self._happen(kind, what)
+            happened += 1
+            if kind == _CYCLE or happened % _TOLD == 0:
+                progress((at - recording.start) / whole)
         self._finish()
         return self.replayed
 
@@ -172,11 +182,15 @@ class Pool:
         whole = self.machines.parent_of(work.slot)
         if whole in self.runs:
             whole = ""
-        slot = self.machines.claim(whole, self.recording.kinds[work.kind], work.submitter) if whole else None
+        job = self.recording.kinds[work.kind]
+        slot, limits = None, ""
+        if whole:
+            limits = limits_of(job, self.machines.ad(whole) or ClassAd(), self.now)
+            slot = self.machines.claim(whole, job, work.submitter, self.now, limits)
         if slot is None:
             self.replayed.strays += 1
             return False
-        self._begin(work, slot, self.now, self.now + work.runs_s, self.now)
+        self._begin(work, slot, self.now, self.now + work.runs_s, self.now, limits)
         return True
 
     def _wait(self, work: Work) -> None:
@@ -198,21 +212,19 @@ class Pool:
     def _waited(self, work: Work, since: float) -> None:
         self._outcome(work.submitter).waited_s += max(0.0, min(self.now, self.recording.end) - since)
 
-    def _begin(self, work: Work, slot: str, began: float, ends: float, claimed: float) -> None:
-        ad = self.machines.table
-        _, weight, _, _ = ad.use(slot)
-        run = _Run(work, slot, began, ends, weight, claimed)
+    def _begin(self, work: Work, slot: str, began: float, ends: float, claimed: float, limits: str) -> None:
+        run = _Run(work, slot, began, ends, self.machines.weight(slot), claimed, limits)
         self.runs[slot] = run
         self._outcome(work.submitter).started += 1
         self.replayed.first_starts.setdefault((work.schedd, work.name), began)
         self._at(ends, _END, run)
 
-    def _start(self, submitter: str, kind: str, slot: str, claimed: float) -> None:
+    def _start(self, submitter: str, kind: str, slot: str, claimed: float, limits: str) -> None:
         """The first waiting job of a kind runs on this slot from now on."""
         _, _, work, since = heapq.heappop(self.waiting[submitter][kind])
         begins = self.now + self.recording.start_s
         self._outcome(submitter).waited_s += max(0.0, min(self.now, self.recording.end) - since)
-        self._begin(work, slot, self.now, begins + work.runs_s, claimed)
+        self._begin(work, slot, self.now, begins + work.runs_s, claimed, limits)
 
     def _over(self, run: _Run) -> None:
         del self.runs[run.slot]
@@ -223,7 +235,7 @@ class Pool:
         outcome = self._outcome(run.work.submitter)
         outcome.finished += 1
         if self.now - run.claimed < WORKLIFE_S and (kind := self._next_on(run)) is not None:
-            self._start(run.work.submitter, kind, run.slot, run.claimed)
+            self._start(run.work.submitter, kind, run.slot, run.claimed, run.limits)
             return
         self.machines.release(run.slot)
         self._charge()
@@ -242,7 +254,7 @@ class Pool:
             known = self._fits.get((kind, run.slot))
             if known is None:
                 slot = slot if slot is not None else self.machines.ad(run.slot)
-                known = slot is not None and fits(self.recording.kinds[kind], slot, self.now)
+                known = slot is not None and fits(self.recording.kinds[kind], slot, self.now, run.limits)
                 self._fits[kind, run.slot] = known
             if known:
                 return kind
@@ -274,19 +286,14 @@ class Pool:
         self._charge()
         if not requests:
             return
-        table, config = self.machines.table, self.cycle_config
-        records = {name: self._record(name) for name in sorted({*requests, *table.in_use(config)})}
+        config = self.cycle_config
+        in_use = self.machines.in_use()
+        records = {name: self._record(name) for name in sorted({*requests, *in_use})}
         window = self.now - config.thrash_window_s
         self._preempted = [one for one in self._preempted if one.at >= window]
-        snapshot = table.snapshot(
-            config,
-            requests,
-            records,
-            demand=self._demand(requests, table.in_use(config)),
-            preempted=tuple(self._preempted),
-            last_remainder=dict(self._remainder),
-        )
-        result = negotiate(snapshot, config, self.now)
+        demand = self._demand(requests, in_use)
+        snapshot = self.machines.snapshot(requests, records, demand, tuple(self._preempted), dict(self._remainder))
+        result = negotiate(snapshot, config, self.now, why=False)
         self._remainder.update((plan.group, self.now) for plan in result.groups if plan.remainder)
         self.replayed.cycles += 1
         for match in result.matches:
@@ -317,14 +324,15 @@ class Pool:
         for slot in match.preempts:
             self._evict(slot, match.submitter)
         ad = self.recording.kinds[kind]
+        slot = self.machines.parent_of(match.slot)  # what a preempted dynamic slot had is its parent's again
         for _ in range(match.count):
             if not self.waiting[match.submitter][kind]:
                 return
-            got = self.machines.claim(match.slot, ad, match.submitter, match.rank)
+            got = self.machines.claim(slot, ad, match.submitter, self.now, match.limits)
             if got is None:
                 return
             self.replayed.matches += 1
-            self._start(match.submitter, kind, got, self.now)
+            self._start(match.submitter, kind, got, self.now, match.limits)
 
     def _demand(
         self, requests: Mapping[str, list[Request]], in_use: Mapping[str, tuple[float, int]]
@@ -371,10 +379,12 @@ class Pool:
 
     def _charge(self) -> None:
         """Everybody is charged for what was used until now, and from now on for what is in use now."""
-        use = self.machines.table.charged(self.cycle_config)
+        use = self.machines.in_use()
         for name in {*use, *(name for name, record in self.records.items() if record.slots_in_use or record.in_use)}:
             weight, slots = use.get(name, (0.0, 0))
-            self.records[name] = replace(self._record(name), in_use=weight, slots_in_use=slots)
+            record = self.records.get(name)
+            if record is None or (record.in_use, record.slots_in_use) != (weight, slots):
+                self.records[name] = replace(self._record(name), in_use=weight, slots_in_use=slots)
 
     def _finish(self) -> None:
         self.now = self.recording.end

@@ -83,6 +83,7 @@ class Board:
     resources: tuple[str, ...]
     free: dict[str, Column]
     listed: dict[str, Bools]
+    taken_rows: int = 0  # so many were given away whole
 
     @property
     def size(self) -> int:
@@ -101,6 +102,7 @@ class Board:
         self.open[rows] = False
         self.held[rows] = False
         self.taken[rows] = True
+        self.taken_rows += len(rows)
 
     def carve(self, rows: RowNumbers, keys: Sequence[str], used: Floats, weights: Floats) -> None:
         """Some partitionable slots have less of their resources, and weigh so much now. used: (R, rows), by key."""

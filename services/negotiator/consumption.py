@@ -106,6 +106,13 @@ def portions(job: ClassAd, board: Board, rows: RowNumbers, most: int) -> Portion
     return Portions(rows, tuple(keys), np.array(first), np.array(then), np.array(switch), counts, possible)
 
 
+def least_cpus(job: ClassAd) -> float:
+    """Cores that a slot without a policy has to have left for this job, at least."""
+    cell = job.find("requestcpus")
+    asked = float(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else 0.0
+    return max(_LEAST["cpus"], math.ceil(asked)) if math.isfinite(asked) else _LEAST["cpus"]
+
+
 def _times(have: Floats, amount: Floats, some: Bools) -> Floats:
     """How often an amount fits; what takes nothing fits as often as you like."""
     with np.errstate(all="ignore"):

@@ -13,7 +13,7 @@ import numpy as np
 from services.negotiator import ephemeral
 from services.negotiator.board import NAMES, Board, Bools, Floats, RowNumbers, frame_of, set_up
 from services.negotiator.carving import Key
-from services.negotiator.consumption import Policies, Portions, portions
+from services.negotiator.consumption import Policies, Portions, least_cpus, portions
 from services.negotiator.emptying import Emptied, Machines
 from services.negotiator.ephemeral import Standing
 from services.negotiator.group_tree import ROOT, GroupConfig, Tree
@@ -131,6 +131,8 @@ class Deal:
         self.orders = Orders(board.place)
         self.policies = Policies.of(board)
         self._flat: dict[int, tuple[Floats, bool]] = {}
+        self._left: tuple[tuple[int, int], tuple[bool, float]] | None = None
+        self._no_preemption = self.preemption is None or self.preemption.is_idle()
         self._weightless = bool(np.any(board.weight <= 0.0))
         # Of a partitionable slot a core, at least, is handed out.
         portions = np.where(board.partitionable, np.minimum(board.weight, 1.0), board.weight)
@@ -303,6 +305,8 @@ class Deal:
     def _find(self, asking: Asking, k: int) -> Found:
         board = self.board
         with self.clock.part("evaluate"):
+            if not self._is_any_left(asking):
+                return Found(np.zeros(0, np.intp), None, True, None)
             suits = self.suits(asking)
             free = suits & board.open
             level: Floats | None = None
@@ -340,6 +344,27 @@ class Deal:
             listed = np.concatenate([[asking.last], listed[listed != asking.last]])
         epoch = board.frame.epoch if has_machines or self.changing else None
         return Found(listed, level, complete, epoch, emptied)
+
+    def _is_any_left(self, asking: Asking) -> bool:
+        """False where nothing is left that a job of this size could have, whatever else it wants: in a busy pool that
+        is so for all who come after the last free slot was given, and they need not be matched with anything."""
+        if self.policies or self.machines is not None or not self._no_preemption:
+            return True
+        whole, most = self._room()
+        return whole or most >= least_cpus(asking.ad)
+
+    def _room(self) -> tuple[bool, float]:
+        """Whether a whole slot can be given away, and how many cores a partitionable one has at most."""
+        board = self.board
+        key = (board.frame.epoch, board.taken_rows)
+        if self._left is None or self._left[0] != key:
+            parts = board.open & board.partitionable
+            most = 0.0
+            if parts.any():
+                column = board.free.get("cpus")
+                most = math.inf if column is None else float(np.nan_to_num(column.number[parts], nan=math.inf).max())
+            self._left = (key, (bool((board.open & ~board.partitionable).any()), most))
+        return self._left[1]
 
     def _emptied(self, asking: Asking, free: Bools) -> dict[int, Emptied] | None:
         """Machines that the job may have by preempting some of their dynamic slots; None: it may preempt none."""

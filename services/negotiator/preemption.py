@@ -13,7 +13,7 @@ from services.negotiator.board import MY, Board, Bools, Floats
 from services.negotiator.pool import CycleConfig
 from shared.classad import ClassAd, parse_expr
 from shared.classad.columnar import Frame
-from shared.classad.columnar.column import OTHER, STRING
+from shared.classad.columnar.column import ABSENT, INT, OTHER, REAL, STRING
 from shared.classad.expr import AttrRef, Binary, Expr, Literal, Parens
 
 #: Who has a slot: first whoever already waits to preempt it (PRE-06), then its user.
@@ -109,6 +109,18 @@ class Preemption:
             spared=spared,
             parts=parts,
         )
+
+    def is_idle(self) -> bool:
+        """Whether no job at all can be offered a slot: preemption by priority is off, and the RANK of every held slot
+        is a plain number that its job satisfies already."""
+        if self.requirements is not None:
+            return False
+        self.board.frame.want(("rank",))
+        rank = self.board.frame.columns["rank"]
+        number = np.isin(rank.tag, (INT, REAL))
+        told = np.where(number, rank.number, 0.0)
+        plain = number | (rank.tag == ABSENT)
+        return bool(np.all(~self.board.held | (plain & (told <= self.current_rank))))
 
     def offers(self, job: ClassAd, submitter: str, eup: float, suits: Bools) -> tuple[Bools, Bools]:
         """(n,) bool each: slots that the job may have as their RANK prefers it (PRE-01), and by priority (PRE-02).

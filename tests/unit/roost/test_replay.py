@@ -1,10 +1,14 @@
 """Intervals replayed under virtual time, through the real negotiator."""
 
 import base64
+import io
+import random
 
 import pytest
 
+from roost.cli.progress import LOG_S, TERMINAL_S, Progress
 from roost.errors import ClientError
+from roost.replay import model
 from roost.replay.compare import by_group, compare, to_map
 from roost.replay.model import Pool
 from roost.replay.recorded import read
@@ -39,7 +43,14 @@ def standing(name: str, **more) -> dict:
     return {"submitter": name, "group": "<none>", **known, **more}
 
 
-def recording(slots: dict, offers: list, standings: tuple = (), knobs: dict | None = None, requirements: str = "true"):
+def recording(
+    slots: dict,
+    offers: list,
+    standings: tuple = (),
+    knobs: dict | None = None,
+    requirements: str = "true",
+    more: str = "",
+):
     first = {
         "start": START,
         "end": END,
@@ -51,7 +62,7 @@ def recording(slots: dict, offers: list, standings: tuple = (), knobs: dict | No
         "start_s": 0.0,
         "recorded_since": START - 1,
     }
-    kinds = {"ap/1": packed(parse_ad(JOB.format(requirements), "old"))}
+    kinds = {"ap/1": packed(parse_ad(JOB.format(requirements) + more, "old"))}
     named = {name: [[START, ad]] if isinstance(ad, str) else ad for name, ad in slots.items()}
     return read([first, {"slots": named}, {"offers": offers, "kinds": kinds}])
 
@@ -167,3 +178,121 @@ def test_jobs_of_which_nothing_is_known_are_left_out_and_told():
     assert (len(record.work), record.odd) == (1, 1)
     with pytest.raises(ClientError, match="can not be read"):
         read([{"start": START}])
+
+
+def test_a_concurrency_limit_holds_from_one_cycle_to_the_next():
+    offers = [offer("ada@p", number, 10 * number, 100.0) for number in range(1, 4)]
+    slots = {f"slot1@{name}": slot(4, parts=True) for name in "abc"}
+    record = recording(slots, offers, more='ConcurrencyLimits = "licence"\n')
+    free = played(record).outcomes["ada@p"]
+    assert free.waited_s == pytest.approx(0)
+    limited = played(record, LICENCE_LIMIT="1").outcomes["ada@p"]
+    assert limited.waited_s == pytest.approx(90 + 180)
+    whole = recording({f"slot1@{name}": slot() for name in "abc"}, offers, more='ConcurrencyLimits = "licence"\n')
+    assert played(whole, LICENCE_LIMIT="1").outcomes["ada@p"].waited_s == pytest.approx(90 + 180)
+
+
+def test_a_limit_counts_what_ran_as_the_interval_began():
+    offers = [offer("ada@p", 1, 0, 50.0, slot="slot1_1@a"), offer("ada@p", 2, 0, 100.0)]
+    record = recording({"slot1@a": slot(4, parts=True)}, offers, more='ConcurrencyLimits = "licence"\n')
+    assert played(record, LICENCE_LIMIT="1").outcomes["ada@p"].waited_s == pytest.approx(50)
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_jobs_own_rank_keeps_nobody_from_being_preempted(parts):
+    offers = [offer("ada@p", 1, 0, 1000.0), offer("bob@p", 2, 100, 100.0)]
+    standings = (standing("ada@p", priority=100.0), standing("bob@p"))
+    knobs = {"PREEMPTION_REQUIREMENTS": "true"}
+    record = recording({"slot1@a": slot(1, parts)}, offers, standings, more="Rank = TARGET.Memory\n")
+    outcomes = played(record, **knobs).outcomes
+    assert (outcomes["ada@p"].preempted, outcomes["bob@p"].waited_s) == (1, pytest.approx(0))
+
+
+def test_a_slots_rank_preempts_whom_it_likes_less():
+    liking = SLOT.format(cpus=1, parts="false").replace("Rank = 0", "Rank = TARGET.RequestMemory == 100 ? 1 : 2")
+    first = offer("ada@p", 1, 0, 1000.0)
+    second = [*offer("bob@p", 2, 100, 100.0)]
+    second[4] = 2
+    record = read(
+        [
+            {
+                "start": START,
+                "end": END,
+                "shard": "",
+                "policy": {"at": 0.0, "knobs": {}},
+                "policy_changes": [],
+                "standings": {},
+                "cycles": 0,
+                "start_s": 0.0,
+                "recorded_since": START,
+            },
+            {"slots": {"slot1@a": [[START, packed(parse_ad(liking, "old"))]]}},
+            {
+                "offers": [first, second],
+                "kinds": {
+                    "ap/1": packed(parse_ad(JOB.format("true"), "old")),
+                    "ap/2": packed(parse_ad(JOB.format("true").replace("100", "200"), "old")),
+                },
+            },
+        ]
+    )
+    outcomes = played(record).outcomes
+    assert (outcomes["ada@p"].preempted, outcomes["bob@p"].waited_s) == (1, pytest.approx(0))
+
+
+@pytest.mark.parametrize(
+    ("weight", "groups"), [("Cpus", {}), ("Cpus * 0.25", {"GROUP_NAMES": "group_x", "GROUP_QUOTA_group_x": "3"})]
+)
+def test_leaving_dynamic_slots_out_of_the_table_changes_nothing(monkeypatch, weight, groups):
+    """What nobody can be given needs no row, but for its weight."""
+    rng = random.Random(7)
+    text = SLOT.format(cpus=4, parts="true").replace("SlotWeight = Cpus", f"SlotWeight = {weight}")
+    slots = {f"slot1@{name}": packed(parse_ad(text, "old")) for name in "abc"} | {"slot1@d": slot(), "slot1@e": slot()}
+    users = ("ada@p", "bob@p", "group_x.eve@p")
+    offers = [offer(users[number % 3], number, rng.randrange(1000), rng.randrange(30, 900)) for number in range(1, 50)]
+    offers[0][8], offers[1][8] = "slot1_1@a", "slot1@d"
+    record = recording(slots, offers, more='ConcurrencyLimits = "licence:0.5"\n')
+
+    def once():
+        outcomes = played(record, LICENCE_LIMIT="4", **groups)
+        return {name: (one.waited_s, one.used, one.finished) for name, one in outcomes.outcomes.items()}
+
+    left_out = once()
+    monkeypatch.setattr(model, "spares", lambda config, ads: False)
+    assert once() == left_out
+
+
+def test_progress_tells_how_far_a_replay_is():
+    record = recording({"slot1@a": slot()}, [offer("ada@p", number, 30 * number, 60.0) for number in range(1, 20)])
+    told = []
+    compare(record, config(), config(), step=1.0, progress=lambda what, part: told.append((what, part)))
+    assert {what for what, _ in told} == {"as it was", "with the change"}
+    parts = [part for what, part in told if what == "as it was"]
+    assert parts == sorted(parts)
+    assert parts[0] < 0.1
+    assert 0.3 < parts[-1] < 1
+
+
+class Screen(io.StringIO):
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def test_progress_is_one_line_on_a_terminal_and_seldom_elsewhere():
+    now = [0.0]
+    for terminal, pause in ((True, TERMINAL_S), (False, LOG_S)):
+        screen = Screen(terminal)
+        progress = Progress(screen, lambda: now[0])
+        progress.show("at once: nothing")
+        now[0] += pause * 1.01
+        progress.show("10 %")
+        progress.show("too soon")
+        now[0] += pause * 1.01
+        progress.show("5 %")
+        progress.clear()
+        progress.clear()
+        assert screen.getvalue() == ("\r10 %\r5 % \r   \r" if terminal else "10 %\n5 %\n")
