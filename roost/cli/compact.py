@@ -7,15 +7,22 @@ its children, whose states its ad lists.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from roost.cli.mask import Cells, Column, integer, real, string, truth
 from roost.cli.printas import ACTIVITIES, STATES, words_of
 from shared.classad import ClassAd
+from shared.classad.sheet import Sheet
 
 _UNAVAILABLE: Final = ("drained", "owner", "shutdown", "delete")
 _BUSY: Final = ("matched", "claimed", "preempting")
+#: What rolling slots up reads of them, beside what the columns show; the second of tables of GPUs.
+READS: Final = (
+    "Machine", "Name", "SlotTypeId", "PartitionableSlot", "DynamicSlot", "NumDynamicSlots", "SlotBackfill",
+    "BackfillSlot", "State", "Cpus", "Memory", "RecentJobStarts", "ChildState", "ChildActivity", "ChildMemory",
+)  # fmt: skip
+DEVICES: Final = ("AssignedGPUs", "AvailableGPUs", "OfflineGPUs")
 
 
 @dataclass(slots=True)
@@ -39,8 +46,15 @@ class Row:
     largest: float | None
     cooked: bool = False
     renamed: bool = False
-    devices: list[str | None] = field(default_factory=list)
     assigned: str | None = None
+
+    def named(self, place: int, machine: str, name: str, platform: str | None) -> Row:
+        """One that differs only in these."""
+        return Row(
+            place, machine, self.kind, name.partition("@")[0], self.partitionable, self.busy, self.exhausted,
+            self.backfill, platform, self.slots, self.code, self.cpus, self.memory, self.starts, self.largest,
+            assigned=self.assigned,
+        )  # fmt: skip
 
 
 def row_of(place: int, ad: ClassAd, platform: str | None, code: str | None) -> Row:
@@ -74,6 +88,24 @@ def row_of(place: int, ad: ClassAd, platform: str | None, code: str | None) -> R
     if partitionable and code is not None:
         row.code = _with_children(code, ad, row)
     return row
+
+
+def rows_of(ads: Sequence[ClassAd], platforms: Sequence[str | None], codes: Sequence[str | None]) -> list[Row]:
+    """The same of many ads, worked out once for those that differ only in their names."""
+    if not isinstance(ads, Sheet):
+        return [row_of(place, ad, platforms[place], codes[place]) for place, ad in enumerate(ads)]
+    alike = ads.alike(
+        [*(name.lower() for name in READS if name not in ("Machine", "Name")), "activity", "assignedgpus"]
+    )
+    known = {place: row_of(place, ads[place], None, codes[place]) for place in dict.fromkeys(alike)}
+    machines, names = (
+        [cell if type(cell) is str else string(ads[at], name) or "" for at, cell in enumerate(ads.cells(name.lower()))]
+        for name in ("Machine", "Name")
+    )
+    return [
+        known[first].named(place, machine, name, platform)
+        for place, (first, machine, name, platform) in enumerate(zip(alike, machines, names, platforms, strict=True))
+    ]
 
 
 def _with_children(code: str, ad: ClassAd, row: Row) -> str:

@@ -18,6 +18,7 @@ from roost.cli import printf
 from roost.cli.printf import Form, whole
 from shared.classad import ERROR, UNDEFINED, ClassAd, ParseError, evaluate, parse_expr, unparse
 from shared.classad.expr import AttrRef, Expr, fold
+from shared.classad.references import decided_by
 from shared.classad.sheet import Sheet
 
 _NUMBERS: Final = frozenset(("int", "float", "char", "time", "date"))
@@ -285,7 +286,19 @@ class _Reader:
                 texts: list[str | None] = [form.template % value for value in values]
                 self.longest = max(map(len, texts))  # type: ignore[arg-type]
                 return texts
+        if isinstance(ads, Sheet) and (decisive := self._decisive()) is not None:
+            alike = ads.alike(decisive)
+            shown = {place: self.text(ads[place]) for place in dict.fromkeys(alike)}
+            return [shown[place] for place in alike]
         return [self.text(ad) for ad in ads]
+
+    def _decisive(self) -> list[str] | None:
+        """The attributes (folded names) that decide a cell; None where they can not be seen."""
+        one = self._column
+        if one.constant is not None or self._target is not None or self._expression is None:
+            return None
+        names = decided_by(self._expression)
+        return None if names is None else sorted({*names, self._key, *map(fold, one.by.needs if one.by else ())})
 
     def _by_columns(self, by: As, ads: Sheet) -> list[str | None] | None:
         """The cells where no ad is needed for them; None where one is."""

@@ -5,40 +5,83 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
+from itertools import repeat
+from typing import Any, Final, cast
 
 from shared.classad import UNDEFINED, ClassAd, evaluate, unparse
-from shared.classad.expr import Expr
+from shared.classad.expr import AttrRef, Expr
+from shared.classad.references import decided_by
 from shared.classad.sheet import Sheet
 
 _DIGITS: Final = re.compile("[0-9]+")
 _PART: Final = re.compile(rb"[0-9]+|[^0-9]")
 
 
-def in_order(ads: Sequence[ClassAd], keys: Sequence[Expr] = ()) -> Sequence[ClassAd]:
-    """The ads by the values of expressions; by Machine and Name without any. What is equal stays as it came."""
+def places(ads: Sequence[ClassAd], keys: Sequence[Expr] = ()) -> list[int]:
+    """Which ad comes first, second, ... by the values of expressions; by Machine and Name without any. What is equal
+    stays as it came."""
+    sorting = _sorting(ads, keys)
+    return sorted(range(len(ads)), key=sorting.__getitem__)  # by number, as ads can not be compared
+
+
+def _sorting(ads: Sequence[ClassAd], keys: Sequence[Expr]) -> Sequence[Any]:
+    """What stands in that order, for each ad."""
     if keys:
-        texts = ["\n".join([*(_shown(evaluate(one, ad)) for one in keys), ""]) for ad in ads]
+        columns = [_texts(ads, one) for one in keys]
+        texts = ["\n".join(row) for row in zip(*columns, repeat(""), strict=False)]
     elif isinstance(ads, Sheet) and (named := _named(ads)) is not None:
-        texts = named
+        ranks = _ranks(*named)
+        if ranks is not None:
+            return ranks
+        texts = [f"{machine}\n{name}\n" for machine, name in zip(*named, strict=True)]
     else:
         texts = [f"{_attribute(ad, 'machine')}\n{_attribute(ad, 'name')}\n" for ad in ads]
-    sorting: list[Any]
     if not all(map(str.isascii, texts)):
-        sorting = [_bytewise(text) for text in texts]
-    else:
-        sorting = [natural(text) for text in texts] if keys else _by_name(texts)
-    # By number, as ads can not be compared.
-    places = sorted(range(len(ads)), key=sorting.__getitem__)
-    return ads.taken(places) if isinstance(ads, Sheet) else [ads[place] for place in places]
+        return [_bytewise(text) for text in texts]
+    return [natural(text) for text in texts] if keys else _by_name(texts)
 
 
-def _named(ads: Sheet) -> list[str] | None:
+def _texts(ads: Sequence[ClassAd], key: Expr) -> list[str]:
+    """The value of an expression in each ad."""
+    names = decided_by(key) if isinstance(ads, Sheet) else None
+    if names is None or not isinstance(ads, Sheet):
+        return [_shown(evaluate(key, ad)) for ad in ads]
+    if isinstance(key, AttrRef):
+        cells = ads.cells(key.key)
+        if set(map(type, cells)) <= {str}:
+            return cast("list[str]", cells)
+    alike = ads.alike(sorted(names))
+    shown = {place: _shown(evaluate(key, ads[place])) for place in dict.fromkeys(alike)}
+    return [shown[place] for place in alike]
+
+
+def _named(ads: Sheet) -> tuple[list[str], list[str]] | None:
     """Machine and Name of each; None where not all are strings."""
     machines, names = ads.cells("machine"), ads.cells("name")
-    if set(map(type, machines)) != {str} or set(map(type, names)) != {str}:
+    if set(map(type, machines)) | set(map(type, names)) != {str}:
         return None
-    return [f"{machine}\n{name}\n" for machine, name in zip(machines, names, strict=True)]
+    return cast("list[str]", machines), cast("list[str]", names)
+
+
+def _ranks(machines: Sequence[str], names: Sequence[str]) -> list[int] | None:
+    """Where each stands, as far as machines and slots of the same name stand together, for names that are slot@machine;
+    None where others are there. A few thousand names are compared in place of all."""
+    slots = []
+    machine, end = "", "@"
+    for host, name in zip(machines, names, strict=True):
+        if host != machine:
+            machine, end = host, f"@{host}"
+        if not name.endswith(end):
+            return None
+        slots.append(name[: len(name) - len(end)])
+    hosts, kinds = set(machines), set(slots)
+    # What is no ordinary character may stand before the line break between both names, or the @.
+    if not all(text.isascii() and text.isprintable() and "@" not in text for text in (*hosts, *kinds)):
+        return None
+    host_ranks = {host: rank for rank, host in enumerate(sorted(hosts, key=natural))}
+    kind_ranks = {kind: rank for rank, kind in enumerate(sorted(kinds, key=lambda kind: natural(f"{kind}@")))}
+    size = len(kinds)
+    return [host_ranks[host] * size + kind_ranks[kind] for host, kind in zip(machines, slots, strict=True)]
 
 
 def natural(text: str) -> str:

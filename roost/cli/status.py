@@ -10,11 +10,11 @@ from typing import Final
 
 from roost.cli import columns_asked, compact, output, whole
 from roost.cli.mask import Mask, number_of, string
-from roost.cli.natural import in_order
+from roost.cli.natural import places
 from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage
 from roost.cli.output import say
 from roost.cli.status_layouts import CONDITIONS, Layout, Screen, fit, layout, mask_of
-from roost.cli.status_totals import KINDS, Totals
+from roost.cli.status_totals import KINDS, Look, Totals
 from roost.client import Client
 from roost.errors import UsageError
 from shared.classad import ClassAd, parse_expr, references
@@ -112,6 +112,7 @@ _SUBSYSTEMS: Final = {
 }  # fmt: skip
 _WHOLE: Final = ("long", "json", "xml", "new")
 _MACHINE_AND_TYPE: Final = 'join(":", Machine, SlotTypeId < 0 ? -SlotTypeId : SlotTypeId)'
+_DEVICES: Final = frozenset(("AvailableGPUs", "DetectedGPUs"))
 _NO_SORT: Final = ("false", "0", "no", "none")
 
 
@@ -304,19 +305,20 @@ class _Table:
         if asked.compact:  # what is rolled up must stand together
             rest = keys[1:] if keys and str(keys[0]).lower() == "machine" else keys or [parse_expr("Name")]
             keys = [parse_expr(_MACHINE_AND_TYPE), *rest]
-        shown = ads if asked.unsorted and not keys else in_order(ads, keys)
+        alone = asked.totals_only and self._custom is None and style not in _WHOLE
+        order = range(len(ads)) if alone or (asked.unsorted and not keys) else places(ads, keys)
         if style in _WHOLE:
-            self._whole(shown, style)
+            self._whole(_taken(ads, order), style)
             return 0
         totals = Totals(KINDS[self._kind]) if self._kind else None
         width = 14
         if asked.compact and self._layout is not None and self._layout.places is not None:
-            width = max(width, self._rolled_up(ads, shown, self._layout, totals))
+            width = max(width, self._rolled_up(ads, order, self._layout, totals))
         else:
             if totals is not None:
                 totals.add_all(ads)
             if not asked.totals_only or self._custom is not None:
-                self._rows(shown)
+                self._rows(_taken(ads, order))
         if totals is not None and ads:
             say()
             auto = asked.screen.wide or self._kind == "submitters"
@@ -348,7 +350,8 @@ class _Table:
         types, projection = [kind] if kind else [], self._projection()
         condition, limit, absent = self._condition(), self._limit(), asked.kind == "absent"
         with Client(self._parsed.one("pool") or None) as client:
-            if projection and asked.shown() not in _WHOLE and not asked.compact:
+            # Each device is an attribute of its own name: of those no columns are made.
+            if projection and asked.shown() not in _WHOLE and _DEVICES.isdisjoint(projection):
                 sheet = client.sheet(*types, constraint=condition, projection=projection, limit=limit, absent=absent)
                 if self._layout is not None:
                     _with_loads(sheet)
@@ -363,11 +366,14 @@ class _Table:
     def _projection(self) -> list[str]:
         """The attributes to ask for; none for all of them."""
         asked = self._asked
-        if asked.shown() in _WHOLE:
-            return self._only
-        if asked.shown() == "cod" or (asked.compact and self._layout is not None):
+        entire = asked.shown() in _WHOLE
+        if asked.shown() == "cod" or (entire and not self._only):  # claims are attributes of their own names
             return []
-        names = set(self._mask.attributes() if self._mask is not None else ())
+        names = set(self._only if entire else self._mask.attributes() if self._mask is not None else ())
+        if asked.compact:
+            names.update(compact.READS)
+        if asked.mode in ("gpus", "startd_gpus"):
+            names.update(compact.DEVICES)
         names.update(KINDS[self._kind].reads if self._kind else ())
         names.update(("Machine", "Name"))
         if "CondorLoadAvg" in names:
@@ -416,39 +422,38 @@ class _Table:
             output.write(mask.heading())
         output.write("".join(mask.lines(cells)))
 
-    def _rolled_up(self, ads: Sequence[ClassAd], shown: Sequence[ClassAd], found: Layout, totals: Totals | None) -> int:
+    def _rolled_up(self, ads: Sequence[ClassAd], order: Sequence[int], found: Layout, totals: Totals | None) -> int:
         """The lines of machines, and their totals. Returns the width that the totals' keys need."""
         assert self._mask is not None
         assert found.places is not None
         devices = compact.Devices() if "devices" in found.places else None
-        cells: list[list[str | None]] = [[] for _ in found.columns]
-        gpus: dict[int, list[str | None]] = {}
-        keys: dict[int, list[str]] = {}
+        new: list[list[str]] = []  # keys of devices by ad
+        gpus: list[list[str | None]] = []
         if devices is not None:
             for ad in ads:  # in the order they came
-                keys[id(ad)] = devices.take(ad)
-                gpus[id(ad)] = devices.cells(string(ad, "AssignedGPUs"))
+                new.append(devices.take(ad))
+                gpus.append(devices.cells(string(ad, "AssignedGPUs")))
+        shown = _taken(ads, order)
         cells = self._mask.read(shown)
         if devices is not None:
-            self._device_cells(cells, [gpus[id(ad)] for ad in shown], found.places["devices"])
+            self._device_cells(cells, [gpus[place] for place in order], found.places["devices"])
         code = cells[found.places["code"]] if "code" in found.places else [None] * len(shown)
-        rows = [compact.row_of(place, ad, cells[1][place], code[place]) for place, ad in enumerate(shown)]
+        rows = compact.rows_of(shown, cells[1], code)
         width = 0
-        platforms = {id(ad): cells[1][place] for place, ad in enumerate(shown)}
-        backfill = {id(ad): row.backfill for ad, row in zip(shown, rows, strict=True)}
-        spare = {id(ad): row.partitionable and not row.exhausted for ad, row in zip(shown, rows, strict=True)}
-        for ad in ads if totals is not None else ():
-            assert totals is not None
-            if devices is not None:
-                for key in keys[id(ad)]:
+        if totals is not None and devices is not None:
+            for row, place in zip(rows, order, strict=True):
+                for key in new[place]:
                     width = max(width, len(key))
-                    totals.add(ad, key, backfill=backfill[id(ad)])
-                continue
-            key = "" if self._kind == "state" else platforms[id(ad)] or ""
-            width = max(width, len(key.encode()))
-            totals.add(ad, key, children=True, backfill=backfill[id(ad)])
-            if spare[id(ad)] and not backfill[id(ad)]:
-                totals.add(ad, key, backfill=backfill[id(ad)])
+                    totals.add(ads[place], key, backfill=row.backfill)
+        elif totals is not None:
+            by_state = self._kind == "state"
+            looks = [
+                Look("" if by_state else row.platform or "", row.backfill, row.partitionable and not row.exhausted)
+                for row in rows
+            ]
+            width = max((len(key.encode()) for key in {look.key for look in looks}), default=0)
+            came = sorted(range(len(order)), key=order.__getitem__)
+            totals.add_rolled_up(ads, [looks[place] for place in came])
         kept = compact.fold(rows, "memory" in found.places)
         folded = compact.cells_of(kept, cells, found.columns, found.places)
         if devices is not None:
@@ -467,6 +472,11 @@ class _Table:
             column = self._mask.columns[at + offset]
             cells[at + offset] = [texts[offset] for texts in found]
             column.width = max([len(column.heading), *(len(text) for text in cells[at + offset] if text is not None)])
+
+
+def _taken(ads: Sequence[ClassAd], order: Sequence[int]) -> Sequence[ClassAd]:
+    """The ads in this order."""
+    return ads.taken(order) if isinstance(ads, Sheet) else [ads[place] for place in order]
 
 
 def _with_loads(ads: Sheet) -> None:

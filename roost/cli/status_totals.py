@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from roost.cli.mask import integer, real, string, truth
 from roost.cli.printas import platform, words_of
@@ -39,7 +39,8 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of totals. add: counts an ad, and says whether it was complete. key: None where the ad has none."""
+    """One kind of totals. add: counts an ad, and says whether it was complete. key: None where the ad has none. reads:
+    attributes that both look at, where children do not count (see compact.READS)."""
 
     heading: str
     key: Callable[[ClassAd], str | None]
@@ -47,8 +48,17 @@ class Kind:
     show: Callable[[Sums], str]
     sum_only: bool = False  # groups have no numbers
     reads: tuple[str, ...] = ()
-    same: tuple[str, ...] = ()  # folded names of strings that decide all
+    same: tuple[str, ...] = ()  # folded names of what decides all, where nothing but counts is added up
     newline: str = "\n"
+
+
+class Look(NamedTuple):
+    """How a slot stands in a table of machines. spare: a partitionable slot that has something left, and counts besides
+    its children."""
+
+    key: str
+    backfill: bool
+    spare: bool
 
 
 class Totals:
@@ -81,7 +91,8 @@ class Totals:
                 self.add(ad)
             return
         if isinstance(ads, Sheet):
-            self._add_sheet(ads, reads)
+            for place, times in Counter(ads.alike(reads)).items():
+                self._add(ads[place], times)
             return
         alike: dict[tuple[object, ...], list[ClassAd]] = {}
         for ad in ads:
@@ -94,23 +105,26 @@ class Totals:
         for same in alike.values():
             self._add(same[0], len(same))
 
-    def _add_sheet(self, ads: Sheet, reads: Sequence[str]) -> None:
-        looks = list(zip(*map(ads.cells, reads), strict=True))
-        strings = {type(cell) for look in set(looks) for cell in look} <= {str}
-        if not strings:
-            for place, look in enumerate(looks):
-                if not all(type(cell) is str for cell in look):
-                    self.add(ads[place])
-        for look, times in Counter(looks).items():
-            if strings or all(type(cell) is str for cell in look):
-                self._add(ads[looks.index(look)], times)
+    def add_rolled_up(self, ads: Sequence[ClassAd], looks: Sequence[Look]) -> None:
+        """Count the slots of a table of machines, each with how it looks there."""
+        if isinstance(ads, Sheet) and self._kind.same:
+            alike = ads.alike([*self._kind.same, "partitionableslot", "dynamicslot", "childstate"])
+        else:
+            alike = list(range(len(ads)))
+        for (place, look), times in Counter(zip(alike, looks, strict=True)).items():
+            self._add(ads[place], times, look.key, children=True, backfill=look.backfill)
+            if look.spare and not look.backfill:
+                self._add(ads[place], times, look.key, backfill=look.backfill)
 
-    def _add(self, ad: ClassAd, times: int) -> None:
+    def _add(self, ad: ClassAd, times: int, key: str = "", *, children: bool = False, backfill: bool = False) -> None:
+        if times == 1:
+            self.add(ad, key, children=children, backfill=backfill)
+            return
         one = Totals(self._kind)
-        one.add(ad)
+        one.add(ad, key, children=children, backfill=backfill)
         self._incomplete += one._incomplete * times
-        for key, sums in [*one._groups.items(), (None, one._all)]:
-            into = self._all if key is None else self._groups.setdefault(key, Sums())
+        for name, sums in [*one._groups.items(), (None, one._all)]:
+            into = self._all if name is None else self._groups.setdefault(name, Sums())
             for heading, count in sums.counts.items():
                 into.counts[heading] += count * times
 
@@ -275,18 +289,19 @@ _SERVER_ROW: Final = (("Machines", 9), ("Avail", 5), ("Memory", 11), ("Disk", 11
 KINDS: Final[dict[str, Kind]] = {
     "normal": Kind(
         _heading(_NORMAL), _arch, _slots(total=True), lambda sums: _row(_NORMAL, sums.counts),
-        reads=("State", "Arch", "OpSys", "PartitionableSlot", "DynamicSlot", "ChildState"),
+        reads=("State", "Arch", "OpSys"),
         same=("state", "arch", "opsys"),
     ),
     "state": Kind(
         _heading(_BY_STATE), lambda ad: string(ad, "Activity"), _slots(total=False),
         lambda sums: _row(_BY_STATE, sums.counts),
-        reads=("State", "Activity", "PartitionableSlot", "DynamicSlot", "ChildState"), same=("state", "activity"),
+        reads=("State", "Activity"), same=("state", "activity"),
     ),
     "server": Kind(
         " Machines Avail  Memory        Disk        MIPS      KFLOPS", _arch, _server,
         lambda sums: _row(_SERVER_ROW, sums.counts),
         reads=("State", "Memory", "Disk", "Mips", "KFlops", "Arch", "OpSys"),
+        same=("state", "memory", "disk", "mips", "kflops", "arch", "opsys"),
     ),
     "run": Kind(
         " Machines         MIPS       KFLOPS   AvgLoadAvg", _arch, _speed, _speed_row,

@@ -38,6 +38,11 @@ USUAL = (
     *("Owner", "RemoteOwner", "AccountingGroup", "JobId", "Offline", "Absent"),
     *("SlotType", "PartitionableSlot", "DynamicSlot", "SlotID", "TotalCpus", "TotalMemory", "LoadAvg"),
     *("EnteredCurrentActivity",),
+    # What `roost status` shows of slots besides, but for lists: these are no columns (listing.ODD).
+    *("CondorLoadAvg", "MyCurrentTime", "EnteredCurrentState", "KeyboardIdle", "Mips", "KFlops"),
+    *("RemoteUser", "ClientMachine", "OpSysAndVer", "OpSysShortName"),
+    *("SlotTypeId", "NumDynamicSlots", "SlotBackfill", "BackfillSlot", "RecentJobStarts"),
+    *("TotalSlotCpus", "TotalSlotMemory", "TotalSlotGPUs", "TotalLoadAvg"),
 )
 _SPELT = {name.lower(): name for name in USUAL}
 #: What is asked for in few ads only is read from these: a column is read from all. So many columns at most are made for

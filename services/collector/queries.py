@@ -19,7 +19,7 @@ from services.collector.sorting import BadOrder, Place, Wish
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import AttrRef, Binary, Literal, Parens
 from shared.classad.match import is_true
-from shared.classad.references import references
+from shared.classad.references import closure, references
 from shared.daemon.ad_rows import BadAd, added, pack, pack_one, unpack
 from shared.daemon.ad_table import AdTable, Group
 
@@ -28,6 +28,7 @@ PAGE_BYTES = 4 << 20
 PAGE_LOOKS, PAGE_LOOKS_PACKED = 500, 10_000
 LONGEST_CONSTRAINT = 100_000
 SEPARATOR = "\0"
+_PLAIN = frozenset((str, int, float, bool))
 #: As the daemon of a cursor: after all of them.
 LAST = "\U0010ffff"
 
@@ -255,11 +256,22 @@ def fitting(query: Query, packed: bytes, now: float) -> bytes | None:
 
 
 def projected(query: Query, packed: bytes) -> bytes:
-    """The attributes that are asked for. Raises BadAd."""
+    """The attributes that are asked for, with those that these need to have their values. Raises BadAd."""
     if query.projection:
-        wanted = query.projection
-        return pack({n: v for n, v in unpack(packed).items() if n.lower() in wanted or n.lower() in ALWAYS})
+        return pack(chosen(query.projection, unpack(packed)))
     return packed
+
+
+def chosen(projection: frozenset[str], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an ad as it is packed what a projection (lower case) asks for, and what these attributes refer to: an
+    expression without that would have another value (spec row COL-05)."""
+    wanted = projection | frozenset(ALWAYS)
+    found = {name: cell for name, cell in attributes.items() if name.lower() in wanted}
+    if all(cell.__class__ in _PLAIN for cell in found.values()):
+        return found
+    cells = {name.lower(): cell for name, cell in attributes.items()}
+    wanted = frozenset(closure(wanted, cells.get))
+    return {name: cell for name, cell in attributes.items() if name.lower() in wanted}
 
 
 def _names(expression: Expr) -> Iterable[str]:

@@ -7,10 +7,10 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from services.collector.acceptance import AbsentAd
-from services.collector.columns import LEAST_ADS, Columns, Plain, plain, split
+from services.collector.columns import ALWAYS, LEAST_ADS, MOST_COLUMNS, Columns, Plain, plain, split
 from services.collector.listing import Listed
 from services.collector.queries import (
     LAST,
@@ -21,6 +21,7 @@ from services.collector.queries import (
     Page,
     Query,
     answer,
+    chosen,
     end_of,
     fitting,
     overlay_of,
@@ -212,9 +213,8 @@ class Search:
             return None
         self.from_columns += 1
         keys, more = found.keys, found.more
-        if found.listed is not None:
-            page = self._sheet(query, my_type, keys, found.listed)
-        else:
+        page = await self._sheet(query, my_type, keys, found.listed) if found.listed is not None else None
+        if page is None:
             page = await self._assembled(query, my_type, keys, found.packed)
         page.unreadable += kind.columns.unreadable()
         if not page.next and more:
@@ -299,28 +299,39 @@ class Search:
                 await asyncio.sleep(0)
         return page
 
-    def _sheet(self, query: Query, my_type: str, keys: Sequence[str], listed: Listed) -> Page:
-        """A page in columns, with what the collector adds."""
+    async def _sheet(self, query: Query, my_type: str, keys: Sequence[str], listed: Listed) -> Page | None:
+        """A page in columns, with what the collector adds; None where these would be too many."""
         groups = {daemon: self._table.group(my_type, daemon) for daemon in {split(key)[0] for key in keys}}
         heard = {daemon: int(group.heard) for daemon, group in groups.items() if group is not None}
         columns = [*listed.columns, ("LastHeardFrom", [heard.get(split(key)[0]) for key in keys])]
+        more: dict[str, tuple[str, list[Any]]] = {}
         gone, unreadable = set[int](), 0
         if len(heard) < len(groups):
             gone.update(row for row, cell in enumerate(columns[-1][1]) if cell is None)
-        for row in listed.odd:
+        for number, row in enumerate(listed.odd, 1):
+            if number % STEP == 0:
+                await asyncio.sleep(0)
             daemon, name = split(keys[row])
             group = groups[daemon]
             found = group.rows.get(name) if group is not None else None
-            try:
-                ad = unpack(found.packed()) if found is not None else None
-            except BadAd:
-                ad, unreadable = None, unreadable + 1
-            if ad is None:
+            if group is None or found is None:
                 gone.add(row)
                 continue
-            cells = {name.lower(): cell for name, cell in ad.items()}
+            try:
+                ad = chosen(query.projection, unpack(added(found.packed(), overlay_of(group))))
+            except BadAd:
+                gone.add(row)
+                unreadable += 1
+                continue
+            cells = {name.lower(): (name, cell) for name, cell in ad.items()}
             for attribute, column in listed.columns:
-                column[row] = cells.get(attribute.lower())
+                column[row] = cells.pop(attribute.lower(), (attribute, None))[1]
+            for key in cells.keys() - set(ALWAYS):  # what expressions need
+                name, cell = cells[key]
+                more.setdefault(key, (name, [None] * len(keys)))[1][row] = cell
+            if len(more) > MOST_COLUMNS:
+                return None
+        columns += more.values()
         kept = [row for row in range(len(keys)) if row not in gone] if gone else range(len(keys))
         if gone:
             columns = [(name, [column[row] for row in kept]) for name, column in columns]

@@ -6,17 +6,24 @@ Attributes that an ad defines by expressions are followed into these. Names that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from shared.classad.ad import ClassAd
-from shared.classad.expr import AdExpr, AttrRef, Expr, fold
+from shared.classad.cells import PackedError, parse_text
+from shared.classad.expr import AdExpr, AttrRef, Call, Expr, fold, walk
 
 _MY: Final = frozenset(("my", "self"))
 _OTHER: Final = frozenset(("target", "other"))
 _OUTERMOST: Final = frozenset(("root", "toplevel"))
 MACHINE_EXPRESSIONS: Final = ("Requirements", "Rank")
+#: Calls whose value is not decided by the attributes that can be seen.
+_UNSEEN: Final = frozenset(
+    ("random", "time", "currenttime", "debug", "eval", "unparse", "unresolved", "evalineachcontext", "countmatches")
+)
+_named: dict[bytes, frozenset[str]] = {}  # by the text of an expression
+_MOST_NAMED: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,60 @@ def references(*exprs: Expr, my: ClassAd | None = None) -> References:
     for expr in exprs:
         collector.collect(expr)
     return collector.result()
+
+
+def closure(keys: Iterable[str], cell_of: Callable[[str], Any]) -> set[str]:
+    """These attributes (folded names) of an ad and all that they need to have their values in a smaller ad: what their
+    expressions name, and so on. cell_of: what the ad has under a folded name, texts of expressions packed or not, None
+    for nothing; names that the ad lacks are among the result."""
+    found = set(keys)
+    todo = list(found)
+    while todo:
+        cell = cell_of(todo.pop())
+        if cell.__class__ in _CONSTANT:
+            continue
+        fresh = _names_in(cell) - found
+        found |= fresh
+        todo.extend(fresh)
+    return found
+
+
+_CONSTANT: Final = frozenset((str, int, float, bool, type(None)))
+
+
+def _names_in(cell: Any) -> frozenset[str]:
+    """What an expression names, but for the other ad's; nothing where it can not be read."""
+    if isinstance(cell, Expr):
+        return _named_by(cell)
+    data = getattr(cell, "data", None)
+    if not isinstance(data, bytes):
+        return frozenset()
+    known = _named.get(data)
+    if known is None:
+        try:
+            found = parse_text(data)
+        except PackedError:
+            return frozenset()
+        known = _named_by(found) if isinstance(found, Expr) else frozenset()
+        if len(data) < 4096:
+            if len(_named) >= _MOST_NAMED:
+                _named.clear()
+            _named[data] = known
+    return known
+
+
+def _named_by(expr: Expr) -> frozenset[str]:
+    refs = references(expr)
+    return frozenset(map(fold, refs.missing | refs.unscoped))
+
+
+def decided_by(expr: Expr) -> frozenset[str] | None:
+    """The attributes (folded names) that alone decide the value of an expression, where no other ad is there; None
+    where that can not be seen, or chance and the clock have a part in it."""
+    if any(isinstance(node, Call) and node.key in _UNSEEN for node in walk(expr)):
+        return None
+    refs = references(expr)
+    return None if refs.target or refs.nested else _named_by(expr)
 
 
 def other_references(ad: ClassAd, names: Iterable[str]) -> frozenset[str]:

@@ -6,14 +6,14 @@ list of what the ads have there: nil for no such attribute, everything else as i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import msgpack
 
 from shared.classad.ad import ClassAd
-from shared.classad.cells import PackedError, Stored, extension, read_packed
-from shared.classad.expr import fold
+from shared.classad.cells import PackedError, PackedText, Stored, extension, parse_text, read_packed
+from shared.classad.expr import AttrRef, Call, Expr, fold, walk
 
 Cells = list["Stored | None"]
 
@@ -79,6 +79,16 @@ class Sheet(Sequence[ClassAd]):
             sheet._columns[key] = (name, [cells[place] for place in places])
         return sheet
 
+    def alike(self, keys: Iterable[str]) -> list[int]:
+        """For each ad the first one that has the same under these folded names, type and digits included, so that what
+        only these decide is worked out once. An expression that names attributes is like no other."""
+        columns = [_marks(self.cells(key)) for key in keys]
+        looks: Sequence[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        if not columns:
+            return [0] * self._size
+        first = dict(zip(reversed(looks), range(self._size - 1, -1, -1), strict=True))
+        return list(map(first.__getitem__, looks))
+
     def add(self, found: object) -> None:
         """Take the ads of one page, as read by `reader`: a map as above, or a list of packed ads. Raises
         PackedError."""
@@ -113,6 +123,38 @@ class Sheet(Sequence[ClassAd]):
         self._size += rows
         for key in self._columns.keys() - columns.keys():
             self._columns[key][1].extend([None] * rows)
+
+
+def _marks(cells: Cells) -> Sequence[Any]:
+    """Of each cell something that is equal for equal cells only."""
+    types = set(map(type, cells)) - {type(None)}
+    if types <= {str} or types <= {int} or types <= {bool}:
+        return cells
+    if types <= {float}:
+        return list(map(repr, cells))  # 0.0 and -0.0, and a NaN is itself
+    known: dict[int | bytes, bool] = {}
+
+    def mark(place: int, cell: Stored | None) -> Any:
+        if cell is None or cell.__class__ is str:
+            return cell
+        if isinstance(cell, PackedText | Expr):
+            key = cell.data if isinstance(cell, PackedText) else id(cell)
+            steady = known.get(key)
+            if steady is None:
+                steady = known[key] = _is_steady(cell)
+            return (PackedText, key) if steady else (None, place)
+        return (cell.__class__, repr(cell))
+
+    return [mark(place, cell) for place, cell in enumerate(cells)]
+
+
+def _is_steady(cell: PackedText | Expr) -> bool:
+    """Whether an expression has the same value in every ad."""
+    try:
+        found = parse_text(cell.data) if isinstance(cell, PackedText) else cell
+    except PackedError:
+        return False
+    return not isinstance(found, Expr) or not any(isinstance(node, AttrRef | Call) for node in walk(found))
 
 
 def reader() -> Any:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -36,6 +37,10 @@ OTHER: Final = 6  # an expression, a list, an ad or a time
 ABSENT: Final = 7  # no such attribute, which is not the same as an attribute that is UNDEFINED
 NUMBERS: Final = (1 << BOOL) | (1 << INT) | (1 << REAL)
 EXACT_LIMIT: Final = 1 << 53
+
+_TAGS: Final[dict[type, int]] = {bool: BOOL, int: INT, float: REAL, type(None): ABSENT}
+_NUMERIC: Final = frozenset(_TAGS)
+_TEXTUAL: Final = frozenset((str, type(None)))
 
 Mask: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -63,6 +68,14 @@ class Codes:
             if low != text:
                 self.folded[code] = self.text(low)
         return code
+
+    def of_texts(self, cells: Sequence[Any]) -> list[int]:
+        """The codes of many texts, of which most are known; -1 for None."""
+        known = self._text_codes
+        for text in dict.fromkeys(cells):
+            if text is not None and text not in known:
+                self.text(text)
+        return list(map(known.get, cells, repeat(-1)))
 
     def keep(self, cell: Cell) -> None:
         """Give the next number to an expression, whether or not it has one."""
@@ -106,6 +119,44 @@ class Column:
     @classmethod
     def of(cls, cells: Iterable[Any], codes: Codes) -> Column:
         """A column of cells as tables hold them (None: absent) or of values."""
+        cells = cells if isinstance(cells, list | tuple) else list(cells)
+        return cls._alike(cells, codes) or cls._one_by_one(cells, codes)
+
+    @classmethod
+    def _alike(cls, cells: Sequence[Any], codes: Codes) -> Column | None:
+        """The same where all are numbers or all are strings, as in most columns, in a fifth of the time; None where
+        they are not."""
+        types = set(map(type, cells))
+        if not types or not (types <= _NUMERIC or types <= _TEXTUAL):
+            return None
+        size = len(cells)
+        number = repeated(np.nan, size, np.float64)
+        code = folded = repeated(-1, size, np.int32)
+        if str in types:
+            code = np.array(codes.of_texts(cells), dtype=np.int32)
+            folded = np.array(codes.folded, dtype=np.int32)[code]
+            tag = np.full(size, STRING, np.uint8)
+            if len(types) > 1:
+                absent = code < 0
+                tag[absent], folded[absent] = ABSENT, -1
+        elif cells[0] is None and len(types) == 1:
+            tag = np.full(size, ABSENT, np.uint8)
+        else:
+            number = np.array(cells, dtype=np.float64)  # None becomes NaN
+            if int in types and not (np.isnan(number) | (np.abs(number) < EXACT_LIMIT)).all():
+                return None
+            if len(types) == 1:
+                tag = np.full(size, _TAGS[types.pop()], np.uint8)
+            else:
+                tag = np.fromiter(map(_TAGS.__getitem__, map(type, cells)), np.uint8, size)
+            if np.isnan(number).all():
+                number = repeated(np.nan, size, np.float64)
+        column = cls(tag, number, code, folded, None, 0)
+        column.count()
+        return column
+
+    @classmethod
+    def _one_by_one(cls, cells: Sequence[Any], codes: Codes) -> Column:
         tags: list[int] = []
         numbers: list[float] = []
         texts: list[int] = []

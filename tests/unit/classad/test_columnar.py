@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shared.classad import ClassAd, PackedError, evaluate, is_true, parse_ad, parse_expr, rank, symmetric_match
 from shared.classad.columnar import OTHER_SIDE, ROW_SIDE, Matching, Table, compile_columnar
+from shared.classad.columnar.column import Codes, Column
 from tests.unit.classad.samples import SEEDS, VALUES, expression, flat_ad
 
 NOW = 5.0
@@ -390,3 +391,42 @@ def test_patience_ends_a_question_and_nothing_else(text):
     matching.patience = None
     fresh = Matching(matching.table, NOW)
     assert matching.match(job).tolist() == fresh.match(job).tolist()
+
+
+_CELLS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-3, 3),
+    st.floats(),
+    st.sampled_from(["a", "A", "\u00e9", "", "b"]),
+    st.sampled_from([parse_expr("x + 1"), parse_expr("undefined"), parse_expr("error")]),
+)
+_ONE_KIND = st.sampled_from(
+    [
+        st.integers(-3, 2**54),
+        st.floats(),
+        st.booleans(),
+        st.text(max_size=2),
+        st.none(),
+        st.sampled_from([None, "a", "B"]),
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(cells=st.one_of(st.lists(_CELLS, max_size=12), _ONE_KIND.flatmap(lambda kind: st.lists(kind, max_size=12))))
+def test_columns_of_one_kind_are_made_as_all_others_are(cells):
+    """The quick way for what is all numbers or all texts, and the one by one."""
+    codes, others = Codes(), Codes()
+    quick, slow = Column.of(cells, codes), Column._one_by_one(cells, others)
+    assert codes.texts == others.texts
+    assert codes.folded == others.folded
+    assert quick.tags == slow.tags
+    for name in ("tag", "number", "code", "folded", "exact"):
+        one, other = getattr(quick, name), getattr(slow, name)
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+            assert np.signbit(one).tolist() == np.signbit(other).tolist() if name == "number" else True

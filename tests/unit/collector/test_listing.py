@@ -7,11 +7,11 @@ import msgpack
 import pytest
 
 from services.collector import columns, search
-from services.collector.queries import Order, answer, read
+from services.collector.queries import Order, answer, chosen, read
 from services.collector.search import Search
 from shared.classad import ClassAd, parse_expr
 from shared.classad.quick import QuickAd
-from shared.daemon.ad_rows import pack
+from shared.daemon.ad_rows import pack, unpack
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdDelta, AdInvalidate, AdUpdate
@@ -250,3 +250,43 @@ async def test_many_may_ask_at_once():
     first, *others = await asyncio.gather(*(asked.by_columns(**wish) for _ in range(5)))
     assert len(first) == 500
     assert all(other == first for other in others)
+
+
+async def test_what_an_expression_names_comes_along():
+    """COL-05: an attribute has the same value in a smaller ad, however many others that takes."""
+    whole = {"Name": "a", "A": parse_expr("MY.b + TARGET.D"), "B": parse_expr("C * 2"), "C": 4, "D": 1, "E": 2}
+    text = parse_expr("nothing + E")
+    found = chosen(frozenset(("name", "a")), unpack(ClassAd(whole).pack()))
+    assert sorted(found) == ["A", "B", "C", "Name"]
+    assert ClassAd.unpack(pack(chosen(frozenset(("b",)), unpack(ClassAd(whole).pack())))).eval("B") == 8
+    looped = ClassAd({"A": parse_expr("B"), "B": parse_expr("A"), "Text": text, "E": 1}).pack()
+    assert sorted(chosen(frozenset(("a",)), unpack(looped))) == ["A", "B"]
+    assert sorted(chosen(frozenset(("text",)), unpack(looped))) == ["E", "Text"]
+
+
+@pytest.mark.parametrize("odd", [[1], {"a": 1}, None, msgpack.ExtType(7, b"x"), msgpack.ExtType(1, b"(("), b"x"])
+def test_what_is_no_attribute_names_nothing(odd):
+    assert chosen(frozenset(("a",)), {"A": odd, "B": 1}) == {"A": odd}
+
+
+async def test_attributes_of_too_many_names_are_in_no_columns(monkeypatch):
+    """As GPUs are, each an attribute of its own name that a list has: a column for each would be mostly empty."""
+    table = AdTable()
+    ads = [
+        ClassAd({"Name": f"s{n}", "Available": parse_expr(f"{{ GPU_{n} }}"), f"GPU_{n}": parse_expr("[ Id = 7 ]")})
+        for n in range(400)
+    ]
+    names = [f"s{n}" for n in range(400)]
+    packed = [ad.pack() for ad in ads]
+    update = AdUpdate(my_type="Machine", daemon="startd@n", start_time=7, sequence=1, names=names, ads=packed)
+    table.apply(update, 4000.0)
+    asked = Asked(table)
+    wish = {"projection": ["Name", "Available"]}
+    found = await asked.by_sheets(**wish)
+    assert folded(found) == folded(await asked.by_ads(**wish))
+    assert len(found) == 400
+    assert asked.sheets == 0
+    assert all(any(name.startswith("GPU_") for name, _ in ad) for ad in found)
+    monkeypatch.setattr(search, "MOST_COLUMNS", 1000)
+    assert folded(await asked.by_sheets(**wish)) == folded(found)
+    assert asked.sheets == 1

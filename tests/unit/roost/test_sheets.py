@@ -5,13 +5,19 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from roost.cli import output, status
+from roost.cli import columns_asked, natural, output, status
 from roost.cli.main import main
+from roost.cli.options import parse
+from services.collector.columns import OVERLAID, USUAL
+from services.collector.queries import chosen
 from shared.classad import ClassAd, parse_expr
 from shared.classad.cells import PackedError
+from shared.classad.references import references
 from shared.classad.sheet import Sheet, page, reader
-from shared.daemon.ad_rows import unpack
+from shared.daemon.ad_rows import pack, unpack
 
 DATA = Path(__file__).parent / "data"
 RECORDED = [
@@ -97,7 +103,7 @@ def test_tables_of_columns_are_htcondors(case, form, capsys, monkeypatch):
 
     def from_pool(table):
         ads = read(table)
-        return ads if table._asked.compact else sheet_of(form(ads[:7]), form(ads[7:]))
+        return sheet_of(form(ads[:7]), form(ads[7:]))
 
     monkeypatch.setattr(status._Table, "_from_file", from_pool)
     monkeypatch.setattr(output, "terminal_width", lambda: case.get("terminal", 0))
@@ -106,6 +112,107 @@ def test_tables_of_columns_are_htcondors(case, form, capsys, monkeypatch):
     monkeypatch.chdir(DATA)
     assert main(case["command"]) == 0
     assert capsys.readouterr().out == case["output"]
+
+
+_WORDS = st.text(alphabet="01289az_.@-Z~\t\n\u00fc", max_size=6)
+_HOSTS = st.lists(_WORDS, min_size=1, max_size=5)
+
+
+@settings(max_examples=200)
+@given(hosts=_HOSTS, slots=_HOSTS, picks=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20))
+def test_the_order_of_columns_is_that_of_ads(hosts, slots, picks):
+    """TLS-01: machine and name sort as one text does, numbers in them as numbers."""
+    named = [(hosts[host % len(hosts)], slots[slot % len(slots)]) for host, slot in picks]
+    ads = [ClassAd({"Machine": host, "Name": f"{slot}@{host}"}) for host, slot in named]
+    sheet = sheet_of(in_columns(ads))
+    assert natural.places(sheet) == natural.places(ads)
+    key = [parse_expr("Name")]
+    assert natural.places(sheet, key) == natural.places(ads, key)
+
+
+def test_names_of_many_slots_are_compared_once():
+    hosts = ["node10", "node9", "node9.a", "Node9"]
+    ads = [ClassAd({"Machine": host, "Name": f"slot{n}@{host}"}) for host in hosts for n in (10, 9, "1_2", 1)]
+    sheet = sheet_of(in_columns(ads))
+    assert natural._ranks(sheet.cells("machine"), sheet.cells("name")) is not None
+    assert natural.places(sheet) == natural.places(ads)
+
+
+def test_what_is_alike_is_told_by_type_and_digits():
+    """Cells that Python calls equal and ClassAds do not, and expressions whose value depends on the ad."""
+    texts = ["1", "1.0", "true", '"1"', "0.0", "-0.0", "{1, 2}", "{1, 2}", "{A}", "{A}", "1", "undefined"]
+    ads = [ClassAd({"N": n, "A": parse_expr(text)}) for n, text in enumerate([*texts, "2"])]
+    sheet = sheet_of(in_columns(ads))
+    assert sheet.alike(["a"]) == [0, 1, 2, 3, 4, 5, 6, 6, 8, 9, 0, 11, 12]
+    assert sheet.alike([]) == [0] * 13
+    assert sheet.alike(["nothing"]) == [0] * 13
+    assert sheet.alike(["a", "n"]) == list(range(13))
+    assert Sheet().alike(["a"]) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-" + word for word in text.split()] for text in (
+        "", "total", "avail", "claimed", "slots run", "server", "state",
+        "compact", "compact total", "compact avail", "compact claimed", "compact server", "compact state",
+    )],
+    ids=" ".join,
+)  # fmt: skip
+def test_the_first_table_is_as_fast_as_the_second(words):
+    """COL-05: what `roost status` asks of slots is among the collector's usual columns. Lists, which are in none, are
+    told of by partitionable slots only, and asked for where machines are rolled up."""
+    parsed = parse(words, status.OPTIONS)
+    table = status._Table(parsed, status._read(parsed), columns_asked.columns(parsed, status=True))
+    found = references(parse_expr(table._condition() or "true"))
+    asked = {name.lower() for name in {*table._projection(), *found.missing, *found.unscoped}}
+    lists = {"childstate", "childactivity", "childmemory", "childremoteuser"} if "-compact" in words else set()
+    assert asked - lists <= {name.lower() for name in USUAL} | OVERLAID
+
+
+class _Few:
+    """A gateway's client: of the ads of a file what is asked for, as a collector gives it."""
+
+    def __init__(self, ads, asked):
+        self.all, self.asked = ads, asked
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def ads(self, *_, projection, **__):
+        self.asked.append(projection)
+        wanted = frozenset(map(str.lower, projection))
+        return [
+            ClassAd.unpack(pack(chosen(wanted, unpack(ad.pack())) if wanted else unpack(ad.pack()))) for ad in self.all
+        ]
+
+    def sheet(self, *_, projection, **__):
+        return sheet_of(in_columns(self.ads(projection=projection)))
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=lambda case: " ".join(case["command"])[:100].replace("\\", "/"))
+def test_what_a_table_asks_for_is_all_that_it_needs(case, capsys, monkeypatch):
+    """TLS-01, COL-05: whole ads are for -long and its like, and for -cod, whose claims have names of their own."""
+    read, asked = status._Table._from_file, []
+
+    def from_pool(table):
+        ads = read(table)
+        monkeypatch.setattr(status, "Client", lambda _: _Few(ads, asked))
+        return table._from_pool()
+
+    monkeypatch.setattr(status._Table, "_from_file", from_pool)
+    monkeypatch.setattr(status, "_with_loads", lambda _: None)
+    monkeypatch.setattr(status, "number_of", lambda *_: parse_expr("undefined"))  # of ours only: HTCondor has no such
+    monkeypatch.setattr(output, "terminal_width", lambda: case.get("terminal", 0))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    monkeypatch.chdir(DATA)
+    assert main(case["command"]) == 0
+    assert capsys.readouterr().out == case["output"]
+    words = set(case["command"])
+    assert all(asked) or words & {"-cod", "-long", "-l", "-xml", "-json", "-long:new", "-license"}, asked
 
 
 @pytest.fixture(autouse=True)
