@@ -57,7 +57,7 @@ def names_in(query):
 
 async def test_queries_name_metrics_that_there_are():
     known = OTHERS | {name for families in (await now()).values() for name in series_of(families)}
-    assert len(DASHBOARDS) == 3
+    assert len(DASHBOARDS) == 4
     for where, query in queries():
         assert names_in(query), where
         assert names_in(query) <= known, where
