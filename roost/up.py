@@ -33,6 +33,7 @@ from shared import tracing
 from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.config import Config, load_config
+from shared.daemon import logs
 from shared.daemon.base import Daemon
 from shared.daemon.caretaker import life_of
 from shared.daemon.main import make_context, name_of, trace
@@ -221,7 +222,9 @@ async def run(
         loop.add_signal_handler(number, stop.set)
     pool = PersonalPool(plan)
     config = pool.config("SCHEDD")
-    trace("pool", config, name_of("SCHEDD", config, None))
+    name = name_of("SCHEDD", config, None)
+    logs.identify("pool", name)
+    trace("pool", config, name)
     starting = asyncio.create_task(pool.start(), name="start")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     try:

@@ -172,6 +172,12 @@ def current() -> str | None:
     return None if now is None or now.over else now.parent
 
 
+def trace_of(parent: str | None) -> dict[str, str]:
+    """What log lines about a job say of its trace (shared.daemon.logs says it of the span under way): its trace_id, or
+    nothing while traces are off."""
+    return {"trace_id": parent[3:35]} if _sdk is not None and parent and proper(parent) else {}
+
+
 def proper(parent: str | None) -> str | None:
     """A traceparent as it is, None for what is none: it may come from anybody."""
     return parent if parent and _PARENT.fullmatch(parent) else None

@@ -266,11 +266,11 @@ class Collector(Daemon):
                 await self._questions.wait()
             await clock.sleep(ASK_EVERY_S)
             for my_type, daemon in self._asking.due(self.directory.table, clock.monotonic()):
-                self.context.log.info("asking_for_ads", my_type=my_type, daemon=daemon)
+                self.context.log.info("asking_for_ads", my_type=my_type, of=daemon)
                 try:
                     await self.context.bus.send(inbox_of(daemon), SendAds(my_type=my_type))
                 except (BusUnavailable, ValueError) as error:
-                    self.context.log.info("not_asked", daemon=daemon, reason=str(error))
+                    self.context.log.info("not_asked", of=daemon, reason=str(error))
 
     async def _advertise(self) -> None:
         while True:

@@ -292,7 +292,7 @@ class Directory:
             try:
                 ads[name] = group.rows[name].stored()
             except BadAd as error:
-                self._log.warning("ad_unreadable", my_type=key[0], daemon=key[1], ad=name, reason=str(error))
+                self._log.warning("ad_unreadable", my_type=key[0], of=key[1], ad=name, reason=str(error))
         self._sizes.add(len(ads), sum(map(len, ads.values())))
         stored = StoredGroup(*key, group.start_time, group.sequence, group.content, group.heard, ads)
         return GroupWrite(stored, group.due(self.table.lifetime_s), change.base, sorted(change.gone))

@@ -90,7 +90,7 @@ class Views:
             try:
                 await bus.publish(Exchange.ADS, f"forward.{message.my_type}.{message.daemon}", message)
             except RoostError as error:
-                self._log.info("not_forwarded", my_type=key[0], daemon=key[1], reason=str(error))
+                self._log.info("not_forwarded", my_type=key[0], of=key[1], reason=str(error))
                 outbox.failed(key)
                 await self._clock.sleep(EVERY_S)
             return

@@ -408,10 +408,10 @@ class Runs:
             except RemoteFailure as error:
                 if not error.retryable:
                     # It knows no such run: its last report is on the way, or never will be.
-                    self.context.log.info("run_not_stopped", job_id=str(run.job), reason=str(error))
+                    self.context.log.info("run_not_stopped", job_id=str(run.job), attempt=run.attempt, reason=str(error))
                     return
             except (BusUnavailable, CallTimeout) as error:
-                self.context.log.info("run_not_stopped", job_id=str(run.job), reason=str(error))
+                self.context.log.info("run_not_stopped", job_id=str(run.job), attempt=run.attempt, reason=str(error))
             await self.context.clock.sleep(pause)
             pause = min(10.0, pause * 2)
 

@@ -91,7 +91,7 @@ async def take(
     except BadMessage as error:
         return Outcome(dead=str(error))
     if deliveries >= policy.limit:
-        log.error("bus.poison", type=envelope.body.type, id=envelope.id, deliveries=deliveries)
+        log.error("bus.poison", type=envelope.body.type, message_id=envelope.id, deliveries=deliveries)
         return Outcome(dead=f"given up after {deliveries} deliveries: each ended with its consumer's connection")
     while True:
         began = time.perf_counter()
@@ -107,13 +107,13 @@ async def take(
         except RetryableError as error:
             deliveries += 1
             if deliveries >= policy.limit:
-                log.warning("bus.given_up", type=envelope.body.type, id=envelope.id, deliveries=deliveries)
+                log.warning("bus.given_up", type=envelope.body.type, message_id=envelope.id, deliveries=deliveries)
                 return Outcome(dead=f"given up after {deliveries} deliveries: {explain(error)}")
             if health is not None:
                 health.retried += 1
             await asyncio.sleep(policy.delay_s(deliveries))
         except Exception as error:
-            log.exception("bus.handler_failed", type=envelope.body.type, id=envelope.id, sender=envelope.sender)
+            log.exception("bus.handler_failed", type=envelope.body.type, message_id=envelope.id, sender=envelope.sender)
             return Outcome(dead=f"handler failed: {explain(error)}")
         else:
             return TAKEN
@@ -140,7 +140,7 @@ async def answer(
     except RetryableError as error:
         return Outcome(answer=Failure(code="unavailable", reason=explain(error), retryable=True))
     except Exception as error:
-        log.exception("bus.handler_failed", type=envelope.body.type, id=envelope.id, sender=envelope.sender)
+        log.exception("bus.handler_failed", type=envelope.body.type, message_id=envelope.id, sender=envelope.sender)
         return Outcome(answer=Failure(code="internal", reason=explain(error)))
     finally:
         if health is not None:

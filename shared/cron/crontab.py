@@ -114,7 +114,7 @@ class CronTable:
             self._runs[key] = task
             task.add_done_callback(lambda done: self._over(key, done))
             return
-        self._log.info("cron_job_stopped", job=job.name, reason=order.reason)
+        self._log.info("cron_job_stopped", cron_job=job.name, reason=order.reason)
         program = self._programs.get(key)
         if program is not None:
             stop = asyncio.create_task(program.stop(), name=f"{self._base}:stop:{job.name}")
@@ -128,7 +128,7 @@ class CronTable:
         self._schedule.ended(key, self._monotonic())
         self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("cron_job_failed", job=key, exc_info=error)
+            self._log.error("cron_job_failed", cron_job=key, exc_info=error)
 
     async def _one_run(self, job: CronJob) -> None:
         good = False
@@ -163,9 +163,9 @@ class CronTable:
         if status == 0:
             self._told.pop(job.name.lower(), None)
             if errors:
-                self._log.debug("cron_job_stderr", job=job.name, stderr=errors)
+                self._log.debug("cron_job_stderr", cron_job=job.name, stderr=errors)
         elif self._log_non_zero_exit:
-            self._log.warning("cron_job_exit", job=job.name, status=status, stdout=leftovers, stderr=errors)
+            self._log.warning("cron_job_exit", cron_job=job.name, status=status, stdout=leftovers, stderr=errors)
         else:
             hint = f"see why with {self._base}_LOG_NON_ZERO_EXIT = true"
             self._tell_once(job, f"{job.executable} ended with status {status}; {hint}")
@@ -173,7 +173,7 @@ class CronTable:
     def _tell_once(self, job: CronJob, reason: str) -> None:
         if self._told.get(job.name.lower()) != reason:
             self._told[job.name.lower()] = reason
-            self._log.error("cron_job_trouble", job=job.name, reason=reason)
+            self._log.error("cron_job_trouble", cron_job=job.name, reason=reason)
 
     def _take(self, job: CronJob, ad: CronAd) -> None:
         self._warn(job, ad.problems)
@@ -181,7 +181,7 @@ class CronTable:
 
     def _warn(self, job: CronJob, problems: tuple[str, ...]) -> None:
         if problems:
-            self._log.warning("cron_job_output", job=job.name, problems=list(problems))
+            self._log.warning("cron_job_output", cron_job=job.name, problems=list(problems))
 
     def _env(self, job: CronJob) -> dict[str, str]:
         daemon = self._base.partition("_")[0]

@@ -1,16 +1,44 @@
-"""Log lines: one JSON object each, on standard error. Set up by processes; libraries and daemons only use
-loggers."""
+"""Log lines: one JSON object each, on standard error (docs/daemons.md lists their fields). Set up by processes;
+libraries and daemons only use loggers."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any, TextIO
 
 import structlog
 
+from shared import tracing
+
+#: What every line says of who wrote it, unless its logger is bound to another: daemon and name.
+_who: dict[str, str] = {}
+
+
+def identify(daemon: str, name: str) -> None:
+    """From now on every line of this process says so, also those of the bus, the store and of libraries."""
+    _who.update(daemon=daemon, name=name)
+
+
+def _add_who(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key, value in _who.items():
+        event.setdefault(key, value)
+    return event
+
+
+def _add_trace(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The span under way, as OpenTelemetry names it in logs."""
+    if (span := tracing.current()) is not None:
+        event.setdefault("trace_id", span[3:35])
+        event.setdefault("span_id", span[36:52])
+    return event
+
+
 _SHARED: list[Any] = [
     structlog.stdlib.add_log_level,
+    _add_who,
+    _add_trace,
     structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
     structlog.processors.format_exc_info,
 ]

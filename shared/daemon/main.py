@@ -24,7 +24,7 @@ from shared import bus as transport
 from shared import tracing
 from shared.bus.api import Bus
 from shared.config import Config, ConfigError, load_config
-from shared.daemon import logs, orders
+from shared.daemon import logs, orders, sole
 from shared.daemon.base import Daemon
 from shared.daemon.caretaker import life_of
 from shared.daemon.context import Context
@@ -54,7 +54,9 @@ def main(daemon_class: type[Daemon], argv: Sequence[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIG
     logs.configure(logs.level_of(config.get(f"{daemon_class.subsystem}_DEBUG")))
-    trace(daemon_class.subsystem.lower(), config, name_of(daemon_class.subsystem, config, options.name))
+    subsystem, name = daemon_class.subsystem.lower(), name_of(daemon_class.subsystem, config, options.name)
+    logs.identify(subsystem, name)
+    trace(subsystem, config, name)
     status: int = loop_runner()(_process(daemon_class, options, config))
     tracing.stop()
     return status
@@ -124,8 +126,12 @@ def make_context(daemon_class: type[Daemon], config: Config, name: str, bus: Bus
 async def _process(daemon_class: type[Daemon], options: argparse.Namespace, config: Config) -> int:
     try:
         context = _connections(daemon_class, options, config)
+        sole.hold(context.spool, daemon_class.subsystem, context.name)
         daemon = life_of(daemon_class, context)
         health = _health(daemon, config)
+    except sole.NotAlone as error:  # worth another try: the other one may end
+        sys.stderr.write(f"{daemon_class.subsystem.lower()}: {error}\n")
+        return EXIT_DIED
     except (ConfigError, RoostError, ValueError, OSError) as error:
         sys.stderr.write(f"{daemon_class.subsystem.lower()}: {error}\n")
         return EXIT_CONFIG

@@ -58,9 +58,15 @@ def test_it_waits_for_its_servers_and_says_so_and_can_be_stopped_meanwhile(tmp_p
         waiting = json.loads(process.ask("/readyz")[1])["waiting_for"]
         assert any(reason.startswith("bus") for reason in waiting)
         assert any(reason.startswith("store") for reason in waiting)
+        second = run({**process.env, "_CONDOR_ROOST_HEALTH_PORT": "0"}, "-name", process.name)
+        assert second.returncode == 1
+        assert "another collector named cm1 uses" in second.stderr
         assert process.ask("/healthz")[0] == 200
         process.process.terminate()
         assert process.process.wait() == 0
+        lines = [json.loads(line) for line in process.log.read_text().splitlines()]
+        assert {"bus.unavailable", "stop_asked"} <= {line["event"] for line in lines}
+        assert {(line["daemon"], line["name"]) for line in lines} == {("collector", "cm1")}
     finally:
         process.close()
 

@@ -165,7 +165,7 @@ async def test_a_failing_program_is_logged_with_what_it_printed(tmp_path):
             await eventually(lambda: any(one["event"] == "cron_job_exit" for one in logs))
             await eventually(lambda: value(pool, "A") == 1)
     (told,) = (one for one in logs if one["event"] == "cron_job_exit")
-    assert (told["job"], told["status"]) == ("bad", 3)
+    assert (told["cron_job"], told["status"]) == ("bad", 3)
     assert told["stdout"].strip() == "it is wrong"
     assert told["stderr"].strip() == "because"
     assert any("is not Attribute = value" in str(one.get("problems")) for one in logs)
@@ -181,6 +181,7 @@ async def test_a_job_left_out_is_logged(tmp_path):
 async def test_reconfiguration_runs_again_adds_and_takes_away(tmp_path):
     """CRN-06, CRN-08."""
     count = tmp_path / "count"
+    count.touch()  # either may be the first to run
     again = script(tmp_path, "again", f'echo x >> {count}; echo "Runs = $(wc -l < {count})"')
     once = script(tmp_path, "once", f'echo "Once = $(wc -l < {count})"')
     new = script(tmp_path, "new", 'echo "New = 1"')

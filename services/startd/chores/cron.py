@@ -86,7 +86,7 @@ class Cron(Part):
                 self.inside.context.log.error(
                     "cron_job_trouble",
                     cron="STARTD_CRON",
-                    job=job.name,
+                    cron_job=job.name,
                     reason=f"it has printed ads of more than {MAX_NAMES} names: further ones are passed over",
                 )
             return

@@ -48,6 +48,7 @@ from services.startd.starter.job import (
     kill_signal,
     output_of,
 )
+from shared import tracing
 from shared.classad import ClassAd
 from shared.daemon.context import Context
 from shared.errors import RetryableError, RoostError
@@ -165,7 +166,8 @@ class Run:
         self._over = False
         self._last_updates: ClassAd | None = None  # of the launcher, at the end
         self.extras: dict[str, object] = {}  # what parts of the startd add to the job's attributes, in every report
-        self._log = hands.context.log.bind(job_id=record.job_id, attempt=record.attempt, slot=record.slot)
+        trace = tracing.trace_of(self.job.eval_string("RoostTrace"))
+        self._log = hands.context.log.bind(job_id=record.job_id, attempt=record.attempt, slot=record.slot, **trace)
         self.hooks = hands.hooks(self.job, self._log)
         self._site: Site | None = None  # where its hooks are called, once that is known
 
@@ -373,6 +375,7 @@ class Run:
         self.hands.counts.launches.add(record.launcher, time.perf_counter() - began)
         record.launched = True
         record.started_at, record.pid = started.at, started.pid
+        self._log.info("run_started", launcher=record.launcher, pid=started.pid)
         # A startd that is killed before this is written asks the launcher, which knows the run; but nobody else knows
         # which files were there before.
         self.hands.save(record, soon=not record.transfer_url)
