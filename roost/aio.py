@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -26,7 +27,9 @@ from roost.where import find
 from shared.classad import ClassAd
 
 if TYPE_CHECKING:
+    from roost.aiovisit import AsyncVisit
     from roost.functions import AsyncFunctionJob
+    from shared.classad.sheet import Sheet
 
 
 class AsyncClient:
@@ -73,7 +76,23 @@ class AsyncClient:
         """Ads from the collector."""
         return self._pages(calls.ads(types, constraint, projection, limit, absent))
 
-    def jobs(
+    async def sheet(
+        self, *types: str, projection: Sequence[str], constraint: str = "", limit: int = 0, absent: bool = False
+    ) -> Sheet:
+        """The same as `ads` with few attributes of very many ads, in columns: see Client.sheet."""
+        from shared.classad.sheet import Sheet, reader
+
+        found, pages = Sheet(), reader()
+        async for data in self._data(calls.ads(types, constraint, projection, limit, absent, columns=True)):
+            try:
+                pages.feed(data)
+                for page in pages:
+                    found.add(page)
+            except ValueError as error:
+                raise calls.broken(self.url, error) from error
+        return found
+
+    async def jobs(
         self,
         *ids: str,
         constraint: str = "",
@@ -82,8 +101,15 @@ class AsyncClient:
         limit: int = 0,
         history: bool = False,
     ) -> AsyncIterator[ClassAd]:
-        """Job ads, by cluster and proc; `history`: jobs that left the queue, newest first."""
-        return self._pages(calls.jobs(ids, constraint, projection, schedd, limit, history))
+        """Job ads, by cluster and proc: see Client.jobs."""
+        left = limit
+        for some in calls.some_ids(ids):
+            async with aclosing(self._pages(calls.jobs(some, constraint, projection, schedd, left, history))) as pages:
+                async for ad in pages:
+                    yield ad
+                    left -= 1 if limit else 0
+            if limit and left <= 0:
+                return
 
     def job(self, job_id: str, schedd: str = "") -> AsyncJob:
         """One job, "12.3", to be asked and acted on. Nothing is asked yet."""
@@ -190,14 +216,20 @@ class AsyncClient:
         """An order to daemons (/v1/daemons/..., /v1/machines/...): what each of them answered."""
         return list(await self._json("POST", path, {}, order))
 
-    async def reschedule(self) -> None:
-        await self._json("POST", "/v1/reschedule")
+    async def reschedule(self, negotiator: str = "") -> None:
+        """Negotiate soon: all negotiators, or the one of that name."""
+        await self._json("POST", "/v1/reschedule", {"negotiator": negotiator} if negotiator else None)
 
     async def dead_letters_requeue(self, ids: Sequence[str]) -> list[str]:
         return list((await self._json("POST", "/v1/dead-letters/requeue", {}, {"ids": list(ids)}))["done"])
 
     async def dead_letters_discard(self, ids: Sequence[str]) -> list[str]:
         return list((await self._json("POST", "/v1/dead-letters/discard", {}, {"ids": list(ids)}))["done"])
+
+    async def create_token(
+        self, user: str, level: str, *, label: str = "", lifetime_s: float = 0.0, scopes: Sequence[str] = ()
+    ) -> str:
+        return (await self.make_token(user, level, label=label, lifetime_s=lifetime_s, scopes=scopes)).token
 
     async def make_token(
         self, user: str, level: str, *, label: str = "", lifetime_s: float = 0.0, scopes: Sequence[str] = ()
@@ -212,6 +244,15 @@ class AsyncClient:
 
     # --- files of spooled jobs
 
+    async def upload(self, job_id: str, bundle: AsyncIterator[bytes] | Iterable[bytes], schedd: str = "") -> None:
+        """Input files of a spooled job or cluster: the bytes of a bundle (shared.transfer)."""
+        parts = bundle if isinstance(bundle, AsyncIterator) else _one_by_one(bundle)
+        await self._bytes(Call("PUT", calls.files_path(job_id, schedd)), parts)
+
+    def download(self, job_id: str, schedd: str = "") -> AsyncIterator[bytes]:
+        """Output files of a spooled job: a bundle, to be read to its end."""
+        return self._data(Call("GET", calls.files_path(job_id, schedd)))
+
     async def output_files(self, job_id: str, schedd: str = "") -> list[File]:
         return await self._do(calls.output_files(job_id, schedd))
 
@@ -223,22 +264,50 @@ class AsyncClient:
         """The log of a job, as its submit file named it."""
         return await self._bytes(Call("GET", calls.log_path(job_id, schedd)))
 
+    # --- visits
+
+    async def visit(self, job_id: str, wish: Mapping[str, Any], schedd: str = "") -> AsyncVisit:
+        """Run a program beside a running job, or read its files while it runs: see `roost.aiovisit`. wish: kind (run or
+        tail), and what shared.messages.visits.Wish has for it."""
+        from roost.aiovisit import AsyncVisit
+
+        return AsyncVisit(self, await self._do(calls.visit(job_id, wish, schedd)))
+
+    def visit_output(self, name: str) -> AsyncIterator[bytes]:
+        """The frames of a visit, to be read to their end (calls.Frames); who stops before leaves."""
+        return self._data(calls.visit_output(name), read_s=calls.VISIT_QUIET_S)
+
+    async def visit_input(self, name: str, start: int, data: bytes, *, eof: bool) -> dict[str, Any]:
+        return dict(json.loads(await self._bytes(calls.visit_input(name, start, data, eof=eof))))
+
+    async def visit_steer(self, name: str, **what: Any) -> None:
+        await self._bytes(calls.visit_steer(name, what))
+
     # --- waiting
 
     async def wait(self, ids: Sequence[str], *, timeout: float | None = None, poll: float = 0.1) -> dict[str, int]:
         """Wait until these jobs have left the queue or are on hold: see Client.wait."""
         return await self._do(calls.wait(ids, timeout, poll))
 
-    async def events(self, *types: str, after: str = "") -> AsyncIterator[Event]:
-        """Live events, for ever; once it has been open it reconnects by itself and goes on after the last event."""
+    async def wait_states(self, ids: Sequence[str]) -> dict[str, int]:
+        """JobStatus of each of these jobs, in the queue or out of it."""
+        return await self._do(calls.wait_states(ids))
+
+    async def events(
+        self, *types: str, after: str = "", on_open: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[Event]:
+        """Live events, for ever; once it has been open it reconnects by itself and goes on after the last event.
+        `on_open` is called whenever the stream is open: from then on nothing is missed."""
         opened = False
         while True:
-            lines = Lines()
+            lines, told = Lines(), False
             try:
                 # The gateway says at least every 15 s that there is nothing new.
                 async with self._asked(calls.events(types, after), read_s=60.0) as answer:
                     async for raw in answer.content:
-                        opened = True
+                        if not told:  # the greeting: we are among the listeners now
+                            opened = told = True
+                            on_open()
                         event = lines.feed(raw)
                         if event is not None:
                             after = event.id
@@ -289,24 +358,38 @@ class AsyncClient:
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise calls.broken(self.url, error) from error
 
-    async def _pages(self, call: Call) -> AsyncIterator[ClassAd]:
+    async def _pages(self, call: Call) -> AsyncGenerator[ClassAd, None]:
         pages = Pages()
-        async with self._asked(call) as answer:
-            try:
-                async for data in answer.content.iter_any():
+        async with aclosing(self._data(call)) as coming:
+            async for data in coming:
+                try:
                     for ad in pages.feed(data):
                         yield ad
-            except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+                except ValueError as error:
+                    raise calls.broken(self.url, error) from error
+
+    async def _data(self, call: Call, *, read_s: float | None = None) -> AsyncGenerator[bytes, None]:
+        """The answer as it comes."""
+        async with self._asked(call, read_s=read_s) as answer:
+            try:
+                async for data in answer.content.iter_any():
+                    yield data
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise calls.broken(self.url, error) from error
 
     def _asked(self, call: Call, bundle: AsyncIterator[bytes] | None = None, *, read_s: float | None = None) -> _Answer:
         return _Answer(self, call, bundle, read_s or self._timeout)
 
-    def session(self) -> aiohttp.ClientSession:
+    def _connections(self) -> aiohttp.ClientSession:
         """The connections, made in the loop that uses them first."""
         if self._session is None:
             self._session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {self._token}"})
         return self._session
+
+
+async def _one_by_one(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for one in parts:
+        yield one
 
 
 class _Answer:
@@ -323,7 +406,7 @@ class _Answer:
         call, url = self._call, self._client.url
         for tried in range(calls.TRIES + 1):
             try:
-                response = await self._client.session().request(
+                response = await self._client._connections().request(
                     call.method,
                     url + call.path,
                     data=self._bundle if self._bundle is not None else call.body,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,14 @@ PART: Final = 5000
 MSGPACK: Final = "application/x-msgpack"
 #: Pages in columns; a gateway that does not know them gives packed ads.
 COLUMNS: Final = f"{MSGPACK}; columns=1"
+#: How the output of a visit comes: kind and length before the bytes.
+_FRAME: Final = struct.Struct(">cI")
+#: The gateway says more often that a visit goes on, seconds.
+VISIT_QUIET_S: Final = 90.0
+#: Of a visit's input at a time, bytes.
+VISIT_CHUNK: Final = 65536
+#: Ids of jobs in one request.
+MOST_IDS: Final = 2000
 #: Of requests that were turned away for coming too often: tries, and the longest wait between two, seconds.
 TRIES, LONGEST_WAIT_S = 6, 30.0
 
@@ -132,8 +141,16 @@ def ads(
 
 
 def jobs(
-    ids: Sequence[str], constraint: str, projection: Sequence[str], schedd: str, limit: int, history: bool
+    ids: Sequence[str],
+    constraint: str,
+    projection: Sequence[str],
+    schedd: str,
+    limit: int,
+    history: bool,
+    *,
+    columns: bool = False,
 ) -> Call:
+    """columns: as in `ads`."""
     query = {
         "ids": ",".join(ids),
         "constraint": constraint,
@@ -142,7 +159,14 @@ def jobs(
         "limit": limit,
         "history": _bool(history),
     }
-    return _pages("/v1/jobs", query)
+    call = _pages("/v1/jobs", query)
+    return replace(call, headers={"Accept": COLUMNS}) if columns else call
+
+
+def some_ids(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Ids as many at a time as an address holds; none is all jobs, asked for at once."""
+    for start in range(0, len(ids) or 1, MOST_IDS):
+        yield ids[start : start + MOST_IDS]
 
 
 def priorities(negotiator: str, submitters: Sequence[str], active_since: float) -> Call:
@@ -191,6 +215,29 @@ class Lines:
                 body = json.loads(line[6:])
                 return Event(self._id, str(body.pop("type", self._name)), body)
         return None
+
+
+class Frames:
+    """What a program beside a job prints, out of an answer, fed as it comes: ("out" or "err", bytes). After the last
+    frame `end` says how it ended: exit_code, exit_signal, reason."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self.end: dict[str, Any] | None = None
+
+    def feed(self, data: bytes) -> Iterator[tuple[str, bytes]]:
+        """Raises ValueError for what is no frame."""
+        self._data += data
+        while self.end is None and len(self._data) >= _FRAME.size:
+            kind, length = _FRAME.unpack_from(self._data)
+            if len(self._data) < _FRAME.size + length:
+                return
+            body = bytes(self._data[_FRAME.size : _FRAME.size + length])
+            del self._data[: _FRAME.size + length]
+            if kind == b"x":
+                self.end = dict(json.loads(body))
+            elif body:
+                yield "out" if kind == b"o" else "err", body
 
 
 # --- questions
@@ -287,6 +334,24 @@ def set_priority(submitter: str, what: str, value: float | None, duration: float
     yield call("POST", f"/v1/priorities/{part(submitter)}", {}, body)
 
 
+def visit(job_id: str, wish: Mapping[str, Any], schedd: str) -> Plan[str]:
+    """Begin one: its name."""
+    return str((yield call("POST", f"/v1/jobs/{part(job_id)}/visits", {"schedd": schedd}, dict(wish)))["visit"])
+
+
+def visit_output(name: str) -> Call:
+    return call("GET", f"/v1/visits/{part(name)}/output")
+
+
+def visit_input(name: str, start: int, data: bytes, *, eof: bool) -> Call:
+    request = call("POST", f"/v1/visits/{part(name)}/input", {"start": start, "eof": _bool(eof)}, data)
+    return replace(request, headers={"Content-Type": "application/octet-stream"})
+
+
+def visit_steer(name: str, what: Mapping[str, Any]) -> Call:
+    return call("POST", f"/v1/visits/{part(name)}/steer", None, dict(what))
+
+
 def create_token(user: str, level: str, label: str, lifetime_s: float, scopes: Sequence[str]) -> Plan[TokenMade]:
     body = {"user": user, "level": level, "label": label, "lifetime_s": lifetime_s, "scopes": list(scopes)}
     made = yield call("POST", "/v1/tokens", {}, body)
@@ -323,8 +388,9 @@ def wait_states(ids: Sequence[str]) -> Plan[dict[str, int]]:
     attributes = ("ClusterId", "ProcId", "JobStatus")
     found: dict[str, int] = {}
     for history in (False, True):
-        for ad in (yield jobs(ids, "", attributes, "", 0, history)):
-            found[f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}"] = int(str(ad.eval("JobStatus")))
+        for some in some_ids(ids):
+            for ad in (yield jobs(some, "", attributes, "", 0, history)):
+                found[f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}"] = int(str(ad.eval("JobStatus")))
     return found
 
 

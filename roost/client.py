@@ -85,17 +85,7 @@ class Client:
     ) -> Sheet:
         """The same as `ads` with few attributes of very many ads: they come and stay in columns, and can be read as
         ads too."""
-        from shared.classad.sheet import Sheet, reader
-
-        found, pages = Sheet(), reader()
-        for data in self._data(calls.ads(types, constraint, projection, limit, absent, columns=True)):
-            try:
-                pages.feed(data)
-                for page in pages:
-                    found.add(page)
-            except ValueError as error:
-                raise self._broken(error) from error
-        return found
+        return self._sheet([calls.ads(types, constraint, projection, limit, absent, columns=True)])
 
     def jobs(
         self,
@@ -106,8 +96,25 @@ class Client:
         limit: int = 0,
         history: bool = False,
     ) -> Iterator[ClassAd]:
-        """Job ads, by cluster and proc; `history`: jobs that left the queue, newest first."""
-        return self._pages(calls.jobs(ids, constraint, projection, schedd, limit, history))
+        """Job ads, by cluster and proc; `history`: jobs that left the queue, newest first. Very many ids are asked for
+        in several requests, and come in the order of these."""
+        left = limit
+        for some in calls.some_ids(ids):
+            for ad in self._pages(calls.jobs(some, constraint, projection, schedd, left, history)):
+                yield ad
+                left -= 1 if limit else 0
+            if limit and left <= 0:
+                return
+
+    def job_sheet(
+        self, *ids: str, projection: Sequence[str], constraint: str = "", schedd: str = "", limit: int = 0
+    ) -> Sheet:
+        """The same as `jobs` with few attributes of very many jobs of the queue: they come and stay in columns, and can
+        be read as ads too."""
+        found = self._sheet(
+            calls.jobs(some, constraint, projection, schedd, limit, False, columns=True) for some in calls.some_ids(ids)
+        )
+        return found.taken(range(limit)) if 0 < limit < len(found) else found
 
     def job(self, job_id: str, schedd: str = "") -> Job:
         """One job, "12.3", to be asked and acted on: see roost.job. Nothing is asked yet."""
@@ -260,8 +267,9 @@ class Client:
         """An order to daemons (/v1/daemons/..., /v1/machines/...): what each of them answered."""
         return list(self._json("POST", path, {}, order))
 
-    def reschedule(self) -> None:
-        self._json("POST", "/v1/reschedule")
+    def reschedule(self, negotiator: str = "") -> None:
+        """Negotiate soon: all negotiators, or the one of that name."""
+        self._json("POST", "/v1/reschedule", {"negotiator": negotiator} if negotiator else None)
 
     def dead_letters_requeue(self, ids: Sequence[str]) -> list[str]:
         return list(self._json("POST", "/v1/dead-letters/requeue", {}, {"ids": list(ids)})["done"])
@@ -312,12 +320,12 @@ class Client:
         """The log of a job, as its submit file named it."""
         return self._request("GET", calls.log_path(job_id, schedd)).read()
 
-    def visit(self, job_id: str, wish: dict[str, Any], schedd: str = "") -> Visit:
+    def visit(self, job_id: str, wish: Mapping[str, Any], schedd: str = "") -> Visit:
         """Run a program beside a running job, or read its files while it runs: see `roost.visit`. wish: kind (run or
         tail), and what shared.messages.visits.Wish has for it."""
         from roost.visit import Visit  # threads: what most commands do without
 
-        name = str(self._json("POST", f"/v1/jobs/{quote(job_id, safe='')}/visits", {"schedd": schedd}, wish)["visit"])
+        name = self._do(calls.visit(job_id, wish, schedd))
         return Visit(lambda: Client(self.url, self._token, timeout=self._timeout), name)
 
     def events(self, *types: str, after: str = "", on_open: Callable[[], None] = lambda: None) -> Iterator[Event]:
@@ -354,19 +362,16 @@ class Client:
 
     # --- visits
 
-    def visit_output(self, name: str) -> BinaryIO:
+    def visit_output(self, name: str) -> http.client.HTTPResponse:
         """The frames of a visit, to be read to their end; closing this client before leaves."""
         # The gateway says at least every 10 s that there is nothing new.
-        return self._request("GET", f"/v1/visits/{quote(name)}/output", timeout=90.0)
+        return self._request("GET", calls.visit_output(name).path, timeout=calls.VISIT_QUIET_S)
 
     def visit_input(self, name: str, start: int, data: bytes, *, eof: bool) -> dict[str, Any]:
-        query = urlencode({"start": start, "eof": str(eof).lower()})
-        headers = {"Content-Type": "application/octet-stream"}
-        response = self._request("POST", f"/v1/visits/{quote(name)}/input?{query}", data, headers)
-        return dict(json.loads(response.read()))
+        return dict(self._answer(calls.visit_input(name, start, data, eof=eof)))
 
     def visit_steer(self, name: str, **what: Any) -> None:
-        self._json("POST", f"/v1/visits/{quote(name)}/steer", None, what)
+        self._answer(calls.visit_steer(name, what))
 
     # --- the wire
 
@@ -419,6 +424,21 @@ class Client:
                 yield from pages.feed(data)
             except ValueError as error:
                 raise self._broken(error) from error
+
+    def _sheet(self, requests: Iterable[Call]) -> Sheet:
+        from shared.classad.sheet import Sheet, reader
+
+        found = Sheet()
+        for call in requests:
+            pages = reader()
+            for data in self._data(call):
+                try:
+                    pages.feed(data)
+                    for page in pages:
+                        found.add(page)
+                except ValueError as error:
+                    raise self._broken(error) from error
+        return found
 
     def _data(self, call: Call) -> Iterator[bytes]:
         """The answer as it comes."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roost.calls import File
 from roost.errors import ClientError
@@ -132,8 +133,7 @@ class Job(_Named):
 
     def tail(self, name: str = "", *, follow: bool = False) -> Iterator[bytes]:
         """What a running job has written: its standard output, or a file in its directory. follow: until it ends."""
-        wish = {"kind": "tail", "file": name, "follow": follow, "max_bytes": -1}
-        with self._client.visit(self.id, wish, self.schedd) as visit:
+        with self._client.visit(self.id, _tail(name, follow=follow), self.schedd) as visit:
             for _, data in visit.output():
                 yield data
 
@@ -186,8 +186,18 @@ class AsyncJob(_Named):
     async def log(self) -> str:
         return (await self._client.log(self.id, self.schedd)).decode(errors="replace")
 
+    async def tail(self, name: str = "", *, follow: bool = False) -> AsyncIterator[bytes]:
+        visit = await self._client.visit(self.id, _tail(name, follow=follow), self.schedd)
+        async with visit, aclosing(visit.output()) as coming:
+            async for _, data in coming:
+                yield data
+
     async def _act(self, action: str, reason: str) -> None:
         self._check(await self._client.act(action, [self.id], reason=reason, schedd=self.schedd))
+
+
+def _tail(name: str, *, follow: bool) -> dict[str, Any]:
+    return {"kind": "tail", "file": name, "follow": follow, "max_bytes": -1}
 
 
 def _standard_output(ad: ClassAd) -> str:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import queue
-import struct
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
+from roost.calls import VISIT_CHUNK as CHUNK
+from roost.calls import Frames
 from roost.errors import ClientError
 
 if TYPE_CHECKING:
     from roost.client import Client
 
-#: Of input at a time, bytes; and requests that may wait to be sent.
-CHUNK, WAITING = 65536, 4
+#: Requests that may wait to be sent.
+WAITING = 4
 
 
 class Visit:
@@ -49,23 +49,20 @@ class Visit:
         self._over = True
         with contextlib.suppress(queue.Full):
             self._todo.put_nowait(None)
-        self._reader.close()
-        self._sender.close()
+        self._reader.close()  # the sender is closed by its thread: it may be in the middle of a request
 
     # -- output
 
     def output(self) -> Iterator[tuple[str, bytes]]:
         """("out" or "err", bytes) until the end, which `end` then tells of. Raises ClientError."""
-        stream = self._reader.visit_output(self.name)
+        stream, frames = self._reader.visit_output(self.name), Frames()
         try:
-            while True:
-                kind, length = struct.unpack(">cI", _exactly(stream, 5))
-                data = _exactly(stream, length)
-                if kind == b"x":
-                    self.end = json.loads(data)
+            while data := stream.read1(CHUNK):
+                yield from frames.feed(data)
+                if frames.end is not None:
+                    self.end = frames.end
                     return
-                if data:
-                    yield "out" if kind == b"o" else "err", data
+            raise ValueError("it ended in the middle")
         except (OSError, http.client.HTTPException, ValueError) as error:
             text = f"the connection to the visit broke off: {error or type(error).__name__}"
             raise ClientError(text, "unavailable") from error
@@ -93,13 +90,13 @@ class Visit:
                 return
 
     def _send(self) -> None:
-        while (work := self._todo.get()) is not None:
-            try:
+        try:
+            while (work := self._todo.get()) is not None and not self._over:
                 work()
-            except ClientError:
-                if not self._over:
-                    self._over = True  # the reader tells why
-                return
+        except ClientError:
+            self._over = True  # the reader tells why
+        finally:
+            self._sender.close()
 
     def _write(self, data: bytes, *, eof: bool = False) -> None:
         end = self._sent + len(data)
@@ -108,10 +105,3 @@ class Visit:
             self._sent = max(self._sent, int(answer["taken"]))
             if answer["ended"] or self._sent >= end:
                 return
-
-
-def _exactly(stream: BinaryIO, length: int) -> bytes:
-    data = stream.read(length)
-    if len(data) != length:
-        raise ValueError("it ended in the middle")
-    return data

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -74,13 +75,15 @@ def bring_home(stream: BinaryIO, job: ClassAd) -> int:
 
 
 def chunks(bundle: AsyncIterator[bytes]) -> Iterator[bytes]:
-    """An asynchronous stream for a synchronous reader."""
+    """An asynchronous stream for a synchronous reader. Its loop has a thread of its own: the reader's may run one
+    already, as in a notebook."""
     loop = asyncio.new_event_loop()
-    try:
-        while True:
-            try:
-                yield loop.run_until_complete(anext(bundle))
-            except StopAsyncIteration:
-                return
-    finally:
-        loop.close()
+    with ThreadPoolExecutor(1, thread_name_prefix="bundle") as thread:
+        try:
+            while True:
+                try:
+                    yield thread.submit(loop.run_until_complete, anext(bundle)).result()
+                except StopAsyncIteration:
+                    return
+        finally:
+            loop.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,9 @@ from shared.bus.api import Bus
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.daemon.clock import Clock
-from shared.errors import PermanentError, RoostError
+from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages.ads import AdPage, QueryAds
+from shared.messages.negotiation import Reschedule
 from shared.messages.queue import Acted, ActOnJobs, JobPage, QueryJobs
 
 _SCHEDDS_FOR_S = 2.0
@@ -19,6 +21,8 @@ _NEGOTIATORS_FOR_S = 2.0
 PAGE = 2000
 #: The same of a few attributes, in columns.
 PAGE_IN_COLUMNS = 10_000
+#: Jobs in columns, of which the next are listed while these are read.
+JOBS_IN_COLUMNS = 5000
 #: Jobs that one message to a schedd acts on.
 ACT_PAGE = 2000
 
@@ -128,6 +132,19 @@ class PoolView:
             raise Ambiguous(f"the pool has several negotiators, each with books of its own: name one ({listed})")
         return known[0] if known else Negotiator("", frozenset())
 
+    async def reschedule(self, name: str, by: str) -> None:
+        """A cycle soon, of the negotiator of that name; without one of all of them. All that can be reached have it,
+        also where one can not. Raises NoSuchDaemon, and what the first of those said."""
+        known = [await self.negotiator(name)] if name else await self.negotiators() or [Negotiator("", frozenset())]
+        told = await asyncio.gather(
+            *(self._bus.call(one.inbox, Reschedule(by=by)) for one in known), return_exceptions=True
+        )
+        for one, answer in zip(known, told, strict=True):
+            if isinstance(answer, BaseException):
+                if isinstance(answer, RetryableError) and one.name:
+                    raise RetryableError(f"negotiator {one.name} can not be reached: {answer}") from answer
+                raise answer
+
     async def ads(
         self,
         types: Sequence[str],
@@ -161,16 +178,16 @@ class PoolView:
 
     async def jobs(self, schedd: Schedd, question: QueryJobs) -> AsyncIterator[JobPage]:
         """Pages of job ads from one schedd, until `question.limit` (0: all)."""
-        after, left = question.after, question.limit
+        after, left, most = question.after, question.limit, JOBS_IN_COLUMNS if question.columns else PAGE
         while True:
             page = await self._bus.call(
                 schedd.inbox,
-                question.model_copy(update={"after": after, "limit": min(left, PAGE) if question.limit else PAGE}),
+                question.model_copy(update={"after": after, "limit": min(left, most) if question.limit else most}),
                 timeout=30.0,
             )
             assert isinstance(page, JobPage)
             yield page
-            left -= len(page.ads)
+            left -= len(page.ads) + page.rows
             if not page.next or (question.limit and left <= 0):
                 return
             after = page.next

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from pathlib import Path
 import pytest
 
 from roost import AsyncClient, Client
+from roost.aiovisit import AsyncVisit
 from roost.errors import ClientError
 from roost.functions import FunctionFailed
+from roost.job import AsyncJob, Job
+from roost.visit import Visit
 from tests.integration import functions_to_run
 from tests.integration.inside import InsidePool
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, eventually, wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 ECHO = {"executable": "/bin/echo", "transfer_executable": False}
@@ -68,28 +72,23 @@ def test_nothing_heavy_is_imported_with_the_package():
     assert done.stdout.strip() == "False False"
 
 
-def test_both_clients_have_the_same_surface():
-    """What the synchronous client can do, the other can; but for what is made of threads or streams of its own."""
-    only_sync = {
-        "create_token",
-        "sheet",
-        "upload",
-        "download",
-        "visit",
-        "visit_input",
-        "visit_output",
-        "visit_steer",
-        "wait_states",
-    }
+def surface(kind):
+    return {name: value for name, value in vars(kind).items() if not name.startswith("_")}
 
-    def surface(kind):
-        return {name: value for name, value in vars(kind).items() if not name.startswith("_") and callable(value)}
 
-    sync, other = surface(Client), surface(AsyncClient)
-    assert set(sync) - set(other) == only_sync
-    assert set(other) - set(sync) == {"session"}
-    for name in set(sync) & set(other) - {"events"}:  # reconnecting is told by a callback there
-        assert list(inspect.signature(sync[name]).parameters) == list(inspect.signature(other[name]).parameters), name
+@pytest.mark.parametrize(("sync", "other"), [(Client, AsyncClient), (Job, AsyncJob), (Visit, AsyncVisit)])
+def test_what_is_awaited_has_the_same_surface(sync, other):
+    """What one client, its jobs and its visits can do, the others can, with the same arguments."""
+    sync, other = surface(sync), surface(other)
+    assert set(sync) == set(other)
+    for name, value in sync.items():
+        if isinstance(value, property):  # a question to the pool, so there it is awaited
+            assert inspect.iscoroutinefunction(other[name]), name
+        else:
+            asked, theirs = inspect.signature(value), inspect.signature(other[name])
+            assert [(p.name, p.kind, p.default is p.empty) for p in asked.parameters.values()] == [
+                (p.name, p.kind, p.default is p.empty) for p in theirs.parameters.values()
+            ], name
 
 
 def known(client):
@@ -216,6 +215,77 @@ async def test_the_asynchronous_client(pool):
         async for _ in client.ads():
             break
         assert (await client.pool())["schedds"]
+
+
+async def test_a_running_job_is_visited_by_both_clients(pool, client, tmp_path):
+    """A program beside it with input and its own exit code, and what the job writes while it runs."""
+    script = "#!/bin/sh\necho begun\nwhile [ ! -e stop ]; do sleep 0.05; done\necho over\n"
+    (tmp_path / "job.sh").write_text(script)
+    cluster = client.submit({"executable": "job.sh", "output": "out"}, directory=tmp_path, spool=True)
+    (name,) = cluster.ids()
+    wait_until(lambda: "JobCurrentStartExecutingDate" in client.job(name).ad, what="its program to run")
+    large = os.urandom(150_000)
+    count = {"kind": "run", "command": ["/bin/sh", "-c", "cat; echo done >&2; exit 3"]}
+
+    def talk():
+        with client.visit(name, count) as visit:
+            visit.write(large)
+            visit.end_input()
+            got = {"out": b"", "err": b""}
+            for kind, data in visit.output():
+                got[kind] += data
+            return got, visit.end["exit_code"]
+
+    assert await asyncio.to_thread(talk) == ({"out": large, "err": b"done\n"}, 3)
+    async with AsyncClient(pool.url, pool.token) as other:
+        async with await other.visit(name, count) as visit:
+            got = {"out": b"", "err": b""}
+
+            async def read():
+                async for kind, data in visit.output():
+                    got[kind] += data
+
+            reading = asyncio.create_task(read())
+            await visit.write(large)
+            await visit.end_input()
+            await asyncio.wait_for(reading, PATIENCE_S)
+            assert (got, visit.end["exit_code"]) == ({"out": large, "err": b"done\n"}, 3)
+        # Who leaves ends what still runs.
+        async with await other.visit(name, {"kind": "run", "command": ["sleep", "1000"]}) as visit:
+            left = visit.name
+
+        async def gone():
+            try:
+                return (await other.visit_input(left, 0, b"", eof=True))["ended"]
+            except ClientError as error:
+                return "no such visit" in str(error)
+
+        await eventually(gone)
+        tail = other.job(name).tail(follow=True)
+        assert await asyncio.wait_for(anext(tail), PATIENCE_S) == b"begun\n"
+        async with await other.visit(name, {"kind": "run", "command": ["touch", "stop"]}) as visit:
+            assert [data async for data in visit.output()] == []
+        assert b"".join([data async for data in tail]) == b"over\n"
+        with pytest.raises(ClientError, match="ended|not running|not in the queue"):
+            await other.visit(name, count)
+        # Both ways for files too.
+        assert b"over" in b"".join([part async for part in other.download(name)])
+
+
+async def test_as_many_jobs_as_one_likes_are_asked_about(pool, client):
+    """More ids than an address holds go in several requests."""
+    cluster = client.submit({**ECHO, "hold": True}, count=3)
+    ids = [f"{cluster.cluster + 1}.{proc}" for proc in range(30_000)] + cluster.ids()
+    assert client.wait_states(ids) == dict.fromkeys(cluster.ids(), 5)
+    async with AsyncClient(pool.url, pool.token) as other:
+        assert await other.wait_states(ids) == dict.fromkeys(cluster.ids(), 5)
+        many = [*cluster.ids()[:2], *ids]
+        for limit, found in ((0, 5), (1, 1), (2, 2), (3, 3)):
+            assert len(list(client.jobs(*many, limit=limit))) == found
+            assert len([ad async for ad in other.jobs(*many, limit=limit)]) == found
+        sheet = await other.sheet("Machine", projection=["Name"])
+        assert [ad.eval("Name") for ad in sheet] == [ad.eval("Name") for ad in client.ads("Machine")]
+    client.act("remove", [str(cluster.cluster)])
 
 
 async def test_events_of_the_asynchronous_client_go_on_after_the_last(pool):

@@ -13,11 +13,10 @@ from services.gateway.api.doors import MAX_BODY, MAX_EXPRESSION, Doors, names
 from services.gateway.api.examples import ACTED, AD_STREAM, DONE, example
 from services.gateway.api.general import Constraint, Limit, Projection
 from services.gateway.api.guard import Guard
-from services.gateway.api.wire import ad_of, ad_response, read_msgpack, results_as_json
+from services.gateway.api.wire import ad_of, ad_response, column_response, read_msgpack, results_as_json, wants_columns
 from services.gateway.authorization import Identity
 from services.gateway.caller import note
 from shared import tracing
-from shared.messages.negotiation import Reschedule
 from shared.messages.queue import ActOnJobs, JobPage, QueryJobs, SubmitJobs, Submitted
 
 OneSchedd = Annotated[str, Query(description="name of the schedd; none: the one that takes jobs by default")]
@@ -71,20 +70,23 @@ def job_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         """Job ads, schedd by schedd, in order of cluster and proc; with `history` those that left the queue, newest
         first."""
         question = QueryJobs(
-            constraint=constraint, projection=names(projection), ids=names(ids), limit=limit, history=history
-        )
+            constraint=constraint, projection=names(projection), ids=names(ids), limit=limit, history=history,
+            columns=wants_columns(request),
+        )  # fmt: skip
         asked = [await doors.pool.schedd(schedd)] if schedd else await doors.pool.schedds()
 
-        async def pages() -> AsyncIterator[list[bytes]]:
+        async def pages() -> AsyncIterator[JobPage]:
             left = limit
             for one in asked:
                 async for page in doors.pool.jobs(one, question.model_copy(update={"limit": left})):
-                    yield page.ads
-                    left -= len(page.ads) if limit else 0
+                    yield page
+                    left -= len(page.ads) + page.rows if limit else 0
                 if limit and left <= 0:
                     return
 
-        return await ad_response(request, pages())
+        if question.columns:
+            return await column_response(pages())
+        return await ad_response(request, (page.ads async for page in pages()))
 
     @app.get(
         "/v1/jobs/totals",
@@ -165,9 +167,15 @@ def job_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         return await carry_out(chosen, schedd, message)
 
     @app.post("/v1/reschedule", responses=DONE, tags=["jobs"])
-    async def reschedule(identity: Annotated[Identity, Depends(may("jobs.act"))]) -> dict[str, str]:
-        """Start a negotiation cycle soon."""
-        await doors.bus.call("negotiator", Reschedule(by=identity.user))
+    async def reschedule(
+        identity: Annotated[Identity, Depends(may("jobs.act"))],
+        negotiator: Annotated[
+            str, Query(max_length=1000, description="which one, where there are several; none: all")
+        ] = "",
+    ) -> dict[str, str]:
+        """Start a negotiation cycle soon, in all negotiators of the pool or in one."""
+        note(negotiator=negotiator)
+        await doors.pool.reschedule(negotiator, identity.user)
         return {"status": "done"}
 
 

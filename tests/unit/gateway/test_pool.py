@@ -7,8 +7,9 @@ from shared.bus.api import RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.daemon.clock import SystemClock
+from shared.errors import RetryableError
 from shared.messages.ads import AdPage
-from shared.messages.base import Failure
+from shared.messages.base import Ack, Failure
 
 
 class Time(SystemClock):
@@ -47,6 +48,7 @@ async def ask():
         found = await view.negotiator(name)
         return found.shard, found.inbox
 
+    ask.served, ask.view = served, view
     yield ask
     await asking.stop()
     await served.stop()
@@ -79,3 +81,29 @@ async def test_a_silent_collector_is_done_without_once_the_negotiators_are_known
         await ask("", silent=True)
     await ask("", ("gpus", "gpus"))
     assert await ask("", silent=True) == ("gpus", "negotiator.active.gpus")
+
+
+async def test_all_negotiators_begin_soon_or_the_one_that_is_named_MUL_03(ask):
+    pool = (("gpus", "gpus"), ("cpus", "cpus"), ("cm", ""))
+    heard = []
+    for inbox in ("negotiator", "negotiator.active.gpus"):
+
+        async def answer(envelope, inbox=inbox):
+            heard.append((inbox, envelope.body.by))
+            return Ack()
+
+        await ask.served.serve(inbox, answer)
+    await ask("cm", *pool)
+    # One is away: it is named, and the others have heard it.
+    with pytest.raises(RetryableError, match="negotiator cpus can not be reached"):
+        await ask.view.reschedule("", "alice@x")
+    assert sorted(heard) == [("negotiator", "alice@x"), ("negotiator.active.gpus", "alice@x")]
+    heard.clear()
+    await ask.view.reschedule("gpus", "alice@x")
+    assert heard == [("negotiator.active.gpus", "alice@x")]
+    with pytest.raises(NoSuchDaemon):
+        await ask.view.reschedule("tpus", "alice@x")
+    heard.clear()
+    await ask("")  # nobody has told of a negotiator yet
+    await ask.view.reschedule("", "alice@x")
+    assert heard == [("negotiator", "alice@x")]

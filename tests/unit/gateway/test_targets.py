@@ -25,6 +25,7 @@ POOL = [
     daemon("Negotiator", "NEGOTIATOR", "cm1", Name="gpus"),
     daemon("HAD", "HAD", "cm1"),
     daemon("Collector", "COLLECTOR", "cm1"),
+    daemon("Journal", "JOURNAL", "j1"),
     ClassAd(
         {
             "MyType": "DaemonMaster",
@@ -52,6 +53,7 @@ def test_ads_become_daemons():
         "negotiator.cm1",
         "had.cm1",
         "collector.cm1",
+        "journal.j1",
         "schedd.off.ap2",
     }
     assert found["startd.node1"].slots == ["slot1@node1", "slot1_1@node1"]
@@ -101,7 +103,7 @@ def test_a_name_that_fits_nobody_is_told():
 def test_all_are_those_of_a_kind():
     """TLS-09: off -all -neg."""
     assert chosen(everybody=True, subsystems=["NEGOTIATOR"]) == ({"negotiator.cm1": []}, [])
-    assert len(chosen(everybody=True)[0]) == 7
+    assert len(chosen(everybody=True)[0]) == 8
     assert chosen() == ({}, [])
 
 
@@ -122,9 +124,9 @@ def test_while_nobody_knows_who_is_there_names_become_addresses():
     ]
 
 
-def test_the_collector_ends_last_and_begins_first():
+def test_the_collector_ends_after_those_whom_it_knows_and_the_journal_after_it():
     def order(begin):
         return [turn[0].subsystem for turn in in_turns(read(POOL), begin=begin)]
 
-    assert order(begin=False) == ["STARTD", "SCHEDD", "HAD", "NEGOTIATOR", "COLLECTOR"]
+    assert order(begin=False) == ["STARTD", "SCHEDD", "HAD", "NEGOTIATOR", "COLLECTOR", "JOURNAL"]
     assert order(begin=True) == order(begin=False)[::-1]
