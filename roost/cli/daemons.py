@@ -25,6 +25,7 @@ _KINDS: Final = {
     "negotiator": "NEGOTIATOR",
     "collector": "COLLECTOR",
     "had": "HAD",
+    "journal": "JOURNAL",
     "gateway": "GATEWAY",
 }
 #: What HTCondor has daemons of its own for, and why there is none here.

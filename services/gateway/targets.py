@@ -15,6 +15,7 @@ MY_TYPES: Final = {
     "NEGOTIATOR": "Negotiator",
     "HAD": "HAD",
     "COLLECTOR": "Collector",
+    "JOURNAL": "Journal",
 }
 #: MyType of the ad of whoever minds the place of a daemon that is off.
 OFF: Final = "DaemonMaster"
@@ -22,7 +23,7 @@ OFF: Final = "DaemonMaster"
 PROJECTION: Final = ("MyType", "Name", "Machine", "MyAddress", "DaemonName", "Subsystem")
 #: In this order daemons are ended: who places jobs before who looks after them, and the collector, which knows where
 #: everybody is, before the gateway only. They are begun the other way round.
-END_ORDER: Final = ("STARTD", "SCHEDD", "HAD", "NEGOTIATOR", "COLLECTOR", "GATEWAY")
+END_ORDER: Final = ("STARTD", "SCHEDD", "HAD", "NEGOTIATOR", "COLLECTOR", "JOURNAL", "GATEWAY")
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -29,6 +29,7 @@ from services.journal.story import (
 )
 from shared.bus.api import RemoteFailure
 from shared.daemon.clock import Clock
+from shared.messages.base import Message
 from shared.messages.journal import (
     AskCycle,
     AskCycles,
@@ -56,6 +57,17 @@ class Answers:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.clock = clock
+        #: By type of the question.
+        self.of: Final[Mapping[type[Message], Callable[[Any], Awaitable[Data]]]] = {
+            AskJob: self.job,
+            AskUser: self.user,
+            AskCycles: self.cycles,
+            AskCycle: self.cycle,
+            AskLeaders: self.leaders,
+            AskEvents: self.events,
+            AskSeries: self.series,
+            AskInterval: self.interval,
+        }
 
     async def job(self, asked: AskJob) -> Data:
         now = self.clock.now()

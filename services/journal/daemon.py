@@ -17,26 +17,21 @@ from services.journal.recorder import PREFETCH, Recorder
 from services.journal.store import JournalUnavailable, Store, url_of
 from services.journal.survey import Survey
 from shared.bus.api import Subscription
+from shared.classad import ClassAd
 from shared.config.knobs import JournalSettings
+from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
 from shared.daemon.measures import Source, counter, gauge, histogram
 from shared.daemon.orders import ORDERS, obey
-from shared.messages.base import Envelope, Failure, Message
-from shared.messages.journal import (
-    INBOX,
-    AskCycle,
-    AskCycles,
-    AskEvents,
-    AskInterval,
-    AskJob,
-    AskLeaders,
-    AskSeries,
-    AskUser,
-    JournalAnswer,
-)
+from shared.messages.ads import SendAds
+from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.messages.journal import INBOX, JournalAnswer
+from shared.version import VERSION
 
+#: Of its ad.
+MY_TYPE = "Journal"
 #: The queue in which every event waits for the journal.
 QUEUE = "roost.view"
 #: Seconds between looks at how old and how large the journal is.
@@ -49,6 +44,7 @@ class Journal(Daemon):
     """See the module."""
 
     subsystem: ClassVar[str] = "JOURNAL"
+    at_start: ClassVar[tuple[str, ...]] = ("ROOST_JOURNAL_URL",)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -58,6 +54,7 @@ class Journal(Daemon):
         self.recorder = Recorder(context, self.store, self._tidy.set)
         self.answers = Answers(self.store, context.clock)
         self.survey = Survey(context, self.store, self.settings)
+        self.advertiser = Advertiser(context, MY_TYPE)
         self.bytes = 0
         self.forgotten = 0
         self._subscription: Subscription | None = None
@@ -83,9 +80,15 @@ class Journal(Daemon):
             "tidy": self._keep_tidy(),
             "sample": self.survey.sample(),
             "slots": self.survey.watch_slots(),
+            "advertise": self._advertise(),
         }
 
+    async def reconfigure(self) -> None:
+        self.settings = self.survey.settings = JournalSettings.from_config(self.context.config)
+        self._tidy.set()
+
     async def drain(self) -> None:
+        await self.advertiser.invalidate()
         if self._subscription is not None and not self.recorder.trouble:
             await self._subscription.cancel()  # what is in hand is written first
 
@@ -98,27 +101,39 @@ class Journal(Daemon):
 
     async def _on_request(self, envelope: Envelope) -> Message:
         body = envelope.body
-        answers = self.answers
-        match body:
-            case AskJob():
-                return JournalAnswer(data=await answers.job(body))
-            case AskUser():
-                return JournalAnswer(data=await answers.user(body))
-            case AskCycles():
-                return JournalAnswer(data=await answers.cycles(body))
-            case AskCycle():
-                return JournalAnswer(data=await answers.cycle(body))
-            case AskSeries():
-                return JournalAnswer(data=await answers.series(body))
-            case AskLeaders():
-                return JournalAnswer(data=await answers.leaders(body))
-            case AskEvents():
-                return JournalAnswer(data=await answers.events(body))
-            case AskInterval():
-                return JournalAnswer(data=await answers.interval(body))
+        answer = self.answers.of.get(type(body))
+        if answer is not None:
+            return JournalAnswer(data=await answer(body))
+        if isinstance(body, SendAds):
+            self.advertiser.resend(body)
+            return Ack()
         if isinstance(body, ORDERS):
             return await obey(self, envelope)
         return Failure(code="bad-request", reason=f"a journal does not answer {body.type}")
+
+    async def _advertise(self) -> None:
+        while True:
+            await self.advertiser.publish({self.context.name: self._ad()})
+            await self.context.clock.sleep(float(self.settings.master_update_interval))
+
+    def _ad(self) -> ClassAd:
+        recorded = self.recorder.recorded
+        return ClassAd(
+            {
+                "MyType": MY_TYPE,
+                "Name": self.context.name,
+                "Machine": self.context.name,
+                "MyAddress": f"{INBOX}.{self.context.name}",
+                "RoostVersion": VERSION,
+                "DaemonStartTime": self.advertiser.start_time,
+                "JournalDatabase": self.store.url.get_backend_name(),
+                "JournalEvents": recorded.events,
+                "JournalFailures": recorded.failures,
+                "JournalNewest": int(recorded.newest),
+                "JournalProblem": self.recorder.trouble,
+                "JournalSize": self.bytes,
+            }
+        )
 
     async def _keep_tidy(self) -> None:
         """Forget what is too old, or too much, now and then; and at once when there is no room."""

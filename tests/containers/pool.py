@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 COMPOSE_FILE = ROOT / "compose" / "compose.yaml"
 IMAGES = ("python:3.11-slim", "rabbitmq:4.0-management", "redis:8.0", "debian:bookworm-slim")
 SERVERS = ("rabbitmq", "redis")
-DAEMONS = ("collector", "negotiator", "had", "schedd", "startd1", "startd2", "gateway")
+DAEMONS = ("collector", "negotiator", "had", "schedd", "startd1", "startd2", "journal", "gateway")
 TOKEN = "/var/lib/roost/spool/token"
 # Where certificates to trust may be named, for the build of the image.
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -160,7 +160,7 @@ class HighlyAvailablePool(ComposePool):
     )
     daemons = (
         *(f"{name}{number}" for name in ("collector", "negotiator", "had") for number in ("", "2", "3")),
-        *("schedd", "schedd2", "startd1", "startd2", "startd3", "gateway", "gateway2"),
+        *("schedd", "schedd2", "startd1", "startd2", "startd3", "journal", "gateway", "gateway2"),
     )
 
     def __init__(self, engine: Engine) -> None:

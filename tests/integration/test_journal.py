@@ -196,6 +196,31 @@ def test_what_can_not_be_explained_is_told_plainly(pool, words, said):
     assert "Traceback" not in done.stderr
 
 
+def test_the_journal_is_a_daemon_of_the_pool_and_takes_orders(pool, tmp_path):
+    """TLS-06, TLS-09: it is listed, reads its configuration again, and is off until it is on."""
+
+    def listed() -> str:
+        return pool.roost("status", "-any", "-af", "MyType", "JournalProblem", "MyAddress").stdout
+
+    wait_until(lambda: "Journal  journal." in listed(), 60, "the journal's ad")
+    config = pool.directory / "config"
+    config.write_text(
+        config.read_text().replace("ROOST_JOURNAL_SLOTS_INTERVAL = 1\n", "ROOST_JOURNAL_KEEP = 864000\n")
+    )
+    said = pool.roost("reconfig", "-all", "-journal").stdout
+    assert "ROOST_JOURNAL_KEEP" in said
+    pool.roost("off", "-all", "-journal", "-reason", "moving")
+    wait_until(lambda: "DaemonMaster" in listed() and "Journal " not in listed(), 60, "a journal that is off")
+    asked = pool.roost("explain", "1.0", ok=False)
+    assert asked.returncode == 1
+    cluster = pool.queue(tmp_path, "meanwhile.sub", "executable = /bin/true\nqueue\n")
+    pool.wait_for_rest(cluster, 1)
+    pool.roost("on", "-all", "-journal")
+    wait_until(lambda: "Journal  journal." in listed(), 60, "the journal's ad again")
+    found = pool.explained(f"{cluster}.0", lambda found: found["state"] == "completed")
+    consistent(found)
+
+
 def _domain(pool: JournalPool) -> str:
     with pool.client() as client:
         return client.whoami()["user"].partition("@")[2]
