@@ -1,6 +1,7 @@
 """Engines that go away, come back, or are broken: what the machine offers, and what becomes of jobs."""
 
 import asyncio
+import secrets
 
 import pytest
 
@@ -8,6 +9,7 @@ from services.startd.launchers.docker import engine as engine_module
 from services.startd.starter import faults
 from shared.classad import parse_expr
 from tests.integration.container_jobs import (
+    IMAGE,
     PATIENCE_S,
     Proxy,
     containers,
@@ -97,6 +99,26 @@ async def test_jobs_go_on_without_the_engines_ear(proxy, files, tmp_path, engine
         assert (end.exit.reason, end.exit.exit_code) == ("exited", 4), end.exit
         assert files.text("_condor_stdout") == "done\n"
         await eventually(lambda: not containers(engine, pool))
+
+
+async def test_what_happens_while_the_ear_is_being_put_on_is_heard(engine, monkeypatch):
+    """The engine answers the question for events a moment before it notes any: a job that ended in this moment was only
+    seen to have ended a minute later."""
+    monkeypatch.setattr(engine_module, "BEFORE_S", 60)
+    name = f"roost-heard-{secrets.token_hex(4)}"
+    container = engine.client.containers.create(IMAGE, ["true"], name=name)
+    events = []
+    ear = engine_module.Engine(events.append, lambda news: None)
+    try:
+        container.start()
+        container.wait()
+        ear.listen()
+        await eventually(
+            lambda: any(e["Action"] == "die" and e["Actor"]["Attributes"]["name"] == name for e in list(events))
+        )
+    finally:
+        await ear.ask(lambda api: container.remove(force=True))
+        await ear.close()
 
 
 async def test_a_container_whose_removal_failed_is_removed_later(proxy, files, tmp_path, engine, monkeypatch):

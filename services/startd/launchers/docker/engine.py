@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import tarfile
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
@@ -26,6 +27,10 @@ EVENTS = {
     "type": ["container", "image"],
     "event": ["start", "kill", "oom", "die", "destroy", "delete", "untag", "tag", "pull", "load", "import"],
 }
+#: The engine answers before it begins to note events for us: what happened in these seconds before, it tells as well.
+BEFORE_S = 2
+#: How long (s) the engine may take to note that a container stands still, or goes on.
+NOTED_S = 10.0
 #: An image without any file, for the test container: the engine's own init is all it runs.
 TEST_IMAGE = "roost-probe:1"
 TEST_COMMAND = ("/sbin/docker-init", "--version")
@@ -124,7 +129,7 @@ class Engine:
         reason = "its events ended"
         try:
             with contextlib.closing(docker.from_env(timeout=None)) as client:
-                self._events = client.events(decode=True, filters=EVENTS)
+                self._events = client.events(decode=True, filters=EVENTS, since=int(time.time()) - BEFORE_S)
                 # Closing the stream alone leaves its socket to the garbage collector.
                 with contextlib.closing(self._events._response):
                     self.listening = True
@@ -205,6 +210,18 @@ class _Pull:
         if self._stream is not None:
             with contextlib.suppress(OSError, AttributeError, ValueError):
                 self._stream.close()
+
+
+def stand(api: Any, container: str, still: bool) -> None:
+    """Have a container stand still, or go on. The engine answers before it has noted that, and refuses the opposite
+    until then: a job that was to go on at once stood still for ever."""
+    (api.pause if still else api.unpause)(container)
+    end = time.monotonic() + NOTED_S
+    while time.monotonic() < end:
+        state = api.inspect_container(container)["State"]
+        if not state.get("Running") or bool(state.get("Paused")) == still:
+            return
+        time.sleep(0.01)
 
 
 def _test(api: Any, labels: dict[str, str], name: str) -> None:

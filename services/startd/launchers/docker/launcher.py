@@ -23,7 +23,7 @@ from typing import Any
 
 from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
 from services.startd.launchers.docker import ends, refusals, usage
-from services.startd.launchers.docker.engine import Engine, EngineAway, Event, Refused
+from services.startd.launchers.docker.engine import Engine, EngineAway, Event, Refused, stand
 from services.startd.launchers.docker.larder import EngineFull, Larder, Store
 from services.startd.launchers.docker.orphans import Watcher
 from services.startd.launchers.docker.plan import RUN_LABEL, STARTD_LABEL, Plan, host_ports, make_plan
@@ -537,10 +537,10 @@ class DockerLauncher:
         await self._quietly(run, lambda api, where: api.kill(where, 9), 9)
 
     async def suspend(self, run: str) -> None:
-        await self._quietly(run, lambda api, where: api.pause(where))
+        await self._quietly(run, lambda api, where: stand(api, where, True))
 
     async def continue_(self, run: str) -> None:
-        await self._quietly(run, lambda api, where: api.unpause(where))
+        await self._quietly(run, lambda api, where: stand(api, where, False))
 
     async def _quietly(self, run: str, work: Callable[[Any, str], object], signal: int = 0) -> None:
         """Nothing happens when it has ended meanwhile, is so already, or was never there."""
