@@ -45,7 +45,7 @@ from services.negotiator.tally import Tally
 from shared.books import NOTHING
 from shared.classad import ClassAd
 from shared.state.api import Store
-from shared.state.books import StoredBooks, read_books, read_version, restore_books, write_books
+from shared.state.books import StoredBooks, read_books, read_version, restore_books, stage_claims, write_books
 
 #: Submitters that are known without being on the books.
 MOST_NEWCOMERS: Final = 10_000
@@ -56,6 +56,9 @@ SETTLE_S: Final = 60.0
 SMALL_STEP_S: Final = 1.0
 #: Records of who uses nothing in one run of the script, and ads in one page of an answer.
 BATCH: Final = 5_000
+#: Where more claims than this changed, all are put aside in parts before they are in force at once: one step with so
+#: many would keep HADs from their lease.
+MANY_CLAIMS: Final = 10_000
 PAGE: Final = 1_000
 
 _LONGEST_NAME: Final = 600
@@ -104,7 +107,7 @@ class Accountant:
         self._dirty: set[str] = set()
         self._dirty_groups: set[str] = set()
         self._dirty_claims: dict[Key, None] = {}
-        self._unwanted: set[bytes] = set()  # rows of claims that are none
+        self._anew = False  # claims in Redis are to be replaced by all that are in memory
         self._writing = asyncio.Lock()  # a later state must not be overtaken by an earlier one
         self._clock = 0.0
         self._settled = 0.0
@@ -147,11 +150,9 @@ class Accountant:
     def _read_claims(self, books: StoredBooks) -> None:
         self._named = books.until is not None or not any(record.last for record in self.records.values())
         self._dirty_claims = {}
-        if books.until is not None:
-            self.claims, unwanted = claims.decode_all(books.claims)
-        else:  # of another state of the books, or of none
-            self.claims, unwanted = {}, list(books.claims)
-        self._unwanted = set(unwanted)
+        # Claims that lie there may be of another state of the books.
+        self.claims, others = claims.decode_all(books.claims if books.until is not None else {})
+        self._anew = bool(others or (books.until is None and books.claims))
 
     async def commit(self, epoch: int) -> None:
         """Write what changed since the last commit. Raises StaleEpoch when a newer negotiator is active."""
@@ -162,17 +163,20 @@ class Accountant:
                 idle = sorted(self._dirty - busy)
                 for start in range(0, len(idle), BATCH):
                     await self._write(epoch, set(idle[start : start + BATCH]), alone=True)
-            if self._using or self._dirty or self._dirty_groups or self._dirty_claims or self._unwanted:
+            if self._anew or len(self._dirty_claims) > MANY_CLAIMS:
+                self._anew, self._dirty_claims = True, {}  # what changes from here on is to be written as ever
+                rows = [(claims.field_of(key), claims.encode(claim)) for key, claim in self.claims.items()]
+                await stage_claims(self._store, self._shard, epoch, rows)
+            if self._using or self._dirty or self._dirty_groups or self._dirty_claims or self._anew:
                 await self._write(epoch, set(self._dirty))
 
     async def _write(self, epoch: int, names: set[str], *, alone: bool = False) -> None:
         """Write these submitters' records, and, but for `alone`, all else that changed, in one step."""
-        groups, changed, unwanted = (
-            (set(), {}, set()) if alone else (self._dirty_groups, self._dirty_claims, self._unwanted)
-        )
-        self._dirty -= names
+        anew, groups, changed = False, set[str](), dict[Key, None]()
         if not alone:
-            self._dirty_groups, self._dirty_claims, self._unwanted = set(), {}, set()
+            anew, groups, changed = self._anew, self._dirty_groups, self._dirty_claims
+            self._anew, self._dirty_groups, self._dirty_claims = False, set(), {}
+        self._dirty -= names
         try:
             self.version = await write_books(
                 self._store,
@@ -182,17 +186,15 @@ class Accountant:
                 until=None if alone else self._clock,
                 submitters=_rows(names, self.records),
                 groups=_rows(groups, self.groups),
-                claims=[
-                    *((claims.field_of(key), _row_of(self.claims.get(key))) for key in changed),
-                    *((name, b"") for name in sorted(unwanted)),
-                ],
+                claims=[(claims.field_of(key), _row_of(self.claims.get(key))) for key in changed],
+                staged=anew,
             )
         except BaseException:
             # Nothing was written, or it does no harm to write it again.
+            self._anew |= anew
             self._dirty |= names
             self._dirty_groups |= groups
             self._dirty_claims = {**changed, **self._dirty_claims}
-            self._unwanted |= unwanted
             raise
 
     async def _restore(self, epoch: int) -> bool:

@@ -10,7 +10,7 @@ claims that go on were charged. A negotiator that knows of no claims leaves them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared.books import NONE, BadVersion, Version, parse
@@ -19,6 +19,8 @@ from shared.state.api import Store, StoreUnavailable, Value
 
 #: Records in one run of a script.
 BATCH = 5_000
+#: Rows in one argument of a script.
+_TOGETHER = 1_000
 #: Times that books are read which change meanwhile.
 ATTEMPTS = 5
 
@@ -91,22 +93,33 @@ async def write_books(
     submitters: Sequence[Row] = (),
     groups: Sequence[Row] = (),
     claims: Sequence[Row] = (),
+    staged: bool = False,
 ) -> Version:
     """Write some records (empty bytes: delete it), on books of version `base` or newer, in one step. until: when claims
-    that go on are charged until; None: as it was, what is written has to do with none. Returns the version after it.
-    Raises StaleEpoch, also when the books went back in time."""
-    args: list[Value] = [epoch, base.arg, "" if until is None else repr(until), len(submitters), len(groups)]
-    for rows in (submitters, groups, claims):
-        for row in rows:
-            args += row
+    that go on are charged until; None: as it was, what is written has to do with none. staged: the claims put aside by
+    `stage_claims` take the place of all that are there before. Returns the version after it. Raises StaleEpoch, also
+    when the books went back in time."""
+    parts = [_parts(rows) for rows in (submitters, groups, claims)]
+    till = "" if until is None else repr(until)
+    args: list[Value] = [epoch, base.arg, till, int(staged), len(parts[0]), len(parts[1])]
+    for part in parts:
+        args += part
     names = [
         keys.had_epoch(shard),
         keys.accountant_version(shard),
         keys.accountant(shard),
         keys.accountant_groups(shard),
         keys.accountant_claims(shard),
+        keys.accountant_claims_aside(shard),
     ]
     return _version(await store.run("accountant_write", names, args, confirm=True))
+
+
+async def stage_claims(store: Store, shard: str, epoch: int, claims: Iterable[Row]) -> None:
+    """Put all claims aside, a part at a time: so many in one step would keep everybody else from Redis for too long.
+    Raises StaleEpoch."""
+    rows = [(_OF, b"-"), *claims]  # never none: what is aside is there until it is in force
+    await _stage(store, shard, epoch, keys.accountant_claims_aside(shard), rows)
 
 
 async def restore_books(store: Store, shard: str, epoch: int, books: StoredBooks) -> Version:
@@ -117,13 +130,16 @@ async def restore_books(store: Store, shard: str, epoch: int, books: StoredBooks
         (books.groups, keys.accountant_groups_aside(shard)),
         (books.claims, keys.accountant_claims_aside(shard)),
     ):
-        pairs = list(records.items())
-        for start in range(0, max(1, len(pairs)), BATCH):
-            args: list[Value] = [epoch, int(start == 0)]
-            for name, record in pairs[start : start + BATCH]:
-                args += [name, record]
-            await store.run("books_stage", [keys.had_epoch(shard), aside], args)
+        await _stage(store, shard, epoch, aside, list(records.items()))
     return await _replace(store, shard, epoch, books.version, replace=True)
+
+
+async def _stage(store: Store, shard: str, epoch: int, aside: str, rows: Sequence[Row]) -> None:
+    for start in range(0, max(1, len(rows)), BATCH):
+        args: list[Value] = [epoch, int(start == 0)]
+        for row in rows[start : start + BATCH]:
+            args += row
+        await store.run("books_stage", [keys.had_epoch(shard), aside], args)
 
 
 async def begin_books(store: Store, shard: str, epoch: int, above: Version) -> Version:
@@ -143,6 +159,14 @@ async def _replace(store: Store, shard: str, epoch: int, base: Version, *, repla
         keys.accountant_claims_aside(shard),
     ]
     return _version(await store.run("books_replace", names, [epoch, base.arg, int(replace)], confirm=True))
+
+
+def _parts(rows: Sequence[Row]) -> list[bytes]:
+    """Rows as few arguments: a client, and an embedded Redis even more so, is slow with many."""
+    return [
+        b"".join(b"%d %d %b%b" % (len(name), len(row), name, row) for name, row in rows[start : start + _TOGETHER])
+        for start in range(0, len(rows), _TOGETHER)
+    ]
 
 
 def _version(reply: object) -> Version:

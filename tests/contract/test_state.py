@@ -21,7 +21,7 @@ from shared.state.ads import (
     write_ads,
     write_claims,
 )
-from shared.state.books import StoredBooks, begin_books, read_books, restore_books, write_books
+from shared.state.books import StoredBooks, begin_books, read_books, restore_books, stage_claims, write_books
 from tests.simulation.store import SimulatedStore
 from tests.waiting import eventually
 
@@ -80,7 +80,7 @@ async def test_calls_are_counted_and_measured(store):
     assert await store.get("a") == b"1"
     assert await store.delete("a", "h") == 2
     with pytest.raises(ScriptError):
-        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "", 0, 0])
+        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "", 0, 0, 0])
     counted = {name: taken.count for name, taken in store.health.called.by_name.items()}
     assert counted == {"set": 1, "hset": 1, "get": 1, "del": 1, "accountant_write": 1}
     assert store.health.failed.by_name == {}
@@ -126,6 +126,13 @@ async def test_claims_are_of_the_books_that_they_were_written_with(store):
     books = await read_books(store, "")
     assert (books.version, books.until) == (third, 12.5)
     assert set(books.claims) == {b"", b"2 slot1@ep"}
+    await stage_claims(store, "", 0, [(b"3 slot1@ep", b"staged"), (b"4 slot1@ep", b"staged")])
+    rows = [(b"4 slot1@ep", b""), (b"5 slot1@ep", b"later")]
+    fourth = await write_books(store, "", 0, third, until=13.0, claims=rows, staged=True)
+    assert await write_books(store, "", 0, third, until=13.0, claims=rows, staged=True) > fourth  # its answer was lost
+    books = await read_books(store, "")
+    assert books.until == 13.0
+    assert set(books.claims) == {b"", b"3 slot1@ep", b"5 slot1@ep"}
     # A version that somebody else gives without a word of them: they are of other books.
     await store.set(keys.accountant_version(""), "0 9")
     assert (await read_books(store, "")).until is None
@@ -156,7 +163,7 @@ async def test_stale_epoch_is_refused_and_writes_nothing(store):
 
 async def test_wrong_script_call_is_an_error_of_its_own(store):
     with pytest.raises(ScriptError, match="accountant_write"):
-        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "", 0, 0])
+        await store.run("accountant_write", [keys.had_epoch(), "x", "y"], ["no number", "0 0", "", 0, 0, 0])
 
 
 async def _lease(store, name, life=None, *, wants=True, ms=10_000, known=0, answers=True, least="", offer="0 0"):

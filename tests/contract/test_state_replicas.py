@@ -31,8 +31,8 @@ def pair():
 
 
 async def write(store, value, **options):
-    names = [keys.had_epoch(), keys.accountant_version("n"), keys.accountant("n"), "groups", "claims"]
-    await store.run("accountant_write", names, [0, "0 0", "", 1, 0, "user", value], **options)
+    names = [keys.had_epoch(), keys.accountant_version("n"), keys.accountant("n"), "groups", "claims", "aside"]
+    await store.run("accountant_write", names, [0, "0 0", "", 0, 1, 0, f"4 {len(value)} user{value}"], **options)
 
 
 async def test_confirmed_write_is_on_the_replica(pair):

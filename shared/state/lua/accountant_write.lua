@@ -1,9 +1,13 @@
 -- Write accounting records, unless a newer negotiator is active, or the books went back in time.
 -- KEYS[1] current epoch  KEYS[2] version of the books: "epoch count"  KEYS[3] submitters  KEYS[4] groups  KEYS[5] claims
+--   KEYS[6] claims that books_stage put aside
 -- ARGV[1] epoch of the writer  ARGV[2] version of the books it stands on: "epoch count"
 --   ARGV[3] until when claims that go on are charged; empty: nothing here has to do with claims
---   ARGV[4] how many submitters, ARGV[5] how many groups; then pairs: name, packed record (empty: delete it), of
---   submitters, of groups, and all others of claims
+--   ARGV[4] 1: what was put aside takes the place of the claims that are there, before all else; whoever asks again
+--   finds nothing aside, and that is right
+--   ARGV[5] how many of the arguments that follow are of submitters, ARGV[6] how many of groups; all others are of claims.
+--   Each of these has many rows, one after the other: "<bytes of the name> <bytes of the row> <name><row>"; an empty row:
+--   delete it
 -- Returns the version after it. A Redis that has less than the writer knows of has lost what was written: records that
 -- did not change since would be missing, so the books must be restored first.
 local current = tonumber(redis.call('GET', KEYS[1]) or '0')
@@ -25,20 +29,27 @@ local after = string.format('%.0f %.0f', math.max(tonumber(ARGV[1]), epoch), cou
 
 local function write(key, first, last)
   local set, gone = {}, {}
-  for i = first, last, 2 do
-    if ARGV[i + 1] == '' then
-      gone[#gone + 1] = ARGV[i]
-    else
-      set[#set + 1] = ARGV[i]
-      set[#set + 1] = ARGV[i + 1]
+  for i = first, last do
+    local text, at = ARGV[i], 1
+    while at <= #text do
+      local _, before, name, row = string.find(text, '^(%d+) (%d+) ', at)
+      name, row = tonumber(name), tonumber(row)
+      if row == 0 then
+        gone[#gone + 1] = string.sub(text, before + 1, before + name)
+      else
+        set[#set + 1] = string.sub(text, before + 1, before + name)
+        set[#set + 1] = string.sub(text, before + name + 1, before + name + row)
+      end
+      at = before + name + row + 1
     end
   end
   for i = 1, #gone, 1000 do redis.call('HDEL', key, unpack(gone, i, math.min(i + 999, #gone))) end
   for i = 1, #set, 1000 do redis.call('HSET', key, unpack(set, i, math.min(i + 999, #set))) end
 end
-local groups = 6 + 2 * tonumber(ARGV[4])
-local claims = groups + 2 * tonumber(ARGV[5])
-write(KEYS[3], 6, groups - 1)
+local groups = 7 + tonumber(ARGV[5])
+local claims = groups + tonumber(ARGV[6])
+if ARGV[4] == '1' and redis.call('EXISTS', KEYS[6]) == 1 then redis.call('RENAME', KEYS[6], KEYS[5]) end
+write(KEYS[3], 7, groups - 1)
 write(KEYS[4], groups, claims - 1)
 write(KEYS[5], claims, #ARGV)
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from services.negotiator.accountant import BATCH, Accountant
 from services.negotiator.claims import BELIEVED_S, Claim, between, carry_on, decode_all, encode, field_of
 from services.negotiator.priorities import Factors
-from services.negotiator.tally import Tally
+from services.negotiator.tally import LONGEST_S, Tally
 from shared.past_claims import Past
 from shared.state import keys
 from shared.state.api import StoreUnavailable
-from shared.state.books import read_books
+from shared.state.books import read_books, write_books
 from shared.state.embedded import EmbeddedStore
 
 DAY = 86_400.0
@@ -246,19 +246,18 @@ async def test_slots_that_do_not_say_since_when_they_are_claimed_ACC_16(store):
     assert list((await read_books(store, "")).claims) == [b""]
 
 
-async def test_a_write_is_one_step_and_holds_what_changed(store):
+async def test_a_write_is_one_step_and_holds_what_changed(store, monkeypatch):
     """Those who use nothing go in parts before: nothing depends on when."""
     runs: list[int] = []
-    run, fails = store.run, False
+    fails = False
 
-    async def counted(script, names, args, *, confirm=False):
-        if script == "accountant_write":
-            if fails:
-                raise StoreUnavailable("away")
-            runs.append((len(args) - 5) // 2)
-        return await run(script, names, args, confirm=confirm)
+    async def counted(*where, submitters, groups, claims, **options):
+        if fails:
+            raise StoreUnavailable("away")
+        runs.append(len(submitters) + len(groups) + len(claims))
+        return await write_books(*where, submitters=submitters, groups=groups, claims=claims, **options)
 
-    store.run = counted
+    monkeypatch.setattr("services.negotiator.accountant.write_books", counted)
     one = Negotiator(store)
     await one.lead(1000.0)
     one.accountant.charge({f"u{n}@p": (1.0, 1) for n in range(BATCH + 10)}, 1000.0)
@@ -284,6 +283,39 @@ async def test_a_write_is_one_step_and_holds_what_changed(store):
     assert found == one.accountant.claims
     assert sum(claim.until is None for claim in found.values()) == 48
     assert (await read_books(store, "")).until == 1021.0
+
+
+async def test_very_many_claims_are_put_aside_before_and_are_in_force_with_the_charges_at_once(store, monkeypatch):
+    monkeypatch.setattr("services.negotiator.accountant.MANY_CLAIMS", 20)
+    one = Negotiator(store)
+    await one.lead(1000.0)
+    for slot in range(30):
+        one.ad(f"slot{slot}@ep", 1000.0, 1000.0)
+    run = store.run
+
+    async def meanwhile(script, names, args, *, confirm=False):
+        if script == "books_stage" and fails:
+            one.ad("slot7@ep", None, 1005.0, told=told(("slot7@ep", 1000.0, 1003.0)))
+        elif fails:
+            raise StoreUnavailable("away")
+        return await run(script, names, args, confirm=confirm)
+
+    monkeypatch.setattr(store, "run", meanwhile)
+    fails = True
+    with pytest.raises(StoreUnavailable):
+        await one.accountant.commit(0)
+    assert (await read_books(store, "")).claims == {}
+    one.charge(1010.0)
+    for slot in range(10, 30):  # what is to be written is less than many now, and Redis may have what was staged
+        one.gone(f"slot{slot}@ep", 1010.0)
+    one.tally.tidy(1010.0 + LONGEST_S)
+    one.charge(1010.0 + LONGEST_S)
+    fails = False
+    await one.accountant.commit(0)
+    found, _ = decode_all({name: row for name, row in (await read_books(store, "")).claims.items() if name})
+    assert found == one.accountant.claims
+    assert len(found) == 9
+    assert one.used(1010.0 + LONGEST_S) == pytest.approx(3 + 20 * 10 + 9 * (10 + LONGEST_S))
 
 
 def test_rows_of_later_versions_are_read():

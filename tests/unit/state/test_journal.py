@@ -128,9 +128,9 @@ async def test_what_a_failing_script_had_written_is_kept_too(tmp_path):
     await store.start()
     books = keys.accountant("n")
     await store.set("groups", "no hash")
-    names = [keys.had_epoch(), keys.accountant_version("n"), books, "groups", "claims"]
+    names = [keys.had_epoch(), keys.accountant_version("n"), books, "groups", "claims", "aside"]
     with pytest.raises(ScriptError):
-        await store.run("accountant_write", names, [0, "0 0", "", 1, 1, "a", b"x", "b", b"y"])
+        await store.run("accountant_write", names, [0, "0 0", "", 0, 1, 1, "1 1 ax", "1 1 by"])
     before = await store.hgetall(books)
     crashed = (tmp_path / "state.journal").read_bytes()
     await store.stop()
