@@ -23,4 +23,11 @@ for name in CONDOR_HOST NUM_CPUS MEMORY RESERVED_DISK; do
     [ -z "$value" ] || export "_CONDOR_$name=$value"
 done
 
+# One of several alike keeps the name that it had at first: by it a startd finds its jobs again in a new container.
+if [ -n "${ROOST_NAME_FILE:-}" ]; then
+    [ -s "$ROOST_NAME_FILE" ] || echo "startd-$(uname -n | cut -c1-6)" >"$ROOST_NAME_FILE"
+    _CONDOR_FULL_HOSTNAME=$(cat "$ROOST_NAME_FILE")
+    export _CONDOR_FULL_HOSTNAME _CONDOR_HOSTNAME="$_CONDOR_FULL_HOSTNAME"
+fi
+
 exec "$@"

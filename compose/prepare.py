@@ -36,7 +36,8 @@ SERVICE = "roost"  # what the sentinels call the primary
 #: sentinels among themselves.
 REPLICATION, WATCHING, ASKING, TALKING = "replication", "sentinel", "pool", "sentinels"
 ROOST_UID = ROOST_GID = 10001
-STARTDS = ("startd1", "startd2", "startd3") if HA else ("startd1", "startd2")
+#: Directories of the execution points; those of `startd`, of which there may be many, lie in `more`.
+STARTDS = ("startd1", "startd2", "startd3", "more") if HA else ("startd1", "startd2", "more")
 
 # What each role's daemons touch in Redis (shared/state/keys.py). %R: read only. A key that a script only reads must
 # be open for writing all the same, as Redis can not tell: so the epoch, which the accountant's script checks.

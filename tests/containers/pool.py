@@ -65,6 +65,7 @@ class ComposePool:
             "ROOST_IMAGE": "roost/pool:test",
             "DOCKER_SOCKET": str(socket),
             "DOCKER_GID": str(socket.stat().st_gid),
+            "ROOST_CONSUMERS": "bill",
             "NUM_CPUS": "2",
             "MEMORY": "2048",
         }

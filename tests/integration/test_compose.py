@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.containers.engine import ROOT
 from tests.containers.pool import DAEMONS, SERVERS, ComposePool
 from tests.waiting import wait_until
 
@@ -153,3 +154,92 @@ def test_nothing_of_a_job_stays_behind(compose_pool: ComposePool, tmp_path):
         return not ours and not [path for startd in compose_pool.execute.iterdir() for path in startd.glob("dir_*")]
 
     wait_until(gone, what="no container and no scratch directory of a job")
+
+
+def test_a_consumer_follows_the_pool_as_docs_consumers_says(compose_pool: ComposePool, tmp_path):
+    """The first program of the page, in the container that its last section describes."""
+    page = (ROOT / "docs" / "consumers.md").read_text()
+    (program,) = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "@consumer.on(JobEnded, owner" in block
+    ]
+    (command,) = re.findall(r"^    docker run .*\n.*$", page, re.MULTILINE)
+    file = tmp_path / "bill.py"
+    file.write_text(
+        program.replace('owner="alice"', 'owner="roost"').replace("Consumer()", 'Consumer(name="bill", durable=True)')
+    )
+    file.chmod(0o644)
+    words = command.replace("\\\n", " ").replace("roost_", f"{compose_pool.project}_").split()
+    assert words[:3] == ["docker", "run", "--rm"]
+    words = [word.replace("my/consumer", "roost/pool:test") for word in words[3:]]
+    name = f"{compose_pool.project}-bill"
+    started = [
+        "run",
+        "--detach",
+        "--name",
+        name,
+        "--volume",
+        f"{file}:/bill.py:ro",
+        *words,
+        "python3",
+        "-u",
+        "/bill.py",
+    ]
+    compose_pool.wait_ready()
+    docker = compose_pool.engine.docker
+    docker(*started)
+    try:
+
+        def heard(cluster: str) -> bool:
+            return f"{cluster}.0 ended after" in docker("logs", name)
+
+        def submit() -> str:
+            done = compose_pool.roost(
+                "submit", "-terse", "-spool", str(ROOT / "roost" / "demo" / "hello.sub"), cwd=tmp_path
+            )
+            assert done.returncode == 0, done.stderr
+            return done.stdout.split(".")[0]
+
+        ask = ("exec", "-T", "rabbitmq", "rabbitmqctl", "-q", "list_consumers")
+        wait_until(lambda: "consumer.bill" in compose_pool.compose(*ask), 90, "a consumer at the broker")
+        first = submit()
+        wait_until(lambda: heard(first), 90, f"the end of job {first}.0, told to the consumer")
+        # What happens while it is away is told afterwards.
+        docker("kill", name)
+        second = submit()
+        assert compose_pool.roost("wait", second, "-timeout", "120").returncode == 0
+        docker("start", name)
+        wait_until(lambda: heard(second), 90, f"the end of job {second}.0, told to the consumer")
+    finally:
+        docker("rm", "--force", name)
+
+
+def test_further_execution_points_are_asked_for_by_their_number(compose_pool: ComposePool):
+    """Each has a name of its own, which it keeps when its container is made anew; startd1 is one of a kind."""
+
+    def names() -> set[str]:
+        with compose_pool.client() as client:
+            return {ad.eval_string("Machine") for ad in client.ads("Machine", projection=["Machine"])}
+
+    def more() -> set[str]:
+        return {name for name in names() if name.startswith("startd-")}
+
+    up = ("up", "--detach", "--no-deps", "--no-build")
+    try:
+        compose_pool.compose(*up, "--scale", "startd=2", "startd")
+        wait_until(lambda: len(more()) == 2, 90, "two more machines")
+        before = more()
+        compose_pool.compose(*up, "--force-recreate", "--scale", "startd=2", "startd")
+        compose_pool.compose(*up, "--scale", "startd1=2", "--no-recreate", "startd1")
+
+        def refused() -> bool:
+            return "another startd named startd1 uses" in compose_pool.compose("logs", "startd1")
+
+        wait_until(refused, 90, "the second startd1 to say that there is one")
+        compose_pool.wait_ready("schedd")
+        assert more() == before
+        assert names() == before | {"startd1", "startd2"}
+    finally:
+        compose_pool.compose(*up, "--scale", "startd=0", "--scale", "startd1=1", "--no-recreate", "startd", "startd1")
+        wait_until(lambda: not more(), 90, "only the pool's own machines")

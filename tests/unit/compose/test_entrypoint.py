@@ -43,3 +43,14 @@ def test_the_variables_of_htcondors_images_become_configuration():
 def test_condor_service_host_stands_in_for_condor_host():
     assert environment_after(CONDOR_SERVICE_HOST="svc")["_CONDOR_CONDOR_HOST"] == "svc"
     assert environment_after(CONDOR_SERVICE_HOST="svc", CONDOR_HOST="cm")["_CONDOR_CONDOR_HOST"] == "cm"
+
+
+def test_one_of_several_startds_keeps_the_name_that_it_had_at_first(tmp_path):
+    file = tmp_path / "name"
+    first = environment_after(ROOST_NAME_FILE=str(file))["_CONDOR_FULL_HOSTNAME"]
+    assert first == file.read_text().strip()
+    assert first.startswith("startd-")
+    file.write_text("startd-3f2a9c\n")  # made in another container
+    again = environment_after(ROOST_NAME_FILE=str(file))
+    assert again["_CONDOR_FULL_HOSTNAME"] == again["_CONDOR_HOSTNAME"] == "startd-3f2a9c"
+    assert "_CONDOR_FULL_HOSTNAME" not in environment_after()
