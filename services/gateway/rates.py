@@ -111,7 +111,8 @@ class Budget:
 
 class Line:
     """Who goes next where few may be inside at once: `each` of one key, `total` of all (0: no limit). Those who wait
-    are let in key by key in turns, so that one who has many waiting holds up nobody else."""
+    are let in key by key in turns, so that one who has many waiting holds up nobody else; and who has none inside goes
+    in at once, as what is inside may take long, until there are twice as many as `total`."""
 
     def __init__(self, each: int, total: int) -> None:
         self._each = each
@@ -164,7 +165,8 @@ class Line:
 
     def _room(self, key: str) -> bool:
         mine = self._inside.get(key, 0)
-        return not (self._each and mine >= self._each) and not (self._total and self.count >= self._total)
+        most = self._total if mine else 2 * self._total
+        return not (self._each and mine >= self._each) and not (self._total and self.count >= most)
 
     def _go(self, key: str) -> None:
         self._inside[key] = self._inside.get(key, 0) + 1

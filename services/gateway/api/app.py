@@ -3,6 +3,8 @@ the operation it needs a level for (see authorization.NEEDS)."""
 
 from __future__ import annotations
 
+import asyncio
+
 import aiohttp
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -61,6 +63,7 @@ def build(doors: Doors) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
+    app.state.turn = asyncio.Lock()  # of who writes a piece of a long answer
     _told_in_one_way(app)
     settings = doors.settings
     bodies = settings.roost_gateway_bodies_mib << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from typing import Final, TypeAlias
 
 import msgpack
 from fastapi import HTTPException, Request
@@ -19,8 +19,11 @@ from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, Expr, ParseError, parse_expr, to_json
 from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdPage
+from shared.messages.queue import JobPage
 
 MSGPACK = "application/x-msgpack"
+
+InColumns: TypeAlias = AdPage | JobPage
 #: Of JSON that is sent at a time, bytes: some milliseconds of work.
 PIECE: Final = 1 << 16
 
@@ -161,27 +164,36 @@ async def ad_response(request: Request, pages: AsyncIterator[list[bytes]]) -> Re
 
         return StreamingResponse(packed(), media_type=MSGPACK)
 
+    turn: asyncio.Lock = request.app.state.turn
+
     async def text() -> AsyncIterator[bytes]:
-        piece = bytearray(b"[")
-        separator = b"\n"
+        begin = b"[\n"
         page: list[bytes] | None = first
         while page is not None:
-            for ad in page:
-                piece += separator + _json(ad)
-                separator = b",\n"
-                if len(piece) > PIECE:
-                    yield bytes(piece)
-                    piece.clear()
-                    # Sending to who reads fast waits for nothing: others have their turn here.
+            coming = iter(page)
+            while True:
+                # However many answers are written, short ones wait for no more than one piece of them.
+                async with turn:
+                    piece = _piece(coming, begin)
                     await asyncio.sleep(0)
+                if not piece:
+                    break
+                yield piece
+                begin = b",\n"
             page = await anext(pages, None)
-        yield bytes(piece) + b"\n]\n"
+        yield b"\n]\n" if begin != b"[\n" else b"[\n]\n"
 
     return StreamingResponse(text(), media_type="application/json")
 
 
-def _json(packed: bytes) -> bytes:
-    return to_json(ClassAd.unpack(packed), one_line=True).encode()
+def _piece(ads: Iterator[bytes], begin: bytes) -> bytes:
+    """Some of the ads as JSON, each behind a separator, the first behind `begin`; empty: there are no more."""
+    piece = bytearray()
+    for packed in ads:
+        piece += (b",\n" if piece else begin) + to_json(ClassAd.unpack(packed), one_line=True).encode()
+        if len(piece) > PIECE:
+            break
+    return bytes(piece)
 
 
 def wants_columns(request: Request) -> bool:
@@ -190,8 +202,8 @@ def wants_columns(request: Request) -> bool:
     return kind == MSGPACK and "columns=1" in parameters
 
 
-async def column_response(pages: AsyncIterator[AdPage]) -> Response:
-    """Stream pages in columns (shared.classad.sheet), or of packed ads where the collector gave these. The next page
+async def column_response(pages: AsyncIterator[InColumns]) -> Response:
+    """Stream pages in columns (shared.classad.sheet), or of packed ads where the daemon gave these. The next page
     is asked for while one is sent."""
     coming = _ahead(pages)
     first = await anext(coming, None)
@@ -208,10 +220,10 @@ async def column_response(pages: AsyncIterator[AdPage]) -> Response:
     return StreamingResponse(packed(), media_type=MSGPACK)
 
 
-async def _ahead(pages: AsyncIterator[AdPage]) -> AsyncGenerator[AdPage, None]:
+async def _ahead(pages: AsyncIterator[InColumns]) -> AsyncGenerator[InColumns, None]:
     """The same, the next one fetched meanwhile."""
 
-    async def following() -> AdPage | None:
+    async def following() -> InColumns | None:
         return await anext(pages, None)
 
     task = asyncio.create_task(following())

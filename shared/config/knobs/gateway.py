@@ -79,7 +79,10 @@ class GatewaySettings(CommonSettings):
         meaning="long answers (listings of ads, of jobs, of daemons) to one user at a time; more wait; 0: no limit",
     )
     roost_gateway_all_heavy: int = knob(
-        "ROOST_GATEWAY_ALL_HEAVY", "32", least=0, meaning="long answers at a time to all; more wait; 0: no limit"
+        "ROOST_GATEWAY_ALL_HEAVY",
+        "32",
+        least=0,
+        meaning="long answers at a time to all; more wait, but for a user's first; 0: no limit",
     )
     roost_gateway_bodies_mib: int = knob(
         "ROOST_GATEWAY_BODIES_MIB",

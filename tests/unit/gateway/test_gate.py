@@ -190,11 +190,11 @@ async def test_few_long_answers_at_once_and_the_others_in_turn():
 
 
 async def test_a_turn_that_does_not_come_is_told_and_leaves_the_line():
-    line = Line(1, 1)
+    line = Line(1, 0)
     turnstile = Turnstile(line, wait_s=0.01)
     assert await turnstile.enter("a") == ""
-    assert "1 are under way" in await turnstile.enter("b")
-    hung_up = asyncio.ensure_future(turnstile.enter("c"))
+    assert "1 are under way" in await turnstile.enter("a")
+    hung_up = asyncio.ensure_future(turnstile.enter("a"))
     await eventually(lambda: line.waiting == 1)
     hung_up.cancel()
     await asyncio.gather(hung_up, return_exceptions=True)
@@ -204,7 +204,7 @@ async def test_a_turn_that_does_not_come_is_told_and_leaves_the_line():
     # Called in the very moment in which it gives up: the place is given on, not lost.
     await turnstile.enter("a")
     patient = Turnstile(line)
-    late = asyncio.ensure_future(patient.enter("b"))
+    late = asyncio.ensure_future(patient.enter("a"))
     await eventually(lambda: line.waiting == 1)
     patient.leave("a")
     late.cancel()
