@@ -64,7 +64,7 @@ _roost() {
 FISH: Final = r"""# fish completion of roost; in ~/.config/fish/config.fish: roost completion fish | source
 function __roost_complete
     set -l words (commandline -opc) (commandline -ct)
-    for line in (roost completion -words $words[2..-1] 2>/dev/null)
+    for line in ($words[1] completion -words $words[2..-1] 2>/dev/null)
         if test "$line" = ":files"
             __fish_complete_path (commandline -ct)
         else

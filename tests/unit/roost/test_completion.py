@@ -1,10 +1,6 @@
-"""Completion: from what the commands declare, with the pool's values, through a real shell."""
+"""Completion: from what the commands declare, with the pool's values."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -102,50 +98,6 @@ def test_values_are_kept_for_some_seconds(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOST_URL", "http://elsewhere")
     completion.values("jobs")
     assert len(asked) == 4, "another pool has other jobs"
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """What a shell completes, with a `roost` on its way and no pool."""
-    (tmp_path / "bin").mkdir()
-    roost = tmp_path / "bin" / "roost"
-    roost.write_text(f'#!/bin/sh\nexec {sys.executable} -m roost "$@"\n')
-    roost.chmod(0o755)
-    (tmp_path / "job.sub").touch()
-    root = os.path.dirname(os.path.dirname(completion.__file__))
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("ROOST_", "_CONDOR_", "CONDOR_"))}
-    env = kept | {
-        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
-        "PYTHONPATH": os.path.dirname(root),
-        "HOME": str(tmp_path),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
-
-    def run(*words):
-        done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-        assert not done.stderr, done.stderr
-        return done.stdout
-
-    return run
-
-
-def test_bash_completes(shell):
-    ask = (
-        "source <(roost completion bash);"
-        'try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _roost; echo "${COMPREPLY[*]}"; };'
-        "try roost qe; try roost q -bet; try roost submit jo; try roost config-val NUM_CPU; try roost hold ''"
-    )
-    lines = shell("bash", "--norc", "-c", ask).splitlines()
-    assert lines == ["qedit", "-better-analyze -better-analyse", "job.sub", "NUM_CPUS", ""]
-
-
-@pytest.mark.parametrize("name", ["zsh", "fish"])
-def test_other_shells_read_their_scripts(shell, name):
-    """Where they are installed; nothing needs them."""
-    text = shell("roost", "completion", name)
-    assert "completion -words" in text
-    if shutil.which(name):
-        assert shell(name, "-c", "roost completion $argv | source" if name == "fish" else text) == ""
 
 
 def test_an_unknown_shell_is_told(capsys):
