@@ -68,6 +68,8 @@ class Runs:
             # Its claim ended unheard, and with it the request that it came by: asked again, that is a new one. This
             # claim would wait for ever for the end of a run that is over.
             return Refused("busy", f"run {key} was here before, and its end is not acknowledged yet")
+        if known is not None and known.ended:
+            return None  # asked again, as the answer was lost: its end tells all. To the claim it would never end.
         answer = inside.book.activate(claim_id, key, activation.job_ad, job, inside.now())
         if isinstance(answer, Refused):
             return answer

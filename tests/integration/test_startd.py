@@ -249,6 +249,23 @@ async def test_a_run_whose_end_nobody_acknowledged_does_not_begin_again_on_anoth
     assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
 
 
+async def test_a_request_that_comes_again_after_its_run_has_ended_does_not_keep_the_claim_for_ever_STM_11(pool):
+    """Its answer was lost, and so were the first reports of the end."""
+    pool.schedd.refuse = 10**6
+    activation = pool.activation(cmd="/bin/true")
+    request = pool.request(activation)
+    granted = await pool.call(request)
+    await pool.schedd.until(lambda: pool.schedd.phases(activation.job_id).count("ended") >= 1)
+    again = await pool.call(request)
+    assert (again.claim_id, again.activated) == (granted.claim_id, True)
+    assert pool.startd.book.claims[granted.claim_id].run == ""
+    pool.schedd.refuse = 0
+    await pool.schedd.end_of(activation.job_id)
+    await eventually(lambda: not pool.startd.runs.by_key)
+    await pool.call(ReleaseClaim(claim_id=granted.claim_id))
+    assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
+
+
 async def test_claims_that_are_over_are_told_of_and_a_restart_does_not_forget_them_ACC_18(pool):
     """What the negotiator charges by, should it have heard of neither begin nor end."""
     before = pool.startd.context.clock.now()

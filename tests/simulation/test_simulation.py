@@ -17,8 +17,12 @@ REGRESSIONS: dict[int, str] = {
     95: "a job that came again before its end was acknowledged kept its slot claimed for ever",
     119: "use was forgotten that began and ended between two writes of the books",
     275: "slots that were gone before their ads were loaded were charged on",
+    482: "the books did not name claims: of two ends the wrong one was taken for the one that was missed",
     644: "a claim that seemed to end just after the books were written was charged for them twice",
+    670: "the same, after the broker was away",
     1139: "what a startd knew of claims that were over went with its machine",
+    1361: "claims that ended with their startds were taken for charged by who led next",
+    1638: "a request that came again after its run had ended kept its slot claimed for ever",
 }
 #: 252 seeds, in parts that take a process a few seconds each.
 SEEDS, CHUNK = 252, 6
