@@ -172,6 +172,13 @@ def test_memory_of_a_partitionable_slot_runs_out_too() -> None:
     assert got(result) == {"a": 2}  # 300 is rounded up to 384: two fit, a third neither rounded nor plain
 
 
+@pytest.mark.parametrize(("cpus", "jobs"), [("Half * 2", 4), ("Half * 1.5", 3), ("Half - 2", 0)])
+def test_what_a_machine_has_may_be_an_expression(cpus: str, jobs: int) -> None:
+    machine = pslot(1, 4, Half=2)
+    machine["Cpus"], machine["SlotWeight"] = parse_expr(cpus), 4
+    assert got(run(pool([machine], {"a": [request(9)]}, {"a": eup(1)})))["a"] == jobs
+
+
 def test_custom_resources_are_carved() -> None:
     machine = pslot(1, 16)
     machine["MachineResources"] = "Cpus Memory Disk Swap GPUs"

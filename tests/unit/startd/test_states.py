@@ -115,6 +115,21 @@ def test_a_match_ends_by_a_wrong_claim_a_command_or_a_drain_STM_08_STM_F():
     assert slots.way() == ["Owner/Idle", "Drained/Retiring", "Drained/Idle"]
 
 
+def test_only_a_match_that_came_to_nothing_costs_the_claim_id_STM_08():
+    """While nobody was promised the slot, a negotiator's match of the next moment may still open it."""
+    slots = Slots(is_owner="Flip == 1")
+    offer = slots.book.slots[ONE].offer
+    slots.after(1, Flip=1)
+    slots.after(1, Flip=0)
+    assert slots.way()[-2:] == ["Owner/Idle", "Unclaimed/Idle"]
+    assert slots.book.slots[ONE].offer == offer
+    slots = matched()
+    offer = slots.book.slots[ONE].offer
+    slots.after(120)
+    assert slots.at() == "Unclaimed/Idle"
+    assert slots.book.slots[ONE].offer not in ("", offer)
+
+
 def test_requirements_are_not_looked_at_again_in_matched_STM_08():
     slots = matched(start="Flip == 0", is_owner="Flip == 1")
     slots.after(1, Flip=1)
@@ -601,6 +616,7 @@ def test_what_follows_a_drain_STM_O(completion, state, told):
     assert slots.completed == told  # once
 
 
+@pytest.mark.parametrize("start", ["", "true"])
 @pytest.mark.parametrize(
     ("how", "state", "asked"),
     [
@@ -609,10 +625,11 @@ def test_what_follows_a_drain_STM_O(completion, state, told):
         (How.FAST, "Preempting/Killing", ["kill"]),
     ],
 )
-def test_how_a_drain_makes_jobs_leave_TLS_07(how, state, asked):
+def test_how_a_drain_makes_jobs_leave_TLS_07(how, state, asked, start):
+    """An expression for jobs that may start meanwhile keeps nobody in a drain that waits for none."""
     slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
     slots.run()
-    slots.drain(how=how)
+    slots.drain(how=how, start=start)
     assert (slots.at(), [word for _, word in slots.stops]) == (state, asked)
 
 
