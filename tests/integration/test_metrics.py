@@ -11,6 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shared.daemon.health import HealthServer
+from shared.messages.ads import QueryAds
+from shared.messages.claims import RequestClaim
 from shared.messages.queue import SubmitJobs
 from tests.wholepool import FIRST, WholePool
 
@@ -61,7 +63,7 @@ async def watched(tmp_path):
 
 async def test_jobs_are_counted_where_they_pass(watched):
     pool = watched.pool
-    cluster = await pool.submit(pool.job(), procs=3)
+    cluster = await pool.submit(pool.job(ShouldTransferFiles="YES", TransferExecutable=False), procs=3)
     await pool.rests(cluster, 3)
     held = await pool.submit(pool.job("/nonexistent/program"))
     await pool.rests(held, 1)
@@ -74,17 +76,36 @@ async def test_jobs_are_counted_where_they_pass(watched):
     shown = await watched.of("schedd")
     assert shown["roost_schedd_job_wait_seconds_count", ()] >= 3
     assert shown["roost_schedd_commit_duration_seconds_count", ()] > 0
+    assert shown["roost_schedd_claim_duration_seconds_count", ()] >= 1
+    assert shown["roost_schedd_job_launch_seconds_count", ()] == 3
+    assert shown["roost_schedd_transfer_duration_seconds_count", (("what", "output"),)] == 3
+    assert shown["roost_bus_call_duration_seconds_count", (("type", RequestClaim.type),)] >= 1
+    assert shown["roost_schedd_events_waiting", ()] == 0
     assert shown["roost_bus_handler_duration_seconds_count", (("type", SubmitJobs.type),)] == 2
     started = (await watched.of("startd"))["roost_startd_runs_started_total", ()]
     assert started == 4  # of them one that could not be
+    startd = await watched.of("startd")
+    assert startd["roost_startd_launch_duration_seconds_count", (("launcher", "process"),)] == 3
+    assert startd["roost_startd_transfer_duration_seconds_count", (("what", "input"),)] >= 3
+    await watched.until("startd", "roost_startd_ends_untold", 0.0)
+    assert startd["roost_startd_spool_full", ()] == 0
     negotiator = await watched.of("negotiator")
     assert negotiator["roost_negotiator_matches_total", ()] >= 1
     assert negotiator["roost_negotiator_cycle_duration_seconds_count", ()] >= 1
     assert negotiator["roost_negotiator_epoch", ()] >= 1
+    cycles = negotiator["roost_negotiator_cycle_duration_seconds_count", ()]
+    for phase in ("requests", "snapshot", "decide", "charge", "tell"):
+        assert negotiator["roost_negotiator_phase_duration_seconds_count", (("phase", phase),)] == cycles
+    assert 0 <= negotiator["roost_negotiator_books_behind_seconds", ()] < 60
+    assert negotiator["roost_store_call_duration_seconds_count", (("call", "accountant_write"),)] >= 1
     assert (await watched.of("had"))["roost_had_state", (("state", "Leader"),)] == 1
     collector = await watched.of("collector")
     assert collector["roost_collector_ads", (("type", "Machine"),)] >= 1
     assert collector["roost_collector_updates_total", ()] > 0
+    await pool.call("collector", QueryAds(my_types=["Machine"], constraint="true"))
+    await watched.until("collector", "roost_collector_query_duration_seconds_count", 1.0, kind="constraint")
+    await watched.until("had", "roost_bus_messages_in_hand", 0.0)
+    assert (await watched.of("had"))["roost_daemon_loop_lag_seconds_count", ()] > 0
     assert shown["roost_daemon_disk_free_bytes", (("directory", "spool"),)] > 0
 
 

@@ -1,5 +1,8 @@
 """What daemons count of themselves."""
 
+import asyncio
+import time
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -8,10 +11,12 @@ from services.gateway.metrics import RequestCounts
 from services.negotiator.metrics import MOST_SUBMITTERS, most_demanding
 from shared.bus.api import Exchange, Reject
 from shared.bus.memory import MemoryBus, MemoryHub
+from shared.daemon.lag import EVERY_S, LoopLag
 from shared.daemon.measures import Source, histogram
 from shared.messages.base import Ack
 from shared.messages.negotiation import Reschedule
 from shared.tally import CountsBy, Durations, DurationsBy
+from shared.transfer.counts import TransferCounts
 from tests.waiting import eventually
 
 
@@ -75,6 +80,45 @@ def test_requests_are_counted_by_door_and_never_by_what_was_asked_for():
     assert "roost_gateway_streams 4.0" in text
     assert 'roost_gateway_request_duration_seconds_count{door="/v1/jobs/{job}"} 2.0' in text
     assert 'duration_seconds_count{door="/v1/events"}' not in text
+
+
+async def test_what_keeps_the_loop_is_seen_by_its_lag():
+    lag = LoopLag()
+    lag.start()
+    try:
+        await eventually(lambda: lag.late.count, 30)
+        before = lag.late.sum_s
+        time.sleep(2 * EVERY_S)  # noqa: ASYNC251 not asyncio's: nothing else gets its turn meanwhile
+        await eventually(lambda: lag.late.count > 1, 30)
+        assert lag.late.sum_s - before >= EVERY_S
+    finally:
+        lag.stop()
+    count = lag.late.count
+    await asyncio.sleep(0)
+    assert lag.late.count == count
+
+
+def test_transfers_are_counted_however_they_end():
+    counts = TransferCounts()
+    with counts.measured("input"):
+        assert counts.under_way == 1
+    with pytest.raises(OSError, match="gone"), counts.measured("input"):
+        raise OSError("gone")
+    counts.bytes.add("input", count=1000)
+    registry = CollectorRegistry()
+
+    class Own(Source):
+        def collect(self):
+            yield from counts.metrics("test")
+
+    registry.register(Own())
+    assert counts.under_way == 0
+    for name, value in (
+        ("transfer_duration_seconds_count", 2),
+        ("transfer_failures_total", 1),
+        ("transfer_bytes_total", 1000),
+    ):
+        assert registry.get_sample_value(f"roost_test_{name}", {"what": "input"}) == value
 
 
 async def test_handlers_are_measured_by_type_of_message_however_they_end():
