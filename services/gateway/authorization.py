@@ -117,6 +117,14 @@ def refusal(identity: Identity | None, operation: str) -> str:
     return ""
 
 
+def beyond(identity: Identity, level: Level, scopes: tuple[str, ...]) -> list[str]:
+    """What a token of this level and scopes would open that its maker's does not: nobody hands on more than they
+    have. A token that is for some operations only makes no token for all, as there may be more of them tomorrow."""
+    wide = [] if scopes or not identity.scopes else ["every operation"]
+    made = Identity("", level, scopes=scopes)
+    return wide + [operation for operation in NEEDS if not refusal(made, operation) and refusal(identity, operation)]
+
+
 def may_hear(level: Level, event: str) -> bool:
     """Whether events of this type are told to who has this level."""
     return all(level >= needed for pattern, needed in EVENTS_NEED.items() if fnmatchcase(event, pattern))

@@ -38,6 +38,8 @@ from shared.messages.queue import SubmitJobs, Submitted
 REMEMBER_S: Final = 24 * 3600
 #: Parts that came without the last one are thrown away after this time.
 UNFINISHED_S: Final = 3600
+#: Submits of one user that wait for further parts: each keeps its jobs here.
+MAX_UNFINISHED: Final = 100
 #: More parts than this has no submit.
 MAX_PARTS: Final = 1 << 31
 
@@ -214,9 +216,16 @@ class Submission:
         """Raises RemoteFailure when there would be too many jobs."""
         settings, table = self.settings, self.keeper.table
         wanted = earlier + len(asked.procs)
+        unfinished = [len(draft.rows) for (user, _), draft in self._drafts.items() if user == asked.user]
+        if len(unfinished) > MAX_UNFINISHED:
+            raise BadSubmit(
+                f"{len(unfinished) - 1} other submits of {asked.user} have not had their last part; finish these first "
+                f"(they are forgotten after {UNFINISHED_S // 60} minutes)"
+            )
+        queued = table.per_user.get(asked.user, 0) + sum(unfinished) - earlier
         for limit, have, name in (
             (settings.max_jobs_per_submission, 0, "MAX_JOBS_PER_SUBMISSION"),
-            (settings.max_jobs_per_owner, table.per_user.get(asked.user, 0), "MAX_JOBS_PER_OWNER"),
+            (settings.max_jobs_per_owner, queued, "MAX_JOBS_PER_OWNER"),
         ):
             if have + wanted > limit:
                 raise BadSubmit(

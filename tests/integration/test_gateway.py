@@ -130,6 +130,16 @@ def test_a_token_with_scopes_opens_these_only(pool):
     assert is_error(pool.ask("POST", "/v1/tokens", body=bad), 400, says="scope nonsense is no operation")
 
 
+def test_a_narrow_token_makes_no_wider_one(pool):
+    narrow = token(pool, "ADMINISTRATOR", scopes=["tokens", "jobs.query"])
+    made = {"user": "x@y", "level": "ADMINISTRATOR"}
+    assert is_error(pool.ask("POST", "/v1/tokens", body=made, token=narrow), 403, says="does not open every operation")
+    made["scopes"] = ["jobs.*"]
+    assert is_error(pool.ask("POST", "/v1/tokens", body=made, token=narrow), 403, says="does not open jobs.submit")
+    made["scopes"] = ["jobs.query"]
+    assert pool.ask("POST", "/v1/tokens", body=made, token=narrow)[0] == 200
+
+
 def test_only_bearer_tokens_count(pool):
     for header in (pool.token, f"Basic {pool.token}", "Bearer", "Bearer  ", f"Bearer {pool.token} more"):
         assert pool.ask("GET", "/v1/pool", token=None, headers={"Authorization": header})[0] == 401
@@ -264,6 +274,8 @@ def test_a_token_ends_when_its_time_is_over(pool):
         {"user": "x", "level": "READ", "label": "l" * 1000},
         {"user": "\ud800", "level": "READ"},
         {"user": "x", "level": "READ", "label": "\ud800"},
+        {"user": "a\x1b[2Jb@x", "level": "READ"},
+        {"user": "a@x\x00", "level": "READ"},
         {"level": "READ"},
         [],
     ],

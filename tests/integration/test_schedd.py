@@ -1,7 +1,10 @@
 """The schedd as a whole, against a scripted execution point and negotiator."""
 
+import dataclasses
+
 import pytest
 
+from services.schedd import submission
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.messages.claims import ClaimLost, ClaimRefused, JobExit, Usage
@@ -282,6 +285,24 @@ async def test_a_submit_in_parts_is_seen_only_as_a_whole(pool):
     done = await pool.submit(procs=1, submit_id="parts", part=2)
     assert (done.cluster, done.count) == (1, 5)
     assert [ad["ProcId"] for ad in await pool.jobs()] == [0, 1, 2, 3, 4]
+
+
+async def test_a_user_has_so_many_submits_begun(pool, monkeypatch):
+    """What is begun and never ended is kept here: it counts among the user's jobs, and there are only so many."""
+    monkeypatch.setattr(submission, "MAX_UNFINISHED", 3)
+    for number in range(3):
+        await pool.submit(procs=2, submit_id=f"begun{number}", more=True, part=0)
+    with pytest.raises(RemoteFailure, match=r"3 other submits of .* have not had their last part"):
+        await pool.submit(submit_id="whole")
+    await pool.submit(procs=0, submit_id="begun1", part=1)
+    assert len(await pool.jobs()) == 2
+    taking = pool.schedd.submission
+    monkeypatch.setattr(taking, "settings", dataclasses.replace(taking.settings, max_jobs_per_owner=7))
+    with pytest.raises(RemoteFailure, match="2 jobs besides 6 in the queue are more than MAX_JOBS_PER_OWNER = 7"):
+        await pool.submit(procs=2, submit_id="more")
+    await pool.submit(procs=1, submit_id="one")
+    await pool.submit(procs=0, submit_id="begun0", part=1)  # its own jobs do not stand in its way
+    assert len(await pool.jobs()) == 5
 
 
 async def test_pages_of_the_queue(pool):

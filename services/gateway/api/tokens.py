@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query
 from pydantic import BaseModel, Field
@@ -10,9 +10,11 @@ from pydantic import BaseModel, Field
 from services.gateway.api.doors import Doors
 from services.gateway.api.examples import example
 from services.gateway.api.guard import Guard
-from services.gateway.authorization import NEEDS, Identity, Level, Token
+from services.gateway.authorization import NEEDS, Identity, Level, Token, beyond
 from services.gateway.caller import note
 
+#: NAME@DOMAIN, of whatever letters: no blanks, nothing that steers a terminal.
+USER: Final = r"^[^\s@\x00-\x1f\x7f-\x9f]+(@[^\s@\x00-\x1f\x7f-\x9f]+)?$"
 _RECORD = {
     "type": "gateway.audit",
     "at": 1763820000.5,
@@ -36,7 +38,7 @@ _RECORD = {
 
 
 class NewToken(BaseModel):
-    user: str = Field(min_length=1, max_length=200, pattern=r"^[^\s@]+(@[^\s@]+)?$", description="whom it stands for")
+    user: str = Field(min_length=1, max_length=200, pattern=USER, description="whom it stands for")
     level: str = Field(pattern="^(READ|WRITE|ADMINISTRATOR)$")
     label: str = Field(default="", max_length=200, description="what it is for")
     lifetime_s: float = Field(default=0.0, ge=0.0, le=1e10, allow_inf_nan=False, description="0: does not expire")
@@ -96,6 +98,8 @@ def token_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         for scope in new.scopes:
             if not any(fnmatchcase(operation, scope) for operation in NEEDS):
                 raise HTTPException(400, f"scope {scope} is no operation; there are {', '.join(sorted(NEEDS))}")
+        if more := beyond(identity, Level[new.level], tuple(new.scopes)):
+            raise HTTPException(403, f"your token does not open {', '.join(more)[:200]}, so it makes none that does")
         expires = doors.tokens.now() + new.lifetime_s if new.lifetime_s else 0.0
         made = Token(new.user, Level[new.level], new.label, expires, tuple(new.scopes))
         token, ident = await doors.tokens.create(made, identity.user)

@@ -1,6 +1,17 @@
 import pytest
 
-from services.gateway.authorization import NEEDS, Identity, Level, Token, digest, identify, may_hear, refusal, why_not
+from services.gateway.authorization import (
+    NEEDS,
+    Identity,
+    Level,
+    Token,
+    beyond,
+    digest,
+    identify,
+    may_hear,
+    refusal,
+    why_not,
+)
 from services.gateway.tokens import Tokens
 from shared.state.embedded import EmbeddedStore
 
@@ -97,3 +108,15 @@ async def test_the_first_token_is_in_a_file_for_its_owner_only(tmp_path):
     assert token not in str(await store.hgetall("roost:tokens"))
     assert [*await again.listed()] == [digest(token)[:12]]
     await store.stop()
+
+
+def test_nobody_hands_on_more_than_they_have():
+    whole = Identity("root@x", Level.ADMINISTRATOR, "t")
+    assert all(beyond(whole, level, scopes) == [] for level in Level for scopes in ((), ("jobs.*",)))
+    narrow = Identity("service@x", Level.ADMINISTRATOR, "t", scopes=("tokens", "jobs.*"))
+    assert beyond(narrow, Level.WRITE, ("jobs.*",)) == []
+    assert beyond(narrow, Level.ADMINISTRATOR, ("tokens", "jobs.query")) == []
+    assert beyond(narrow, Level.READ, ("j*", "ads")) == ["ads"]
+    assert beyond(narrow, Level.READ, ())[0] == "every operation"
+    assert "drain" in beyond(narrow, Level.ADMINISTRATOR, ("*",))
+    assert "priorities" in beyond(narrow, Level.READ, ("*",))
