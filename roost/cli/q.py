@@ -46,10 +46,10 @@ OPTIONS: tuple[Option, ...] = (
     ask("al|lusers al|l-users", "everybody's jobs (the default shows them too)"),
     ask("sched|d-constraint", "taken for HTCondor's sake", "EXPR"),
     ask("h|elp", "show this help; universe, state: the codes of these", "[WORD...]"),
-    ask("be|tter-analyze be|tter-analyse:", "why these jobs do not run (`roost analyze`); also :summary,reverse"),
-    ask("an|alyze an|alyse:", "the same"),
-    ask("rev|erse-analyze:", "the same, what the slots require first"),
-    ask("verb|ose", "taken for HTCondor's sake"),
+    ask("be|tter-analyze be|tter-analyse:", "why these jobs do not run, in HTCondor's words; also :summary,reverse"),
+    ask("an|alyze an|alyse:", "the same without the conditions"),
+    ask("rev|erse-analyze:", "which jobs suit slots, and the conditions of one slot"),
+    ask("verb|ose", "with -analyze: names of slots"),
     ask("r|un", "running jobs and where"),
     ask("ho|ld he|ld", "held jobs and why"),
     ask("idl|e", "idle jobs only"),
@@ -69,10 +69,15 @@ OPTIONS: tuple[Option, ...] = (
     ask("v|ersion", "print the version"),
     ask("st|ream-results", "taken for HTCondor's sake"),
     value("machineads", help="the same as -slotads", metavar="FILE"),
+    ask("userprios", "not for this pool: see `roost negotiate`", "FILE"),
+    ask("nouserprios", "with -analyze: regardless of user priorities, as always"),
     flag("all", help="the same as -allusers"),
     COMMON[-1],
 )
 
+#: Lines of a file of jobs that part ads.
+_PARTS: Final = ("...", "***", "-- ", "---")
+_ANALYSES: Final = ("better-analyze", "analyze", "reverse-analyze")
 #: -batch:LETTER -> what stands for 0.
 _ZEROS: Final = {"b": "", "?": "?", "*": "*", ".": ".", "-": "-", "_": "_", "#": "#", "z": "0"}
 _ALWAYS: Final = ("ClusterId", "ProcId", "JobStatus", "JobUniverse", "ServerTime")
@@ -117,10 +122,8 @@ def run(command: str, argv: list[str]) -> int:
         return 0
     if parsed.has("version"):
         return output.version()
-    if any(parsed.has(name) for name in ("better-analyze", "analyze", "reverse-analyze")):
-        from roost.cli import analyze  # and numpy, which takes its time
-
-        return analyze.analyze(_for_analyze(parsed))
+    if any(parsed.has(name) for name in _ANALYSES):
+        return _analyze(parsed)
     asked = _read(parsed)
     custom = columns_asked.columns(parsed, words(asked.look))
     if custom is not None and asked.form:
@@ -206,13 +209,25 @@ class _Queue:
         self._mask.overall = width - 1 if width else 0
         self._trimmed = self._layout is not None and asked.wide
 
+    def found(self) -> tuple[str, list[ClassAd]]:
+        """Where the jobs are from, and all that were asked for, whole and in order."""
+        parsed = self._parsed
+        if parsed.has("jobads"):
+            file, form = parsed.one("jobads"), whole.form_of(parsed.letters.get("jobads", ""), "auto")
+            source, jobs = f"Jobads: {file}", whole.read_ads(file, form, self._condition(), parts=_PARTS)
+        else:
+            with Client(parsed.one("pool") or None) as client:
+                jobs = list(client.jobs(constraint=self._condition(), schedd=parsed.one("name")))
+                source = (
+                    f"Schedd: {', '.join([parsed.one('name')] if parsed.has('name') else client.pool()['schedds'])}"
+                )
+        return source, [ad for _, ad in self._in_order(jobs)]
+
     def show(self) -> int:
         if self._parsed.has("jobads"):
             file = self._parsed.one("jobads")
             form = whole.form_of(self._parsed.letters.get("jobads", ""), "auto")
-            self._print(
-                whole.read_ads(file, form, self._condition(), parts=("...", "***", "-- ", "---")), f"Jobads: {file}"
-            )
+            self._print(whole.read_ads(file, form, self._condition(), parts=_PARTS), f"Jobads: {file}")
             return 0
         with Client(self._parsed.one("pool") or None) as client:
             limit = self._parsed.integer("limit", 0)
@@ -454,17 +469,43 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _for_analyze(parsed: Parsed) -> Parsed:
-    """The options as `roost analyze` has them. Raises UsageError."""
-    words = [word for name in ("analyze", "better-analyze") for word in parsed.letters.get(name, "").split(",") if word]
-    unknown = sorted(set(words) - {"summary", "reverse"})
-    if unknown:
-        raise UsageError(f"-analyze:{unknown[0]}: unknown; known are summary and reverse")
-    for word in words + (["reverse"] if parsed.has("reverse-analyze") else []):
-        parsed.values.setdefault(word, [])
-    if parsed.has("machineads"):
-        parsed.values["slotads"] = parsed.all("machineads")
-    return parsed
+def _analyze(parsed: Parsed) -> int:
+    """Why jobs do not run, in HTCondor's words (`roost analyze` has its own). Raises UsageError."""
+    from roost.cli import better_analyze
+
+    asked = _read(parsed)
+    asked.batch = False
+    words = [word for name, letters, _ in parsed.order if name in _ANALYSES[:2] for word in letters.lower().split(",")]
+    if parsed.has("userprios") or (any("priority".startswith(word) for word in words if word)):
+        raise UsageError("user priorities are not weighed here; `roost negotiate` shows who would get what")
+    machine, constraint = "", ""
+    for name, _, values in parsed.order:  # the last one counts; a bare word is a name in any case
+        if name in ("machine", "slotconstraint", "mconstraint"):
+            named = name == "machine" or re.fullmatch(r"[\w.@-]+", values[0])
+            machine, constraint = (values[0], "") if named else ("", values[0])
+    how = better_analyze.Asked(
+        better=parsed.has("better-analyze"),
+        summary=any("summary".startswith(word) for word in words if word),
+        reverse=parsed.has("reverse-analyze") or any("reverse".startswith(word) for word in words if word),
+        verbose=parsed.has("verbose"),
+        width=asked.width or better_analyze.WIDTH,
+        machine=machine,
+    )
+    source, jobs = _Queue(parsed, asked, None).found()
+    slots = better_analyze.select_slots(_slots(parsed), machine, constraint)
+    say(f"\n\n-- {source}")
+    for piece in better_analyze.analysis(jobs, slots, how):
+        output.write(piece)
+    return 0
+
+
+def _slots(parsed: Parsed) -> list[ClassAd]:
+    """The slots that jobs are compared with."""
+    file = parsed.one("slotads") or parsed.one("machineads")
+    if file:
+        return whole.read_ads(file, whole.form_of(parsed.letters.get("slotads", ""), "auto"))
+    with Client(parsed.one("pool") or None) as client:
+        return list(client.ads("Machine"))
 
 
 _UNIVERSE_CODES: Final = (

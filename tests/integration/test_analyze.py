@@ -166,7 +166,10 @@ def test_the_command(pool, waiting):
     assert told.stdout.startswith(f"Job {waiting}.0 (and 4 more like it): idle\n")
     assert "The last negotiation cycle at " in told.stdout
     assert "What would help" in told.stdout
-    assert roost(pool, "q", "-better-analyze", str(waiting)).stdout == told.stdout
+    condors = roost(pool, "q", "-better-analyze", str(waiting)).stdout
+    assert condors.startswith("\n\n-- Schedd: ")
+    assert f"\nThe Requirements expression for job {waiting}.000 is\n\n" in condors
+    assert f"\n{waiting:03}.000:  Run analysis summary ignoring user priority.  Of " in condors
     assert json.loads(roost(pool, "analyze", str(waiting), "-json").stdout)["jobs"][0]["also"] == 4
     lost = roost(pool, "analyze", "999999.7")
     assert (lost.returncode, lost.stdout) == (1, "")

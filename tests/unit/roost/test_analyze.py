@@ -128,14 +128,11 @@ def test_jobs_are_chosen_as_everywhere(capsys, words, jobs):
     assert found["more"] == (2 if "limit" in words else 0)
 
 
-def test_q_analyzes_too(capsys):
-    for words in ("q 12.1 -better-analyze", "q -analyze 12.1", "q -better 12.1"):
-        assert said(capsys, f"{words} -jobads jobs.ads") == said(capsys, "analyze 12.1 -jobads jobs.ads")
-    one = said(capsys, "q -analyze:summary 12 -jobads jobs.ads").splitlines()
-    assert one[2] == "12.2: It is on hold: by hand (code 1/0); it can run once it is released."
-    reverse = said(capsys, "analyze -reverse 12.1 -jobads jobs.ads")
-    assert said(capsys, "q -better-analyze:reverse 12.1 -jobads jobs.ads") == reverse
-    assert said(capsys, "q -reverse-analyze 12.1 -jobads jobs.ads") == reverse
+def test_q_analyzes_in_htcondors_words(capsys):
+    better = said(capsys, "q -better-analyze 12.1 -jobads jobs.ads")
+    assert better.startswith("\n\n-- Jobads: jobs.ads\nThe Requirements expression for job 12.001 is\n\n    ")
+    assert said(capsys, "q 12.1 -better -jobads jobs.ads") == better
+    assert "Step    Matched  Condition\n" not in said(capsys, "q -analyze 12.1 -jobads jobs.ads")
 
 
 def test_reverse_shows_the_slots_conditions_first_and_all(capsys):
@@ -182,7 +179,7 @@ def test_the_last_cycle_and_a_condition_to_drop(capsys):
         ("analyze -limit 0 -jobads jobs.ads", "-limit wants 1 to 50"),
         ("analyze -limit many -jobads jobs.ads", "wants a whole number"),
         ("analyze -constraint ((( -jobads jobs.ads", "-constraint"),
-        ("q -analyze:priority 12 -jobads jobs.ads", "known are summary and reverse"),
+        ("q -analyze:priority 12 -jobads jobs.ads", "roost negotiate"),
         ("analyze 12", "roost up"),
     ],
 )
