@@ -22,6 +22,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "limit": "a concurrency limit is reached",
     "out-of-time": "the time for its submitter in a cycle was over",
     "negotiation": "no cycle had decided about it yet",
+    "no-broker": "its schedd or the negotiator had no connection to the broker",
     "no-negotiator": "no negotiator led",
     "schedd-down": "its schedd was down",
     "schedd-silent": "its schedd did not answer the negotiator",

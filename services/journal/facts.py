@@ -15,6 +15,8 @@ from shared.bus.api import RemoteFailure
 
 #: Changes of reasons that are read for one job.
 _MOST: Final = 100_000
+#: Changes of the lead that are looked through for who led as a job came.
+_LEADERS: Final = 200
 
 
 def job_facts(
@@ -46,6 +48,7 @@ def job_facts(
         ),
         outages=[
             *_downs(restarts),
+            *_cut_off(connection, name, begin),
             *_leaderless(connection, begin),
             *_limits(connection, name, begin),
             *_silences(connection, name, begin),
@@ -141,12 +144,41 @@ def _downs(restarts: Iterable[tuple[float, str]]) -> Iterable[Outage]:
         yield Outage("schedd-down", down, None, CAUSES["schedd-down"])
 
 
+def _cut_off(connection: sa.Connection, schedd: str, begin: float) -> Iterable[Outage]:
+    """Times without a broker, of the schedd and of the negotiator that led; and times of which facts are lost. Where
+    several negotiators lead, one that is cut off stops only its own part of the pool, and does not count."""
+    leads: dict[str, str] = {}
+    known = sa.select(EVENTS.c.body).where(EVENTS.c.type == "had.leader", EVENTS.c.at < begin)
+    for body in connection.scalars(known.order_by(EVENTS.c.at.desc()).limit(_LEADERS)):
+        _lead(leads, json.loads(body), earlier=True)
+    for at, kind, event in _since(connection, ("had.leader", "daemon.reconnected"), begin):
+        if kind == "had.leader":
+            _lead(leads, event)
+            continue
+        own = event["daemon"] == f"schedd@{schedd}"
+        if own and event["lost"]:
+            text = f"{event['lost']} facts that its schedd told then are lost: it had no connection to the broker"
+            yield Outage("unknown", event["lost_from"], max(event["lost_to"], event["lost_from"] + 0.001), text)
+        if own or [event["daemon"]] == [f"negotiator@{name}" for name in leads.values() if name]:
+            who = "its schedd" if own else "the negotiator"
+            yield Outage("no-broker", event["since"], at, f"{who} had no connection to the broker")
+
+
+def _lead(leads: dict[str, str], event: Mapping[str, Any], *, earlier: bool = False) -> None:
+    """Who leads each shard from this event on; "": nobody. earlier: it is older than what is known."""
+    name = event["negotiator"] if event["state"] == "leader" else ""
+    if earlier:
+        leads.setdefault(event["shard"], name)
+    elif name or leads.get(event["shard"]) == event["negotiator"]:
+        leads[event["shard"]] = name
+
+
 def _leaderless(connection: sa.Connection, begin: float) -> Iterable[Outage]:
     """Times in which no negotiator led, of any name. Before the first event of its HAD nothing is known."""
     table = EVENTS
     leads: dict[str, bool] = {}
     known = sa.select(table.c.body).where(table.c.type == "had.leader", table.c.at < begin)
-    for (body,) in connection.execute(known.order_by(table.c.at.desc()).limit(200)):
+    for (body,) in connection.execute(known.order_by(table.c.at.desc()).limit(_LEADERS)):
         event = json.loads(body)
         leads.setdefault(event["shard"], event["state"] == "leader")
     nobody = begin if leads and not any(leads.values()) else None

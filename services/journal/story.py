@@ -21,7 +21,7 @@ WAITING: Final = ("idle", "starting", "held")
 #: States of a job that has left.
 GONE: Final = ("completed", "removed")
 #: Of causes that hold at the same time, the first counts: what is further from the job explains what is nearer.
-_FIRST: Final = ("schedd-down", "no-negotiator", "schedd-limit", "schedd-silent")
+_FIRST: Final = ("unknown", "schedd-down", "no-broker", "no-negotiator", "schedd-limit", "schedd-silent")
 
 
 @dataclass(frozen=True, slots=True)

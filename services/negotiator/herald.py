@@ -38,7 +38,7 @@ class Herald:
         return len(self._waiting)
 
     async def _on_gap(self) -> None:
-        """What was told while there was no broker is lost."""
+        """What was told while there was no broker has waited, but not without bound: all is told anew."""
         self._lost()
 
     def tell(self, events: Iterable[Event]) -> None:

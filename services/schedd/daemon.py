@@ -149,6 +149,7 @@ class Schedd(Daemon):
             "policies": self._look(),
             "tidy": self._tidy(),
             "cron": self.cron.run(),
+            "sorted": self.keeper.repeat_sorted(),
         }
 
     async def reconfigure(self) -> None:

@@ -20,6 +20,7 @@ from services.schedd.queue import Queue, QueueDamaged
 from services.schedd.table import JobTable
 from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
+from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
 from shared.messages.events import (
     Event,
@@ -35,6 +36,9 @@ from shared.tally import LONG_S, WORK_S, CountsBy, Durations
 
 #: More events than this wait for a broker that is away: the oldest are dropped, as events repair nothing.
 MAX_EVENTS = 10_000
+#: Seconds between two times of telling of which autoclusters all jobs are, and jobs in one go.
+RESTATE_S = 3600.0
+RESTATED = 2000
 #: Hold codes that a user, or his own job's policy, brings about: by request, by policy, submitted on hold, input files.
 USERS_HOLDS = frozenset({1, 3, 15, 16})
 
@@ -66,7 +70,12 @@ class Keeper:
         self._log_pending: list[tuple[int, str, bytes]] = []
         self._events: list[Outgoing] = []
         self._publisher: asyncio.Task[None] | None = None
+        self._gap = asyncio.Event()  # there was no broker for a while
+        context.bus.on_gap(self._on_gap)
         self._cleaners: set[asyncio.Task[None]] = set()
+
+    async def _on_gap(self) -> None:
+        self._gap.set()
 
     def now(self) -> float:
         return self.context.clock.now()
@@ -250,6 +259,27 @@ class Keeper:
         for kinds in self.table.sorting.take(lambda job, names: projected(self.name, job, now, names)):
             self.tell(JobsSorted(at=now, schedd=self.name, kinds=kinds))
         self._publish_soon()
+
+    async def repeat_sorted(self) -> None:
+        """Say it of all jobs again, until cancelled: once in a while, for a history that was begun later than the
+        jobs; and with what autoclusters look like after a time without a broker, as then something may be lost."""
+        while True:
+            await set_or_over(self._gap, self.context.clock, RESTATE_S)
+            if self._gap.is_set():
+                self._gap.clear()
+                self.table.sorting.forget_ads()
+            some: list[Job] = []
+            for job in self.table.jobs():
+                some.append(job)
+                if len(some) >= RESTATED:
+                    self._repeat(some)
+                    some = []
+                    await asyncio.sleep(0)  # a large queue holds up nobody
+            self._repeat(some)
+
+    def _repeat(self, jobs: list[Job]) -> None:
+        self.table.sorting.repeat(jobs)
+        self.tell_sorted()
 
     def _publish_soon(self) -> None:
         if self._events and self._publisher is None:

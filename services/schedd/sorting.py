@@ -3,7 +3,7 @@ asks later why a job waited must know which was the job's. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from services.schedd.jobs import Job
@@ -45,6 +45,17 @@ class Sorting:
             ranges[-1][2] = proc
         else:
             ranges.append([cluster, proc, proc])
+
+    def repeat(self, jobs: Iterable[Job]) -> None:
+        """Of these jobs it is told once more which autoclusters they are of, as if it had never been."""
+        for job in jobs:
+            if job.sorted_as:
+                autocluster, job.sorted_as = job.sorted_as, 0
+                self.note(job, autocluster)
+
+    def forget_ads(self) -> None:
+        """Tell what autoclusters look like with the next jobs that come to them, or are told again."""
+        self._told.clear()
 
     def take(self, project: Callable[[Job, list[str]], bytes]) -> Iterator[list[JobKind]]:
         """All that was noted, in parts that fit into an event each. project: a job's ad with these attributes,

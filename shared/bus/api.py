@@ -158,7 +158,8 @@ class Bus(Protocol):
         trace: str | None = None,
     ) -> None:
         """Publish one message. Durable messages return only when the broker has confirmed them; transient
-        ones (`durable = False`) return at once, and are dropped silently while there is no connection.
+        ones (`durable = False`) return at once, and are dropped silently while there is no connection, but for
+        facts on roost.events (`kept`): these wait in their order, within bounds (shared.bus.outbox).
         Messages of one sender keep their order, but for durable and transient ones, which may overtake each
         other."""
 

@@ -23,9 +23,11 @@ from shared.bus.api import (
     RemoteFailure,
     RequestHandler,
 )
-from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, inbox_queue
+from shared.bus.outbox import Outbox
+from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, ROLES, inbox_queue
 from shared.errors import RetryableError
 from shared.messages.base import BadMessage, Envelope, Failure, Message
+from shared.messages.events import DaemonReconnected
 
 Log = structlog.stdlib.BoundLogger
 
@@ -196,6 +198,23 @@ def check_topic(exchange: Exchange, key: str = "") -> None:
         raise ValueError("dead letters are not published or listened to: see dead_letters() and requeue()")
     if len(key.encode()) > MAX_KEY_BYTES:
         raise ValueError(f"routing key {key[:40]!r}... has more than {MAX_KEY_BYTES} bytes")
+
+
+def reconnected(sender: str, now: float, since: float, outbox: Outbox) -> DaemonReconnected | None:
+    """What a sender says of its time without a connection; None: it is no daemon, and may not speak of itself."""
+    role, _, name = sender.partition(".")
+    if role not in ROLES:
+        return None
+    lost = outbox.take_lost()
+    return DaemonReconnected(
+        at=now,
+        daemon=f"{role}@{name}",
+        since=since,
+        waiting=len(outbox),
+        lost=lost.facts,
+        lost_from=lost.first,
+        lost_to=lost.last,
+    )
 
 
 def check_inbox(inbox: str) -> None:

@@ -42,10 +42,12 @@ from shared.bus.handling import (
     one_way,
     packed,
     packed_answer,
+    reconnected,
     result_of,
     take,
     tell_of_gap,
 )
+from shared.bus.outbox import Fact, Outbox
 from shared.bus.topics import matches
 from shared.bus.topology import (
     INBOX_DURABLE_WAIT_S,
@@ -410,6 +412,8 @@ class MemoryBus:
         self._connected = asyncio.Event()
         self._stopped = False
         self._turn = 0
+        self._outbox = Outbox()
+        self._away_since = 0.0
 
     @property
     def health(self) -> BusHealth:
@@ -441,6 +445,10 @@ class MemoryBus:
     def disconnect(self, *, crash: bool = False) -> None:
         """Cut the connection: unfinished messages go back to their queues, calls under way fail, broadcasts
         are missed. With `crash` the handlers end too, as when the daemon's process is killed."""
+        if self._connected.is_set():
+            self._away_since = self.hub.now()
+        if crash:
+            self._outbox = Outbox()
         self._connected.clear()
         self._health.connected = False
         self._health.waiting_for = "connection to the hub"
@@ -455,6 +463,7 @@ class MemoryBus:
         if not self._connected.is_set():
             self._connect()
             self._health.reconnects += 1
+            self._repeat()
             for callback in self._gap_callbacks:
                 task = asyncio.get_running_loop().create_task(tell_of_gap(callback, self.retry, self._log))
                 self._background[task] = None
@@ -468,6 +477,19 @@ class MemoryBus:
         self._health.waiting_for = ""
         for consumer in self._consumers:
             consumer.attach()
+
+    def _repeat(self) -> None:
+        """Send what was said without a connection, and tell how that was."""
+        told = reconnected(self.sender, self.hub.now(), self._away_since, self._outbox)
+        while (fact := self._outbox.next()) is not None:
+            self._outbox.sent(fact, 0.0)
+            assert isinstance(fact.item, Item)
+            self._route(fact.item, Exchange.EVENTS, 0.0)
+        self._outbox = Outbox()
+        if told is not None:
+            if told.lost:
+                self._health.unpublished.add("dropped", count=told.lost)
+            self._route(self._item(Exchange.EVENTS, told.type, told, None, None), Exchange.EVENTS, 0.0)
 
     # Publishing
 
@@ -483,6 +505,11 @@ class MemoryBus:
         check_topic(exchange, key)
         began = time.perf_counter()
         item = self._item(exchange, key, body, epoch, trace)
+        if body.kept and exchange is Exchange.EVENTS and not self._connected.is_set():
+            if self._stopped:
+                raise BusUnavailable("the bus is stopped")
+            self._outbox.add(Fact(key, item.data, "", body.type, self.hub.now(), item=item))
+            return
         if await self._may_send(body):
             self._route(item, exchange, began)
 

@@ -40,6 +40,8 @@ class Message(BaseModel):
     #: True where a loss would cost something: persistent and confirmed. False where the next message repairs
     #: it.
     durable: ClassVar[bool] = False
+    #: True for transient messages that wait, in their order, while their sender has no connection: facts.
+    kept: ClassVar[bool] = False
     #: True where a message may hold many ads, which say much the same: large ones travel compressed.
     squeezed: ClassVar[bool] = False
 

@@ -13,6 +13,8 @@ from shared.messages.base import Message, message
 class Event(Message):
     """Base of all facts. `at` is seconds since 1970 by the clock of the daemon that saw it happen."""
 
+    kept: ClassVar[bool] = True
+
     at: float
 
 
@@ -409,6 +411,20 @@ class DaemonStopped(Event):
     daemon: str
     subsystem: str
     reason: str
+
+
+@message
+class DaemonReconnected(Event):
+    """A daemon has a connection to the broker again, and could speak to nobody since `since`. What it said meanwhile
+    has come before this, with its own times; some of it may have come twice."""
+
+    type: ClassVar[str] = "daemon.reconnected"
+    daemon: str
+    since: float  # when it noticed (s since 1970)
+    waiting: int = 0  # facts that it said meanwhile
+    lost: int = 0  # facts for which there was no room, said between these two moments
+    lost_from: float = 0.0
+    lost_to: float = 0.0
 
 
 @message

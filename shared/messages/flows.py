@@ -106,9 +106,9 @@ PUBLISHED: Final = (
     Published(
         "roost.events",
         "{type}",
-        ("daemon.started", "daemon.stopped"),
+        ("daemon.started", "daemon.stopped", "daemon.reconnected"),
         "every daemon",
-        "Daemons come and go.",
+        "Daemons come and go, and were without the broker.",
     ),
 )
 

@@ -22,6 +22,7 @@ from shared.errors import RetryableError
 from shared.messages import Ack, Envelope, Failure
 from shared.messages.ads import AdHeartbeat, AdInvalidate, SendAds
 from shared.messages.claims import Alive, AliveReply, ClaimLost
+from shared.messages.events import DaemonReconnected, JobRemoved
 from shared.messages.negotiation import Reschedule
 from tests.contract.bus_pool import RETRY, MemoryPool
 from tests.waiting import PATIENCE_S, eventually
@@ -45,6 +46,10 @@ def heartbeat(sequence, daemon="startd@node1"):
 
 def invalidate(sequence):
     return AdInvalidate(my_type="Machine", daemon="startd@node1", start_time=1, sequence=sequence)
+
+
+def removed(number):
+    return JobRemoved(at=float(number), schedd="ap", job_id=f"{number}.0", owner="ada", reason="so")
 
 
 def lost(slot):
@@ -732,6 +737,36 @@ async def test_durable_publish_waits_for_the_connection_and_transient_does_not(p
     await bus.publish(Exchange.ADS, "x", heartbeat(1))
     await bus.publish(Exchange.ADS, "x", invalidate(2))
     await eventually(lambda: 2 in catch.sequences)
+
+
+async def test_facts_wait_for_the_connection_in_their_order_with_what_they_said(pool):
+    bus, other = await pool.bus("schedd.ap"), await pool.bus("negotiator.cm")
+    catch = Catch()
+    await other.listen(Exchange.EVENTS, ["#"], catch)
+    await bus.publish(Exchange.EVENTS, "job.removed", removed(0))
+    await catch.got(1)
+    await pool.cut(bus)
+    await eventually(lambda: not bus.health.connected or bus.health.reconnects)
+    for number in range(1, 300):
+        await bus.publish(Exchange.EVENTS, "job.removed", removed(number))
+    await eventually(lambda: any(isinstance(body, DaemonReconnected) for body in catch.bodies))
+    told = catch.bodies[-1]
+    assert (told.daemon, told.lost) == ("schedd@ap", 0)
+    assert told.since <= told.at
+    facts = {envelope.id: envelope.body for envelope in catch.envelopes[:-1]}
+    assert [fact.at for fact in facts.values()] == [float(number) for number in range(300)]
+    assert bus.health.unpublished.by_name == {}
+
+
+async def test_who_is_no_daemon_does_not_speak_of_itself(pool):
+    bus, other = await pool.bus("consumer.bill"), await pool.bus("negotiator.cm")
+    catch = Catch()
+    await other.listen(Exchange.EVENTS, ["#"], catch)
+    await pool.cut(bus)
+    await eventually(lambda: bus.health.reconnects)
+    await bus.publish(Exchange.EVENTS, "job.removed", removed(1))
+    await catch.got(1)
+    assert [body.type for body in catch.bodies] == ["job.removed"]
 
 
 # Stopping

@@ -12,7 +12,7 @@ from shared.bus.topology import ROLES
 from shared.messages import Ack
 from shared.messages.ads import SendAds
 from shared.messages.claims import Alive, AliveReply
-from shared.messages.events import JobRemoved
+from shared.messages.events import DaemonReconnected, JobRemoved
 from tests.contract.bus_amqp import AmqpPool
 from tests.contract.bus_pool import RETRY
 from tests.contract.test_bus import Catch, dead, heartbeat, invalidate, lost
@@ -94,6 +94,59 @@ async def test_messages_that_wait_survive_kill_and_restart_of_the_broker(pool, r
     await work.got(50)
     assert sorted(set(work.sequences)) == list(range(50))
     assert {body.slot for body in inbox.bodies} == {f"slot{n}" for n in range(50)}
+
+
+@pytest.mark.parametrize("hung", [False, True])
+async def test_facts_said_to_a_broker_that_dies_reach_the_history(pool, rabbit_server, hung):
+    """Killed in the midst of it, or hung for a while before: what it had taken, or seemed to take, comes again under
+    the same ids."""
+    schedd = await pool.bus("schedd.ap", watch_s=1.0)
+    journal = await pool.bus("journal.j", watch_s=1.0)
+    heard: dict[str, object] = {}
+
+    async def record(envelope):
+        heard[envelope.id] = envelope.body
+
+    await journal.consume("roost.view", record)
+    said, stop = [], asyncio.Event()
+
+    async def speak():
+        while not stop.is_set():
+            event = JobRemoved(at=float(len(said)), schedd="ap", job_id=f"{len(said)}.0", owner="a", reason="so")
+            await schedd.publish(Exchange.EVENTS, event.type, event)
+            said.append(event.at)
+            await asyncio.sleep(0.002)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(speak())
+        await registered()
+        await eventually(lambda: heard)
+        before = len(said)
+        if hung:
+            await asyncio.to_thread(rabbit_server.freeze)
+            await eventually(lambda: len(said) > before + 100)
+        await asyncio.to_thread(rabbit_server.kill)
+        await eventually(lambda: not schedd.health.connected)
+        before = len(said)
+        await eventually(lambda: len(said) > before + 100)
+        await asyncio.to_thread(rabbit_server.start)
+        await eventually(lambda: schedd.health.connected and journal.health.connected)
+        before = len(said)
+        await eventually(lambda: len(said) > before + 50)
+        stop.set()
+
+    def facts():
+        return [body.at for body in heard.values() if isinstance(body, JobRemoved)]
+
+    await eventually(lambda: len(facts()) == len(said), what="every fact")
+    assert sorted(facts()) == said
+    assert schedd.health.unpublished.by_name == {}
+    names = ("schedd@ap", "journal@j")
+
+    def told():
+        return {body.daemon for body in heard.values() if isinstance(body, DaemonReconnected)} == set(names)
+
+    await eventually(told, what="both to tell of the time without a broker")
 
 
 async def test_without_broker_durable_messages_fail_at_their_deadline_and_transient_are_dropped(pool, rabbit_server):

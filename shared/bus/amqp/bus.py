@@ -1,8 +1,8 @@
 """The bus on RabbitMQ. Implements shared.bus.api.Bus.
 
 A supervisor keeps one link (link.py) open and puts every subscription on each new one. Durable messages wait
-for a link and for their confirm; transient ones are dropped while there is none. A watchdog (watchdog.py)
-breaks a link that is connected but does not deliver.
+for a link and for their confirm; transient ones are dropped while there is none, but for facts, which wait in an
+outbox (shared.bus.outbox). A watchdog (watchdog.py) breaks a link that is connected but does not deliver.
 
 Longer than 500 lines because the interface is wide: what could be told apart (link, consumer, acknowledgements, dead
 letters, watchdog) lives in modules of its own.
@@ -50,10 +50,12 @@ from shared.bus.handling import (
     one_way,
     packed,
     packed_answer,
+    reconnected,
     result_of,
     take,
     tell_of_gap,
 )
+from shared.bus.outbox import Fact, Outbox
 from shared.bus.topology import (
     CONSUMER,
     INBOX_DURABLE_WAIT_S,
@@ -77,6 +79,8 @@ RECONNECT_FIRST_S = 0.05
 #: Where there are several nodes each try is another one: all of them are tried within a few seconds.
 RECONNECT_CAP_S = 2.0
 STOP_PATIENCE_S = 5.0
+#: Seconds between asking the broker whether it has taken the facts that were sent.
+SETTLE_S = 1.0
 
 
 class AmqpBus:
@@ -133,6 +137,10 @@ class AmqpBus:
         self._stopped = False
         self._jitter = random.Random()
         self._watchdog = Watchdog(self.watch_s)
+        self._outbox = Outbox()
+        self._telling = asyncio.Lock()
+        self._repeating = False  # what waited goes out: nobody waits for it
+        self._away_since = 0.0  # wall clock; 0: there is a link, or never was one
 
     @property
     def health(self) -> BusHealth:
@@ -205,14 +213,15 @@ class AmqpBus:
                 if self._stopped:
                     return
                 self.log.info("bus.connected", consumers=len(self._consumers))
-                watch = asyncio.get_running_loop().create_task(
-                    self._watchdog.watch(link, self._consumers), name="bus:watchdog"
-                )
+                loop = asyncio.get_running_loop()
+                watch = loop.create_task(self._watchdog.watch(link, self._consumers), name="bus:watchdog")
+                settle = loop.create_task(self._settle_facts(link), name="bus:facts")
                 try:
                     reason = await asyncio.shield(link.broken)
                 finally:
                     watch.cancel()
-                    await asyncio.gather(watch, return_exceptions=True)
+                    settle.cancel()
+                    await asyncio.gather(watch, settle, return_exceptions=True)
                 self._health.last_error = reason
                 self._health.waiting_for = f"a new connection: {reason}"
                 self._node += 1  # a node that hangs would take a whole timeout before the next one is tried
@@ -220,6 +229,8 @@ class AmqpBus:
             finally:
                 self._link = None
                 self._connected.clear()
+                self._away_since = self._away_since or self.now()
+                self._outbox.broke(asyncio.get_running_loop().time())
                 self._fail_calls("the connection was lost while waiting for the answer")
                 for consumer in self._consumers:
                     await consumer.detach()
@@ -237,6 +248,7 @@ class AmqpBus:
                     if not link.usable:
                         raise LinkLost(link.broken.result())
                     self._link = link
+                    self._repeating = self._links > 0
                     self._connected.set()
         except BaseException:
             for consumer in self._consumers:
@@ -246,6 +258,7 @@ class AmqpBus:
         self._links += 1
         if self._links > 1:
             self._health.reconnects += 1
+            self.spawn(self._repeat())
             for callback in self._gap_callbacks:
                 self.spawn(tell_of_gap(callback, self.retry, self.log))
         return link
@@ -324,6 +337,9 @@ class AmqpBus:
         properties = self.properties(envelope.id, body.type, durable=body.durable, expires_s=expires_s)
         if body.durable:
             await self.publish_durable(exchange, key, data, properties, mandatory=mandatory)
+        elif body.kept and exchange == Exchange.EVENTS:
+            await self._tell(Fact(key, data, envelope.id, body.type, envelope.ts))
+            return
         else:
             link = self._link
             if link is None or not link.usable:
@@ -338,6 +354,61 @@ class AmqpBus:
                 self._health.unpublished.add("dropped")
                 return
         self._health.published += 1
+
+    # Facts
+
+    async def _tell(self, fact: Fact) -> None:
+        """Send a fact, or keep it until there is a connection."""
+        if self._stopped:
+            raise BusUnavailable("the bus is stopped")
+        self._outbox.add(fact)
+        if not self._repeating or self._outbox.crowded:
+            await self._send_facts()
+
+    async def _send_facts(self) -> None:
+        """All that wait, in their order, as long as the link holds."""
+        async with self._telling:
+            while (fact := self._outbox.next()) is not None:
+                link = self._link
+                if link is None or not link.usable:
+                    return
+                properties = self.properties(fact.id, fact.type, durable=False)
+                try:
+                    await link.publish_plain(Exchange.EVENTS, fact.key, fact.data, properties)
+                except (LinkLost, Refused) as error:
+                    link.fail(f"publishing failed: {error}")
+                    return
+                self._outbox.sent(fact, asyncio.get_running_loop().time())
+                self._health.published += 1
+
+    async def _repeat(self) -> None:
+        """Send what was said without a connection, and what the broker may have lost; then tell how that was."""
+        told = reconnected(self.sender, self.now(), self._away_since, self._outbox)
+        self._away_since = 0.0
+        if told is not None:
+            if told.lost:
+                self._health.unpublished.add("dropped", count=told.lost)
+            envelope = self._envelope(told)
+            self._outbox.add(Fact(told.type, packed(envelope), envelope.id, told.type, envelope.ts))
+        try:
+            await self._send_facts()
+        finally:
+            self._repeating = False
+
+    async def _settle_facts(self, link: Link) -> None:
+        """Have the broker say, now and then, that it took what was sent: only that is forgotten."""
+        loop = asyncio.get_running_loop()
+        while link.usable:
+            await asyncio.sleep(SETTLE_S)
+            if not self._outbox.unanswered:
+                continue
+            asked = self._outbox.asked()
+            try:
+                await link.settled()
+            except (LinkLost, Refused) as error:
+                link.fail(f"asking whether events arrived failed: {error}")
+                return
+            self._outbox.answered(asked, loop.time())
 
     async def publish_durable(
         self, exchange: str, key: str, data: bytes, properties: Basic.Properties, *, mandatory: bool = False

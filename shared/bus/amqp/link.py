@@ -256,6 +256,11 @@ class Link:
             )
         )
 
+    async def settled(self) -> None:
+        """Returns when the broker has taken all that was published plainly before: it does what a channel asks in
+        order. Raises LinkLost."""
+        await guarded(self.plain.basic_qos(prefetch_count=0))
+
     async def request(self, key: str, data: bytes, properties: Basic.Properties) -> None:
         """Publish a request. Raises like publish_confirmed."""
         await guarded(

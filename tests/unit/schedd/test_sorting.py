@@ -40,6 +40,21 @@ def test_jobs_that_are_alike_are_one_range_and_told_once():
     assert told(table) == []  # it is of the same kind as before
 
 
+def test_all_can_be_told_again_with_or_without_what_they_look_like():
+    table = table_of(30, 3)
+    assert len(told(table)) == 2
+    jobs = list(table.jobs())
+    table.sorting.repeat(jobs[:10])
+    table.sorting.repeat(jobs[10:])
+    again = told(table)
+    assert [kind.jobs for kind in again] == [[[1, 0, 29]], [[2, 0, 2]]]
+    assert [kind.ad for kind in again] == [b"", b""]
+    table.sorting.forget_ads()
+    table.sorting.repeat(jobs)
+    assert all(kind.ad for kind in told(table))
+    assert told(table) == []
+
+
 def test_jobs_that_come_to_another_autocluster_are_told_again():
     table = table_of(4, own=lambda proc: {"Department": proc % 2})
     assert [kind.jobs for kind in told(table)] == [[[1, 0, 3]]]
