@@ -167,6 +167,121 @@ def test_the_owner_of_a_job_is_who_the_token_says(pool, tokens):
     assert (ad.eval("Owner"), ad.eval("User")) == ("alice", "alice@elsewhere")
 
 
+#: Ways to write whose a job is, and what it has done.
+FORGED = {
+    name: value
+    for spelling in (str, str.lower, str.upper, str.swapcase)
+    for name, value in {
+        spelling("Owner"): "root",
+        spelling("User"): "root@elsewhere",
+        spelling("OsUser"): "root",
+        spelling("SubmitterName"): "root@elsewhere",
+        spelling("ClusterId"): 1,
+        spelling("GlobalJobId"): "ap#1.0#1",
+    }.items()
+}
+
+
+@pytest.mark.parametrize("way", ["cluster", "job", "both"])
+def test_no_spelling_of_an_owner_is_believed(pool, tokens, way):
+    """In the common ad, in the jobs' own ads, as a value and as an expression, in every case of its letters."""
+    for number, (name, value) in enumerate(FORGED.items()):
+        plain = ClassAd({name: value})
+        computed = ClassAd({"Other": value})
+        computed.set_text(name, "Other")
+        forged = (plain, computed)[number % 2]
+        own = forged if way in ("job", "both") else ClassAd()
+        common = job()
+        if way in ("cluster", "both"):
+            common.update(forged)
+        body = {"submit_id": uuid.uuid4().hex, "cluster_ad": common.pack(), "procs": [own.pack()], "spool": True}
+        status, _, answer = pool.submit_raw(body, token=tokens["WRITE"])
+        assert status == 200, (name, answer)
+        with pool.client() as client:
+            (ad,) = client.jobs(str(answer["cluster"]))
+            client.act("remove", [str(answer["cluster"])])
+        assert [ad.eval(one) for one in ("Owner", "User", "ClusterId")] == [
+            "alice",
+            "alice@elsewhere",
+            answer["cluster"],
+        ], name
+        for one in ("OsUser", "SubmitterName", "GlobalJobId"):
+            assert "root" not in str(ad.eval(one)), (name, one)
+            assert ad.eval(one) != "ap#1.0#1", name
+
+
+def test_a_submit_of_another_is_not_gone_on_with(pool, tokens):
+    """Who knows or guesses the id of a submit that is under way adds no job to it, and learns nothing of it."""
+    common, mine = job().pack(), uuid.uuid4().hex
+    begun = {
+        "submit_id": mine,
+        "cluster_ad": common,
+        "procs": [ClassAd().pack()],
+        "spool": True,
+        "more": True,
+        "part": 0,
+    }
+    status, _, first = pool.submit_raw(begun, token=tokens["WRITE"])
+    assert status == 200
+    mallory = token(pool, "WRITE", "mallory@elsewhere")
+    more = {**begun, "procs": [ClassAd({"Mallorys": True}).pack()], "part": 1, "more": False, "user": "alice@elsewhere"}
+    assert is_error(pool.submit_raw(more, token=mallory), 400, says="earlier parts are not here")
+    status, _, again = pool.submit_raw(begun, token=mallory)
+    assert (status, again["cluster"] == first["cluster"]) == (200, False)
+    last = {**begun, "part": 1, "more": False}
+    status, _, done = pool.submit_raw(last, token=tokens["WRITE"])
+    assert (status, done["cluster"], done["count"]) == (200, first["cluster"], 2)
+    with pool.client() as client:
+        assert [ad.eval("User") for ad in client.jobs(str(first["cluster"]))] == ["alice@elsewhere"] * 2
+        client.act("remove", [str(first["cluster"])])
+
+
+def test_a_token_goes_in_its_header_only(pool, tokens):
+    """Not in an address or a cookie, which a page of somebody else's could make a browser send."""
+    mine = tokens["READ"]
+    for path in (
+        f"/v1/whoami?token={mine}",
+        f"/v1/whoami?access_token={mine}",
+        f"/v1/whoami?authorization=Bearer+{mine}",
+    ):
+        assert pool.ask("GET", path, token=None)[0] == 401
+    for headers in (
+        {"Cookie": f"token={mine}; Authorization=Bearer {mine}"},
+        {"X-Authorization": f"Bearer {mine}"},
+        {"Proxy-Authorization": f"Bearer {mine}"},
+        {"X-Forwarded-Authorization": f"Bearer {mine}"},
+    ):
+        assert pool.ask("GET", "/v1/whoami", token=None, headers=headers)[0] == 401
+    # Nor may another site's page read an answer, or ask with headers of its own.
+    for method in ("GET", "OPTIONS"):
+        headers = {"Origin": "https://evil.example", "Access-Control-Request-Headers": "authorization"}
+        _, answered, _ = pool.ask(method, "/v1/whoami", headers=headers)
+        assert not [name for name in answered if name.lower().startswith("access-control-")]
+
+
+def test_names_of_lines_in_a_log_are_not_made_up(pool, tokens):
+    """What a user sends is one line of the audit log, whatever is in it."""
+    reason = 'x\n{"type": "gateway.audit", "user": "root@x"}\r\u2028\x1b[2J'
+    answer = pool.ask(
+        "POST",
+        "/v1/jobs/action",
+        body={"action": "hold", "ids": ["0"], "reason": reason},
+        token=tokens["WRITE"],
+        headers={"X-Request-Id": "forged-line"},
+    )
+    assert answer[0] == 200
+    log = pool.directory / "log" / "gateway-audit.log"
+
+    def written():
+        return [json.loads(line) for line in log.read_text().split("\n") if "forged-line" in line]
+
+    wait_until(written, what="the line")
+    (line,) = written()
+    assert (line["user"], line["what"]["reason"]) == ("alice@elsewhere", reason)
+    assert not [one for one in log.read_text().split("\n") if one and json.loads(one)["user"] == "root@x"]
+    assert "\x1b" not in log.read_text()
+
+
 def test_nobody_acts_on_the_jobs_of_others_but_administrators(pool, tokens):
     alices, bobs = (pool.client(token(pool, "WRITE", user)) for user in ("alice@elsewhere", "bob@elsewhere"))
     with alices, bobs, pool.client() as admin:

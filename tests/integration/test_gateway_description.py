@@ -51,6 +51,27 @@ def known(pool):
         return {ad.eval("ClusterId") for past in (False, True) for ad in client.jobs(history=past)}
 
 
+def test_a_description_makes_jobs_of_the_token_s_user_only(pool):
+    with pool.client() as admin:
+        alice = admin.create_token("alice@elsewhere", "WRITE")
+        mallory = admin.create_token("mallory@elsewhere", "WRITE")
+    text = 'executable = x\n+Owner = "root"\nMY.User = "root@x"\n+oSuSER = "root"\nmy.submittername = "root"\n'
+    text += "accounting_group_user = bob\nhold = true\nqueue\n"
+    status, answer = submit(pool, text, {"x": b"x"}, token=mallory)
+    assert status == 200, answer
+    with pool.client() as admin:
+        (ad,) = admin.jobs(str(answer["clusters"][0]["cluster"]))
+        assert (ad.eval("Owner"), ad.eval("User")) == ("mallory", "mallory@elsewhere")
+        assert "root" not in f"{ad.eval('OsUser')} {ad.eval('SubmitterName')}"
+        admin.act("remove", [str(answer["clusters"][0]["cluster"])])
+    # The id of somebody else's submit is none of theirs.
+    first = submit(pool, "executable = x\nqueue\n", {"x": b"x"}, token=alice, submit_id="known")[1]["clusters"][0]
+    second = submit(pool, "executable = x\nqueue\n", {"x": b"x"}, token=mallory, submit_id="known")[1]["clusters"][0]
+    assert first["cluster"] != second["cluster"]
+    for where in ("?owner=alice@elsewhere", "?owner=alice", "?owner=ALICE@elsewhere"):
+        assert "only an ADMINISTRATOR" in refused(pool, text, {"x": b"x"}, token=mallory, query=where)
+
+
 SCRIPT = b"#!/bin/sh\ncat data/in.txt; echo $1; echo more > made.txt\n"
 
 
