@@ -80,17 +80,16 @@ class AsyncClient:
         self, *types: str, projection: Sequence[str], constraint: str = "", limit: int = 0, absent: bool = False
     ) -> Sheet:
         """The same as `ads` with few attributes of very many ads, in columns: see Client.sheet."""
-        from shared.classad.sheet import Sheet, reader
+        return await self._sheet([calls.ads(types, constraint, projection, limit, absent, columns=True)])
 
-        found, pages = Sheet(), reader()
-        async for data in self._data(calls.ads(types, constraint, projection, limit, absent, columns=True)):
-            try:
-                pages.feed(data)
-                for page in pages:
-                    found.add(page)
-            except ValueError as error:
-                raise calls.broken(self.url, error) from error
-        return found
+    async def job_sheet(
+        self, *ids: str, projection: Sequence[str], constraint: str = "", schedd: str = "", limit: int = 0
+    ) -> Sheet:
+        """The same as `jobs` with few attributes of very many jobs of the queue, in columns: see Client.job_sheet."""
+        found = await self._sheet(
+            calls.jobs(some, constraint, projection, schedd, limit, False, columns=True) for some in calls.some_ids(ids)
+        )
+        return found.taken(range(limit)) if 0 < limit < len(found) else found
 
     async def jobs(
         self,
@@ -367,6 +366,21 @@ class AsyncClient:
                         yield ad
                 except ValueError as error:
                     raise calls.broken(self.url, error) from error
+
+    async def _sheet(self, requests: Iterable[Call]) -> Sheet:
+        from shared.classad.sheet import Sheet, reader
+
+        found = Sheet()
+        for call in requests:
+            pages = reader()
+            async for data in self._data(call):
+                try:
+                    pages.feed(data)
+                    for page in pages:
+                        found.add(page)
+                except ValueError as error:
+                    raise calls.broken(self.url, error) from error
+        return found
 
     async def _data(self, call: Call, *, read_s: float | None = None) -> AsyncGenerator[bytes, None]:
         """The answer as it comes."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Final
 
 from roost.cli import q_layouts as columns
 from roost.cli.mask import Cells, Column, integer, string
 from roost.cli.q_layouts import name_of
 from shared.classad import ClassAd
+from shared.classad.sheet import Sheet
 
 Id = tuple[int, int]
 
@@ -20,7 +22,8 @@ class Job:
 
     id: Id
     place: int  # of its cells
-    ad: ClassAd
+    ads: Sequence[ClassAd]  # all of them
+    state: int = 0
     dag: int = 0  # cluster of the DAGMan job above
     batch: str | None = None
     manager: bool = False  # of the scheduler universe
@@ -30,6 +33,10 @@ class Job:
     siblings: list[Job] = field(default_factory=list)
     folded: bool = False
     cooked: bool = False
+
+    @property
+    def ad(self) -> ClassAd:
+        return self.ads[self.place]
 
 
 @dataclass(slots=True)
@@ -57,8 +64,25 @@ def dag_of(ad: ClassAd) -> int:
     return int(digits) if digits.isdigit() and len(digits) < 12 else 0
 
 
-def job_of(id: Id, place: int, ad: ClassAd, *, batches: bool) -> Job:
-    job = Job(id, place, ad, dag=dag_of(ad), manager=integer(ad, "JobUniverse") == 7)
+def jobs_of(ids: Sequence[Id], ads: Sequence[ClassAd], *, batches: bool) -> list[Job]:
+    """The jobs of these ads, read once where they differ only in their numbers."""
+    alike: Sequence[int] = ads.alike(_READ) if isinstance(ads, Sheet) else range(len(ads))
+    known = {place: _job_of(place, ads, batches=batches) for place in dict.fromkeys(alike)}
+    jobs = []
+    for place, (id, first) in enumerate(zip(ids, alike, strict=True)):
+        one = known[first]
+        jobs.append(Job(id, place, ads, one.state, one.dag, one.batch, one.manager))
+    return jobs
+
+
+#: What is read of every job, in lower case.
+_READ: Final = ("jobstatus", "dagmanjobid", "jobuniverse", "jobbatchname", "dagnodename", "owner")
+
+
+def _job_of(place: int, ads: Sequence[ClassAd], *, batches: bool) -> Job:
+    ad = ads[place]
+    state = integer(ad, "JobStatus") or 0
+    job = Job((0, 0), place, ads, state, dag_of(ad), manager=integer(ad, "JobUniverse") == 7)
     if batches and not job.dag:
         name = name_of(ad)
         owner = string(ad, "Owner")
@@ -140,13 +164,13 @@ def _count(sums: Sums, job: Job, whole: bool, materialized: Mapping[int, int]) -
             submitted, present = nodes, 1
         if real:
             sums.jobs += 1
-            _state(sums, ad)
+            _state(sums, job)
     other = job.next_proc
     while other is not None:
         if not other.folded:
             if other.id[1] >= 0:
                 sums.jobs += 1
-                _state(sums, other.ad)
+                _state(sums, other)
                 sums.low = min(sums.low, other.id[1])
                 sums.high = max(sums.low, other.id[1])
             other.folded = True
@@ -165,9 +189,8 @@ def _count(sums: Sums, job: Job, whole: bool, materialized: Mapping[int, int]) -
         sums.done += done
 
 
-def _state(sums: Sums, ad: ClassAd) -> None:
-    state = integer(ad, "JobStatus") or 0
-    state = state if 0 <= state <= 9 else 0
+def _state(sums: Sums, job: Job) -> None:
+    state = job.state if 0 <= job.state <= 9 else 0
     sums.states[state] = sums.states.get(state, 0) + 1
 
 

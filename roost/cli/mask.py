@@ -282,13 +282,13 @@ class _Reader:
             if types == {str} and form.plain and form.letter == "v" and all(map(str.isascii, values)):
                 self.longest = max(map(len, values))
                 return list(values)
-            if types == {int} and form.kind == "int" and form.letter in "di":
+            if types == {int} and form.kind == "int" and form.letter in "di" and form.fits(values):
                 texts: list[str | None] = [form.template % value for value in values]
                 self.longest = max(map(len, texts))  # type: ignore[arg-type]
                 return texts
         if isinstance(ads, Sheet) and (decisive := self._decisive()) is not None:
-            alike = ads.alike(decisive)
-            shown = {place: self.text(ads[place]) for place in dict.fromkeys(alike)}
+            alike, few = ads.alike(decisive), ads.narrowed(decisive)
+            shown = {place: self.text(few[place]) for place in dict.fromkeys(alike)}
             return [shown[place] for place in alike]
         return [self.text(ad) for ad in ads]
 

@@ -50,8 +50,8 @@ def _texts(ads: Sequence[ClassAd], key: Expr) -> list[str]:
         cells = ads.cells(key.key)
         if set(map(type, cells)) <= {str}:
             return cast("list[str]", cells)
-    alike = ads.alike(sorted(names))
-    shown = {place: _shown(evaluate(key, ads[place])) for place in dict.fromkeys(alike)}
+    alike, few = ads.alike(sorted(names)), ads.narrowed(names)
+    shown = {place: _shown(evaluate(key, few[place])) for place in dict.fromkeys(alike)}
     return [shown[place] for place in alike]
 
 

@@ -373,7 +373,11 @@ TABLE: Final[dict[str, As]] = {
     "ACTIVITY_TIME": As(
         "int", render=_activity_time, form="%T", needs=("MyCurrentTime", "LastHeardFrom"), whole=_activity_span
     ),
-    "BATCH_NAME": As("str", render=_batch_name, needs=("JobBatchName", "JobUniverse", "DAGManJobId", "DAGNodeName")),
+    "BATCH_NAME": As(
+        "str",
+        render=_batch_name,
+        needs=("JobBatchName", "JobUniverse", "ClusterId", "DAGManJobId", "DAGNodeName"),
+    ),
     "BUFFER_IO_MISC": As("str", render=_io_state, needs=("TransferringInput", "TransferringOutput", "TransferQueued")),
     "CONDOR_PLATFORM": As("str", render=_condor_platform),
     "CONDOR_VERSION": As("str", render=_condor_version),

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from roost.cli import batches, columns_asked, output, whole
 from roost.cli.asked import is_id
@@ -21,6 +21,7 @@ from roost.cli.q_totals import KEY, summary_ad, totals, totals_line
 from roost.client import Client
 from roost.errors import UsageError
 from shared.classad import ClassAd
+from shared.classad.sheet import Sheet
 
 #: In the order in which HTCondor's tool looks at them, which decides what a short option means.
 OPTIONS: tuple[Option, ...] = (
@@ -181,6 +182,14 @@ def _read(parsed: Parsed) -> _Asked:
     return asked
 
 
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """Jobs in the order of their numbers, and these."""
+
+    ids: list[batches.Id]
+    ads: Sequence[ClassAd]
+
+
 class _Queue:
     """The jobs that were asked for, and how they are shown."""
 
@@ -221,7 +230,7 @@ class _Queue:
                 source = (
                     f"Schedd: {', '.join([parsed.one('name')] if parsed.has('name') else client.pool()['schedds'])}"
                 )
-        return source, [ad for _, ad in self._in_order(jobs)]
+        return source, list(self._in_order(jobs).ads)
 
     def show(self) -> int:
         if self._parsed.has("jobads"):
@@ -239,15 +248,13 @@ class _Queue:
             )
             ids = self._ids if simple else []
             condition = self._condition(by_id=not simple)
-            found = list(
-                client.jobs(
-                    *ids,
-                    constraint=condition,
-                    projection=self._projection(),
-                    schedd=self._parsed.one("name"),
-                    limit=limit,
-                )
-            )
+            schedd, projection = self._parsed.one("name"), self._projection()
+            found: Sequence[ClassAd]
+            if self._asked.form:
+                ads = client.jobs(*ids, constraint=condition, projection=projection, schedd=schedd, limit=limit)
+                found = list(ads)
+            else:
+                found = client.job_sheet(*ids, constraint=condition, projection=projection, schedd=schedd, limit=limit)
             if self._asked.form or self._custom is not None:
                 self._print(found, "")
                 return 0
@@ -268,7 +275,8 @@ class _Queue:
         parsed, asked = self._parsed, self._asked
         named = [f'Owner == "{_escaped(word)}"' for word in parsed.arguments if not is_id(word)]
         for user in parsed.all("submitter"):
-            named.append(f'{"User" if "@" in user else "Owner"} == "{_escaped(user)}"')
+            whose = "User" if "@" in user and not parsed.has("jobads") else "(AccountingGroup ?: Owner)"
+            named.append(f'{whose} == "{_escaped(user)}"')
         named += self._by_id() if by_id else []
         terms = [f"({' || '.join(f'({one})' for one in named)})"] if named else []
         terms += output.constraints(parsed)
@@ -303,16 +311,12 @@ class _Queue:
 
     # --- how they are shown
 
-    def _print(self, found: Iterable[ClassAd], source: str, everybody: str | None = None) -> None:
+    def _print(self, found: Sequence[ClassAd], source: str, everybody: str | None = None) -> None:
         jobs = self._in_order(found)
         if self._asked.form:
-            self._whole(jobs)
+            self._whole(jobs.ads)
             return
-        at = next((at for _, ad in jobs if (at := integer(ad, "ServerTime"))), None)
-        if not any("ServerTime" in ad for _, ad in jobs):
-            now = int(time.time())
-            for _, ad in jobs if self._parsed.has("pool") or not self._parsed.has("jobads") else ():
-                ad["ServerTime"] = now
+        at = self._server_time(jobs.ads)
         cells = self._cells(jobs)
         if self._custom is None or self._custom.title:
             moment = time.localtime(time.time() if at is None else at)
@@ -321,16 +325,29 @@ class _Queue:
         if header and self._mask.headings and not self._totals_only:
             output.write(self._mask.heading())
         if not self._totals_only:
-            for line in self._mask.lines(cells):
-                output.write(line.rstrip() + "\n" if self._trimmed else line)
+            lines = self._mask.lines(cells)
+            output.write("".join(f"{line.rstrip()}\n" for line in lines) if self._trimmed else "".join(lines))
         if self._summary():
             if not self._totals_only:
                 say()
             # The blanks are HTCondor's; on a terminal they would break the line.
-            say(totals("query", [ad for _, ad in jobs]) + (" " * 51 if self._parsed.has("jobads") else ""))
+            say(totals("query", jobs.ads) + (" " * 51 if self._parsed.has("jobads") else ""))
             if everybody is not None:
                 say(everybody)
             say()
+
+    def _server_time(self, ads: Sequence[ClassAd]) -> int | None:
+        """The queue's clock, which jobs that have none get from ours if they are of a queue."""
+        if isinstance(ads, Sheet):
+            clocks = ads.cells("servertime")
+            if set(map(type, clocks)) == {int}:
+                return next((clock for clock in clocks if isinstance(clock, int) and clock), None)
+        at = next((at for ad in ads if (at := integer(ad, "ServerTime"))), None)
+        if not any("ServerTime" in ad for ad in ads):
+            now = int(time.time())
+            for ad in ads if self._parsed.has("pool") or not self._parsed.has("jobads") else ():
+                ad["ServerTime"] = now
+        return at
 
     def _summary(self) -> bool:
         if self._totals_only:
@@ -339,8 +356,10 @@ class _Queue:
             return self._custom.summary == "standard"
         return self._layout is not None and self._layout.summary
 
-    def _in_order(self, found: Iterable[ClassAd]) -> list[tuple[batches.Id, ClassAd]]:
+    def _in_order(self, found: Sequence[ClassAd]) -> _Jobs:
         """Jobs by cluster and proc; of two with the same number the first."""
+        if isinstance(found, Sheet) and (ordered_ := self._by_number(found)) is not None:
+            return ordered_
         jobs: dict[batches.Id, ClassAd] = {}
         by = "AutoClusterId" if "autocluster" in self._asked.filters else "ClusterId"
         shown_whole = bool(self._asked.form) and "factory" not in self._asked.filters
@@ -366,11 +385,25 @@ class _Queue:
             ordered.sort(
                 key=lambda pair: "".join(f"{text}\n" for key in keys if (text := string(pair[1], key)) is not None)
             )
-        return ordered
+        return _Jobs([id for id, _ in ordered], [ad for _, ad in ordered])
 
-    def _whole(self, jobs: Sequence[tuple[batches.Id, ClassAd]]) -> None:
+    def _by_number(self, found: Sheet) -> _Jobs | None:
+        """The same of jobs that all have numbers of their own; None where one has not."""
+        clusters, procs = found.cells("clusterid"), found.cells("procid")
+        if set(map(type, clusters)) | set(map(type, procs)) != {int} or "autocluster" in self._asked.filters:
+            return None
+        ids = cast("list[batches.Id]", list(zip(clusters, procs, strict=True)))
+        if len(set(ids)) < len(ids) or min(ids)[0] < 0 or not all(0 <= proc < 1 << 31 for _, proc in ids):
+            return None
+        if self._custom is not None and self._custom.group_by:
+            return None
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        if order == list(range(len(ids))):
+            return _Jobs(ids, found)
+        return _Jobs([ids[place] for place in order], found.taken(order))
+
+    def _whole(self, ads: Sequence[ClassAd]) -> None:
         form = self._asked.form
-        ads = [ad for _, ad in jobs]
         if self._totals_only:
             ads = [summary_ad(ads)]
         before, between, behind = whole.frame(form)
@@ -383,33 +416,32 @@ class _Queue:
             output.write((between if place else "") + text + ("\n" if form == "long" and text else ""))
         output.write(behind)
 
-    def _cells(self, jobs: Sequence[tuple[batches.Id, ClassAd]]) -> Cells:
+    def _cells(self, jobs: _Jobs) -> Cells:
+        ads = jobs.ads
         if self._layout is None:
-            return self._mask.read([ad for _, ad in jobs])
-        linked = [
-            batches.job_of(id if "ProcId" in ad else (id[0], -1), place, ad, batches=self._batched)
-            for place, (id, ad) in enumerate(jobs)
-        ] if self._batched or self._asked.look.dag else []  # fmt: skip
+            return self._mask.read(ads)
+        linked = []
+        if self._batched or self._asked.look.dag:
+            procs = ads.cells("procid") if isinstance(ads, Sheet) else [ad.table().get("procid") for ad in ads]
+            ids = [id if proc is not None else (id[0], -1) for id, proc in zip(jobs.ids, procs, strict=True)]
+            linked = batches.jobs_of(ids, ads, batches=self._batched)
         batches.link(linked)
         columns = self._mask.columns
         screen = 0 if self._asked.wide else self._asked.width
         if self._batched:
-            if not jobs:
+            if not ads:
                 return self._mask.read([])
-            materialized = {
-                id[0]: next_id for id, ad in jobs if (next_id := integer(ad, "JobMaterializeNextProcId") or -1) >= 0
-            }
-            lines = batches.fold(linked, whole=self._whole_clusters(), materialized=materialized)
+            lines = batches.fold(linked, whole=self._whole_clusters(), materialized=_materialized(jobs))
             if self._asked.look.dag:  # the names of nodes make their column wide
-                cells = self._mask.read([ad for _, ad in jobs])
+                cells = self._mask.read(ads)
                 cells = [[texts[job.place] for job, _ in lines] for texts in cells]
             else:  # of all other jobs only numbers are shown
                 cells = self._mask.read([job.ad for job, _ in lines])
             folded = batches.cells_of(lines, cells, columns, always_held=self._parsed.has("global"))
             batches.set_widths(folded, columns, screen)
             return folded
-        cells = self._mask.read([ad for _, ad in jobs])
-        if self._layout.ids and jobs and not self._asked.look.cpu:
+        cells = self._mask.read(ads)
+        if self._layout.ids and ads and not self._asked.look.cpu:
             self._widen(jobs, cells, screen, linked)
         if self._asked.look.dag:
             return self._as_tree(linked, cells)
@@ -419,28 +451,27 @@ class _Queue:
         filtered = self._asked.filters or self._parsed.has("constraint") or (self._layout and self._layout.where)
         return not filtered and not any("." in word for word in self._ids)
 
-    def _widen(
-        self, jobs: Sequence[tuple[batches.Id, ClassAd]], cells: Cells, screen: int, linked: Sequence[batches.Job]
-    ) -> None:
-        dag = self._asked.look.dag
+    def _widen(self, jobs: _Jobs, cells: Cells, screen: int, linked: Sequence[batches.Job]) -> None:
+        dag, ads = self._asked.look.dag, jobs.ads
         names = [
-            len(text.encode()) + (3 if dag and "DAGManJobId" in ad else 0)
-            for (_, ad), text in zip(jobs, cells[2], strict=True)
+            len(text.encode()) + (3 if dag and "DAGManJobId" in ads[place] else 0)
+            for place, text in enumerate(cells[2])
             if text
         ]
         names += [
             len((cells[2][job.place] or "").encode()) + 2 + job.generation for job in linked if job.generation > 1
         ]
         longest = max(names, default=0)
-        memory = max((memory_usage(0.0, ad) or 0.0 for _, ad in jobs), default=0.0)
+        different = set(ads.alike(("memoryusage", "imagesize"))) if isinstance(ads, Sheet) else range(len(ads))
+        memory = max((memory_usage(0.0, ads[place]) or 0.0 for place in different), default=0.0)
         most = 14 + screen - 80 + (3 if dag else 0) if screen else 0
-        widen(self._mask.columns, max(id[0] for id, _ in jobs), max(id[1] for id, _ in jobs), longest, memory, most)
+        widen(self._mask.columns, max(id[0] for id in jobs.ids), max(id[1] for id in jobs.ids), longest, memory, most)
         for number in (0, 1):
             form = self._mask.columns[number].form
-            source = self._mask.columns[number].source
+            numbers = _integers(ads, self._mask.columns[number].source)
             cells[number] = [
-                None if text is None or form is None else form.number(integer(ad, source) or 0)
-                for (_, ad), text in zip(jobs, cells[number], strict=True)
+                None if text is None or form is None else form.number(value)
+                for value, text in zip(numbers, cells[number], strict=True)
             ]
 
     def _as_tree(self, linked: Sequence[batches.Job], cells: Cells) -> Cells:
@@ -463,6 +494,24 @@ class _Queue:
             if job.place not in seen:
                 put(job)
         return [[texts[place] for place in order] for texts in cells]
+
+
+def _materialized(jobs: _Jobs) -> dict[int, int]:
+    """The next number that the factory of a cluster gives."""
+    key = "JobMaterializeNextProcId"
+    if isinstance(jobs.ads, Sheet) and not any(jobs.ads.cells(key.lower())):
+        return {}
+    pairs = zip(jobs.ids, _integers(jobs.ads, key, -1), strict=True)
+    return {id[0]: number for id, number in pairs if number > 0}
+
+
+def _integers(ads: Sequence[ClassAd], name: str, missing: int = 0) -> list[int]:
+    """An attribute of all, and the same for 0 as for none."""
+    if isinstance(ads, Sheet):
+        cells = ads.cells(name.lower())
+        if set(map(type, cells)) == {int}:
+            return cast("list[int]", cells)
+    return [integer(ad, name) or missing for ad in ads]
 
 
 def _escaped(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from roost.cli.mask import integer
 from shared.classad import ClassAd
+from shared.classad.sheet import Sheet
 
 STATUS: Final = {1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
 _ORDER: Final = ("completed", "removed", "idle", "running", "held", "suspended")
@@ -26,6 +27,14 @@ def is_dagman(ad: ClassAd) -> bool:
 def counts_of(jobs: Iterable[ClassAd]) -> Counter[str]:
     """Jobs by state, those of the scheduler universe (DAGMan) and what is in no known state left out."""
     found: Counter[str] = Counter()
+    if isinstance(jobs, Sheet):
+        numbered = [cell is not None for cell in jobs.cells("procid")]
+        alike = zip(jobs.alike(("jobstatus", "jobuniverse")), numbered, strict=True)
+        for (place, has_number), times in Counter(alike).items():
+            state = STATUS.get(integer(jobs[place], "JobStatus") or 0)
+            if state is not None and has_number and not is_dagman(jobs[place]):
+                found[state] += times
+        return found
     for ad in jobs:
         state = STATUS.get(integer(ad, "JobStatus") or 0)
         if state is not None and not is_dagman(ad) and "ProcId" in ad:

@@ -298,7 +298,9 @@ def _compact_gpus() -> Layout:
     columns = [
         *_machine(),
         _col("GPUs", "FreGPU", "%6d"),
-        _col("TotalSlotGPUs", "TotGPUs", width=7, by=As("any", render=_total_gpus)),
+        _col(
+            "TotalSlotGPUs", "TotGPUs", width=7, by=As("any", render=_total_gpus, needs=("AssignedGPUs", "OfflineGPUs"))
+        ),
         # Filled by what is known of the devices (compact.Devices).
         _col("AssignedGPUs", "Capability"),
         _col("AssignedGPUs", "GPUsMemory"),

@@ -6,19 +6,23 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from services.schedd import history
-from services.schedd.jobs import Job, JobId, full_ad, full_packed, projected
+from services.schedd.jobs import Job, JobId, full_ad, full_packed, in_columns, needed, projected
 from services.schedd.keeper import Keeper
 from services.schedd.table import JobTable
 from services.schedd.turns import Turns
 from shared.bus.api import RemoteFailure
 from shared.classad import Expr, ParseError, evaluate, is_true, parse_expr
 from shared.classad.expr import fold
+from shared.classad.sheet import page
 from shared.messages.queue import JobPage, QueryJobs
 
 #: A page ends after so many jobs or bytes, whatever was asked for: a message must stay small.
 PAGE_JOBS: Final = 5000
 PAGE_BYTES: Final = 4 << 20
 MAX_CONSTRAINT: Final = 100_000
+#: Jobs of one part of a page in columns, so that its size is known in time; and columns of it.
+PART_JOBS: Final = 250
+MOST_COLUMNS: Final = 300
 
 
 def parse_constraint(text: str) -> Expr | None:
@@ -118,6 +122,8 @@ class Queries:
         after = parse_ids([asked.after])[0] if asked.after else None
         table = self.keeper.table
         jobs = newest_first(table, ids, after) if asked.newest else in_order(table, ids, after or JobId(-1, -1))
+        if asked.columns and asked.projection:
+            return await self._listed(jobs, expr, asked.projection, limit, totals)
         return await self._page(jobs, expr, asked.projection, limit, totals)
 
     async def _page(
@@ -140,8 +146,48 @@ class Queries:
                 continue
             if len(ads) == limit or size > PAGE_BYTES:
                 return JobPage(ads=ads, next=last, totals=totals)
-            packed = projected(keeper.name, job, keeper.now(), keys) if keys else full_packed(keeper.name, job, now)
+            packed = (
+                projected(keeper.name, job, keeper.now(), sorted(needed(job, keys)))
+                if keys
+                else full_packed(keeper.name, job, now)
+            )
             ads.append(packed)
             size += len(packed)
             last = str(job.id)
         return JobPage(ads=ads, totals=totals)
+
+    async def _listed(
+        self, jobs: Iterator[Job], expr: Expr | None, projection: Sequence[str], limit: int, totals: dict[str, int]
+    ) -> JobPage:
+        """The same in columns, which very many jobs make and read in a fraction of the time."""
+        keeper, now = self.keeper, self.keeper.now()
+        keys = frozenset(map(fold, projection))
+        parts: list[bytes] = []
+        rows = size = 0
+        last, turns = "", Turns()
+        part: list[Job] = []
+        names = set(keys)
+
+        def put() -> None:
+            nonlocal rows, size, last
+            if part:
+                parts.append(page(len(part), in_columns(keeper.name, part, keeper.now(), names)))
+                rows, size, last = rows + len(part), size + len(parts[-1]), str(part[-1].id)
+                part.clear()
+                names.intersection_update(keys)
+
+        for job in jobs:
+            await turns.give_way()
+            if expr is not None and not is_true(evaluate(expr, full_ad(keeper.name, job, now), None, now)):
+                continue
+            # One job's many names of its own would be columns of all.
+            wanted = needed(job, keys)
+            if len(part) == PART_JOBS or len(names | wanted) > MOST_COLUMNS:
+                put()
+            if rows + len(part) == limit or size > PAGE_BYTES:
+                put()
+                return JobPage(ads=[], columns=b"".join(parts), rows=rows, next=last, totals=totals)
+            part.append(job)
+            names |= wanted
+        put()
+        return JobPage(ads=[], columns=b"".join(parts), rows=rows, totals=totals)

@@ -7,7 +7,7 @@ list of what the ads have there: nil for no such attribute, everything else as i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import msgpack
 
@@ -79,6 +79,15 @@ class Sheet(Sequence[ClassAd]):
             sheet._columns[key] = (name, [cells[place] for place in places])
         return sheet
 
+    def narrowed(self, keys: Iterable[str]) -> Sheet:
+        """The same ads with nothing but these folded names, which takes less to make; all of it where some of these are
+        expressions, which may name others."""
+        sheet = Sheet()
+        sheet._size = self._size
+        sheet._columns = {key: self._columns[key] for key in keys if key in self._columns}
+        plain = all(set(map(type, cells)) <= _PLAIN for _, cells in sheet._columns.values())
+        return sheet if plain else self
+
     def alike(self, keys: Iterable[str]) -> list[int]:
         """For each ad the first one that has the same under these folded names, type and digits included, so that what
         only these decide is worked out once. An expression that names attributes is like no other."""
@@ -123,6 +132,9 @@ class Sheet(Sequence[ClassAd]):
         self._size += rows
         for key in self._columns.keys() - columns.keys():
             self._columns[key][1].extend([None] * rows)
+
+
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 
 def _marks(cells: Cells) -> Sequence[Any]:

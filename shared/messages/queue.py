@@ -46,14 +46,20 @@ class QueryJobs(Message):
     after: str = ""
     history: bool = False  # jobs that left the queue, newest first
     newest: bool = False
+    columns: bool = False  # with a projection the page may be in columns, see JobPage
 
 
 @message
 class JobPage(Message):
+    """columns: in place of `ads` pages of so many rows in all as shared.classad.sheet has them, one behind the other,
+    where that was asked for."""
+
     type: ClassVar[str] = "queue.page"
     ads: list[bytes]
     next: str = ""
     totals: dict[str, int] = {}  # by JobStatus name, over the whole queue
+    columns: bytes = b""
+    rows: int = 0
 
 
 @message

@@ -283,6 +283,11 @@ async def test_as_many_jobs_as_one_likes_are_asked_about(pool, client):
         for limit, found in ((0, 5), (1, 1), (2, 2), (3, 3)):
             assert len(list(client.jobs(*many, limit=limit))) == found
             assert len([ad async for ad in other.jobs(*many, limit=limit)]) == found
+        for limit, found in ((0, 5), (1, 1)):
+            wish = {"projection": ["ProcId", "JobStatus"], "limit": limit}
+            sheets = client.job_sheet(*many, **wish), await other.job_sheet(*many, **wish)
+            assert [len(sheet) for sheet in sheets] == [found, found]
+            assert all(ad.eval("JobStatus") == 5 for sheet in sheets for ad in sheet)
         sheet = await other.sheet("Machine", projection=["Name"])
         assert [ad.eval("Name") for ad in sheet] == [ad.eval("Name") for ad in client.ads("Machine")]
     client.act("remove", [str(cluster.cluster)])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.cli import columns_asked, natural, output, status
+from roost.cli import columns_asked, natural, output, q, status
 from roost.cli.main import main
 from roost.cli.options import parse
 from services.collector.columns import OVERLAID, USUAL
@@ -20,11 +20,9 @@ from shared.classad.sheet import Sheet, page, reader
 from shared.daemon.ad_rows import pack, unpack
 
 DATA = Path(__file__).parent / "data"
-RECORDED = [
-    case
-    for line in (DATA / "recordings.jsonl").read_text().splitlines()
-    if (case := json.loads(line))["command"][0] == "status"
-]
+CASES = [json.loads(line) for line in (DATA / "recordings.jsonl").read_text().splitlines()]
+RECORDED = [case for case in CASES if case["command"][0] == "status"]
+QUEUES = [case for case in CASES if case["command"][0] == "q"]
 ADS = [
     ClassAd({"Name": "a", "Memory": 5, "Start": parse_expr("Memory > 3")}),
     ClassAd({"Name": "b", "Load": -0.0, "Flag": True}),
@@ -213,6 +211,29 @@ def test_what_a_table_asks_for_is_all_that_it_needs(case, capsys, monkeypatch):
     assert capsys.readouterr().out == case["output"]
     words = set(case["command"])
     assert all(asked) or words & {"-cod", "-long", "-l", "-xml", "-json", "-long:new", "-license"}, asked
+
+
+@pytest.mark.parametrize("projected", [False, True], ids=["whole", "projected"])
+@pytest.mark.parametrize("case", QUEUES, ids=lambda case: " ".join(case["command"])[:100].replace("\\", "/"))
+def test_queues_of_columns_are_htcondors(case, projected, capsys, monkeypatch):
+    """TLS-05: as if the jobs of the file came from a pool, whole or only what the table asks for."""
+    shown = q._Queue._print
+
+    def from_pool(queue, found, source, everybody=None):
+        if not queue._asked.form:
+            wanted = frozenset(map(str.lower, queue._projection()))
+            if projected:
+                found = [ClassAd.unpack(pack(chosen(wanted, unpack(ad.pack())))) for ad in found]
+            found = sheet_of(in_columns(found[:7]), in_columns(found[7:]))
+        shown(queue, found, source, everybody)
+
+    monkeypatch.setattr(q._Queue, "_print", from_pool)
+    monkeypatch.setattr(output, "terminal_width", lambda: case.get("terminal", 0))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    monkeypatch.chdir(DATA)
+    assert main(case["command"]) == 0
+    assert capsys.readouterr().out == case["output"]
 
 
 @pytest.fixture(autouse=True)

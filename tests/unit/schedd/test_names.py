@@ -1,6 +1,15 @@
-from services.schedd.jobs import Cluster, Job, JobStatus, projected, raw_cells
-from shared.classad import ClassAd
+import types
+
+import pytest
+
+from services.schedd import queries
+from services.schedd.jobs import Cluster, Job, JobId, JobStatus, in_columns, needed, projected, raw_cells
+from services.schedd.queries import Queries
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd, parse_expr
 from shared.classad.expr import fold
+from shared.classad.sheet import Sheet, reader
+from shared.messages.queue import QueryJobs
 
 AD = ClassAd({"Cmd": "x", "Épaisseur": 1, "épaisseur": 2})
 
@@ -27,3 +36,101 @@ def test_a_projection_tells_exactly_when_the_ad_was_read():
 
 def test_names_that_differ_for_ads_differ_in_the_queue():
     assert raw_cells(AD.pack()).keys() == AD.table().keys()
+
+
+def queue(count=600):
+    """A schedd's queue of two clusters, and who answers about it."""
+    clusters = {}
+    for number in (1, 3):
+        ad = ClassAd({"ClusterId": number, "Cmd": "/bin/x", "Memory": parse_expr("Size * 2"), "Size": number})
+        cluster = clusters[number] = Cluster(number, "alice", "alice@pool", "alice@pool", qdate=3, ad=ad)
+        for proc in range(count // 2):
+            own = {"Args": f"a{proc}", **({"Size": 50, "CMD": "/bin/y"} if proc == 7 else {})}
+            own |= {"Deep": parse_expr("Memory + Deeper"), f"Rare{proc}": 1} if proc % 100 == 9 else {}
+            cluster.jobs[proc] = Job(cluster, proc, ClassAd(own), JobStatus.IDLE, 0, "alice@pool")
+    table = types.SimpleNamespace(clusters=clusters, totals=lambda: {"Idle": count})
+    table.get = lambda job_id: clusters[job_id.cluster].jobs.get(job_id.proc)
+    return Queries(types.SimpleNamespace(name="ap", table=table, now=lambda: 9.5))
+
+
+async def pages(asking, **question):
+    """All that is answered, page by page: how many jobs each had, and the ads."""
+    sheet, sizes, after = Sheet(), [], ""
+    while True:
+        page = await asking.query(QueryJobs(**question, after=after))
+        if page.columns:
+            found = reader()
+            found.feed(page.columns)
+            for one in found:
+                sheet.add(one)
+        else:
+            sheet.add(page.ads)
+        sizes.append(page.rows or len(page.ads))
+        assert page.totals == {"Idle": 600}
+        if not page.next:
+            assert sum(sizes) == len(sheet)
+            return sizes, [dict(ad.items()) for ad in sheet]
+        after = page.next
+
+
+WISH = ["ClusterId", "ProcId", "Cmd", "Args", "Memory", "Nothing", "GlobalJobId", "ServerTime", "AutoClusterId"]
+
+
+def said(ads, *names):
+    """The values of these attributes in each, whoever spells them how."""
+    folded = [ClassAd(ad) for ad in ads]
+    return [[ad.eval(name) for name in names] for ad in folded]
+
+
+@pytest.mark.parametrize("question", [{}, {"limit": 10}, {"ids": ["3", "1.7"]}, {"constraint": "ProcId % 9 == 7"}])
+async def test_jobs_in_columns_say_what_the_ads_say(question):
+    """TLS-05: `roost q` of many jobs. Expressions bring along what they name, in both forms."""
+    asking = queue()
+    wish = {**question, "projection": WISH}
+    sizes, found = await pages(asking, **wish, columns=True)
+    also, expected = await pages(asking, **wish)
+    assert sizes == also
+    assert said(found, *WISH) == said(expected, *WISH)
+    assert len(found) > 9
+    assert 100 in [memory for (memory,) in said(found, "Memory")] or question.get("limit")
+
+
+async def test_pages_of_jobs_in_columns_have_limits(monkeypatch):
+    asking = queue()
+    expected = said((await pages(asking, projection=WISH))[1], *WISH)
+    monkeypatch.setattr(queries, "PART_JOBS", 20)
+    monkeypatch.setattr(queries, "PAGE_BYTES", 3000)
+    sizes, found = await pages(asking, projection=WISH, columns=True)
+    assert len(sizes) > 5
+    assert max(sizes) <= 100
+    assert said(found, *WISH) == expected
+    monkeypatch.setattr(queries, "PAGE_JOBS", 30)
+    assert (await pages(asking, projection=WISH, columns=True))[0][:2] == [30, 30]
+
+
+async def test_what_only_some_jobs_name_makes_few_columns(monkeypatch):
+    asking = queue()
+    monkeypatch.setattr(queries, "MOST_COLUMNS", 4)
+    wish = ["ProcId", "Deep"]
+    _, found = await pages(asking, projection=wish, columns=True)
+    assert said(found, *wish) == said((await pages(asking, projection=wish))[1], *wish)
+    assert len(found) == 600
+
+
+async def test_a_wrong_constraint_is_refused_in_columns_too():
+    with pytest.raises(RemoteFailure, match="constraint"):
+        await queue().query(QueryJobs(constraint="((", projection=["ProcId"], columns=True))
+
+
+def test_columns_have_what_some_jobs_have():
+    asking = queue()
+    jobs = [asking.keeper.table.get(JobId(1, proc)) for proc in (6, 7, 9)]
+    columns = dict(in_columns("ap", jobs, 9.5, {"cmd", "size", "procid", "rare9", "nothing", "servertime"}))
+    assert columns == {
+        "Cmd": ["/bin/x", "/bin/y", "/bin/x"],
+        "Size": [1, 50, 1],
+        "ProcId": [6, 7, 9],
+        "Rare9": [None, None, 1],
+        "ServerTime": [9, 9, 9],
+    }
+    assert needed(jobs[2], ["deep"]) == {"deep", "memory", "deeper", "size"}
