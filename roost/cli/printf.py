@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 _CONVERSION: Final = re.compile(
-    r"%(?P<flags>[#0\- +']*)(?P<width>[0-9]*)(?P<precision>\.[0-9]*)?[hlLqjzt]*(?P<letter>.)"
+    r"%(?P<flags>[#0\- +']*)(?P<width>[0-9]*)(?P<precision>\.[0-9]*)?(?P<size>[hlLqjzt]*)(?P<letter>.)"
 )
 _KINDS: Final = {
     **dict.fromkeys("dioux", "int"),
@@ -44,21 +45,28 @@ class Form:
     left: bool
     template: str  # Python's, for one value
     plain: bool  # nothing but %s, %v or the like: the value itself
+    bits: int = 64  # of a whole number; C drops those above
 
     def number(self, value: float) -> str:
         """The text of a number (kinds int, float, char, time and date)."""
         if self.kind == "time":
-            return span(whole(value))
+            return span(_low_bits(whole(value), 32))
         if self.kind == "date":
             return moment(whole(value))
         if self.kind == "float":
             return self._hexadecimal(float(value)) if self.letter in "aA" else self.template % float(value)
         if self.kind == "char":
             return (self.template % chr(whole(value) & 0xFF)).partition("\0")[0]
-        if self.letter in "ouxXp" and value < 0:
-            value = whole(value) + (1 << 64)
-        shown = self.template % whole(value)
+        bits = _low_bits(whole(value), self.bits)
+        if self.letter in "ouxXp" and bits < 0:
+            bits += 1 << self.bits
+        shown = self.template % bits
         return shown.replace("0o", "0", 1) if self.letter == "o" else shown
+
+    def fits(self, numbers: Sequence[int]) -> bool:
+        """Whether no whole number loses bits."""
+        half = 1 << (self.bits - 1)
+        return -half <= min(numbers) and max(numbers) < half
 
     def string(self, text: str) -> str:
         """The text of a string; widths count bytes."""
@@ -94,6 +102,8 @@ def _form(text: str, found: re.Match[str], kind: str) -> Form:
     letter, flags = found["letter"], found["flags"].replace("'", "")
     width = min(int(found["width"] or 0), _MOST_WIDTH)
     python = "d" if letter in "iu" else "x" if letter == "p" else letter
+    if letter == "p":
+        flags += "#"
     if kind in ("string", "value", "raw", "char") or letter in "aA":
         python, flags = "s", flags.replace("#", "").replace("0", "")
     precision = found["precision"] or ""
@@ -102,7 +112,9 @@ def _form(text: str, found: re.Match[str], kind: str) -> Form:
     # What follows has no further values to print.
     after = re.sub(r"%(?!%)", "%%", text[found.end() :].replace("%%", "\0")).replace("\0", "%%")
     template = f"{text[: found.start()]}%{flags}{width or ''}{precision}{python}{after}"
-    return Form(kind, letter, width, "-" in flags, template, template == "%s")
+    size = found["size"]
+    bits = 64 if size.strip("h") or letter == "p" else (32, 16, 8)[min(len(size), 2)]
+    return Form(kind, letter, width, "-" in flags, template, template == "%s", bits)
 
 
 def to_bytes(text: str) -> str:
@@ -130,9 +142,16 @@ def unescape(text: str) -> str:
 def whole(value: float) -> int:
     """A number as an integer, cut towards zero; what is none becomes the least one, as with C."""
     try:
-        return int(value)
+        number = int(value)
     except (OverflowError, ValueError):
         return _LEAST
+    return number if -_LEAST > number >= _LEAST else _LEAST
+
+
+def _low_bits(number: int, bits: int) -> int:
+    """A number of so many bits with its sign."""
+    half = 1 << (bits - 1)
+    return number if -half <= number < half else (number + half) % (2 * half) - half
 
 
 def span(seconds: int) -> str:
