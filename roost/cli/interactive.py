@@ -24,6 +24,8 @@ _LONGEST_S: Final = 2.0
 #: When it has waited so long the reason is asked for, and again after as long.
 _REASON_AFTER_S: Final = 5.0
 _REASON_EVERY_S: Final = 30.0
+#: Refusals that pass, if the job still runs or waits.
+_NOT_YET: Final = ("conflict", "busy", "not-found")
 #: A container that is just being made, an image that is pulled.
 _STARTING_S: Final = 1200.0
 
@@ -104,14 +106,15 @@ def _reason(client: Client, job_id: str, schedd: str) -> str:
 
 
 def _visit(client: Client, job_id: str, schedd: str, active: Callable[[], None], *, terminal: bool) -> int:
-    """A job whose program is not there yet takes no visits."""
+    """A job whose program is not there yet takes no visits; its execution point may not even have heard of it, as a job
+    is running for its schedd from the moment its slot was asked for."""
     end = time.monotonic() + _STARTING_S
     pause = _FIRST_S
     while True:
         try:
             return attach(client, job_id, shell(terminal=terminal), schedd, with_tty=terminal, active=active)
         except ClientError as error:
-            if error.code not in ("conflict", "busy") or time.monotonic() > end:
+            if error.code not in _NOT_YET or time.monotonic() > end:
                 raise
             state(next(iter(client.jobs(job_id, projection=("JobStatus", "HoldReason"), schedd=schedd)), None), job_id)
         time.sleep(pause)

@@ -1,13 +1,16 @@
 """The compose pool: brought up, given jobs in containers, crashed, taken down."""
 
 import hashlib
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.containers.engine import ROOT
 from tests.containers.pool import DAEMONS, SERVERS, ComposePool
+from tests.integration.test_visit_commands import Terminal
 from tests.waiting import wait_until
 
 IMAGE = "debian:bookworm-slim"
@@ -243,3 +246,31 @@ def test_further_execution_points_are_asked_for_by_their_number(compose_pool: Co
     finally:
         compose_pool.compose(*up, "--scale", "startd=0", "--scale", "startd1=1", "--no-recreate", "startd", "startd1")
         wait_until(lambda: not more(), 90, "only the pool's own machines")
+
+
+def test_an_interactive_job_is_a_shell_in_its_container(compose_pool: ComposePool, tmp_path):
+    """TLS-14, in a container of a real engine: its files are there, and what is made there comes back."""
+    (tmp_path / "note").write_text("brought along\n")
+    text = f"universe = docker\ndocker_image = {IMAGE}\nrequest_memory = 64\nshould_transfer_files = YES\n"
+    text += "transfer_input_files = note\ntransfer_output_files = made\nwhen_to_transfer_output = ON_EXIT\nqueue\n"
+    (tmp_path / "shell.sub").write_text(text)
+    compose_pool.wait_ready()
+    env = dict(os.environ, ROOST_URL=compose_pool.url, ROOST_TOKEN=compose_pool.token, PYTHONPATH=str(ROOT))
+    words = [sys.executable, "-m", "roost", "submit", "-interactive", "shell.sub"]
+    terminal = Terminal(words, 40, 100, cwd=tmp_path, env=env)
+    terminal.until(b"Welcome to slot")
+
+    def asked() -> bool:  # what is typed before the shell reads may be lost
+        terminal.type(b"cp note made; echo $(cat note) to $(. /etc/os-release; echo $VERSION_CODENAME); stty size\r")
+        terminal.read(1.0)
+        return b"brought along to bookworm" in terminal.seen and b"\n40 100" in terminal.seen
+
+    wait_until(asked, 90, "the shell")
+    terminal.type(b"exit 5\r")
+    assert terminal.status() == 5, terminal.seen
+    cluster = terminal.seen.split(b"submitted to cluster ")[1].split(b".")[0].decode()
+    waited = compose_pool.roost("wait", cluster, "-timeout", "120")
+    assert waited.returncode == 0, waited.stdout
+    fetched = compose_pool.roost("transfer-data", cluster, cwd=tmp_path)
+    assert fetched.returncode == 0, fetched.stderr
+    assert (tmp_path / "made").read_text() == "brought along\n"

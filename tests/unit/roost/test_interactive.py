@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from roost.cli import interactive as cli
 from roost.cli.interactive import state, wait_until_runs
 from roost.cli.main import main
 from roost.errors import ClientError
@@ -117,3 +118,26 @@ def test_a_job_that_never_will_run_is_no_reason_to_wait():
         Pool(1, 3).run()
     with pytest.raises(ClientError, match="left the queue"):
         state(None, "12.0")
+
+
+def test_a_shell_is_asked_for_until_the_execution_point_has_heard_of_the_job(monkeypatch):
+    """The schedd calls a job running from the moment its slot is asked for: in a container that may be seconds early."""
+    answers = [ClientError("job 7.0 does not run here", "not-found"), ClientError("not now", "conflict"), 7]
+    status = 2
+
+    def attach(*_, **__):
+        answer = answers.pop(0)
+        if isinstance(answer, ClientError):
+            raise answer
+        return answer
+
+    class Queue:
+        def jobs(self, *_, **__):
+            return [ClassAd({"JobStatus": status})]
+
+    monkeypatch.setattr(cli, "attach", attach)
+    monkeypatch.setattr(cli.time, "sleep", lambda _: None)
+    assert cli._visit(Queue(), "7.0", "", lambda: None, terminal=False) == 7
+    answers[:], status = [ClientError("job 7.0 does not run here", "not-found")], 3
+    with pytest.raises(ClientError, match="has left the queue"):
+        cli._visit(Queue(), "7.0", "", lambda: None, terminal=False)
