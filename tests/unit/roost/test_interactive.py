@@ -121,7 +121,7 @@ def test_a_job_that_never_will_run_is_no_reason_to_wait():
 
 
 def test_a_shell_is_asked_for_until_the_execution_point_has_heard_of_the_job(monkeypatch):
-    """The schedd calls a job running from the moment its slot is asked for: in a container that may be seconds early."""
+    """The schedd calls a job running from the moment its slot is asked for: with containers that is seconds early."""
     answers = [ClientError("job 7.0 does not run here", "not-found"), ClientError("not now", "conflict"), 7]
     status = 2
 
