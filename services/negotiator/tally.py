@@ -74,6 +74,15 @@ class Tally:
         there = booked or {}
         for key in {**there, **heard}:
             mine, was = heard.get(key), there.get(key)
+            if mine is not None and was is not None and mine.until is was.until is None and key not in self._gaps:
+                # Goes on, as almost all do; a large pool is to be led at once.
+                self._claims[key] = claim = was
+                if (mine.user, mine.weight) != (was.user, was.weight):
+                    self._claims[key] = claim = mine._replace(began=was.began)
+                    self._changed[key] = None
+                weight, slots = going.get(claim.user, (0.0, 0))
+                going[claim.user] = weight + claim.weight, slots + 1
+                continue
             if mine is None and not key[1]:
                 self._changed[key] = None  # nobody will ever tell how it ended
                 continue

@@ -21,7 +21,7 @@ REGRESSIONS: dict[int, str] = {
     644: "a claim that seemed to end just after the books were written was charged for them twice",
     670: "the same, after the broker was away",
     1139: "what a startd knew of claims that were over went with its machine",
-    1361: "claims that ended with their startds were taken for charged by who led next",
+    1361: "the same, after every daemon was killed",
     1638: "a request that came again after its run had ended kept its slot claimed for ever",
 }
 #: 252 seeds, in parts that take a process a few seconds each.
