@@ -149,6 +149,18 @@ class AsyncClient:
         """Why jobs do not run and what would help."""
         return await self._do(calls.analysis(ids, constraint, schedd, machine, negotiator, limit))
 
+    async def overview(self, part: str = "", **query: Any) -> dict[str, Any]:
+        """What the pool's pages show (docs/api.md): `part` is the rest of the path, such as jobs or slots; none: the
+        pool at a glance."""
+        path = f"/v1/overview/{quote(part)}" if part else "/v1/overview"
+        return dict(await self._json("GET", path, query))
+
+    async def ad_totals(self, my_type: str, *by: str, constraint: str = "") -> list[dict[str, Any]]:
+        """How many ads there are of each combination of values of some attributes: {"values": {name: value}, "ads": n},
+        counted by the collector."""
+        query = {"type": my_type, "by": ",".join(by), "constraint": constraint}
+        return list((await self._json("GET", "/v1/ads/totals", query))["totals"])
+
     async def journal(self, what: str, **query: Any) -> dict[str, Any]:
         """What the journal knows (docs/journal.md)."""
         return dict(await self._json("GET", f"/v1/journal/{quote(what)}", query))

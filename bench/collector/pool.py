@@ -79,8 +79,7 @@ class Pool:
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
 
     def totals(self, client: Client, constraint: str = "") -> int:
-        answer = client._json("GET", "/v1/ads/totals", {"type": "Machine", "constraint": constraint})
-        return sum(one["ads"] for one in answer["totals"])
+        return sum(one["ads"] for one in client.ad_totals("Machine", constraint=constraint))
 
     def memory_mib(self) -> dict[str, float]:
         with redis.Redis.from_url(self.redis.url) as client:

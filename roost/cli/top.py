@@ -36,15 +36,10 @@ _KEYS: Final = {
 }  # fmt: skip
 
 
-class Pool(Client):
-    """With the doors that this command needs."""
-
-    def overview(self) -> dict[str, Any]:
-        return dict(self._json("GET", "/v1/overview"))
-
-    def page(self, view: View, limit: int) -> list[dict[str, Any]]:
-        wanted = {"status": view.status, "user": view.user, "search": view.search, "limit": limit}
-        return list(self._json("GET", "/v1/overview/jobs", wanted)["rows"])
+def _page(client: Client, view: View, limit: int) -> list[dict[str, Any]]:
+    """The jobs to show, a line each."""
+    found = client.overview("jobs", status=view.status, user=view.user, search=view.search, limit=limit)
+    return list(found["rows"])
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -81,8 +76,8 @@ def _chosen(parsed: Parsed) -> tuple[View, int]:
 
 
 def _once(parsed: Parsed, view: View, limit: int) -> int:
-    with contextlib.closing(Pool(parsed.one("pool") or None)) as client:
-        pool, jobs = client.overview(), client.page(view, limit)
+    with contextlib.closing(Client(parsed.one("pool") or None)) as client:
+        pool, jobs = client.overview(), _page(client, view, limit)
     if parsed.has("json"):
         say(json.dumps({"pool": pool, "jobs": jobs}, indent=1))
         return 0
@@ -108,7 +103,7 @@ class _Live:
             curses.curs_set(0)
         self.window.timeout(200)
         with contextlib.closing(
-            Pool(self.address)
+            Client(self.address)
         ) as client:  # what is wrong at the beginning ends it, with its reason
             self._fetch(client)
         for work in (self._ask, self._listen):
@@ -143,7 +138,7 @@ class _Live:
         return self.view.press(key, self.jobs, time.time()) if key else None
 
     def _ask(self) -> None:
-        with contextlib.closing(Pool(self.address)) as client:
+        with contextlib.closing(Client(self.address)) as client:
             while not self.over.is_set():
                 deed = None
                 with contextlib.suppress(queue.Empty):
@@ -157,14 +152,14 @@ class _Live:
                 except ClientError as error:
                     self.view.said = str(error)
 
-    def _fetch(self, client: Pool) -> None:
-        pool, jobs = client.overview(), client.page(self.view, self.limit)
+    def _fetch(self, client: Client) -> None:
+        pool, jobs = client.overview(), _page(client, self.view, self.limit)
         self.pool, self.jobs = pool, jobs
 
     def _listen(self) -> None:
         with (
             contextlib.suppress(ClientError),
-            contextlib.closing(Pool(self.address)) as client,
+            contextlib.closing(Client(self.address)) as client,
         ):  # without events there is no pace
             for event in client.events("job.started", "job.ended"):
                 if self.over.is_set():
