@@ -133,6 +133,7 @@ class Gateway(Daemon):
             uvicorn.Config(
                 app,
                 log_config=None,
+                log_level="error",  # or anybody fills the log, a line for each request that can not be read
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=2,

@@ -148,6 +148,7 @@ class Following:
     ) -> None:
         self._listeners = listeners
         self._patterns = patterns
+        self._known: dict[str, bool] = {}  # by type of event: there are some dozens, and patterns may be slow to match
         self._level = level
         self._queue: asyncio.Queue[Envelope | None] = asyncio.Queue()
         self._overflow = False
@@ -159,9 +160,11 @@ class Following:
 
     def wants(self, event: str) -> bool:
         """Whether events of this type are for this listener."""
-        if not may_hear(self._level, event):
-            return False
-        return not self._patterns or any(fnmatchcase(event, p) for p in self._patterns)
+        known = self._known.get(event)
+        if known is None:
+            chosen = not self._patterns or any(fnmatchcase(event, p) for p in self._patterns)
+            known = self._known[event] = chosen and may_hear(self._level, event)
+        return known
 
     def offer(self, envelope: Envelope) -> None:
         if not self.wants(envelope.body.type):

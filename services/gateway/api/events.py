@@ -33,14 +33,22 @@ FIRST_WORD_S = 10.0
 SEND_S = 30.0
 #: Longest first message, bytes.
 MOST_SAID = 16_384
+#: Patterns that a listener may give, the longest of them, and the longest id, characters.
+MOST_PATTERNS = 100
+MOST_PATTERN = 100
+MOST_ID = 200
+Types = Annotated[
+    list[Annotated[str, Query(max_length=MOST_PATTERN)]],
+    Query(max_length=MOST_PATTERNS, description="shell pattern of types, may be repeated: job.*"),
+]
 _CODES = {401: 4401, 403: 4403, 429: 4429}
 
 
 class Wanted(BaseModel):
     """What the client of a WebSocket says first."""
 
-    types: list[str] = Field(default=[], max_length=100)
-    after: str = Field(default="", max_length=200)
+    types: list[Annotated[str, Field(max_length=MOST_PATTERN)]] = Field(default=[], max_length=MOST_PATTERNS)
+    after: str = Field(default="", max_length=MOST_ID)
     token: str = Field(default="", max_length=4096)
 
 
@@ -49,8 +57,8 @@ def event_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
     async def events(
         request: Request,
         identity: Annotated[Identity, Depends(may("events", endless=True))],
-        type: Annotated[list[str], Query(description="shell pattern of types, may be repeated: job.*")] = [],  # noqa: B006
-        after: Annotated[str, Query(description="id of the last event you saw")] = "",
+        type: Types = [],  # noqa: B006
+        after: Annotated[str, Query(max_length=MOST_ID, description="id of the last event you saw")] = "",
     ) -> StreamingResponse:
         """Live events as server-sent events; the id of each resumes the stream (`Last-Event-ID` or `after`). A comment
         comes when there is nothing to tell for 15 s; `gap` where events since that id may be missing; `overflow`,
@@ -85,8 +93,8 @@ def event_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
     @app.websocket("/v1/events/ws")
     async def events_ws(
         socket: WebSocket,
-        type: Annotated[list[str], Query()] = [],  # noqa: B006
-        after: str = "",
+        type: Types = [],  # noqa: B006
+        after: Annotated[str, Query(max_length=MOST_ID)] = "",
     ) -> None:
         caller = caller_of(socket)
         chosen = [p for p in socket.scope.get("subprotocols", ()) if not p.startswith(PROTOCOL)][:1]
