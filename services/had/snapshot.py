@@ -62,8 +62,8 @@ def decode(data: bytes, shard: str) -> Snapshot:
     if hashlib.sha256(body).digest() != data[len(MAGIC) : _HEAD]:
         raise Damaged(f"{len(data)} bytes with a wrong checksum: cut short, or changed")
     try:
-        epoch, count, taken, of, submitters, groups, *rest = msgpack.unpackb(body)
-        (claims,) = rest if data.startswith(MAGIC) else ({},)
+        values = msgpack.unpackb(body)
+        epoch, count, taken, of, submitters, groups, claims = values if data.startswith(MAGIC) else (*values, {})
         version = parse(f"{epoch} {count}")
         whole = all(isinstance(rows, dict) for rows in (submitters, groups, claims)) and isinstance(of, str)
         moment = float(taken)

@@ -1,7 +1,9 @@
 """Copies of the books and epochs on a HAD's disk: what is damaged is refused, what is whole is found (HA-13, HA-16)."""
 
+import hashlib
 import os
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,9 @@ ROWS = st.dictionaries(st.binary(max_size=20), st.binary(max_size=20), max_size=
 
 
 def snapshot(count, epoch=3, shard=""):
-    return Snapshot(Version(epoch, count), 1000.5, shard, {b"alice@p": b"\x00" * count}, {b"g": b"x"})
+    return Snapshot(
+        Version(epoch, count), 1000.5, shard, {b"alice@p": b"\x00" * count}, {b"g": b"x"}, {b"": b"1 2 3.0"}
+    )
 
 
 @pytest.fixture
@@ -37,10 +41,19 @@ def test_text_that_is_no_version_is_refused(text):
 
 
 @settings(max_examples=50)
-@given(submitters=ROWS, groups=ROWS, epoch=st.integers(0, 2**52), shard=st.text(max_size=5))
-def test_what_was_kept_is_found(submitters, groups, epoch, shard):
-    kept = Snapshot(Version(epoch, 5), 12.5, shard, submitters, groups)
+@given(submitters=ROWS, groups=ROWS, claims=ROWS, epoch=st.integers(0, 2**52), shard=st.text(max_size=5))
+def test_what_was_kept_is_found(submitters, groups, claims, epoch, shard):
+    kept = Snapshot(Version(epoch, 5), 12.5, shard, submitters, groups, claims)
     assert decode(encode(kept), shard) == kept
+
+
+def test_a_copy_of_the_release_before_is_read_and_has_no_claims():
+    body = msgpack.packb([3, 7, 1000.5, "", {b"alice@p": b"x"}, {}])
+    kept = decode(b"ROOST-BOOKS-1\n" + hashlib.sha256(body).digest() + body, "")
+    assert kept == Snapshot(Version(3, 7), 1000.5, "", {b"alice@p": b"x"}, {})
+    whole = encode(kept)
+    with pytest.raises(Damaged, match="not what a snapshot holds"):
+        decode(whole.replace(b"BOOKS-2", b"BOOKS-1", 1), "")
 
 
 @settings(max_examples=100)

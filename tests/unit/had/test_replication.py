@@ -112,6 +112,19 @@ async def test_emptied_redis_gets_the_copy_back(here):
     assert (event.source, event.restored, event.newest_known) == ("snapshot", version.text, version.text)
 
 
+async def test_a_copy_has_the_claims_that_were_charged_HA_13_ACC_16(here):
+    copies = here.made()
+    await copies.start()
+    rows = [(b"1.5 slot1@ep", b"row")]
+    version = await write_books(here.store, "", 3, NOTHING, until=12.0, submitters=[(b"a@p", b"1")], claims=rows)
+    await copies.copy()
+    await here.empty()
+    await here.store.delete(keys.accountant_claims(""))
+    await copies.restore(4, Version(-1, 0), NOTHING, version)
+    books = await read_books(here.store, "")
+    assert (books.until, books.claims[b"1.5 slot1@ep"]) == (12.0, b"row")
+
+
 async def test_older_books_are_replaced_as_a_whole_and_newer_ones_never(here):
     """HA-16."""
     await here.write(3, "old")
