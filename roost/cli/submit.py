@@ -84,7 +84,7 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("unused"):
         description.tell_unused = False
     if parsed.has("dry-run"):
-        return _dry_run(description, parsed.one("dry-run"))
+        return _dry_run(description, parsed.one("dry-run"), terse=parsed.has("terse"))
     return _submit(description, place, parsed)
 
 
@@ -98,21 +98,30 @@ def _split_queue(argv: list[str]) -> tuple[list[str], str | None]:
     return argv, None
 
 
-def _dry_run(description: Description, target: str) -> int:
+def _dry_run(description: Description, target: str, *, terse: bool) -> int:
     lines: list[str] = []
-    total = number = 0
+    told: list[str] = []
+    total = 0
+    lines_of = dry_run.lines if target == "-" else dry_run.lines_of_file
     for number, cluster in enumerate(description.clusters(), 1):
-        lines += dry_run.lines(cluster, number, description.now)
-        total += len(cluster.procs)
+        lines += lines_of(cluster, number, description.now)
+        count = len(cluster.procs)
+        told.append(f"{number}.0 - {number}.{count - 1}" if terse else f"{count} job(s) dry-run to cluster {number}.")
+        total += count
     _warn(description)
     text = "".join(f"{line}\n" for line in lines)
     if target == "-":
-        say("Dry-Run job(s)")
+        say("" if terse else "Dry-Run job(s)")
         sys.stdout.write(text)
     else:
-        Path(target).write_text(text)
-        say("Dry-Run job(s)" + "." * total)
-    say(f"{total} job(s) dry-run to cluster {max(number, 1)}.")
+        try:
+            Path(target).write_text(text)
+        except OSError as error:
+            raise UsageError(f"-dry-run {target}: {error.strerror}") from error
+        if not terse:
+            say("Dry-Run job(s)" + "." * total)
+    for line in told:
+        say(line)
     return 0
 
 

@@ -1,4 +1,5 @@
-"""What `roost submit -dry-run` prints: the ads that would be queued, as condor_submit -dry-run prints them."""
+"""What `roost submit -dry-run` prints: the ads that would be queued, as condor_submit -dry-run prints them, with a dot
+behind each job on standard output and an empty line before each in a file."""
 
 from __future__ import annotations
 
@@ -10,14 +11,32 @@ from shared.classad import unparse
 
 
 def lines(cluster: Cluster, number: int, now: float) -> Iterator[str]:
-    """The first job in full, of every other what differs; each ends with a line of one dot."""
+    """The first job in full, of every other what differs, as standard output has it."""
+    for job in _jobs(cluster, number, now):
+        yield from job
+        yield "."
+
+
+def lines_of_file(cluster: Cluster, number: int, now: float) -> Iterator[str]:
+    """The same as a file has it."""
+    for job in _jobs(cluster, number, now):
+        yield ""
+        yield from job
+
+
+def _jobs(cluster: Cluster, number: int, now: float) -> Iterator[list[str]]:
     common = {**cluster.attributes, "QDate": int(now), "EnteredCurrentStatus": int(now)}
-    yield f"ClusterId={number}"
-    yield "\n".join(_sorted(common, extra={} if "Owner" in common else {"Owner": "undefined"}))
+    lines = [f"ClusterId={number}", *_sorted(common, extra={} if "Owner" in common else {"Owner": "undefined"})]
     for proc in cluster.procs:
-        yield f"ProcId={proc['ProcId']}"
-        yield f"JobStatus={proc['JobStatus']}"
-        yield from _sorted({n: v for n, v in proc.items() if n not in ("ProcId", "JobStatus")})
+        lines += [f"ProcId={proc['ProcId']}", f"JobStatus={proc['JobStatus']}"]
+        yield lines + _sorted({n: v for n, v in proc.items() if n not in ("ProcId", "JobStatus")})
+        lines = []
+
+
+def lines(cluster: Cluster, number: int, now: float) -> Iterator[str]:
+    """The same as standard output has it."""
+    for job in jobs(cluster, number, now):
+        yield from job
         yield "."
 
 

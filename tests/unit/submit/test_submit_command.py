@@ -43,8 +43,21 @@ def test_dry_run_into_a_file_keeps_the_ads_out_of_the_output(folder, capsys) -> 
     assert main(["submit", "-dry-run", "ads.txt", "job.sub"]) == 0
     assert capsys.readouterr().out == "Dry-Run job(s)..\n2 job(s) dry-run to cluster 1.\n"
     ads = (folder / "ads.txt").read_text()
-    assert ads.startswith("ClusterId=1\n")
+    assert ads.startswith("\nClusterId=1\n")
+    assert ads.endswith("\nProcId=0\nJobStatus=1\n\nProcId=1\nJobStatus=1\n")
     assert values(ads, "ProcId") == ["0", "1"]
+
+
+def test_dry_run_tells_of_every_cluster(folder, capsys) -> None:
+    (folder / "y.sh").write_text("#!/bin/sh\n")
+    write(folder, "executable = x.sh\nqueue\nexecutable = y.sh\nqueue 2\n")
+    assert main(["submit", "-dry-run", "ads.txt", "job.sub"]) == 0
+    told = capsys.readouterr().out
+    assert told == "Dry-Run job(s)...\n1 job(s) dry-run to cluster 1.\n2 job(s) dry-run to cluster 2.\n"
+    assert main(["submit", "-terse", "-dry-run", "ads.txt", "job.sub"]) == 0
+    assert capsys.readouterr().out == "1.0 - 1.0\n2.0 - 2.1\n"
+    assert main(["submit", "-dry-run", "no/such/ads.txt", "job.sub"]) == 1
+    assert "-dry-run no/such/ads.txt: No such file or directory" in capsys.readouterr().err
 
 
 def test_a_changed_executable_makes_another_cluster(folder, capsys) -> None:
