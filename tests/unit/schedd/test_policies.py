@@ -25,6 +25,10 @@ RUNNING, IDLE, HELD, COMPLETED = JobStatus.RUNNING, JobStatus.IDLE, JobStatus.HE
         ("PeriodicHold = true", RUNNING, "hold", 3, 0),
         ("PeriodicHold = 2 > 1; PeriodicHoldSubCode = 7", IDLE, "hold", 3, 7),
         ("PeriodicHold = true", HELD, None, 0, 0),
+        ("PeriodicHold = true; PeriodicHoldSubCode = -2147483647", IDLE, "hold", 3, -2147483647),
+        ("PeriodicHold = true; PeriodicHoldSubCode = 2147483648", IDLE, "hold", 3, 0),  # what no C int holds is none
+        ('PeriodicHold = true; PeriodicHoldSubCode = real("INF")', IDLE, "hold", 3, 0),
+        ('PeriodicHold = true; PeriodicHoldSubCode = real("NaN")', IDLE, "hold", 3, 0),
         ("PeriodicHold = undefined", RUNNING, None, 0, 0),
         ("PeriodicHold = nosuch", RUNNING, None, 0, 0),
         ('PeriodicHold = "x"', RUNNING, None, 0, 0),

@@ -1,0 +1,73 @@
+"""What a job's ad says of its runs: starts, suspensions, and the accounts of all runs together."""
+
+import pytest
+
+from services.schedd import ending
+from services.schedd.job_id import JobId
+from services.schedd.shadow import Claim, Shadow
+from shared.classad import parse_ad
+from shared.messages.claims import Usage
+from tests.unit.schedd.test_decisions import cluster_of, job_of
+
+
+def claim_of(slot_ad, slot="slot1@ep"):
+    return Claim(
+        id="c1",
+        claim_id="<ep>#1#1#secret",
+        startd="startd.ep",
+        slot=slot,
+        slot_ad=parse_ad(f"[{slot_ad}]").pack(),
+        submitter="alice@p",
+        epoch=1,
+        lease_s=2400,
+        alive_s=300,
+    )
+
+
+def run_of(started):
+    return Shadow(JobId(1, 0), 1, "token", True, started)
+
+
+def test_runs_add_up():
+    job, claim = job_of(cluster_of("")), claim_of("SlotWeight = 2.0; SlotID = 7")
+    for number, (began, ended) in enumerate(((1000.0, 1010.5), (2000.0, 2004.0)), 1):
+        run = run_of(began)
+        ending.on_start(job, claim, began)
+        ending.on_executing(job, run, began + 1)
+        assert job.ad.eval("JobRunCount") == job.ad.eval("NumJobStarts") == number
+        assert job.ad.eval("JobCurrentStartDate") == job.ad.eval("ShadowBday") == int(began)
+        assert job.ad.eval("JobCurrentStartExecutingDate") == int(began) + 1
+        assert (job.ad.eval("RemoteHost"), job.ad.eval("RemoteSlotID")) == ("slot1@ep", 7)
+        ending.on_over(job, claim, run, ended)
+    assert job.ad.eval("RemoteWallClockTime") == 14.5
+    assert job.ad.eval("CumulativeSlotTime") == 29.0
+    assert job.ad.eval("JobLastStartDate") == 1000
+    assert job.ad.eval("LastRemoteHost") == "slot1@ep"
+    assert not {"RemoteHost", "RemoteSlotID", "StartdAddr", "ShadowBday"} & {name for name, _ in job.ad.cells()}
+
+
+def test_a_clock_that_was_set_back_takes_nothing_from_the_accounts():
+    job, run = job_of(cluster_of(""), text="RemoteWallClockTime = 5.0"), run_of(1000.0)
+    ending.on_over(job, claim_of(""), run, 990.0)
+    assert job.ad.eval("RemoteWallClockTime") == 5.0
+
+
+def test_suspensions_are_counted_and_one_ends_with_its_run():
+    job, run = job_of(cluster_of("")), run_of(1000.0)
+    ending.on_suspend(job, run, 1010.0)
+    assert (job.ad.eval("TotalSuspensions"), job.ad.eval("LastSuspensionTime")) == (1, 1010)
+    ending.on_continue(job, run, 1015.0)
+    assert (job.ad.eval("CumulativeSuspensionTime"), job.ad.eval("LastSuspensionTime")) == (5, 0)
+    ending.on_continue(job, run, 1019.0)
+    ending.on_suspend(job, run, 1020.0)
+    ending.on_over(job, claim_of(""), run, 1027.0)
+    assert (job.ad.eval("TotalSuspensions"), job.ad.eval("CumulativeSuspensionTime")) == (2, 12)
+    assert job.ad.eval("RemoteWallClockTime") == 27.0
+
+
+@pytest.mark.parametrize(("before", "said", "after"), [(100, 150, 150), (100, 90, 100), (100, 0, 100)])
+def test_sizes_only_grow(before, said, after):
+    job = job_of(cluster_of(""), text=f"ImageSize = {before}")
+    ending.on_usage(job, Usage(image_size_kib=said, user_cpu_s=2.0, sys_cpu_s=1.0))
+    assert job.ad.eval("ImageSize") == after
+    assert (job.ad.eval("RemoteUserCpu"), job.ad.eval("RemoteSysCpu")) == (2.0, 1.0)
