@@ -33,13 +33,6 @@ def _jobs(cluster: Cluster, number: int, now: float) -> Iterator[list[str]]:
         lines = []
 
 
-def lines(cluster: Cluster, number: int, now: float) -> Iterator[str]:
-    """The same as standard output has it."""
-    for job in jobs(cluster, number, now):
-        yield from job
-        yield "."
-
-
 def _sorted(attributes: dict[str, Any], extra: dict[str, str] | None = None) -> list[str]:
     texts = {name: unparse(value, syntax="old") for name, value in attributes.items()} | (extra or {})
     return [f"{name}={texts[name]}" for name in sorted(texts, key=lambda name: (len(name), name.lower()))]
