@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from roost.cli import printf
 from roost.cli.printf import Form, whole
@@ -282,7 +282,7 @@ class _Reader:
             if types == {str} and form.plain and form.letter == "v" and all(map(str.isascii, values)):
                 self.longest = max(map(len, values))
                 return list(values)
-            if types == {int} and form.kind == "int" and form.letter in "di" and form.fits(values):
+            if types == {int} and form.kind == "int" and form.letter in "di" and form.fits(cast("list[int]", values)):
                 texts: list[str | None] = [form.template % value for value in values]
                 self.longest = max(map(len, texts))  # type: ignore[arg-type]
                 return texts
