@@ -120,3 +120,8 @@ def test_nobody_hands_on_more_than_they_have():
     assert beyond(narrow, Level.READ, ())[0] == "every operation"
     assert "drain" in beyond(narrow, Level.ADMINISTRATOR, ("*",))
     assert "priorities" in beyond(narrow, Level.READ, ("*",))
+
+
+@pytest.mark.parametrize("level", Level)
+def test_administrators_alone_act_for_others(level):
+    assert Identity("alice@x", level).admin is (level == Level.ADMINISTRATOR)
