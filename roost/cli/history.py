@@ -7,8 +7,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from roost.cli import columns_asked, output, whole
 from roost.cli.asked import is_id
@@ -164,23 +165,52 @@ def _of_this_machine(parsed: Parsed) -> list[Path]:
 
 def _of_file(file: Path, *, forwards: bool) -> Iterator[ClassAd | str]:
     """The jobs of a history file, newest first; a text for what can not be read. Each ends with a line of stars; what
-    stands behind the last one is still being written."""
+    stands behind the last one is still being written. A file may be longer than what fits in memory."""
     try:
-        lines = file.read_text(errors="surrogateescape").split("\n")
+        with file.open("rb") as stream:
+            for lines in _forwards(stream) if forwards else _backwards(stream):
+                record = [line for line in lines if line.strip() and not line.lstrip(" \t").startswith("#")]
+                if record:
+                    yield _record(record)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}") from error
-    records: list[list[str]] = [[]]
-    for line in lines:
-        if line.startswith("***"):
-            records.append([])
-        elif line.strip() and not line.lstrip(" \t").startswith("#"):
-            records[-1].append(line)
-    last = records.pop()
-    if forwards and last:
-        records.append(last)
-    for record in records if forwards else reversed(records):
-        if record:
-            yield _record(record)
+
+
+def _forwards(stream: BinaryIO) -> Iterator[list[str]]:
+    """The lines of each record."""
+    lines: list[bytes] = []
+    for raw in stream:
+        if raw.startswith(b"***"):
+            yield _lines_of(b"".join(lines))
+            lines.clear()
+        else:
+            lines.append(raw)
+    yield _lines_of(b"".join(lines))
+
+
+def _backwards(stream: BinaryIO) -> Iterator[list[str]]:
+    """The same from the last one that is complete on, without looking at what stands before those that are taken."""
+    data: bytes | mmap
+    try:
+        data = mmap(stream.fileno(), 0, access=ACCESS_READ)
+    except (OSError, ValueError):  # empty, or no file that can be mapped
+        data = stream.read()
+    end = _star_line(data, len(data))
+    while end >= 0:
+        start = _star_line(data, end)
+        after = data.find(b"\n", start, end) + 1 if start >= 0 else 0
+        yield _lines_of(data[after:end])
+        end = start
+
+
+def _star_line(data: bytes | mmap, end: int) -> int:
+    """Where the last line before `end` begins that begins with stars; -1 for none."""
+    found = data.rfind(b"\n***", 0, end)
+    return found + 1 if found >= 0 else 0 if end > 0 and data[:3] == b"***" else -1
+
+
+def _lines_of(raw: bytes) -> list[str]:
+    return raw.decode(errors="surrogateescape").replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _record(lines: list[str]) -> ClassAd | str:
