@@ -9,6 +9,7 @@ from typing import Final
 #: for `no-match`, which is told apart by what kept most slots away.
 CAUSES: Final[Mapping[str, str]] = {
     "requirements": "no slot satisfies its Requirements",
+    "draining": "machines that suit are being drained",
     "start-policy": "slots do not accept it (START)",
     "busy": "slots that suit are busy",
     "taken": "slots that suit went to other jobs",
@@ -34,7 +35,12 @@ CAUSES: Final[Mapping[str, str]] = {
 }
 #: What a slot that suits a job may be doing instead of it, by reasons.SLOTS of the negotiator.
 _BUSY: Final = ("claimed", "consumed", "match-under-way", "taken")
-_OTHERS: Final = (("offline", "offline"), ("shutting-down", "shutting-down"), ("no-claim-id", "slot-starting"))
+_OTHERS: Final = (
+    ("offline", "offline"),
+    ("shutting-down", "shutting-down"),
+    ("no-claim-id", "slot-starting"),
+    ("draining", "draining"),
+)
 
 
 def cause_of(code: str, counts: Mapping[str, int]) -> str:

@@ -30,6 +30,7 @@ NAMES: Final = (
     "partitionableslot",
     "dynamicslot",
     "offline",
+    "draining",
     "slotweight",
     "cpus",
     "memory",

@@ -15,7 +15,7 @@ from services.negotiator.board import Bools
 from services.negotiator.limits import explain as explain_limit
 from services.negotiator.pool import Rejected
 from shared.classad.columnar import OTHER_SIDE
-from shared.classad.columnar.column import OTHER
+from shared.classad.columnar.column import BOOL, OTHER
 from shared.classad.unparse import unparse
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: What keeps a slot from a request, with what is said of so many slots. The first of them that holds counts.
 SLOTS: Final = {
     "job-requirements": "do not satisfy the job's Requirements",
+    "draining": "are being drained",
     "slot-requirements": "do not accept the job (their START or Requirements)",
     "offline": "are offline",
     "no-claim-id": "have not sent their claim id yet",
@@ -35,6 +36,8 @@ SLOTS: Final = {
     "consumed": "have not enough left",
     "free": "suit",
 }
+#: The same of one slot, by the first word.
+_OF_ONE: Final = {"are": "is", "do": "does", "have": "has", "suit": "suits", "were": "was"}
 #: What decided about a request.
 CODES: Final = {
     "no-match": "no slot suits that is free",
@@ -63,6 +66,7 @@ def _rejected(deal: Deal, asking: Asking, full: Container[str]) -> Rejected:
     if code == "no-match" and not counts.get("free") and counts.get("taken"):
         code = "taken"
     suited = counts.get("free", 0) + counts.get("taken", 0)
+    suit = f"{suited} of {_slots(total)} {'suits' if suited == 1 else 'suit'}"
     if counts.get("free") and code in ("share", "no-match") and deal.tree.group_of(asking.submitter) in full:
         code = "quota"
     elif code == "share" and not suited:
@@ -71,17 +75,15 @@ def _rejected(deal: Deal, asking: Asking, full: Container[str]) -> Rejected:
         limit = deal.counters
         reason = explain_limit(limit.config, name, limit.in_use.get(name, 0.0))
     elif code == "share":
-        reason = (
-            f"{suited} of {total} slots suit, but {asking.submitter} has used up its share of the pool for this cycle"
-        )
+        reason = f"{suit}, but {asking.submitter} has used up its share of the pool for this cycle"
     elif code == "quota":
-        reason = f"{suited} of {total} slots suit, but the group of {asking.submitter} has used up its quota"
+        reason = f"{suit}, but the group of {asking.submitter} has used up its quota"
     elif code == "ceiling":
-        reason = f"{suited} of {total} slots suit, but {asking.submitter} is at its ceiling"
+        reason = f"{suit}, but {asking.submitter} is at its ceiling"
     elif code == "out-of-time":
         reason = f"the time for {asking.submitter} in this cycle was over"
     elif code == "taken":
-        reason = f"the {suited} of {total} slots that suit were given to other jobs in this cycle"
+        reason = f"{suit}, but {'was' if suited == 1 else 'were'} given to other jobs in this cycle"
     else:
         reason = explain(counts, total)
     return Rejected(asking.submitter, asking.request, asking.left, code, reason, counts, details)
@@ -111,8 +113,11 @@ def count(deal: Deal, asking: Asking) -> tuple[Counter[str], Counter[str]]:
             failed = np.zeros(board.size, np.bool_)
             failed[each.start : each.stop] = ~each.mask
             out("job-requirements", failed, each.text)
+    refused = ~deal.suits(asking)
+    draining = board.frame.columns["draining"]
+    out("draining", refused & (draining.tag == BOOL) & (draining.number == 1))
     _policies(deal, asking, rest, details)
-    out("slot-requirements", ~deal.suits(asking))
+    out("slot-requirements", refused)
     for code, rows in board.barred:
         out(code, rows)
     out("taken", board.taken)
@@ -155,5 +160,17 @@ def explain(counts: Counter[str], total: int) -> str:
     """One sentence: how many slots there are and where they failed."""
     if total == 0:
         return "there are no slots in the pool"
-    parts = [f"{number} {SLOTS[code]}" for code, number in counts.most_common()]
-    return f"of {total} slots, " + ", ".join(parts)
+    parts = [_said(code, number) for code, number in counts.most_common()]
+    return f"of {_slots(total)}, " + ", ".join(parts)
+
+
+def _slots(number: int) -> str:
+    return "1 slot" if number == 1 else f"{number} slots"
+
+
+def _said(code: str, number: int) -> str:
+    """What is said of so many slots."""
+    if number != 1:
+        return f"{number} {SLOTS[code]}"
+    verb, _, rest = SLOTS[code].partition(" ")
+    return f"1 {_OF_ONE[verb]} {rest.replace('their', 'its')}".rstrip()

@@ -87,6 +87,51 @@ async def test_a_journal_that_is_killed_goes_on_where_it_was(start, tmp_path, am
     await bus.stop()
 
 
+async def test_what_happened_while_the_broker_was_dead_is_in_the_history_with_its_own_times(
+    start, tmp_path, amqp_url, rabbit_server
+):
+    start()
+    bus = transport.connect(amqp_url, "schedd.ap")
+    await bus.start()
+
+    async def asked(number: int) -> dict:
+        try:
+            found = await bus.call(INBOX, AskJob(job_id=f"{number}.0"), timeout=5.0)
+        except Exception:
+            return {}
+        return dict(found.data) if isinstance(found, JournalAnswer) else {}
+
+    async def heard() -> bool:
+        await bus.publish_many(events(0, 1))
+        return bool(await asked(0))
+
+    await eventually(heard, 60, "the journal")
+    await registered()
+    await bus.publish_many(events(1, 200))
+    await asyncio.to_thread(rabbit_server.kill)  # in the midst of them
+    await eventually(lambda: not bus.health.connected, 60, "a lost connection")
+    await bus.publish_many(events(201, 200))
+    await asyncio.to_thread(rabbit_server.start)
+    await eventually(lambda: len(jobs(tmp_path)) == 401, 120, "all that happened")
+    found: dict = {}
+
+    async def told() -> bool:
+        found.update(await asked(300))
+        return bool(found)
+
+    await eventually(told, 60, "an answer")
+    assert [event["at"] for event in found["events"]] == [pytest.approx(NOW + 300)]
+    assert len([number for number in rows(tmp_path) if number]) == 400  # what came twice was written once
+
+    def gaps() -> set[str]:
+        with closing(sqlite3.connect(tmp_path / "spool" / "journal.db", timeout=30)) as database:
+            found = database.execute("SELECT sender FROM events WHERE type = 'daemon.reconnected'")
+            return {sender for (sender,) in found}
+
+    await eventually(lambda: gaps() == {"schedd.ap", "journal.j"}, 60, "both to tell of that time")
+    await bus.stop()
+
+
 def rows(tmp_path) -> list[int]:
     with closing(sqlite3.connect(tmp_path / "spool" / "journal.db", timeout=30)) as database:
         return [number for (number,) in database.execute("SELECT cluster FROM events WHERE type = 'job.removed'")]

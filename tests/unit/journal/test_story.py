@@ -81,6 +81,11 @@ def test_a_job_that_waits_for_one_thing_after_the_other():
     assert [span_map(span)["causes"][0]["code"] for span in spans[:2]] == ["negotiation", "starting"]
 
 
+def test_a_machine_that_is_drained_is_a_cause_of_its_own():
+    assert cause_of("no-match", {"draining": 1, "job-requirements": 3, "slot-requirements": 2}) == "draining"
+    assert cause_of("no-match", {"draining": 1, "claimed": 1}) == "busy"
+
+
 def test_what_stops_everybody_comes_before_the_reason_of_a_cycle():
     facts = Facts(
         events=[SUBMITTED],

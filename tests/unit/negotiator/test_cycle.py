@@ -145,7 +145,7 @@ def test_requirements_must_hold_on_both_sides(text: str) -> None:
     picky_job = run(pool([slot(1)], {"a": [request(1, Requirements=parse_expr(text))]}, {"a": eup(1)}))
     assert not picky_job.matches
     assert picky_job.rejections[0].code == "no-match"
-    assert "do not satisfy the job's Requirements" in picky_job.rejections[0].reason
+    assert picky_job.rejections[0].reason == "of 1 slot, 1 does not satisfy the job's Requirements"
     picky_slot = run(pool([slot(1, 1.0, Requirements=parse_expr(text))], {"a": [request(1)]}, {"a": eup(1)}), PLAIN)
     assert not picky_slot.matches
     assert picky_slot.rejections[0].counts == {"slot-requirements": 1}
@@ -185,6 +185,26 @@ def test_custom_resources_are_carved() -> None:
     machine["GPUs"] = 2
     wants = request(5, RequestGPUs=1, Requirements=parse_expr("TARGET.GPUs >= RequestGPUs"))
     assert got(run(pool([machine], {"a": [wants]}, {"a": eup(1)}), PLAIN)) == {"a": 2}
+
+
+def test_slots_that_are_being_drained_are_told_apart_from_those_whose_policy_refuses() -> None:
+    """DFR-11: a drained machine's START is the drain's, so it is no policy of anybody."""
+    drained = slot(1, Draining=True, Start=False, Requirements=parse_expr("START"))
+    refusing = slot(2, Start=False, Requirements=parse_expr("START"))
+    taking = slot(3, Draining=True)  # older jobs still run there, and the drain's START takes more
+    result = run(pool([drained, refusing, taking], {"a": [request(2)]}, {"a": eup(1)}))
+    assert [match.slot for match in result.matches] == ["slot3@m"]
+    assert result.rejections[0].counts == {"draining": 1, "slot-requirements": 1, "taken": 1}
+    alone = run(pool([drained], {"a": [request(1)]}, {"a": eup(1)}))
+    assert alone.rejections[0].reason == "of 1 slot, 1 is being drained"
+
+
+def test_a_cycle_that_tells_no_reasons_gives_the_same() -> None:
+    snapshot = pool([slot(1), pslot(2, 4)], {"a": [request(9)], "b": [request(2)]}, {"a": eup(1), "b": eup(2)})
+    told, quiet = negotiate(snapshot, PLAIN, 0.0), negotiate(snapshot, PLAIN, 0.0, why=False)
+    assert quiet.matches == told.matches
+    assert told.rejections
+    assert quiet.rejections == ()
 
 
 def test_slot_without_claim_id_is_left_alone_and_the_reason_says_so() -> None:
