@@ -3,14 +3,16 @@
 import hashlib
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.containers.engine import ROOT
-from tests.containers.pool import DAEMONS, SERVERS, ComposePool
+from tests.containers.pool import COMPOSE_FILE, DAEMONS, SERVERS, ComposePool
 from tests.integration.test_visit_commands import Terminal
+from tests.readme import block
 from tests.waiting import wait_until
 
 IMAGE = "debian:bookworm-slim"
@@ -274,3 +276,32 @@ def test_an_interactive_job_is_a_shell_in_its_container(compose_pool: ComposePoo
     fetched = compose_pool.roost("transfer-data", cluster, cwd=tmp_path)
     assert fetched.returncode == 0, fetched.stderr
     assert (tmp_path / "made").read_text() == "brought along\n"
+
+
+def test_the_readme_leads_from_nothing_to_a_job_in_a_container(compose_pool: ComposePool, tmp_path):
+    """Its commands as they are written there, but for names and numbers that another pool has."""
+    lines = block("On machines of your own")
+    group, up, status, url, token, submit, fetch, down = lines
+    assert up == "docker compose -f compose/compose.yaml up --build --detach --wait"
+    assert down == "docker compose -f compose/compose.yaml down"
+    env = dict(compose_pool.env, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "compose").mkdir()
+    (tmp_path / "compose" / "compose.yaml").symlink_to(COMPOSE_FILE)
+    compose = f"docker compose -f {COMPOSE_FILE}"  # what it mounts lies beside it
+
+    def run(*commands: str) -> str:
+        text = "\n".join(commands).replace("docker compose -f compose/compose.yaml", compose)
+        done = subprocess.run(
+            ["sh", "-ec", text], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, text + done.stdout + done.stderr
+        return done.stdout
+
+    run(group.replace("/var/run/docker.sock", env["DOCKER_SOCKET"]))
+    assert (tmp_path / "compose" / ".env").read_text() == f"DOCKER_GID={env['DOCKER_GID']}\n"
+    compose_pool.wait_ready()
+    assert "slot1@startd1" in run(status.replace("exec ", "exec -T "))
+    login = (url.replace("http://127.0.0.1:9680", compose_pool.url), token)
+    cluster = re.search(r"cluster (\d+)", run(*login, submit))[1]
+    assert "VERSION_CODENAME=bookworm" in run(*login, fetch.replace(" 1", f" {cluster}"))

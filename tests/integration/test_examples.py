@@ -1,7 +1,9 @@
 """The examples do what they say, in a personal pool."""
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.pools import ROOT, EmbeddedPool
+from tests.readme import block
 from tests.servers import Leashed
 from tests.waiting import wait_until
 
@@ -87,3 +90,54 @@ def test_a_command_is_told_when_a_cluster_is_done(pool, tmp_path):
         assert first == f"cluster {cluster} is done: 1 completed, 1 failed {cluster} 1 1 0"
     finally:
         notify.close()
+
+
+#: What each command of README's tour shows, as an expression for its output. The shell and the pool are there already.
+TOUR = {
+    "roost status": r"slot1@\S+ +LINUX +X86_64 +\w+ +\w+ .* Total +\d+ ",
+    "roost submit roost/demo/hello.sub": r"5 job\(s\) submitted to cluster \d+\.",
+    "roost q": r"OWNER +BATCH_NAME +SUBMITTED +DONE +RUN +IDLE.*Total for query: ",
+    "roost wait 1 && cat hello.*.out": r"5 jobs: 5 completed\nHello from job 0 on \S+\n.*Hello from job 4 on \S+\n$",
+    "roost history": r" ID +OWNER +SUBMITTED.*\n\d+\.4 .*/bin/echo Hello from job 4",
+    "roost explain 1.0": r"completed\n.*submitted by .*matched with slot1@.*started on .*with exit code 0",
+    "roost dashboard": r"^http://127\.0\.0\.1:\d+/#token=\S+\n$",
+    "roost events 'job.*'": r"job\.submitted +schedd=\S+ owner=.*job\.ended +schedd=\S+ job_id=\d+\.\d+ ",
+    "roost userprio": r"User Name +Priority.*@.*Number of users: 1",
+    "roost config-val -verbose NUM_CPUS": r"^NUM_CPUS = 2\n # at: ",
+    "roost help": r"^usage: roost COMMAND.*\n  submit +queue the jobs",
+}
+
+
+def test_the_tour_of_the_readme_shows_what_it_says(pool, tmp_path):
+    (tmp_path / "roost").symlink_to(ROOT / "roost")
+    env = surroundings(pool)
+    lines = block("In another terminal, in the same directory:")
+    assert lines[0] == ". .venv/bin/activate"
+    assert lines[1:] == list(TOUR)
+    one = shutil.copy(EXAMPLES / "hello.sub", tmp_path / "one.sub")
+    cluster, said = "", ""
+    for line in lines[1:]:
+        typed = re.sub(r"(wait|explain) 1\b", rf"\1 {cluster}", line)
+        if line.startswith("roost events"):
+            with (tmp_path / "events").open("wb") as file:
+                following = subprocess.Popen(typed, shell=True, env=env, cwd=tmp_path, stdout=file, process_group=0)
+                try:
+                    # It tells what comes from the moment on that it listens, which is soon; so until it has told.
+                    def told() -> bool:
+                        pool.submit(one)
+                        return "job.ended" in (tmp_path / "events").read_text()
+
+                    wait_until(told, 60, "an end among the events")
+                finally:
+                    os.killpg(following.pid, signal.SIGINT)
+                    following.wait(60)
+            said = (tmp_path / "events").read_text()
+        else:
+            done = subprocess.run(
+                typed, shell=True, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
+            )
+            assert (done.returncode, done.stderr) == (0, ""), line
+            said = done.stdout
+        assert re.search(TOUR[line], said, re.DOTALL), f"{line}:\n{said}"
+        if line.startswith("roost submit"):
+            cluster = re.search(r"cluster (\d+)", said)[1]
