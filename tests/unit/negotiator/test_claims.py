@@ -353,9 +353,10 @@ class Slot:
     user: str = ALICE
 
 
+BOOKS = (keys.accountant(""), keys.accountant_groups(""), keys.accountant_claims(""))
 STEP = st.tuples(
     st.integers(0, 2),  # slot
-    st.sampled_from(["claim", "end", "say", "say", "lead", "commit", "vanish", "restart"]),
+    st.sampled_from(["claim", "end", "say", "say", "lead", "commit", "vanish", "restart", "fail over"]),
     st.sets(st.integers(0, 2)),  # who hears of it
     st.sampled_from([0.5, 1.0, 5.0, 30.0]),
 )
@@ -365,7 +366,7 @@ STEP = st.tuples(
 @given(steps=st.lists(STEP, min_size=5, max_size=60))
 async def test_whoever_leads_and_whatever_is_heard_each_second_is_charged_once_ACC_16_ACC_18(steps):
     """Three negotiators that hear this and that, and lead in turns, from what was written last; one of them forgets
-    all. In the end somebody hears everything."""
+    all, and the store its last writes. In the end somebody hears everything."""
     store = EmbeddedStore()
     await store.start()
     negotiators = [Negotiator(store) for _ in range(3)]
@@ -373,6 +374,8 @@ async def test_whoever_leads_and_whatever_is_heard_each_second_is_charged_once_A
     used = {ALICE: 0.0, BOB: 0.0}
     leader, now = 0, 1000.0
     await negotiators[0].lead(now)
+    replica: dict[str, dict[bytes, bytes]] = {name: {} for name in BOOKS}
+    version = b""
 
     def say(number: int, who: int) -> None:
         slot = slots[number]
@@ -390,7 +393,18 @@ async def test_whoever_leads_and_whatever_is_heard_each_second_is_charged_once_A
             used[slot.user] += now - slot.claimed_at
             slot.claimed_at = None
         elif what == "commit":
+            if number:  # else the replica lags
+                replica = {name: await store.hgetall(name) for name in BOOKS}
+                version = await store.get(keys.accountant_version("")) or b""
             await negotiators[leader].accountant.commit(0)
+        elif what == "fail over":
+            await store.delete(keys.accountant_version(""), *BOOKS)
+            for name, rows in replica.items():
+                await store.hset(name, {field.decode(): row for field, row in rows.items()})
+            await store.set(keys.accountant_version(""), version)
+            negotiators[leader].leads = False
+            leader = min(hearers, default=0)
+            await negotiators[leader].lead(now)
         elif what == "lead":
             negotiators[leader].leads = False
             leader = min(hearers, default=0)
