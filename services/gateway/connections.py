@@ -7,10 +7,13 @@ keep a place for ever that another needs.
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 import h11
@@ -28,13 +31,11 @@ READER_S: Final = 30.0
 CLOSING_S: Final = 30.0
 #: How often that is looked at.
 LOOK_S: Final = 2.0
-_FULL_HEAD: Final = (
-    "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-    "Connection: close\r\n\r\n"
-)
-_FULL: Final = (
-    '{"error": {"code": "too-many", "message": "too many connections to this gateway: %s", "retryable": true}}'
-)
+#: h11 says 431 where that is what is wrong.
+_UNREADABLE: Final = {
+    431: "the address and the headers have more than 64 KiB: ask for fewer things at a time",
+    400: "this is no request in HTTP/1.1",
+}
 
 
 @dataclass(slots=True)
@@ -66,6 +67,14 @@ def most_connections(wanted: int, files: int) -> int:
         return wanted
     most = max(1, files * 3 // 4)
     return min(wanted, most) if wanted else most
+
+
+def refusal(status: int, code: str, message: str) -> bytes:
+    """A whole answer, for where there is no application to make one."""
+    text = json.dumps({"error": {"code": code, "message": message, "retryable": status == 429}}).encode()
+    again = "Retry-After: 1\r\n" if status == 429 else ""
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
+    return f"{head}{again}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n".encode() + text
 
 
 class Connections:
@@ -146,14 +155,31 @@ class Connection(H11Protocol):
         self.address = self.client[0] if self.client is not None else ""
         if full := self._all.enter(self):
             self._refused = True
-            text = _FULL % full
-            transport.write((_FULL_HEAD % len(text) + text).encode())
+            transport.write(refusal(429, "too-many", f"too many connections to this gateway: {full}"))
             transport.close()
 
     def data_received(self, data: bytes) -> None:
         if not self._refused:
             self._heard = self._all.monotonic()
             super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """What came can not be read. The answer is the last thing that is sent; what still comes is read and dropped
+        for a while, as a connection that is closed with something unread takes the answer along."""
+        self._refused = True
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started:
+                self.transport.abort()
+                return
+            cycle.disconnected = True  # whoever reads the body is told that it broke off
+            cycle.message_event.set()
+        status = getattr(sys.exc_info()[1], "error_status_hint", 400)
+        status = status if status in _UNREADABLE else 400
+        self.transport.write(refusal(status, "bad-request", _UNREADABLE[status]))
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._idle = self._all.monotonic()
 
     def on_response_complete(self) -> None:
         self._idle = self._all.monotonic()
@@ -188,6 +214,9 @@ class Connection(H11Protocol):
         """What it waits for."""
         found = Moves(reader=self._full)
         if self._heard == float("inf"):
+            return found
+        if self._refused:
+            found.rest = self._idle
             return found
         if self.transport.is_closing():
             self._closing = self._closing or self._all.monotonic()

@@ -417,6 +417,7 @@ def test_a_token_to_revoke_is_named_by_enough_digits(pool):
         ("GET", "/v1/ads?absent=perhaps", None, 400),
         ("GET", "/v1/jobs?constraint=JobStatus+%3D%3D", None, 400),
         ("GET", "/v1/jobs?ids=twelve", None, 400),
+        ("GET", "/v1/jobs?ids=" + "1," * 200_000, None, 431),
         ("GET", "/v1/jobs?ids=12.x", None, 400),
         ("GET", "/v1/jobs?ids=" + "9" * 40, None, 400),
         ("GET", "/v1/jobs?history=1&constraint=%22", None, 400),

@@ -3,6 +3,7 @@ tests turn."""
 
 import asyncio
 import contextlib
+import json
 import socket
 
 import aiohttp
@@ -148,6 +149,43 @@ async def test_a_body_that_nobody_wants_is_not_listened_to_for_ever():
         later(REST_S + 1)
         assert await ended(reader) == b""
         await eventually(lambda: len(connections) == 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "says"),
+    [
+        (b"nonsense\r\n\r\n", 400, b"no request"),
+        (b"GET /x HTTP/1.1\r\n\r\n", 400, b"no request"),
+        (b"GET /" + b"x" * 300_000, 431, b"fewer things"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 300_000, 431, b"fewer things"),
+        (b"POST /read HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n" + b"x" * 300_000, 400, b""),
+        (b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400, b"no request"),
+    ],
+)
+async def test_what_can_not_be_read_is_answered_and_the_answer_arrives(said, status, says, caplog):
+    """Also to who is still sending: it would see a reset connection otherwise."""
+    async with serving() as (connections, later, connect, _):
+        reader, writer = await connect(said)
+        answer = await ended(reader)
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+        assert says in answer
+        assert set(json.loads(answer.partition(b"\r\n\r\n")[2])["error"]) == {"code", "message", "retryable"}
+        writer.write(b"and on")
+        assert len(connections) == 1
+        later(REST_S + 1)
+        await eventually(lambda: len(connections) == 0)
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
+async def test_nonsense_in_the_middle_of_an_answer_ends_it(caplog):
+    async with serving() as (connections, _, connect, _):
+        head = b"POST /silence HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        reader, writer = await connect(head)
+        await reader.readuntil(b": here")
+        writer.write(b"no chunk\r\n")
+        await ended(reader)
+        await eventually(lambda: len(connections) == 0)
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
 async def test_a_reader_that_takes_nothing_is_cut():
