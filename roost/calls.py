@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 import time
-import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -290,7 +290,7 @@ def submit(
     owner: str = "",
 ) -> Plan[Cluster]:
     """Queue one cluster, in parts where it is large. A part whose answer is lost may be sent again without harm."""
-    submit_id = uuid.uuid4().hex
+    submit_id = os.urandom(16).hex()
     common = cluster_ad.pack()
     query = {"schedd": schedd, **({"owner": owner} if owner else {})}
 

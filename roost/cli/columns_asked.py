@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from roost.cli import output, printformat
+from roost.cli import output
 from roost.cli.mask import As, Column, Mask, column
 from roost.cli.options import Option, Parsed, ask
 from roost.cli.printf import unescape
@@ -90,6 +90,8 @@ def _automatic(mask: Mask, letters: str, texts: list[str], *, ids: bool) -> None
 
 
 def _file(custom: Custom, file: str, words: Mapping[str, As] | None) -> None:
+    from roost.cli import printformat  # which few ask for
+
     found = printformat.load(file, words)
     mask = custom.mask
     mask.columns += found.mask.columns
