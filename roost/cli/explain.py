@@ -158,7 +158,7 @@ def _moment(found: Mapping[str, Any], at: float) -> Iterator[str]:
     else:
         yield f"At {shown(at)} it was {moment['state']}{where}, {lasted}"
     for code, number in moment["slots"].items():
-        yield f"  {number:>8} slots: {code}"
+        yield f"  {number:>8} {'slot' if number == 1 else 'slots'}: {code}"
 
 
 # --- users
@@ -169,7 +169,7 @@ def _user(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     for line in found["text"]:
         begins = line if line.startswith(found["submitter"]) else f"{line[0].upper()}{line[1:]}"
-        yield f"  {begins}."
+        yield f"  {begins}" if begins.endswith(":") else f"  {begins}."
     points = [point for point in found["points"] if point.get("priority") is not None]
     if len(points) > 1:
         yield ""

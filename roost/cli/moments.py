@@ -66,3 +66,8 @@ def lasting(seconds: float) -> str:
     if days:
         return f"{days}+{hours:02}:{minutes:02}:{rest:02}"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things: 1 job, 2 jobs."""
+    return f"{number} {word}" + ("" if number == 1 else "s")

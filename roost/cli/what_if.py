@@ -6,9 +6,10 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
-from roost.cli.moments import lasting, moment_of, shown
+from roost.cli.moments import counted, lasting, moment_of, shown
 from roost.cli.negotiate import check_knob, overrides_of
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
@@ -17,7 +18,7 @@ from roost.client import Client
 from roost.errors import UsageError
 from roost.replay.compare import Comparison, by_group, compare, to_map
 from roost.replay.model import Outcome
-from roost.replay.recorded import Recording, read
+from roost.replay.recorded import read
 from shared.config import Config, load_config
 
 OPTIONS: tuple[Option, ...] = (
@@ -57,10 +58,13 @@ def run(command: str, argv: list[str]) -> int:
     progress = Progress()
     try:
         with Client(parsed.one("pool") or None) as client:
-            recording = read(_parts(client, start, min(end, now), parsed.one("negotiator"), progress))
+            parts = _parts(client, start, min(end, now), parsed.one("negotiator"), progress)
+            first = next(parts)
+            knobs: Mapping[str, str] = first.get("policy", {}).get("knobs", {})
+            changed = _changed(parsed, knobs, sets)  # what can not be tried is refused before all is read
+            recording = read(chain([first], parts))
         progress.clear()
-        recorded = load_config([], subsystem="NEGOTIATOR", env={}, overrides=recording.knobs)
-        changed = _changed(parsed, recording, sets)
+        recorded = load_config([], subsystem="NEGOTIATOR", env={}, overrides=knobs)
         comparison = compare(
             recording,
             recorded,
@@ -91,14 +95,15 @@ def _parts(client: Client, start: float, end: float, negotiator: str, progress: 
         after = part["next"]
 
 
-def _changed(parsed: Parsed, recording: Recording, sets: Mapping[str, str]) -> Config | None:
-    """The configuration that is tried; None: none is. Raises UsageError, ConfigError."""
+def _changed(parsed: Parsed, recorded: Mapping[str, str], sets: Mapping[str, str]) -> Config | None:
+    """The configuration that is tried; None: none is. recorded: knobs that were in force. Raises UsageError,
+    ConfigError."""
     if not sets and not parsed.has("config"):
         return None
     if parsed.has("config"):
         config = load_config(parsed.all("config"), subsystem="NEGOTIATOR", overrides=sets)
     else:
-        config = load_config([], subsystem="NEGOTIATOR", env={}, overrides={**recording.knobs, **sets})
+        config = load_config([], subsystem="NEGOTIATOR", env={}, overrides={**recorded, **sets})
     for name in sets:
         check_knob(name, config)
     for problem in config.warnings:
@@ -112,8 +117,9 @@ def _changed(parsed: Parsed, recording: Recording, sets: Mapping[str, str]) -> C
 def _lines(comparison: Comparison, sets: Mapping[str, str], parsed: Parsed) -> Iterator[str]:
     recording = comparison.recording
     yield (
-        f"{shown(recording.start)} to {shown(recording.end)}: {len(recording.work)} jobs on {len(recording.slots)} "
-        f"slots, {recording.cycles} cycles recorded, {comparison.baseline.cycles} replayed"
+        f"{shown(recording.start)} to {shown(recording.end)}: {counted(len(recording.work), 'job')} on "
+        f"{counted(len(recording.slots), 'slot')}, {counted(recording.cycles, 'cycle')} recorded, "
+        f"{comparison.baseline.cycles} replayed"
     )
     yield from _warnings(comparison)
     yield ""
@@ -142,11 +148,13 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
         times = "once" if recording.knob_changes == 1 else f"{recording.knob_changes} times"
         yield f"  The configuration changed {times} meanwhile; that of the beginning is replayed."
     if recording.guesses:
-        yield f"  {recording.guesses} jobs have not ended yet: they are taken to run as long as others of their kind."
+        what = f"{counted(recording.guesses, 'job')} {'has' if recording.guesses == 1 else 'have'} not ended yet"
+        yield f"  {what}: such jobs are taken to run as long as others of their kind."
     if recording.odd:
-        yield f"  {recording.odd} jobs are left out: what they ask for is not recorded."
+        yield f"  {counted(recording.odd, 'job')} left out: what such jobs ask for is not recorded."
     if comparison.baseline.strays:
-        yield f"  {comparison.baseline.strays} jobs ran on slots that are not recorded: they begin as idle ones."
+        strays = counted(comparison.baseline.strays, "job")
+        yield f"  {strays} ran on slots that are not recorded: such jobs begin as idle ones."
 
 
 def _fit(comparison: Comparison) -> Iterator[str]:

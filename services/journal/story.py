@@ -214,7 +214,10 @@ def line_of(fact: JobFact, match: Mapping[str, Any] | None = None) -> str:
     slot = body.get("slot", "")
     match fact.type:
         case "job.submitted":
-            return f"submitted by {body.get('owner', '')} with {body.get('count', 1)} jobs in its cluster"
+            count = body.get("count", 1)
+            return f"submitted by {body.get('owner', '')}" + (
+                f" with {count} jobs in its cluster" if count != 1 else ""
+            )
         case "job.matched":
             known = match or {}
             rank = f", Rank {known['rank']:g}" if known.get("rank") else ""

@@ -111,7 +111,8 @@ def _rivals(eup: float, others: Sequence[tuple[str, Mapping[str, Any]]]) -> list
     shown = sorted(asking, key=lambda one: -one[1]["weighted_in_use"])[:_MOST]
     names = ", ".join(f"{who} {one['weighted_in_use']:.6g} (EUP {one['effective_priority']:.2f})" for who, one in shown)
     more = f" and {len(asking) - len(shown)} more" if len(asking) > len(shown) else ""
-    return [f"{len(asking)} others asked too, {better} of them with a better priority; they used: {names}{more}"]
+    who = "1 other" if len(asking) == 1 else f"{len(asking)} others"
+    return [f"{who} asked too, {better} of them with a better priority; in use by them: {names}{more}"]
 
 
 def _percent(part: float) -> str:
