@@ -21,7 +21,7 @@ from roost import demo
 from roost.cli.options import Option, flag, parse, usage, value
 from roost.cli.output import say
 from roost.client import Client
-from roost.errors import ClientError
+from roost.errors import ClientError, UsageError
 from roost.where import POOL_FILE
 
 OPTIONS: tuple[Option, ...] = (
@@ -38,6 +38,9 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         say(usage(command, "", "Start a pool, run real jobs in it, check and print what they found.", OPTIONS))
         return 0
+    jobs = parsed.integer("jobs", demo.JOBS)
+    if jobs < 1:
+        raise UsageError("-jobs takes a number from 1 on")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # like Ctrl-C: the pool is not left behind
     began = time.monotonic()
@@ -50,7 +53,7 @@ def run(command: str, argv: list[str]) -> int:
                 f"   {machine.eval('Name')}: {machine.eval('Cpus')} cpus, {machine.eval('Memory')} MiB, "
                 f"{machine.eval('OpSysAndVer')}   (pool up after {time.monotonic() - began:.1f} s)"
             )
-            work = demo.prepare(home / "work", parsed.integer("jobs", demo.JOBS))
+            work = demo.prepare(home / "work", jobs)
             files = sum(len(path.read_text().splitlines()) for path in work.lists)
             say(f"\n2. Submit {len(work.lists)} jobs that survey {files} source files of Python's standard library")
             waits = _follow_starts()

@@ -45,14 +45,15 @@ def sources() -> list[str]:
 
 
 def prepare(directory: Path, jobs: int = JOBS) -> Work:
-    """Write the lists and copy the job's files. Lists are dealt out round robin, so that they take about equal time."""
+    """Write the lists and copy the job's files. Lists are dealt out round robin, so that they take about equal time;
+    fewer jobs than JOBS do less between them, more of them have shorter lists."""
     files = sources()
     (directory / "lists").mkdir(parents=True, exist_ok=True)
     (directory / "found").mkdir(exist_ok=True)
     lists = []
     for number in range(min(jobs, len(files))):
         path = directory / "lists" / f"{number:02}.txt"
-        path.write_text("\n".join(files[number::jobs]) + "\n")
+        path.write_text("\n".join(files[number :: max(jobs, JOBS)]) + "\n")
         lists.append(path)
     shutil.copy(HERE / "survey.py", directory / "survey.py")
     submit = (HERE / "survey.sub").read_text()

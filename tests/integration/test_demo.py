@@ -86,7 +86,7 @@ def test_it_runs_jobs_checks_them_and_says_what_to_type_next(demo):
 
 
 def test_who_stops_it_in_the_middle_is_left_with_nothing_to_clean_up(demo):
-    shown = demo("-jobs", "200")
+    shown = demo()
     wait_until(lambda: " 2 running" in shown.read() or " 1 running" in shown.said, 90, "running jobs")
     # As the terminal does at Ctrl-C: to everybody in the foreground.
     os.killpg(shown.process.pid, signal.SIGINT)
