@@ -40,6 +40,7 @@ class EventStream:
 
     def __init__(self) -> None:
         self._kept: deque[Envelope] = deque(maxlen=KEPT)
+        self._ids: set[str] = set()  # of these
         self._listeners: set[Following] = set()
         self.watchers: list[Callable[[Envelope], None]] = []  # told of every event, quick and without failing
         self._lines: OrderedDict[str, str] = OrderedDict()  # by id of the event
@@ -50,7 +51,12 @@ class EventStream:
         return len(self._listeners)
 
     async def on_event(self, envelope: Envelope) -> None:
+        if envelope.id in self._ids:
+            return  # its sender could not know whether the broker had passed it on
+        if len(self._kept) == KEPT:
+            self._ids.discard(self._kept[0].id)
         self._kept.append(envelope)
+        self._ids.add(envelope.id)
         for watcher in self.watchers:
             watcher(envelope)
         for listener in self._listeners:

@@ -38,6 +38,23 @@ async def test_every_listener_gets_every_event_from_now_on():
     assert events.listeners == 0
 
 
+async def test_an_event_that_its_sender_repeats_is_told_once():
+    """A daemon says again what a broker that died may not have passed on, under the same id."""
+    events = EventStream()
+    following = events.follow([])
+    for envelope in [event(1), event(2), event(1), event(2), event(3)]:
+        await events.on_event(envelope)
+    assert [one.id for one in following.more()] == [event(number).id for number in (1, 2, 3)]
+    for number in range(4, KEPT + 10):
+        await events.on_event(event(number))
+    again = events.follow([])
+    await events.on_event(event(1))  # forgotten by now: it is told
+    await events.on_event(event(KEPT + 9))
+    assert [one.id for one in again.more()] == [event(1).id]
+    following.close()
+    again.close()
+
+
 async def test_a_listener_goes_on_after_the_event_it_saw_last():
     events = EventStream()
     made = await fill(events, 10)
