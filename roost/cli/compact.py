@@ -167,6 +167,12 @@ def fold(rows: Sequence[Row], amounts: bool) -> list[Row]:
     return kept
 
 
+def heads(ads: Sequence[ClassAd]) -> list[int]:
+    """The places of the slots that begin a line, of slots in order of their machines."""
+    rows = [row_of(place, ad, None, None) for place, ad in enumerate(ads)]
+    return [row.place for row in fold(rows, False)]
+
+
 def _cook(row: Row, amounts: bool) -> None:
     """Make a slot that is no partitionable one the beginning of a sum."""
     if row.partitionable or row.cooked:

@@ -216,7 +216,7 @@ class _Queue:
         else:  # why jobs are held is never cut
             width = asked.width if self._layout is not None and self._mode != "hold" else 0
         self._mask.overall = width - 1 if width else 0
-        self._trimmed = self._layout is not None and asked.wide
+        self._trimmed = asked.wide and (self._layout is not None or "wide" in order)
 
     def found(self) -> tuple[str, list[ClassAd]]:
         """Where the jobs are from, and all that were asked for, whole and in order."""

@@ -1,4 +1,7 @@
-"""`roost status`: slots and daemons of the pool, in HTCondor's layouts."""
+"""`roost status`: slots and daemons of the pool, in HTCondor's layouts.
+
+Longer than most modules: the options of one command and what each of them changes in the others.
+"""
 
 from __future__ import annotations
 
@@ -307,8 +310,11 @@ class _Table:
             keys = [parse_expr(_MACHINE_AND_TYPE), *rest]
         alone = asked.totals_only and self._custom is None and style not in _WHOLE
         order = range(len(ads)) if alone or (asked.unsorted and not keys) else places(ads, keys)
+        heads = None  # a line of one's own is of the first slot of each machine
+        if asked.compact and not asked.totals_only and (style in _WHOLE or self._custom is not None):
+            heads = compact.heads(_taken(ads, order))
         if style in _WHOLE:
-            self._whole(_taken(ads, order), style)
+            self._whole(_taken(ads, order if heads is None else [order[head] for head in heads]), style)
             return 0
         totals = Totals(KINDS[self._kind]) if self._kind else None
         width = 14
@@ -318,7 +324,7 @@ class _Table:
             if totals is not None:
                 totals.add_all(ads)
             if not asked.totals_only or self._custom is not None:
-                self._rows(_taken(ads, order))
+                self._rows(_taken(ads, order), heads)
         if totals is not None and ads:
             say()
             auto = asked.screen.wide or self._kind == "submitters"
@@ -398,7 +404,7 @@ class _Table:
             output.write((between if place else "") + text + ("\n" if form in ("long", "xml") else ""))
         output.write(behind)
 
-    def _rows(self, ads: Sequence[ClassAd]) -> None:
+    def _rows(self, ads: Sequence[ClassAd], heads: Sequence[int] | None) -> None:
         if self._mask is None:
             if self._asked.shown() == "cod":
                 for line in _on_demand(ads):
@@ -409,6 +415,8 @@ class _Table:
             targets = whole.read_ads(self._parsed.one("target"))
             target = targets[0] if targets else ClassAd()
         cells = self._mask.read(ads, target)
+        if heads is not None:
+            cells = [[texts[head] for head in heads] for texts in cells]
         if self._layout is not None:
             fit(self._layout, self._asked.screen)
         self._print(cells, bool(ads))

@@ -1,0 +1,23 @@
+MyType = "Machine"
+TargetType = "Job"
+Name = "s@a"
+Machine = "a"
+Arch = "X86_64"
+OpSys = "LINUX"
+Memory = 4000
+Cpus = 4
+Disk = 100000
+State = "Unclaimed"
+Activity = "Idle"
+Requirements = START
+START = true
+Rank = 0.0
+A = 5000000000
+B = -7
+C = 5e9
+E = -5e9
+G = 1e300
+H = 4294967296
+I = 2147483648
+U = "5000000000"
+
