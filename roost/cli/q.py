@@ -1,4 +1,7 @@
-"""`roost q`: jobs in the queue, in HTCondor's layouts."""
+"""`roost q`: jobs in the queue, in HTCondor's layouts.
+
+Longer than most modules: the options of one command and what each of them changes in the others.
+"""
 
 from __future__ import annotations
 
