@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import subprocess
 import uuid
 
@@ -9,7 +10,7 @@ import pytest
 
 from services.gateway.api import description
 from tests.integration.inside import InsidePool
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,32 @@ def known(pool):
     """All clusters that there are or were."""
     with pool.client() as client:
         return {ad.eval("ClusterId") for past in (False, True) for ad in client.jobs(history=past)}
+
+
+def test_a_token_has_room_for_one_form_of_the_largest_size_at_a_time(pool):
+    """Others of it are told to come later, and there is room again when the first is gone. Each of these breaks off."""
+    host, port = pool.url.removeprefix("http://").split(":")
+    with pool.client() as admin:
+        mine, other = (admin.create_token(user, "WRITE") for user in ("large@x", "small@x"))
+    begun = b'--b\r\nContent-Disposition: form-data; name="files"; filename="x"\r\n\r\n'
+    boundary = "multipart/form-data; boundary=b"
+    noise = b'--b\r\nContent-Disposition: form-data; name="n%d"\r\n\r\n' + b"x" * 7_000_000 + b"\r\n"
+
+    def answer(token):
+        return pool.ask(
+            "POST", "/v1/jobs/description", body=noise % 1 + noise % 2, token=token, headers={"Content-Type": boundary}
+        )
+
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as line:
+        head = f"POST /v1/jobs/description HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {mine}\r\n"
+        line.sendall(f"{head}Content-Type: {boundary}\r\nContent-Length: 90000000\r\n\r\n".encode())
+        line.sendall(begun + b"x" * 1_000_000 + b"\r\n" + noise % 1)
+        wait_until(lambda: answer(mine)[0] == 429, what="the first form to fill its share")
+        status, headers, body = answer(mine)
+        assert (status, headers["retry-after"]) == (429, "5")
+        assert "no room for more files" in body["error"]["message"]
+        assert answer(other)[0] == 400  # the form breaks off
+    wait_until(lambda: answer(mine)[0] == 400, what="room again")
 
 
 def test_a_description_makes_jobs_of_the_token_s_user_only(pool):

@@ -25,12 +25,13 @@ from starlette.requests import ClientDisconnect
 from services.gateway.api.doors import MAX_BODY, Doors
 from services.gateway.api.examples import example
 from services.gateway.api.files import access, put_bundle
-from services.gateway.api.guard import Guard
+from services.gateway.api.guard import Guard, caller_of, too_many
 from services.gateway.api.jobs import OneSchedd, Owner, owner_for
 from services.gateway.authorization import Identity
 from services.gateway.caller import note
 from services.gateway.parts import BadForm, Form
 from services.gateway.pool import Schedd
+from services.gateway.rates import Budget
 from shared import tracing
 from shared.bus.api import RemoteFailure
 from shared.errors import RoostError
@@ -41,6 +42,9 @@ from shared.transfer.errors import TransferError
 #: Descriptions that are read at the same time, and how long one may take, seconds.
 READERS = 2
 READ_S = 20.0
+#: Forms of the largest size that there is room for at once, one of each token; and bytes that one has besides files.
+UPLOADS = 8
+BESIDES = 16 << 20
 #: Of the processor.
 CPU_S = 10
 WAIT_S = 20.0
@@ -86,6 +90,9 @@ def description_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
     base = Path(doors.settings.spool) / f"{doors.own}-uploads"
     shutil.rmtree(base, ignore_errors=True)  # of a life before
     readers = asyncio.Semaphore(READERS)
+    most = doors.settings.roost_gateway_upload_mib << 20
+    share = most + BESIDES
+    uploads = Budget(share, UPLOADS * share)
 
     @app.post(
         "/v1/jobs/description",
@@ -107,7 +114,9 @@ def description_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         with contextlib.ExitStack() as stack:
             root = await asyncio.to_thread(_directory, base)
             stack.callback(shutil.rmtree, root, ignore_errors=True)
-            form = await _receive(request, root, doors.settings.roost_gateway_upload_mib << 20)
+            held = _Held(uploads, caller_of(request).key)
+            stack.callback(held.give_back)
+            form = await _receive(request, root, most, held)
             text = form.texts.pop("description", "")
             directory = form.texts.pop("directory", "") or "/"
             submit_id = form.texts.pop("submit_id", "") or uuid.uuid4().hex
@@ -232,7 +241,27 @@ def _directory(base: Path) -> Path:
     return Path(os.path.realpath(tempfile.mkdtemp(prefix="submit-", dir=base)))
 
 
-async def _receive(request: Request, root: Path, most: int) -> Form:
+class _Held:
+    """What one form takes of the room for all of them, bytes."""
+
+    def __init__(self, room: Budget, key: str) -> None:
+        self._room = room
+        self._key = key
+        self._bytes = 0
+
+    def take(self, amount: int) -> None:
+        """Raises HTTPException 429."""
+        if full := self._room.take(self._key, amount):
+            raise too_many(f"there is no room for more files of submits that are under way: {full}", 5.0)
+        self._bytes += amount
+
+    def give_back(self) -> None:
+        if self._bytes:
+            self._room.give(self._key, self._bytes)
+            self._bytes = 0
+
+
+async def _receive(request: Request, root: Path, most: int, held: _Held) -> Form:
     """The form, with its files in `root`. Raises HTTPException."""
 
     def open_file(name: str) -> BinaryIO:
@@ -252,6 +281,7 @@ async def _receive(request: Request, root: Path, most: int) -> Form:
         raise HTTPException(400, str(error)) from error
     try:
         async for chunk in request.stream():
+            held.take(len(chunk))
             await asyncio.to_thread(form.feed, chunk)
         form.finish()
     except BadForm as error:
