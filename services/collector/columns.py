@@ -21,7 +21,7 @@ from services.collector.sorting import Place, Wish, place_of, rows
 from shared.classad import Expr
 from shared.classad.cells import PackedError
 from shared.classad.columnar import Matching, Table, keeping
-from shared.classad.columnar.column import ABSENT, Column
+from shared.classad.columnar.column import ABSENT, BOOL, Column
 from shared.classad.columnar.table import Source
 from shared.classad.quick import learn, spellings
 from shared.daemon.ad_table import AdTable
@@ -45,6 +45,11 @@ USUAL = (
     *("TotalSlotCpus", "TotalSlotMemory", "TotalSlotGPUs", "TotalLoadAvg"),
 )
 _SPELT = {name.lower(): name for name in USUAL}
+#: Lists that only partitionable slots have, and that change with every claim. They are read from the ads of these,
+#: never from all ads as a column is.
+LISTS = frozenset(
+    ("childstate", "childactivity", "childmemory", "childremoteuser", "childcpus", "childdisk", "childname")
+)
 #: What is asked for in few ads only is read from these: a column is read from all. So many columns at most are made for
 #: what is listed.
 LISTED_SHARE, MOST_COLUMNS = 0.25, 300
@@ -226,12 +231,27 @@ class Columns:
         found = rows[np.searchsorted(rows, start) :]
         places = found[:most]
         answer = Found([self._sorted[place] for place in places.tolist()], len(found) > most)
-        asked = self._asked(projection, len(rows), in_columns) if projection else None
-        if asked is not None and in_columns:
-            answer.listed = listed(asked, self._order[places], self._columns.codes)
-        elif asked is not None:
-            answer.packed = bodies(asked, self._order[places], self._columns.codes, len(ALWAYS))
+        lists = projection & LISTS if self.my_type == "Machine" else frozenset()
+        asked = self._asked(projection - lists, len(rows), in_columns) if projection else None
+        if asked is None:
+            return answer
+        chosen = self._order[places]
+        apart = self._partitionable(chosen) if lists else []
+        if in_columns:
+            answer.listed = listed(asked, chosen, self._columns.codes)
+            answer.listed.odd = sorted({*answer.listed.odd, *apart})
+        else:
+            answer.packed = bodies(asked, chosen, self._columns.codes, len(ALWAYS))
+            for place in apart:
+                answer.packed[place] = None
         return answer
+
+    def _partitionable(self, rows: NDArray[np.intp]) -> list[int]:
+        """Which of these rows are, or may be, partitionable slots."""
+        self._columns.want(["partitionableslot"])
+        column = self._columns.columns["partitionableslot"].taken(rows)
+        others = (column.tag == ABSENT) | ((column.tag == BOOL) & (column.number == 0))
+        return [int(place) for place in np.flatnonzero(~others)]
 
     def _asked(self, projection: frozenset[str], found: int, in_columns: bool) -> list[tuple[str, Column]] | None:
         """The columns of what is asked for, with the names of their attributes; None where not all are there.

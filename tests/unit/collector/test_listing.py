@@ -290,3 +290,35 @@ async def test_attributes_of_too_many_names_are_in_no_columns(monkeypatch):
     monkeypatch.setattr(search, "MOST_COLUMNS", 1000)
     assert folded(await asked.by_sheets(**wish)) == folded(found)
     assert asked.sheets == 1
+
+
+async def test_lists_of_partitionable_slots_are_read_from_their_ads():
+    """`roost status -compact`: no column of them is made, which would read all ads and remember every list for ever."""
+    table = AdTable()
+    odd = [parse_expr(text) for text in ("true", "false", "SlotID == 1", "undefined")]
+    ads = []
+    for n in range(400):
+        ad = {"Name": f"s{n}", "SlotID": n % 3}
+        if n % 4 == 0:
+            ad |= {
+                "PartitionableSlot": odd[n // 4 % 4] if n % 5 == 0 else True,
+                "ChildMemory": parse_expr(f"{{ {n} }}"),
+            }
+        if n % 7 == 0:
+            ad["PartitionableSlot"] = ad.get("PartitionableSlot", False)
+        if ad.get("PartitionableSlot") is odd[1]:  # of these only partitionable slots tell
+            del ad["ChildMemory"]
+        ads.append(ClassAd(ad))
+    update = AdUpdate(
+        my_type="Machine", daemon="startd@n", start_time=7, sequence=1,
+        names=[f"s{n}" for n in range(400)], ads=[ad.pack() for ad in ads],
+    )  # fmt: skip
+    table.apply(update, 4000.0)
+    asked = Asked(table)
+    for projection in (["Name", "ChildMemory"], ["ChildMemory", "ChildState", "SlotID"], ["ChildMemory"]):
+        expected = await asked.by_ads(projection=projection)
+        assert folded(await asked.by_sheets(projection=projection)) == folded(expected)
+        assert await asked.by_columns(projection=projection) == expected
+    assert any(name == "ChildMemory" for ad in expected for name, _ in ad)
+    assert asked.sheets == 3
+    assert not any(name.startswith("child") for name in asked.search._kinds["Machine"].columns.attributes)
