@@ -392,10 +392,11 @@ class _Reader:
 
     def _written(self, ad: ClassAd) -> str:
         found = ad.lookup(self._column.source)
-        expression = self._expression if found is None else found
-        if expression is None or isinstance(expression, AttrRef):
+        if found is not None:
+            return unparse(found, syntax="old")
+        if self._expression is None or isinstance(self._expression, AttrRef):
             return "undefined"
-        return unparse(expression, syntax="old")
+        return unparse(self._expression, syntax="old")
 
     def _text(self, value: str) -> str:
         self._grow(value)
