@@ -14,6 +14,9 @@ import pytest
 from tests.integration.pools import ROOT
 from tests.waiting import wait_until
 
+#: Of a machine that others load: it starts a pool, waits for jobs and for the end, each with patience of its own.
+pytestmark = pytest.mark.timeout(300)
+
 
 class Demo:
     """The command in a terminal of its own. `said`: everything it has printed."""
