@@ -526,7 +526,7 @@ def _analyze(parsed: Parsed) -> int:
     from roost.cli import better_analyze
 
     asked = _read(parsed)
-    asked.batch = False
+    asked.batch, asked.filters = False, [name for name in asked.filters if name != "autocluster"]
     words = [word for name, letters, _ in parsed.order if name in _ANALYSES[:2] for word in letters.lower().split(",")]
     if parsed.has("userprios") or (any("priority".startswith(word) for word in words if word)):
         raise UsageError("user priorities are not weighed here; `roost negotiate` shows who would get what")
