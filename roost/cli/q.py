@@ -319,6 +319,8 @@ class _Queue:
         if self._asked.form:
             self._whole(jobs.ads)
             return
+        if not jobs.ads and self._parsed.has("global") and self._parsed.has("jobads"):
+            return  # -global leaves out queues that have nothing to show
         at = self._server_time(jobs.ads)
         cells = self._cells(jobs)
         if self._custom is None or self._custom.title:
