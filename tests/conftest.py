@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.servers import Rabbit, Redis, Server, ServerError
@@ -35,6 +36,9 @@ NEEDS = {
 # Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. Those
 # in containers do, and those of test_startd_benchmarks.py.
 os.environ.setdefault("_CONDOR_RUNBENCHMARKS", "false")
+# No example fails for the time it takes: how long that is depends on what else the machine does.
+hypothesis.settings.register_profile("patient", hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("patient")
 # Making the images, when nobody has made them before, takes longer than a test may.
 DOCKER_TIMEOUT_S = 600
 # A task that will not be cancelled must not keep the suite waiting as well.

@@ -37,7 +37,7 @@ def test_no_made_up_request_breaks_it(pool):
             continue
 
         @given(case=operation.as_strategy())
-        @settings(max_examples=3, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=3, database=None, suppress_health_check=list(HealthCheck))
         def ask(case):
             answer = case.call(headers={"Authorization": f"Bearer {pool.token}"}, timeout=60)
             # A daemon that a made-up name means may be away, and is told to be; everything else is an answer.

@@ -239,7 +239,6 @@ async def settle(pool):
 
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     print_blob=True,

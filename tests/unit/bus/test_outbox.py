@@ -91,7 +91,7 @@ def test_a_fact_that_breaks_every_connection_is_given_up():
     assert outbox.take_lost().facts == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["say", "send", "ask", "break", "wait"]), max_size=60))
 def test_every_fact_arrives_in_order_whatever_the_connection_does(steps):
     """A broker that loses what it had not answered for, and what it had for less than AGAIN_S."""

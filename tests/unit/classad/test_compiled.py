@@ -20,7 +20,7 @@ def both(text, my=None, target=None, now=5.0):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_expressions_have_the_evaluators_value(seed, depth):
     rng = random.Random(seed)
     expr = random_expression(rng, depth)

@@ -71,7 +71,7 @@ def test_random_texts_are_taken_or_refused_alike(theirs, seed):
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0]"), max_size=30))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_string_prints_and_reads_as_in_the_reference(theirs, text):
     literal = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
     assert differences(theirs, [(literal,)]) == []
@@ -79,7 +79,7 @@ def test_any_string_prints_and_reads_as_in_the_reference(theirs, text):
 
 
 @given(st.one_of(st.floats(), st.integers(-(2**63), 2**63 - 1)))
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_number_prints_and_reads_as_in_the_reference(theirs, number):
     literal = f"{number!r}"
     if literal in ("inf", "-inf", "nan"):

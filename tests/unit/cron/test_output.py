@@ -147,7 +147,7 @@ def test_leftovers_are_what_no_dash_has_followed():
     assert reader.leftovers() == "what is wrong\nhalf a li"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=400), st.integers(1, 50), st.sampled_from(["", "P_"]))
 def test_whatever_is_printed_the_reader_lives_and_pieces_do_not_matter(data, size, prefix):
     whole, pieces = [], []

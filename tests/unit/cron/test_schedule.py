@@ -153,7 +153,7 @@ JOBS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(JOBS, max_size=6), st.data())
 def test_any_history_keeps_the_rules(jobs, data):
     """CRN-09, and nobody runs twice at a time, and time never goes by without an answer changing."""

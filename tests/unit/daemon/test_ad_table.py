@@ -299,7 +299,7 @@ ads = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(states=st.lists(ads, min_size=1, max_size=12), seed=st.integers(0, 2**32))
 def test_whatever_is_lost_doubled_or_late_both_ends_agree_in_the_end(states, seed):
     """The sender answers each question with everything; the last messages get through."""

@@ -201,7 +201,7 @@ def lives(draw) -> Facts:
     return Facts(events, kinds, whys, resets, outages)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(lives(), st.integers(0, 25_000_000))
 def test_spans_neither_overlap_nor_leave_gaps_and_seconds_add_up(facts, until_ms):
     until = max(BEGIN + until_ms / 1000, facts.events[-1].at)

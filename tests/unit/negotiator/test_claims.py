@@ -362,7 +362,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(steps=st.lists(STEP, min_size=5, max_size=60))
 async def test_whoever_leads_and_whatever_is_heard_each_second_is_charged_once_ACC_16_ACC_18(steps):
     """Three negotiators that hear this and that, and lead in turns, from what was written last; one of them forgets

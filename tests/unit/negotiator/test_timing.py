@@ -68,7 +68,7 @@ def starts(timing: Timing, triggers: list[float], length: float, until: float) -
 TIMINGS = [Timing(), Timing(min_interval=5.0), Timing(cycle_delay=20.0), Timing(min_interval=5.0, cycle_delay=20.0)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     timing=st.sampled_from(TIMINGS),
     triggers=st.lists(st.floats(0.0, 100.0), max_size=60),

@@ -48,7 +48,7 @@ def test_events_are_read_in_both_forms():
     assert read(text) == [(0, "12.0"), (0, "12.1"), (5, "12.0"), (5, "12.1"), (9, "13.0")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(1, 200), max_size=12))
 def test_pieces_of_any_size_are_read_alike(cuts):
     text = submitted(12, 0) + TERMINATED + XML + aborted(13, 0)

@@ -61,7 +61,7 @@ def test_a_part_that_can_not_be_had_does_not_hide_the_others():
     assert " 1.1 " in text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 200), st.integers(1, 60), st.sampled_from(SORTS), st.text(max_size=30))
 def test_any_window_is_kept_to_and_nothing_steers_it(width, height, sort, name):
     view = View(sort=sort, user=name, search=name, typing="user", typed=name)

@@ -250,7 +250,7 @@ class Claims(RuleBasedStateMachine):
         assert not self.book.waiting
 
 
-Claims.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+Claims.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
 TestClaims = Claims.TestCase
 
 

@@ -256,9 +256,7 @@ class Machine(RuleBasedStateMachine):
         assert ONE in book.slots
 
 
-Machine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 TestMachine = Machine.TestCase
 
 if __name__ == "__main__":
@@ -268,7 +266,6 @@ if __name__ == "__main__":
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
-            deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
         ),

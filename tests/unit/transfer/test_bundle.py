@@ -207,7 +207,7 @@ async def test_a_huge_extended_header_is_refused(root):
         await receive(info.tobuf(tarfile.GNU_FORMAT, "utf-8", "strict"), root)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 async def test_a_truncated_or_damaged_stream_is_never_taken(tmp_path_factory, data):
     """Whatever bit changes, either the content is as it was or the bundle is refused and nothing is there."""
