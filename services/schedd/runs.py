@@ -408,7 +408,8 @@ class Runs:
             except RemoteFailure as error:
                 if not error.retryable:
                     # It knows no such run: its last report is on the way, or never will be.
-                    self.context.log.info("run_not_stopped", job_id=str(run.job), attempt=run.attempt, reason=str(error))
+                    about = {"job_id": str(run.job), "attempt": run.attempt, "reason": str(error)}
+                    self.context.log.info("run_not_stopped", **about)
                     return
             except (BusUnavailable, CallTimeout) as error:
                 self.context.log.info("run_not_stopped", job_id=str(run.job), attempt=run.attempt, reason=str(error))
