@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.negotiator.clocks import Clocks
 from services.negotiator.priorities import MINIMUM_PRIORITY, Record, advance, backdate, settle
-from services.negotiator.tally import LONGEST_S, MOST_REMEMBERED, REMEMBERED_S, Tally
+from services.negotiator.tally import LONGEST_S, REMEMBERED_S, Tally
 from shared.past_claims import Past, read_past
 
 DAY = 86_400.0
@@ -245,9 +245,10 @@ def test_what_is_remembered_of_claims_is_bounded(books: Books) -> None:
     assert list(books.tally.take_changed().values()) == [None]
 
 
-def test_only_so_many_claims_are_remembered() -> None:
+def test_only_so_many_claims_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.negotiator.tally.MOST_REMEMBERED", 100)
     tally = Tally()
-    for number in range(MOST_REMEMBERED + 5):
+    for number in range(105):
         tally.sees(f"slot{number}@ep", user=ALICE, weight=1.0, claimed_at=1000.0, past="", now=1001.0)
         tally.drops(f"slot{number}@ep", 1002.0)
     tally.take_changed()
