@@ -14,7 +14,7 @@ _LINES = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(lines=_LINES)
 def test_both_ways_find_the_same_jobs(lines):
     """But for what stands behind the last line of stars, which is still being written."""
