@@ -4,9 +4,10 @@ import pytest
 
 from services.schedd import ending
 from services.schedd.job_id import JobId
+from services.schedd.jobs import JobStatus
 from services.schedd.shadow import Claim, Shadow
 from shared.classad import parse_ad
-from shared.messages.claims import Usage
+from shared.messages.claims import JobExit, Usage
 from tests.unit.schedd.test_decisions import cluster_of, job_of
 
 
@@ -71,3 +72,59 @@ def test_sizes_only_grow(before, said, after):
     ending.on_usage(job, Usage(image_size_kib=said, user_cpu_s=2.0, sys_cpu_s=1.0))
     assert job.ad.eval("ImageSize") == after
     assert (job.ad.eval("RemoteUserCpu"), job.ad.eval("RemoteSysCpu")) == (2.0, 1.0)
+
+
+class Told:
+    """What a keeper was asked to do."""
+
+    name = "ap"
+
+    def __init__(self):
+        self.events, self.requeued = [], []
+
+    def happen(self, job, event, **more):
+        self.events.append((str(event), more))
+
+    def record(self, job, event):
+        pass
+
+    def requeue(self, reason, failed, code):
+        self.requeued.append((reason, failed, code))
+
+
+def concluded(exit_, *, stop="", status=JobStatus.RUNNING):
+    job, run, told = job_of(cluster_of("")), run_of(1000.0), Told()
+    job.status, run.stop = status, stop
+    result = ending.Result(Usage(), exit_, "slot1@ep", parse_ad("[]"), run, 1010.0)
+    ending.conclude(told, job, result, requeue=told.requeue)
+    return told
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 21), (34, 34)])
+def test_a_hold_without_a_code_is_the_startds(code, expected):
+    told = concluded(JobExit(reason="hold", hold_code=code, hold_subcode=5))
+    ((_, more),) = told.events
+    assert (more["code"], more["subcode"]) == (expected, 5)
+    assert more["reason"] == "The execution point put the job on hold"
+    assert not told.requeued
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop", "said", "expected"),
+    [
+        ("evicted", "", 0, ("its run was evicted", False, 0)),
+        ("evicted", "vacate", 0, ("its run was vacated", False, 1004)),
+        ("killed", "vacate", 1003, ("its run was vacated", False, 1003)),
+        ("failed", "", 0, ("the job could not be started", True, 0)),
+    ],
+)
+def test_who_does_not_end_by_itself_goes_back_to_the_queue_with_the_code_of_the_cause(reason, stop, said, expected):
+    told = concluded(JobExit(reason=reason, vacate_code=said), stop=stop)
+    assert told.requeued == [expected]
+    assert not told.events
+
+
+def test_a_job_held_meanwhile_stays_held_whatever_its_run_came_to():
+    told = concluded(JobExit(reason="evicted"), status=JobStatus.HELD)
+    assert not told.requeued
+    assert [more for _, more in told.events] == [{}]
