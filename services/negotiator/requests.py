@@ -178,7 +178,8 @@ class Schedds:
             try:
                 ad = ClassAd.unpack(one.ad).check()
             except (ValueError, RecursionError) as error:
-                self.context.log.warning("request_unreadable", schedd=inbox, job_id=one.first_job[:40], error=str(error))
+                job = one.first_job[:40]
+                self.context.log.warning("request_unreadable", schedd=inbox, job_id=job, error=str(error))
                 continue
             if one.count > 0:
                 yield Request(inbox, one.autocluster, min(one.count, MAX_COUNT), ad)

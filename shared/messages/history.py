@@ -22,7 +22,7 @@ WHEN: Final[Mapping[str, str]] = {
     "claim.ended": "A claim was released, lost its lease, or was taken away.",
     "negotiation.cycle": "A negotiation cycle is over.",
     "daemon.started": "A daemon is set up and does its work.",
-    "daemon.reconnected": "A daemon had lost its connection to the broker, has one again, and has told what it could not.",
+    "daemon.reconnected": "A daemon has a connection to the broker again, and has told what it could not meanwhile.",
     "daemon.stopped": "A daemon ends in good order, or is about to die of an error.",
 }
 

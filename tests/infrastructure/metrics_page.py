@@ -28,10 +28,10 @@ brings a Prometheus, rules for alerts and pages for Grafana ([compose.md](compos
 
 Names are `roost_<subsystem>_<what>_<unit>`; units are seconds and bytes; counters end in `_total`, and histograms are
 three series: `_bucket` (label `le`), `_sum` and `_count`. Counters begin at 0 when a daemon starts. No label is a job's
-id, and users are named only for the twenty with most in use (`submitter`; all others are `other`); types of messages, scripts
-and doors are a fixed set, and 200 at most: the number of series does not grow with the queue. A daemon has 150 to 600, the
-eight of a small compose pool 2,600 together. What is counted on busy paths costs less than a microsecond; all else is worked
-out when somebody asks.
+id, and users are named only for the twenty with most in use (`submitter`; all others are `other`); types of messages,
+scripts and doors are a fixed set, and 200 at most: the number of series does not grow with the queue. A daemon has 150
+to 600, the eight of a small compose pool 2,600 together. What is counted on busy paths costs less than a microsecond;
+all else is worked out when somebody asks.
 
 This page is made from the daemons (`python -m tests.infrastructure.metrics_page > docs/metrics.md`).
 """

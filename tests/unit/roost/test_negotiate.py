@@ -89,7 +89,7 @@ JOB  SUBMITTER          SLOT        PREEMPTS
 13.0 bob@pool           slot1@own   carol@pool by rank
 
 NOTHING FOR FIRST SUBMITTER BECAUSE
-          5 13.1  bob@pool  the 7 of 7 slots that suit were given to other jobs in this cycle
+          5 13.1  bob@pool  7 of 7 slots suit, but were given to other jobs in this cycle
           1 14.0  bob@pool  of 7 slots, 7 do not satisfy the job's Requirements
 """
     )
