@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -28,7 +29,9 @@ def job_facts(
     since = connection.scalar(sa.select(sa.func.min(EVENTS.c.at)))
     if not events:
         asked = f"job {cluster}.{proc}" + (f" of schedd {schedd[:80]}" if schedd else "")
-        begins = f"; it begins at {since:.0f} (seconds since 1970)" if since is not None else ", as it is empty"
+        begins = ", as it is empty"
+        if since is not None:
+            begins = f"; it begins at {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC"
         raise RemoteFailure("not-found", f"the journal knows nothing of {asked}{begins}")
     if len(schedds) > 1:
         raise RemoteFailure(

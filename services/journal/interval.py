@@ -61,6 +61,8 @@ class _Open:
         """The offer as far as the interval goes. over: when it was done, 0: it is not."""
         if self.at >= end or 0.0 < over <= start:
             return None
+        if over and over <= self.at and not self.runs:
+            return None  # submitted on hold, as jobs are whose files are yet to come: no offer before its release
         begin, stop = max(self.at, start), min(over or end, end)
         ran = sum(max(0.0, min(till or end, stop) - max(began, begin)) for began, till, _ in self.runs)
         there = next((run for run in self.runs if run[0] <= start and (not run[1] or run[1] > start)), None)

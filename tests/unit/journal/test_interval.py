@@ -61,6 +61,12 @@ def test_a_job_that_is_held_before_it_ran_is_withdrawn_and_offered_again_at_its_
     assert (second.at, second.until, second.waited_s) == (1500.0, 1600.0, 100.0)
 
 
+def test_a_job_that_is_submitted_on_hold_is_offered_once_it_is_released():
+    events = [fact(1100, "submitted"), fact(1100, "held"), fact(1105, "released"), fact(1110, "started", slot="a")]
+    (offer,) = offers_of(events, START, END)
+    assert (offer.at, offer.waited_s) == (1105.0, 5.0)
+
+
 def test_jobs_that_never_end_or_are_not_of_the_interval():
     assert offers_of([fact(100, "submitted"), fact(200, "removed")], START, END) == []
     assert offers_of([fact(2100, "submitted")], START, END) == []
