@@ -49,34 +49,54 @@ class Limiter:
         return len(self._buckets)
 
 
+class _Held:
+    """How much of something each key has, and all together."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, int] = {}
+        self.all = 0
+
+    def of(self, key: str) -> int:
+        return self._by_key.get(key, 0)
+
+    def add(self, key: str, amount: int = 1) -> None:
+        self._by_key[key] = self.of(key) + amount
+        self.all += amount
+
+    def drop(self, key: str, amount: int = 1) -> None:
+        left = self._by_key[key] - amount
+        self.all -= amount
+        if left:
+            self._by_key[key] = left
+        else:
+            del self._by_key[key]
+
+
 class Room:
     """How many are inside at once: `each` of one key, `total` of all. 0 is no limit."""
 
     def __init__(self, each: int, total: int = 0) -> None:
         self._each = each
         self._total = total
-        self._inside: dict[str, int] = {}
-        self.count = 0
+        self._inside = _Held()
+
+    @property
+    def count(self) -> int:
+        return self._inside.all
 
     def enter(self, key: str) -> str:
         """Empty when there is room (and one more is inside, until `leave`), else which limit is reached."""
-        mine = self._inside.get(key, 0)
+        mine = self._inside.of(key)
         if self._each and mine >= self._each:
             return f"{mine} of yours are open already"
         if self._total and self.count >= self._total:
             return f"{self.count} are open already"
-        self._inside[key] = mine + 1
-        self.count += 1
+        self._inside.add(key)
         return ""
 
     def leave(self, key: str) -> None:
         """One that was let in has gone."""
-        left = self._inside[key] - 1
-        self.count -= 1
-        if left:
-            self._inside[key] = left
-        else:
-            del self._inside[key]
+        self._inside.drop(key)
 
 
 class Budget:
@@ -85,28 +105,24 @@ class Budget:
     def __init__(self, each: int, total: int) -> None:
         self._each = each
         self._total = total
-        self._held: dict[str, int] = {}
-        self.held = 0
+        self._held = _Held()
+
+    @property
+    def held(self) -> int:
+        return self._held.all
 
     def take(self, key: str, amount: int) -> str:
         """Empty when there is room (and so much more is held, until `give`), else which limit is reached."""
-        mine = self._held.get(key, 0)
-        if self._each and mine + amount > self._each:
+        if self._each and self._held.of(key) + amount > self._each:
             return "yours fill their share already"
         if self._total and self.held + amount > self._total:
             return "those of all fill it already"
-        self._held[key] = mine + amount
-        self.held += amount
+        self._held.add(key, amount)
         return ""
 
     def give(self, key: str, amount: int) -> None:
         """So much of what was taken is held no more."""
-        left = self._held[key] - amount
-        self.held -= amount
-        if left:
-            self._held[key] = left
-        else:
-            del self._held[key]
+        self._held.drop(key, amount)
 
 
 class Line:
@@ -117,16 +133,19 @@ class Line:
     def __init__(self, each: int, total: int) -> None:
         self._each = each
         self._total = total
-        self._inside: dict[str, int] = {}
+        self._inside = _Held()
         self._waiting: OrderedDict[str, deque[Hashable]] = OrderedDict()
-        self.count = 0
         self.waiting = 0
+
+    @property
+    def count(self) -> int:
+        return self._inside.all
 
     def enter(self, key: str, ticket: Hashable) -> bool:
         """Whether this one may go in at once; else it waits, until `leave` or `give_up` names its ticket."""
         # Who waits already is waiting for a place of its own key, or for any: nobody of the same key passes it.
         if key not in self._waiting and self._room(key):
-            self._go(key)
+            self._inside.add(key)
             return True
         self._waiting.setdefault(key, deque()).append(ticket)
         self.waiting += 1
@@ -134,12 +153,7 @@ class Line:
 
     def leave(self, key: str) -> list[Hashable]:
         """One that was inside has gone: the tickets of those who are inside now in its place."""
-        left = self._inside[key] - 1
-        self.count -= 1
-        if left:
-            self._inside[key] = left
-        else:
-            del self._inside[key]
+        self._inside.drop(key)
         return self._next()
 
     def give_up(self, key: str, ticket: Hashable) -> None:
@@ -158,16 +172,12 @@ class Line:
             line = self._waiting.pop(key)
             called.append(line.popleft())
             self.waiting -= 1
-            self._go(key)
+            self._inside.add(key)
             if line:
                 self._waiting[key] = line  # behind the others
         return called
 
     def _room(self, key: str) -> bool:
-        mine = self._inside.get(key, 0)
+        mine = self._inside.of(key)
         most = self._total if mine else 2 * self._total
         return not (self._each and mine >= self._each) and not (self._total and self.count >= most)
-
-    def _go(self, key: str) -> None:
-        self._inside[key] = self._inside.get(key, 0) + 1
-        self.count += 1

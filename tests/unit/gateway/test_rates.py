@@ -140,5 +140,5 @@ def test_so_much_is_held_of_one_and_of_all():
     assert budget.take("b", 4) == ""
     for key, amount in (("a", 6), ("b", 9)):
         budget.give(key, amount)
-    assert (budget.held, budget._held) == (0, {})
+    assert (budget.held, budget._held._by_key) == (0, {})
     assert Budget(0, 0).take("a", 1 << 60) == ""
