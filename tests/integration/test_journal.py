@@ -204,9 +204,7 @@ def test_the_journal_is_a_daemon_of_the_pool_and_takes_orders(pool, tmp_path):
 
     wait_until(lambda: "Journal  journal." in listed(), 60, "the journal's ad")
     config = pool.directory / "config"
-    config.write_text(
-        config.read_text().replace("ROOST_JOURNAL_SLOTS_INTERVAL = 1\n", "ROOST_JOURNAL_KEEP = 864000\n")
-    )
+    config.write_text(config.read_text().replace("ROOST_JOURNAL_SLOTS_INTERVAL = 1\n", "ROOST_JOURNAL_KEEP = 864000\n"))
     said = pool.roost("reconfig", "-all", "-journal").stdout
     assert "ROOST_JOURNAL_KEEP" in said
     pool.roost("off", "-all", "-journal", "-reason", "moving")

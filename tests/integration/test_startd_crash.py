@@ -8,7 +8,7 @@ import pytest
 from shared.bus import connect
 from shared.bus.api import Exchange
 from shared.messages.ads import PrivateAds, SendAds
-from shared.messages.claims import Activation, Alive, ClaimGranted, ReleaseClaim, RequestClaim
+from shared.messages.claims import Activation, Alive, ClaimGranted, DeactivateClaim, ReleaseClaim, RequestClaim
 from tests.processes import DaemonProcess
 from tests.startd_pool import Schedd, end_fork_server, job_ad
 from tests.waiting import eventually
@@ -80,6 +80,28 @@ async def claim(schedd, activation):
     assert isinstance(granted, ClaimGranted), granted
     assert granted.activated
     return granted
+
+
+async def test_a_job_that_leaves_while_nobody_looks_was_told_to(startd, schedd, tmp_path):
+    """Its end is our signal's, and not its own."""
+    job = tmp_path / "job"
+    job.write_text(
+        "#!/bin/sh\ntrap 'touch asked; while [ ! -e go ]; do sleep 0.02; done; touch gone; exit 0' TERM\n"
+        "touch begun\nwhile :; do sleep 0.02; done\n"
+    )
+    job.chmod(0o755)
+    ad = job_ad(str(job), Iwd=str(tmp_path), JobMaxVacateTime=600)
+    granted = await claim(schedd, Activation(job_id="1.0", attempt=1, job_ad=ad.pack()))
+    await eventually(lambda: (tmp_path / "begun").exists())
+    order = DeactivateClaim(claim_id=granted.claim_id, job_id="1.0", attempt=1, how="graceful", why="vacate")
+    await schedd.bus.call("startd.node1", order)
+    await eventually(lambda: (tmp_path / "asked").exists())
+    await asyncio.to_thread(startd.crash)
+    (tmp_path / "go").touch()
+    await eventually(lambda: (tmp_path / "gone").exists())
+    await asyncio.to_thread(startd.start)
+    end = (await schedd.end_of("1.0")).exit
+    assert (end.reason, end.exit_code, end.message) == ("evicted", 0, "stopped by the schedd: vacate")
 
 
 async def test_killed_in_the_middle_it_adopts_its_jobs_and_loses_nothing(startd, schedd, tmp_path):

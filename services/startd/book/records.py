@@ -40,6 +40,7 @@ class RunRecord:
     before: dict[str, list[int]] = field(default_factory=dict)  # files of the scratch directory before the start
     usage: dict[str, Any] = field(default_factory=dict)
     exit: dict[str, Any] | None = None
+    stop: dict[str, Any] | None = None  # it was told to end: the order
 
     @property
     def key(self) -> str:

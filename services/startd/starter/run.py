@@ -14,7 +14,7 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -145,6 +145,11 @@ class StopOrder:
     vacate_code: int = 0
     hold: tuple[str, int] | None = None  # it is to be held then, with this reason and subcode
 
+    @classmethod
+    def unpack(cls, record: Mapping[str, Any]) -> StopOrder:
+        hold = record.get("hold")
+        return cls(**{**record, "hold": None if hold is None else (hold[0], hold[1])})
+
 
 class Run:
     def __init__(self, record: RunRecord, hands: Hands, intervals: Intervals, cpus: float, memory_mib: int) -> None:
@@ -154,9 +159,13 @@ class Run:
         self.cpus = cpus
         self.memory_mib = memory_mib
         self.job = ClassAd.unpack(record.job_ad)
-        self.stop_order: StopOrder | None = None
+        self.stop_order = StopOrder.unpack(record.stop) if record.stop is not None else None
         self._stopped = asyncio.Event()
         self._fast = asyncio.Event()
+        if self.stop_order is not None:
+            self._stopped.set()
+            if self.stop_order.fast:
+                self._fast.set()
         self._timers: list[asyncio.TimerHandle] = []
         self._starting = False  # too late to give up: the job is started, then stopped
         self._asked = False  # to leave, by its signal
@@ -247,6 +256,12 @@ class Run:
     async def _end_processes(self) -> None:
         order = self.stop_order
         assert order is not None
+        if self.ended:
+            return
+        if self.record.stop is None:
+            # Before it is done: a later life must not take our signal for the job's own end.
+            self.record.stop = asdict(order)
+            self.hands.save(self.record)
         if order.fast:
             await self.launcher.kill(self.record.name)
             return
