@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,9 @@ NEEDS = {
 # Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. Those
 # in containers do, and those of test_startd_benchmarks.py.
 os.environ.setdefault("_CONDOR_RUNBENCHMARKS", "false")
+# Whoever begins the suite in the background of a shell has it, and all that it starts, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # No example fails for the time it takes: how long that is depends on what else the machine does.
 hypothesis.settings.register_profile("patient", hypothesis.settings.default, deadline=None)
 hypothesis.settings.load_profile("patient")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Final
 
 from services.gateway.memo import Memo
+from services.gateway.past import ask_journal
 from services.gateway.pictures import rows
 from services.gateway.pictures.forecast import Standing, parity
 from services.gateway.pictures.lending import ROOT, Stand, loans
@@ -21,7 +22,6 @@ from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
 from shared.messages.base import Envelope, Message
 from shared.messages.events import JobStarted
-from shared.messages.journal import INBOX as JOURNAL
 from shared.messages.journal import JournalAnswer
 from shared.messages.negotiation import GetPriorities, Priorities
 from shared.messages.queue import JobPage, QueryJobs
@@ -341,7 +341,7 @@ class Survey:
 
         async def make() -> dict[str, Any]:
             try:
-                answer = await self._bus.call(JOURNAL, question, timeout=30.0)
+                answer = await ask_journal(self._bus, question, 30.0)
             except NobodyThere:
                 return {"missing": "no journal daemon"}
             except RemoteFailure as error:

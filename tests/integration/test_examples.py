@@ -123,11 +123,11 @@ def test_the_tour_of_the_readme_shows_what_it_says(pool, tmp_path):
                 following = subprocess.Popen(typed, shell=True, env=env, cwd=tmp_path, stdout=file, process_group=0)
                 try:
                     # It tells what comes from the moment on that it listens, which is soon; so until it has told.
-                    def told() -> bool:
+                    def told(wanted: str = TOUR[line]) -> bool:
                         pool.submit(one)
-                        return "job.ended" in (tmp_path / "events").read_text()
+                        return re.search(wanted, (tmp_path / "events").read_text(), re.DOTALL) is not None
 
-                    wait_until(told, 60, "an end among the events")
+                    wait_until(told, 60, "a whole job among the events")
                 finally:
                     os.killpg(following.pid, signal.SIGINT)
                     following.wait(60)

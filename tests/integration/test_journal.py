@@ -211,6 +211,7 @@ def test_the_journal_is_a_daemon_of_the_pool_and_takes_orders(pool, tmp_path):
     wait_until(lambda: "DaemonMaster" in listed() and "Journal " not in listed(), 60, "a journal that is off")
     asked = pool.roost("explain", "1.0", ok=False)
     assert asked.returncode == 1
+    assert "or is off (roost on -journal)" in asked.stderr
     cluster = pool.queue(tmp_path, "meanwhile.sub", "executable = /bin/true\nqueue\n")
     pool.wait_for_rest(cluster, 1)
     pool.roost("on", "-all", "-journal")

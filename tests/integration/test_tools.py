@@ -243,11 +243,11 @@ def test_reconfiguring_keeps_claims_and_tells_what_changed(own, tmp_path):
     assert "START" in told
     config.write_text("START = true\nif true\n")
     told = own.roost("reconfig", "-all", ok=False)
-    assert told.count(f"{config}, line 2") == 6
+    assert told.count(f"{config}, line 2") == 7
     wait_until(lambda: own.show("Start")[0] is False, what="the START that was understood")
     config.write_text("MAX_JOBS_RUNNING = 7\n")
     told = own.roost("reconfig", "-all").splitlines()
-    assert len(told) == 6
+    assert len(told) == 7
     assert any(line.startswith("schedd") and "in force: MAX_JOBS_RUNNING" in line for line in told)
     assert own.runner("schedd").daemon.settings.max_jobs_running == 7
     assert own.runner("schedd").daemon.claims.settings.max_jobs_running == 7
@@ -267,7 +267,7 @@ def test_a_negotiator_that_is_off_makes_no_matches(own, tmp_path):
 def test_a_whole_machine_off_and_on(own, tmp_path):
     """TLS-09: all daemons but the collector and the gateway, also where nobody knows of those that are off yet."""
     told = own.roost("off", own.host)
-    assert {line.split()[0] for line in told.splitlines()} == {"startd", "schedd", "had", "negotiator"}
+    assert {line.split()[0] for line in told.splitlines()} == {"startd", "schedd", "had", "negotiator", "journal"}
     told = own.roost("on", own.host)
     wait_until(lambda: own.runner("schedd").daemon and hasattr(own.runner("schedd").daemon, "runs"), what="the schedd")
     cluster = own.submit(tmp_path)

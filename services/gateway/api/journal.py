@@ -8,10 +8,10 @@ from fastapi import Depends, FastAPI, Path, Query
 from services.gateway.api.examples import example
 from services.gateway.api.guard import Guard
 from services.gateway.authorization import Identity, may_hear
+from services.gateway.past import ask_journal
 from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
 from shared.messages.base import Message
 from shared.messages.journal import (
-    INBOX,
     MOST_POINTS,
     MOST_ROWS,
     AskCycle,
@@ -44,13 +44,14 @@ Limit = Annotated[int, Query(ge=1, le=MOST_ROWS, description="at most so many")]
 def journal_doors(app: FastAPI, bus: Bus, may: Guard) -> None:
     async def ask(question: Message) -> dict[str, Any]:
         try:
-            answer = await bus.call(INBOX, question, timeout=_TIMEOUT_S)
+            answer = await ask_journal(bus, question, _TIMEOUT_S)
         except NobodyThere as error:
             raise RemoteFailure(
                 "unavailable", "this pool has no journal that answers: start a journal daemon (services.journal)", True
             ) from error
         except (CallTimeout, BusUnavailable) as error:
-            raise RemoteFailure("unavailable", f"the journal does not answer: {error}", True) from error
+            said = f"the journal does not answer, or is off (roost on -journal): {error}"
+            raise RemoteFailure("unavailable", said, True) from error
         assert isinstance(answer, JournalAnswer)
         return answer.data
 
