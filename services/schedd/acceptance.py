@@ -181,9 +181,13 @@ def accept_cluster(common: ClassAd, *, user: str, cluster: int, now: float, spoo
         each["HoldReasonCode"] = int(code)
         each["HoldReasonSubCode"] = 0
         each["HoldReason"] = reason if isinstance(reason, str) and reason and not spool else f"The job waits: {why}"
+        if held and spool:
+            each[HELD_ONCE_SPOOLED] = True
     return Accepted(ad, status, each)
 
 
+#: The job was submitted on hold besides: that is what it is once its files are there.
+HELD_ONCE_SPOOLED: Final = "RoostHeldOnceSpooled"
 _FORBIDDEN_IN_PROC: Final = PROTECTED | {"jobuniverse"}
 
 

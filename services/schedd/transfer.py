@@ -34,6 +34,7 @@ import msgpack
 from aiohttp import web
 
 from services.schedd import sandbox, trail
+from services.schedd.acceptance import HELD_ONCE_SPOOLED
 from services.schedd.job_states import JobEvent
 from services.schedd.jobs import Cluster, Job, JobId, JobStatus, full_ad
 from services.schedd.keeper import Keeper
@@ -340,6 +341,10 @@ class Endpoint:
             if job.status == JobStatus.HELD and self.table.get(job.id) is job:
                 job.ad["StageInFinish"] = stamp
                 self.keeper.happen(job, JobEvent.RELEASE, reason="Its input files have arrived")
+                if job.ad.eval(HELD_ONCE_SPOOLED) is True:
+                    self.keeper.happen(
+                        job, JobEvent.HOLD, reason="It was submitted on hold", code=Hold.SUBMITTED_ON_HOLD
+                    )
         await self.keeper.commit()
         return web.Response()
 

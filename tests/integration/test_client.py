@@ -119,6 +119,16 @@ def test_a_submit_file_by_its_path_and_as_text(client, tmp_path):
         assert job.output() == b"42"
 
 
+def test_a_job_that_is_submitted_on_hold_stays_so_once_its_files_are_there(client):
+    cluster = client.submit({**ECHO, "arguments": "late", "hold": "true", "output": "out"}, spool=True)
+    job = client.job(*cluster.ids())
+    wait_until(lambda: job.ad.eval("HoldReasonCode") == 15, what="its files to be there")
+    assert (job.status, job.ad.eval("HoldReason")) == ("held", "It was submitted on hold")
+    job.release()
+    assert job.wait(PATIENCE_S).ok
+    assert job.output() == b"late\n"
+
+
 def test_a_job_is_told_and_acted_on(client):
     # Nothing runs it before it is edited.
     cluster = client.submit({**ECHO, "arguments": "late", "requirements": "false", "output": "out"}, spool=True)
