@@ -151,9 +151,8 @@ def _cut_off(connection: sa.Connection, schedd: str, begin: float) -> Iterable[O
     """Times without a broker, of the schedd and of the negotiator that led; and times of which facts are lost. Where
     several negotiators lead, one that is cut off stops only its own part of the pool, and does not count."""
     leads: dict[str, str] = {}
-    known = sa.select(EVENTS.c.body).where(EVENTS.c.type == "had.leader", EVENTS.c.at < begin)
-    for body in connection.scalars(known.order_by(EVENTS.c.at.desc()).limit(_LEADERS)):
-        _lead(leads, json.loads(body), earlier=True)
+    for event in _changes_of_lead(connection, begin):
+        _lead(leads, event, earlier=True)
     for at, kind, event in _since(connection, ("had.leader", "daemon.reconnected"), begin):
         if kind == "had.leader":
             _lead(leads, event)
@@ -167,6 +166,13 @@ def _cut_off(connection: sa.Connection, schedd: str, begin: float) -> Iterable[O
             yield Outage("no-broker", event["since"], at, f"{who} had no connection to the broker")
 
 
+def _changes_of_lead(connection: sa.Connection, begin: float) -> Iterable[dict[str, Any]]:
+    """The last events of HADs before this, newest first."""
+    known = sa.select(EVENTS.c.body).where(EVENTS.c.type == "had.leader", EVENTS.c.at < begin)
+    for body in connection.scalars(known.order_by(EVENTS.c.at.desc()).limit(_LEADERS)):
+        yield json.loads(body)
+
+
 def _lead(leads: dict[str, str], event: Mapping[str, Any], *, earlier: bool = False) -> None:
     """Who leads each shard from this event on; "": nobody. earlier: it is older than what is known."""
     name = event["negotiator"] if event["state"] == "leader" else ""
@@ -178,11 +184,8 @@ def _lead(leads: dict[str, str], event: Mapping[str, Any], *, earlier: bool = Fa
 
 def _leaderless(connection: sa.Connection, begin: float) -> Iterable[Outage]:
     """Times in which no negotiator led, of any name. Before the first event of its HAD nothing is known."""
-    table = EVENTS
     leads: dict[str, bool] = {}
-    known = sa.select(table.c.body).where(table.c.type == "had.leader", table.c.at < begin)
-    for (body,) in connection.execute(known.order_by(table.c.at.desc()).limit(_LEADERS)):
-        event = json.loads(body)
+    for event in _changes_of_lead(connection, begin):
         leads.setdefault(event["shard"], event["state"] == "leader")
     nobody = begin if leads and not any(leads.values()) else None
     text = CAUSES["no-negotiator"]

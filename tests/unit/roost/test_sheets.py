@@ -93,6 +93,15 @@ def test_what_is_no_page_is_refused(what):
     assert list(sheet) == ADS
 
 
+def prints_what_was_recorded(case, capsys, monkeypatch):
+    monkeypatch.setattr(output, "terminal_width", lambda: case.get("terminal", 0))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    monkeypatch.chdir(DATA)
+    assert main(case["command"]) == 0
+    assert capsys.readouterr().out == case["output"]
+
+
 @pytest.mark.parametrize("form", [in_columns, packed])
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: " ".join(case["command"])[:100].replace("\\", "/"))
 def test_tables_of_columns_are_htcondors(case, form, capsys, monkeypatch):
@@ -104,12 +113,7 @@ def test_tables_of_columns_are_htcondors(case, form, capsys, monkeypatch):
         return sheet_of(form(ads[:7]), form(ads[7:]))
 
     monkeypatch.setattr(status._Table, "_from_file", from_pool)
-    monkeypatch.setattr(output, "terminal_width", lambda: case.get("terminal", 0))
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    monkeypatch.chdir(DATA)
-    assert main(case["command"]) == 0
-    assert capsys.readouterr().out == case["output"]
+    prints_what_was_recorded(case, capsys, monkeypatch)
 
 
 _WORDS = st.text(alphabet="01289az_.@-Z~\t\n\u00fc", max_size=6)
@@ -202,12 +206,7 @@ def test_what_a_table_asks_for_is_all_that_it_needs(case, capsys, monkeypatch):
     monkeypatch.setattr(status._Table, "_from_file", from_pool)
     monkeypatch.setattr(status, "_with_loads", lambda _: None)
     monkeypatch.setattr(status, "number_of", lambda *_: parse_expr("undefined"))  # of ours only: HTCondor has no such
-    monkeypatch.setattr(output, "terminal_width", lambda: case.get("terminal", 0))
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    monkeypatch.chdir(DATA)
-    assert main(case["command"]) == 0
-    assert capsys.readouterr().out == case["output"]
+    prints_what_was_recorded(case, capsys, monkeypatch)
     words = set(case["command"])
     assert all(asked) or words & {"-cod", "-long", "-l", "-xml", "-json", "-long:new", "-license"}, asked
 
@@ -227,12 +226,7 @@ def test_queues_of_columns_are_htcondors(case, projected, capsys, monkeypatch):
         shown(queue, found, source, everybody)
 
     monkeypatch.setattr(q._Queue, "_print", from_pool)
-    monkeypatch.setattr(output, "terminal_width", lambda: case.get("terminal", 0))
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    monkeypatch.chdir(DATA)
-    assert main(case["command"]) == 0
-    assert capsys.readouterr().out == case["output"]
+    prints_what_was_recorded(case, capsys, monkeypatch)
 
 
 @pytest.fixture(autouse=True)
