@@ -34,7 +34,8 @@ from shared.messages.events import (
 )
 from shared.tally import LONG_S, WORK_S, CountsBy, Durations
 
-#: More events than this wait for a broker that is away: the oldest are dropped, as events repair nothing.
+#: While the bus is slow to take them (it keeps its own for a broker that is away), so many events wait here; of more
+#: the oldest are dropped, as events repair nothing.
 MAX_EVENTS = 10_000
 #: Seconds between two times of telling of which autoclusters all jobs are, and jobs in one go.
 RESTATE_S = 3600.0
