@@ -254,6 +254,31 @@ async def test_consumer_that_is_registered_but_gets_nothing_is_noticed(pool):
     assert sorted(set(catch.sequences)) == list(range(20))
 
 
+async def test_subscriptions_that_come_and_go_leave_the_connection_alone(pool):
+    """Also those that are given up half-way, while the watchdog looks at all of them."""
+    bus = await pool.bus("gateway.a", watch_s=1.0)
+    heard = []
+
+    async def hear(envelope):
+        heard.append(envelope.body)
+
+    async def visit(number):
+        subscription = await bus.listen(Exchange.EVENTS, ["#"], hear)
+        try:
+            await asyncio.sleep(0.001 * (number % 7))
+        finally:
+            await subscription.cancel()
+
+    for number in range(400):
+        visitor = asyncio.create_task(visit(number))
+        await asyncio.wait({visitor}, timeout=0.0005 * (number % 40))
+        visitor.cancel()
+        await asyncio.gather(visitor, return_exceptions=True)
+    await eventually(lambda: not bus._background, what="what was given up to be undone")
+    assert bus.health.expected_consumers == 0
+    assert (bus.health.reconnects, bus.health.last_error) == (0, "")
+
+
 async def test_deleted_queue_is_made_again(pool, rabbit_server, amqp_url):
     bus, other = await pool.bus("schedd.ap1"), await pool.bus("startd.node1")
     await bus.serve("schedd.ap1", Catch())

@@ -242,7 +242,7 @@ async def test_sigterm_stops_it_cleanly(collector):
     assert await asyncio.to_thread(collector.process.wait) == 0
     lines = [json.loads(line) for line in collector.log.read_text().splitlines()]
     assert [line["event"] for line in lines if line["level"] in ("error", "critical")] == []
-    assert lines[-1]["event"] == "daemon_stopped"
+    assert lines[-1]["event"] == "daemon_stopped", lines[-1]
 
 
 async def test_health_and_metrics(collector):

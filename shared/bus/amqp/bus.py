@@ -263,10 +263,11 @@ class AmqpBus:
                 self.spawn(tell_of_gap(callback, self.retry, self.log))
         return link
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name="bus:background")
         self._background[task] = None
         task.add_done_callback(self._background.pop)
+        return task
 
     def _fail_calls(self, why: str) -> None:
         for future in self._calls.values():
@@ -560,7 +561,7 @@ class AmqpBus:
         """How many messages of a queue wait to be delivered. Raises BusUnavailable."""
         link = await self._wait_link(asyncio.get_running_loop().time() + self.publish_wait_s)
         try:
-            return await link.depth(queue)
+            return (await link.state(queue)).message_count or 0
         except (LinkLost, Refused) as error:
             raise BusUnavailable(f"queue {queue!r} can not be looked at: {error}") from error
 
@@ -597,6 +598,21 @@ class AmqpBus:
     ) -> Consumer:
         tag = f"{self.sender}:{self.new_id()[-12:]}"
         consumer = Consumer(self, queue, handle, prefetch=prefetch, in_order=in_order, tag=tag)
+        attaching = self.spawn(self._attach(consumer))
+        try:
+            await asyncio.wait({attaching})
+        except asyncio.CancelledError:
+            self.spawn(_undo(attaching, consumer))
+            raise
+        if attaching.cancelled():
+            raise BusUnavailable("the bus is stopped")
+        attaching.result()
+        return consumer
+
+    async def _attach(self, consumer: Consumer) -> None:
+        """Put a new consumer on the link. In a task of its own: where somebody gives up waiting for an answer on a
+        channel the library closes the channel, and the link with all that is on it would break."""
+        queue = consumer.queue
         deadline = asyncio.get_running_loop().time() + self.publish_wait_s
         refusals = 0
         while True:
@@ -607,7 +623,7 @@ class AmqpBus:
                         continue
                     await consumer.attach(link)
                     self._consumers.append(consumer)
-                    return consumer
+                    return
             except TimeoutError:
                 link.fail(f"no answer to a subscription to {queue.name}")
                 raise BusUnavailable(f"no answer to the subscription to {queue.name}") from None
@@ -694,6 +710,13 @@ def of_consumer(letter: DeadLetter) -> bool:
     """Whether a dead letter was buried by a consumer of events, and came from a queue of its own."""
     own = letter.by.startswith(f"{CONSUMER}.")
     return own and (letter.queue == letter.by or letter.queue.startswith(f"{letter.by}."))
+
+
+async def _undo(attaching: asyncio.Task[None], consumer: Consumer) -> None:
+    """Whoever subscribed is gone."""
+    await asyncio.wait({attaching})
+    if not attaching.cancelled() and attaching.exception() is None:
+        await consumer.cancel()
 
 
 def _expire(future: asyncio.Future[bytes], inbox: str, kind: str, timeout: float) -> None:

@@ -80,7 +80,7 @@ class Port(Protocol):
 
     def forget(self, consumer: Consumer) -> None: ...
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something to its end, at the latest when the bus stops."""
 
 
@@ -136,10 +136,14 @@ class Consumer:
         self._private_name = queue.name
         self._attachments = 0
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def attached(self) -> bool:
         return self._session is not None
+
+    def consumes(self) -> bool:
+        return self.open and self._session is not None
 
     @property
     def in_hand(self) -> int:
@@ -221,22 +225,30 @@ class Consumer:
         session.wake.set()
 
     async def cancel(self) -> None:
-        """Stop consuming; handlers under way finish first (but for the one that calls this)."""
+        """Stop consuming; handlers under way finish first (but for the one that calls this). Goes on by itself where
+        its caller is cancelled: who gives up waiting for an answer on a channel loses the channel, and the link."""
         self.open = False
+        caller = asyncio.current_task()
+        if self._ending is None:
+            self._ending = self.port.spawn(self._end(caller))
+        elif caller in self._tasks:
+            return  # the end waits for us
+        await asyncio.wait({self._ending})
+
+    async def _end(self, caller: asyncio.Task[Any] | None) -> None:
         session = self._session
         if session is not None and session.link.usable:
             try:
                 await guarded(session.channel.basic_cancel(session.tag))
             except (LinkLost, Refused) as error:
                 session.link.fail(f"cancelling a consumer failed: {error}")
-        current = asyncio.current_task()
-        under_way = [task for task in self._tasks if task is not current]
+        under_way = [task for task in self._tasks if task is not caller]
         if under_way:
             await asyncio.gather(*under_way, return_exceptions=True)
         self.port.forget(self)
-        if current in self._tasks:
+        if caller in self._tasks:
             # Called by a handler of ours: its own message is still to be acknowledged.
-            self.port.spawn(self._finish(session, current))
+            self.port.spawn(self._finish(session, caller))
         else:
             await self._finish(session, None)
 

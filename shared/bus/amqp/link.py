@@ -28,6 +28,7 @@ from aiormq.exceptions import (
     PublishError,
 )
 from pamqp.commands import Basic
+from pamqp.commands import Queue as QueueMethods
 from yarl import URL
 
 from shared.bus.api import BusUnavailable, Exchange, NobodyThere
@@ -303,12 +304,12 @@ class Link:
         await guarded(probe.close())
         return True
 
-    async def depth(self, queue: str) -> int:
-        """Messages of a queue that wait to be delivered. Raises Refused where there is no such queue."""
+    async def state(self, queue: str) -> QueueMethods.DeclareOk:
+        """A queue's messages that wait to be delivered, and its consumers. Raises Refused where there is none."""
         probe = await self.channel("probe", essential=False)
         state = await guarded(probe.queue_declare(queue, passive=True))
         await guarded(probe.close())
-        return state.message_count or 0
+        return state
 
     async def declare(self, channel: RawChannel, queue: Queue) -> None:
         """Declare a queue with its bindings. Raises Refused where it exists with other arguments."""

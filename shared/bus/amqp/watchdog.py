@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from pamqp.commands import Queue
+
 from shared.bus.amqp.consumer import Consumer
 from shared.bus.amqp.link import Link, LinkLost, Refused, guarded, patiently
 from shared.bus.api import Exchange
@@ -56,10 +58,8 @@ class Watchdog:
         for consumer in consumers:
             before = consumer.count
             in_hand = consumer.in_hand
-            state = await patiently(
-                guarded(link.control.queue_declare(consumer.queue.name, passive=True)), self.every_s
-            )
-            if not (consumer.attached and consumer.open):
+            state = await self._state(link, consumer)
+            if state is None:
                 continue
             progress = consumer.count != self._counts.get(consumer, before) or consumer.count != before
             full = in_hand >= consumer.prefetch
@@ -82,8 +82,20 @@ class Watchdog:
         """Whether the broker goes on saying that nobody consumes."""
         for _ in range(DENIALS - 1):
             await asyncio.sleep(min(AGAIN_S, self.every_s / 4))
-            look = link.control.queue_declare(consumer.queue.name, passive=True)
-            state = await patiently(guarded(look), self.every_s)
-            if state.consumer_count or not (consumer.attached and consumer.open):
+            state = await self._state(link, consumer)
+            if state is None or state.consumer_count:
                 return False
         return True
+
+    async def _state(self, link: Link, consumer: Consumer) -> Queue.DeclareOk | None:
+        """What the broker says of its queue. None when it consumes no more: its queue may be gone by now, which is why
+        a channel of its own asks. Raises TimeoutError, LinkLost, Refused."""
+        if not consumer.consumes():
+            return None
+        try:
+            state = await patiently(link.state(consumer.queue.name), self.every_s)
+        except Refused:
+            if consumer.consumes():
+                raise
+            return None
+        return state if consumer.consumes() else None

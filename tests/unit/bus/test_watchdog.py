@@ -12,19 +12,23 @@ class Listener:
 
     def __init__(self):
         self.queue = SimpleNamespace(name="roost.inbox.schedd.ap")
-        self.count, self.in_hand, self.prefetch, self.attached, self.open = 0, 0, 10, True, True
+        self.count, self.in_hand, self.prefetch = 0, 0, 10
+
+    def consumes(self):
+        return True
 
 
-class Control:
-    """A broker that answers each look at a queue with the next of these numbers of consumers, the last one for ever."""
+class Link:
+    """To a broker that answers each look at a queue with the next of these numbers of consumers, the last one for ever."""
 
     def __init__(self, *consumers):
         self.consumers, self.looks = list(consumers), 0
+        self.control = self
 
     async def exchange_declare(self, *_, **__):
         pass
 
-    async def queue_declare(self, *_, **__):
+    async def state(self, _):
         self.looks += 1
         count = self.consumers.pop(0) if len(self.consumers) > 1 else self.consumers[0]
         return SimpleNamespace(consumer_count=count, message_count=0)
@@ -40,7 +44,7 @@ class Control:
     ids=["fine", "leaderless", "forgotten"],
 )
 async def test_a_queue_must_deny_its_consumer_for_some_time(said, trouble, looks):
-    control = Control(*said)
+    link = Link(*said)
     dog = Watchdog(every_s=0.02)
-    assert await dog._look(SimpleNamespace(control=control), [Listener()]) == trouble
-    assert control.looks == looks
+    assert await dog._look(link, [Listener()]) == trouble
+    assert link.looks == looks
