@@ -19,7 +19,7 @@ class Listener:
 
 
 class Link:
-    """To a broker that answers each look at a queue with the next of these numbers of consumers, the last one for ever."""
+    """To a broker that answers each look at a queue with the next of these numbers of consumers, the last for ever."""
 
     def __init__(self, *consumers):
         self.consumers, self.looks = list(consumers), 0
