@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+from roost import daemon_list
 from roost.errors import ClientError
 from roost.where import CONFIG_FILE, POOL_FILE, TOKEN_FILE
 from services.collector.daemon import Collector
@@ -33,6 +36,7 @@ from shared import tracing
 from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.config import Config, load_config
+from shared.config.knobs.base import to_list
 from shared.daemon import logs
 from shared.daemon.base import Daemon
 from shared.daemon.caretaker import life_of
@@ -42,7 +46,8 @@ from shared.state import open_store
 from shared.state.api import Store
 from shared.version import VERSION
 
-#: In the order in which they start; they stop the other way round.
+#: In the order in which they start; they stop the other way round. Those that DAEMON_LIST names besides come before the
+#: gateway.
 DAEMONS: tuple[type[Daemon], ...] = (Journal, Collector, Had, Negotiator, Schedd, Startd, Gateway)
 
 JOBS_AS_ROOT = "ROOST_JOBS_AS_ROOT"
@@ -76,6 +81,7 @@ class PersonalPool:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.runners: list[Runner] = []
+        self.warnings: tuple[str, ...] = ()  # what a person should hear of, once it is up
         self._store: Store | None = None
         self._hub = MemoryHub()
 
@@ -91,11 +97,12 @@ class PersonalPool:
     async def start(self) -> None:
         """Start the store and every daemon. Raises RoostError when one of them can not start."""
         directory = self.plan.directory
-        for daemon_class in DAEMONS:
+        daemons = self._daemons()
+        for daemon_class in daemons:
             self.config(daemon_class.subsystem)  # a file that can not be read is told before anything is started
         self._store = open_store(self.plan.redis_url or "auto", directory)
         await self._store.start()
-        for daemon_class in DAEMONS:
+        for daemon_class in daemons:
             runner = Runner(daemon_class.subsystem.lower(), self._maker(daemon_class))
             self.runners.append(runner)
             await runner.start()
@@ -130,6 +137,16 @@ class PersonalPool:
 
     def report(self) -> dict[str, Any]:
         return {runner.name: runner.report() for runner in self.runners}
+
+    def _daemons(self) -> tuple[type[Daemon], ...]:
+        config = self.config("MASTER")
+        listed = to_list(config.get("DAEMON_LIST") or "")
+        standing = [one.subsystem for one in DAEMONS]
+        programs = {word.upper(): config.get(word) or "" for word in listed}
+        chosen = daemon_list.choose(listed, standing, programs, daemon_list.OPTIONAL)
+        self.warnings = chosen.warnings
+        besides = [daemon_list.load(daemon_list.OPTIONAL[subsystem]) for subsystem in chosen.optional]
+        return (*DAEMONS[:-1], *besides, DAEMONS[-1])
 
     def _daemon(self, daemon_class: type[Daemon]) -> Daemon:
         for runner in self.runners:
@@ -238,6 +255,8 @@ async def run(
                 still_waiting(told)
         if starting.done():
             await starting
+            for problem in pool.warnings:
+                structlog.stdlib.get_logger().warning("configuration", problem=problem)
             announce(pool)
             await stopping
     finally:

@@ -93,6 +93,9 @@ def _plan(directory: Path, parsed: Parsed) -> Plan:
 
 def _announce(pool: PersonalPool) -> None:
     directory = pool.plan.directory
+    for problem in pool.warnings:
+        sys.stderr.write(f"WARNING: {problem}\n")
+    sys.stderr.flush()
     hint = "" if os.environ.get("ROOST_POOL_DIR") or directory == pool_dir() else f"ROOST_POOL_DIR={directory} "
     say(f"The pool is up at {pool.url}   (state in {directory}, log in {directory}/log/pool.log)")
     say(f"In another terminal:  {hint}roost status | submit FILE | q | events    Ctrl-C stops the pool.")

@@ -62,7 +62,13 @@ OTHERS: tuple[Knob, ...] = (
         kind="bool",
         daemons=("TOOL",),
     ),
-    Knob("DAEMON_LIST", "MASTER", "daemons the master runs", kind="list", daemons=("MASTER",)),
+    Knob(
+        "DAEMON_LIST",
+        "MASTER",
+        "daemons the master runs; `roost up` starts what it names besides those that every pool has",
+        kind="list",
+        daemons=("MASTER",),
+    ),
     Knob(
         "DC_DAEMON_LIST", None, "daemons in the list that speak the daemon protocol", kind="list", daemons=("MASTER",)
     ),

@@ -19,7 +19,6 @@ UNREAD: Final = frozenset(
         "COLLECTOR_PORT",
         "COLLECTOR_UPDATE_INTERVAL",
         "CONDOR_IDS",
-        "DAEMON_LIST",
         "DC_DAEMON_LIST",
         "DEFAULT_DOMAIN_NAME",
         "DEFRAG",
