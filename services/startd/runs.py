@@ -20,7 +20,8 @@ from services.startd.launchers.apptainer.plan import Rules
 from services.startd.metrics import RunCounts
 from services.startd.parts import Inside, Part
 from services.startd.sandbox import directories
-from services.startd.starter.run import Intervals, Run
+from services.startd.starter.hands import Intervals
+from services.startd.starter.run import Run
 from services.startd.walls.warden import disk_of
 from shared.classad import ClassAd
 from shared.errors import PermanentError
@@ -43,7 +44,7 @@ def unpack_ad(packed: bytes) -> ClassAd:
 
 
 class Runs:
-    """See the module; what runs need of the daemon (`starter.run.Hands`) they get here."""
+    """See the module; what runs need of the daemon (`starter.hands.Hands`) they get here."""
 
     def __init__(self, inside: Inside, parts: list[Part], counts: RunCounts | None = None) -> None:
         self.inside = inside

@@ -61,7 +61,7 @@ class GpuMonitor(Part):
         self.meter.end(run.key)
 
     def _tell(self, run: Run) -> None:
-        run.extras |= self.meter.of_run(run.key, self.inside.now())
+        run.extras.update(self.meter.of_run(run.key, self.inside.now()))
 
     async def _watch(self) -> None:
         clock, log = self.inside.context.clock, self.inside.context.log
