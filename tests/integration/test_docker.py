@@ -8,7 +8,7 @@ import pytest
 
 from services.startd.launchers.docker import streams
 from services.startd.launchers.docker.arguments import OPTIONS
-from services.startd.launchers.docker.launcher import container_name
+from services.startd.launchers.docker.runs import container_name
 from services.startd.launchers.docker.streams import write_all
 from shared.messages.claims import DeactivateClaim
 from tests.integration.container_jobs import (

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from services.startd.launchers.api import Launcher, LaunchFailed
-from services.startd.launchers.docker.launcher import DockerLauncher, container_name
+from services.startd.launchers.docker.launcher import DockerLauncher
+from services.startd.launchers.docker.runs import container_name
 from services.startd.launchers.docker.visit import DockerVisit
 from services.startd.launchers.visits import SessionVisit, Visit, VisitRefused, find_target
 from services.startd.parts import Handler, Inside, Part

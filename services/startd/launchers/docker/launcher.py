@@ -4,7 +4,7 @@ A container's name follows from the run's, so a restarted startd finds what it s
 requests (create, attach, start) and an end none: the engine's events tell of it. Only where a container ended oddly, or
 events were missed, it is looked at.
 
-Longer than most modules: one run's start, signals, end and removal stand on the same few fields.
+Longer than most modules: one run's start, signals and removal stand on the same few fields.
 """
 
 from __future__ import annotations
@@ -16,63 +16,31 @@ import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
 from services.startd.launchers.docker import ends, refusals, usage
+from services.startd.launchers.docker.ending import Endings
 from services.startd.launchers.docker.engine import Engine, EngineAway, Event, Refused, stand
 from services.startd.launchers.docker.larder import EngineFull, Larder, Store
 from services.startd.launchers.docker.orphans import Watcher
 from services.startd.launchers.docker.plan import RUN_LABEL, STARTD_LABEL, Plan, host_ports, make_plan
 from services.startd.launchers.docker.refusals import Refusal
 from services.startd.launchers.docker.rules import BadRequest, Rules
-from services.startd.launchers.docker.streams import Outputs, Streams, open_output, write_all
+from services.startd.launchers.docker.runs import ContainerRun, container_name
+from services.startd.launchers.docker.streams import Outputs, Streams
 from services.startd.starter.faults import Fault, Health
-from shared.room import is_full
 
 #: A container is looked at this often though no event tells of an end, seconds; where events are not heard.
 LOOK_S, LOOK_DEAF_S = 60.0, 10.0
-#: For the rest of the output of a container that has ended, seconds.
-OUTPUT_S = 10.0
-#: A stream of output that ended so long before its container was broken off, seconds.
-STREAM_S = 1.0
-#: For the kernel's word on a container that was killed, seconds: it may come after the end.
-OOM_S = 0.3
 #: Between attempts to remove a container, seconds.
 REMOVE_AGAIN_S = (0.5, 2.0, 5.0)
 #: Labels that tell a later life where the output goes.
 _OUT_LABEL, _ERR_LABEL = "roost.stdout", "roost.stderr"
 _TEST_RUN = "test of the engine"
 _NOBODY = 65534
-
-
-def container_name(run: str) -> str:
-    return f"roost-{sha256(run.encode()).hexdigest()[:32]}"
-
-
-@dataclass(slots=True)
-class _Run:
-    """A run of ours, from its start until it is forgotten."""
-
-    container: str = ""  # its id
-    image: str = ""
-    outputs: tuple[str, str] = ("", "")
-    append: bool = False
-    own_network: bool = True
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    story: ends.Story = field(default_factory=ends.Story)
-    fresh: bool = False  # begun by this life, with events heard: its end will be told
-    missed: bool = False  # the engine went away meanwhile
-    started_at: float = 0.0
-    died: ends.State | None = None  # as the engine's events told it
-    streams: Streams | None = None
-
-    def note_output(self, error: OSError) -> None:
-        self.story.bad_output = f"the job's output could not be written: {error}"
-        self.story.no_room = is_full(error)
 
 
 class DockerLauncher:
@@ -91,7 +59,8 @@ class DockerLauncher:
         self.missing_networks: set[str] = set()
         self._watcher = watcher
         self._engine = Engine(self._on_event, self._on_heard)
-        self._runs: dict[str, _Run] = {}
+        self._endings = Endings(self._engine)
+        self._runs: dict[str, ContainerRun] = {}
         self._plans: dict[str, Plan] = {}
         self._larder = Larder(self._engine, store, images, self._images_in_use)
         self._larder.adopt(size=rules.cached_images, pull_silence_s=rules.pull_silence)
@@ -217,7 +186,7 @@ class DockerLauncher:
             one = there.get(name, {})
             labels = one.get("Labels", {})
             outputs = (labels.get(_OUT_LABEL, ""), labels.get(_ERR_LABEL, ""))
-            self._runs.setdefault(name, _Run(one.get("Id", ""), one.get("Image", ""), outputs))
+            self._runs.setdefault(name, ContainerRun(one.get("Id", ""), one.get("Image", ""), outputs))
 
     async def _watch(self) -> None:
         with contextlib.suppress(OSError):  # no process to be had: the next startd clears up, if one comes
@@ -275,7 +244,7 @@ class DockerLauncher:
 
     async def start(self, launch: Launch) -> Started:
         plan = self._plans.pop(launch.run, None) or await self._plan(launch)
-        run = _Run(
+        run = ContainerRun(
             image=launch.image,
             outputs=(launch.stdout, launch.stderr),
             append=launch.append,
@@ -303,7 +272,7 @@ class DockerLauncher:
         pid = await asyncio.to_thread(usage.main_pid, run.container)
         return Started(pid, run.started_at or time.time(), updates)
 
-    async def _start(self, launch: Launch, run: _Run, plan: Plan) -> None:
+    async def _start(self, launch: Launch, run: ContainerRun, plan: Plan) -> None:
         name = container_name(launch.run)
         await self._create(name, launch, run, plan)
         run.streams = await self._attach(launch, run)
@@ -325,7 +294,7 @@ class DockerLauncher:
             if run.story.bad_output:  # so soon that there was no container to kill
                 self._background(self.kill(launch.run))
 
-    async def _create(self, name: str, launch: Launch, run: _Run, plan: Plan) -> None:
+    async def _create(self, name: str, launch: Launch, run: ContainerRun, plan: Plan) -> None:
         """Mends what can be mended, once each."""
         mended: set[Refusal] = set()
         while True:
@@ -376,7 +345,7 @@ class DockerLauncher:
         self._broke(why)
         return Fault.ENGINE_FULL.failure(f"the Docker engine has no room: {why}")
 
-    async def _attach(self, launch: Launch, run: _Run) -> Streams | None:
+    async def _attach(self, launch: Launch, run: ContainerRun) -> Streams | None:
         """Connect files to the container's streams, where the engine's connection can be shared with the loop."""
         wanted = [name for name, path in zip(("stdin", "stdout", "stderr"), _paths(launch), strict=True) if path]
         if not wanted:
@@ -422,7 +391,7 @@ class DockerLauncher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _services(self, run: _Run, plan: Plan) -> dict[str, object]:
+    async def _services(self, run: ContainerRun, plan: Plan) -> dict[str, object]:
         try:
             found = await self._engine.ask(lambda api: api.inspect_container(run.container))
         except (EngineAway, Refused):
@@ -438,7 +407,7 @@ class DockerLauncher:
                 return Finished(0.0, 0.0, trouble="its container was removed")
             known.changed.clear()
             try:
-                end = await self._end_of(run, known)
+                end = await self._endings.of(run, known)
             except EngineAway as error:
                 self._broke(str(error))
                 end = None
@@ -447,83 +416,6 @@ class DockerLauncher:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S if self._engine.listening else LOOK_DEAF_S):
                     await known.changed.wait()
-
-    async def _end_of(self, name: str, run: _Run) -> Finished | None:
-        """How the run ended; None while it goes on. Raises EngineAway."""
-        ask, story = self._engine.ask, run.story
-        if run.died is None and run.fresh:
-            run.fresh = False
-            return None
-        state = run.died
-        where = run.container or container_name(name)
-        try:
-            if state is None or state.exit_code > ends.BY_SIGNAL or not state.started_at:
-                found = await ask(lambda api: api.inspect_container(where))
-                if found["State"]["Status"] == "created":
-                    return Finished(0.0, 0.0, trouble="its container was never started")
-                if found["State"]["Status"] not in ("exited", "dead"):
-                    return None
-                state = ends.state_of(found["State"])
-                run.container = found["Id"]
-                story.limit_mib = story.limit_mib or int(found["HostConfig"].get("Memory", 0)) // 2**20
-                if state.exit_code > ends.BY_SIGNAL:
-                    state = await self._oddly(run, state, found)
-            if not await self._has_output(run, state):
-                await self._copy_log(run)
-            if state.exit_code in ends.NOT_EXECUTED:
-                log = await ask(lambda api: api.logs(run.container, stdout=False, stderr=True, tail=1))
-                last = bytes(log).decode("utf-8", "replace").strip()
-                story.init_said = last if last.startswith("[FATAL tini") else ""
-        except Refused as error:
-            if error.status == 404:
-                return Finished(0.0, 0.0, trouble="its container was removed by somebody else")
-            raise EngineAway(error.message) from error
-        return ends.finished(state, story)
-
-    async def _oddly(self, run: _Run, state: ends.State, found: Mapping[str, Any]) -> ends.State:
-        """A container that was ended by a signal: by whom."""
-        since = int(max(0.0, ends.seconds(found["Created"])))
-        query = {"container": run.container, "event": ["kill", "die"]}
-        events = await self._engine.ask(
-            lambda api: list(api.events(since=since, until=int(time.time()) + 1, filters=query, decode=True))
-        )
-        for event in events:
-            if event.get("Action") == "kill":
-                ends.note_signal(run.story, str(event["Actor"]["Attributes"].get("signal", "")))
-            else:
-                run.story.witnessed = True
-        if state.exit_code == ends.KILLED and not state.out_of_memory and not run.story.ours | run.story.foreign:
-            await asyncio.sleep(OOM_S)
-            again = await self._engine.ask(lambda api: api.inspect_container(run.container))
-            state = ends.state_of(again["State"])
-        return state
-
-    async def _has_output(self, run: _Run, state: ends.State) -> bool:
-        """Whether all of the output has come by its stream: that ended when the container did, not before."""
-        if run.story.bad_output or not any(run.outputs):
-            return True
-        if run.streams is None:
-            return False
-        await run.streams.over(OUTPUT_S)
-        return not run.missed and run.streams.ended_at > state.finished_at - STREAM_S
-
-    async def _copy_log(self, run: _Run) -> None:
-        """The output of a run whose streams were not followed to their end: from the engine's log. Raises EngineAway,
-        Refused."""
-        if run.streams is not None:
-            await run.streams.close()
-            run.streams = None
-        stdout, stderr = run.outputs
-        both = bool(stdout) and stdout == stderr
-        for path, streams in (
-            (stdout, {"stdout": True, "stderr": both}),
-            ("" if both else stderr, {"stdout": False, "stderr": True}),
-        ):
-            if path:
-                copy = _Copy(path, run.container, streams)
-                await self._engine.ask(copy.run)
-                if copy.trouble is not None:
-                    run.note_output(copy.trouble)
 
     # ---------------------------------------------------------------- meanwhile
 
@@ -609,32 +501,6 @@ class DockerLauncher:
         self._watcher.close()
         await self._engine.close()
         self._files.shutdown(wait=False, cancel_futures=True)
-
-
-class _Copy:
-    """From the engine's log to a file, in a thread. trouble: what the disk said."""
-
-    def __init__(self, path: str, container: str, streams: Mapping[str, bool]) -> None:
-        self.path = path
-        self.container = container
-        self.streams = streams
-        self.trouble: OSError | None = None
-
-    def run(self, api: Any) -> None:
-        try:
-            fd = open_output(self.path, append=False)
-        except OSError as error:
-            self.trouble = error
-            return
-        try:
-            for chunk in api.logs(self.container, stream=True, follow=False, **self.streams):
-                try:
-                    write_all(fd, chunk)
-                except OSError as error:
-                    self.trouble = error
-                    return
-        finally:
-            os.close(fd)
 
 
 def _ours(api: Any, startd: str) -> list[dict[str, Any]]:
