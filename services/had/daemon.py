@@ -50,12 +50,12 @@ from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
 from shared.daemon.measures import Source, counter, gauge, gauges
 from shared.daemon.orders import obey
-from shared.errors import PermanentError, RetryableError
+from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages import had as messages
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Message
 from shared.messages.events import LeaderChanged, PriorityChanged, PriorityRestored
-from shared.state import StaleEpoch, keys
+from shared.state import keys
 from shared.version import VERSION
 
 #: Seconds between orders to a negotiator that has not answered: it may be starting, and the pool waits for it.
@@ -282,17 +282,26 @@ class Had(Daemon):
 
     async def _mend(self, epoch: int) -> None:
         """Have the books restored under this epoch, then the negotiator lead."""
-        while self.standing.state is State.LEADER and self.standing.epoch == epoch and self.standing.mending:
+        while self._leads(epoch) and self.standing.mending:
             try:
                 await self.replication.restore(epoch, self._in_redis, self._memory, self.standing.books)
-            except (RetryableError, StaleEpoch) as error:
+            except (RoostError, OSError) as error:
                 self.context.log.warning("books_not_restored", epoch=epoch, reason=str(error))
             else:
-                async with self._deciding:
-                    if self.standing.epoch == epoch and self.standing.state is State.LEADER and self._fit < epoch:
-                        await self._carry_out((Lead(epoch), Announce(State.LEADER, epoch)))
+                await self._lead_at_last(epoch)
             # What the negotiator has in memory it writes itself; if it can not any more, the next best is tried.
             await self.context.clock.sleep(MEND_S)
+        # They may be there though no attempt said so: one whose answer was lost, or that no replica confirmed in time.
+        await self._lead_at_last(epoch)
+
+    async def _lead_at_last(self, epoch: int) -> None:
+        """The books are fit: have the negotiator lead, if it was not told to yet."""
+        async with self._deciding:
+            if self._leads(epoch) and self._fit < epoch:
+                await self._carry_out((Lead(epoch), Announce(State.LEADER, epoch)))
+
+    def _leads(self, epoch: int) -> bool:
+        return self.standing.state is State.LEADER and self.standing.epoch == epoch
 
     async def _control(self) -> None:
         clock = self.context.clock

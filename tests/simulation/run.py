@@ -143,8 +143,8 @@ async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> 
             await asyncio.gather(*trouble)
             _mend(world)
         story.wrong += await _heals(world, users, working, story)
-    except AssertionError as error:
-        story.wrong.append(str(error))
+    except (AssertionError, RoostError) as error:
+        story.wrong.append(f"{world.time():.3f}: {error}")
     finally:
         for task in (keeping, working):
             task.cancel()

@@ -16,7 +16,7 @@ from shared.messages.ads import AdDelta, AdUpdate, SendAds
 from shared.messages.had import AskHad, Following, Lead, StepDown
 from shared.messages.negotiation import Reschedule
 from shared.state import keys
-from shared.state.api import StoreUnavailable
+from shared.state.api import StoreUnavailable, Unconfirmed
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
 from tests.waiting import eventually
@@ -347,3 +347,28 @@ async def test_epoch_is_on_disk_before_the_negotiator_leads(tmp_path):
         await pool.controllees["cm1"].die()
         await pool.on("cm1", HAD_LIST="")
         assert await pool.leader("cm1") > epoch
+
+
+class Slow:
+    """A store whose replica confirms nothing in time: what is written is there, and its writer is told that it may not
+    last."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    async def run(self, script, keys, args, *, confirm=False):
+        reply = await self.store.run(script, keys, args)
+        if confirm:
+            raise Unconfirmed("no replica confirmed the write")
+        return reply
+
+
+async def test_books_that_no_replica_confirmed_are_led_with_all_the_same(tmp_path):
+    """They are in Redis then, and nothing is left to restore; nobody led until the HAD was started again."""
+    async with Pool(tmp_path) as pool:
+        had = await pool.on("cm1", store=Slow(pool.store), HAD_LIST="")
+        await pool.leader("cm1")
+        assert not had.standing.mending
