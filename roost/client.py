@@ -177,6 +177,11 @@ class Client:
         """What the journal knows (docs/journal.md): `what` is the rest of the path, such as jobs/12.0 or series."""
         return dict(self._json("GET", f"/v1/journal/{quote(what)}", query))
 
+    def pool_history(self, kind: str, **query: Any) -> dict[str, Any]:
+        """How the pool stood, as its view server keeps it (docs/pool-history.md): kind is resources, platforms,
+        submitters or users; name, from, to (seconds since 1970) and collector as the door takes them."""
+        return dict(self._json("GET", f"/v1/pool-history/{quote(kind)}", query))
+
     def audit(self, limit: int = 100, *, user: str = "", operation: str = "") -> list[dict[str, Any]]:
         """Who changed what and who was refused, newest first."""
         query = {"limit": limit, "user": user, "operation": operation}

@@ -71,6 +71,7 @@ NAMES: Final[dict[str, tuple[tuple[str, ...], Callable[[list[str]], list[str]]]]
     "condor_restart": (("restart",), _same),
     "condor_rm": (("rm",), _same),
     "condor_ssh_to_job": (("exec",), _ssh),
+    "condor_stats": (("stats",), _same),
     "condor_status": (("status",), _same),
     "condor_submit": (("submit",), _same),
     "condor_tail": (("tail",), _same),

@@ -19,6 +19,7 @@ from services.collector.asking import Asking
 from services.collector.directory import Directory
 from services.collector.forwarding import Inbox, targets
 from services.collector.heap import EVERY_S, WORTH, trimmer
+from services.collector.past.keeper import Keeper
 from services.collector.queries import BadQuery, read
 from services.collector.search import Search
 from services.collector.views import Views
@@ -47,6 +48,7 @@ from shared.messages.ads import (
     SendAds,
 )
 from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.messages.past import INBOX, AskPoolHistory
 from shared.state import StoreUnavailable
 from shared.tally import DurationsBy
 from shared.version import VERSION
@@ -76,6 +78,7 @@ class Collector(Daemon):
         for problem in problems:
             context.log.warning("configuration", problem=f"CONDOR_VIEW_HOST: {problem}")
         self.views = Views(urls, f"collector.{context.name}", directory.table, context.clock, context.log)
+        self.past = Keeper(self.settings, self.search, context.clock, context.log)
         self._forwarded = Inbox()
         self.advertiser = Advertiser(context, "Collector")
         self.updates = 0
@@ -91,12 +94,15 @@ class Collector(Daemon):
         ads = await self.directory.load()
         self._loaded = True
         self.context.log.info("ads_loaded", ads=ads, absent=len(self.directory.absentees))
+        await self.past.open()
         bus.on_gap(self._on_gap)
         await bus.listen(Exchange.ADS, ["#"], self._on_broadcast)
         await bus.listen(Exchange.PRIVATE, ["#"], self._on_private)
         await bus.consume(WORK_QUEUE, self._on_work)
         await bus.serve("collector", self._on_request)
         await bus.serve(f"collector.{self.context.name}", self._on_request)
+        if self.past.wanted:
+            await bus.serve(INBOX, self._on_request)
         await self._ask_everybody()
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
@@ -107,6 +113,7 @@ class Collector(Daemon):
             "follow": self.search.follow(),
             "trim": self._trim(),
             "forward": self.views.forward(),
+            "past": self.past.keep(),
             "advertise": self._advertise(),
         }
 
@@ -118,6 +125,7 @@ class Collector(Daemon):
 
     async def close(self) -> None:
         await self.views.stop()
+        await self.past.close()
 
     def ready(self) -> str:
         return "" if self._loaded else "the ads to be read from Redis"
@@ -125,11 +133,8 @@ class Collector(Daemon):
     # What comes in
 
     async def _on_work(self, envelope: Envelope) -> None:
-        """What all collectors of the pool share: each message once, so it is forwarded once."""
+        """What all collectors of the pool share, and nobody else might have heard."""
         await self._on_ads(envelope)
-        body = envelope.body
-        if isinstance(body, AdUpdate | AdDelta | AdHeartbeat | AdInvalidate):
-            self.views.note((body.my_type, body.daemon))
 
     async def _on_ads(self, envelope: Envelope) -> None:
         body = envelope.body
@@ -149,6 +154,8 @@ class Collector(Daemon):
         except BadAd as error:
             raise Reject(str(error)) from error
         self.updates += 1
+        # Of every copy: others who share the queue may have other views, or none (a view server beside the collector).
+        self.views.note((body.my_type, body.daemon))
         if change.ask:
             now = self.context.clock.monotonic()
             self._asking.missed((body.my_type, body.daemon), body.start_time, body.sequence, now)
@@ -198,6 +205,8 @@ class Collector(Daemon):
             return await self._query(body)
         if isinstance(body, CountAds):
             return await self._count(body)
+        if isinstance(body, AskPoolHistory):
+            return await self.past.answer(body)
         if isinstance(body, SendAds):
             self.advertiser.resend(body)
             return Ack()
@@ -291,6 +300,8 @@ class Collector(Daemon):
                 **lost_updates(table),
                 "ForwardedGroups": self.views.told,
                 "QueriesTotal": self.queries,
+                **({"PoolHistorySamples": self.past.samples} if self.past.wanted else {}),
+                **({"PoolHistoryProblem": self.past.problem} if self.past.problem else {}),
                 "AbsentAds": len(self.directory.absentees),
                 **{f"{my_type}Ads": sum(1 for _ in table.rows(my_type)) for my_type in sorted(table.types())},
             }

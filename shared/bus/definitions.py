@@ -72,7 +72,7 @@ RIGHTS: Final[Mapping[str, Rights]] = {
         ads=rf"{_ads('Collector', 'DaemonMaster')}|{ASK}|forward\..*",
         events=r"daemon\..*",
         listens=(Exchange.ADS, Exchange.PRIVATE),
-        inboxes=("collector",),
+        inboxes=("collector", "poolhistory"),
         work_queues=("roost.collector",),
     ),
     "negotiator": Rights(

@@ -53,6 +53,19 @@ class ConfigTold(Message):
 
 
 @message
+class SetConfig(Message):
+    """Set and unset macros of the configuration (`config-val -set`, `-rset`): all of them or none. They take effect
+    with the next reconfigure, or the next start."""
+
+    type: ClassVar[str] = "daemon.set-config"
+    set: dict[str, str] = {}  # name, perhaps with a scope before it (SCHEDD.X) -> text, with its macros unexpanded
+    unset: list[str] = []
+    persistent: bool = False  # for good; else until the daemon restarts
+    by: str = ""
+    level: str = ""  # of who asks, as the gateway knows it: for SETTABLE_ATTRS_<LEVEL>
+
+
+@message
 class Restart(Message):
     """End in good order, and be started again."""
 

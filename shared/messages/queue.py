@@ -47,6 +47,7 @@ class QueryJobs(Message):
     history: bool = False  # jobs that left the queue, newest first
     newest: bool = False
     columns: bool = False  # with a projection the page may be in columns, see JobPage
+    factories: bool = False  # instead of jobs the clusters that come into the queue some at a time, without ProcId
 
 
 @message

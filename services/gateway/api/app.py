@@ -28,6 +28,7 @@ from services.gateway.api.limits import BodyLimit
 from services.gateway.api.openapi import describe_api
 from services.gateway.api.orders import Post, order_doors
 from services.gateway.api.overview import overview_doors
+from services.gateway.api.past import past_doors
 from services.gateway.api.priorities import priority_doors
 from services.gateway.api.tokens import token_doors
 from services.gateway.api.visits import visit_doors
@@ -88,6 +89,7 @@ def build(doors: Doors) -> FastAPI:
     visit_doors(app, doors.bus, doors.pool, may)
     event_doors(app, doors, may)
     journal_doors(app, doors.bus, may)
+    past_doors(app, doors.bus, may)
     priority_doors(app, doors, may)
     dead_letter_doors(app, doors, may)
     token_doors(app, doors, may)

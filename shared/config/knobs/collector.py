@@ -41,6 +41,9 @@ class CollectorSettings(CommonSettings):
     pool_history_max_storage: int = knob(
         "POOL_HISTORY_MAX_STORAGE", "10000000", unit="bytes", least=0, meaning="for all history files"
     )
+    pool_history_sampling_interval: int = knob(
+        "POOL_HISTORY_SAMPLING_INTERVAL", "60", unit="s", least=1, meaning="time between two samples of pool history"
+    )
     condor_view_host: tuple[str, ...] = knob(
         "CONDOR_VIEW_HOST",
         meaning="host[:port] list (comma or space) that receives forwarded ads; ignored where it names itself",

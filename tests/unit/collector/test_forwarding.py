@@ -34,7 +34,7 @@ OWN = "amqp://collector:secret@cm.x.org/pool"
     ],
 )
 def test_hosts_of_condor_view_host(hosts, expected):
-    """COL-09: every host but itself."""
+    """COL-09, VIEW-04, VIEW-05: every host but itself, on the default port if it names none."""
     assert targets(hosts, OWN) == (expected, [])
 
 
@@ -206,7 +206,7 @@ class Pool:
 
 
 async def test_two_pools_are_seen_in_the_view_and_a_view_does_not_forward_again():
-    """COL-09."""
+    """COL-09, VIEW-07: one view serves several pools."""
     hubs = {name: MemoryHub() for name in ("a", "b", "view", "other")}
     view = await Pool("view", hubs["view"]).start(hubs["other"])
     beyond, heard = MemoryBus(hubs["other"], sender="collector.beyond"), set()
