@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from services.schedd.factories import BadLimit, limits_of
 from services.schedd.jobs import JobStatus
 from services.schedd.policies import Hold
 from shared.classad import ClassAd
@@ -34,7 +35,9 @@ _NAMES: Final = """
     LastHoldReason LastHoldReasonCode LastHoldReasonSubCode VacateReason AutoClusterId AutoClusterAttrs
     ShadowBday StageInStart StageInFinish StageOutStart StageOutFinish SpooledOutputFiles
     JobCoolDownExpiration MATCH_EXP_Recorded LastMatchTime LastRejMatchTime LastRejMatchReason ScheddName
-    SubmitterName RoostTrace
+    SubmitterName RoostTrace JobMaterializeItemCount JobMaterializeNextProcId JobMaterializeNextRow
+    JobMaterializePaused JobMaterializePauseReason JobMaterializeDigestFile JobMaterializeItemsFile
+    RoostMaterializeEdited
 """
 #: The same, folded.
 PROTECTED: Final = frozenset(name.lower() for name in _NAMES.split())
@@ -219,6 +222,10 @@ def check_edits(packed: bytes, *, admin: bool, immutable: frozenset[str] = froze
             raise BadSubmit(f"{name}: can not be changed after submission; remove the job and submit it anew")
     if "JobPrio" in ad:
         priority_of(ad)
+    try:
+        limits_of(ad, least=0)
+    except BadLimit as error:
+        raise BadSubmit(str(error)) from error
     group = ad.eval("AccountingGroup")
     if isinstance(group, str) and group and not _NAME.fullmatch(group):
         raise BadSubmit(f"AccountingGroup: {group[:100]!r} may only have letters, digits and _.@+-")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from services.schedd import factories, materializer
 from services.schedd.acceptance import BadSubmit, check_edits, check_size, priority_of, submitter_of
+from services.schedd.factories import Mode
 from services.schedd.job_states import JobEvent
-from services.schedd.jobs import Job, JobStatus, full_ad
+from services.schedd.jobs import Cluster, Job, JobStatus, full_ad
 from services.schedd.keeper import Keeper
 from services.schedd.policies import Action, Hold, needs_watching, periodic, stays_in_queue
-from services.schedd.queries import chosen
+from services.schedd.queries import chosen, chosen_factories
 from services.schedd.settings import Settings
 from services.schedd.turns import Turns
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
+from shared.classad.expr import fold
 from shared.messages.queue import Acted, ActOnJobs
 
 #: Jobs in one transaction: all that one holds is packed in one go.
@@ -56,10 +59,19 @@ class Actions:
                 raise RemoteFailure("bad-request", str(error)) from error
             if not edits:
                 raise RemoteFailure("bad-request", "edits: name at least one attribute to change")
+        told: dict[str, str] = {}
+        if not asked.after:
+            # First, so that no job comes besides those that are chosen.
+            for cluster in chosen_factories(self.keeper, asked.ids, asked.constraint):
+                empty = not cluster.jobs
+                outcome = self._on_factory(cluster, asked, edits)
+                if outcome and empty:
+                    told[str(cluster.id)] = outcome
         jobs, missing, more = await chosen(
             self.keeper, asked.ids, asked.constraint, after=asked.after, limit=max(0, asked.limit)
         )
         results = dict.fromkeys(() if asked.after else missing, "not-found")
+        results.update(told)
         turns = Turns()
         for number, job in enumerate(jobs, 1):
             if number % SLICE == 0:
@@ -75,6 +87,47 @@ class Actions:
                 results[str(job.id)] = self._happen(job, asked)
         await self.keeper.commit()
         return Acted(results=results, next=str(jobs[-1].id) if more else "")
+
+    def _on_factory(self, cluster: Cluster, asked: ActOnJobs, edits: ClassAd | None) -> str:
+        """What an action on a whole cluster means for its jobs that are not materialized yet. Empty: nothing."""
+        keeper, factory = self.keeper, cluster.factory
+        assert factory is not None
+        if not may_act(asked.user, asked.admin, cluster.user, self.settings):
+            return "denied"
+        reason = asked.reason[:2000] or f"via roost {asked.action} (by user {asked.user})"
+        if edits is not None:
+            self._edit_factory(cluster, factory, edits)
+        elif asked.action in ("remove", "remove-force"):
+            materializer.pause(keeper, cluster, Mode.REMOVED, reason)
+        elif asked.action == "hold":
+            if factory.mode is Mode.HELD:
+                return "already"
+            materializer.pause(keeper, cluster, Mode.HELD, reason)
+        elif asked.action == "release":
+            if factory.mode is Mode.RUNNING:
+                return "already"
+            materializer.resume(keeper, cluster)
+        else:
+            return ""
+        return "done"
+
+    def _edit_factory(self, cluster: Cluster, factory: factories.Factory, edits: ClassAd) -> None:
+        """Edits of a whole cluster count for its later jobs too. Raises RemoteFailure."""
+        trial = cluster.ad.copy()
+        trial.update(edits)
+        try:
+            check_size(cluster.ad, trial)
+            priority_of(trial)
+            submitter_of(trial, cluster.user, self.settings.nice_group)
+        except BadSubmit as error:
+            raise RemoteFailure("bad-request", f"cluster {cluster.id}: {error}") from error
+        cluster.ad.update(edits)
+        own = {fold(factories.LIMIT), fold(factories.MAX_IDLE)}
+        factory.limit, factory.max_idle = factories.limits_of(cluster.ad, least=0) or (factory.limit, factory.max_idle)
+        factory.edited |= frozenset(edits.table()) - own
+        cluster.changed()
+        materializer.save(self.keeper, cluster)
+        self.keeper.table.note_due(cluster)
 
     def _happen(self, job: Job, asked: ActOnJobs) -> str:
         event, how = _EVENTS[asked.action]

@@ -15,14 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from services.schedd import history
+from services.schedd import factories, history
 from services.schedd.actions import Actions, may_act
 from services.schedd.autoclusters import Autoclusters
 from services.schedd.claims import Claims
 from services.schedd.cron import ScheddCron
-from services.schedd.jobs import Cluster, JobId, JobStatus
+from services.schedd.jobs import Cluster, JobId, JobStatus, make_job
 from services.schedd.keeper import Keeper, QueueDamaged
 from services.schedd.leases import Leases
+from services.schedd.materializer import Materializer
 from services.schedd.metrics import Metrics
 from services.schedd.queries import Queries, parse_ids
 from services.schedd.queue import Queue, rows
@@ -30,7 +31,7 @@ from services.schedd.requests import Requests
 from services.schedd.runs import Runs
 from services.schedd.settings import Settings
 from services.schedd.shadow import Claim
-from services.schedd.submission import Submission, make_job
+from services.schedd.submission import Submission
 from services.schedd.submitters import Identity, schedd_ad, submitter_ad
 from services.schedd.table import JobTable
 from services.schedd.transfer import Endpoint
@@ -87,7 +88,8 @@ class Schedd(Daemon):
         self.claims = Claims(self.runs)
         self.leases = Leases(self.runs)
         self.endpoint = Endpoint(self.keeper, self.settings, self.runs.claims)
-        self.submission = Submission(self.keeper, self.settings)
+        self.materializer = Materializer(self.keeper, self.settings)
+        self.submission = Submission(self.keeper, self.settings, self.materializer.materialize)
         self.actions = Actions(self.keeper, self.settings)
         self.queries = Queries(self.keeper)
         self.requests = Requests(self.keeper, self.settings)
@@ -147,6 +149,7 @@ class Schedd(Daemon):
             "advertise": self._advertise(),
             "leases": self._keep_alive(),
             "policies": self._look(),
+            "factories": self.materializer.run(),
             "tidy": self._tidy(),
             "cron": self.cron.run(),
             "sorted": self.keeper.repeat_sorted(),
@@ -163,10 +166,13 @@ class Schedd(Daemon):
             self.claims,
             self.endpoint,
             self.submission,
+            self.materializer,
             self.actions,
             self.requests,
         ):
             room.settings = self.settings
+        for cluster in self.table.clusters.values():
+            self.table.note_due(cluster)  # limits may have grown
         self.cron.reread()
 
     async def drain(self) -> None:
@@ -204,7 +210,11 @@ class Schedd(Daemon):
             database.execute("DELETE FROM jobs WHERE cluster IN (SELECT id FROM clusters WHERE NOT complete)")
             database.execute("DELETE FROM submits WHERE cluster IN (SELECT id FROM clusters WHERE NOT complete)")
             database.execute("DELETE FROM clusters WHERE NOT complete")
-            database.execute("DELETE FROM clusters WHERE id NOT IN (SELECT cluster FROM jobs)")
+            database.execute("DELETE FROM items WHERE cluster NOT IN (SELECT id FROM clusters)")
+            database.execute(
+                "DELETE FROM clusters WHERE id NOT IN (SELECT cluster FROM jobs) "
+                "AND id NOT IN (SELECT cluster FROM items)"
+            )
             self.submission.load(database, now)
             return {
                 "meta": list(rows(database, "SELECT key, value FROM meta")),
@@ -242,6 +252,10 @@ class Schedd(Daemon):
                 submit_id=submit_id,
                 next_proc=next_proc,
             )
+            clusters[number].factory = factories.restored(clusters[number].ad, next_proc)
+            if clusters[number].factory is not None:
+                self.table.clusters[number] = clusters[number]
+                self.table.note_due(clusters[number])
         turns = Turns()
         for cluster, proc, ad, status, priority, submitter in found["jobs"]:
             owner = clusters[cluster]

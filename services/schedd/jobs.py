@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgpack
 
+from services.schedd.factories import Factory
 from services.schedd.job_id import JobId as JobId
 from services.schedd.shadow import Shadow
 from shared.classad import ClassAd
@@ -32,6 +33,8 @@ class JobStatus(IntEnum):
     SUSPENDED = 7
 
 
+#: The states in which a job counts for max_idle.
+WAITING = frozenset((JobStatus.IDLE, JobStatus.HELD))
 #: The states in which a job occupies a slot.
 ACTIVE = frozenset((JobStatus.RUNNING, JobStatus.TRANSFERRING_OUTPUT, JobStatus.SUSPENDED))
 
@@ -62,7 +65,19 @@ class Cluster:
     jobs: dict[int, Job] = field(default_factory=dict)
     names: frozenset[str] = frozenset()  # folded names of its attributes
     autocluster: tuple[int, int] = (-1, 0)  # (generation, id) of procs that differ in nothing that matters
+    factory: Factory | None = None  # gives the jobs that are not in the queue yet (late materialization)
+    waiting: int = 0  # jobs that are idle or held
     raw: dict[str, Any] | None = None  # the ad as msgpack reads it: merging packed ads needs no parsing
+
+    @property
+    def over(self) -> bool:
+        """Whether it has no job, and never will again."""
+        return not self.jobs and (self.factory is None or self.factory.over)
+
+    def changed(self) -> None:
+        """What is remembered of its ad counts no more."""
+        self.raw = None
+        self.autocluster = (-1, 0)
 
     def packed_cells(self) -> dict[str, Any]:
         """The cluster's attributes in packed form, folded name to (name, packed cell); kept until the ad changes."""
@@ -119,6 +134,13 @@ class Job:
         for name in names:
             if fold(name) in self.ad.table():
                 del self.ad[name]
+
+
+def make_job(cluster: Cluster, proc: int, packed: bytes, status: JobStatus, priority: int, submitter: str) -> Job:
+    """A job from what the database has of it."""
+    ad = ClassAd.unpack(packed)
+    ad.chain(cluster.ad)
+    return Job(cluster, proc, ad, status, priority, submitter)
 
 
 def raw_cells(packed: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from services.schedd import trail
 from services.schedd.job_log import JobLog
 from services.schedd.job_states import Change, Effect, JobEvent, Verdict, transition
-from services.schedd.jobs import Job, JobId, JobStatus, full_ad, full_packed, projected
+from services.schedd.jobs import Cluster, Job, JobId, JobStatus, full_ad, full_packed, projected
 from services.schedd.policies import stays_in_queue
 from services.schedd.queue import Queue, QueueDamaged
 from services.schedd.table import JobTable
@@ -225,11 +225,20 @@ class Keeper:
         cluster = job.cluster
         last = self.table.forget(job)
         if last:
-            self.queue.do("DELETE FROM clusters WHERE id = ?", (cluster.id,))
-        if cluster.spool:
-            folder = self.spool / str(cluster.id)
-            self._clean(folder if last else folder / f"proc{job.proc}")
+            self._drop(cluster)
+        elif cluster.spool:
+            self._clean(self.spool / str(cluster.id) / f"proc{job.proc}")
         self.counts_changed.set()
+
+    def drop_empty(self, cluster: Cluster) -> None:
+        """A cluster whose factory gives no more is gone if it has no jobs either."""
+        if cluster.over and self.table.clusters.pop(cluster.id, None) is not None:
+            self._drop(cluster)
+
+    def _drop(self, cluster: Cluster) -> None:
+        self.queue.do("DELETE FROM clusters WHERE id = ?", (cluster.id,))
+        if cluster.spool:
+            self._clean(self.spool / str(cluster.id))
 
     def _clean(self, folder: Path) -> None:
         async def clean() -> None:

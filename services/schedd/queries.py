@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from services.schedd import history
-from services.schedd.jobs import Job, JobId, full_ad, full_packed, in_columns, needed, projected
+from services.schedd import factories, history
+from services.schedd.jobs import Cluster, Job, JobId, full_ad, full_packed, in_columns, needed, projected
 from services.schedd.keeper import Keeper
 from services.schedd.table import JobTable
 from services.schedd.turns import Turns
 from shared.bus.api import RemoteFailure
-from shared.classad import Expr, ParseError, evaluate, is_true, parse_expr
+from shared.classad import ClassAd, Expr, ParseError, evaluate, is_true, parse_expr
 from shared.classad.expr import fold
 from shared.classad.sheet import page
 from shared.messages.queue import JobPage, QueryJobs
@@ -19,6 +19,8 @@ from shared.messages.queue import JobPage, QueryJobs
 #: A page ends after so many jobs or bytes, whatever was asked for: a message must stay small.
 PAGE_JOBS: Final = 5000
 PAGE_BYTES: Final = 4 << 20
+#: Their ads have all that the jobs of a cluster share.
+PAGE_FACTORIES: Final = 200
 MAX_CONSTRAINT: Final = 100_000
 #: Jobs of one part of a page in columns, so that its size is known in time; and columns of it.
 PART_JOBS: Final = 250
@@ -70,6 +72,29 @@ async def chosen(
     return found, missing, False
 
 
+def chosen_factories(keeper: Keeper, ids: Sequence[str], constraint: str) -> list[Cluster]:
+    """Clusters with jobs that are not materialized yet which an action means: named by their number, or a constraint is
+    true of their ad (see `factories.shown`). Raises RemoteFailure bad-request."""
+    expr, clusters = parse_constraint(constraint), keeper.table.clusters
+    wanted = {job_id.cluster for job_id in parse_ids(ids) if job_id.proc < 0}
+    now = keeper.now()
+    return [
+        cluster
+        for cluster in list(clusters.values())
+        if cluster.factory is not None
+        and not cluster.factory.over
+        and (not ids or cluster.id in wanted)
+        and (expr is None or is_true(evaluate(expr, factory_ad(cluster, now), None, now)))
+    ]
+
+
+def factory_ad(cluster: Cluster, now: float) -> ClassAd:
+    """What questions see of a factory."""
+    ad = factories.shown(cluster.ad, [int(job.status) for job in cluster.jobs.values()])
+    ad["ServerTime"] = int(now)
+    return ad
+
+
 def in_order(table: JobTable, ids: Sequence[JobId], after: JobId) -> Iterator[Job]:
     """Queued jobs that come after one, by cluster and proc; ids: only these, proc -1 for a whole cluster. Jobs may come
     and go meanwhile."""
@@ -118,6 +143,8 @@ class Queries:
             return await history.page(
                 self.keeper.queue, ids, expr, projection=asked.projection, limit=limit, after=asked.after
             )
+        if asked.factories:
+            return await self._factories(ids, expr, asked)
         totals = self.keeper.table.totals()
         after = parse_ids([asked.after])[0] if asked.after else None
         table = self.keeper.table
@@ -125,6 +152,32 @@ class Queries:
         if asked.columns and asked.projection:
             return await self._listed(jobs, expr, asked.projection, limit, totals)
         return await self._page(jobs, expr, asked.projection, limit, totals)
+
+    async def _factories(self, ids: Sequence[JobId], expr: Expr | None, asked: QueryJobs) -> JobPage:
+        """The clusters of factories in place of jobs, in the order of their numbers."""
+        keeper, now = self.keeper, self.keeper.now()
+        wanted, after = {job_id.cluster for job_id in ids}, parse_ids([asked.after])[0].cluster if asked.after else -1
+        limit = min(asked.limit, PAGE_FACTORIES) if asked.limit > 0 else PAGE_FACTORIES
+        keys = [fold(name) for name in asked.projection]
+        ads: list[bytes] = []
+        turns = Turns()
+        last = ""
+        for number in sorted(number for number in keeper.table.clusters if number > after):
+            cluster = keeper.table.clusters.get(number)
+            if cluster is None or cluster.factory is None or (wanted and number not in wanted):
+                continue
+            await turns.give_way()
+            ad = factory_ad(cluster, now)
+            if expr is not None and not is_true(evaluate(expr, ad, None, now)):
+                continue
+            if len(ads) == limit:
+                return JobPage(ads=ads, next=last)
+            table = ad.table()
+            if keys:
+                ad = ClassAd.from_table({key: table[key] for key in keys if key in table})
+            ads.append(ad.pack())
+            last = str(number)
+        return JobPage(ads=ads)
 
     async def _page(
         self,

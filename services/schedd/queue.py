@@ -24,7 +24,7 @@ from shared import room
 from shared.errors import PermanentError
 from shared.tally import Durations
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _TABLES: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE clusters (
@@ -48,6 +48,11 @@ CREATE INDEX history_job ON history (cluster, proc);
 CREATE TABLE outputs (cluster INTEGER NOT NULL, proc INTEGER NOT NULL, attempt INTEGER NOT NULL, plan BLOB NOT NULL,
   PRIMARY KEY (cluster, proc)) WITHOUT ROWID;
 CREATE TABLE log_events (seq INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL, text BLOB NOT NULL);
+"""
+#: Since version 2: jobs that are not materialized yet, in pieces (services.schedd.factories.pack_items).
+_ITEMS: Final = """
+CREATE TABLE items (cluster INTEGER NOT NULL, first_proc INTEGER NOT NULL, count INTEGER NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY (cluster, first_proc)) WITHOUT ROWID;
 """
 
 #: How often a transaction that found no room on the disk is tried again, seconds.
@@ -237,7 +242,9 @@ class Queue:
             database.execute("PRAGMA wal_autocheckpoint = 4000")
             version = database.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
-                database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+                database.executescript(f"BEGIN; {_TABLES} {_ITEMS} PRAGMA user_version = {SCHEMA}; COMMIT;")
+            elif version == 1:
+                database.executescript(f"BEGIN; {_ITEMS} PRAGMA user_version = {SCHEMA}; COMMIT;")
             elif version != SCHEMA:
                 raise QueueDamaged(
                     f"{self.path}: is of version {version}; this schedd reads {SCHEMA}. Run the Roost that wrote it"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from services.schedd.jobs import Job
+from services.schedd.jobs import Job, JobId
 from shared.classad import ClassAd
 from shared.transfer.bundle import Source
 from shared.transfer.sandbox import NOWHERE, STDERR, STDOUT, Move, input_sources, output_moves, parse_remaps
@@ -90,8 +90,18 @@ def plain_file(within: Path, path: Path) -> Path | None:
 
 def spool_dirs(spool: Path, job: Job) -> tuple[Path, Path, Path]:
     """Directories of a spooled job: input of its cluster, its own input, its output."""
-    base = spool / str(job.cluster.id)
-    return base / "shared", base / f"proc{job.proc}" / "in", base / f"proc{job.proc}" / "out"
+    return input_dir(spool, JobId(job.cluster.id, -1)), input_dir(spool, job.id), output_dir(spool, job.id)
+
+
+def input_dir(spool: Path, job: JobId) -> Path:
+    """Where the input of a spooled job is, or, proc -1, that of its whole cluster."""
+    base = spool / str(job.cluster)
+    return base / "shared" if job.proc < 0 else base / f"proc{job.proc}" / "in"
+
+
+def output_dir(spool: Path, job: JobId) -> Path:
+    """Where the output and the log of a spooled job are."""
+    return spool / str(job.cluster) / f"proc{job.proc}" / "out"
 
 
 def make_folders(folders: Iterable[Path]) -> None:

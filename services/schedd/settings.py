@@ -22,6 +22,8 @@ class Settings:
     update_interval_s: float = 300  # SCHEDD_INTERVAL
     max_jobs_per_submission: int = 20_000  # MAX_JOBS_PER_SUBMISSION
     max_jobs_per_owner: int = 100_000  # MAX_JOBS_PER_OWNER
+    max_late_jobs: int = 1_000_000  # ROOST_SCHEDD_LATE_JOBS_PER_OWNER
+    late_materialization: bool = True  # SCHEDD_ALLOW_LATE_MATERIALIZE
     max_jobs_running: int = 10_000  # MAX_JOBS_RUNNING
     request_counts: bool = True  # USE_RESOURCE_REQUEST_COUNTS
     significant: tuple[str, ...] = ()  # SIGNIFICANT_ATTRIBUTES
@@ -49,6 +51,8 @@ class Settings:
             update_interval_s=knobs.schedd_interval,
             max_jobs_per_submission=knobs.max_jobs_per_submission,
             max_jobs_per_owner=knobs.max_jobs_per_owner,
+            max_late_jobs=knobs.roost_schedd_late_jobs_per_owner,
+            late_materialization=knobs.schedd_allow_late_materialize,
             max_jobs_running=knobs.max_jobs_running,
             request_counts=(config.get("USE_RESOURCE_REQUEST_COUNTS") or "true").strip().lower() not in ("false", "f"),
             significant=knobs.significant_attributes,

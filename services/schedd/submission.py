@@ -7,13 +7,13 @@ import getpass
 import socket
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from services.schedd import sandbox, trail
+from services.schedd import factories, sandbox, trail
 from services.schedd.acceptance import (
     BadSubmit,
     accept_cluster,
@@ -23,7 +23,8 @@ from services.schedd.acceptance import (
     priority_of,
     submitter_of,
 )
-from services.schedd.jobs import Cluster, Job, JobStatus
+from services.schedd.factories import BadLimit, Factory, Item
+from services.schedd.jobs import Cluster, Job, JobStatus, make_job
 from services.schedd.keeper import Keeper
 from services.schedd.queue import rows
 from services.schedd.settings import Settings
@@ -44,6 +45,10 @@ MAX_UNFINISHED: Final = 100
 MAX_PARTS: Final = 1 << 31
 
 
+#: A job as it was accepted: proc, ad, priority, submitter.
+Row = tuple[int, bytes, int, str]
+
+
 @dataclass(slots=True)
 class Draft:
     """A submit whose last part has not come yet: in the database, but not in the queue."""
@@ -55,15 +60,17 @@ class Draft:
     before: ClassAd  # the common ad before the administrator's rules changed it
     checked: bool = False  # the common ad meets all requirements
     stored: bool = False  # the cluster has its row; a first part may well bring no job, to learn the number
-    rows: list[tuple[int, bytes, int, str]] = field(default_factory=list)  # proc, ad, priority, submitter
+    rows: list[Row] = field(default_factory=list)  # proc, ad, priority, submitter
+    factory: Factory | None = None  # its jobs are stored for later, and `rows` stays empty
 
 
 class Submission:
     """Makes clusters of SubmitJobs messages."""
 
-    def __init__(self, keeper: Keeper, settings: Settings) -> None:
+    def __init__(self, keeper: Keeper, settings: Settings, materialize: Callable[[Cluster], Awaitable[None]]) -> None:
         self.keeper = keeper
         self.settings = settings
+        self._materialize = materialize  # makes the first jobs of a factory
         self.next_cluster = 1
         self._drafts: dict[tuple[str, str], Draft] = {}
         self._answers: OrderedDict[tuple[str, str, int], tuple[float, Submitted]] = OrderedDict()
@@ -128,30 +135,40 @@ class Submission:
         draft.at = now
         cluster = draft.cluster
         first = cluster.next_proc
-        self._check_limits(asked, len(draft.rows))
+        self._check_limits(asked, draft)
         added = await self._accept(asked, draft)
         cluster.next_proc += len(added)
-        draft.rows += added
+        if draft.factory is None:
+            draft.rows += added
+        total = cluster.next_proc
         jobs: list[Job] = []
         entries: list[tuple[str, bytes]] = []
         if not asked.more:
-            cluster.ad["TotalSubmitProcs"] = len(draft.rows)
+            cluster.ad["TotalSubmitProcs"] = total
+            if draft.factory is not None and total:
+                self._found(draft.factory, cluster)
             jobs, entries = await self._jobs(draft, now)
             if cluster.spool and entries:
                 await asyncio.to_thread(sandbox.make_folders, [Path(path).parent for path, _ in entries])
+        stored = await self._packed(draft, added) if draft.factory is not None else []
         # From here to the commit nothing may come between: the submit is there as a whole or not at all.
-        self._store(asked, draft, added)
+        self._store(asked, draft, added, stored)
         answer = Submitted(cluster=cluster.id, first_proc=first, count=len(added))
         if not asked.more:
-            answer = Submitted(cluster=cluster.id, first_proc=0, count=len(draft.rows))
+            answer = Submitted(cluster=cluster.id, first_proc=0, count=total)
             del self._drafts[key]
         self._remember(key, asked, answer, now)
         if asked.more:
             await self.keeper.commit()
             return answer
-        if not draft.rows:
+        if not total:
             await self._discard(key, draft)
             raise RemoteFailure("bad-request", "the submit has no job; queue at least one")
+        if draft.factory is not None:
+            await self.keeper.commit()
+            self.keeper.table.clusters[cluster.id] = cluster
+            await self._materialize(cluster)
+            return answer
         # The user's log and the stream tell of the jobs after this same commit.
         self.keeper.record_all(entries)
         self.keeper.tell(
@@ -163,7 +180,7 @@ class Submission:
                 cluster=cluster.id,
                 first_proc=0,
                 count=len(jobs),
-                **_held(jobs),
+                **held_of(jobs),
             )
         )
         await self.keeper.commit()
@@ -173,6 +190,13 @@ class Submission:
             await turns.give_way()
         self.keeper.demand_grew.set()
         return answer
+
+    def _found(self, factory: Factory, cluster: Cluster) -> None:
+        """All jobs of a factory are stored: it begins with the first of them."""
+        factory.total, cluster.next_proc = cluster.next_proc, 0
+        cluster.factory = factory
+        cluster.ad[factories.DIGEST] = str(self.keeper.queue.path)
+        factories.describe(cluster.ad, factory, 0)
 
     def _begin(self, asked: SubmitJobs, now: float) -> Draft:
         owner = owner_of(asked.user)
@@ -196,6 +220,13 @@ class Submission:
         if (trace := tracing.current()) is not None:
             accepted.ad[trail.ATTRIBUTE] = trace
         submitter = submitter_of(accepted.ad, asked.user, self.settings.nice_group)
+        factory = None
+        if self.settings.late_materialization:
+            try:
+                limits = factories.limits_of(accepted.ad)
+            except BadLimit as error:
+                raise BadSubmit(str(error)) from error
+            factory = None if limits is None else Factory(0, *limits)
         self.next_cluster += 1
         self.keeper.queue.do(
             "INSERT OR REPLACE INTO meta (key, value) VALUES ('next_cluster', ?)", (self.next_cluster,)
@@ -210,37 +241,46 @@ class Submission:
             spool=asked.spool,
             submit_id=asked.submit_id,
         )
-        return Draft(cluster, accepted.status, accepted.each, now, before)
+        return Draft(cluster, accepted.status, accepted.each, now, before, factory=factory)
 
-    def _check_limits(self, asked: SubmitJobs, earlier: int) -> None:
-        """Raises RemoteFailure when there would be too many jobs."""
+    def _check_limits(self, asked: SubmitJobs, this: Draft) -> None:
+        """Raises BadSubmit when there would be too many jobs."""
         settings, table = self.settings, self.keeper.table
+        late = this.factory is not None
+        earlier = this.cluster.next_proc
         wanted = earlier + len(asked.procs)
-        unfinished = [len(draft.rows) for (user, _), draft in self._drafts.items() if user == asked.user]
-        if len(unfinished) > MAX_UNFINISHED:
+        mine = [draft for (user, _), draft in self._drafts.items() if user == asked.user]
+        unfinished = [draft.cluster.next_proc for draft in mine if (draft.factory is not None) == late]
+        if len(mine) > MAX_UNFINISHED:
             raise BadSubmit(
-                f"{len(unfinished) - 1} other submits of {asked.user} have not had their last part; finish these first "
+                f"{len(mine) - 1} other submits of {asked.user} have not had their last part; finish these first "
                 f"(they are forgotten after {UNFINISHED_S // 60} minutes)"
             )
-        queued = table.per_user.get(asked.user, 0) + sum(unfinished) - earlier
-        for limit, have, name in (
-            (settings.max_jobs_per_submission, 0, "MAX_JOBS_PER_SUBMISSION"),
-            (settings.max_jobs_per_owner, queued, "MAX_JOBS_PER_OWNER"),
-        ):
+        if late:
+            # The other limits are kept by whoever makes jobs of these.
+            kept = table.promised(asked.user) + sum(unfinished) - earlier
+            limits = [(settings.max_late_jobs, kept, "ROOST_SCHEDD_LATE_JOBS_PER_OWNER")]
+        else:
+            queued = table.per_user.get(asked.user, 0) + sum(unfinished) - earlier
+            limits = [
+                (settings.max_jobs_per_submission, 0, "MAX_JOBS_PER_SUBMISSION"),
+                (settings.max_jobs_per_owner, queued, "MAX_JOBS_PER_OWNER"),
+            ]
+        for limit, have, name in limits:
             if have + wanted > limit:
                 raise BadSubmit(
                     f"{wanted} jobs besides {have} in the queue are more than {name} = {limit}; submit fewer, or "
                     "have the limit raised"
                 )
 
-    async def _accept(self, asked: SubmitJobs, draft: Draft) -> list[tuple[int, bytes, int, str]]:
+    async def _accept(self, asked: SubmitJobs, draft: Draft) -> list[Row]:
         """Check every proc. Other messages get their turn now and then."""
         cluster = draft.cluster
         first = cluster.next_proc
         priority = priority_of(cluster.ad)
         rules, now = self.settings.rules, self.keeper.now()
         special = {"jobprio", "accountinggroup", "niceuser"}
-        done: list[tuple[int, bytes, int, str]] = []
+        done: list[Row] = []
         turns = Turns()
         for offset, packed in enumerate(asked.procs):
             await turns.give_way()  # what users write may take long to evaluate
@@ -288,7 +328,26 @@ class Submission:
         for warning in warnings:
             self.keeper.context.log.warning("submit_requirement", cluster=draft.cluster.id, unmet=warning)
 
-    def _store(self, asked: SubmitJobs, draft: Draft, added: list[tuple[int, bytes, int, str]]) -> None:
+    async def _packed(self, draft: Draft, added: list[Row]) -> list[tuple[int, int, int, bytes]]:
+        """The jobs of a factory as they are stored: (cluster, first proc, count, body)."""
+        cluster = draft.cluster
+        items = [Item(ad, priority, submitter) for _, ad, priority, submitter in added]
+        first = added[0][0] if added else 0
+        stored = []
+        turns = Turns()
+        for piece in factories.pieces(items):
+            stored.append((cluster.id, first, len(piece), factories.pack_items(piece, cluster.submitter)))
+            first += len(piece)
+            await turns.give_way()
+        return stored
+
+    def _store(
+        self,
+        asked: SubmitJobs,
+        draft: Draft,
+        added: list[Row],
+        stored: list[tuple[int, int, int, bytes]],
+    ) -> None:
         queue, cluster = self.keeper.queue, draft.cluster
         if not draft.stored:
             draft.stored = True
@@ -312,6 +371,9 @@ class Submission:
                 "UPDATE clusters SET next_proc = ?, complete = ?, ad = ? WHERE id = ?",
                 (cluster.next_proc, not asked.more, cluster.ad.pack(), cluster.id),
             )
+        if draft.factory is not None:
+            queue.do_many("INSERT INTO items (cluster, first_proc, count, body) VALUES (?, ?, ?, ?)", stored)
+            return
         queue.do_many(
             "INSERT INTO jobs (cluster, proc, status, priority, submitter, ad) VALUES (?, ?, ?, ?, ?, ?)",
             [(cluster.id, proc, int(draft.status), priority, submitter, ad) for proc, ad, priority, submitter in added],
@@ -329,7 +391,7 @@ class Submission:
             jobs.append(job)
             path = self.keeper.log_path(job)
             if path:
-                entries.append((path, _logged(job, now)))
+                entries.append((path, logged(job, now)))
             await turns.give_way()
         return jobs, entries
 
@@ -352,6 +414,7 @@ class Submission:
         self.keeper.queue.do("DELETE FROM submits WHERE user = ? AND submit_id = ?", key)
         if draft is not None:
             self.keeper.queue.do("DELETE FROM jobs WHERE cluster = ?", (draft.cluster.id,))
+            self.keeper.queue.do("DELETE FROM items WHERE cluster = ?", (draft.cluster.id,))
             self.keeper.queue.do("DELETE FROM clusters WHERE id = ?", (draft.cluster.id,))
         await self.keeper.commit()
 
@@ -378,20 +441,14 @@ def _part(asked: SubmitJobs) -> int:
     return asked.part if asked.part is not None else ANY_PART
 
 
-def make_job(cluster: Cluster, proc: int, packed: bytes, status: JobStatus, priority: int, submitter: str) -> Job:
-    """A job from what the database has of it."""
-    ad = ClassAd.unpack(packed)
-    ad.chain(cluster.ad)
-    return Job(cluster, proc, ad, status, priority, submitter)
-
-
-def _logged(job: Job, now: float) -> bytes:
+def logged(job: Job, now: float) -> bytes:
+    """What the user's log says of a job that came into the queue."""
     return job_log.submitted(
         job.id, now, socket.gethostname(), job.text("SubmitEventNotes"), job.text("SubmitEventUserNotes")
     )
 
 
-def _held(jobs: Sequence[Job]) -> dict[str, Any]:
+def held_of(jobs: Sequence[Job]) -> dict[str, Any]:
     """What the event of a submit says of jobs that are on hold from the beginning."""
     ranges: list[list[int]] = []
     first: Job | None = None

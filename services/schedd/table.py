@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from services.schedd.autoclusters import Autoclusters
 from services.schedd.garbage import Newcomers
 from services.schedd.idle import IdleJobs, Key, key_of
-from services.schedd.jobs import STATUS_NAMES, Cluster, Job, JobId, JobStatus
+from services.schedd.jobs import STATUS_NAMES, WAITING, Cluster, Job, JobId, JobStatus
 from services.schedd.sorting import Sorting
 from services.schedd.submitters import Count
 
@@ -27,6 +27,11 @@ class JobTable:
         self.autoclusters = autoclusters
         self.total = 0
         self._weights: dict[int, float] = {}  # of each autocluster
+        #: Clusters whose factory may give a job now; on_due is called when one comes to be there.
+        self.due: set[int] = set()
+        self.on_due: Callable[[], None] = lambda: None
+        #: By user: clusters whose factory waits because the user has as many jobs as one may have.
+        self.crowded: dict[str, set[int]] = {}
         self.newcomers = Newcomers()
         self.sorting = Sorting()
 
@@ -54,6 +59,7 @@ class JobTable:
         self.clusters[cluster.id] = cluster
         for job in jobs:
             cluster.jobs[job.proc] = job
+            cluster.waiting += job.status in WAITING
             self.count(job.submitter).move(None, job.status)
             self.total += 1
             self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + 1
@@ -73,6 +79,9 @@ class JobTable:
         job.ad["JobStatus"] = int(status)
         job.ad["EnteredCurrentStatus"] = int(now)
         self.count(job.submitter).move(job.status, status)
+        if change := (status in WAITING) - (job.status in WAITING):
+            job.cluster.waiting += change
+            self.note_due(job.cluster)
         job.status = status
         if status == JobStatus.IDLE:
             job.idle_from = now
@@ -110,7 +119,8 @@ class JobTable:
         self.refresh(job)
 
     def forget(self, job: Job) -> bool:
-        """The job is no more. True if it was the last of its cluster, which is gone then too."""
+        """The job is no more. True if it was the last of its cluster, which is gone then too: no factory gives it
+        another."""
         self.withdraw(job)
         self.count(job.submitter).move(job.status, None)
         self.total -= 1
@@ -119,10 +129,29 @@ class JobTable:
         if not self.per_user[user]:
             del self.per_user[user]
         del job.cluster.jobs[job.proc]
-        if job.cluster.jobs:
+        job.cluster.waiting -= job.status in WAITING
+        self.note_due(job.cluster)
+        for number in self.crowded.pop(user, ()):
+            if (other := self.clusters.get(number)) is not None:
+                self.note_due(other)
+        if not job.cluster.over:
             return False
         del self.clusters[job.cluster.id]
         return True
+
+    def note_due(self, cluster: Cluster) -> None:
+        """Its factory, if there is one, may have room for another job."""
+        if cluster.factory is not None and not cluster.factory.over:
+            self.due.add(cluster.id)
+            self.on_due()
+
+    def promised(self, user: str) -> int:
+        """Jobs of a user that are not materialized yet."""
+        return sum(
+            cluster.factory.total - cluster.next_proc
+            for cluster in self.clusters.values()
+            if cluster.factory is not None and not cluster.factory.over and cluster.user == user
+        )
 
     def set_significant(self, names: Iterable[str], needed: Iterable[str] = ()) -> list[Job]:
         """Attributes that slots look at, told by the negotiator. Returns the jobs that are to be refreshed now, as that

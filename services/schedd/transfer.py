@@ -33,7 +33,7 @@ from typing import Final
 import msgpack
 from aiohttp import web
 
-from services.schedd import sandbox, trail
+from services.schedd import materializer, sandbox, trail
 from services.schedd.acceptance import HELD_ONCE_SPOOLED
 from services.schedd.job_states import JobEvent
 from services.schedd.jobs import Cluster, Job, JobId, JobStatus, full_ad
@@ -308,7 +308,7 @@ class Endpoint:
         job_id = JobId.parse(name)
         cluster = self.table.clusters.get(job_id.cluster)
         if cluster is None or (job_id.proc >= 0 and job_id.proc not in cluster.jobs):
-            raise web.HTTPNotFound(text=f"job {name} is not in the queue (any more)")
+            raise web.HTTPNotFound(text=self._no_such_job(cluster, job_id))
         if spooled and not cluster.spool:
             raise web.HTTPConflict(text=f"job {name} was not submitted with spooled files")
         if job_id.proc != grant.job.proc and grant.job.proc >= 0:
@@ -317,14 +317,11 @@ class Endpoint:
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:
         cluster, job_id = self._granted(request)
-        jobs = list(cluster.jobs.values()) if job_id.proc < 0 else [cluster.jobs[job_id.proc]]
-        waiting = [
-            job for job in jobs if job.status == JobStatus.HELD and job.ad.eval("HoldReasonCode") == Hold.SPOOLING_INPUT
-        ]
-        if not waiting:
+        later = job_id.proc < 0 and cluster.factory is not None and not cluster.ad.eval("StageInFinish")
+        waiting = _awaiting(cluster, job_id)
+        if not waiting and not later:
             return web.Response(headers={"X-Roost-Repeated": "1"})
-        shared, own, _ = sandbox.spool_dirs(self.keeper.spool, waiting[0])
-        target = shared if job_id.proc < 0 else own
+        target = sandbox.input_dir(self.keeper.spool, job_id)
         try:
             await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
             with self.counts.measured("upload"):
@@ -337,6 +334,12 @@ class Endpoint:
             await _discard_rest(request)
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
         stamp = int(self.keeper.now())
+        if later and self.table.clusters.get(cluster.id) is cluster:
+            # Jobs that are materialized from now on find their files here.
+            cluster.ad["StageInFinish"] = stamp
+            materializer.save(self.keeper, cluster)
+            waiting = _awaiting(cluster, job_id)
+            self.table.note_due(cluster)
         for job in waiting:
             if job.status == JobStatus.HELD and self.table.get(job.id) is job:
                 job.ad["StageInFinish"] = stamp
@@ -347,6 +350,12 @@ class Endpoint:
                     )
         await self.keeper.commit()
         return web.Response()
+
+    def _no_such_job(self, cluster: Cluster | None, job_id: JobId) -> str:
+        factory = cluster.factory if cluster is not None else None
+        if cluster is not None and factory is not None and cluster.next_proc <= job_id.proc < factory.total:
+            return f"job {job_id} is not materialized yet; files of such jobs are sent once for the whole cluster"
+        return f"job {job_id if job_id.proc >= 0 else job_id.cluster} is not in the queue (any more)"
 
     def _one_job(self, request: web.Request, *, spooled: bool = True) -> Job:
         cluster, job_id = self._granted(request, spooled=spooled)
@@ -385,6 +394,14 @@ class Endpoint:
             self.keeper.save(job)
             self.keeper.commit()
         return response
+
+
+def _awaiting(cluster: Cluster, job_id: JobId) -> list[Job]:
+    """The job, or the cluster's jobs, that wait on hold for their input files."""
+    jobs = list(cluster.jobs.values()) if job_id.proc < 0 else [cluster.jobs[job_id.proc]]
+    return [
+        job for job in jobs if job.status == JobStatus.HELD and job.ad.eval("HoldReasonCode") == Hold.SPOOLING_INPUT
+    ]
 
 
 def _token(request: web.Request) -> str:

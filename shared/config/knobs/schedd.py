@@ -85,6 +85,17 @@ class ScheddSettings(CommonSettings):
     max_jobs_per_submission: int = knob(
         "MAX_JOBS_PER_SUBMISSION", "20000", least=0, meaning="jobs of one submission at most"
     )
+    schedd_allow_late_materialize: bool = knob(
+        "SCHEDD_ALLOW_LATE_MATERIALIZE",
+        "true",
+        meaning="whether max_materialize and max_idle count; if not, all jobs of a submission are queued at once",
+    )
+    roost_schedd_late_jobs_per_owner: int = knob(
+        "ROOST_SCHEDD_LATE_JOBS_PER_OWNER",
+        "1000000",
+        least=0,
+        meaning="jobs of one owner at most that wait to be materialized, besides those in the queue",
+    )
     periodic_expr_interval: int = knob(
         "PERIODIC_EXPR_INTERVAL",
         "60",
