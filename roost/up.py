@@ -36,12 +36,13 @@ from shared import tracing
 from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.config import Config, load_config
+from shared.config.dynamic import Dynamic
 from shared.config.knobs.base import to_list
 from shared.daemon import logs
 from shared.daemon.base import Daemon
-from shared.daemon.caretaker import life_of
 from shared.daemon.main import make_context, name_of, trace
 from shared.daemon.runner import Runner
+from shared.daemon.starting import begin, read_by
 from shared.state import open_store
 from shared.state.api import Store
 from shared.version import VERSION
@@ -161,8 +162,11 @@ class PersonalPool:
             bus = self._bus(f"{daemon_class.subsystem.lower()}.{name}")
             assert self._store is not None
             context = make_context(daemon_class, config, name, bus, self._store)
-            context.reread = lambda: self.config(daemon_class.subsystem)
-            return life_of(daemon_class, context)
+            read_by(context, lambda dynamic: self.config(daemon_class.subsystem, dynamic))
+            daemon = begin(daemon_class, context)
+            for problem in context.config.warnings:
+                context.log.warning("configuration", problem=str(problem))
+            return daemon
 
         return make
 
@@ -171,7 +175,7 @@ class PersonalPool:
             return transport.connect(self.plan.amqp_url, sender)
         return MemoryBus(self._hub, sender=sender)
 
-    def config(self, subsystem: str) -> Config:
+    def config(self, subsystem: str, dynamic: Dynamic | None = None) -> Config:
         directory = self.plan.directory
         overrides = {
             "ROOST_POOL_DIR": str(directory),
@@ -182,10 +186,11 @@ class PersonalPool:
             **self.plan.knobs,
         }
         paths = [directory / CONFIG_FILE] if "CONDOR_CONFIG" not in os.environ else None
-        config = load_config(paths, subsystem=subsystem, overrides=overrides)
+        config = load_config(paths, subsystem=subsystem, overrides=overrides, dynamic=dynamic)
         if os.geteuid() == 0 and JOBS_AS_ROOT.lower() not in config.names():
             # Nobody else can enter the directory of root's own pool, so there is no other account for its jobs.
-            config = load_config(paths, subsystem=subsystem, overrides=overrides | {JOBS_AS_ROOT: "true"})
+            overrides[JOBS_AS_ROOT] = "true"
+            config = load_config(paths, subsystem=subsystem, overrides=overrides, dynamic=dynamic)
         return config
 
 

@@ -6,7 +6,8 @@
 
 A name is looked up as LOCALNAME.X, SUBSYS.X, X, then the default ("Configuration" 11 in the spec's list of
 corners). Files are read in this order, later definitions win: the first file; those of LOCAL_CONFIG_DIR;
-LOCAL_CONFIG_FILE; then `_CONDOR_X` and `ROOST_X` from the environment; then the caller's overrides.
+LOCAL_CONFIG_FILE; then `_CONDOR_X` and `ROOST_X` from the environment; then what was set over the bus
+(shared.config.dynamic), for good and on top of it until the daemon restarts; then the caller's overrides.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from shared.config.catalogue import TEMPLATES
 from shared.config.detected import detect
+from shared.config.dynamic import Dynamic, with_dynamic
 from shared.config.errors import Problem, Source, config_error
 from shared.config.evaluate import evaluate_text, number
 from shared.config.files import run_command
@@ -46,6 +48,8 @@ class Config:
     """One daemon's view of the configuration. Values are expanded at each look-up.
 
     files: what was read, in order, commands with a `|` behind them. warnings: what a person should hear of.
+    persistent, runtime: what was set over the bus and is in force. persistent_file: where the former is kept; None: no
+    place, or ENABLE_PERSISTENT_CONFIG is false. base: all that is below it.
     """
 
     def __init__(
@@ -62,6 +66,10 @@ class Config:
         self.local_name = local_name
         self.files = tuple(files)
         self.warnings = tuple(warnings)
+        self.persistent: tuple[Macro, ...] = ()
+        self.runtime: tuple[Macro, ...] = ()
+        self.persistent_file: Path | None = None
+        self.base = self
 
     def get(self, name: str) -> str | None:
         """The expanded value; None if it is not defined or expands to nothing. Raises ConfigError for a loop."""
@@ -116,12 +124,16 @@ def load_config(
     local_name: str | None = None,
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
+    instance: str | None = None,
+    dynamic: Dynamic | None = None,
 ) -> Config:
     """Read the configuration of one daemon. Raises ConfigError.
 
     paths: the first files; None looks for them: $ROOST_CONFIG, $CONDOR_CONFIG (`ONLY_ENV`: none), else
     `condor_config` in the pool's directory ($ROOST_POOL_DIR), else the usual places, else none at all.
-    local_name: as given with `-local-name`. overrides: macros that win over everything else.
+    local_name: as given with `-local-name`. overrides: macros that win over everything else. instance: as given with
+    `-name` (None: the local name); it tells the files of what was set for good of several daemons from each other.
+    dynamic: what was set over the bus besides.
     """
     env = os.environ if env is None else env
     overrides = {} if overrides is None else overrides
@@ -140,11 +152,17 @@ def load_config(
     _read_local_files(table, reader)
     for name, text in _from_environment(env):
         table.set(name, text, ENVIRONMENT)
-    for name, text in overrides.items():
-        table.set(name, text, OVERRIDE)
-    _count_cores(table)
-    warnings = reader.warnings + misspelt(table, KNOBS)
-    return Config(table, subsystem=subsystem, local_name=local_name or "", files=reader.files, warnings=warnings)
+
+    def finished(table: MacroTable) -> Config:
+        for name, text in overrides.items():
+            table.set(name, text, OVERRIDE)
+        _count_cores(table)
+        found = [*reader.warnings, *misspelt(table, KNOBS)]
+        return Config(table, subsystem=subsystem, local_name=local_name or "", files=reader.files, warnings=found)
+
+    below = table.copy()
+    named = local_name if instance is None else instance
+    return with_dynamic(finished(table), below, finished, dynamic or Dynamic(), named or "")
 
 
 def _count_cores(table: MacroTable) -> None:

@@ -170,6 +170,12 @@ class MacroTable:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def copy(self) -> MacroTable:
+        """Another one with the same rows, that can be changed without this one."""
+        other = MacroTable(defaults=self.defaults, environment=self.environment, chance=self.chance)
+        other._prefixes, other._rows, other.live = self._prefixes, dict(self._rows), dict(self.live)
+        return other
+
     def get(self, name: str) -> Macro | None:
         """The definition of exactly this name, without scopes, live rows and defaults."""
         return self._rows.get(name.lower())

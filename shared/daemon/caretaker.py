@@ -19,7 +19,7 @@ from shared.daemon.context import Context
 from shared.errors import RoostError
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
-from shared.messages.orders import OrderTaken, Reconfigure, Restart, SwitchOff, SwitchOn
+from shared.messages.orders import OrderTaken, Reconfigure, Restart, SetConfig, SwitchOff, SwitchOn
 
 #: MyType of a caretaker's ad.
 MY_TYPE: Final = "DaemonMaster"
@@ -71,6 +71,8 @@ class Caretaker(Daemon):
             return OrderTaken(said="it is off already")
         if isinstance(body, Reconfigure | Restart):
             return OrderTaken(said="it is off, and reads its configuration when it is switched on")
+        if isinstance(body, SetConfig):
+            return await orders.obey(self, envelope)
         return Failure(code="off", reason=f"it is off; `roost on -{self.subsystem.lower()}` switches it on")
 
     async def _switch_on(self, envelope: Envelope) -> Message:

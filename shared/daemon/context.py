@@ -4,7 +4,7 @@ process), and in a simulation: only this differs."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from shared.state.api import Store
 
 if TYPE_CHECKING:
     from shared.config import Config
+    from shared.config.dynamic import Dynamic
 
 
 @dataclass(slots=True)
@@ -38,4 +39,7 @@ class Context:
     again: bool = False  # the daemon stops to be started again: not for good, and not by mistake
     #: Reads the configuration anew, from the files; None where there are none. Blocks, and raises ConfigError.
     reread: Callable[[], Config] | None = None
+    #: The same with what was set over the bus as said here instead of as it is: whether something can be set.
+    rehearse: Callable[[Dynamic], Config] | None = None
+    runtime: Mapping[str, str] = field(default_factory=dict)  # what was set until the daemon restarts
     metrics: CollectorRegistry = field(default_factory=CollectorRegistry)  # give metrics `registry=context.metrics`

@@ -24,12 +24,13 @@ from shared import bus as transport
 from shared import tracing
 from shared.bus.api import Bus
 from shared.config import Config, ConfigError, load_config
+from shared.config.dynamic import Dynamic
 from shared.daemon import logs, orders, sole
 from shared.daemon.base import Daemon
-from shared.daemon.caretaker import life_of
 from shared.daemon.context import Context
 from shared.daemon.health import HealthServer
 from shared.daemon.life import TaskEnded, live
+from shared.daemon.starting import begin, read_by
 from shared.errors import RoostError
 from shared.state import Store, open_store
 
@@ -92,12 +93,14 @@ def _arguments(subsystem: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _configuration(daemon_class: type[Daemon], options: argparse.Namespace) -> Config:
+def _configuration(daemon_class: type[Daemon], options: argparse.Namespace, dynamic: Dynamic | None = None) -> Config:
     return load_config(
         [options.config] if options.config else None,
         subsystem=daemon_class.subsystem,
         local_name=options.local_name,
         env=os.environ,
+        instance=options.name or options.local_name,
+        dynamic=dynamic,
     )
 
 
@@ -127,7 +130,8 @@ async def _process(daemon_class: type[Daemon], options: argparse.Namespace, conf
     try:
         context = _connections(daemon_class, options, config)
         sole.hold(context.spool, daemon_class.subsystem, context.name)
-        daemon = life_of(daemon_class, context)
+        read_by(context, lambda dynamic: _configuration(daemon_class, options, dynamic))
+        daemon = begin(daemon_class, context)
         health = _health(daemon, config)
     except sole.NotAlone as error:  # worth another try: the other one may end
         sys.stderr.write(f"{daemon_class.subsystem.lower()}: {error}\n")
@@ -135,11 +139,10 @@ async def _process(daemon_class: type[Daemon], options: argparse.Namespace, conf
     except (ConfigError, RoostError, ValueError, OSError) as error:
         sys.stderr.write(f"{daemon_class.subsystem.lower()}: {error}\n")
         return EXIT_CONFIG
-    for problem in config.warnings:
+    for problem in context.config.warnings:
         context.log.warning("configuration", problem=str(problem))
     if options.pidfile:
         options.pidfile.write_text(f"{os.getpid()}\n")
-    context.reread = lambda: _configuration(daemon_class, options)
     _signals(daemon)
     try:
         if health is not None:

@@ -16,11 +16,21 @@ from shared.daemon import off
 from shared.daemon.base import Daemon
 from shared.daemon.config_told import told
 from shared.daemon.life import install_user_maps
+from shared.daemon.setting import set_config
 from shared.errors import PermanentError, RoostError
 from shared.messages.base import Envelope, Failure, Message
-from shared.messages.orders import AskConfig, OrderTaken, Reconfigure, Reconfigured, Restart, SwitchOff, SwitchOn
+from shared.messages.orders import (
+    AskConfig,
+    OrderTaken,
+    Reconfigure,
+    Reconfigured,
+    Restart,
+    SetConfig,
+    SwitchOff,
+    SwitchOn,
+)
 
-ORDERS: Final = (AskConfig, Reconfigure, Restart, SwitchOff, SwitchOn)
+ORDERS: Final = (AskConfig, Reconfigure, Restart, SetConfig, SwitchOff, SwitchOn)
 #: Who may give orders.
 GATEWAY: Final = "gateway"
 #: What every daemon reads only as it starts: shell patterns of names.
@@ -38,12 +48,13 @@ AT_START: Final = (
 )
 
 
-def stranger(envelope: Envelope) -> Failure | None:
-    """The refusal for an order that comes from elsewhere than a gateway."""
+def stranger(envelope: Envelope, also: str = "") -> Failure | None:
+    """The refusal for an order that comes from elsewhere than a gateway. also: another role that may give this one."""
     sender = envelope.sender
-    if sender.partition(".")[0] == GATEWAY:
+    if sender.partition(".")[0] in (GATEWAY, also or GATEWAY):
         return None
-    return Failure(code="denied", reason=f"a daemon takes orders of gateways only, not of {sender[:80] or 'nobody'}")
+    who = f"gateways and {also}" if also else "gateways only"
+    return Failure(code="denied", reason=f"a daemon takes this order of {who}, not of {sender[:80] or 'nobody'}")
 
 
 async def obey(daemon: Daemon, envelope: Envelope) -> Message:
@@ -60,6 +71,8 @@ async def obey(daemon: Daemon, envelope: Envelope) -> Message:
     try:
         if isinstance(body, Reconfigure):
             return await reconfigure(daemon)
+        if isinstance(body, SetConfig):
+            return await set_config(daemon, body, (*AT_START, *daemon.at_start))
         if isinstance(body, SwitchOn):
             return OrderTaken(said="it is on already")
         if isinstance(body, Restart):

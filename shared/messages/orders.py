@@ -1,7 +1,7 @@
 """What an administrator orders daemons to do, through a gateway, which has checked who asks.
 
 Those called `daemon.*` every daemon takes at its own inbox (`<subsystem>.<name>`), those called `machine.*` a startd.
-A daemon takes orders of gateways only.
+A daemon takes orders of gateways only; a startd is told to drain, and to do so no more, by defrag too.
 """
 
 from __future__ import annotations

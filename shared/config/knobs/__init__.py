@@ -39,6 +39,7 @@ __all__ = [
     "StartdSettings",
     "family",
     "knob",
+    "settings_of",
 ]
 
 SETTINGS: tuple[type[CommonSettings], ...] = (
@@ -50,6 +51,11 @@ SETTINGS: tuple[type[CommonSettings], ...] = (
     GatewaySettings,
     JournalSettings,
 )
+
+
+def settings_of(subsystem: str) -> type[CommonSettings]:
+    """The settings of a daemon; of anybody else those of all."""
+    return next((one for one in SETTINGS if subsystem.upper() == one.SUBSYSTEM), CommonSettings)
 
 
 def _register() -> dict[str, Knob]:

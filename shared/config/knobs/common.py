@@ -65,6 +65,19 @@ class CommonSettings(Settings):
         r"^((\..*)|(.*~)|(#.*)|(.*\.(pl|py|sh|rpmsave|rpmnew|cfsaved))|(.*\.dpkg-.*))$",
         meaning="files of LOCAL_CONFIG_DIR with such names are left out",
     )
+    enable_runtime_config: bool = knob(
+        "ENABLE_RUNTIME_CONFIG", "false", meaning="`config-val -rset` may set macros until the daemon restarts"
+    )
+    enable_persistent_config: bool = knob(
+        "ENABLE_PERSISTENT_CONFIG", "false", meaning="`config-val -set` may set macros for good"
+    )
+    persistent_config_dir: str | None = knob(
+        "PERSISTENT_CONFIG_DIR", meaning="directory of what was set for good; nobody else may write there"
+    )
+    settable_attrs_by_level: Mapping[str, tuple[str, ...]] = family(
+        "SETTABLE_ATTRS_<level>",
+        meaning="macros that holders of tokens of that level may set (* for any letters); nobody sets another one",
+    )
     roost_amqp_url: str | None = knob(
         "ROOST_AMQP_URL",
         meaning="RabbitMQ server, as amqp://user:password@host/vhost; none: the in-process bus of a personal pool",

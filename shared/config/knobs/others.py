@@ -49,6 +49,13 @@ OTHERS: tuple[Knob, ...] = (
         daemons=(),
     ),
     Knob(
+        "<SUBSYS>_SETTABLE_ATTRS_<level>",
+        None,
+        "for the daemons of one kind, in place of SETTABLE_ATTRS_<level>",
+        kind="list",
+        daemons=(),
+    ),
+    Knob(
         "<SUBSYS>_DEBUG",
         None,
         "logging level pattern; D_FULLDEBUG also shows power-method selection",
