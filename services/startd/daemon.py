@@ -40,6 +40,8 @@ from services.startd.launchers.apptainer.watch import ApptainerWatch
 from services.startd.launchers.docker.launcher import DockerLauncher
 from services.startd.launchers.docker.orphans import Watcher
 from services.startd.launchers.process import ProcessLauncher
+from services.startd.launchers.vm.launcher import VmLauncher
+from services.startd.launchers.vm.watch import VmWatch
 from services.startd.ledger import Ledger
 from services.startd.machine.detection import RealMachine, Source
 from services.startd.machine.division import Partition
@@ -51,6 +53,7 @@ from services.startd.machine.resources import Output
 from services.startd.machine.survey import survey
 from services.startd.metrics import Backlog, Metrics, RunCounts
 from services.startd.parts import Handler, Part
+from services.startd.power.hibernation import Hibernation
 from services.startd.recovery import recover
 from services.startd.runs import Runs
 from services.startd.sandbox import directories
@@ -71,12 +74,14 @@ PARTS: tuple[type[Part], ...] = (
     Command,
     DockerWatch,
     ApptainerWatch,
+    VmWatch,
     Sessions,
     History,
     Cron,
     Benchmarks,
     Backfill,
     FetchWork,
+    Hibernation,
 )
 #: Activities that time ends.
 _PASSING = (Activity.RETIRING, Activity.VACATING, Activity.KILLING)
@@ -206,6 +211,7 @@ class Startd(Daemon):
         self.launchers["apptainer"] = ApptainerLauncher(
             context, processes, lambda: self.settings.containers, folder / "apptainer"
         )
+        self.launchers["vm"] = VmLauncher(processes, lambda: self.settings.vm, self._scratch_of, context.clock.now)
         self.launchers["docker"] = DockerLauncher(
             f"{self.name}-{identity}",
             self.settings.docker,
@@ -214,6 +220,10 @@ class Startd(Daemon):
             self.ledger.journal.load("images"),
             Watcher(f"{self.name}-{identity}", folder, self.settings.orphan),
         )
+
+    def _scratch_of(self, run: str) -> Path | None:
+        """Of a run by its launcher's name for it."""
+        return next((one.scratch for one in self.runs.by_key.values() if one.record.name == run), None)
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         tasks = {
@@ -245,8 +255,10 @@ class Startd(Daemon):
         self.changed(urgent=True)
 
     async def drain(self) -> None:
-        """Jobs go on without us, and a startd that comes back adopts them."""
-        await self.herald.advertiser.invalidate()
+        """Jobs go on without us, and a startd that comes back adopts them. The ads of a machine that is being switched
+        off to sleep stay: by them it is woken."""
+        if not any(isinstance(part, Hibernation) and part.asleep for part in self.parts):
+            await self.herald.advertiser.invalidate()
 
     async def close(self) -> None:
         self._closing = True

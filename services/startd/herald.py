@@ -79,6 +79,14 @@ class Herald:
                 continue
             await asyncio.sleep(0)  # what changes in this turn of the loop goes out together
 
+    async def tell_all(self) -> None:
+        """All ads now, each as a whole: what changes nearly all that others make of them needs no comparison."""
+        book, showcase = self.inside.book, self.inside.showcase
+        showcase.renew()
+        await self.advertiser.publish(
+            {slot.name: showcase.ad_of(slot) for slot in list(book.slots.values())}, book.offers(), whole=True
+        )
+
     async def resend(self, request: SendAds) -> None:
         await self.advertiser.resend(request)
 

@@ -14,10 +14,12 @@ from services.startd.chores.backfill_client import BadBackfill, client
 from services.startd.hooks.keywords import Keywords, keywords
 from services.startd.launchers.apptainer.plan import Rules, read_rules
 from services.startd.launchers.docker import rules as docker
+from services.startd.launchers.vm import rules as vm
 from services.startd.machine.detection import Detected
 from services.startd.machine.resources import resource_names
 from services.startd.machine.shares import MAX_TYPES
 from services.startd.machine.survey import execute_directories
+from services.startd.power import levels
 from services.startd.walls.rules import WallRules, read_walls
 from shared.classad import Expr, ParseError, parse_expr, unparse
 from shared.config import Config
@@ -46,6 +48,7 @@ class Settings:
     walls: WallRules
     docker: docker.Rules
     containers: Rules  # Apptainer's
+    vm: vm.Rules
     visits: Expr  # whether owners may look into running jobs
     most_visits: int
     policies: Mapping[int, Policy]  # by slot type; 0 for all that are not there
@@ -63,6 +66,7 @@ class Settings:
     console_devices: tuple[str, ...]
     job_attributes: tuple[str, ...]  # STARTD_JOB_ATTRS
     sibling_attributes: tuple[str, ...]  # STARTD_SLOT_ATTRS
+    power: levels.Rules  # HIBERNATE and what goes with it
 
     def policy(self, type_id: int) -> Policy:
         return self.policies.get(type_id) or self.policies[0]
@@ -91,6 +95,7 @@ def read(config: Config, detected: Detected) -> Settings:
         ),
         docker=docker.read_rules(knobs),
         containers=read_rules(knobs),
+        vm=vm.read_rules(knobs),
         visits=knobs.roost_visits,
         most_visits=knobs.roost_max_visits,
         policies={n: _policy(knobs, config, n) for n in (0, *used_types(config))},
@@ -115,6 +120,16 @@ def read(config: Config, detected: Detected) -> Settings:
         console_devices=knobs.console_devices,
         job_attributes=knobs.startd_job_attrs,
         sibling_attributes=knobs.startd_slot_attrs,
+        power=levels.Rules(
+            interval_s=knobs.hibernate_check_interval,
+            hibernate=knobs.hibernate,
+            unhibernate=knobs.unhibernate,
+            method=knobs.linux_hibernation_method or "",
+            plugin=(knobs.hibernation_plugin, *(knobs.hibernation_plugin_args or "").split())
+            if knobs.hibernation_plugin
+            else (),
+            override_wol=knobs.hibernation_override_wol,
+        ),
     )
 
 

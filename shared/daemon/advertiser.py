@@ -56,10 +56,12 @@ class Advertiser:
         """UpdateSequenceNumber of the last message."""
         return self._last.sequence
 
-    async def publish(self, ads: Mapping[str, ClassAd], claims: Mapping[str, str] | None = None) -> None:
+    async def publish(
+        self, ads: Mapping[str, ClassAd], claims: Mapping[str, str] | None = None, *, whole: bool = False
+    ) -> None:
         """Make these all the ads there are, by Name: sends the whole, a delta, or a heartbeat when nothing
         changed. `claims`: all claim ids by slot name, sent on the private exchange when they changed; None:
-        as before.
+        as before. `whole`: not as changes of what was sent before.
 
         Call it when something changed, and every update interval to keep the ads alive. Private attributes
         never go out. Packing costs some 10 us an ad: with many ads use `change`. Never raises for a broker
@@ -67,6 +69,8 @@ class Advertiser:
         packed = {name: ad.public().pack() for name, ad in ads.items()}
         await self._answer_askers()
         async with self._lock:
+            if whole:
+                self._last = replace(self._last, content=0)
             await self._send_private(claims)
             await self._send(packed)
 

@@ -67,7 +67,7 @@ class Book:
             match_timeout_s=match_timeout_s,
             killing_timeout_s=killing_timeout_s,
         )
-        self._helm = Helm(self._motion)
+        self.helm = Helm(self._motion)
         self._ad_of = ad_of
         self._carving = carving
 
@@ -158,24 +158,24 @@ class Book:
         start: str = "",
     ) -> Refused | None:
         """Empty all slots (`helm.Helm.drain`)."""
-        return self._helm.drain(
+        return self.helm.drain(
             request_id, now=now, how=how, reason=reason, completion=completion, check=check, start=start
         )
 
     def cancel_drain(self, request_id: str, now: float) -> Refused | None:
         """End the drain; of an empty id, whichever there is."""
-        return self._helm.cancel_drain(request_id, now)
+        return self.helm.cancel_drain(request_id, now)
 
     def vacate_slot(self, name: str, *, graceful: bool, now: float) -> Refused | None:
         """End what is on a slot; of an empty name, on all slots."""
-        return self._helm.vacate_slot(name, graceful=graceful, now=now)
+        return self.helm.vacate_slot(name, graceful=graceful, now=now)
 
     def off(self, how: Off, now: float) -> None:
         """Take no jobs until `on`, and end what runs."""
-        self._helm.off(how, now)
+        self.helm.off(how, now)
 
     def on(self, now: float) -> None:
-        self._helm.on(now)
+        self.helm.on(now)
 
     # -- benchmarks and backfill: what a slot in Unclaimed/Benchmarking or Backfill is told by who runs them
 
@@ -226,8 +226,8 @@ class Book:
             slot.errand = slot.errand or State.MATCHED
             self._motion.follow(slot, now)
             return ""
-        if self.steering.emptying:
-            return f"{slot_name} is being drained"
+        if self.steering.emptying or self._registry.asleep:
+            return f"{slot_name} is being drained" if self.steering.emptying else f"{slot_name} goes to sleep"
         self._make_ready(slot, now)
         self._registry.move(slot, Cause.MATCHED, now)
         return ""
@@ -263,6 +263,8 @@ class Book:
         return answer
 
     def _answer(self, found: Slot, request: ClaimRequest, job: ClassAd, now: float) -> Granted | Accepted | Refused:
+        if self._registry.asleep:
+            return Refused("draining", "the machine goes to sleep")
         ad = self._ad_of(found)
         emptying = self.steering.emptying
         if emptying and (found.claim is not None or request.preempts):

@@ -1,11 +1,12 @@
-"""What administrators order: drain the machine, switch it off and on, vacate slots (TLS-06, TLS-07, TLS-09)."""
+"""What administrators order: drain the machine, switch it off and on, vacate slots (TLS-06, TLS-07, TLS-09); and what
+a machine that goes to sleep does (PWR-02)."""
 
 from __future__ import annotations
 
 from services.startd.book.answers import Refused
 from services.startd.book.draining import Completion, Drain, How, Off, haste_of, more_haste
 from services.startd.book.motion import Motion
-from services.startd.book.slots import Haste, Slot, Vacated
+from services.startd.book.slots import UNCLAIMED_IDLE, Haste, Slot, Vacated
 from services.startd.book.transitions import Cause, State
 from shared.classad import ParseError, evaluate, is_true, parse_expr
 
@@ -106,16 +107,41 @@ class Helm:
             self._vacate(slot, graceful=graceful, now=now)
         return None
 
-    def _vacate(self, slot: Slot, *, graceful: bool, now: float) -> None:
+    def lie_down(self, now: float) -> None:
+        """Lend nothing from now on, and end what is on the slots: the machine goes to sleep."""
+        self._registry.asleep = True
+        self._motion.waitlist.forsake_all("the machine goes to sleep", now)
+        for slot in list(self._registry.slots.values()):
+            self._vacate(slot, graceful=False, now=now, why=("the machine goes to sleep", Vacated.HIBERNATE))
+
+    def rise(self, now: float) -> None:
+        """The machine is awake. Idle slots begin their state anew: a policy that counts how long they are idle counts
+        from now on, else it would send the machine back to sleep before anybody found it."""
+        registry = self._registry
+        registry.asleep = False
+        for slot in registry.slots.values():
+            if slot.condition == UNCLAIMED_IDLE:
+                slot.state_since = slot.activity_since = now
+            registry.touch(slot)
+        self._motion.review(now)
+
+    def _vacate(
+        self,
+        slot: Slot,
+        *,
+        graceful: bool,
+        now: float,
+        why: tuple[str, Vacated] = ("vacated by the administrator", Vacated.COMMAND),
+    ) -> None:
         registry = self._registry
         waiting = registry.waiting.get(slot.waiting)
         if waiting is not None and waiting.wanted is None:
-            self._motion.waitlist.forsake(waiting, "vacated by the administrator", now, broken=True)
+            self._motion.waitlist.forsake(waiting, why[0], now, broken=True)
         if registry.slots.get(slot.name) is not slot:
             return
         if slot.claim is not None:
             slot.claim.haste = max(slot.claim.haste, Haste.RETIRE if graceful else Haste.KILL)  # for good
-            registry.doom(slot.claim, "vacated by the administrator", Vacated.COMMAND)
+            registry.doom(slot.claim, *why)
         elif slot.state is State.MATCHED:
             registry.move(slot, Cause.MATCH_EXPIRED, now)
             slot.offer = registry.new_claim_id()

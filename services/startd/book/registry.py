@@ -30,6 +30,7 @@ class Registry:
         self.waiting: dict[str, Waiting] = {}  # by claim id, in the order in which they were accepted
         self.requests: dict[str, str] = {}  # request id -> claim id
         self.steering = Steering()
+        self.asleep = False  # the machine is, or is about to be: nothing is lent
         self.changes = Changes()
         self.count = 0  # of changes of anything that ads show, so far
         self.benchmarking = 0  # slots that run benchmarks

@@ -35,6 +35,7 @@ class Vacated(IntEnum):
     PREEMPT = 1011
     SHUTDOWN = 1013
     DRAINING = 1014
+    HIBERNATE = 1016
     RELEASED = 1017
     RANK = 1018
     PRIORITY = 1019

@@ -296,20 +296,44 @@ class StartdSettings(CommonSettings):
         '"/tmp,/var/tmp"',
         meaning="directories made private per job (-S for the container runtime)",
     )
-    vm_type: str | None = knob("VM_TYPE", meaning="kvm or xen, one per machine")
+    vm_type: str | None = knob("VM_TYPE", meaning="kvm: runs virtual machines under QEMU; unset: none")
+    vm_memory: int = knob("VM_MEMORY", "0", unit="MiB", least=0, meaning="of all virtual machines; 0: the machine's")
+    vm_max_number: int = knob("VM_MAX_NUMBER", "0", least=0, meaning="of virtual machines at a time; 0: no bound")
+    vm_networking: bool = knob("VM_NETWORKING", "false", meaning="whether virtual machines may have a network")
+    vm_networking_type: tuple[str, ...] = knob("VM_NETWORKING_TYPE", "nat", meaning="which: nat, bridge")
+    vm_networking_default_type: str = knob("VM_NETWORKING_DEFAULT_TYPE", "", meaning="for jobs that name none")
+    vm_networking_bridge_interface: str | None = knob("VM_NETWORKING_BRIDGE_INTERFACE", meaning="the bridge, br0 say")
+    roost_vm_program: str = knob("ROOST_VM_PROGRAM", "qemu-system-x86_64", meaning="QEMU, by path or by name in PATH")
+    roost_vm_accelerator: str = knob(
+        "ROOST_VM_ACCELERATOR", "kvm", meaning="how it runs guests: kvm, or tcg (in software, for tests)"
+    )
     vm_gahp_server: str = knob("VM_GAHP_SERVER", "$(SBIN)/condor_vm-gahp", meaning="VM helper program")
     vm_gahp_log: str = knob("VM_GAHP_LOG", "$(LOG)/VMGahpLog", meaning="its log")
     gpu_discovery_extra: str | None = knob(
         "GPU_DISCOVERY_EXTRA", meaning="extra arguments of gpu_discovery: -extra, -nested, -not-nested"
     )
-    hibernate: Expr | None = knob("HIBERNATE", meaning="wanted power state of the slot")
+    hibernate: Expr | None = knob(
+        "HIBERNATE", meaning='power state that the slot agrees to: "NONE", or one of S1 to S5 by its names (power.md)'
+    )
     hibernate_check_interval: int = knob(
         "HIBERNATE_CHECK_INTERVAL", "0", unit="s", least=0, meaning="between power checks; non-zero enables"
     )
     unhibernate: Expr = knob(
         "UNHIBERNATE", "MachineLastMatchTime =!= UNDEFINED", meaning="wake the offline machine when true"
     )
-    linux_hibernation_method: str | None = knob("LINUX_HIBERNATION_METHOD", meaning="force one method")
+    linux_hibernation_method: str | None = knob(
+        "LINUX_HIBERNATION_METHOD", meaning="try only this method to sleep: pm-utils, /sys or /proc"
+    )
+    hibernation_plugin: str | None = knob(
+        "HIBERNATION_PLUGIN",
+        meaning="program that puts the machine to sleep instead: `ad` prints what it can, `set S3` does it",
+    )
+    hibernation_plugin_args: str | None = knob("HIBERNATION_PLUGIN_ARGS", meaning="its arguments before `ad` and `set`")
+    hibernation_override_wol: bool = knob(
+        "HIBERNATION_OVERRIDE_WOL",
+        "False",
+        meaning="sleep also where the network interface can not wake the machine, as far as the kernel tells",
+    )
     hook_fetch_work_by_keyword: Mapping[str, str] = family(
         "<Keyword>_HOOK_FETCH_WORK", meaning="asks for work; gate of the other EP hooks"
     )

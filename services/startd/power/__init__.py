@@ -1,0 +1,1 @@
+"""Machines that sleep while nobody needs them (docs/power.md)."""
