@@ -57,9 +57,9 @@ class InsidePool:
     def start_daemon(self, name: str) -> None:
         self.run(self.runner(name).start())
 
-    def bus(self) -> MemoryBus:
+    def bus(self, sender: str = "test") -> MemoryBus:
         """Another member of the pool's bus, started; the caller stops it."""
-        bus = MemoryBus(self.pool._hub, sender="test")
+        bus = MemoryBus(self.pool._hub, sender=sender)
         self.run(bus.start())
         return bus
 

@@ -49,6 +49,7 @@ LEVELS = ("READ", "WRITE", "ADMINISTRATOR")
 #: What a door is tried with where its parameters are wanted: a thing that is not there.
 SAMPLES = {"job_id": "999999.0", "submitter": "nobody@x", "prefix": "0123456789ab", "name": "bm9uZQ", "path": "out"} | {
     "negotiator": "none",
+    "kind": "users",
     "epoch": "1",
     "cycle": "1",
     "user": "nobody@x",
@@ -65,6 +66,7 @@ BODIES = {
     "POST /v1/dead-letters/requeue": {"ids": []},
     "POST /v1/dead-letters/discard": {"ids": []},
     "POST /v1/tokens": {"user": "x", "level": "READ", "lifetime_s": 1},
+    "POST /v1/config": {"names": ["nobody"], "set": {"A": "1"}},
     **{f"POST /v1/daemons/{order}": {"names": ["nobody"]} for order in ("reconfig", "restart", "off", "on")},
     **{f"POST /v1/machines/{o}": {"names": ["nobody"]} for o in ("drain", "cancel-drain", "vacate", "update-ad")},
 }

@@ -88,7 +88,7 @@ class Keeper:
         problem = ""
         async with self._at_work:
             try:
-                tight = await asyncio.to_thread(history.add, now, sample.rows)
+                tight = await asyncio.to_thread(history.add, now, sample.rows())
             except OSError as error:
                 problem = f"POOL_HISTORY_DIR: {error}"
             else:

@@ -46,7 +46,19 @@ class Sample:
 
     def __init__(self, now: float) -> None:
         self._now = now
-        self.rows: dict[str, Rows] = {name: {} for name in KINDS}
+        self._resources: Rows = {}
+        self._submitters: Rows = {}
+        self._platforms: dict[str, list[float]] = {}
+        self._users: dict[str, list[float]] = {}
+
+    def rows(self) -> dict[str, Rows]:
+        """By kind."""
+        return {
+            RESOURCES.name: self._resources,
+            PLATFORMS.name: {name: tuple(row) for name, row in self._platforms.items()},
+            SUBMITTERS.name: self._submitters,
+            USERS.name: {name: tuple(row) for name, row in self._users.items()},
+        }
 
     def machine(self, ad: Mapping[str, Any]) -> None:
         """A slot. ad: its attributes by lower-case name. One that says no State is passed over."""
@@ -57,12 +69,10 @@ class Sample:
         # When the keyboard was touched last changes less often than how long ago that was: it is kept so, in minutes.
         said = min(_number(ad, "mycurrenttime") or self._now, self._now)
         touched = (said - max(0.0, _number(ad, "keyboardidle"))) // 60
-        self.rows["resources"][name] = (touched, round(_number(ad, "loadavg"), 2), number)
-        platforms = self.rows["platforms"]
+        self._resources[name] = (touched, round(_number(ad, "loadavg"), 2), number)
         platform = f"{_text(ad, 'arch') or '?'}/{_text(ad, 'opsys') or '?'}"[:LONGEST_NAME]
         for group in (platform, TOTAL):
-            before = platforms.get(group) or (0,) * len(STATES)
-            platforms[group] = (*before[:number], before[number] + 1, *before[number + 1 :])
+            self._platforms.setdefault(group, [0] * len(STATES))[number] += 1
 
     def submitter(self, ad: Mapping[str, Any]) -> None:
         """A submitter ad of one schedd."""
@@ -70,10 +80,14 @@ class Sample:
         if not user:
             return
         schedd = _text(ad, "scheddname") or _text(ad, "machine")
-        jobs = (max(0.0, _number(ad, "runningjobs")), max(0.0, _number(ad, "idlejobs")))
-        for kind, name in (("submitters", f"{user}/{schedd}"[:LONGEST_NAME]), ("users", user), ("users", TOTAL)):
-            before = self.rows[kind].get(name, (0, 0))
-            self.rows[kind][name] = (int(before[0] + jobs[0]), int(before[1] + jobs[1]))
+        running, idle = (max(0, int(_number(ad, name))) for name in ("runningjobs", "idlejobs"))
+        name = f"{user}/{schedd}"[:LONGEST_NAME]
+        before = self._submitters.get(name, (0, 0))
+        self._submitters[name] = (before[0] + running, before[1] + idle)
+        for one in (user, TOTAL):
+            sums = self._users.setdefault(one, [0, 0])
+            sums[0] += running
+            sums[1] += idle
 
 
 def shown(kind: str, at: float, row: Sequence[float]) -> list[Any]:

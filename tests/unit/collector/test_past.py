@@ -44,7 +44,7 @@ def test_a_sample_counts_slots_by_platform_and_state_and_jobs_by_submitter():
     sample.submitter({"name": "ada@x", "scheddname": "ap2", "runningjobs": 1, "idlejobs": float("nan")})
     sample.submitter({"name": "bob@x", "machine": "ap2", "idlejobs": 5})
     sample.submitter({"scheddname": "ap1", "runningjobs": 100})
-    rows = sample.rows
+    rows = sample.rows()
     assert shown("resources", 6000.0, rows["resources"]["slot1@a"]) == [120, 1.23, "Claimed"]
     assert shown("resources", 6000.0, rows["resources"]["slot2@a"]) == [120, 0.0, "Unclaimed"]
     assert set(rows["resources"]) == {"slot1@a", "slot2@a", "slot1@b"}
