@@ -53,6 +53,9 @@ REDIS_KEYS = {
     "startd": (),
     "had": ("~roost:had:*", "~roost:accountant*"),  # it restores books that Redis lost
     "journal": (),
+    "defrag": ("~roost:lead:defrag*",),
+    "gangliad": (),
+    "adstash": (),
     "gateway": ("~roost:tokens", "~roost:tokens-used"),
 }
 # No role may see or change the server itself, or other clients; INFO, ROLE and WAIT tell of replicas.

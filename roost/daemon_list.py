@@ -14,7 +14,12 @@ from typing import Final
 from shared.daemon.base import Daemon
 
 #: Subsystem -> module and class of each daemon that runs only where DAEMON_LIST names it.
-OPTIONAL: Final[Mapping[str, str]] = MappingProxyType({})
+OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "DEFRAG": "services.defrag.daemon:Defrag",
+        "GANGLIAD": "services.monitor.daemon:Monitor",
+    }
+)
 
 #: Names that HTCondor's files list, and that nothing has to be started for here.
 _QUIET: Final = frozenset({"MASTER", "SHARED_PORT", "REPLICATION", "PROCD", "KBDD"})

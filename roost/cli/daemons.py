@@ -26,6 +26,9 @@ _KINDS: Final = {
     "collector": "COLLECTOR",
     "had": "HAD",
     "journal": "JOURNAL",
+    "gangliad": "GANGLIAD",
+    "adstash": "ADSTASH",
+    "defrag": "DEFRAG",
     "gateway": "GATEWAY",
 }
 #: What HTCondor has daemons of its own for, and why there is none here.

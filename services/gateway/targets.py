@@ -16,6 +16,9 @@ MY_TYPES: Final = {
     "HAD": "HAD",
     "COLLECTOR": "Collector",
     "JOURNAL": "Journal",
+    "GANGLIAD": "Gangliad",
+    "ADSTASH": "Adstash",
+    "DEFRAG": "Defrag",
 }
 #: MyType of the ad of whoever minds the place of a daemon that is off.
 OFF: Final = "DaemonMaster"
@@ -23,7 +26,7 @@ OFF: Final = "DaemonMaster"
 PROJECTION: Final = ("MyType", "Name", "Machine", "MyAddress", "DaemonName", "Subsystem")
 #: In this order daemons are ended: who places jobs before who looks after them, and the collector, which knows where
 #: everybody is, before the gateway only. They are begun the other way round.
-END_ORDER: Final = ("STARTD", "SCHEDD", "HAD", "NEGOTIATOR", "COLLECTOR", "JOURNAL", "GATEWAY")
+END_ORDER: Final = ("STARTD", "SCHEDD", "DEFRAG", "HAD", "NEGOTIATOR", "COLLECTOR", "JOURNAL", "GANGLIAD", "ADSTASH", "GATEWAY")
 
 
 @dataclass(slots=True)

@@ -71,7 +71,7 @@ RIGHTS: Final[Mapping[str, Rights]] = {
     "collector": Rights(
         ads=rf"{_ads('Collector', 'DaemonMaster')}|{ASK}|forward\..*",
         events=r"daemon\..*",
-        listens=(Exchange.ADS, Exchange.PRIVATE),
+        listens=(Exchange.ADS, Exchange.PRIVATE, Exchange.EVENTS),
         inboxes=("collector", "poolhistory"),
         work_queues=("roost.collector",),
     ),
@@ -99,6 +99,9 @@ RIGHTS: Final[Mapping[str, Rights]] = {
         inboxes=("journal",),
         work_queues=("roost.view",),
     ),
+    "defrag": Rights(ads=_ads("Defrag", "DaemonMaster"), events=r"(daemon|defrag)\..*"),
+    "gangliad": Rights(ads=_ads("Gangliad", "DaemonMaster"), events=r"daemon\..*"),
+    "adstash": Rights(ads=_ads("Adstash", "DaemonMaster"), events=r"daemon\..*"),
 }
 
 

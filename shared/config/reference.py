@@ -28,6 +28,8 @@ _TITLES = {
     "HAD": "High availability (had)",
     "GATEWAY": "Gateway",
     "JOURNAL": "Journal",
+    "DEFRAG": "Defragmentation (defrag)",
+    "GANGLIAD": "Monitor (gangliad)",
 }
 
 

@@ -267,6 +267,19 @@ class MatchesMade(Event):
 
 
 @message
+class OfflineMatched(Event):
+    """Jobs for which a cycle found no slot match these ones, whose machines sleep. Collectors write when that was into
+    the slots' ads (MachineLastMatchTime), for whoever wakes machines."""
+
+    type: ClassVar[str] = "negotiation.offline"
+    negotiator: str
+    epoch: int
+    cycle: int
+    shard: str = ""
+    slots: list[str]
+
+
+@message
 class PolicyInForce(Event):
     """By which configuration this negotiator decides from now on: the knobs that a cycle goes by, with their values."""
 
@@ -395,6 +408,22 @@ class PriorityRestored(Event):
     submitter: str
     what: str  # factor, floor, ceiling
     value: float
+
+
+@message
+class DefragRound(Event):
+    """Defrag has looked at the pool, and given its orders."""
+
+    type: ClassVar[str] = "defrag.round"
+    defrag: str
+    name: str = ""  # DEFRAG_NAME, where a pool has several policies
+    machines: int  # with partitionable slots
+    whole: int
+    draining: int  # before this round's orders
+    drained: list[str] = []  # machines that drain by order of this round
+    cancelled: list[str] = []  # machines whose draining ended early
+    failed: dict[str, str] = {}  # machine -> why it did not take its order, or did not answer
+    why: str = ""  # what was decided, for people
 
 
 @message

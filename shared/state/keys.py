@@ -16,6 +16,8 @@
     roost:had:lease                  hash        owner, epoch, until (ms since 1970, Redis's clock): who leads
     roost:had:epoch                  string      the highest epoch ever given; only grows
     roost:had:present                hash        HAD -> when it was last seen, and whether its negotiator answers
+    roost:lead:<kind>                hash        owner, life, until (ms since 1970, Redis's clock): which of several
+                                                 daemons of that kind acts; note: what the next one must know
     roost:accountant:<shard>         hash        submitter -> packed record
     roost:accountant-groups:<shard>  hash        accounting group -> packed record
     roost:accountant-claims:<shard>  hash        when a claim began (its startd's clock) and its slot -> for whom, since
@@ -106,6 +108,11 @@ def had_epoch(shard: str = "") -> str:
 def had_present(shard: str = "") -> str:
     """Which HADs were seen when."""
     return _of_shard("roost:had:present", shard)
+
+
+def lead(subsystem: str, group: str = "") -> str:
+    """Who acts among the daemons of one kind (shared.daemon.lead)."""
+    return _of_shard(f"roost:lead:{subsystem.lower()}", group)
 
 
 def _of_shard(key: str, shard: str) -> str:

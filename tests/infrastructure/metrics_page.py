@@ -11,16 +11,18 @@ from pathlib import Path
 from prometheus_client import generate_latest
 
 from services.collector.daemon import Collector
+from services.defrag.daemon import Defrag
 from services.gateway.daemon import Gateway
 from services.had.daemon import Had
 from services.journal.daemon import Journal
+from services.monitor.daemon import Monitor
 from services.negotiator.daemon import Negotiator
 from services.schedd.daemon import Schedd
 from services.startd.daemon import Startd
 from shared.daemon.health import HealthServer
 from tests.daemons import make_context
 
-KINDS = (Collector, Negotiator, Had, Schedd, Startd, Gateway, Journal)
+KINDS = (Collector, Negotiator, Had, Schedd, Startd, Gateway, Journal, Defrag, Monitor)
 BEGINNING = """# Metrics
 
 With ROOST_HEALTH_PORT set, every daemon answers `/metrics` for Prometheus ([daemons.md](daemons.md)). The compose pool

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from shared.bus.topology import ROLES
 from tests.infrastructure.metrics_page import now, series_of
 from tests.infrastructure.test_docs import anchors
 
@@ -102,9 +103,8 @@ def test_every_daemon_of_the_pool_is_asked():
         services = yaml.compose((ROOT / "compose" / name).read_text())
         text = {key.value: value for key, value in services.value}["services"]
         daemons |= {key.value for key, _ in text.value}
-    wanted = {
-        name for name in daemons if re.match(r"(collector|negotiator|had|schedd|startd|gateway|journal)\d*$", name)
-    }
+    roles = "|".join(ROLES)
+    wanted = {name for name in daemons if re.match(rf"({roles})\d*$", name)}
     jobs = yaml.safe_load((OBSERVABILITY / "prometheus.yml").read_text())["scrape_configs"]
     roost = next(job for job in jobs if job["job_name"] == "roost")
     asked = [target.removesuffix(":9690") for one in roost["static_configs"] for target in one["targets"]]

@@ -9,6 +9,7 @@ from typing import Any, Final
 from services.startd.ads.updates import Updates
 from services.startd.book.answers import Changes, Refused
 from services.startd.book.draining import Completion, How, Off
+from services.startd.launchers.vm.launcher import VmLauncher
 from services.startd.parts import Handler, Inside, Part
 from shared.classad import ClassAd
 from shared.daemon.orders import stranger
@@ -26,6 +27,8 @@ from shared.messages.orders import (
 
 #: Names of attributes that an answer tells.
 _TOLD: Final = 20
+#: Roles besides gateways that may give these orders.
+_ALSO: Final[Mapping[type[Message], str]] = {Drain: "defrag", CancelDrain: "defrag"}
 #: What follows a draining, for people.
 _AFTERWARDS: Final = {
     Completion.NOTHING: "it stays so until `roost undrain`",
@@ -41,7 +44,7 @@ _OFF: Final = {
 
 
 class Command(Part):
-    """See the module. Orders come from gateways only; each is answered when what it says is written down."""
+    """See the module. Orders come from gateways, and those to drain from defrag; each is answered when what it says is written down."""
 
     def __init__(self, inside: Inside) -> None:
         super().__init__(inside)
@@ -67,10 +70,10 @@ class Command(Part):
             UpdateMachineAd: self._update,
         }
 
-        def handler(answer: Callable[[Any], Message]) -> Handler:
+        def handler(kind: type[Message], answer: Callable[[Any], Message]) -> Handler:
             async def handle(envelope: Envelope) -> Message:
                 body: Any = envelope.body
-                if (refused := stranger(envelope)) is not None:
+                if (refused := stranger(envelope, _ALSO.get(kind, ""))) is not None:
                     return refused
                 told = answer(body)
                 log = self.inside.context.log
@@ -82,7 +85,7 @@ class Command(Part):
 
             return handle
 
-        return {kind: handler(answer) for kind, answer in answers.items()}
+        return {kind: handler(kind, answer) for kind, answer in answers.items()}
 
     def on_changes(self, changes: Changes) -> None:
         if changes.completed in (Completion.EXIT, Completion.RESTART):
@@ -156,10 +159,19 @@ class Command(Part):
             return Failure(code="refused", reason=refused.reason)
         return OrderTaken(said=said)
 
+    def _of_vms(self, ad: ClassAd) -> ClassAd:
+        """HasVM = True says that virtual machines can run here again (VMU-06); whether they can is the startd's own
+        word from then on."""
+        launcher = self.inside.launchers.get("vm")
+        if isinstance(launcher, VmLauncher) and ad.eval("HasVM") is True:
+            launcher.mended()
+            del ad["HasVM"]
+        return ad
+
     def _update(self, body: UpdateMachineAd) -> Message:
         try:
             ad = ClassAd.unpack(body.attributes).check() if body.attributes else ClassAd()
-            self._updates.apply(ad, body.removed)
+            self._updates.apply(self._of_vms(ad), body.removed)
         except ValueError as error:
             return Failure(code="refused", reason=f"the attributes can not be taken: {error}")
         self._look()

@@ -16,9 +16,11 @@ from shared.config.knobs import base
 from shared.config.knobs.base import Knob, Settings, family, knob, knobs_of
 from shared.config.knobs.collector import CollectorSettings
 from shared.config.knobs.common import CommonSettings
+from shared.config.knobs.defrag import DefragSettings
 from shared.config.knobs.gateway import GatewaySettings
 from shared.config.knobs.had import HadSettings
 from shared.config.knobs.journal import JournalSettings
+from shared.config.knobs.monitor import MonitorSettings
 from shared.config.knobs.negotiator import NegotiatorSettings
 from shared.config.knobs.others import OTHERS
 from shared.config.knobs.schedd import ScheddSettings
@@ -29,10 +31,12 @@ __all__ = [
     "KNOBS",
     "CollectorSettings",
     "CommonSettings",
+    "DefragSettings",
     "GatewaySettings",
     "HadSettings",
     "JournalSettings",
     "Knob",
+    "MonitorSettings",
     "NegotiatorSettings",
     "ScheddSettings",
     "Settings",
@@ -50,6 +54,8 @@ SETTINGS: tuple[type[CommonSettings], ...] = (
     HadSettings,
     GatewaySettings,
     JournalSettings,
+    DefragSettings,
+    MonitorSettings,
 )
 
 

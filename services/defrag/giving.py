@@ -1,0 +1,98 @@
+"""Asks the collector for the machines, and gives them orders: drain, and drain no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from services.defrag.book import Order
+from services.defrag.machines import CONSTRAINT, Expressions, Machine, machines_of
+from services.defrag.policy import Rules
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd
+from shared.daemon.context import Context
+from shared.errors import RetryableError
+from shared.messages.ads import AdPage, QueryAds
+from shared.messages.base import Message
+from shared.messages.orders import CancelDrain, Drain
+
+#: DrainReason in the ads of machines.
+REASON: Final = "Defrag"
+#: Ads in one page; orders that are under way at a time.
+_PAGE, _AT_ONCE = 2000, 20
+_ASK_S, _ORDER_S = 30.0, 10.0
+#: Attempts at one order, which a machine takes once however often it hears it.
+_ATTEMPTS: Final = 2
+
+
+async def machines(context: Context, expressions: Expressions) -> dict[str, Machine]:
+    """The machines as the collector knows them, by inbox. Raises RetryableError, RemoteFailure."""
+    attributes, ads, after = expressions.attributes(), list[ClassAd](), ""
+    while True:
+        page = await context.bus.call(
+            "collector",
+            QueryAds(my_types=["Machine"], constraint=CONSTRAINT, projection=attributes, limit=_PAGE, after=after),
+            timeout=_ASK_S,
+        )
+        assert isinstance(page, AdPage)
+        ads += (ClassAd.unpack(packed) for packed in page.ads)
+        if not page.next:
+            return machines_of(ads, expressions, context.clock.now())
+        after = page.next
+
+
+class Giver:
+    """Gives orders while the lead is held."""
+
+    def __init__(self, context: Context, holds: Callable[[], bool]) -> None:
+        self._context = context
+        self._holds = holds
+        self._room = asyncio.Semaphore(_AT_ONCE)
+
+    async def drain(self, orders: Iterable[Order], rules: Rules) -> dict[str, str | None]:
+        """By request id: "" for an order that was taken, why it was refused, or None where nobody answered: then it may
+        have been taken."""
+        given = list(orders)
+        answers = await asyncio.gather(*(self._give(order.machine, _drain(order, rules, self._by)) for order in given))
+        return {order.request_id: answer for order, answer in zip(given, answers, strict=True)}
+
+    async def cancel(self, machines: Iterable[Machine]) -> dict[str, str | None]:
+        """By inbox, likewise."""
+        given = list(machines)
+        answers = await asyncio.gather(
+            *(self._give(one.inbox, CancelDrain(request_id=one.request_id, by=self._by)) for one in given)
+        )
+        return {one.inbox: answer for one, answer in zip(given, answers, strict=True)}
+
+    @property
+    def _by(self) -> str:
+        return f"defrag {self._context.name}"
+
+    async def _give(self, inbox: str, order: Message) -> str | None:
+        async with self._room:
+            for _ in range(_ATTEMPTS):
+                if not self._holds():
+                    return None  # whoever leads now gives it
+                try:
+                    await self._context.bus.call(inbox, order, timeout=_ORDER_S)
+                except RemoteFailure as refusal:
+                    if not refusal.retryable:
+                        return refusal.reason or refusal.code
+                except RetryableError as error:
+                    self._context.log.info("order_not_answered", order=order.type, by=inbox, reason=str(error))
+                else:
+                    return ""
+        return None
+
+
+def _drain(order: Order, rules: Rules, by: str) -> Drain:
+    return Drain(
+        request_id=order.request_id,
+        how=rules.how,
+        reason=REASON,
+        on_completion="resume",
+        check=order.check,
+        start=rules.start,
+        by=by,
+    )

@@ -1,0 +1,74 @@
+"""One acts, the others stand by: for daemons of which a pool may have several, where two at work would do everything
+twice. A lease in Redis says who it is; with it lies a note, in which the leader writes what the next one must know.
+
+The negotiators have an election of their own (services/had): who leads them must answer, and have the newest books.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.daemon.context import Context
+from shared.state import StaleEpoch, keys
+
+#: Looks at the lease in its length: the lead is lost only where two of them fail.
+LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a look at the lease has shown."""
+
+    leads: bool
+    owner: str  # name of who leads
+    note: bytes
+
+
+class Lead:
+    """A daemon's part in it. group: those of another group act by themselves (its name; "": the one without)."""
+
+    def __init__(self, context: Context, subsystem: str, lease_s: float, group: str = "") -> None:
+        self.lease_s = lease_s
+        self.owner = ""
+        self._context = context
+        self._key = keys.lead(subsystem, group)
+        self._life = context.new_id()
+        self._first = True
+        self._until = float("-inf")  # monotonic: until then the lead is ours whatever happens
+
+    @property
+    def look_s(self) -> float:
+        """How often to look, seconds."""
+        return self.lease_s / LOOKS
+
+    def holds(self) -> bool:
+        """Whether nobody else can lead at this moment."""
+        return self._context.clock.monotonic() < self._until
+
+    async def look(self) -> Standing:
+        """Take the lead, or keep it, if it is to be had. Raises StoreUnavailable."""
+        asked = self._context.clock.monotonic()
+        reply = await self._context.store.run(
+            "lead_take", [self._key], [self._context.name, self._life, round(self.lease_s * 1000), int(self._first)]
+        )
+        assert isinstance(reply, list)
+        mine, owner, note = reply
+        self._first = False
+        self._until = asked + self.lease_s if mine else float("-inf")
+        self.owner = owner.decode()
+        return Standing(bool(mine), self.owner, note)
+
+    async def write(self, note: bytes) -> None:
+        """Keep this for whoever leads next. Raises StaleEpoch where another one leads by now, StoreUnavailable."""
+        try:
+            await self._context.store.run(
+                "lead_note", [self._key], [self._context.name, self._life, note], confirm=True
+            )
+        except StaleEpoch:
+            self._until = float("-inf")
+            raise
+
+    async def give_up(self) -> None:
+        """Let another one lead at once. Raises StoreUnavailable."""
+        self._until = float("-inf")
+        await self._context.store.run("lead_give_up", [self._key], [self._context.name, self._life])
