@@ -110,6 +110,22 @@ class AsyncClient:
             if limit and left <= 0:
                 return
 
+    async def factories(
+        self,
+        *ids: str,
+        constraint: str = "",
+        projection: Sequence[str] = (),
+        schedd: str = "",
+        limit: int = 0,
+    ) -> AsyncIterator[ClassAd]:
+        """Clusters whose jobs come into the queue some at a time: see Client.factories."""
+        for some in calls.some_ids(ids):
+            asked = calls.jobs(some, constraint, projection, schedd, limit, False, factories=True)
+            async with aclosing(self._pages(asked)) as pages:
+                async for ad in pages:
+                    if "ProcId" not in ad:
+                        yield ad
+
     def job(self, job_id: str, schedd: str = "") -> AsyncJob:
         """One job, "12.3", to be asked and acted on. Nothing is asked yet."""
         return AsyncJob(self, job_id, schedd)
@@ -222,6 +238,19 @@ class AsyncClient:
         self, submitter: str, what: str, value: float | None = None, *, duration: float = 0.0, negotiator: str = ""
     ) -> None:
         await self._do(calls.set_priority(submitter, what, value, duration, negotiator))
+
+    async def set_config(
+        self,
+        macros: Mapping[str, str],
+        *,
+        unset: Sequence[str] = (),
+        daemons: Sequence[str] = (),
+        subsystems: Sequence[str] = (),
+        everybody: bool = False,
+        persistent: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Set and unset macros of running daemons: see Client.set_config."""
+        return await self._do(calls.set_config(macros, unset, daemons, subsystems, everybody, persistent))
 
     async def order(self, path: str, order: dict[str, Any]) -> list[dict[str, Any]]:
         """An order to daemons (/v1/daemons/..., /v1/machines/...): what each of them answered."""

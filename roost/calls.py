@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode
 import msgpack
 
 from roost.errors import ClientError
+from roost.factories import goes_on
 from shared.classad import ClassAd
 
 if TYPE_CHECKING:
@@ -149,8 +150,9 @@ def jobs(
     history: bool,
     *,
     columns: bool = False,
+    factories: bool = False,
 ) -> Call:
-    """columns: as in `ads`."""
+    """columns: as in `ads`. factories: clusters of late materialization in place of jobs."""
     query = {
         "ids": ",".join(ids),
         "constraint": constraint,
@@ -158,6 +160,7 @@ def jobs(
         "schedd": schedd,
         "limit": limit,
         "history": _bool(history),
+        **({"factories": "true"} if factories else {}),
     }
     call = _pages("/v1/jobs", query)
     return replace(call, headers={"Accept": COLUMNS}) if columns else call
@@ -334,6 +337,19 @@ def set_priority(submitter: str, what: str, value: float | None, duration: float
     yield call("POST", f"/v1/priorities/{part(submitter)}", {}, body)
 
 
+def set_config(
+    macros: Mapping[str, str],
+    unset: Sequence[str],
+    daemons: Sequence[str],
+    subsystems: Sequence[str],
+    everybody: bool,
+    persistent: bool,
+) -> Plan[list[dict[str, Any]]]:
+    whom = {"names": list(daemons), "subsystems": list(subsystems), "all": everybody}
+    body = {**whom, "set": dict(macros), "unset": list(unset), "persistent": persistent}
+    return list((yield call("POST", "/v1/config", {}, body)))
+
+
 def visit(job_id: str, wish: Mapping[str, Any], schedd: str) -> Plan[str]:
     """Begin one: its name."""
     return str((yield call("POST", f"/v1/jobs/{part(job_id)}/visits", {"schedd": schedd}, dict(wish)))["visit"])
@@ -371,15 +387,27 @@ def wait(ids: Sequence[str], timeout: float | None, poll: float) -> Plan[dict[st
     while True:
         states |= yield from wait_states(asked)
         waiting = [job for job, status in states.items() if status not in _AT_REST]
-        if not waiting:
+        if not waiting and not (waiting := (yield from _more_to_come(ids))):
             return states
         left = math.inf if end is None else end - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"{len(waiting)} of {len(states)} jobs are not done after {timeout:g} s")
+            raise TimeoutError(
+                f"{len(waiting)} of {max(len(states), len(waiting))} jobs are not done after {timeout:g} s"
+            )
         if len(waiting) <= 100:
             asked = waiting
         yield Pause(min(poll, left))
         poll = min(1.0, poll * 1.3)
+
+
+def _more_to_come(ids: Sequence[str]) -> Plan[list[str]]:
+    """Those of the clusters that will have further jobs in the queue (late materialization)."""
+    found = []
+    for some in some_ids([one for one in ids if "." not in one]) if ids else ():
+        for ad in (yield jobs(some, "", (), "", 0, False, factories=True)) if some else ():
+            if goes_on(ad):
+                found.append(str(ad.eval("ClusterId")))
+    return found
 
 
 def wait_states(ids: Sequence[str]) -> Plan[dict[str, int]]:

@@ -106,6 +106,21 @@ class Client:
             if limit and left <= 0:
                 return
 
+    def factories(
+        self,
+        *ids: str,
+        constraint: str = "",
+        projection: Sequence[str] = (),
+        schedd: str = "",
+        limit: int = 0,
+    ) -> Iterator[ClassAd]:
+        """Clusters whose jobs come into the queue some at a time (late materialization), with how far they are: ads
+        without ProcId. ids: "12"."""
+        for some in calls.some_ids(ids):
+            for ad in self._pages(calls.jobs(some, constraint, projection, schedd, limit, False, factories=True)):
+                if "ProcId" not in ad:  # a gateway that does not know of them gives jobs
+                    yield ad
+
     def job_sheet(
         self, *ids: str, projection: Sequence[str], constraint: str = "", schedd: str = "", limit: int = 0
     ) -> Sheet:
@@ -279,6 +294,21 @@ class Client:
         """Change one thing about a submitter (of all, with the name "", `reset-all`). duration: seconds after which the
         old factor, floor or ceiling comes back; 0: never."""
         self._do(calls.set_priority(submitter, what, value, duration, negotiator))
+
+    def set_config(
+        self,
+        macros: Mapping[str, str],
+        *,
+        unset: Sequence[str] = (),
+        daemons: Sequence[str] = (),
+        subsystems: Sequence[str] = (),
+        everybody: bool = False,
+        persistent: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Set and unset macros of running daemons, until they restart or for good: what each of them answered. It takes
+        effect with `order("/v1/daemons/reconfig", ...)`. daemons: names or machines; subsystems: kinds; everybody: all
+        of these kinds."""
+        return self._do(calls.set_config(macros, unset, daemons, subsystems, everybody, persistent))
 
     def order(self, path: str, order: dict[str, Any]) -> list[dict[str, Any]]:
         """An order to daemons (/v1/daemons/..., /v1/machines/...): what each of them answered."""

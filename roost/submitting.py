@@ -12,6 +12,7 @@ from roost import calls
 from roost.calls import Cluster, Plan, Send, call
 from roost.errors import ClientError
 from roost.submit import Description, here, read_file
+from roost.submit.late import take_all
 from roost.submit.spool import sources
 from shared.config.errors import ConfigError
 from shared.host import host_id
@@ -101,6 +102,8 @@ def submit(description: Description, spool: bool | None, schedd: str, owner: str
         each = sources(cluster) if spool else []
     except TransferError as error:
         raise ClientError(str(error), "bad-request") from error
+    if any(job != each[0] for job in each):
+        take_all(cluster)
     if description.needs_cluster:
         first = cluster
 

@@ -15,6 +15,7 @@ from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import moment, say
 from roost.client import Client
 from roost.errors import UsageError
+from roost.factories import story
 from shared.analysis import Slots, Waiting, explain_job, explain_slot, to_map
 from shared.analysis.jobs import name_of, state_of
 from shared.analysis.report import OUTCOMES
@@ -68,6 +69,10 @@ def analyze(parsed: Parsed) -> int:
                 negotiator=parsed.one("negotiator"),
                 limit=limit,
             )
+            if clusters := list(dict.fromkeys(one.partition(".")[0] for one in ids)):
+                found["factories"] = [
+                    text for ad in client.factories(*clusters, schedd=parsed.one("name")) if (text := story(ad))
+                ]
     if parsed.has("json"):
         say(json.dumps(found, indent=1))
         return 0
@@ -127,7 +132,11 @@ def _name(ad: ClassAd) -> str:
 def show(found: Mapping[str, Any], parsed: Parsed) -> None:
     """Reports as text, an empty line between them."""
     paint = Paint.of_terminal()
-    if not found["jobs"] and not found["slots"]:
+    for text in found.get("factories", ()):
+        say(text)
+    if found.get("factories") and found["jobs"]:
+        say()
+    if not found["jobs"] and not found["slots"] and not found.get("factories"):
         say("No such jobs in the queue: nothing to explain.")
     for number, report in enumerate(found["jobs"]):
         if parsed.has("summary"):

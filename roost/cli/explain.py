@@ -12,7 +12,8 @@ from roost.cli.moments import interval_of, lasting, moment_of, shown
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.client import Client
-from roost.errors import UsageError
+from roost.errors import ClientError, UsageError
+from roost.factories import is_given, story
 
 OPTIONS: tuple[Option, ...] = (
     value("at", help="what it was at that time, and why: 2026-11-22T10:00, 10:00, -2h, yesterday", metavar="TIME"),
@@ -52,7 +53,16 @@ def run(command: str, argv: list[str]) -> int:
         raise UsageError(f"-at {parsed.one('at')} is in the future: the journal knows the past")
     query = {"at": at, "schedd": parsed.one("name"), **_interval(start, end)}
     with Client(parsed.one("pool") or None) as client:
-        found = client.journal(f"jobs/{parsed.arguments[0]}", **{key: one for key, one in query.items() if one})
+        cluster, _, proc = parsed.arguments[0].partition(".")
+        try:
+            found = client.journal(f"jobs/{parsed.arguments[0]}", **{key: one for key, one in query.items() if one})
+        except ClientError:
+            later = [ad for ad in client.factories(cluster, schedd=parsed.one("name")) if not is_given(ad, proc)]
+            if not later:
+                raise
+            for ad in later:
+                say(story(ad))
+            return 0
     _tell(parsed, found, _moment(found, at) if at else _job(found))
     return 0
 

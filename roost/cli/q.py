@@ -42,7 +42,7 @@ OPTIONS: tuple[Option, ...] = (
     ask("ma|chine", "with -analyze: only this slot or machine", "NAME"),
     ask("au|tocluster", "jobs by what matters for matching"),
     ask("gr|oup-by:", "not for files, nor for this pool"),
-    ask("fact|ory:", "factories of late materialization"),
+    ask("fact|ory:", "clusters whose jobs come into the queue some at a time (max_materialize, max_idle)"),
     ask("jobse|t", "job sets"),
     ask("at|tributes", "only these attributes in -long, -json and -xml", "ATTR,..."),
     *columns_asked.FORMAT,
@@ -253,7 +253,12 @@ class _Queue:
             condition = self._condition(by_id=not simple)
             schedd, projection = self._parsed.one("name"), self._projection()
             found: Sequence[ClassAd]
-            if self._asked.form:
+            if self._parsed.has("factory"):
+                clusters = list(dict.fromkeys(one.partition(".")[0] for one in ids))
+                found = list(
+                    client.factories(*clusters, constraint=condition, projection=projection, schedd=schedd, limit=limit)
+                )
+            elif self._asked.form:
                 ads = client.jobs(*ids, constraint=condition, projection=projection, schedd=schedd, limit=limit)
                 found = list(ads)
             else:

@@ -14,6 +14,7 @@ from roost.client import Client, Cluster
 from roost.errors import ClientError, UsageError
 from roost.submit import Description, Place, dry_run, here, read_file
 from roost.submit import description as language
+from roost.submit.late import make_factory, take_all
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.host import host_id
@@ -34,7 +35,7 @@ OPTIONS: tuple[Option, ...] = (
     flag("single-cluster", help="queue nothing if the file makes more than one cluster"),
     flag("unused", help="do not warn of lines that nothing uses"),
     flag("disable", help="no effect: files are looked at where they are used (for HTCondor's scripts)"),
-    flag("factory", help="no effect: large clusters are queued in parts, and kept as one ad and what differs"),
+    flag("factory", help="let jobs come into the queue as others leave it, also without max_materialize"),
     flag("debug", help="tell where the pool is and what was read"),
     flag("terse", help="print only the ids: CLUSTER.FIRST - CLUSTER.LAST"),
     flag("verbose", "v", help="print the ad of each job that was queued"),
@@ -134,6 +135,10 @@ def _submit(description: Description, place: Place, parsed: Parsed) -> int:
         say("No jobs were queued.")
         return 0
     _check_numbers(clusters, parsed)
+    by_default = place.factory.strip().lower() in ("true", "t", "yes", "1")
+    for cluster in clusters:
+        if parsed.has("factory") or (by_default and len(cluster.procs) > 1):
+            make_factory(cluster)
     queued: list[Cluster] = []
     with Client(parsed.one("pool") or None) as client:
         about = client.schedd(parsed.one("remote") or parsed.one("name"))
@@ -145,7 +150,9 @@ def _submit(description: Description, place: Place, parsed: Parsed) -> int:
             from roost.submit.spool import sources, upload
 
             for cluster in clusters:
-                sources(cluster)
+                each = sources(cluster)
+                if any(job != each[0] for job in each) and (warning := take_all(cluster)):
+                    sys.stderr.write(f"WARNING: {warning}\n")
         try:
             for index in range(len(clusters)):
                 queued.append(_queue(client, description, clusters, index, spool=spool, schedd=about["name"]))

@@ -38,7 +38,8 @@ class Cut:
         self._last: dict[str, int] = {}  # schedd -> largest cluster
         self._read: dict[str, float] = {}  # schedd -> when the last of its ads was read
         self._slots: dict[str, _SlotSeen] = {}
-        self._told: set[tuple[str, int]] = set()  # clusters whose submission is told
+        self._highest: dict[tuple[str, int], int] = {}  # (schedd, cluster) -> largest proc in the snapshot
+        self._told: dict[tuple[str, int], int] = {}  # clusters whose submission is told, from this proc on
 
     def job(self, ad: ClassAd) -> bool:
         """A job of the snapshot. False when it was there before."""
@@ -51,6 +52,7 @@ class Cut:
         at = float(read) if isinstance(read, int | float) else _whole(ad, "ServerTime") - 1e-6
         self._jobs[key] = at
         self._counts[schedd, cluster] = self._counts.get((schedd, cluster), 0) + 1
+        self._highest[schedd, cluster] = max(self._highest.get((schedd, cluster), 0), _whole(ad, "ProcId"))
         self._last[schedd] = max(self._last.get(schedd, 0), cluster)
         self._read[schedd] = max(self._read.get(schedd, 0.0), at)
         return True
@@ -64,9 +66,14 @@ class Cut:
         return [
             (got.event.schedd, got.event.cluster)
             for got in events
-            if isinstance(got.event, JobsSubmitted)
-            and 0 < self._counts.get((got.event.schedd, got.event.cluster), 0) < got.event.count
+            if isinstance(got.event, JobsSubmitted) and self._has_some(got.event)
         ]
+
+    def _has_some(self, event: JobsSubmitted) -> bool:
+        key = (event.schedd, event.cluster)
+        if event.first_proc:  # of a cluster that comes into the queue some jobs at a time
+            return event.first_proc <= self._highest.get(key, -1) < event.first_proc + event.count - 1
+        return 0 < self._counts.get(key, 0) < event.count
 
     def news(self, events: Sequence[Received]) -> list[Received]:
         """Those of the events that came while the snapshot was taken which it does not have in it."""
@@ -85,9 +92,10 @@ class Cut:
         """Whether the snapshot does not have this event in it."""
         event = got.event
         if isinstance(event, JobsSubmitted):
-            if (event.schedd, event.cluster) in self._counts:
+            key = (event.schedd, event.cluster)
+            if event.first_proc <= self._highest.get(key, -1):
                 return False
-            self._told.add((event.schedd, event.cluster))
+            self._told[key] = min(event.first_proc, self._told.get(key, event.first_proc))
             return True
         if isinstance(event, JobEvent):
             return self._job_news(event)
@@ -100,11 +108,12 @@ class Cut:
         read = self._jobs.get((event.schedd, event.job_id))
         if read is not None:
             return event.at > read
-        cluster = int(event.job_id.partition(".")[0])
+        number, _, last = event.job_id.partition(".")
+        cluster, proc = int(number), int(last or 0)
         return (
             event.at > self._read.get(event.schedd, 0.0)
             or cluster > self._last.get(event.schedd, 0)
-            or (event.schedd, cluster) in self._told
+            or proc >= self._told.get((event.schedd, cluster), proc + 1)
         )
 
     def _shows(self, event: SlotChanged) -> bool:

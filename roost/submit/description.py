@@ -344,6 +344,7 @@ def here(file: str, directory: Path | None = None, **settings: Any) -> Place:
         "default_memory": "JOB_DEFAULT_REQUESTMEMORY",
         "default_disk": "JOB_DEFAULT_REQUESTDISK",
         "nice_group": "NICE_USER_ACCOUNTING_GROUP_NAME",
+        "factory": "SUBMIT_FACTORY_JOBS_BY_DEFAULT",
         "arch": "ARCH",
         "opsys": "OPSYS",
     }

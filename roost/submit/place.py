@@ -26,3 +26,4 @@ class Place:
     default_disk: str = "DiskUsage"
     default_retries: int = 2
     nice_group: str = "nice-user"
+    factory: str = "false"  # whether clusters of several jobs are made as -factory asks

@@ -34,7 +34,8 @@ import msgpack
 from roost.submit import Description, here
 from roost.submit import known as _known
 from roost.submit.description import Cluster
-from shared.config.errors import ConfigError
+from roost.submit.late import take_all
+from shared.config.errors import ConfigError, Problem
 from shared.transfer.errors import TransferError
 from shared.transfer.sandbox import input_sources
 
@@ -121,6 +122,8 @@ def read(root: Path, asked: dict[str, Any]) -> dict[str, Any]:
             text = f"universe {cluster.attributes['JobUniverse']} is not run by this pool"
             raise ValueError(f"{text}; use vanilla, docker or container")
         inputs = _inputs(root, procs if procs is not None and position == index else cluster)
+        if len(inputs) > 1 and (warning := take_all(cluster)):
+            description.warnings.append(Problem(warning, None))
         base = cluster.attributes
         common = Cluster({name: _moved(value, root, directory) for name, value in base.items()}, cluster.procs)
         jobs = cluster.jobs() if procs is None or position != index else procs.jobs(base)

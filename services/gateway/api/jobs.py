@@ -66,12 +66,16 @@ def job_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
         projection: Projection = "",
         limit: Limit = 0,
         history: Annotated[bool, Query(description="jobs that left the queue, newest first")] = False,
+        factories: Annotated[
+            bool, Query(description="in place of jobs: clusters of late materialization, with how far they are")
+        ] = False,
     ) -> Response:
         """Job ads, schedd by schedd, in order of cluster and proc; with `history` those that left the queue, newest
-        first."""
+        first; with `factories` one ad, without ProcId, of each cluster whose jobs come into the queue some at a
+        time."""
         question = QueryJobs(
             constraint=constraint, projection=names(projection), ids=names(ids), limit=limit, history=history,
-            columns=wants_columns(request),
+            columns=wants_columns(request) and not factories, factories=factories,
         )  # fmt: skip
         asked = [await doors.pool.schedd(schedd)] if schedd else await doors.pool.schedds()
 

@@ -85,6 +85,9 @@ class ScheddSettings(CommonSettings):
     max_jobs_per_submission: int = knob(
         "MAX_JOBS_PER_SUBMISSION", "20000", least=0, meaning="jobs of one submission at most"
     )
+    submit_factory_jobs_by_default: bool = knob(
+        "SUBMIT_FACTORY_JOBS_BY_DEFAULT", "false", meaning="whether `roost submit` acts as with -factory"
+    )
     schedd_allow_late_materialize: bool = knob(
         "SCHEDD_ALLOW_LATE_MATERIALIZE",
         "true",
