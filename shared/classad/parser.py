@@ -70,6 +70,10 @@ class Parser:
     def at_end(self) -> bool:
         return self._kinds[self._index] == END
 
+    def line(self) -> int:
+        """In which line of the text, from 1, the next token is."""
+        return self._text.count("\n", 0, self._starts[self._index]) + 1
+
     def _step(self) -> None:
         """Go on to the next token, with one more to look at behind it."""
         self._index += 1

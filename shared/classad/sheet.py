@@ -64,6 +64,10 @@ class Sheet(Sequence[ClassAd]):
         found = self._columns.get(key)
         return [None] * self._size if found is None else found[1]
 
+    def names(self) -> list[str]:
+        """The attributes that any of the ads has, as they are written."""
+        return [name for name, _ in self._columns.values()]
+
     def put(self, name: str, cells: Cells) -> None:
         """Have these cells under a name. Raises ValueError where they are more or fewer than the ads."""
         if len(cells) != self._size:

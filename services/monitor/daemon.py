@@ -1,0 +1,282 @@
+"""The monitor (HTCondor's GANGLIAD): makes metrics of the pool's ads, by definitions that an administrator may add to,
+and gives them to Prometheus, at its /metrics, and to Ganglia.
+
+Every GANGLIAD_INTERVAL it asks the collector for what the definitions read. Nobody waits for it, and it keeps nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from prometheus_client.core import Metric as Family
+
+from services.monitor import pool
+from services.monitor.channels import BadChannel, Channel, of_gmond, of_list
+from services.monitor.definitions import Definition, chosen, read, wanted
+from services.monitor.exposition import families
+from services.monitor.ganglia import Ganglia, GangliaUnavailable
+from services.monitor.metrics import Result, measure
+from services.monitor.owners import Default, Owners
+from shared.classad import ClassAd, unparse
+from shared.config.errors import config_error
+from shared.config.knobs import MonitorSettings
+from shared.daemon.advertiser import Advertiser
+from shared.daemon.base import Daemon
+from shared.daemon.clock import set_or_over
+from shared.daemon.context import Context
+from shared.daemon.measures import Source, counter, gauge, histogram
+from shared.daemon.orders import obey
+from shared.errors import RoostError
+from shared.messages.ads import SendAds
+from shared.messages.base import Ack, Envelope, Message
+from shared.tally import Durations
+from shared.version import VERSION
+
+#: Of its ad.
+MY_TYPE: Final = "Gangliad"
+INBOX: Final = "gangliad"
+#: The definitions that come with it; a file of this name in GANGLIAD_METRICS_CONFIG_DIR takes their place.
+DEFAULT_FILE: Final = "00_default_metrics"
+#: Files of the directory that editors and packages leave behind.
+_LEFT_BEHIND: Final = ("~", ".bak", ".rpmsave", ".rpmnew", ".dpkg-old", ".dpkg-dist", ".swp")
+#: Problems that are told of one pass.
+_MOST_PROBLEMS: Final = 50
+
+
+class Monitor(Daemon):
+    """See the module."""
+
+    subsystem: ClassVar[str] = "GANGLIAD"
+    at_start: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.settings = MonitorSettings.from_config(context.config)
+        self.advertiser = Advertiser(context, MY_TYPE)
+        self.ganglia = Ganglia(context)
+        self.definitions: list[Definition] = []
+        self.problems: list[str] = []  # of files
+        self.channels: list[Channel] = []
+        self.result = Result()
+        self.shown: list[Family] = []
+        self.passes = self.failures = 0
+        self.newest = 0.0
+        self.durations = Durations()
+        self.trouble = "its first look at the pool"
+        self.unsent = ""  # why nothing goes to Ganglia
+        self._told: set[str] = set()
+        self._again = asyncio.Event()
+        context.metrics.register(_Pool(self))
+
+    async def setup(self) -> None:
+        await self._read()
+        await self.context.bus.serve(f"{INBOX}.{self.context.name}", self._on_request)
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {"measure": self._measure(), "advertise": self._advertise()}
+
+    async def reconfigure(self) -> None:
+        before = self.settings
+        self.settings = MonitorSettings.from_config(self.context.config)
+        try:
+            await self._read()
+        except RoostError:
+            self.settings = before
+            raise
+        self._again.set()
+
+    async def drain(self) -> None:
+        await self.advertiser.invalidate()
+
+    def ready(self) -> str:
+        return self.trouble
+
+    # --- what it goes by
+
+    async def _read(self) -> None:
+        """Definitions and channels. Raises ConfigError for what can not be read at all."""
+        settings = self.settings
+        found = read(await asyncio.to_thread(definition_files, Path(settings.gangliad_metrics_config_dir)))
+        channels = await asyncio.to_thread(channels_of, settings)
+        self.definitions = chosen(
+            found.definitions, settings.gangliad_verbosity, per_node=settings.gangliad_per_execute_node_metrics
+        )
+        self.problems, self.channels = found.problems, channels
+        self._told.clear()
+        self._tell(found.problems)
+        self.context.log.info(
+            "definitions_read",
+            metrics=len(self.definitions),
+            left_out=len(found.definitions) - len(self.definitions),
+            ganglia=[f"{one.host}:{one.port}" for one in channels],
+        )
+
+    def _tell(self, problems: list[str]) -> None:
+        for text in problems[:_MOST_PROBLEMS]:
+            if text not in self._told:
+                self._told.add(text)
+                self.context.log.warning("metric_problem", problem=text)
+
+    # --- what it does
+
+    async def _measure(self) -> None:
+        clock = self.context.clock
+        while True:
+            self._again.clear()
+            began = clock.monotonic()
+            try:
+                await self.look()
+                self.trouble = ""
+            except RoostError as error:
+                self.failures += 1
+                self.trouble = f"a look at the pool: {error}"
+                self.context.log.info("pool_not_measured", reason=str(error))
+            took = clock.monotonic() - began
+            await set_or_over(self._again, clock, max(1.0, self.settings.gangliad_interval - took))
+
+    async def look(self) -> None:
+        """One pass: ask, work out, give on. Raises RoostError where the collector does not answer."""
+        clock, settings = self.context.clock, self.settings
+        began = clock.monotonic()
+        owners = await self._owners()
+        requirements = "" if settings.gangliad_requirements is None else unparse(settings.gangliad_requirements)
+        definitions = self.definitions
+        ads = await pool.ads(self.context.bus, wanted(definitions), owners.reads(), requirements)
+        lifetime = max(6 * settings.gangliad_interval, settings.gangliad_min_metric_lifetime)
+        self.result, self.shown = await asyncio.to_thread(_worked_out, definitions, ads, owners, lifetime, clock.now())
+        self._tell(self.result.problems)
+        self.passes += 1
+        self.newest = clock.now()
+        self.durations.add(clock.monotonic() - began)
+        await self._to_ganglia()
+
+    async def _owners(self) -> Owners:
+        settings = self.settings
+        ad = await pool.collector_ad(self.context.bus)
+        host = (ad.eval_string("Machine") if ad is not None else "") or settings.condor_host or self.context.name
+        return Owners(
+            host.split(",")[0].strip(),
+            "",
+            Default.of(settings.gangliad_default_machine),
+            Default.of(settings.gangliad_default_ip),
+            Default.of(settings.gangliad_default_cluster),
+        )
+
+    async def _to_ganglia(self) -> None:
+        settings = self.settings
+        if not self.channels and not settings.ganglia_gmetric:
+            return
+        problems = []
+        try:
+            await self.ganglia.look(settings.ganglia_gstat_command)
+        except GangliaUnavailable as error:
+            if not settings.ganglia_send_data_for_all_hosts:
+                problems.append(str(error))
+        try:
+            await self.ganglia.send(
+                self.result.metrics,
+                self.channels,
+                settings.ganglia_gmetric or "",
+                settings.gangliad_interval,
+                all_hosts=settings.ganglia_send_data_for_all_hosts,
+            )
+        except GangliaUnavailable as error:
+            problems.append(str(error))
+        unsent = "; ".join(problems)
+        if unsent and unsent != self.unsent:
+            self.context.log.warning("ganglia_unavailable", reason=unsent)
+        self.unsent = unsent
+
+    async def _on_request(self, envelope: Envelope) -> Message:
+        if isinstance(envelope.body, SendAds):
+            self.advertiser.resend(envelope.body)
+            return Ack()
+        return await obey(self, envelope)
+
+    async def _advertise(self) -> None:
+        while True:
+            await self.advertiser.publish({self.context.name: self._ad()})
+            await self.context.clock.sleep(float(self.settings.master_update_interval))
+
+    def _ad(self) -> ClassAd:
+        return ClassAd(
+            {
+                "MyType": MY_TYPE,
+                "Name": self.context.name,
+                "Machine": self.context.name,
+                "MyAddress": f"{INBOX}.{self.context.name}",
+                "RoostVersion": VERSION,
+                "DaemonStartTime": self.advertiser.start_time,
+                "MetricDefinitions": len(self.definitions),
+                "MetricProblems": len(self.problems) + len(self.result.problems),
+                "MetricsPublished": len(self.result.metrics),
+                "GangliaProblem": self.unsent,
+            }
+        )
+
+
+def _worked_out(
+    definitions: list[Definition], ads: Any, owners: Owners, lifetime: int, now: float
+) -> tuple[Result, list[Family]]:
+    """In a thread: a pool of 100,000 slots takes a second."""
+    result = measure(definitions, ads, owners, lifetime, now)
+    return result, families(result.metrics)
+
+
+def definition_files(directory: Path) -> list[tuple[str, str]]:
+    """(path, text) of the files of definitions, by name; ours first, unless there is one of that name. Raises
+    ConfigError."""
+    found: list[tuple[str, str]] = []
+    try:
+        paths = sorted(directory.iterdir()) if directory.is_dir() else []
+        paths = [path for path in paths if path.is_file() and not path.name.startswith(".")]
+        paths = [path for path in paths if not path.name.endswith(_LEFT_BEHIND)]
+        if DEFAULT_FILE not in {path.name for path in paths}:
+            found.append((DEFAULT_FILE, (files("services.monitor") / DEFAULT_FILE).read_text(encoding="utf-8")))
+        found += [(str(path), path.read_text(encoding="utf-8", errors="surrogateescape")) for path in paths]
+    except OSError as error:
+        raise config_error(f"GANGLIAD_METRICS_CONFIG_DIR: {error.filename}: {error.strerror}") from error
+    return found
+
+
+def channels_of(settings: MonitorSettings) -> list[Channel]:
+    """Where Ganglia's packets go; nowhere if neither we nor a gmond.conf say. Raises ConfigError."""
+    try:
+        if settings.roost_ganglia_channels:
+            return of_list(settings.roost_ganglia_channels, "ROOST_GANGLIA_CHANNELS")
+        path = Path(settings.ganglia_config)
+        if not path.is_file():
+            return []
+        return of_gmond(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    except OSError as error:
+        raise config_error(f"GANGLIA_CONFIG: {error.filename}: {error.strerror}") from error
+    except BadChannel as error:
+        raise config_error(str(error)) from error
+
+
+class _Pool(Source):
+    """The pool's metrics, and what the monitor measures of itself."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+
+    def collect(self) -> Iterator[Family]:
+        monitor = self._monitor
+        yield counter("roost_monitor_passes", "Looks at the pool", monitor.passes)
+        yield counter("roost_monitor_failures", "Looks at the pool that came to nothing", monitor.failures)
+        newest = "Time of the newest look at the pool, seconds since 1970; 0: none yet"
+        yield gauge("roost_monitor_newest_seconds", newest, monitor.newest)
+        yield gauge("roost_monitor_definitions", "Definitions of metrics", len(monitor.definitions))
+        problems = len(monitor.problems) + len(monitor.result.problems)
+        yield gauge("roost_monitor_problems", "What is wrong with definitions, or metrics of theirs", problems)
+        yield gauge("roost_monitor_metrics", "Metrics of the pool, as of the newest look", len(monitor.result.metrics))
+        yield counter("roost_monitor_ganglia_sent", "Packets or commands to Ganglia", monitor.ganglia.sent)
+        yield counter(
+            "roost_monitor_ganglia_failures", "Looks that Ganglia was not told whole", monitor.ganglia.failed
+        )
+        yield histogram("roost_monitor_pass_duration_seconds", "Looks at the pool, worked out", monitor.durations)
+        yield from monitor.shown

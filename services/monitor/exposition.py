@@ -1,0 +1,71 @@
+"""The same metrics for Prometheus: a family for each name, with the machine as a label."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import Metric as Family
+
+from services.monitor.metrics import Metric
+
+PREFIX: Final = "roost_pool_"
+LABELS: Final = ("metric", "machine", "group", "cluster")
+_ODD: Final = re.compile(r"[^a-zA-Z0-9]+")
+#: Between words of a name: JobsRunning, HTTPErrors, slot1Load.
+_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_LONGEST: Final = 120
+
+
+def family_name(name: str) -> str:
+    """A name that Prometheus takes: JobsRunning is roost_pool_jobs_running."""
+    words = _WORDS.sub("_", _ODD.sub("_", name)).strip("_").lower()[:_LONGEST]
+    return PREFIX + (words or "unnamed")
+
+
+def families(metrics: Iterable[Metric]) -> list[Family]:
+    """Names that differ only in what Prometheus does not take are one family, and differ in the label `metric`, which
+    is the name as it was defined. What is derived is a counter; a string is the label `value` of an info metric."""
+    found: dict[tuple[str, str], Family] = {}
+    for one in metrics:
+        kind = "info" if one.type == "string" else "counter" if one.derivative else "gauge"
+        name = family_name(one.name)
+        if kind == "counter":
+            name = name.removesuffix("_total")  # which is put behind it
+        elif kind == "info":
+            name = name.removesuffix("_info")
+        family = found.get((kind, name))
+        if family is None:
+            text = one.desc or one.title
+            if one.units:
+                text = f"{text} ({one.units})"
+            if kind == "info":
+                family = InfoMetricFamily(name, text, labels=LABELS)
+            elif kind == "counter":
+                family = CounterMetricFamily(name, text, labels=LABELS)
+            else:
+                family = GaugeMetricFamily(name, text, labels=LABELS)
+            found[kind, name] = family
+        labels = (one.name, one.machine, one.group, one.cluster)
+        if isinstance(family, InfoMetricFamily):
+            family.add_metric(labels, {"value": str(one.value)})
+        elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
+            family.add_metric(labels, float(one.value))
+    return _apart(found)
+
+
+def _apart(found: dict[tuple[str, str], Family]) -> list[Family]:
+    """A name is of one kind to Prometheus: where two have it, the later one's kind is put behind it."""
+    taken: set[str] = set()
+    kept = []
+    for (kind, name), family in found.items():
+        if family.name in taken:
+            family.name = f"{name}_{kind}"
+            for place, sample in enumerate(family.samples):
+                ending = sample.name[len(name) :]
+                family.samples[place] = sample._replace(name=f"{family.name}{ending}")
+        taken.add(family.name)
+        kept.append(family)
+    return kept
