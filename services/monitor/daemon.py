@@ -275,8 +275,6 @@ class _Pool(Source):
         yield gauge("roost_monitor_problems", "What is wrong with definitions, or metrics of theirs", problems)
         yield gauge("roost_monitor_metrics", "Metrics of the pool, as of the newest look", len(monitor.result.metrics))
         yield counter("roost_monitor_ganglia_sent", "Packets or commands to Ganglia", monitor.ganglia.sent)
-        yield counter(
-            "roost_monitor_ganglia_failures", "Looks that Ganglia was not told whole", monitor.ganglia.failed
-        )
+        yield counter("roost_monitor_ganglia_failures", "Looks that Ganglia was not told whole", monitor.ganglia.failed)
         yield histogram("roost_monitor_pass_duration_seconds", "Looks at the pool, worked out", monitor.durations)
         yield from monitor.shown
