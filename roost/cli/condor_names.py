@@ -98,7 +98,6 @@ INSTEAD: Final = {
     "condor_test_match": "see `roost analyze`",
     "condor_reschedule": "whoever submits is served at once: nothing needs it",
     "condor_docker_enter": "see `roost exec JOB`",
-    "condor_stats": "see `roost dashboard` and docs/metrics.md",
     "condor_store_cred": "credentials are not kept; see `roost token`",
     "condor_token_fetch": "see `roost token create`",
     "condor_token_request": "see `roost token create`",

@@ -93,7 +93,9 @@ def test_the_page_has_the_table_of_operations():
 
 def test_the_pages_name_every_door(doors):
     pages = "".join(
-        (DOCS / page).read_text() for page in ("api.md", "journal.md", "dashboard.md") if (DOCS / page).exists()
+        (DOCS / page).read_text()
+        for page in ("api.md", "journal.md", "dashboard.md", "pool-history.md")
+        if (DOCS / page).exists()
     )
     paths = {name: name.partition(" ")[2] for name, _ in doors}
     assert [
