@@ -92,11 +92,8 @@ def test_the_page_has_the_table_of_operations():
 
 
 def test_the_pages_name_every_door(doors):
-    pages = "".join(
-        (DOCS / page).read_text()
-        for page in ("api.md", "journal.md", "dashboard.md", "pool-history.md")
-        if (DOCS / page).exists()
-    )
+    of_doors = ("api.md", "journal.md", "dashboard.md", "pool-history.md")
+    pages = "".join((DOCS / page).read_text() for page in of_doors if (DOCS / page).exists())
     paths = {name: name.partition(" ")[2] for name, _ in doors}
     assert [
         name for name, path in paths.items() if not {path, path.replace("{submitter}", "USER")} & _named(pages)
