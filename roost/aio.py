@@ -239,6 +239,17 @@ class AsyncClient:
     ) -> None:
         await self._do(calls.set_priority(submitter, what, value, duration, negotiator))
 
+    async def set_quota(
+        self, group: str, quota: float | None = None, *, dynamic: float | None = None, negotiator: str = ""
+    ) -> None:
+        """Give an accounting group another quota than the configuration's: weighted slots, or with `dynamic` a part of
+        the quota of the group above, 0 to 1. The next cycle goes by it."""
+        await self._do(calls.set_quota(group, quota, dynamic, negotiator))
+
+    async def unset_quota(self, group: str, *, negotiator: str = "") -> None:
+        """Give an accounting group the configuration's quota again."""
+        await self._do(calls.unset_quota(group, negotiator))
+
     async def set_config(
         self,
         macros: Mapping[str, str],

@@ -337,6 +337,15 @@ def set_priority(submitter: str, what: str, value: float | None, duration: float
     yield call("POST", f"/v1/priorities/{part(submitter)}", {}, body)
 
 
+def set_quota(group: str, quota: float | None, dynamic: float | None, negotiator: str) -> Plan[None]:
+    body = {"quota": quota, "dynamic_quota": dynamic, "negotiator": negotiator}
+    yield call("PUT", f"/v1/groups/{part(group)}/quota", {}, body)
+
+
+def unset_quota(group: str, negotiator: str) -> Plan[None]:
+    yield call("DELETE", f"/v1/groups/{part(group)}/quota", {"negotiator": negotiator})
+
+
 def set_config(
     macros: Mapping[str, str],
     unset: Sequence[str],

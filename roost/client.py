@@ -295,6 +295,17 @@ class Client:
         old factor, floor or ceiling comes back; 0: never."""
         self._do(calls.set_priority(submitter, what, value, duration, negotiator))
 
+    def set_quota(
+        self, group: str, quota: float | None = None, *, dynamic: float | None = None, negotiator: str = ""
+    ) -> None:
+        """Give an accounting group another quota than the configuration's: weighted slots, or with `dynamic` a part of
+        the quota of the group above, 0 to 1. The next cycle goes by it."""
+        self._do(calls.set_quota(group, quota, dynamic, negotiator))
+
+    def unset_quota(self, group: str, *, negotiator: str = "") -> None:
+        """Give an accounting group the configuration's quota again."""
+        self._do(calls.unset_quota(group, negotiator))
+
     def set_config(
         self,
         macros: Mapping[str, str],

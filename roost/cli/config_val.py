@@ -1,5 +1,5 @@
 """`roost config-val`: what the configuration says, where, and what the default is. Reads files; of running daemons
-(-name, -startd, ...) it asks the pool what they go by."""
+(-name, -startd, ...) it asks the pool what they go by, and sets what they may be told to (-set, -rset)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from typing import Any, Final
 
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
+from roost.cli.told import report as report_answers
 from roost.client import Client
 from roost.errors import UsageError
 from shared.config import load_config, report
 
 #: Options that ask running daemons of that kind.
-DAEMONS: Final = ("startd", "schedd", "negotiator", "collector", "had", "gateway")
+DAEMONS: Final = ("startd", "schedd", "negotiator", "collector", "had", "journal", "gateway")
+
+#: Option -> whether it sets, whether for good, and what it does.
+_CHANGES: Final = {
+    "set": (True, True, "set macros of running daemons for good: -set 'NAME = VALUE'... -startd"),
+    "unset": (False, True, "take back what was set for good: -unset NAME... -startd"),
+    "rset": (True, False, "set macros of running daemons until they restart"),
+    "runset": (False, False, "take back what was set until the restart"),
+}
 
 OPTIONS: tuple[Option, ...] = (
     flag("verbose", "v", help="also the text as written, where it stands, and the default"),
@@ -27,6 +36,8 @@ OPTIONS: tuple[Option, ...] = (
     value("local-name", help="as the daemon of this local name sees it", metavar="NAME"),
     value("name", help="what the running daemons of this name, or on this machine, go by", metavar="NAME"),
     *(flag(kind, help=f"what running {kind}s go by") for kind in DAEMONS),
+    flag("all", help="with -set and the like: all running daemons, or all of the kinds named"),
+    *(flag(option, help=told) for option, (_, _, told) in _CHANGES.items()),
     flag("json", help="as JSON"),
     *COMMON,
 )
@@ -37,6 +48,10 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         say(usage(command, "NAME...", "What the configuration says. Exit code 1 if a name is not defined.", OPTIONS))
         return 0
+    if any(parsed.has(option) for option in _CHANGES):
+        return _change(parsed)
+    if parsed.has("all"):
+        raise UsageError("-all goes with -set, -unset, -rset and -runset")
     if parsed.has("name") or any(parsed.has(kind) for kind in DAEMONS):
         return _running(parsed)
     config = load_config(subsystem=parsed.one("subsystem", "TOOL").upper(), local_name=parsed.one("local-name") or None)
@@ -71,9 +86,7 @@ def _running(parsed: Parsed) -> int:
     for option in ("local-name", "expand"):
         if parsed.has(option):
             raise UsageError(f"-{option} does not go together with running daemons; leave it out")
-    kinds = [kind.upper() for kind in DAEMONS if parsed.has(kind)]
-    if parsed.has("subsystem"):
-        kinds.append(parsed.one("subsystem").upper())
+    kinds = _kinds(parsed)
     if parsed.has("dump"):
         if len(parsed.arguments) > 1:
             raise UsageError("-dump takes one pattern")
@@ -93,6 +106,48 @@ def _running(parsed: Parsed) -> int:
         say(line)
     sys.stderr.write("".join(f"{line}\n" for line in errors))
     return 1 if errors else 0
+
+
+def _kinds(parsed: Parsed) -> list[str]:
+    kinds = [kind.upper() for kind in DAEMONS if parsed.has(kind)]
+    return [*kinds, parsed.one("subsystem").upper()] if parsed.has("subsystem") else kinds
+
+
+def _change(parsed: Parsed) -> int:
+    chosen = [option for option in _CHANGES if parsed.has(option)]
+    if len(chosen) > 1:
+        raise UsageError(f"-{chosen[0]} and -{chosen[1]} do not go together")
+    sets, persistent, _ = _CHANGES[chosen[0]]
+    for option in ("local-name", "expand", "dump", "default", "raw", "verbose"):
+        if parsed.has(option):
+            raise UsageError(f"-{option} does not go together with -{chosen[0]}; leave it out")
+    kinds, names, everybody = _kinds(parsed), parsed.all("name"), parsed.has("all")
+    if not parsed.arguments:
+        raise UsageError(f"-{chosen[0]} wants " + ("'NAME = VALUE'" if sets else "NAME"))
+    if everybody and names:
+        raise UsageError("-all means everybody: leave -name out")
+    if not (kinds or names or everybody):
+        raise UsageError(f"whose? -{chosen[0]} wants -name NAME, a kind such as -negotiator, or -all")
+    macros = dict(_assignment(chosen[0], written) for written in parsed.arguments) if sets else {}
+    if sets and len(macros) < len(parsed.arguments):
+        raise UsageError(f"-{chosen[0]}: a macro is named twice")
+    with Client(parsed.one("pool") or None) as client:
+        answers = client.set_config(
+            macros,
+            unset=() if sets else parsed.arguments,
+            daemons=names,
+            subsystems=kinds,
+            everybody=not names,
+            persistent=persistent,
+        )
+    return report_answers(parsed, answers)
+
+
+def _assignment(option: str, written: str) -> tuple[str, str]:
+    name, equals, text = written.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"-{option} {written}: write 'NAME = VALUE', with quotes around it")
+    return name.strip(), text.strip()
 
 
 def told(

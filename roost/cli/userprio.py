@@ -69,6 +69,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     value("duration", help="with -setfactor, -setfloor, -setceiling: the old value comes back then", metavar="TIME"),
     many("resetusage", help="set a user's accumulated usage to zero", metavar="USER"),
+    many("setquota", help="set a group's quota, in weighted slots, in place of the configuration's", metavar="GROUP N"),
+    many("setdynamicquota", help="set it as a part of the quota of the group above, 0 to 1", metavar="GROUP PART"),
+    many("unsetquota", help="give a group the configuration's quota again", metavar="GROUP"),
     flag("resetall", help="set everybody's accumulated usage to zero"),
     many("delete", help="forget a user", metavar="USER"),
     *output.FORMATS,
@@ -120,10 +123,32 @@ def _changes(parsed: Parsed) -> list[tuple[str, str, float | None, str]]:
                 raise UsageError(f"-{option} wants one user: -{option} USER")
             user = _full(option, parsed.all(option)[0])
             found.append((user, what, None, done.format(user)))
+    found += _quotas(parsed)
     if parsed.has("resetall"):
         found.append(("", "reset-all", None, "The accumulated usage of all users was set to zero"))
     if duration and not any(what in ("factor", "floor", "ceiling") for _, what, _, _ in found):
         raise UsageError("-duration goes with -setfactor, -setfloor and -setceiling")
+    return found
+
+
+def _quotas(parsed: Parsed) -> list[tuple[str, str, float | None, str]]:
+    """The changes of groups' quotas, likewise."""
+    found: list[tuple[str, str, float | None, str]] = []
+    for option, what, shown in (
+        ("setquota", "quota", "quota of {} was set to {:g}"),
+        ("setdynamicquota", "dynamic-quota", "quota of {} was set to {:g} of that of the group above"),
+    ):
+        values = parsed.all(option)
+        if len(values) % 2 or (parsed.has(option) and not values):
+            raise UsageError(f"-{option} wants a group and a number: -{option} GROUP NUMBER")
+        for group, written in zip(values[::2], values[1::2], strict=True):
+            amount = _amount(option, group, written)
+            found.append((group, what, amount, f"The {shown.format(group, amount)}"))
+    if parsed.has("unsetquota"):
+        if len(parsed.all("unsetquota")) != 1:
+            raise UsageError("-unsetquota wants one group: -unsetquota GROUP")
+        group = parsed.all("unsetquota")[0]
+        found.append((group, "no-quota", None, f"The quota of {group} is the configuration's again"))
     return found
 
 
@@ -133,8 +158,14 @@ def _change(parsed: Parsed, changes: list[tuple[str, str, float | None, str]]) -
     duration = _duration(parsed.one("duration"))
     with Client(parsed.one("pool") or None) as client:
         for user, what, amount, done in changes:
-            seconds = duration if what in ("factor", "floor", "ceiling") else 0.0
-            client.set_priority(user, what, amount, duration=seconds, negotiator=parsed.one("name"))
+            if what in ("quota", "dynamic-quota"):
+                one, other = (amount, None) if what == "quota" else (None, amount)
+                client.set_quota(user, one, dynamic=other, negotiator=parsed.one("name"))
+            elif what == "no-quota":
+                client.unset_quota(user, negotiator=parsed.one("name"))
+            else:
+                seconds = duration if what in ("factor", "floor", "ceiling") else 0.0
+                client.set_priority(user, what, amount, duration=seconds, negotiator=parsed.one("name"))
             say(done)
 
 

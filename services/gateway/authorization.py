@@ -62,10 +62,12 @@ NEEDS: dict[str, Level] = {
     "events": Level.READ,
     "priorities": Level.READ,
     "priorities.set": Level.ADMINISTRATOR,
+    "quotas.set": Level.ADMINISTRATOR,
     "dead-letters": Level.ADMINISTRATOR,
     "tokens": Level.ADMINISTRATOR,
     "audit": Level.ADMINISTRATOR,
     "config": Level.READ,
+    "config.set": Level.WRITE,  # and what SETTABLE_ATTRS_<LEVEL> of the daemon says, which nobody sets over HTTP
     "reconfig": Level.ADMINISTRATOR,
     "restart": Level.ADMINISTRATOR,
     "off": Level.ADMINISTRATOR,

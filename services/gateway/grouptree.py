@@ -35,6 +35,7 @@ def tree(ads: Iterable[ClassAd]) -> list[dict[str, Any]]:
             groups[name] = {
                 "name": name,
                 **{key: _number(ad, attribute) for key, attribute in _TOLD.items()},
+                "quota_is_set": ad.eval("QuotaIsSet") is True,
                 "surplus_policy": policy if isinstance(policy, str) else "",
                 "submitters": [],
                 "groups": [],

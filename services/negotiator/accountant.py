@@ -40,6 +40,7 @@ from services.negotiator.priorities import (
     settle,
 )
 from services.negotiator.publication import Publication
+from services.negotiator.quota_changes import Quota, check_quota
 from services.negotiator.records import decode_all, encode, encode_all
 from services.negotiator.tally import Tally
 from shared.books import NOTHING
@@ -366,6 +367,39 @@ class Accountant:
 
     # --- changes
 
+    def quotas(self) -> dict[str, Quota]:
+        """What administrators set in place of the configuration's quotas, by group's key: also of groups that are not
+        in force at the moment."""
+        return {
+            key: Quota(record.quota, False) if record.quota >= 0.0 else Quota(record.dynamic_quota, True)
+            for key, record in self.groups.items()
+            if record.quota >= 0.0 or record.dynamic_quota >= 0.0
+        }
+
+    def set_quota(self, group: str, quota: Quota | None, now: float) -> Quota | None:
+        """Give a group a quota in place of the configuration's; None takes it back. It counts once the daemon has made
+        its policy of `quotas`. Returns what was set before. Raises ValueError, and changes nothing then."""
+        known = self.tree.get(group)
+        before = self.quotas().get(group.lower())
+        if known is None and (quota is not None or before is None):
+            names = [one.name for one in self.tree.groups[1:]]
+            listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+            raise ValueError(f"there is no accounting group {group[:80]!r} in GROUP_NAMES; known: {listed or 'none'}")
+        if known is not None and known.parent < 0:
+            raise ValueError(f"{known.name} is all of the pool, and has no quota")
+        if quota is not None:
+            check_quota(quota)
+        self.put_quota(group, quota, now)
+        return before
+
+    def put_quota(self, group: str, quota: Quota | None, now: float) -> None:
+        """The same without a look at whether it makes sense: to take a change back."""
+        key, now = group.lower(), self._tick(now)
+        record = settle(self.groups.get(key) or self._new_group(key, now), now, self.half_life)
+        static = quota.value if quota is not None and not quota.dynamic else -1.0
+        dynamic = quota.value if quota is not None and quota.dynamic else -1.0
+        self._put_group(key, replace(record, quota=static, dynamic_quota=dynamic))
+
     def change(self, submitter: str, what: str, value: float | None, now: float, duration: float = 0.0) -> None:
         """An administrator's change; `what` "reset-all" is for all submitters, who have no name then. duration: seconds
         after which the old value comes back, 0: never. Raises ValueError, and changes nothing then."""
@@ -382,7 +416,8 @@ class Accountant:
             raise ValueError(f"{submitter[:80]!r} is no name of a submitter")
         if self.tree.get(submitter) is not None:
             raise ValueError(
-                f"{submitter} is an accounting group; its quota and its members' factor are set in the configuration"
+                f"{submitter} is an accounting group, which has a quota only (roost userprio -setquota); the factor of "
+                "its members is set in the configuration"
             )
         if what == "delete":
             if submitter not in self.records and submitter not in self._newcomers:

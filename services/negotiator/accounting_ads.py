@@ -1,7 +1,8 @@
 """Accounting ads: what the negotiator tells of its books (spec row ACC-21), and the way back. Pure.
 
 Attribute names are those of HTCondor's accounting ads. Ours besides: `<Name>Until` and `<Name>After` of a change that
-an administrator made for a while: when it ends, and what comes back then.
+an administrator made for a while: when it ends, and what comes back then; `QuotaIsSet` of a group whose quota an
+administrator set in place of the configuration's.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def group_ad(group: Group, parent: str, record: Record, *, negotiator: str, plan
             "HierWeightedResourcesUsed": max(0.0, record.subtree_in_use),
         }
     )
+    if record.quota >= 0.0 or record.dynamic_quota >= 0.0:
+        ad["QuotaIsSet"] = True
     return ad
 
 

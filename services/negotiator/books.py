@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Final
 
 from services.negotiator.accountant import Accountant, Ended
+from services.negotiator.quota_changes import asked_for
 from shared.bus.api import Exchange
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.context import Context
@@ -15,6 +17,9 @@ from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Failure, Message
 from shared.messages.events import Event, PriorityChanged, PriorityRestored
 from shared.messages.negotiation import GetPriorities, Priorities, SetPriority
+
+#: Changes of a group's quota.
+QUOTAS: Final = ("quota", "dynamic-quota", "no-quota")
 
 
 class Books:
@@ -51,7 +56,10 @@ class Books:
             )
             return Priorities(ads=[ad.pack() for ad in ads], next=following)
         try:
-            self._accountant.change(asked.submitter, asked.what, asked.value, now, asked.duration_s)
+            if asked.what in QUOTAS:
+                await self._set_quota(asked, now, epoch)
+            else:
+                self._accountant.change(asked.submitter, asked.what, asked.value, now, asked.duration_s)
         except ValueError as error:
             return Failure(code="bad-request", reason=str(error))
         await self._accountant.commit(epoch)
@@ -66,6 +74,18 @@ class Books:
             )
         )
         return Ack()
+
+    async def _set_quota(self, asked: SetPriority, now: float, epoch: int) -> None:
+        """All or nothing: what Redis did not take is not in memory either, as cycles do not go by it. Raises
+        ValueError."""
+        if asked.duration_s:
+            raise ValueError("a quota is set for good: leave the duration out")
+        before = self._accountant.set_quota(asked.submitter, asked_for(asked.what, asked.value), now)
+        try:
+            await self._accountant.commit(epoch)
+        except BaseException:
+            self._accountant.put_quota(asked.submitter, before, now)
+            raise
 
     async def tell_ended(self, one: Ended) -> None:
         """A change for a while that is over, and committed."""

@@ -21,6 +21,7 @@ from services.negotiator.intake import Intake, Taken
 from services.negotiator.metrics import CycleCounts, Metrics
 from services.negotiator.pool import Request
 from services.negotiator.questions import Questions
+from services.negotiator.quota_changes import Quota, with_quotas
 from services.negotiator.requests import Bearings, Schedds
 from services.negotiator.settings import read_policy
 from services.negotiator.slot_table import SlotTable, by_schedd
@@ -29,7 +30,7 @@ from services.negotiator.timing import LastCycle, next_start
 from shared.bus.api import Exchange, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
-from shared.config import ConfigError
+from shared.config import Config, ConfigError
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, Outcome, inbox_of
 from shared.daemon.advertiser import Advertiser
@@ -71,6 +72,8 @@ class Negotiator(Daemon):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.policy = read_policy(context.config, context.clock.monotonic)
+        self._files = context.config  # without the quotas that are set in the books
+        self._quotas: Mapping[str, Quota] = {}  # those in the policy
         settings = self.policy.settings
         self.shard = settings.negotiator_name or ""
         self.name = self.shard or context.name
@@ -140,13 +143,18 @@ class Negotiator(Daemon):
         await self.advertiser.invalidate()
 
     async def reconfigure(self) -> None:
-        await self._take_policy(whole=True)
+        await self._take_policy(self.context.config, whole=True)
         self._trigger("reconfigured")
 
-    async def _take_policy(self, *, whole: bool) -> None:
-        """Go by `context.config` from now on; not `whole`: the group tree stays (NEG-40). Raises ConfigError, and
-        changes nothing then."""
-        policy = read_policy(self.context.config, self.context.clock.monotonic, None if whole else self.policy.groups)
+    async def _take_policy(self, files: Config, *, whole: bool) -> None:
+        """Go by this configuration from now on, and by the quotas in the books; not `whole`: the group tree stays
+        (NEG-40). Raises ConfigError, and changes nothing then."""
+        quotas = self.accountant.quotas()
+        config = with_quotas(files, quotas)
+        policy = read_policy(config, self.context.clock.monotonic, None if whole else self.policy.groups)
+        self.context.config, self._files = config, files
+        if whole:
+            self._quotas = quotas
         before, self.policy = self.policy, policy
         self.conduct.policy = policy
         self.intake.adopt(policy)
@@ -158,6 +166,12 @@ class Negotiator(Daemon):
         others = (str(getattr(policy.settings, k)) != str(getattr(before.settings, k)) for k in _ABOUT_SLOTS)
         if policy.match_exprs != before.match_exprs or any(others):
             await self._take_all()
+
+    async def _take_quotas(self) -> None:
+        """Go by the quotas in the books, if they are others than before."""
+        if self.accountant.quotas() != self._quotas:
+            await self._take_policy(self._files, whole=True)
+            self._trigger("reconfigured")
 
     def _unreadable(self, my_type: str, daemon: str, name: str, error: Exception) -> None:
         self.context.log.warning("ad_unreadable", my_type=my_type, of=daemon, ad=name[:200], error=str(error))
@@ -355,6 +369,7 @@ class Negotiator(Daemon):
         if self.accountant.unreadable:
             self.context.log.error("books_unreadable", records=self.accountant.unreadable)
         self.accountant.take_over(self.intake.tally, self.context.clock.now())
+        await self._take_quotas()
         self._loaded = True
         self._written_at = self.context.clock.monotonic()
         self._charge()  # at once: what is in use goes on from here
@@ -449,15 +464,12 @@ class Negotiator(Daemon):
         """NEGOTIATOR_READ_CONFIG_BEFORE_CYCLE. What can not be read leaves everything as it was."""
         if self.context.reread is None:
             return
-        before = self.context.config
         try:
             config = await asyncio.to_thread(self.context.reread)
-            if list(config.macros()) == list(before.macros()):
+            if list(config.macros()) == list(self._files.macros()):
                 return
-            self.context.config = config
-            await self._take_policy(whole=False)
+            await self._take_policy(config, whole=False)
         except ConfigError as error:
-            self.context.config = before
             self.context.log.error("configuration_kept", reason=str(error))
 
     # --- explanations
@@ -517,6 +529,8 @@ class Negotiator(Daemon):
         except StaleEpoch as error:
             await self._stop_leading(str(error))
             return Failure(code="not-leader", reason=str(error), retryable=True)
+        finally:
+            await self._take_quotas()  # also when there was nobody to tell of the change
 
     async def _advertise(self) -> None:
         """The negotiator's own ad, and the books kept current between cycles."""

@@ -48,6 +48,8 @@ class Record:
     ceiling: float = -1.0  # -1: none
     subtree_in_use: float = -1.0  # of a group: weighted, with all groups below; -1: no group
     temporary: tuple[Temporary, ...] = ()
+    quota: float = -1.0  # of a group: what an administrator set in place of the configuration's; -1: nothing
+    dynamic_quota: float = -1.0  # likewise, as a part of the parent's; one of the two is -1
 
 
 @dataclass(frozen=True, slots=True)

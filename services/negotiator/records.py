@@ -14,7 +14,11 @@ _FIELDS: Final = {f.name for f in fields(Record)}
 
 
 def encode(record: Record) -> bytes:
-    packed: bytes = msgpack.packb(asdict(record))
+    values = asdict(record)
+    for name in ("quota", "dynamic_quota"):  # few records have one
+        if values[name] < 0.0:
+            del values[name]
+    packed: bytes = msgpack.packb(values)
     return packed
 
 

@@ -12,6 +12,7 @@ LOCAL_CONFIG_FILE; then `_CONDOR_X` and `ROOST_X` from the environment; then wha
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,6 +71,12 @@ class Config:
         self.runtime: tuple[Macro, ...] = ()
         self.persistent_file: Path | None = None
         self.base = self
+
+    def on(self, table: MacroTable) -> Config:
+        """The same with other rows."""
+        other = copy.copy(self)
+        other.table = table
+        return other
 
     def get(self, name: str) -> str | None:
         """The expanded value; None if it is not defined or expands to nothing. Raises ConfigError for a loop."""

@@ -41,6 +41,11 @@ def is_secret(name: str) -> bool:
     return bool(SECRET.search(name)) and not _PLAIN.search(name)
 
 
+def text_to_tell(name: str, text: str) -> str:
+    """A text that somebody sets, for logs."""
+    return HIDDEN if text and is_secret(name) else masked(text, [])
+
+
 def masked(text: str, secrets: list[str]) -> str:
     """Text without passwords in addresses, and without any of these secrets."""
     text = _IN_QUERY.sub(rf"\1{HIDDEN}", _IN_ADDRESS.sub(rf"\1:{HIDDEN}@", text))

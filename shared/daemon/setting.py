@@ -20,7 +20,7 @@ from shared.config.macros import Macro
 from shared.config.settable import MOST_MACROS, misnamed, of_another, refusal, unscoped, unusable
 from shared.config.spelling import misspelt
 from shared.daemon.base import Daemon
-from shared.daemon.config_told import is_secret
+from shared.daemon.config_told import text_to_tell
 from shared.errors import PermanentError
 from shared.files import replace_on_disk
 from shared.messages.orders import OrderTaken, SetConfig
@@ -54,7 +54,7 @@ async def set_config(daemon: Daemon, asked: SetConfig, at_start: Sequence[str]) 
             await asyncio.to_thread(replace_on_disk, config.persistent_file, render(after).encode(), 0o600)
         else:
             context.runtime = after
-    shown = {name: "<secret>" if is_secret(name) else text[:200] for name, text in asked.set.items()}
+    shown = {name: text_to_tell(name, text)[:200] for name, text in asked.set.items()}
     context.log.info("config_set", persistent=asked.persistent, set=shown, unset=asked.unset, by=asked.by[:200])
     return OrderTaken(said=said(asked, kept, config, at_start))
 

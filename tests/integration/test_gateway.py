@@ -66,6 +66,7 @@ BODIES = {
     "POST /v1/dead-letters/requeue": {"ids": []},
     "POST /v1/dead-letters/discard": {"ids": []},
     "POST /v1/tokens": {"user": "x", "level": "READ", "lifetime_s": 1},
+    "PUT /v1/groups/{group}/quota": {"quota": 1},
     "POST /v1/config": {"names": ["nobody"], "set": {"A": "1"}},
     **{f"POST /v1/daemons/{order}": {"names": ["nobody"]} for order in ("reconfig", "restart", "off", "on")},
     **{f"POST /v1/machines/{o}": {"names": ["nobody"]} for o in ("drain", "cancel-drain", "vacate", "update-ad")},

@@ -4,7 +4,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -37,6 +37,21 @@ class PriorityChange(BaseModel):
     negotiator: str = Field(default="", max_length=1000, description="which one, where there are several")
 
 
+class GroupQuota(BaseModel):
+    """One of the two."""
+
+    quota: float | None = Field(default=None, allow_inf_nan=False, description="in (weighted) slots")
+    dynamic_quota: float | None = Field(
+        default=None, allow_inf_nan=False, description="as a part of the quota of the group above, 0 to 1"
+    )
+    negotiator: str = Field(default="", max_length=1000, description="which one, where there are several")
+
+
+#: What a change of a quota is called on the bus; these have doors of their own.
+_QUOTAS = ("quota", "dynamic-quota", "no-quota")
+GroupName = Annotated[str, Path(max_length=1000, description="of GROUP_NAMES, such as physics.hep")]
+
+
 def priority_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
     async def books(negotiator: str, submitters: list[str], since: float) -> AsyncIterator[list[bytes]]:
         chosen = await doors.pool.negotiator(negotiator)
@@ -48,6 +63,20 @@ def priority_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
             if not page.next:
                 return
             question = question.model_copy(update={"after": page.next})
+
+    async def ask(
+        negotiator: str, identity: Identity, submitter: str, what: str, value: float | None, duration_s: float = 0.0
+    ) -> None:
+        chosen = await doors.pool.negotiator(negotiator)
+        change = SetPriority(
+            submitter=submitter,
+            what=what,
+            value=value,
+            duration_s=duration_s,
+            negotiator=chosen.shard,
+            by=identity.user,
+        )
+        await doors.bus.call(chosen.inbox, change)
 
     @app.get(
         "/v1/priorities",
@@ -76,6 +105,7 @@ def priority_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
                         "effective_quota": 120.0,
                         "in_use": 110.0,
                         "requested": 40.0,
+                        "quota_is_set": False,
                         "surplus_policy": "byquota",
                         "submitters": ["physics.alice@example.org"],
                         "groups": [],
@@ -87,7 +117,7 @@ def priority_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
     )
     async def groups(negotiator: OneNegotiator = "") -> dict[str, Any]:
         """The tree of accounting groups: what each is owed and uses, in (weighted) slots, and who is in it. Quotas are
-        set in the configuration."""
+        those of the configuration, but for those that were set (`quota_is_set`)."""
         ads = [ClassAd.unpack(packed) async for page in books(negotiator, [], 0.0) for packed in page]
         return {"groups": tree(ads)}
 
@@ -99,16 +129,31 @@ def priority_doors(app: FastAPI, doors: Doors, may: Guard) -> None:
     ) -> dict[str, str]:
         """Change one thing about a submitter; for all of them, without a name in the path, `reset-all`."""
         note(submitter=submitter, **change.model_dump())
-        chosen = await doors.pool.negotiator(change.negotiator)
-        await doors.bus.call(
-            chosen.inbox,
-            SetPriority(
-                submitter=submitter,
-                what=change.what,
-                value=change.value,
-                duration_s=change.duration_s,
-                negotiator=chosen.shard,
-                by=identity.user,
-            ),
-        )
+        if change.what in _QUOTAS:
+            raise HTTPException(400, "a group's quota has a door of its own: PUT /v1/groups/GROUP/quota")
+        await ask(change.negotiator, identity, submitter, change.what, change.value, change.duration_s)
+        return {"status": "done"}
+
+    @app.put("/v1/groups/{group:path}/quota", responses=DONE, tags=["priorities"])
+    async def set_quota(
+        group: GroupName, asked: GroupQuota, identity: Annotated[Identity, Depends(may("quotas.set"))]
+    ) -> dict[str, str]:
+        """Give a group another quota than the configuration's, for good: the next cycle goes by it, and whichever
+        negotiator leads."""
+        note(group=group, **asked.model_dump())
+        if (asked.quota is None) == (asked.dynamic_quota is None):
+            raise HTTPException(400, "give either quota or dynamic_quota")
+        if asked.quota is not None:
+            await ask(asked.negotiator, identity, group, "quota", asked.quota)
+        else:
+            await ask(asked.negotiator, identity, group, "dynamic-quota", asked.dynamic_quota)
+        return {"status": "done"}
+
+    @app.delete("/v1/groups/{group:path}/quota", responses=DONE, tags=["priorities"])
+    async def unset_quota(
+        group: GroupName, identity: Annotated[Identity, Depends(may("quotas.set"))], negotiator: OneNegotiator = ""
+    ) -> dict[str, str]:
+        """Give a group the configuration's quota again."""
+        note(group=group, negotiator=negotiator)
+        await ask(negotiator, identity, group, "no-quota", None)
         return {"status": "done"}
