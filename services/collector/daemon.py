@@ -48,6 +48,7 @@ from shared.messages.ads import (
     SendAds,
 )
 from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.messages.events import OfflineMatched
 from shared.messages.past import INBOX, AskPoolHistory
 from shared.state import StoreUnavailable
 from shared.tally import DurationsBy
@@ -98,6 +99,7 @@ class Collector(Daemon):
         bus.on_gap(self._on_gap)
         await bus.listen(Exchange.ADS, ["#"], self._on_broadcast)
         await bus.listen(Exchange.PRIVATE, ["#"], self._on_private)
+        await bus.listen(Exchange.EVENTS, [OfflineMatched.type], self._on_offline_matched)
         await bus.consume(WORK_QUEUE, self._on_work)
         await bus.serve("collector", self._on_request)
         await bus.serve(f"collector.{self.context.name}", self._on_request)
@@ -190,6 +192,14 @@ class Collector(Daemon):
             if envelope.sender and envelope.sender != inbox_of(body.daemon):
                 raise Reject(f"claim ids of {body.daemon} from {envelope.sender}: a daemon speaks for itself only")
             self.directory.take_claims(body.daemon, body.start_time, body.sequence, body.claims)
+
+    async def _on_offline_matched(self, envelope: Envelope) -> None:
+        body = envelope.body
+        if isinstance(body, OfflineMatched):
+            if envelope.sender and not envelope.sender.startswith("negotiator."):
+                raise Reject(f"matches from {envelope.sender}: only a negotiator matches jobs")
+            for change in self.directory.matched_offline(body.slots, body.at):
+                self.search.changed(change)
 
     async def _on_gap(self) -> None:
         """Broadcasts were missed; what other collectors took from the shared queue is in Redis."""

@@ -19,10 +19,11 @@ import structlog
 import zstandard
 
 from services.collector.acceptance import MACHINE, AbsentAd, AbsentPolicy, absent, returned
-from services.collector.offline import settled, wakes
+from services.collector.offline import matched, settled, wakes
 from services.collector.queries import Order
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdMessage, AdTable, Change, Group, GroupKey, Outcome
+from shared.daemon.asleep import is_offline
 from shared.daemon.clock import Clock
 from shared.messages.ads import AdDelta
 from shared.squeeze import Squeezer, trained
@@ -173,6 +174,23 @@ class Directory:
                     self._remember_absent(ad)
             self._note(change)
         return change
+
+    def matched_offline(self, names: Iterable[str], at: float) -> list[Change]:
+        """Jobs match these slots, which sleep: their ads say when that was. Not kept in Redis: while jobs wait the
+        negotiator says it again."""
+        changes = []
+        for name in names:
+            for daemon, spelt in self.table.named(MACHINE, name).items():
+                group = self.table.group(MACHINE, daemon)
+                row = group.rows.get(spelt) if group is not None else None
+                try:
+                    if group is None or row is None or not is_offline(row.read(), self._clock.now()):
+                        continue
+                except BadAd:
+                    continue
+                row.apply(patch := matched(at))
+                changes.append(Change(Outcome.APPLIED, MACHINE, daemon, {spelt: patch}, (), group.content))
+        return changes
 
     def take_claims(self, daemon: str, start_time: int, sequence: int, claims: dict[str, str]) -> None:
         known = self._claims.get(daemon)

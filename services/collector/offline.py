@@ -4,16 +4,14 @@ woken. Such an ad outlives the silence that follows, and says what is true of a 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from services.collector.acceptance import MACHINE
-from shared.classad import ClassAd
-from shared.daemon.ad_rows import LIFETIME, added
+from shared.daemon.ad_rows import LIFETIME, Patch, added
 from shared.daemon.ad_table import AdMessage
+from shared.daemon.asleep import MARK, is_offline
 from shared.messages.ads import AdDelta, AdUpdate
 
-_MARK = re.compile(rb"\xa7(?i:offline)")
 #: What a sleeping machine is, and what it does not do.
 _ASLEEP = {
     "State": "Unclaimed",
@@ -39,16 +37,6 @@ def settled(message: AdMessage, keep_s: float, now: float) -> AdMessage:
     return message.model_copy(update={"ads": ads})
 
 
-def is_offline(packed: bytes, now: float) -> bool:
-    """Whether an ad says so; what can not be read does not."""
-    if _MARK.search(packed) is None:
-        return False
-    try:
-        return ClassAd.unpack(packed).check().eval("Offline", None, now) is True
-    except ValueError:
-        return False
-
-
 def asleep_ad(packed: bytes, keep_s: float, now: float) -> bytes:
     """The ad as it is kept. Raises BadAd."""
     told: dict[str, Any] = {**_ASLEEP, "EnteredCurrentState": int(now), "EnteredCurrentActivity": int(now)}
@@ -60,6 +48,11 @@ def wakes(message: AdMessage, rows: dict[str, bytes], now: float) -> bool:
     tells of going to sleep: such a change can only be taken with the ad as a whole."""
     if message.my_type != MACHINE or not isinstance(message, AdDelta):
         return False
-    if any(_MARK.search(change) is not None for change in message.changes):
+    if any(MARK.search(change) is not None for change in message.changes):
         return True
     return any(is_offline(packed, now) for packed in rows.values())
+
+
+def matched(at: float) -> Patch:
+    """What changes in the ad of a slot when a job is matched with it in its sleep."""
+    return Patch({"MachineLastMatchTime": int(at)})

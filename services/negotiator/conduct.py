@@ -25,10 +25,11 @@ from services.negotiator.settings import Policy, told_knobs
 from services.negotiator.slot_table import SlotTable, Submitter, by_schedd
 from services.negotiator.statistics import CycleStatistics
 from services.negotiator.telling import tell_why
+from services.negotiator.wakeup import Calls
 from shared import tracing
 from shared.daemon.context import Context
 from shared.errors import RoostError
-from shared.messages.events import CycleDone, Event, PolicyInForce, PreemptionLoop
+from shared.messages.events import CycleDone, Event, OfflineMatched, PolicyInForce, PreemptionLoop
 from shared.messages.negotiation import Match, MatchNotice, NoticedSlot, Rejection
 
 #: A match that its startd has not confirmed by now is offered again (seconds).
@@ -89,6 +90,7 @@ class Conduct:
         self._clashes: set[str] = set()
         self._chronicle = Chronicle(policy.tree)
         self.herald = Herald(context, self._chronicle.forget)
+        self._calls = Calls()
         self._told: tuple[int, Policy | None] = (0, None)  # epoch and policy that events are of
 
     def settle(self) -> None:
@@ -397,6 +399,9 @@ class Conduct:
             "cycle": bearings.cycle,
             "shard": bearings.shard,
         }
+        if sleeping := self._calls.due(result.offline, by["at"]):
+            self.context.log.info("matched_offline", slots=len(sleeping), first=sleeping[0])
+            self.herald.tell([OfflineMatched(**by, slots=sleeping)])
         if self._told != (bearings.epoch, self.policy):
             self._told = (bearings.epoch, self.policy)
             self._chronicle.tree = self.policy.tree

@@ -25,7 +25,8 @@ from services.negotiator.group_tree import GroupConfig, Tree
 from services.negotiator.groups import Turn, negotiate_groups
 from services.negotiator.handout import TOLERANCE, Purse
 from services.negotiator.pool import CycleConfig, Result, Share, Snapshot
-from services.negotiator.reasons import rejections
+from services.negotiator.reasons import full_groups, rejections
+from services.negotiator.wakeup import matched_offline
 
 #: A new question can move the rows of the table; each does so once.
 _RESTARTS: Final = 50
@@ -78,6 +79,7 @@ class _Cycle:
         return Result(
             matches=tuple(deal.matches.values()),
             rejections=rejections(deal, plans) if why else (),
+            offline=matched_offline(deal, full_groups(deal, plans)) if why else (),
             spins=self.spins,
             considered=deal.considered,
             shares={

@@ -13,6 +13,7 @@ from services.negotiator.slot_table import SlotTable, Submitter, submitters
 from services.negotiator.tally import Tally
 from shared.classad import ClassAd, evaluate
 from shared.daemon.ad_table import AdTable
+from shared.daemon.asleep import is_offline
 from shared.daemon.clock import Clock
 
 
@@ -151,6 +152,12 @@ class Intake:
             if group.my_type == "Machine":
                 taken.add(self.take(group.daemon, (), names))
         return taken
+
+    def sleepers(self, now: float) -> list[str]:
+        """Daemons whose ads are about to expire, with machines among them that sleep: those are silent, and not gone
+        as long as the collector keeps their ads (ABS-07)."""
+        due = [group for group, _ in self._ads.expired(now) if group.my_type == "Machine"]
+        return [one.daemon for one in due if any(is_offline(row.read(), now) for row in one.rows.values())]
 
     def wants_slots(self, daemon: str, names: Iterable[str]) -> bool:
         """Whether one of a schedd's submitters has idle jobs."""

@@ -227,7 +227,8 @@ class Result:
 
     matches: in the order in which they were made. considered: pairs of slot and request looked at. out_of_time:
     submitters, schedds (or "cycle") whose time was over. offered: slots that could be given away as the cycle began.
-    losers: by slot: who had what is preempted. seconds: by part of the work, with `monotonic` only.
+    losers: by slot: who had what is preempted. offline: sleeping slots that jobs wait for (wakeup.py).
+    seconds: by part of the work, with `monotonic` only.
     """
 
     matches: tuple[Matched, ...]
@@ -240,4 +241,5 @@ class Result:
     out_of_time: tuple[str, ...] = ()
     offered: int = 0
     losers: Mapping[str, str] = field(default_factory=dict)
+    offline: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)

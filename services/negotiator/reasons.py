@@ -54,8 +54,13 @@ _MOST: Final = 20
 
 def rejections(deal: Deal, plans: Sequence[Plan]) -> tuple[Rejected, ...]:
     """One for each request with jobs left. plans: what came of the groups."""
-    full = {plan.group for plan in plans if deal.tree and plan.allocated - plan.in_use < deal.lightest}
+    full = full_groups(deal, plans)
     return tuple(_rejected(deal, asking, full) for asked in deal.asking.values() for asking in asked if asking.left > 0)
+
+
+def full_groups(deal: Deal, plans: Sequence[Plan]) -> frozenset[str]:
+    """Groups whose quota leaves no room for any slot."""
+    return frozenset(plan.group for plan in plans if deal.tree and plan.allocated - plan.in_use < deal.lightest)
 
 
 def _rejected(deal: Deal, asking: Asking, full: Container[str]) -> Rejected:

@@ -27,7 +27,7 @@ class JobEvent(Event):
 
 @message
 class JobsSubmitted(Event):
-    """One cluster was committed to the queue."""
+    """Jobs of one cluster were committed to the queue: all at once, or some of them (late materialization)."""
 
     type: ClassVar[str] = "job.submitted"
     schedd: str

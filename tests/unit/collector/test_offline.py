@@ -1,10 +1,15 @@
 """Which changes of a machine's ad need the ad as a whole, as it may be kept asleep (ABS-*)."""
 
 import pytest
+import structlog
 
+from services.collector.acceptance import AbsentPolicy
+from services.collector.directory import Directory
 from services.collector.offline import wakes
 from shared.classad import parse_ad
+from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
+from shared.state.embedded import EmbeddedStore
 
 AWAKE, ASLEEP = (parse_ad(text).pack() for text in ('[Name = "a"]', '[Name = "a"; Offline = true]'))
 
@@ -38,3 +43,22 @@ def delta(change='[State = "Owner"]', my_type="Machine"):
 )
 def test_a_change_needs_the_whole_ad_where_sleep_is_touched(message, kept, expected):
     assert wakes(message, {"a": kept}, 1000.0) is expected
+
+
+def test_a_match_is_written_into_the_ads_of_those_that_sleep_only():
+    """PWR-06: MachineLastMatchTime, by which UNHIBERNATE goes; what is awake has none."""
+    clock = SystemClock()
+    directory = Directory(EmbeddedStore(), clock, structlog.get_logger(), 900.0, AbsentPolicy(persistent=True))
+    for name, ad in (("a", ASLEEP), ("b", AWAKE)):
+        directory.apply(
+            AdUpdate(my_type="Machine", daemon=f"d@{name}", start_time=1, sequence=2, names=[name], ads=[ad])
+        )
+    changes = directory.matched_offline(["A", "b", "gone"], 1000.9)
+    assert [(change.daemon, list(change.updated)) for change in changes] == [("d@a", ["a"])]
+    told = {name: row.attributes().get("MachineLastMatchTime") for _, name, row in directory.table.rows()}
+    assert told == {"a": 1000, "b": None}
+    # What the machine says when it is awake replaces all of it.
+    directory.apply(AdUpdate(my_type="Machine", daemon="d@a", start_time=1, sequence=3, names=["a"], ads=[AWAKE]))
+    assert (
+        "MachineLastMatchTime" not in next(row for _, name, row in directory.table.rows() if name == "a").attributes()
+    )
