@@ -60,6 +60,7 @@ def daemon(tmp_path):
 
 
 async def test_reconfiguring_tells_what_changed_and_what_wants_a_restart(daemon):
+    """CFG-16."""
     answer = await orders.obey(daemon, sent(Reconfigure(by="root@x")))
     assert answer == Reconfigured(changed=["FAST_ONE", "NEW", "SLOW_ONE"], at_start=["SLOW_ONE"])
     assert daemon.goes_by.get("FAST_ONE") == "2"

@@ -181,12 +181,14 @@ async def test_health_names_what_is_waited_for(make):
 
 
 def test_backoff_doubles_up_to_a_bound():
+    """CFG-20."""
     waits = [backoff(deaths) for deaths in range(1, 40)]
     assert waits[:3] == [FIRST_BACKOFF_S, 2 * FIRST_BACKOFF_S, 4 * FIRST_BACKOFF_S]
     assert waits[-1] == LONGEST_BACKOFF_S
 
 
 async def test_runner_starts_a_dead_daemon_again_with_everything_new(make):
+    """CFG-20: what a master does, in a personal pool."""
     runner = Runner("schedd", make)
     await runner.start()
     assert runner.state is State.RUNNING

@@ -207,6 +207,7 @@ def in_force(daemon: Negotiator) -> tuple[float, tuple[str, ...], dict[str, floa
 
 
 async def test_a_cycle_reads_limits_anew_but_not_the_group_tree_NEG_40(stage: Stage) -> None:
+    """CFG-17: the tree is built anew at a reconfiguration. There are no sockets to keep, so their cache has no size."""
     daemon = await stage.leader(**GROUPS)
     daemon.context.reread = lambda: config(**OTHERS)
     await stage.asked_again(daemon)
