@@ -21,9 +21,9 @@ from shared.program import ProgramFailed, clean_environment, run
 #: Seconds that a command may take.
 _PATIENCE_S: Final = 20.0
 #: What metrics are is said again so often, seconds: a gmond that was started again does not know it any more.
-_DESCRIBE_S: Final = 600.0
+_DESCRIBE_S: Final = 300.0
 #: Packets in a row, and the pause behind them, seconds: gmond's socket must not overflow.
-_BURST, _PAUSE_S = 100, 0.005
+_BURST, _PAUSE_S = 50, 0.01
 #: gmetric commands at a time.
 _AT_A_TIME: Final = 4
 #: Addresses of machines are asked for again so often, seconds.

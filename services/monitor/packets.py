@@ -6,17 +6,19 @@ speaks for all machines of a pool.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable
 from typing import Final
+from xml.sax.saxutils import escape
 
 from services.monitor.metrics import Metric
 
 _DESCRIPTION, _VALUE_AS_TEXT = 128, 133
 _SLOPE_ZERO, _SLOPE_BOTH, _SLOPE_DERIVATIVE = 0, 3, 5
-#: gmond reads no longer packets than this: descriptions are cut.
-MOST_BYTES: Final = 1400
-_MOST_TEXT: Final = 200
+#: Bytes of one text, before it is escaped: gmond reads no longer packets than 1472 bytes.
+_MOST_TEXT: Final = 120
+_CONTROL: Final = re.compile("[\\x00-\\x1f\\x7f]")
 
 
 def description(metric: Metric, host: str, tmax: int) -> bytes:
@@ -69,5 +71,8 @@ def _begin(kind: int, host: str, name: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    data = text.replace("\0", " ").encode(errors="replace")[:_MOST_TEXT]
+    """gmond puts what it is told into its XML as it is, and one `<` in a user's name would make all of it unreadable:
+    so it comes escaped, and without control characters."""
+    plain = _CONTROL.sub(" ", text).encode(errors="replace")[:_MOST_TEXT]
+    data = escape(plain.decode(errors="ignore"), {'"': "&quot;", "'": "&apos;"}).encode()
     return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
