@@ -219,6 +219,32 @@ def own_weight(config: CycleConfig) -> Expr:
     return config.slot_weight or _CPUS
 
 
+def parts_cost(board: Board, config: CycleConfig) -> bool:
+    """Whether every part of a partitionable slot is charged a core at least: weights are cores, as they are by default.
+    By other weights (a constant, say) a part may be had for nothing."""
+    if not config.use_slot_weights:
+        return True
+    rows = board.partitionable & board.open
+    cpus = board.free.get("cpus")
+    if cpus is None or np.any(np.isnan(cpus.number[rows])):
+        return not rows.any()
+    has = board.has_weight & (not config.force_slot_weight)
+    if np.any(rows & ~has) and not _is_cores(own_weight(config)):
+        return False
+    column = board.frame.columns["slotweight"]
+    told = rows & has
+    if np.any(column.tag[told] != OTHER):
+        return False
+    return all(_is_cores(board.frame.codes.exprs[code]) for code in np.unique(column.code[told]).tolist())
+
+
+def _is_cores(expr: Expr) -> bool:
+    if not isinstance(expr, AttrRef) or expr.key != "cpus" or expr.absolute:
+        return False
+    scope = expr.scope
+    return scope is None or (isinstance(scope, AttrRef) and scope.key == "my" and scope.scope is None)
+
+
 def slot_weight(ad: ClassAd, config: CycleConfig) -> float:
     """The weight of one slot, as `weights` has it."""
     if not config.use_slot_weights:

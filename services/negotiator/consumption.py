@@ -8,6 +8,7 @@ the plain request is tried. All slots at once: arrays have one item a slot.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -23,7 +24,7 @@ from shared.classad.expr import AttrRef, Expr, Literal, fold
 from shared.consumption import PREFIX, Number, as_consumed, resources
 
 #: Every slot has a core and some memory, whatever its job asks (SLT-10).
-_LEAST: Final = {"cpus": 1.0, "memory": 1.0}
+LEAST: Final = {"cpus": 1.0, "memory": 1.0}
 #: Quantum and default of what every partitionable slot has, by folded name.
 _QUANTA: Final = {"cpus": (1.0, 1.0), "memory": (128.0, 0.0), "disk": (1024.0, 0.0)}
 _MY: Final = AttrRef("MY")
@@ -54,6 +55,50 @@ class Portions:
         return early * self.first[:, at] + (jobs - early) * self.then[:, at]
 
 
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What a job asks of a resource, for each of some slots. amount: as it is; rounded: as the startd carves it first.
+    have: what is there. counts: where a slot has a bound of it, and is not had whole."""
+
+    key: str
+    amount: Floats
+    rounded: Floats
+    have: Floats
+    counts: Bools
+
+
+def _needs(job: ClassAd, board: Board, rows: RowNumbers) -> Iterator[_Need]:
+    parts = board.partitionable[rows]
+    for name in board.resources:
+        key = fold(name)
+        quantum, default = _QUANTA.get(key, (0.0, 0.0))
+        asked = _asked(job, board, rows, name, default)
+        if key in _QUANTA:
+            amount = np.maximum(LEAST.get(key, 0.0), np.ceil(default if asked is None else asked))
+        elif asked is None or not np.any(asked > 0):
+            continue
+        else:
+            amount = np.maximum(0.0, asked)
+        column = board.free.get(key)
+        have = np.full(len(rows), np.nan) if column is None else column.number[rows]
+        if quantum:
+            rounded = np.ceil(amount / quantum) * quantum
+            counts = parts & ~np.isnan(have)  # a slot that tells no such amount has no bound
+        else:
+            rounded = amount
+            counts = parts & (amount > 0) & board.listed[key][rows]
+            have = np.where(np.isnan(have), 0.0, have)
+        yield _Need(key, amount, rounded, have, counts)
+
+
+def fits(job: ClassAd, board: Board, rows: RowNumbers) -> Bools:
+    """(m,) bool: where there is room for one job at least: `portions(...).copies > 0`, at a fraction of the price."""
+    good = np.ones(len(rows), np.bool_)
+    for need in _needs(job, board, rows):
+        good &= ~need.counts | ((need.have >= need.amount) & (need.amount < np.inf))
+    return good
+
+
 def portions(job: ClassAd, board: Board, rows: RowNumbers, most: int) -> Portions:
     """Of slots without a policy; a slot that is not partitionable has room for one job. `most`: jobs that are looked
     for. Time O(resources x rows)."""
@@ -61,44 +106,21 @@ def portions(job: ClassAd, board: Board, rows: RowNumbers, most: int) -> Portion
     first: list[Floats] = []
     then: list[Floats] = []
     switch: list[Floats] = []
-    whole = ~board.partitionable[rows]
-    copies = np.where(whole, 1.0, float(most))
+    copies = np.where(board.partitionable[rows], float(most), 1.0)
     possible = np.ones(len(rows), np.bool_)
-    for name in board.resources:
-        key = fold(name)
-        if key in _QUANTA:
-            quantum, default = _QUANTA[key]
-            asked = _asked(job, board, rows, name, default)
-            if asked is None:
-                asked = np.full(len(rows), default)
-            amount = np.maximum(_LEAST.get(key, 0.0), np.ceil(asked))
-        else:
-            quantum = 0.0
-            asked = _asked(job, board, rows, name, 0.0)
-            if asked is None or not np.any(asked > 0):
-                continue
-            amount = np.maximum(0.0, asked)
-        column = board.free.get(key)
-        have = np.full(len(rows), np.nan) if column is None else column.number[rows]
-        if quantum:
-            rounded = np.ceil(amount / quantum) * quantum
-            some = ~np.isnan(have)  # a slot that tells no such amount has no bound
-        else:
-            rounded = amount
-            some = (amount > 0) & board.listed[key][rows]
-            have = np.where(np.isnan(have), 0.0, have)
-        early = _times(have, rounded, some)
+    for need in _needs(job, board, rows):
+        finite = np.isfinite(need.amount)
+        early = _times(need.have, need.rounded, need.counts)
         with np.errstate(invalid="ignore"):
-            rest = have - early * rounded
-        late = _times(rest, amount, some)
-        fit = np.where(some, np.minimum(early + late, _MANY), _MANY)
-        none = ~some | whole
-        copies = np.minimum(copies, np.where(none, _MANY, np.where(np.isfinite(asked), fit, 0.0)))
-        possible &= none | np.isfinite(asked)
-        keys.append(key)
-        first.append(np.where(none, 0.0, rounded))
-        then.append(np.where(none, 0.0, amount))
-        switch.append(np.where(none, _MANY, early))
+            rest = need.have - early * need.rounded
+        late = _times(rest, need.amount, need.counts)
+        fit = np.where(need.counts, np.where(finite, np.minimum(early + late, _MANY), 0.0), _MANY)
+        copies = np.minimum(copies, fit)
+        possible &= ~need.counts | finite
+        keys.append(need.key)
+        first.append(np.where(need.counts, need.rounded, 0.0))
+        then.append(np.where(need.counts, need.amount, 0.0))
+        switch.append(np.where(need.counts, early, _MANY))
     if not keys:
         empty = np.zeros((0, len(rows)))
         return Portions(rows, (), empty, empty, empty, copies.astype(np.int64), possible)
@@ -110,7 +132,7 @@ def least_cpus(job: ClassAd) -> float:
     """Cores that a slot without a policy has to have left for this job, at least."""
     cell = job.find("requestcpus")
     asked = float(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else 0.0
-    return max(_LEAST["cpus"], math.ceil(asked)) if math.isfinite(asked) else _LEAST["cpus"]
+    return max(LEAST["cpus"], math.ceil(asked)) if math.isfinite(asked) else LEAST["cpus"]
 
 
 def _times(have: Floats, amount: Floats, some: Bools) -> Floats:
@@ -120,8 +142,9 @@ def _times(have: Floats, amount: Floats, some: Bools) -> Floats:
     return np.where(some, np.clip(times, 0.0, _MANY), _MANY)
 
 
-def _asked(job: ClassAd, board: Board, rows: RowNumbers, name: str, default: float) -> Floats | None:
-    """What the job asks of a resource, for each row. None: nothing. Who asks for less than nothing asks for nothing."""
+def _asked(job: ClassAd, board: Board, rows: RowNumbers, name: str, default: float) -> Floats | float | None:
+    """What the job asks of a resource, for each row, or one number for all. None: nothing. Who asks for less than
+    nothing asks for nothing."""
     cell = job.find(fold(f"Request{name}"))
     if cell is None:
         return None
@@ -131,15 +154,13 @@ def _asked(job: ClassAd, board: Board, rows: RowNumbers, name: str, default: flo
             request = AttrRef(f"Request{name}", _MY)
             values = board.matching.values(request, job, OTHER_SIDE)[rows]
             number = board.matching.mask(_is_number(name), job, OTHER_SIDE)[rows]
-            return np.where(number, values, default)
+            return np.where(number, np.where(np.isfinite(values), values, math.inf), default)
         value = flat.value
     else:
         value = cell
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if math.isnan(value):
-        value = math.inf  # no amount: fits nowhere
-    return np.full(len(rows), float(value))
+    return float(value) if math.isfinite(value) else math.inf  # no amount: fits nowhere
 
 
 @lru_cache(maxsize=64)
@@ -157,13 +178,13 @@ class _Seen:
 
 
 class Policies:
-    """Partitionable slots with a consumption policy. False if there are none."""
+    """Partitionable slots with a consumption policy. False if there are none. has: (n,) bool: which these are."""
 
     def __init__(self, board: Board, rows: RowNumbers) -> None:
         self._board = board
         self._rows = rows
-        self._has = np.zeros(board.size, np.bool_)
-        self._has[rows] = True
+        self.has = np.zeros(board.size, np.bool_)
+        self.has[rows] = True
         # By what a machine has: the rows, and the names of it.
         texts = board.frame.columns["machineresources"] if len(rows) else None
         self._kinds: list[tuple[RowNumbers, tuple[str, ...]]] = []
@@ -196,21 +217,21 @@ class Policies:
 
     def apply(self, job: ClassAd, matches: Bools) -> Bools:
         """Where job and slot match, the slots with a policy asked about what the job consumes."""
-        result = matches & ~self._has
+        result = matches & ~self.has
         for seen in self._seen(job):
             result[seen.rows] = self._board.matching.match(seen.job)[seen.rows]
         return result
 
     def jobs(self, job: ClassAd, rows: RowNumbers) -> list[tuple[Bools, ClassAd]]:
         """The job as each of some rows is to see it: (m,) bool and the ad."""
-        found = [(~self._has[rows], job)]
+        found = [(~self.has[rows], job)]
         if self:
             found += [(np.isin(rows, seen.rows), seen.job) for seen in self._seen(job)]
         return found
 
     def replace(self, job: ClassAd, taking: Portions, most: int) -> Portions:
         """Portions with those of the slots with a policy."""
-        mine = np.flatnonzero(self._has[taking.rows])
+        mine = np.flatnonzero(self.has[taking.rows])
         if not len(mine):
             return taking
         board, rows = self._board, taking.rows

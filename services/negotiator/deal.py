@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.negotiator import ephemeral
-from services.negotiator.board import NAMES, Board, Bools, Floats, RowNumbers, frame_of, set_up
+from services.negotiator.board import NAMES, Board, Bools, Floats, RowNumbers, frame_of, parts_cost, set_up
 from services.negotiator.carving import Key
-from services.negotiator.consumption import Policies, Portions, least_cpus, portions
+from services.negotiator.consumption import LEAST, Policies, Portions, fits, least_cpus, portions
 from services.negotiator.emptying import Emptied, Machines
 from services.negotiator.ephemeral import Standing
 from services.negotiator.group_tree import ROOT, GroupConfig, Tree
@@ -100,14 +100,15 @@ class Deal:
         self._turn: Turn | None = None
         frame = frame_of(snapshot.slots)
         self.requests = [request for requests in snapshot.requests.values() for request in requests]
-        self.ephemerals = ephemeral.mentioned(frame, config, self.requests)
+        names = ephemeral.names_of(frame, config, self.requests)
+        self.ephemerals = ephemeral.mentioned(frame, names)
         self.changing = bool(self.ephemerals & ephemeral.CHANGING)
         groups = config.groups or GroupConfig()
         own = assign(tree, groups, snapshot.total_weight).own
         self._quotas = {group.key: own[group.index] for group in tree.groups}
         with self.clock.part("set-up"):
             users = (name.lower() for name in USER_NAMES)
-            frame.want([*NAMES, *users, *ephemeral.names_of(frame, config, self.requests)])
+            frame.want([*NAMES, *users, *names])
             self._set_up_slots(now)
             self._set_up_requests()
             self._prepare()
@@ -133,11 +134,22 @@ class Deal:
         self._flat: dict[int, tuple[Floats, bool]] = {}
         self._left: tuple[tuple[int, int], tuple[bool, float]] | None = None
         self._no_preemption = self.preemption is None or self.preemption.is_idle()
-        self._weightless = bool(np.any(board.weight <= 0.0))
+        # A full machine weighs nothing, but it is no slot to be had for nothing.
+        self._weightless = bool(np.any((board.weight <= 0.0) & ~self._full()))
+        choosy = self.preemption is not None and self.preemption.choosy
+        self._all_cost = not choosy and not self._weightless and not self.policies and parts_cost(board, config)
         # Of a partitionable slot a core, at least, is handed out.
         portions = np.where(board.partitionable, np.minimum(board.weight, 1.0), board.weight)
         self.lightest = float(portions.min(initial=math.inf)) if len(portions) else 0.0
         board.check()
+
+    def _full(self) -> Bools:
+        """(n,) bool: partitionable slots of which nothing is left."""
+        cpus = self.board.free.get("cpus")
+        if cpus is None:
+            return np.zeros(self.board.size, np.bool_)
+        full: Bools = self.board.partitionable & ~self.policies.has & (cpus.number < LEAST["cpus"])
+        return full
 
     def _set_up_requests(self) -> None:
         self.asking: dict[str, list[Asking]] = {}
@@ -248,14 +260,28 @@ class Deal:
             if purse.at_ceiling():
                 asking.cause = "ceiling"
                 return
-            if purse.left <= TOLERANCE and not exempt and not self._weightless:
-                asking.cause = "share"
-                return
+            if purse.left <= TOLERANCE and not self._weightless:
+                if not exempt:
+                    asking.cause = "share"
+                    return
+                if asking.wants is not None and self._all_cost:
+                    asking.cause = "share" if self._suits_any(asking) else "no-match"
+                    return
             took = self._some(asking, purse, 1 if self._is_unsteady() else n, exempt)
             if not took:
                 return
             if self._is_unsteady():
                 self._refresh(asking)
+
+    def _suits_any(self, asking: Asking) -> bool:
+        """Whether there is a slot that the request could have if its submitter's slice were not used up."""
+        found = asking.found
+        if found is not None and (found.epoch is None or found.epoch == self.board.frame.epoch):
+            there = bool((self.board.open[found.rows] | self.board.held[found.rows]).any())
+            if there or found.complete:
+                return there
+        with self.clock.part("select"), self.clock.part("evaluate"):
+            return self._is_any_left(asking) and bool(self._candidates(asking)[0].any())
 
     def _is_unsteady(self) -> bool:
         """Whether every job has to be looked at with the values of its moment (NEG-27, NEG-28)."""
@@ -307,29 +333,7 @@ class Deal:
         with self.clock.part("evaluate"):
             if not self._is_any_left(asking):
                 return Found(np.zeros(0, np.intp), None, True, None)
-            suits = self.suits(asking)
-            free = suits & board.open
-            level: Floats | None = None
-            if self.preemption is not None:
-                by_rank, by_priority = self.preemption.offers(
-                    asking.ad, asking.submitter, self.eup[asking.submitter], suits
-                )
-                used = by_rank | by_priority
-                if used.any():
-                    free |= used
-                    level = np.where(by_rank, BY_RANK, np.where(by_priority, BY_PRIORITY, FREE))
-            has_machines = False
-            if board.resources:
-                machines = np.flatnonzero(free & board.partitionable)
-                has_machines = len(machines) > 0
-                free[machines[~self.has_room(asking, machines)]] = False
-            emptied = self._emptied(asking, free) if self.machines else None
-            if emptied:
-                has_machines = True
-                level = np.full(board.size, FREE) if level is None else level
-                for row, one in emptied.items():
-                    free[row] = True
-                    level[row] = one.level
+            free, level, has_machines, emptied = self._candidates(asking)
             told = self.keys(asking.ad, level)
             asking.ranks = next((key.now for key in told if key.side == OTHER_SIDE), None)
             keys = [key.now for key in told]
@@ -344,6 +348,35 @@ class Deal:
             listed = np.concatenate([[asking.last], listed[listed != asking.last]])
         epoch = board.frame.epoch if has_machines or self.changing else None
         return Found(listed, level, complete, epoch, emptied)
+
+    def _candidates(self, asking: Asking) -> tuple[Bools, Floats | None, bool, dict[int, Emptied] | None]:
+        """The slots that suit and can be given now, in any order; and as in `Found`: level, whether some of them are
+        partitionable, emptied."""
+        board = self.board
+        suits = self.suits(asking)
+        free = suits & board.open
+        level: Floats | None = None
+        if self.preemption is not None:
+            by_rank, by_priority = self.preemption.offers(
+                asking.ad, asking.submitter, self.eup[asking.submitter], suits
+            )
+            used = by_rank | by_priority
+            if used.any():
+                free |= used
+                level = np.where(by_rank, BY_RANK, np.where(by_priority, BY_PRIORITY, FREE))
+        has_machines = False
+        if board.resources:
+            machines = np.flatnonzero(free & board.partitionable)
+            has_machines = len(machines) > 0
+            free[machines[~self.has_room(asking, machines)]] = False
+        emptied = self._emptied(asking, free) if self.machines else None
+        if emptied:
+            has_machines = True
+            level = np.full(board.size, FREE) if level is None else level
+            for row, one in emptied.items():
+                free[row] = True
+                level[row] = one.level
+        return free, level, has_machines, emptied
 
     def _is_any_left(self, asking: Asking) -> bool:
         """False where nothing is left that a job of this size could have, whatever else it wants: in a busy pool that
@@ -388,7 +421,9 @@ class Deal:
 
     def has_room(self, asking: Asking, rows: RowNumbers) -> Bools:
         """Of these rows, where at least one job fits."""
-        return self.portions(asking, rows, 1).copies > 0
+        if self.policies:
+            return self.portions(asking, rows, 1).copies > 0
+        return fits(asking.ad, self.board, rows)
 
     def portions(self, asking: Asking, rows: RowNumbers, most: int) -> Portions:
         taking = portions(asking.ad, self.board, rows, most)

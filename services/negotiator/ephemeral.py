@@ -42,10 +42,10 @@ _NAMES: Final = CHANGING | {
 }
 
 
-def mentioned(frame: Frame, config: CycleConfig, requests: Iterable[Request]) -> frozenset[str]:
-    """The ephemeral attributes, folded, that any expression names: of the knobs, of slots as far as their expressions
-    were ever read, of the jobs' Requirements and Rank and what these lead to."""
-    names = set(names_of(frame, config, requests))
+def mentioned(frame: Frame, others: Iterable[str]) -> frozenset[str]:
+    """The ephemeral attributes, folded, that any expression names: of slots as far as their expressions were ever read,
+    and of all others (`names_of`)."""
+    names = set(others)
     for expr in frame.codes.exprs:
         names |= frame.names(expr)
     return frozenset(name for name in names if name in _NAMES or _SLOT.fullmatch(name))

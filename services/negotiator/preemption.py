@@ -68,7 +68,8 @@ def is_boolean_true(expr: Expr) -> Expr:
 @dataclass(slots=True)
 class Preemption:
     """The claimed slots of a cycle. eup: (n,) of who has the slot. spared: by a word for the reasons, claimed slots
-    that are not looked at; parts: dynamic slots that may be preempted for their machine (emptying.py)."""
+    that are not looked at; parts: dynamic slots that may be preempted for their machine (emptying.py). choosy: whether
+    the RANK of a slot that somebody uses may prefer some job to his."""
 
     board: Board
     config: CycleConfig
@@ -78,11 +79,14 @@ class Preemption:
     requirements: Expr | None
     spared: list[tuple[str, Bools]]
     parts: Bools
+    choosy: bool
 
     @classmethod
     def of(cls, board: Board, config: CycleConfig, users: Users, eups: list[float]) -> Preemption:
         """Takes what is spared out of `board.held`."""
         matching = board.matching
+        current_rank = matching.values(_CURRENT_RANK)
+        choosy = bool(np.any(board.held & ~_is_content(board, current_rank)))
         spared = [("idle", matching.mask(_IDLE) & board.claimed)]  # NEG-19
         if not config.consider_early_preemption:
             spared.append(("retirement", matching.mask(_RETIRING) & board.claimed))  # PRE-08
@@ -104,10 +108,11 @@ class Preemption:
             config=config,
             users=users,
             eup=np.array([*eups, np.inf])[users.user],
-            current_rank=matching.values(_CURRENT_RANK),
+            current_rank=current_rank,
             requirements=None if requirements is None else is_boolean_true(requirements),
             spared=spared,
             parts=parts,
+            choosy=choosy,
         )
 
     def is_idle(self) -> bool:
@@ -115,12 +120,7 @@ class Preemption:
         is a plain number that its job satisfies already."""
         if self.requirements is not None:
             return False
-        self.board.frame.want(("rank",))
-        rank = self.board.frame.columns["rank"]
-        number = np.isin(rank.tag, (INT, REAL))
-        told = np.where(number, rank.number, 0.0)
-        plain = number | (rank.tag == ABSENT)
-        return bool(np.all(~self.board.held | (plain & (told <= self.current_rank))))
+        return not self.choosy or bool(np.all(~self.board.held | _is_content(self.board, self.current_rank)))
 
     def offers(self, job: ClassAd, submitter: str, eup: float, suits: Bools) -> tuple[Bools, Bools]:
         """(n,) bool each: slots that the job may have as their RANK prefers it (PRE-01), and by priority (PRE-02).
@@ -141,3 +141,12 @@ class Preemption:
         if by_priority.any():
             by_priority &= self.board.matching.mask(self.requirements, job)
         return by_rank, by_priority
+
+
+def _is_content(board: Board, current_rank: Floats) -> Bools:
+    """(n,) bool: where RANK is a plain number that the slot's job satisfies already, so that it prefers no other."""
+    board.frame.want(("rank",))
+    rank = board.frame.columns["rank"]
+    number = np.isin(rank.tag, (INT, REAL))
+    content: Bools = (number | (rank.tag == ABSENT)) & (np.where(number, rank.number, 0.0) <= current_rank)
+    return content

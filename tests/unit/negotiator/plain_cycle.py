@@ -30,7 +30,7 @@ from services.negotiator.shares import fractions
 from services.negotiator.usage import charged_to
 from shared.classad import ClassAd, Expr, evaluate, half_match
 from tests.unit.negotiator.outcomes import Key, Outcome, gifts_of
-from tests.unit.negotiator.plain_slots import PlainSlot, is_part_of, natural, number, weight_of, without_part
+from tests.unit.negotiator.plain_slots import PlainSlot, is_full, is_part_of, natural, number, weight_of, without_part
 
 #: Weights that differ by less are equal: sums of tenths miss whole numbers by as much.
 NEARLY = 1e-9
@@ -98,7 +98,7 @@ class _Cycle:
         self.lightest = min(
             (min(1.0, slot.weight) if slot.partitionable else slot.weight for slot in self.slots), default=0.0
         )
-        self.weightless = any(slot.weight == 0.0 for slot in self.slots)
+        self.weightless = any(slot.weight == 0.0 and not is_full(slot) for slot in self.slots)
         self.asks = {name: [_Ask(name, r, r.count) for r in asked] for name, asked in snapshot.requests.items()}
         self.gifts: dict[Key, int] = {}
         self.weights: dict[Key, float] = {}

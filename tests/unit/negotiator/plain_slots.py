@@ -86,6 +86,12 @@ def without_part(whole: ClassAd, seen: ClassAd, job: ClassAd, now: float) -> Cla
     return after
 
 
+def is_full(slot: PlainSlot) -> bool:
+    """A partitionable slot without a core left; by a policy of its own a job may do without."""
+    cpus = slot.ad.eval("Cpus")
+    return slot.partitionable and not has_policy(slot.ad) and isinstance(cpus, int | float) and cpus < 1
+
+
 def is_part_of(child: PlainSlot, slot: PlainSlot) -> bool:
     """slot1_2@host is a dynamic slot of slot1@host."""
     own, _, host = slot.name.partition("@")
