@@ -79,8 +79,8 @@ def check(asked: SetConfig, config: Config) -> None:
     for name in names:
         why = (
             misnamed(name)
-            or refusal(name, asked.level, base.subsystem, base.local_name, base.get)
             or of_another(name, base.subsystem, base.local_name, SCOPES)
+            or refusal(name, asked.level, base.subsystem, base.local_name, base.get)
         )
         if why:
             raise PermanentError(why)

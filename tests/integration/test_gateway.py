@@ -55,6 +55,7 @@ SAMPLES = {"job_id": "999999.0", "submitter": "nobody@x", "prefix": "0123456789a
     "user": "nobody@x",
     "machine": "none",
     "slot": "none",
+    "group": "physics",
 }
 #: Harmless requests for doors that take a body; others are tried without one, which is refused as bad input.
 BODIES = {

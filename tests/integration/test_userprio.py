@@ -111,9 +111,36 @@ def test_quotas_are_shown_in_the_manuals_table(userprio):
     assert groups[LEP][1:3] == ["5.00", "no"]
 
 
+def test_a_quota_is_set_shown_and_taken_back(userprio):
+    """GRP-04, while the pool runs."""
+
+    def quota(group):
+        return userprio("-constraint", f'Name == "{group}"', "-af", "ConfigQuota", "QuotaIsSet").strip()
+
+    assert userprio("-setquota", HEP, "12") == f"The quota of {HEP} was set to 12\n"
+    wait_until(lambda: quota(HEP) == "12.0 true", what="the next cycle")
+    said = userprio("-setdynamicquota", HEP, "0.5", "-setquota", LEP, "3")
+    assert f"The quota of {HEP} was set to 0.5 of that of the group above\n" in said
+    wait_until(lambda: (quota(HEP), quota(LEP)) == ("0.5 true", "3.0 true"), what="the next cycle")
+    for group in (HEP, LEP):
+        assert userprio("-unsetquota", group) == f"The quota of {group} is the configuration's again\n"
+    wait_until(lambda: quota(HEP) == "15.0 undefined", what="the next cycle")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (
+            ["-setquota", "group_chemistry", "5"],
+            "there is no accounting group 'group_chemistry' in GROUP_NAMES; known: ",
+        ),
+        (["-setquota", HEP, "-5"], "a quota of -5: give slot weight"),
+        (["-setdynamicquota", HEP, "5"], "a quota of 5: give a part of the parent's"),
+        (["-setquota", HEP], "-setquota wants a group and a number"),
+        (["-setquota", HEP, "many"], "'many' is not a number"),
+        (["-unsetquota", HEP, LEP], "-unsetquota wants one group"),
+        (["-setquota", HEP, "5", "-duration", "1h"], "-duration goes with"),
+        (["-setquota", HEP, "5", "-name", "gpus"], "there is no negotiator gpus in the pool; known: "),
         (["-setfactor", "alice@x", "0.5"], "below 1"),
         (["-setfactor", "alice", "5"], "name the user in full, as user@domain"),
         (["-setfactor", "alice@x", "5", "bob@x"], "wants a user and a number"),
