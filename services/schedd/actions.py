@@ -119,11 +119,12 @@ class Actions:
             check_size(cluster.ad, trial)
             priority_of(trial)
             submitter_of(trial, cluster.user, self.settings.nice_group)
-        except BadSubmit as error:
+            limits = factories.limits_of(trial, least=0)
+        except (BadSubmit, factories.BadLimit) as error:
             raise RemoteFailure("bad-request", f"cluster {cluster.id}: {error}") from error
         cluster.ad.update(edits)
         own = {fold(factories.LIMIT), fold(factories.MAX_IDLE)}
-        factory.limit, factory.max_idle = factories.limits_of(cluster.ad, least=0) or (factory.limit, factory.max_idle)
+        factory.limit, factory.max_idle = limits or (factories.UNLIMITED, factories.UNLIMITED)
         factory.edited |= frozenset(edits.table()) - own
         cluster.changed()
         materializer.save(self.keeper, cluster)

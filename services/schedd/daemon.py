@@ -171,9 +171,12 @@ class Schedd(Daemon):
             self.requests,
         ):
             room.settings = self.settings
-        for cluster in self.table.clusters.values():
-            self.table.note_due(cluster)  # limits may have grown
+        self._look_at_factories()  # limits may have grown
         self.cron.reread()
+
+    def _look_at_factories(self) -> None:
+        for cluster in self.table.clusters.values():
+            self.table.note_due(cluster)
 
     async def drain(self) -> None:
         # Jobs run on, but nobody should negotiate with us or look for us meanwhile.
@@ -186,6 +189,7 @@ class Schedd(Daemon):
             log.error("spool_full", reason=reason, mend="make room: what happens to jobs is written down then")
         else:
             log.info("spool_has_room")
+            self._look_at_factories()
 
     async def close(self) -> None:
         await self.cron.close()

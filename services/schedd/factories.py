@@ -111,7 +111,10 @@ def restored(ad: ClassAd, next_proc: int) -> Factory | None:
     total = ad.eval(ITEM_COUNT)
     if isinstance(total, bool) or not isinstance(total, int):
         return None
-    limit, max_idle = limits_of(ad, least=0) or (UNLIMITED, UNLIMITED)
+    try:
+        limit, max_idle = limits_of(ad, least=0) or (UNLIMITED, UNLIMITED)
+    except BadLimit as error:  # no schedd wrote that
+        return Factory(total, mode=Mode.ERROR, reason=str(error))
     paused = ad.eval(PAUSED)
     mode = Mode(paused) if isinstance(paused, int) and paused in list(Mode) else Mode.RUNNING
     if next_proc >= total and mode is not Mode.REMOVED:
@@ -122,6 +125,10 @@ def restored(ad: ClassAd, next_proc: int) -> Factory | None:
 
 def describe(ad: ClassAd, factory: Factory, next_proc: int) -> None:
     """Write into a cluster's ad where its factory stands."""
+    # As numbers: they may have been expressions, which say something else another time.
+    for name, limit in ((LIMIT, factory.limit), (MAX_IDLE, factory.max_idle)):
+        if name in ad:
+            ad[name] = limit
     ad[ITEM_COUNT] = factory.total
     ad[NEXT_PROC] = ad[NEXT_ROW] = next_proc
     ad[PAUSED] = int(factory.mode)

@@ -142,7 +142,7 @@ class Materializer:
         if factory.edited:
             factories.without(job.ad, factory.edited)
             self._resort(job)
-        if cluster.spool and cluster.ad.eval("StageInFinish"):
+        if cluster.spool and "StageInFinish" in cluster.ad:
             held = job.ad.eval(HELD_ONCE_SPOOLED) is True
             job.drop(*_HOLD)
             job.status = JobStatus.HELD if held else JobStatus.IDLE

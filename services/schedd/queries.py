@@ -76,14 +76,14 @@ def chosen_factories(keeper: Keeper, ids: Sequence[str], constraint: str) -> lis
     """Clusters with jobs that are not materialized yet which an action means: named by their number, or a constraint is
     true of their ad (see `factories.shown`). Raises RemoteFailure bad-request."""
     expr, clusters = parse_constraint(constraint), keeper.table.clusters
-    wanted = {job_id.cluster for job_id in parse_ids(ids) if job_id.proc < 0}
+    wanted = [job_id.cluster for job_id in parse_ids(ids) if job_id.proc < 0] if ids else list(clusters)
     now = keeper.now()
     return [
         cluster
-        for cluster in list(clusters.values())
-        if cluster.factory is not None
+        for number in wanted
+        if (cluster := clusters.get(number)) is not None
+        and cluster.factory is not None
         and not cluster.factory.over
-        and (not ids or cluster.id in wanted)
         and (expr is None or is_true(evaluate(expr, factory_ad(cluster, now), None, now)))
     ]
 

@@ -256,6 +256,7 @@ class Submission:
                 f"{len(mine) - 1} other submits of {asked.user} have not had their last part; finish these first "
                 f"(they are forgotten after {UNFINISHED_S // 60} minutes)"
             )
+        where = "that wait to be materialized" if late else "in the queue"
         if late:
             # The other limits are kept by whoever makes jobs of these.
             kept = table.promised(asked.user) + sum(unfinished) - earlier
@@ -269,7 +270,7 @@ class Submission:
         for limit, have, name in limits:
             if have + wanted > limit:
                 raise BadSubmit(
-                    f"{wanted} jobs besides {have} in the queue are more than {name} = {limit}; submit fewer, or "
+                    f"{wanted} jobs besides {have} {where} are more than {name} = {limit}; submit fewer, or "
                     "have the limit raised"
                 )
 

@@ -317,7 +317,7 @@ class Endpoint:
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:
         cluster, job_id = self._granted(request)
-        later = job_id.proc < 0 and cluster.factory is not None and not cluster.ad.eval("StageInFinish")
+        later = job_id.proc < 0 and cluster.factory is not None and "StageInFinish" not in cluster.ad
         waiting = _awaiting(cluster, job_id)
         if not waiting and not later:
             return web.Response(headers={"X-Roost-Repeated": "1"})

@@ -427,6 +427,17 @@ class DefragRound(Event):
 
 
 @message
+class RoosterRound(Event):
+    """The rooster has woken machines that sleep, or tried to."""
+
+    type: ClassVar[str] = "rooster.round"
+    rooster: str
+    woken: list[str] = []  # machines
+    failed: dict[str, str] = {}  # machine -> why it could not be woken
+    waiting: int = 0  # machines left for a later round, by ROOSTER_MAX_UNHIBERNATE
+
+
+@message
 class DaemonStarted(Event):
     type: ClassVar[str] = "daemon.started"
     daemon: str
