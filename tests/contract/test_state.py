@@ -324,6 +324,29 @@ async def test_health_says_connected(store):
     assert store.health.waiting_for == ""
 
 
+async def test_one_leads_until_its_lease_is_over_or_given_up(store):
+    """shared.daemon.lead, on every variant."""
+    key = [keys.lead("DEFRAG", "gpus")]
+    assert key == ["roost:lead:defrag:gpus"]
+    take = lambda name, life, first=0, length=60_000: store.run("lead_take", key, [name, life, length, first])  # noqa: E731
+    assert await take("a", "1", 1) == [1, b"a", b""]
+    assert await take("a", "1") == [1, b"a", b""]
+    assert await take("b", "1", 1) == [0, b"a", b""]
+    await store.run("lead_note", key, ["a", "1", b"\x00note"])
+    for name, life in (("b", "1"), ("a", "2")):
+        with pytest.raises(StaleEpoch, match="a leads"):
+            await store.run("lead_note", key, [name, life, b"?"])
+    assert await take("a", "2", 1) == [1, b"a", b"\x00note"]  # started again
+    assert await take("a", "1") == [0, b"a", b"\x00note"]  # its former life, which still runs
+    assert await store.run("lead_give_up", key, ["a", "1"]) == 0
+    assert await store.run("lead_give_up", key, ["a", "2"]) == 1
+    assert await take("b", "1") == [1, b"b", b"\x00note"]
+    await store.hset(key[0], {"until": 1})  # over long ago
+    assert await take("a", "3") == [1, b"a", b"\x00note"]
+    await store.hset(key[0], {"until": 10**15})  # given before the clock was set back
+    assert await take("b", "2") == [1, b"b", b"\x00note"]
+
+
 @kept
 async def test_everything_is_there_after_a_restart(place):
     store = await place.open()
@@ -410,3 +433,30 @@ async def test_prefix_keeps_pools_apart(place):
     await write_ads(two, [GroupWrite(group({"s": b"x"}), 1900)])
     assert await load_ads(one) == []
     assert len(await load_ads(two)) == 1
+
+
+@pytest.mark.parametrize("place", ["private", "redis"], indirect=True)
+async def test_who_is_cancelled_ends_and_no_answer_goes_astray(store):
+    """In whatever turn of the loop it comes, be it between a question and its answer."""
+    for number in range(20):
+        await store.hset(f"h{number}", {"value": number})
+
+    async def look(number):
+        assert await store.hgetall_many([f"h{number}", f"h{19 - number}"]) == [
+            {b"value": b"%d" % number},
+            {b"value": b"%d" % (19 - number)},
+        ]
+        assert await store.hget(f"h{number}", "value") == b"%d" % number
+
+    cancelled = 0
+    for turns in range(60):
+        looking = [asyncio.create_task(look((turns + number) % 20)) for number in range(4)]
+        for _ in range(turns % 20):
+            await asyncio.sleep(0)
+        for task in looking[:2]:
+            expected = task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled() is expected
+            cancelled += expected
+        await asyncio.gather(*looking[2:])
+    assert cancelled > 20
