@@ -145,8 +145,12 @@ class Bus(Protocol):
     async def start(self) -> None:
         """Connect and declare the topology. Waits for the broker (with back-off) until cancelled."""
 
+    async def deafen(self) -> None:
+        """End all subscriptions; handlers under way finish first. What comes from now on is for the next life: who is
+        about to close what its handlers use calls this before. Publishing and calling go on."""
+
     async def stop(self) -> None:
-        """Finish handlers under way, hand over what is waiting for confirms, disconnect."""
+        """Finish handlers under way, hand over what is waiting for confirms and all facts, disconnect."""
 
     async def publish(
         self,

@@ -428,10 +428,13 @@ class MemoryBus:
         self._stopped = False
         self._connect()
 
-    async def stop(self) -> None:
-        self._stopped = True
+    async def deafen(self) -> None:
         for consumer in list(self._consumers):
             await consumer.cancel()
+
+    async def stop(self) -> None:
+        self._stopped = True
+        await self.deafen()
         self.disconnect()
         self._health.waiting_for = "start"
         current = asyncio.current_task()

@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from shared.bus.api import Exchange
+from shared.bus.api import Bus, Exchange
 from shared.daemon import user_maps
 from shared.daemon.ad_table import daemon_name
 from shared.daemon.base import Daemon
-from shared.errors import RoostError
+from shared.errors import RetryableError, RoostError
 from shared.messages.base import Message
 from shared.messages.events import DaemonStarted, DaemonStopped
 from shared.version import VERSION
@@ -20,6 +20,8 @@ from shared.version import VERSION
 CANCEL_AGAIN_S = 0.5
 #: Seconds a daemon has for drain, and again for its close.
 DRAIN_S = 10.0
+#: Seconds for handlers that are under way when it ends. One that waits longer waits for something that is not there.
+HEAR_OUT_S = 2.0
 #: Seconds for telling the pool that it started or stopped.
 EVENT_S = 1.0
 
@@ -55,6 +57,7 @@ async def live(daemon: Daemon, *, drain_s: float = DRAIN_S, started: Callable[[]
             await _tell(daemon, DaemonStopped.type, reason)
     finally:
         user_maps.remove(daemon_name(daemon.subsystem, context.name))
+        await hear_out(context.bus)
         async with asyncio.timeout(drain_s):
             await daemon.close()
         log.info("daemon_stopped", reason=reason)
@@ -89,13 +92,27 @@ async def _run(daemon: Daemon, drain_s: float) -> None:
         if stopped not in done:
             _raise_first(done)
         daemon.context.log.info("draining")
-        try:
-            async with asyncio.timeout(drain_s):
-                await daemon.drain()
-        except TimeoutError:
-            daemon.context.log.warning("drain_cut_short", seconds=drain_s)
+        await hear_out(daemon.context.bus)
+        await drained(daemon, drain_s)
     finally:
         await _end(*tasks, stopped)
+
+
+async def hear_out(bus: Bus) -> None:
+    """Take no more messages, before anything that handlers use is closed: one that fails for that would be dead, or a
+    refusal that its sender believes. What comes now waits for the next life."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(HEAR_OUT_S):
+            await bus.deafen()
+
+
+async def drained(daemon: Daemon, drain_s: float) -> None:
+    """Have it finish what is under way; where that takes too long, or a server is away, it ends all the same."""
+    try:
+        async with asyncio.timeout(drain_s):
+            await daemon.drain()
+    except (TimeoutError, RetryableError) as error:
+        daemon.context.log.warning("drain_cut_short", reason=str(error) or f"it took more than {drain_s:g} s")
 
 
 def _raise_first(done: set[asyncio.Task[Any]]) -> None:

@@ -797,6 +797,36 @@ async def test_stop_waits_for_handlers_and_leaves_nothing_behind(pool):
     await bus.stop()
 
 
+async def test_deaf_bus_leaves_what_comes_to_the_next_life(pool):
+    ending, other = await pool.bus("startd.node1"), await pool.bus("schedd.ap1")
+    begun, may_end, ended = asyncio.Event(), asyncio.Event(), []
+
+    async def handler(envelope):
+        begun.set()
+        await may_end.wait()
+        ended.append(envelope.body.slot)
+        return Ack()
+
+    await ending.serve("startd.node1", handler)
+    await other.serve("schedd.ap1", Catch())
+    await other.send("startd.node1", lost("first"))
+    await begun.wait()
+    deafening = asyncio.ensure_future(ending.deafen())
+    await asyncio.sleep(0)
+    assert not deafening.done()
+    may_end.set()
+    await deafening
+    assert ended == ["first"]
+    await other.send("startd.node1", lost("second"))
+    assert await ending.call("schedd.ap1", heartbeat(1)) == Ack()  # it can still speak
+    await ending.stop()
+    assert ended == ["first"]
+    again = Catch()
+    await (await pool.bus("startd.node1")).serve("startd.node1", again)
+    await again.got(1)
+    assert [envelope.body.slot for envelope in again.envelopes] == ["second"]
+
+
 async def test_stop_ends_while_the_connection_is_lost(pool):
     bus = await pool.bus("collector.a")
     await bus.consume("roost.collector", Catch())

@@ -96,6 +96,41 @@ async def test_messages_that_wait_survive_kill_and_restart_of_the_broker(pool, r
     assert {body.slot for body in inbox.bodies} == {f"slot{n}" for n in range(50)}
 
 
+def removed(number, reason="so"):
+    return JobRemoved(at=float(number), schedd="ap", job_id=f"{number}.0", owner="a", reason=reason)
+
+
+async def test_facts_of_who_is_cancelled_do_not_wait_for_the_next_word(pool):
+    """Nobody may ever say one: it was the last of a daemon that ends, or of a gateway that is idle from now on."""
+    sender, listener, heard = await pool.bus("gateway.a"), await pool.bus("schedd.ap"), Catch()
+    await listener.listen(Exchange.EVENTS, ["job.#"], heard)
+    large = "x" * 200_000  # one that is written when the broker takes it
+    saying = [asyncio.create_task(sender.publish(Exchange.EVENTS, "job.removed", removed(n, large))) for n in range(50)]
+    await asyncio.wait(saying, return_when=asyncio.FIRST_COMPLETED)
+    for task in saying:
+        task.cancel()
+    assert any(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*saying, return_exceptions=True))
+    await eventually(lambda: {envelope.body.at for envelope in heard.envelopes} == set(range(50)), what="all of them")
+
+
+async def test_facts_of_a_time_without_a_broker_go_out_before_a_stop(pool):
+    sender, listener, heard = await pool.bus("schedd.ap"), await pool.bus("journal.a"), Catch()
+    await listener.listen(Exchange.EVENTS, ["job.#"], heard)
+    back = asyncio.Event()
+
+    async def note():
+        back.set()
+
+    sender.on_gap(note)
+    sender._link.fail("cut by the test")
+    for number in range(2000):
+        await sender.publish(Exchange.EVENTS, "job.removed", removed(number))
+    assert not heard.envelopes
+    await back.wait()
+    await sender.stop()
+    await eventually(lambda: {envelope.body.at for envelope in heard.envelopes} == set(range(2000)), what="all of them")
+
+
 @pytest.mark.parametrize("hung", [False, True])
 async def test_facts_said_to_a_broker_that_dies_reach_the_history(pool, rabbit_server, hung):
     """Killed in the midst of it, or hung for a while before: what it had taken, or seemed to take, comes again under
@@ -112,7 +147,7 @@ async def test_facts_said_to_a_broker_that_dies_reach_the_history(pool, rabbit_s
 
     async def speak():
         while not stop.is_set():
-            event = JobRemoved(at=float(len(said)), schedd="ap", job_id=f"{len(said)}.0", owner="a", reason="so")
+            event = removed(len(said))
             await schedd.publish(Exchange.EVENTS, event.type, event)
             said.append(event.at)
             await asyncio.sleep(0.002)

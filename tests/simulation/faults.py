@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from shared.bus.api import RemoteFailure
 from shared.errors import RoostError
 from shared.messages.base import Message
-from shared.messages.orders import CancelDrain, Drain, Vacate
+from shared.messages.orders import CancelDrain, Drain, Reconfigure, Vacate
 from tests.simulation.world import MACHINES, World
 
 Fault = Callable[[World, random.Random], Awaitable[None]]
@@ -77,6 +77,44 @@ async def _down(world: World, name: str, seconds: float) -> None:
     await asyncio.sleep(seconds)
     if world.lives[name].dead:
         world.begin(name)
+
+
+async def stop(world: World, chance: random.Random) -> None:
+    name, seconds = _any(world, chance), chance.choice([0.0, 0.5, 5.0, 35.0])
+    patience = chance.choice([0.1, 10.0, 30.0])
+    world.note(f"{name} is told to end, killed if it takes {patience:g} s, and started again after {seconds:g} s")
+    await _ended(world, name, patience, seconds)
+
+
+async def all_stop(world: World, chance: random.Random) -> None:
+    names, seconds, patience = list(world.names()), chance.choice([0.0, 10.0]), chance.choice([1.0, 30.0])
+    world.note(f"every daemon is told to end, killed if it takes {patience:g} s, and started again after {seconds:g} s")
+    await asyncio.gather(*(_ended(world, name, patience, seconds) for name in names))
+
+
+async def upgrade(world: World, chance: random.Random) -> None:
+    names = list(world.names())
+    chance.shuffle(names)
+    pause = chance.choice([0.0, 1.0, 3.0])
+    world.note(f"one daemon after the other is told to end, and started again at once, {pause:g} s apart")
+    for name in names:
+        await _ended(world, name, 30.0, 0.0)
+        await asyncio.sleep(pause)
+
+
+async def _ended(world: World, name: str, patience_s: float, seconds: float) -> None:
+    world.impair(name, world.time() + patience_s + seconds + 2)
+    await world.lives[name].stop(patience_s)
+    world.impair(name, world.time() + seconds + 2)
+    await asyncio.sleep(seconds)
+    if world.lives[name].dead:
+        world.begin(name)
+
+
+async def reconfigure(world: World, chance: random.Random) -> None:
+    name = _any(world, chance)
+    world.note(f"{name} reads its configuration again")
+    await _order(world, name, Reconfigure(by="root@pool"))
 
 
 async def freeze(world: World, chance: random.Random) -> None:
@@ -255,3 +293,7 @@ KINDS: tuple[Fault, ...] = (
     managers_die,
     everything_dies,
 )
+
+#: What seeds from this one on know besides: those before tell what they always told.
+ORDERLY_FROM = 10_000
+ORDERLY: tuple[Fault, ...] = (stop, stop, stop, all_stop, upgrade, reconfigure)

@@ -10,6 +10,7 @@ from typing import Any
 from shared.bus.handling import packed
 from shared.bus.memory import MemoryBus
 from shared.daemon.base import Daemon
+from shared.daemon.life import DRAIN_S, drained, hear_out
 from shared.messages.base import Envelope, Message
 from shared.state.api import StoreUnavailable
 from tests.simulation.loop import LIFE
@@ -111,6 +112,7 @@ class Life:
         self.gone = asyncio.Event()
         self.died_of = ""
         self.not_before = 0.0  # while it is frozen: when it goes on
+        self._stopping: asyncio.Future[None] | None = None
         self.crash_at_task = 0  # dies when it makes so many more tasks (0: it does not): in the midst of something
         self.on_start: Callable[[Life], None] = lambda life: None
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their making, the same in every telling
@@ -128,19 +130,45 @@ class Life:
 
     async def _live(self) -> None:
         try:
+            stopping = self._stopping = asyncio.get_running_loop().create_future()
             await self.bus.start()
             self.daemon = self._make(self)
             await self.daemon.setup()
             self.started = True
             self.on_start(self)
             tasks = [asyncio.create_task(work, name=f"{self.name}:{n}") for n, work in self.daemon.tasks().items()]
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            error = next(iter(done)).exception()
-            self.died_of = f"{next(iter(done)).get_name()}: {error!r}"
+            await asyncio.wait((*tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
+            ended = next((task for task in tasks if task.done()), None)
+            if ended is not None:
+                self.died_of = f"{ended.get_name()}: {ended.exception()!r}"
+            else:
+                await self._end(self.daemon, tasks)
+                self.died_of = "a fault"
         except asyncio.CancelledError:
             raise
         except Exception as error:
             self.died_of = f"{type(error).__name__}: {error}"
+        self.kill()
+
+    async def _end(self, daemon: Daemon, tasks: list[asyncio.Task[None]]) -> None:
+        """As `shared.daemon.life` and `shared.daemon.main` do it."""
+        await hear_out(self.bus)
+        await drained(daemon, DRAIN_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await hear_out(self.bus)
+        async with asyncio.timeout(DRAIN_S):
+            await daemon.close()
+        await self.bus.stop()
+
+    async def stop(self, patience_s: float) -> None:
+        """As SIGTERM does, and SIGKILL to one that takes longer."""
+        if self._stopping is not None and not self._stopping.done():
+            self._stopping.set_result(None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self.gone.wait()
         self.kill()
 
     def adopt(self, task: asyncio.Task[Any]) -> None:

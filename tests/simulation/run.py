@@ -136,7 +136,7 @@ async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> 
     await world.open()
     users = Users(world, random.Random(chance.random()), clusters=chance.randint(4, 10))
     working = asyncio.ensure_future(users.work())
-    trouble = [asyncio.ensure_future(one) for one in ([] if quiet_pool else _plan(world, chance))]
+    trouble = [asyncio.ensure_future(one) for one in ([] if quiet_pool else _plan(world, chance, story.seed))]
     keeping = asyncio.ensure_future(_keep_alive(world))
     try:
         if not quiet_pool:
@@ -155,9 +155,10 @@ async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> 
         await world.close()
 
 
-def _plan(world: World, chance: random.Random) -> Iterator[object]:
+def _plan(world: World, chance: random.Random, seed: int) -> Iterator[object]:
+    kinds = faults.KINDS if seed < faults.ORDERLY_FROM else (*faults.KINDS, *faults.ORDERLY)
     for _ in range(chance.choice([1, 2, 3, 5, 8])):
-        yield _later(chance.uniform(2.0, FAULTS_S), chance.choice(faults.KINDS), world, random.Random(chance.random()))
+        yield _later(chance.uniform(2.0, FAULTS_S), chance.choice(kinds), world, random.Random(chance.random()))
 
 
 async def _later(at: float, fault: faults.Fault, world: World, chance: random.Random) -> None:

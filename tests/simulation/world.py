@@ -189,6 +189,7 @@ class World:
             clock=life.clock,
             new_id=self.new_id,
         )
+        context.reread = lambda: context.config
         context.spool.mkdir(parents=True, exist_ok=True)
         context.execute.mkdir(parents=True, exist_ok=True)
         if subsystem == "startd":

@@ -170,17 +170,20 @@ class AmqpBus:
         if self._supervisor is not None and self._supervisor.done():
             self._supervisor.result()
 
+    async def deafen(self) -> None:
+        await asyncio.gather(*(consumer.cancel() for consumer in self._consumers))
+
     async def stop(self) -> None:
         if self._supervisor is None:
             self._stopped = True
             return
-        for consumer in list(self._consumers):
-            await consumer.cancel()
+        await self.deafen()
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
                 await self._idle.wait()
+                await self._send_facts()  # those of a time without a connection may be on their way yet
         except TimeoutError:
-            self.log.warning("bus.unconfirmed_at_stop", messages=self._publishing)
+            self.log.warning("bus.unconfirmed_at_stop", messages=self._publishing, facts=len(self._outbox))
         self._stopped = True
         supervisor, self._supervisor = self._supervisor, None
         current = asyncio.current_task()
@@ -363,8 +366,13 @@ class AmqpBus:
         if self._stopped:
             raise BusUnavailable("the bus is stopped")
         self._outbox.add(fact)
-        if not self._repeating or self._outbox.crowded:
+        if self._repeating and not self._outbox.crowded:
+            return
+        try:
             await self._send_facts()
+        except asyncio.CancelledError:
+            self.spawn(self._send_facts())  # others' facts may wait behind it, and nobody may say anything more
+            raise
 
     async def _send_facts(self) -> None:
         """All that wait, in their order, as long as the link holds."""

@@ -10,6 +10,9 @@ from shared.daemon.base import Daemon
 from shared.daemon.health import waiting_for
 from shared.daemon.life import TaskEnded, live
 from shared.daemon.runner import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Runner, State, backoff
+from shared.messages import Ack
+from shared.messages.ads import SendAds
+from shared.state.api import StoreUnavailable
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
 from tests.waiting import eventually
@@ -56,6 +59,30 @@ class NoSetup(Example):
 class SlowSetup(Example):
     async def setup(self):
         await asyncio.Event().wait()
+
+
+class Listening(Example):
+    """What its handlers use is closed at the end."""
+
+    async def setup(self):
+        self.closed, self.refused = False, []
+        await self.context.bus.serve("schedd.x", self._on_request)
+
+    async def _on_request(self, envelope):
+        if self.closed:
+            self.refused.append(envelope)
+            raise ValueError("closed")
+        return Ack()
+
+    async def close(self):
+        self.closed = True
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+class NoDrain(Example):
+    async def drain(self):
+        raise StoreUnavailable("Redis is away")
 
 
 class SlowDrain(Example):
@@ -107,6 +134,48 @@ async def test_stop_drains_then_closes(make):
     daemon.context.stopping.set()
     await task
     assert daemon.did == ["setup", "drain", "close"]
+
+
+async def test_nobody_is_answered_from_closed_books(make, hub):
+    """What comes while a daemon closes waits for its next life; it was refused, and one-way messages were dead."""
+    daemon = make(Listening)
+    task = await living(daemon)
+    other = MemoryBus(hub, sender="startd.n")
+    await other.start()
+    asking, stop = [], asyncio.Event()
+
+    async def ask():
+        while not stop.is_set():
+            asking.append(asyncio.ensure_future(other.call("schedd.x", SendAds(my_type="A"), timeout=30.0)))
+            await asyncio.sleep(0)
+
+    asker = asyncio.create_task(ask())
+    await eventually(lambda: asking and asking[0].done())
+    daemon.context.stopping.set()
+    await task
+    stop.set()
+    await asker
+    assert not asking[-1].done()
+    assert not daemon.refused
+    await daemon.context.bus.stop()
+    again = MemoryBus(hub, sender="schedd.x")
+    await again.start()
+
+    async def answer(_):
+        return Ack()
+
+    await again.serve("schedd.x", answer)
+    assert set(await asyncio.gather(*asking)) == {Ack()}
+    await again.stop()
+    await other.stop()
+
+
+async def test_a_server_that_is_away_does_not_make_an_end_a_death(make):
+    daemon = make(NoDrain)
+    task = await living(daemon)
+    daemon.context.stopping.set()
+    await task
+    assert daemon.did == ["setup", "close"]
 
 
 async def test_failing_task_ends_the_daemon_without_a_drain(make):
