@@ -210,6 +210,8 @@ class RedisStore:
 
     async def _once(self, attempt: Callable[[], Awaitable[T]]) -> T:
         health = self._health
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task is not None else 0
         try:
             result = await attempt()
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
@@ -223,6 +225,10 @@ class RedisStore:
             raise
         health.connected = True
         health.waiting_for = ""
+        if task is not None and task.cancelling() > cancelled:
+            # The client writes under asyncio.wait_for, and before Python 3.12 that one may swallow a cancellation: who
+            # cancelled would wait for a task that goes on, and a time limit would be none.
+            raise asyncio.CancelledError
         return result
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
