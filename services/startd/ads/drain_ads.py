@@ -19,6 +19,8 @@ def drain_attributes(steering: Steering, expected: Expected, slot: Slot) -> Mapp
         "TotalMachineDrainingBadput": int(steering.badput),
         "TotalMachineDrainingUnclaimedTime": int(steering.unclaimed),
     }
+    if steering.since:
+        told["RoostDrainingCountedSince"] = int(steering.since)
     if steering.last_start:
         told["LastDrainStartTime"] = int(steering.last_start)
     if steering.last_stop:

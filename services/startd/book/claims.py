@@ -481,7 +481,11 @@ class Book:
         self._motion.steer()
 
     def resume(self, now: float) -> None:
-        """After a restart: what was being ended is ended once more, and all slots go on from where they are."""
+        """After a restart: what was being ended is ended once more, and all slots go on from where they are. From the
+        first start on the costs of draining are counted."""
+        if not self.steering.since:
+            self.steering.since = now
+            self._registry.changes.steering = True
         for slot in list(self.slots.values()):
             if slot.state is State.PREEMPTING and slot.claim is not None and slot.claim.run:
                 self._registry.stop(slot, now)

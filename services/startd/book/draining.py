@@ -95,6 +95,7 @@ class Steering:
     badput: float = 0.0  # run time of jobs that were evicted by draining
     unclaimed: float = 0.0  # nobody's because of draining
     drained: bool = False  # all slots are: what is to follow has been told
+    since: float = 0.0  # from then on the costs are counted; 0: not yet
 
     @property
     def emptying(self) -> bool:
@@ -111,6 +112,7 @@ class Steering:
             "badput": self.badput,
             "unclaimed": self.unclaimed,
             "drained": self.drained,
+            "since": self.since,
         }
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.startd.ads.drain_ads import drain_attributes
 from services.startd.book import diagram
 from services.startd.book.answers import Granted, Refused
 from services.startd.book.draining import Completion, How, Off, Steering
@@ -701,6 +702,37 @@ def test_what_a_drain_costs_DFR_11():
     steering = slots.book.steering
     assert (steering.badput, steering.unclaimed) == (2 * 90, 2 * 90 + 4 * 10)
     assert (steering.last_start, steering.last_stop) == (1000, 1100)
+
+
+def test_a_drained_job_keeps_its_retirement_and_is_then_asked_to_leave_DFR_06():
+    """As defrag drains: graceful, to take jobs again at once; no further drain while it lasts, and none by mistake."""
+    slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
+    claim = slots.run()
+    slots.after(20)
+    slots.drain(completion=Completion.RESUME)
+    slots.after(69)
+    assert (slots.at(), slots.stops) == ("Claimed/Retiring", [])
+    slots.after(1)  # ten seconds of the retirement are left, in which it may leave by itself
+    assert (slots.at(), [word for _, word in slots.stops]) == ("Preempting/Vacating", ["ask"])
+    slots.gone(claim)
+    assert slots.at() == "Unclaimed/Idle"
+    assert slots.book.steering.drain is None
+
+
+def test_what_draining_costs_is_counted_from_the_first_start_on_DFR_11():
+    slots = Slots()
+    slots.book.resume(1000.0)
+    steering = Steering.unpack(slots.book.steering.pack())
+    assert steering.since == 1000.0
+    again = Slots(now=5000.0)
+    again.book.restore_steering(steering)
+    again.book.resume(5000.0)
+    assert again.book.steering.since == 1000.0
+    older = {name: value for name, value in steering.pack().items() if name != "since"}  # of an earlier release
+    assert Steering.unpack(older).since == 0.0
+    told = drain_attributes(again.book.steering, again.book.expected(5000.0), again.book.slots[ONE])
+    assert told["RoostDrainingCountedSince"] == 1000
+    assert (told["TotalMachineDrainingBadput"], told["TotalMachineDrainingUnclaimedTime"]) == (0, 0)
 
 
 # ---------------------------------------------------------------- off, vacate
