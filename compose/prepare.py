@@ -54,6 +54,7 @@ REDIS_KEYS = {
     "had": ("~roost:had:*", "~roost:accountant*"),  # it restores books that Redis lost
     "journal": (),
     "defrag": ("~roost:lead:defrag*",),
+    "rooster": ("~roost:lead:rooster*",),
     "gangliad": (),
     "adstash": (),
     "gateway": ("~roost:tokens", "~roost:tokens-used"),

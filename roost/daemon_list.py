@@ -17,6 +17,7 @@ from shared.daemon.base import Daemon
 OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
     {
         "DEFRAG": "services.defrag.daemon:Defrag",
+        "ROOSTER": "services.rooster.daemon:Rooster",
         "GANGLIAD": "services.monitor.daemon:Monitor",
     }
 )

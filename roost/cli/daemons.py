@@ -29,6 +29,7 @@ _KINDS: Final = {
     "gangliad": "GANGLIAD",
     "adstash": "ADSTASH",
     "defrag": "DEFRAG",
+    "rooster": "ROOSTER",
     "gateway": "GATEWAY",
 }
 #: What HTCondor has daemons of its own for, and why there is none here.

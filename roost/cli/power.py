@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
-from roost import wake
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import ads_from, constraints, say
 from roost.client import Client
 from roost.errors import UsageError
+from shared import wake
 from shared.classad import ClassAd
 
 OPTIONS: tuple[Option, ...] = (
@@ -37,13 +37,16 @@ def run(command: str, argv: list[str]) -> int:
     port = parsed.integer("p", wake.PORT)
     if not 0 < port < 65536:
         raise UsageError(f"-p {port}: ports are numbers from 1 to 65535")
-    found = _meant(parsed)
-    for _, hardware, _ in found:
-        wake.packet(hardware)  # a wrong one is told before anything is sent
-    for name, hardware, where in found:
-        wake.send(hardware, where, port)
-        said = f" ({hardware}, by {where} port {port})" if parsed.has("d") or not name else ""
-        say(f"Packet sent to {name or 'the interface'}{said}.")
+    try:
+        found = _meant(parsed)
+        for _, hardware, _ in found:
+            wake.packet(hardware)  # a wrong one is told before anything is sent
+        for name, hardware, where in found:
+            wake.send(hardware, where, port)
+            said = f" ({hardware}, by {where} port {port})" if parsed.has("d") or not name else ""
+            say(f"Packet sent to {name or 'the interface'}{said}.")
+    except wake.CanNotWake as error:
+        raise UsageError(str(error)) from None
     return 0
 
 

@@ -19,6 +19,7 @@ MY_TYPES: Final = {
     "GANGLIAD": "Gangliad",
     "ADSTASH": "Adstash",
     "DEFRAG": "Defrag",
+    "ROOSTER": "Rooster",
 }
 #: MyType of the ad of whoever minds the place of a daemon that is off.
 OFF: Final = "DaemonMaster"
@@ -26,7 +27,19 @@ OFF: Final = "DaemonMaster"
 PROJECTION: Final = ("MyType", "Name", "Machine", "MyAddress", "DaemonName", "Subsystem")
 #: In this order daemons are ended: who places jobs before who looks after them, and the collector, which knows where
 #: everybody is, before the gateway only. They are begun the other way round.
-END_ORDER: Final = ("STARTD", "SCHEDD", "DEFRAG", "HAD", "NEGOTIATOR", "COLLECTOR", "JOURNAL", "GANGLIAD", "ADSTASH", "GATEWAY")
+END_ORDER: Final = (
+    "STARTD",
+    "SCHEDD",
+    "DEFRAG",
+    "ROOSTER",
+    "HAD",
+    "NEGOTIATOR",
+    "COLLECTOR",
+    "JOURNAL",
+    "GANGLIAD",
+    "ADSTASH",
+    "GATEWAY",
+)
 
 
 @dataclass(slots=True)

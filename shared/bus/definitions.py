@@ -99,6 +99,7 @@ RIGHTS: Final[Mapping[str, Rights]] = {
         inboxes=("journal",),
         work_queues=("roost.view",),
     ),
+    "rooster": Rights(ads=_ads("Rooster", "DaemonMaster"), events=r"(daemon|rooster)\..*"),
     "defrag": Rights(ads=_ads("Defrag", "DaemonMaster"), events=r"(daemon|defrag)\..*"),
     "gangliad": Rights(ads=_ads("Gangliad", "DaemonMaster"), events=r"daemon\..*"),
     "adstash": Rights(ads=_ads("Adstash", "DaemonMaster"), events=r"daemon\..*"),

@@ -67,7 +67,7 @@ WORK_QUEUES: Final[Mapping[str, WorkQueue]] = MappingProxyType(
 #: Each has a broker user of that name; a sender is called "<role>.<name>".
 ROLES: Final = (
     *("collector", "negotiator", "schedd", "startd", "had", "gateway", "journal"),
-    *("defrag", "gangliad", "adstash"),
+    *("defrag", "gangliad", "adstash", "rooster"),
 )
 
 #: Inboxes of a role rather than of one daemon: they exist always, so that requests can wait for whoever takes
@@ -168,7 +168,7 @@ def private_declaration(name: str, exchange: Exchange, patterns: Sequence[str]) 
 #: Queues of those who only read events (roost.consumer) begin so; each such user has those that begin with its name.
 CONSUMER: Final = "consumer"
 #: First words of the types of events that such a user may read; those of the gateway are for administrators.
-CONSUMER_READS: Final = ("job", "slot", "claim", "negotiation", "accountant", "had", "defrag", "daemon")
+CONSUMER_READS: Final = ("job", "slot", "claim", "negotiation", "accountant", "had", "defrag", "rooster", "daemon")
 #: What a consumer that stays away can not fill the broker with: a policy holds whatever its queue asks for to this.
 CONSUMER_MAX_LENGTH: Final = 1_000_000
 CONSUMER_MAX_BYTES: Final = 1 << 30

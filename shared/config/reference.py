@@ -29,6 +29,7 @@ _TITLES = {
     "GATEWAY": "Gateway",
     "JOURNAL": "Journal",
     "DEFRAG": "Defragmentation (defrag)",
+    "ROOSTER": "Waking of machines (rooster)",
     "GANGLIAD": "Monitor (gangliad)",
 }
 

@@ -98,6 +98,7 @@ PUBLISHED: Final = (
         "Who is the active negotiator, and what became of the books.",
     ),
     Published("roost.events", "{type}", ("defrag.round",), "defrag", "Which machines are drained, and why no others."),
+    Published("roost.events", "{type}", ("rooster.round",), "rooster", "Which sleeping machines were woken."),
     Published(
         "roost.events",
         "{type}",

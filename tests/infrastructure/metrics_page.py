@@ -17,12 +17,13 @@ from services.had.daemon import Had
 from services.journal.daemon import Journal
 from services.monitor.daemon import Monitor
 from services.negotiator.daemon import Negotiator
+from services.rooster.daemon import Rooster
 from services.schedd.daemon import Schedd
 from services.startd.daemon import Startd
 from shared.daemon.health import HealthServer
 from tests.daemons import make_context
 
-KINDS = (Collector, Negotiator, Had, Schedd, Startd, Gateway, Journal, Defrag, Monitor)
+KINDS = (Collector, Negotiator, Had, Schedd, Startd, Gateway, Journal, Defrag, Rooster, Monitor)
 BEGINNING = """# Metrics
 
 With ROOST_HEALTH_PORT set, every daemon answers `/metrics` for Prometheus ([daemons.md](daemons.md)). The compose pool

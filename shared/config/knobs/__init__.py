@@ -23,6 +23,7 @@ from shared.config.knobs.journal import JournalSettings
 from shared.config.knobs.monitor import MonitorSettings
 from shared.config.knobs.negotiator import NegotiatorSettings
 from shared.config.knobs.others import OTHERS
+from shared.config.knobs.rooster import RoosterSettings
 from shared.config.knobs.schedd import ScheddSettings
 from shared.config.knobs.startd import StartdSettings
 
@@ -38,6 +39,7 @@ __all__ = [
     "Knob",
     "MonitorSettings",
     "NegotiatorSettings",
+    "RoosterSettings",
     "ScheddSettings",
     "Settings",
     "StartdSettings",
@@ -49,6 +51,7 @@ __all__ = [
 SETTINGS: tuple[type[CommonSettings], ...] = (
     CollectorSettings,
     NegotiatorSettings,
+    RoosterSettings,
     ScheddSettings,
     StartdSettings,
     HadSettings,

@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from roost import wake
 from roost.cli import power
 from roost.cli.main import main
 from services.startd.machine.wiring import Interface, attributes, default_route, waking
+from shared import wake
 from shared.classad import parse_ads
 
 MAC = "52:54:00:ab:CD:ef"
@@ -25,7 +25,7 @@ def test_the_packet_has_the_address_sixteen_times(text):
     "text", ["", "52:54:00:ab:cd", "52:54-00:ab:cd:ef", "52:54:00:ab:cd:eg", MAC + ":00", MAC + "\n"]
 )
 def test_what_is_no_address_is_refused(text):
-    with pytest.raises(wake.UsageError, match="no hardware address"):
+    with pytest.raises(wake.CanNotWake, match="no hardware address"):
         wake.packet(text)
 
 
@@ -49,7 +49,7 @@ def test_the_packet_goes_to_the_whole_subnet(subnet, address, where):
 
 @pytest.mark.parametrize("subnet", ["10.1.2", "10.1.2.0/40", "node1", "10.1.2.0/"])
 def test_a_subnet_that_is_none_is_refused(subnet):
-    with pytest.raises(wake.UsageError, match="want a mask"):
+    with pytest.raises(wake.CanNotWake, match="want a mask"):
         wake.target(subnet)
 
 

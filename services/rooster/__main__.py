@@ -1,0 +1,4 @@
+from services.rooster.daemon import Rooster
+from shared.daemon.main import run
+
+run(Rooster)

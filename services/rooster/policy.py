@@ -1,0 +1,60 @@
+"""Which sleeping machines are woken, and in which order (spec row PWR-06). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from shared.classad import ClassAd, Expr, evaluate, is_true
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """ROOSTER_INTERVAL (s), ROOSTER_UNHIBERNATE, ROOSTER_UNHIBERNATE_RANK (None: as they come), ROOSTER_MAX_UNHIBERNATE
+    (0: no limit), and the words of ROOSTER_WAKEUP_CMD (none: a magic packet of our own)."""
+
+    interval_s: float
+    unhibernate: Expr
+    rank: Expr | None = None
+    most: int = 0
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sleeper:
+    """A machine to be woken. ad: of the slot that wants it most."""
+
+    machine: str
+    ad: ClassAd
+    rank: float = 0.0
+
+
+def sleepers(ads: Iterable[ClassAd], rules: Rules, now: float) -> list[Sleeper]:
+    """The machines of which a slot's ROOSTER_UNHIBERNATE is true, the highest rank first, then by name; each once. What
+    is no number ranks 0."""
+    best: dict[str, Sleeper] = {}
+    for ad in ads:
+        if not is_true(evaluate(rules.unhibernate, ad, None, now)):
+            continue
+        machine = ad.eval("Machine", None, now)
+        if not isinstance(machine, str) or not machine:
+            machine = ad.eval_string("Name").rpartition("@")[2]
+        if not machine:
+            continue
+        one = Sleeper(machine, ad, _number(evaluate(rules.rank, ad, None, now)) if rules.rank is not None else 0.0)
+        known = best.get(machine.lower())
+        if known is None or one.rank > known.rank:
+            best[machine.lower()] = one
+    return sorted(best.values(), key=lambda one: (-one.rank, one.machine.lower()))
+
+
+def left_s(last_round: float, rules: Rules, now: float) -> float:
+    """Seconds until the next round. last_round: wall clock, 0: none yet. A clock that was set back waits no longer."""
+    return max(0.0, min(last_round + rules.interval_s - now, rules.interval_s)) if last_round else 0.0
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool):
+        return float(value)
+    return float(value) if isinstance(value, int | float) and not math.isnan(value) else 0.0
