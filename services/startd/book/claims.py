@@ -9,6 +9,8 @@ the slot follows the arrows of `transitions.TABLE` whose guards hold (`motion`).
 
 What a change means for the world is collected until the shell takes it with `take_changes`: slots whose ads changed or
 that are gone, claims to be written down, runs to be stopped or suspended, claims that ended.
+
+Longer than most modules: whatever a request may find a slot in is answered here, in one place.
 """
 
 from __future__ import annotations
