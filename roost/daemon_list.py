@@ -19,6 +19,7 @@ OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
         "DEFRAG": "services.defrag.daemon:Defrag",
         "ROOSTER": "services.rooster.daemon:Rooster",
         "GANGLIAD": "services.monitor.daemon:Monitor",
+        "ADSTASH": "services.adstash.daemon:Adstash",
     }
 )
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from shared.config.knobs import base
+from shared.config.knobs.adstash import AdstashSettings
 from shared.config.knobs.base import Knob, Settings, family, knob, knobs_of
 from shared.config.knobs.collector import CollectorSettings
 from shared.config.knobs.common import CommonSettings
@@ -30,6 +31,7 @@ from shared.config.knobs.startd import StartdSettings
 __all__ = [
     "DEFAULTS",
     "KNOBS",
+    "AdstashSettings",
     "CollectorSettings",
     "CommonSettings",
     "DefragSettings",
@@ -59,6 +61,7 @@ SETTINGS: tuple[type[CommonSettings], ...] = (
     JournalSettings,
     DefragSettings,
     MonitorSettings,
+    AdstashSettings,
 )
 
 
