@@ -5,6 +5,8 @@ read in `roost.calls`; here they are only carried.
         cluster = await client.submit({"executable": "/bin/sleep", "arguments": "60"}, count=10)
         async for ad in client.jobs(str(cluster.cluster)):
             ...
+
+Longer than most modules: as `roost.client`, it is the list of all that can be asked of a pool.
 """
 
 from __future__ import annotations
