@@ -35,6 +35,7 @@ from shared import bus as transport
 from shared import tracing
 from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
+from shared.bus.shelf import place
 from shared.config import Config, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.base import to_list
@@ -172,7 +173,7 @@ class PersonalPool:
 
     def _bus(self, sender: str) -> Bus:
         if self.plan.amqp_url:
-            return transport.connect(self.plan.amqp_url, sender)
+            return transport.connect(self.plan.amqp_url, sender, shelf=place(self.plan.directory / "spool", sender))
         return MemoryBus(self._hub, sender=sender)
 
     def config(self, subsystem: str, dynamic: Dynamic | None = None) -> Config:

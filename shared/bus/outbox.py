@@ -111,8 +111,8 @@ class Outbox:
             self._bytes -= len(self._sent.popleft().data)
             first += 1
 
-    def broke(self, now: float) -> None:
-        """The connection is gone: what the broker may not have passed on waits again, before all else."""
+    def broke(self, now: float) -> list[Fact]:
+        """The connection is gone: what the broker may not have passed on waits again, before all else. Returns it."""
         first = self._number - len(self._sent)
         again = []
         for place, fact in enumerate(self._sent):
@@ -126,6 +126,7 @@ class Outbox:
         self._sent.clear()
         self._waiting.extendleft(reversed(again))
         self._answered = self._number
+        return again
 
     def _lose(self, fact: Fact) -> None:
         self.lost = Lost(

@@ -22,6 +22,7 @@ import structlog
 
 from shared import bus as transport
 from shared import tracing
+from shared.bus import shelf
 from shared.bus.api import Bus
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
@@ -117,13 +118,17 @@ def name_of(subsystem: str, config: Config, given: str | None) -> str:
 
 def make_context(daemon_class: type[Daemon], config: Config, name: str, bus: Bus, store: Store) -> Context:
     """A context on real time, with its directories made. Raises OSError."""
-    spool = Path(config.get("SPOOL") or "spool")
+    spool = spool_of(config)
     execute = Path(config.get("EXECUTE") or spool.parent / "execute")
     spool.mkdir(parents=True, exist_ok=True)
     if daemon_class.subsystem == "STARTD":
         execute.mkdir(parents=True, exist_ok=True)
     log = structlog.stdlib.get_logger().bind(daemon=daemon_class.subsystem.lower(), name=name)
     return Context(name=name, config=config, bus=bus, store=store, spool=spool, execute=execute, log=log)
+
+
+def spool_of(config: Config) -> Path:
+    return Path(config.get("SPOOL") or "spool")
 
 
 async def _process(daemon_class: type[Daemon], options: argparse.Namespace, config: Config) -> int:
@@ -168,7 +173,8 @@ def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config
     ):
         if not value:
             raise ValueError(f"{knob} is not set: say where to connect, e.g. {knob} = {example}")
-    bus = transport.connect(str(amqp), f"{daemon_class.subsystem.lower()}.{name}")
+    sender = f"{daemon_class.subsystem.lower()}.{name}"
+    bus = transport.connect(str(amqp), sender, shelf=shelf.place(spool_of(config), sender))
     return make_context(daemon_class, config, name, bus, open_store(str(redis)))
 
 

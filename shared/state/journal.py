@@ -85,6 +85,12 @@ class Journal:
         self.size = size
         self.unsynced = False
 
+    def empty(self) -> None:
+        """Forget all records."""
+        os.ftruncate(self._fd, len(MAGIC))
+        os.lseek(self._fd, len(MAGIC), os.SEEK_SET)
+        self.size = len(MAGIC)
+
     def sync_later(self) -> Callable[[], None]:
         """What waits for the disk, to be called in a thread. It has a descriptor of its own, since the file
         may be rewritten meanwhile. Raises OSError when called."""

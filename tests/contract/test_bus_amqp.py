@@ -8,6 +8,7 @@ import uvloop
 from shared.bus import connect
 from shared.bus.api import BusUnavailable, CallTimeout, Exchange, NotAllowed, RemoteFailure
 from shared.bus.definitions import definitions
+from shared.bus.shelf import Shelf
 from shared.bus.topology import ROLES
 from shared.messages import Ack
 from shared.messages.ads import SendAds
@@ -98,6 +99,50 @@ async def test_messages_that_wait_survive_kill_and_restart_of_the_broker(pool, r
 
 def removed(number, reason="so"):
     return JobRemoved(at=float(number), schedd="ap", job_id=f"{number}.0", owner="a", reason=reason)
+
+
+async def test_facts_of_who_is_killed_while_there_is_no_broker_are_told_in_the_next_life(pool, rabbit_server, tmp_path):
+    """Those that it said meanwhile, and those of the moments before, each under its id."""
+    schedd = await pool.bus("schedd.ap", shelf=tmp_path / "facts")
+    journal, heard = await pool.bus("journal.j"), {}
+
+    async def record(envelope):
+        heard.setdefault(envelope.id, envelope.body.at)
+
+    await journal.consume("roost.view", record)
+    await registered()
+    await asyncio.to_thread(rabbit_server.kill)
+    for number in range(100):
+        await schedd.publish(Exchange.EVENTS, "job.removed", removed(number))
+        if number == 10:
+            await eventually(lambda: not schedd.health.connected)
+    pool.buses.remove(schedd)
+    schedd._supervisor.cancel()  # it is killed: nothing of it goes on
+    await asyncio.wait({schedd._supervisor})
+    await asyncio.to_thread(rabbit_server.start)
+    again = await pool.bus("schedd.ap", shelf=tmp_path / "facts")
+    await again.publish(Exchange.EVENTS, "job.removed", removed(100))
+    await eventually(lambda: len([at for at in heard.values() if at < 1000]) == 101, what="every fact")
+    assert sorted(heard.values())[:101] == list(range(101))
+    await eventually(lambda: not again._shelf.used, what="the shelf to be cleared")
+    await again.stop()
+    assert Shelf(tmp_path / "facts").take() == []
+
+
+async def test_facts_that_wait_when_their_daemon_is_stopped_are_told_in_the_next_life(pool, rabbit_server, tmp_path):
+    schedd = await pool.bus("schedd.ap", shelf=tmp_path / "facts")
+    journal, heard = await pool.bus("journal.j"), Catch()
+    await journal.consume("roost.view", heard)
+    await registered()
+    await asyncio.to_thread(rabbit_server.kill)
+    await eventually(lambda: not schedd.health.connected)
+    await schedd.publish(Exchange.EVENTS, "job.removed", removed(7))
+    await schedd.stop()
+    await asyncio.to_thread(rabbit_server.start)
+    again = await pool.bus("schedd.ap", shelf=tmp_path / "facts")
+    await eventually(lambda: 7.0 in [getattr(envelope.body, "at", 0) for envelope in heard.envelopes])
+    await again.stop()
+    assert Shelf(tmp_path / "facts").take() == []
 
 
 async def test_facts_of_who_is_cancelled_do_not_wait_for_the_next_word(pool):

@@ -14,6 +14,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -56,6 +57,7 @@ from shared.bus.handling import (
     tell_of_gap,
 )
 from shared.bus.outbox import Fact, Outbox
+from shared.bus.shelf import Shelf
 from shared.bus.topology import (
     CONSUMER,
     INBOX_DURABLE_WAIT_S,
@@ -87,7 +89,7 @@ class AmqpBus:
     """url: amqp[s]://user:password@host:port/vhost; several, with commas in between, are tried in turn.
     sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long a durable message waits
     for a connection and its confirm. watch_s: how often the watchdog looks. heartbeat_s: AMQP's own, the
-    second line."""
+    second line. shelf: a file that keeps facts while there is no broker (shared.bus.shelf)."""
 
     def __init__(
         self,
@@ -99,6 +101,7 @@ class AmqpBus:
         watch_s: float = 5.0,
         heartbeat_s: int = 10,
         connect_timeout_s: float = 10.0,
+        shelf: Path | None = None,
         now: Callable[[], float] = time.time,
         new_id: Callable[[], str] = new_id,
         log: Log | None = None,
@@ -138,6 +141,7 @@ class AmqpBus:
         self._jitter = random.Random()
         self._watchdog = Watchdog(self.watch_s)
         self._outbox = Outbox()
+        self._shelf = Shelf(shelf) if shelf is not None else None
         self._telling = asyncio.Lock()
         self._repeating = False  # what waited goes out: nobody waits for it
         self._away_since = 0.0  # wall clock; 0: there is a link, or never was one
@@ -161,6 +165,8 @@ class AmqpBus:
     async def start(self) -> None:
         if self._supervisor is None:
             self._stopped = False
+            for fact in self._shelf.take() if self._shelf is not None else ():
+                self._outbox.add(fact)
             self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="bus:supervisor")
         ready = asyncio.ensure_future(self._connected.wait())
         try:
@@ -182,6 +188,7 @@ class AmqpBus:
             async with asyncio.timeout(STOP_PATIENCE_S):
                 await self._idle.wait()
                 await self._send_facts()  # those of a time without a connection may be on their way yet
+                await self._empty_shelf()
         except TimeoutError:
             self.log.warning("bus.unconfirmed_at_stop", messages=self._publishing, facts=len(self._outbox))
         self._stopped = True
@@ -194,6 +201,8 @@ class AmqpBus:
             for task in pending:
                 task.cancel()
             _, pending = await asyncio.wait(pending, timeout=1.0)
+        if self._shelf is not None:
+            self._shelf.close()
         self._health.connected = False
         self._health.waiting_for = "start"
 
@@ -233,7 +242,9 @@ class AmqpBus:
                 self._link = None
                 self._connected.clear()
                 self._away_since = self._away_since or self.now()
-                self._outbox.broke(asyncio.get_running_loop().time())
+                again = self._outbox.broke(asyncio.get_running_loop().time())
+                if self._shelf is not None and not self._stopped:
+                    self._shelf.add(again)
                 self._fail_calls("the connection was lost while waiting for the answer")
                 for consumer in self._consumers:
                     await consumer.detach()
@@ -259,7 +270,9 @@ class AmqpBus:
             await link.close()
             raise
         self._links += 1
-        if self._links > 1:
+        if self._links == 1:
+            self.spawn(self._send_facts())  # of the last life
+        else:
             self._health.reconnects += 1
             self.spawn(self._repeat())
             for callback in self._gap_callbacks:
@@ -366,6 +379,8 @@ class AmqpBus:
         if self._stopped:
             raise BusUnavailable("the bus is stopped")
         self._outbox.add(fact)
+        if self._shelf is not None and (self._repeating or self._link is None or not self._link.usable):
+            self._shelf.add([fact])
         if self._repeating and not self._outbox.crowded:
             return
         try:
@@ -418,6 +433,19 @@ class AmqpBus:
                 link.fail(f"asking whether events arrived failed: {error}")
                 return
             self._outbox.answered(asked, loop.time())
+            if self._shelf is not None and not self._outbox.unanswered and not len(self._outbox):
+                self._shelf.clear()
+
+    async def _empty_shelf(self) -> None:
+        """At the end, where there is a broker that has all: else the next life tells it."""
+        link = self._link
+        if self._shelf is None or not self._shelf.used or link is None or not link.usable or len(self._outbox):
+            return
+        try:
+            await link.settled()
+        except (LinkLost, Refused):
+            return
+        self._shelf.clear()
 
     async def publish_durable(
         self, exchange: str, key: str, data: bytes, properties: Basic.Properties, *, mandatory: bool = False
