@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 SUBMITTED: Final = 0
+#: Of a whole cluster whose jobs come into the queue some at a time.
+CLUSTER_SUBMITTED, CLUSTER_REMOVED = 35, 36
 #: Terminated, aborted, and what a run of a node's script ends with: after these a job does nothing more.
 ENDS: Final = frozenset((5, 9))
 NAMES: Final = {
     0: "submitted", 1: "executing", 4: "evicted", 5: "completed", 6: "image size updated", 7: "shadow exception",
     9: "aborted", 10: "suspended", 11: "unsuspended", 12: "held", 13: "released", 22: "disconnected",
-    23: "reconnected", 24: "reconnection failed", 40: "file transfer",
+    23: "reconnected", 24: "reconnection failed", 35: "cluster submitted", 36: "cluster removed", 40: "file transfer",
 }  # fmt: skip
-_HEAD: Final = re.compile(r"(\d{3}) \((\d+)\.(\d+)\.(\d+)\) (.*)")
+_HEAD: Final = re.compile(r"(\d{3}) \((\d+)\.(-?\d+)\.(-?\d+)\) (.*)")
 _XML: Final = re.compile(r'<a n="(EventTypeNumber|Cluster|Proc)"\s*>\s*<i>(-?\d+)</i>')
 
 
@@ -76,6 +78,7 @@ class Waiting:
     only: str = ""
     running: set[str] = field(default_factory=set)
     ended: dict[str, int] = field(default_factory=dict)  # job -> the event that ended it
+    open: set[str] = field(default_factory=set)  # clusters that may have further jobs (late materialization)
 
     def take(self, event: Happened) -> bool:
         """Whether the event is of a job that is waited for."""
@@ -83,6 +86,10 @@ class Waiting:
             return False
         if event.number == SUBMITTED:
             self.running.add(event.job)
+        elif event.number == CLUSTER_SUBMITTED:
+            self.open.add(event.job)
+        elif event.number == CLUSTER_REMOVED:
+            self.open.discard(event.job)
         elif event.number in ENDS:
             self.running.discard(event.job)
             self.ended[event.job] = event.number
@@ -94,4 +101,4 @@ class Waiting:
 
     def done(self, number: int = 0) -> bool:
         """Whether all have ended, or `number` of them where it is not 0."""
-        return len(self.ended) >= number if number else bool(self.ended) and not self.running
+        return len(self.ended) >= number if number else bool(self.ended) and not self.running and not self.open

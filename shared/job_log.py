@@ -60,6 +60,28 @@ def submitted(job: JobId, at: float, host: str, notes: str = "", user_notes: str
     return event(0, job, at, f"Job submitted from host: <{host}>", *lines)
 
 
+@dataclass(frozen=True, slots=True)
+class WholeCluster:
+    """Stands for a cluster where an event is not about one of its jobs."""
+
+    cluster: int
+    proc: int = -1
+
+
+def cluster_submitted(cluster: int, at: float, host: str) -> bytes:
+    """Before any of its jobs: further ones may come for as long as `cluster_removed` was not told."""
+    return event(35, WholeCluster(cluster), at, f"Cluster submitted from host: <{host}>")
+
+
+def cluster_removed(cluster: int, at: float, materialized: int, total: int, reason: str = "") -> bytes:
+    """The last job of such a cluster has left. materialized, of total: how many were ever in the queue."""
+    how = "Complete" if materialized >= total else "Incomplete"
+    lines = [f"\tMaterialized {materialized} jobs from {materialized} items.\t{how}"]
+    if reason:
+        lines.append(f"\t{one_line(reason)}")
+    return event(36, WholeCluster(cluster), at, "Cluster removed", *lines)
+
+
 def executing(job: JobId, at: float, host: str, slot: str, slot_ad: ClassAd) -> bytes:
     lines = [f"\tSlotName: {slot}"]
     for name in ("Cpus", "Memory", "Disk", "GPUs"):

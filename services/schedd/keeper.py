@@ -162,6 +162,13 @@ class Keeper:
             return str(self.spool / str(job.cluster.id) / f"proc{job.proc}" / "out" / Path(path).name)
         return str(Path(job.text("Iwd") or "/") / path)
 
+    def cluster_log_path(self, cluster: Cluster) -> str:
+        """Where events of a whole cluster are logged; empty: nowhere. Spooled jobs have a log each, clusters none."""
+        path = cluster.ad.eval_string("UserLog")
+        if not path or path == "/dev/null" or cluster.spool:
+            return ""
+        return str(Path(cluster.ad.eval_string("Iwd") or "/") / path)
+
     # Changing jobs
 
     def happen(
@@ -236,6 +243,10 @@ class Keeper:
             self._drop(cluster)
 
     def _drop(self, cluster: Cluster) -> None:
+        factory = cluster.factory
+        if factory is not None and (path := self.cluster_log_path(cluster)):
+            told = (cluster.id, self.now(), cluster.next_proc, factory.total, factory.reason)
+            self.record_all([(path, job_log.cluster_removed(*told))])
         self.queue.do("DELETE FROM clusters WHERE id = ?", (cluster.id,))
         if cluster.spool:
             self._clean(self.spool / str(cluster.id))

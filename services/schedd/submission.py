@@ -165,6 +165,8 @@ class Submission:
             await self._discard(key, draft)
             raise RemoteFailure("bad-request", "the submit has no job; queue at least one")
         if draft.factory is not None:
+            if path := self.keeper.cluster_log_path(cluster):
+                self.keeper.record_all([(path, job_log.cluster_submitted(cluster.id, now, socket.gethostname()))])
             await self.keeper.commit()
             self.keeper.table.clusters[cluster.id] = cluster
             await self._materialize(cluster)

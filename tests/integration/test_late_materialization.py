@@ -15,6 +15,7 @@ from aiohttp import ClientSession
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from roost.joblog import Reader, Waiting
 from roost.submit import Description, here
 from services.schedd.jobs import JobId
 from shared.bus.api import RemoteFailure
@@ -73,6 +74,35 @@ async def test_no_more_jobs_than_max_materialize_are_in_the_queue(tmp_path):
     assert [line[4:15] for line in log.read_text().splitlines() if line.startswith("000")] == [
         f"(001.00{number}.000)"[:11] for number in range(5)
     ]
+
+
+@pytest.mark.parametrize("end", ["done", "removed"])
+async def test_the_log_tells_of_the_whole_cluster_too(tmp_path, reference, end):
+    """Who waits for the jobs of a log knows that others will come."""
+    log = tmp_path / "job.log"
+    async with Pool(tmp_path / "pool") as pool:
+        await submit(pool, 3, JobMaterializeLimit=1, UserLog=str(log))
+        if end == "removed":
+            await pool.act("remove", "1", reason="enough")
+        else:
+            for number in range(3):
+                await eventually(lambda: pool.schedd.table.clusters[1].jobs)
+                await pool.act("remove", f"1.{number}")
+        await eventually(lambda: log.exists() and b"036 (001" in log.read_bytes())
+    events = list(reference.htcondor.JobEventLog(str(log)).events(0))
+    given = 1 if end == "removed" else 3
+    assert [int(event.type) for event in events] == [35, *[0, 9] * given, 36]
+    last = dict(events[-1])
+    assert (last["NextProcId"], last["Completion"], last.get("Notes")) == (
+        (1, 0, "enough") if end == "removed" else (3, 1, None)
+    )
+    waiting = Waiting("1")
+    done = []
+    for event in Reader().feed(log.read_text()):
+        assert waiting.take(event)
+        done.append(waiting.done())
+    assert done == [False] * (len(done) - 1) + [True]
+    assert len(waiting.ended) == given
 
 
 async def test_no_more_jobs_than_max_idle_wait(tmp_path):
