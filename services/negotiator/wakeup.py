@@ -73,8 +73,11 @@ class Calls:
         self._told: dict[str, float] = {}
 
     def due(self, names: Iterable[str], now: float) -> list[str]:
-        """Those to tell of now (wall clock)."""
-        self._told = {name: at for name, at in self._told.items() if 0 <= now - at < AGAIN_S}
+        """Those to tell of now (wall clock). names: of this cycle; what it does not name is forgotten, as the machine is
+        awake, or nobody waits for it, and may sleep again soon."""
+        names = list(names)
+        told = {name: self._told[name] for name in names if name in self._told}
+        self._told = {name: at for name, at in told.items() if 0 <= now - at < AGAIN_S}
         due = [name for name in names if name not in self._told]
         self._told |= dict.fromkeys(due, now)
         return due

@@ -49,6 +49,7 @@ class Hibernation(Part):
         self._reread = asyncio.Event()
         self._shown: Mapping[str, object] = {}
         self._refused = ""
+        self._told: dict[str, str] = {}
         inside.showcase.add_source("power", lambda slot: self._shown)
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
@@ -60,9 +61,11 @@ class Hibernation(Part):
     async def _watch(self) -> None:
         """Every HIBERNATE_CHECK_INTERVAL, counted from when the last check, or sleep, was over."""
         clock = self.inside.context.clock
+        self._reread.set()
         while True:
-            self._reread.clear()
-            await self._look_around()
+            if self._reread.is_set() or not self.means.method:
+                self._reread.clear()
+                await self._look_around()
             rules = self.inside.settings.power
             if not rules.interval_s:
                 await self._reread.wait()
@@ -81,7 +84,10 @@ class Hibernation(Part):
             interface = inside.detected.interface
             self.wol = wake_on_lan(interface.name) if interface is not None else None
             told = {"method": self.means.method, "states": levels.names(self.means.levels), "reason": self.means.reason}
-            inside.context.log.info("power_management", **told, wakeable=self.wol is not None and self.wol.wakeable)
+            told["wakeable"] = str(self.wol is not None and self.wol.wakeable).lower()
+            if told != self._told:
+                inside.context.log.info("power_management", **told)
+            self._told = told
         self._show()
 
     def _show(self) -> None:

@@ -68,9 +68,11 @@ def test_who_may_have_no_more_wakes_nobody() -> None:
 def test_the_same_slots_are_told_again_after_a_while() -> None:
     calls = Calls()
     assert calls.due(["a", "b"], 100.0) == ["a", "b"]
-    assert calls.due(["b", "c"], 100.0 + AGAIN_S - 1) == ["c"]
-    assert calls.due(["a", "c"], 100.0 + AGAIN_S) == ["a"]
+    assert calls.due(["a", "b", "c"], 100.0 + AGAIN_S - 1) == ["c"]
+    assert calls.due(["a", "b", "c"], 100.0 + AGAIN_S) == ["a", "b"]
     assert calls.due(["a"], 50.0) == ["a"]  # the clock was set back
+    assert calls.due([], 51.0) == []
+    assert calls.due(["a"], 52.0) == ["a"]  # it was awake meanwhile
 
 
 def _sleeper() -> ClassAd:
