@@ -23,7 +23,7 @@ from services.negotiator.pool import Request
 from services.negotiator.questions import Questions
 from services.negotiator.quota_changes import Quota, with_quotas
 from services.negotiator.requests import Bearings, Schedds
-from services.negotiator.settings import read_policy
+from services.negotiator.settings import groups_of, read_policy
 from services.negotiator.slot_table import SlotTable, by_schedd
 from services.negotiator.statistics import CycleStatistics, attributes
 from services.negotiator.timing import LastCycle, next_start
@@ -45,7 +45,7 @@ from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.had import Following, Lead, StepDown
 from shared.messages.negotiation import GetPriorities, Reschedule, SetPriority
 from shared.state import keys
-from shared.state.ads import load_ads, load_claims
+from shared.state.ads import StoredGroup, load_ads, load_claims, load_groups
 from shared.state.api import StaleEpoch
 
 #: NEGOTIATION_CYCLE_STATS_LENGTH at most, and one more, which says when the period of the last began.
@@ -73,6 +73,7 @@ class Negotiator(Daemon):
         super().__init__(context)
         self.policy = read_policy(context.config, context.clock.monotonic)
         self._files = context.config  # without the quotas that are set in the books
+        self._tree_files = context.config  # those that the group tree was made of
         self._quotas: Mapping[str, Quota] = {}  # those in the policy
         settings = self.policy.settings
         self.shard = settings.negotiator_name or ""
@@ -147,14 +148,13 @@ class Negotiator(Daemon):
         self._trigger("reconfigured")
 
     async def _take_policy(self, files: Config, *, whole: bool) -> None:
-        """Go by this configuration from now on, and by the quotas in the books; not `whole`: the group tree stays
-        (NEG-40). Raises ConfigError, and changes nothing then."""
-        quotas = self.accountant.quotas()
+        """Go by this configuration from now on, and by the quotas in the books; not `whole`: of the files the
+        group tree stays as it was (NEG-40). Raises ConfigError, and changes nothing then."""
+        quotas, tree_files = self.accountant.quotas(), files if whole else self._tree_files
         config = with_quotas(files, quotas)
-        policy = read_policy(config, self.context.clock.monotonic, None if whole else self.policy.groups)
-        self.context.config, self._files = config, files
-        if whole:
-            self._quotas = quotas
+        groups = None if tree_files is files else groups_of(with_quotas(tree_files, quotas))
+        policy = read_policy(config, self.context.clock.monotonic, groups)
+        self.context.config, self._files, self._tree_files, self._quotas = config, files, tree_files, quotas
         before, self.policy = self.policy, policy
         self.conduct.policy = policy
         self.intake.adopt(policy)
@@ -170,7 +170,7 @@ class Negotiator(Daemon):
     async def _take_quotas(self) -> None:
         """Go by the quotas in the books, if they are others than before."""
         if self.accountant.quotas() != self._quotas:
-            await self._take_policy(self._files, whole=True)
+            await self._take_policy(self._files, whole=False)
             self._trigger("reconfigured")
 
     def _unreadable(self, my_type: str, daemon: str, name: str, error: Exception) -> None:
@@ -379,17 +379,31 @@ class Negotiator(Daemon):
         store = self.context.store
         for my_type in ("Machine", "Submitter"):
             for stored in await load_ads(store, my_type):
-                self.ads.load(
-                    my_type,
-                    stored.daemon,
-                    start_time=stored.start_time,
-                    sequence=stored.sequence,
-                    content=stored.content,
-                    heard=stored.heard,
-                    ads=stored.ads,
-                )
+                self._load_group(stored)
         self.table.claims = {**await load_claims(store), **self.table.claims}
         await self._take_all()
+
+    def _load_group(self, stored: StoredGroup) -> None:
+        self.ads.load(
+            stored.my_type,
+            stored.daemon,
+            start_time=stored.start_time,
+            sequence=stored.sequence,
+            content=stored.content,
+            heard=stored.heard,
+            ads=stored.ads,
+        )
+
+    async def _spare_sleepers(self) -> None:
+        """Take the ads of sleeping machines as the collector keeps them, with the time for which it does."""
+        silent = self.intake.sleepers(self.context.clock.now())
+        if silent:
+            for stored in await load_groups(self.context.store, [("Machine", daemon) for daemon in silent]):
+                known = self.ads.group("Machine", stored.daemon)
+                gone = set(known.rows) - stored.ads.keys() if known is not None else set()
+                self.ads.remove("Machine", stored.daemon)
+                self._load_group(stored)
+                self._took(self.intake.take(stored.daemon, stored.ads, gone))
 
     # --- cycles
 
@@ -440,6 +454,7 @@ class Negotiator(Daemon):
         if self.policy.settings.negotiator_read_config_before_cycle:
             await self._reread_config()
         epoch = self.epoch
+        await self._spare_sleepers()
         self._took(self.intake.expire(self.context.clock.now()))
         self._took(self.intake.take_kept_back())
         asking = self.intake.submitters()
