@@ -362,7 +362,7 @@ def lease(c: Commands, out: Attributes) -> None:
     text = c.text("job_lease_duration")
     if text is None:
         if out["JobUniverse"] in (5, 11):
-            out["JobLeaseDuration"] = 2400
+            out["JobLeaseDuration"] = c.parse_text(c.place.default_lease, "job_lease_duration", "JobLeaseDuration")
         return
     expr = c.parsed("job_lease_duration", "JobLeaseDuration")
     if re.fullmatch(r"\d+(\.\d*)?", text) and 0 < float(text) < 20:

@@ -24,9 +24,9 @@ from roost.submit.commands import Commands
 from roost.submit.items import Items, parse
 from roost.submit.place import Place
 from shared.classad import ClassAd
-from shared.config import Config, load_config
+from shared.config import load_config
 from shared.config.errors import Problem, Source, config_error
-from shared.config.macros import DEFAULT, MacroTable
+from shared.config.macros import MacroTable
 from shared.config.reader import Dialect, Reader
 
 SUBMIT = Dialect(keywords=frozenset({"queue"}), attributes=True)
@@ -343,12 +343,13 @@ def here(file: str, directory: Path | None = None, **settings: Any) -> Place:
         "default_cpus": "JOB_DEFAULT_REQUESTCPUS",
         "default_memory": "JOB_DEFAULT_REQUESTMEMORY",
         "default_disk": "JOB_DEFAULT_REQUESTDISK",
+        "default_lease": "JOB_DEFAULT_LEASE_DURATION",
         "nice_group": "NICE_USER_ACCOUNTING_GROUP_NAME",
         "factory": "SUBMIT_FACTORY_JOBS_BY_DEFAULT",
         "arch": "ARCH",
         "opsys": "OPSYS",
     }
-    chosen = {field: text for field, knob in knobs.items() if (text := config.get(knob)) and _written(config, knob)}
+    chosen = {field: text for field, knob in knobs.items() if (text := config.get(knob)) and config.is_written(knob)}
     machine = platform.machine().upper()
     place = Place(
         directory=(directory or Path.cwd()).absolute(),
@@ -360,11 +361,6 @@ def here(file: str, directory: Path | None = None, **settings: Any) -> Place:
         opsys=platform.system().upper(),
     )
     return replace(place, **{**chosen, **settings})
-
-
-def _written(config: Config, knob: str) -> bool:
-    origin = config.origin(knob)
-    return origin is not None and origin != DEFAULT
 
 
 def read_file(file: str | Path, place: Place) -> str:

@@ -24,6 +24,7 @@ class Place:
     default_cpus: str = "1"
     default_memory: str = _MEMORY_DEFAULT
     default_disk: str = "DiskUsage"
+    default_lease: str = "2400"
     default_retries: int = 2
     nice_group: str = "nice-user"
     factory: str = "false"  # whether clusters of several jobs are made as -factory asks

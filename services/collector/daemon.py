@@ -294,7 +294,7 @@ class Collector(Daemon):
     async def _advertise(self) -> None:
         while True:
             await self.advertiser.publish({self.context.name: self._ad()})
-            await self.context.clock.sleep(float(self.settings.master_update_interval))
+            await self.context.clock.sleep(float(self.settings.collector_update_interval))
 
     def _ad(self) -> ClassAd:
         table = self.directory.table
@@ -302,6 +302,7 @@ class Collector(Daemon):
             {
                 "MyType": "Collector",
                 "Name": self.context.name,
+                "PoolName": self.settings.collector_name,
                 "Machine": self.context.name,
                 "MyAddress": f"collector.{self.context.name}",
                 "RoostVersion": VERSION,

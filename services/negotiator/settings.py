@@ -19,7 +19,6 @@ from shared.config import Config
 from shared.config.evaluate import number
 from shared.config.knobs import KNOBS, CommonSettings, NegotiatorSettings
 from shared.config.knobs.base import knobs_of
-from shared.config.macros import DEFAULT
 
 _DEFAULT_SORT = str(parse_expr(KNOBS["group_sort_expr"].default or ""))
 
@@ -166,16 +165,10 @@ def timing(settings: NegotiatorSettings, config: Config) -> Timing:
     """MIN_INTERVAL and CYCLE_DELAY hold an event-driven pool back, so they count only where somebody set them."""
     return Timing(
         interval=float(settings.negotiator_interval),
-        min_interval=float(settings.negotiator_min_interval) if is_written(config, "NEGOTIATOR_MIN_INTERVAL") else 0.0,
-        cycle_delay=float(settings.negotiator_cycle_delay) if is_written(config, "NEGOTIATOR_CYCLE_DELAY") else 0.0,
+        min_interval=float(settings.negotiator_min_interval) if config.is_written("NEGOTIATOR_MIN_INTERVAL") else 0.0,
+        cycle_delay=float(settings.negotiator_cycle_delay) if config.is_written("NEGOTIATOR_CYCLE_DELAY") else 0.0,
         coalesce=settings.roost_negotiator_coalesce,
     )
-
-
-def is_written(config: Config, name: str) -> bool:
-    """Whether somebody wrote the knob, rather than leaving it at its default."""
-    origin = config.origin(name)
-    return origin is not None and origin != DEFAULT
 
 
 def told_knobs(config: Config) -> dict[str, str]:

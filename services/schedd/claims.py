@@ -16,6 +16,7 @@ from services.schedd import ending, trail
 from services.schedd.activation import match_exprs
 from services.schedd.claiming import alive_s, lease_s, limits_of
 from services.schedd.jobs import Job, JobId, JobStatus, full_packed
+from services.schedd.pacing import Pacing
 from services.schedd.runs import Runs
 from services.schedd.shadow import Claim
 from shared.bus.api import BusUnavailable, CallTimeout, RemoteFailure
@@ -29,9 +30,7 @@ from shared.messages.negotiation import Match, Matches
 #: How long one request for a claim waits, and how long requests are repeated before the match is given up.
 REQUEST_TIMEOUT_S: Final = 10.0
 REQUEST_PATIENCE_S: Final = 60.0
-#: How long a claim waits for its slot to empty before the job is offered again, as in HTCondor; and how often it asks
-#: at least: a hint that the slot is ready may be lost.
-MAX_WAIT_S: Final = 1800.0
+#: How often a claim that waits for its slot to empty asks at least: a hint that the slot is ready may be lost.
 ASK_EVERY_S: Final = 60.0
 #: Hints that a slot is ready, which nobody has asked for yet: the oldest of more than these are forgotten.
 MAX_HINTS: Final = 1000
@@ -49,6 +48,7 @@ class Claims:
         self.settings = runs.settings
         self._wakes: dict[str, asyncio.Event] = {}  # of claims that wait, by Claim.id
         self._hints: dict[str, None] = {}  # claim ids that are ready, as startds say; oldest first
+        self._pacing = Pacing(self.context, self.keeper.name, self.runs.spawn)
         self._limited = False  # it was told that no claim may be added
         runs.dropped = self._on_dropped
         self.keeper.wait_no_more = self._job_gone
@@ -134,11 +134,14 @@ class Claims:
     def _use(self, match: Match, slot: ClassAd, decided: Matches, now: float) -> tuple[Claim, Activation] | None:
         """Begin a run of the first job that the match is for; None when there is none (any more)."""
         while self._may_add() and (job := self._first(match.submitter, match.autocluster)) is not None:
+            if not self._pacing.room(self.settings, decided.shard):
+                return None
             claim = self._claim(match, slot, job, decided, now)
             run = self.runs.begin(job, claim, now)
             if run is not None:
                 self.runs.claims[claim.id] = claim
                 self._matched(job, match, decided, now)
+                claim.start_in_s = self._pacing.book()
                 return claim, run
         return None
 
@@ -178,7 +181,8 @@ class Claims:
         job = self.table.get(JobId.parse(run.job_id))
         if job is None:
             return
-        give_up = self.context.clock.monotonic() + REQUEST_PATIENCE_S
+        await self.context.clock.sleep(claim.start_in_s)
+        give_up = self.context.clock.monotonic() + min(REQUEST_PATIENCE_S, self.settings.request_claim_timeout_s)
         pause = 0.2
         while claim.id in self.runs.claims and not claim.granted:
             answer = await self._ask(claim, run.job_ad, run)
@@ -370,7 +374,8 @@ class Claims:
                 delay = max(min(1.0, ASK_EVERY_S), min(ASK_EVERY_S, claim.alive_s, answer.within_s + 1.0))
             else:
                 delay, pause = pause, min(5.0, pause * 2)
-            if now - asked_first > MAX_WAIT_S or now - heard > max(REQUEST_PATIENCE_S, claim.lease_s):
+            patience = self.settings.request_claim_timeout_s
+            if now - asked_first > patience or now - heard > max(REQUEST_PATIENCE_S, claim.lease_s):
                 self._forsake(claim, "its slot did not become free in time")
                 return
             if not ready:

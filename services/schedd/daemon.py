@@ -436,6 +436,8 @@ class Schedd(Daemon):
             keeper.demand_grew.clear()
             keeper.counts_changed.clear()
             await self._publish()
+            if self.settings.min_interval_s:
+                await self.context.clock.sleep(min(self.settings.min_interval_s, self.settings.update_interval_s))
             grew = asyncio.ensure_future(keeper.demand_grew.wait())
             changed = asyncio.ensure_future(keeper.counts_changed.wait())
             try:

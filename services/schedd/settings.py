@@ -29,6 +29,12 @@ class Settings:
     significant: tuple[str, ...] = ()  # SIGNIFICANT_ATTRIBUTES
     nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
+    min_interval_s: float = 0.0  # SCHEDD_MIN_INTERVAL, where an administrator wrote it
+    job_start_count: int = 1  # JOB_START_COUNT
+    job_start_delay_s: float = 0.0  # JOB_START_DELAY
+    request_claim_timeout_s: float = 1800.0  # REQUEST_CLAIM_TIMEOUT
+    max_uploads: int = 100  # MAX_CONCURRENT_UPLOADS; 0: no limit
+    max_downloads: int = 100  # MAX_CONCURRENT_DOWNLOADS; 0: no limit
     max_transfer_input_mb: float = -1  # MAX_TRANSFER_INPUT_MB; negative: no limit
     max_transfer_output_mb: float = -1  # MAX_TRANSFER_OUTPUT_MB; negative: no limit
     transfer_host: str = "127.0.0.1"  # ROOST_SCHEDD_TRANSFER_HOST
@@ -58,6 +64,12 @@ class Settings:
             significant=knobs.significant_attributes,
             nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
+            min_interval_s=knobs.schedd_min_interval if config.is_written("SCHEDD_MIN_INTERVAL") else 0.0,
+            job_start_count=knobs.job_start_count,
+            job_start_delay_s=knobs.job_start_delay,
+            request_claim_timeout_s=knobs.request_claim_timeout,
+            max_uploads=knobs.max_concurrent_uploads,
+            max_downloads=knobs.max_concurrent_downloads,
             max_transfer_input_mb=_limit(knobs.max_transfer_input_mb),
             max_transfer_output_mb=_limit(knobs.max_transfer_output_mb),
             transfer_host=knobs.roost_schedd_transfer_host,

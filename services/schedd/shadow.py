@@ -73,6 +73,7 @@ class Claim:
     generation: int = -1  # of the autoclusters in `fits`
     ad: ClassAd | None = None
     autocluster: int = -1  # of the job it waits with: another of these will do
+    start_in_s: float = 0.0  # the request waits so long: JOB_START_DELAY
 
     def slot_classad(self) -> ClassAd:
         if self.ad is None:

@@ -25,7 +25,7 @@ import shutil
 import sqlite3
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,6 +43,7 @@ from services.schedd.queue import rows
 from services.schedd.settings import Settings
 from services.schedd.shadow import Claim, Shadow
 from services.schedd.table import JobTable
+from services.schedd.transfer_turns import NotYet, TransferTurns
 from shared.transfer.bundle import (
     CHUNK,
     Entry,
@@ -84,6 +85,7 @@ class Endpoint:
         self.claims = claims
         self.url = ""
         self.counts = TransferCounts()
+        self.turns = TransferTurns()
         self._grants: dict[str, Grant] = {}
         self._receiving: set[tuple[JobId, int]] = set()
         self._runner: web.AppRunner | None = None
@@ -174,15 +176,21 @@ class Endpoint:
                 actual_size=size,
                 text=f"the job's input has {size // MIB} MiB, more than MaxTransferInputMB = {limit:g}",
             )
-        with self._travelling(job, run, "input"):
+        async with self._travelling(job, run, "input"):
             response = await _stream(request, sources)
         self.counts.bytes.add("input", count=size)
         return response
 
-    @contextlib.contextmanager
-    def _travelling(self, job: Job, run: Shadow, what: str) -> Iterator[None]:
-        with trail.files(self.keeper.name, job, run, f"transfer.{what}", self.keeper.now), self.counts.measured(what):
-            yield
+    @contextlib.asynccontextmanager
+    async def _travelling(self, job: Job, run: Shadow, what: str) -> AsyncIterator[None]:
+        """Once it is its turn."""
+        try:
+            async with self.turns.turn(what, job.cluster.user, (job.id, run.attempt), self.settings):
+                files = trail.files(self.keeper.name, job, run, f"transfer.{what}", self.keeper.now)
+                with files, self.counts.measured(what):
+                    yield
+        except NotYet as error:
+            raise web.HTTPServiceUnavailable(text=str(error)) from error
 
     def _input_sources(self, job: Job) -> list[Source]:
         if job.cluster.spool:
@@ -200,7 +208,7 @@ class Endpoint:
         self._receiving.add(key)
         run.output_began = run.output_began or self.keeper.now()
         try:
-            with self._travelling(job, run, "output"):
+            async with self._travelling(job, run, "output"):
                 await self._receive(request, job, run)
         except NoRoom as error:
             # Not the job's fault: its output stays where it is until there is room.

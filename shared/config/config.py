@@ -25,7 +25,7 @@ from shared.config.errors import Problem, Source, config_error
 from shared.config.evaluate import evaluate_text, number
 from shared.config.files import run_command
 from shared.config.knobs import DEFAULTS, KNOBS
-from shared.config.macros import Macro, MacroTable
+from shared.config.macros import DEFAULT, Macro, MacroTable
 from shared.config.reader import Dialect, Reader
 from shared.config.spelling import misspelt
 
@@ -99,6 +99,11 @@ class Config:
         """Where it was written; `<default>`, `<detected>`, `<environment>` or `<command line>` if in no file."""
         return self.table.origin(name)
 
+    def is_written(self, name: str) -> bool:
+        """Whether somebody set it: in a file, the environment, over the bus."""
+        origin = self.origin(name)
+        return origin is not None and origin != DEFAULT
+
     def default(self, name: str) -> str | None:
         """The default text, set or not."""
         return self.table.default(name)
@@ -164,6 +169,7 @@ def load_config(
         for name, text in overrides.items():
             table.set(name, text, OVERRIDE)
         _count_cores(table)
+        _name_domain(table)
         found = [*reader.warnings, *misspelt(table, KNOBS)]
         return Config(table, subsystem=subsystem, local_name=local_name or "", files=reader.files, warnings=found)
 
@@ -181,6 +187,14 @@ def _count_cores(table: MacroTable) -> None:
         threads = number(table.value(name) or "")
         if cores is not None and threads is not None:
             table.set(name, str(int(min(cores, threads))), DETECTED)
+
+
+def _name_domain(table: MacroTable) -> None:
+    """DEFAULT_DOMAIN_NAME: the domain of a machine that calls itself by a name without one."""
+    host = table.value("FULL_HOSTNAME") or ""
+    domain = (table.value("DEFAULT_DOMAIN_NAME") or "").strip().strip(".")
+    if host and domain and "." not in host and table.origin("FULL_HOSTNAME") == DETECTED:
+        table.set("FULL_HOSTNAME", f"{host}.{domain}", DETECTED)
 
 
 def _pool_directory(env: Mapping[str, str], overrides: Mapping[str, str]) -> str:

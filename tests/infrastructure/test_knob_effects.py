@@ -5,6 +5,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+from shared.config.config import CONFIG
 from shared.config.knobs import KNOBS, SETTINGS
 from shared.config.knobs.unread import UNREAD
 from shared.config.reference import helpers
@@ -13,9 +14,8 @@ ROOT = Path(__file__).parents[2]
 # What looks a macro up by its name, and the names under which the code holds a daemon's settings.
 LOOK_UPS = {"get", "origin", "value", "of", "is_written", "_number", "_whole", "whole", "_expr", "_of_type"}
 HOLDERS = {"settings", "knobs"}
-# What only looks like a use: the startd's own `settings.docker` is ROOST_DOCKER's; no master runs, and a collector is
-# named by its host (shared.daemon.main.NAMED); and tables of daemons have their subsystems' names.
-NAMESAKES = {"DOCKER", "MASTER_NAME", "COLLECTOR_NAME", "COLLECTOR", "HAD", "NEGOTIATOR"}
+# What only looks like a use: the startd's own `settings.docker` is ROOST_DOCKER's; no master runs; and tables of daemons have their subsystems' names.
+NAMESAKES = {"DOCKER", "MASTER_NAME", "COLLECTOR", "HAD", "NEGOTIATOR"}
 # Looked up under names that the code puts together from what the administrator wrote, or by each of their names.
 COMPUTED = {"SCHEDD_CRON_<Job>_*", "SLOT<N>_<attr>"}
 
@@ -65,6 +65,8 @@ def read_somewhere():
                 if len(texts & names) > 2:  # a table of fields and their macros
                     found |= texts
     found = {name for name in names if name in found or any(regex.fullmatch(name) for regex in patterns)}
+    templates = "\n".join(body for bodies in CONFIG.templates.values() for body in bodies.values())
+    found |= {name for name in names - found if re.search(rf"\$\({re.escape(name)}[:)]", templates)}
     while more := {name for name in names - found if any(refers(KNOBS[user.lower()], name) for user in found)}:
         found |= more
     return found

@@ -1,6 +1,8 @@
 """Preemption on its way: the access point that waits for a slot, the execution point that empties it, and the two of
 them with real jobs. What the negotiator decides is sent by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from services.schedd.job_id import JobId
@@ -163,8 +165,9 @@ async def test_a_refused_preemption_costs_the_job_nothing(point):
 
 
 async def test_a_slot_that_never_empties_is_given_up(point, monkeypatch):
+    """After REQUEST_CLAIM_TIMEOUT."""
+    point.schedd.claims.settings = replace(point.schedd.settings, request_claim_timeout_s=0.1)
     monkeypatch.setattr("services.schedd.claims.ASK_EVERY_S", 0.02)
-    monkeypatch.setattr("services.schedd.claims.MAX_WAIT_S", 0.1)
     await wait_for_a_slot(point)
     await eventually(lambda: point.startd.released, what="the release")
     assert USER in (await point.requests()).requests

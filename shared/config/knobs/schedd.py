@@ -71,7 +71,11 @@ class ScheddSettings(CommonSettings):
         "SCHEDD_INTERVAL", "300", unit="s", least=1, meaning="longest wait between two submitter ads"
     )
     schedd_min_interval: int = knob(
-        "SCHEDD_MIN_INTERVAL", "5", unit="s", least=0, meaning="shortest wait between two submitter ads"
+        "SCHEDD_MIN_INTERVAL",
+        "5",
+        unit="s",
+        least=0,
+        meaning="shortest wait between two submitter ads; where nobody set it, there is none",
     )
     max_jobs_running: int = knob(
         "MAX_JOBS_RUNNING",
@@ -126,11 +130,18 @@ class ScheddSettings(CommonSettings):
         "JOB_DEFAULT_LEASE_DURATION", "2400", unit="s", meaning="JobLeaseDuration when not given"
     )
     job_start_count: int = knob(
-        "JOB_START_COUNT", "1", least=1, meaning="jobs started at once, then JOB_START_DELAY passes"
+        "JOB_START_COUNT",
+        "1",
+        least=1,
+        meaning="jobs started at once, on slots newly claimed; then JOB_START_DELAY passes",
     )
     job_start_delay: int = knob("JOB_START_DELAY", "0", unit="s", least=0, meaning="wait between two starts of jobs")
     request_claim_timeout: int = knob(
-        "REQUEST_CLAIM_TIMEOUT", "1800", unit="s", least=1, meaning="longest wait for the answer to a claim request"
+        "REQUEST_CLAIM_TIMEOUT",
+        "1800",
+        unit="s",
+        least=1,
+        meaning="longest wait for a slot that was matched, also while it is emptied of others",
     )
     max_shadow_exceptions: int = knob(
         "MAX_SHADOW_EXCEPTIONS", "2", least=0, meaning="failures of one claim after which it is given back"

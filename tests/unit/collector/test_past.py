@@ -17,7 +17,7 @@ from services.collector.past.files import NoHistory, PoolHistory
 from services.collector.past.keeper import misplaced
 from services.collector.past.records import Reader, record
 from services.collector.past.sample import KINDS, Sample, shown
-from shared.bus.api import RemoteFailure
+from shared.bus.api import Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.config import load_config
@@ -375,4 +375,22 @@ async def test_a_sample_is_taken_every_interval_and_questions_are_checked(tmp_pa
             await bus.call(INBOX, AskPoolHistory(kind="users", start=5, end=1))
         with pytest.raises(RemoteFailure, match="days are asked for"):
             await bus.call(INBOX, AskPoolHistory(kind="users", name="Total", start=0, end=1e10))
+    await bus.stop()
+
+
+async def test_the_collector_tells_of_itself_by_its_own_interval_and_names_the_pool():
+    """COLLECTOR_UPDATE_INTERVAL, COLLECTOR_NAME."""
+    hub = MemoryHub()
+    bus = MemoryBus(hub, sender="collector.other")
+    told = []
+
+    async def hear(envelope):
+        told.append(envelope.body)
+
+    await bus.start()
+    await bus.listen(Exchange.ADS, ["*.Collector.#"], hear)
+    knobs = {"COLLECTOR_UPDATE_INTERVAL": "1", "MASTER_UPDATE_INTERVAL": "100000", "COLLECTOR_NAME": "Physics"}
+    async with Running("cm", hub, knobs) as collector:
+        await eventually(lambda: len(told) >= 3)
+        assert collector._ad()["PoolName"] == "Physics"
     await bus.stop()

@@ -146,3 +146,20 @@ def test_loop_is_told_where_it_stands(tmp_path):
     config = load(tmp_path, "A = $(B)\nB = $(A)\n")
     with pytest.raises(ConfigError, match="condor_config, line 1"):
         config.get("A")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("DEFAULT_DOMAIN_NAME = x.org\n", "node7.x.org"),
+        ("DEFAULT_DOMAIN_NAME = .x.org.\n", "node7.x.org"),
+        ("", "node7"),
+        ("DEFAULT_DOMAIN_NAME = x.org\nFULL_HOSTNAME = other\n", "other"),  # somebody knows better
+    ],
+)
+def test_a_host_without_a_domain_gets_the_default_one(tmp_path, monkeypatch, text, expected):
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    config = load(tmp_path, text)
+    assert config.get("FULL_HOSTNAME") == config.get("UID_DOMAIN") == expected
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7.y.org")
+    assert load(tmp_path, "DEFAULT_DOMAIN_NAME = x.org\n").get("FULL_HOSTNAME") == "node7.y.org"

@@ -182,3 +182,14 @@ def test_requests_that_are_not_made_are_the_knobs_but_not_for_other_batch_system
     write(folder, "universe = grid\ngrid_resource = batch slurm\nexecutable = x.sh\nqueue\n")
     grid = dry_run(capsys, "job.sub")
     assert [values(grid, f"Request{name}") for name in ("Cpus", "Memory", "Disk")] == [[], [], []]
+
+
+def test_the_lease_that_nobody_names_is_the_knob(folder, capsys, monkeypatch) -> None:
+    """JOB_DEFAULT_LEASE_DURATION; LEA-01."""
+    config = folder / "condor_config"
+    config.write_text("JOB_DEFAULT_LEASE_DURATION = 10 * 60\n")
+    monkeypatch.setenv("ROOST_CONFIG", str(config))
+    write(folder, "executable = x.sh\nqueue\njob_lease_duration = 77\nqueue\n")
+    assert values(dry_run(capsys, "job.sub"), "JobLeaseDuration") == ["10 * 60", "77"]
+    config.write_text("")
+    assert values(dry_run(capsys, "job.sub"), "JobLeaseDuration") == ["2400", "77"]
