@@ -16,7 +16,7 @@ from roost.errors import UsageError
 from shared.config import load_config, report
 
 #: Options that ask running daemons of that kind.
-DAEMONS: Final = ("startd", "schedd", "negotiator", "collector", "had", "journal", "gateway")
+DAEMONS: Final = ("startd", "schedd", "negotiator", "collector", "had", "journal", "gateway", "defrag", "rooster")
 
 #: Option -> whether it sets, whether for good, and what it does.
 _CHANGES: Final = {

@@ -19,7 +19,7 @@ _INBOX: Final = "startd."
 ATTRIBUTES: Final = (
     *("Name", "Machine", "MyAddress", "State", "Draining", "DrainingRequestId", "RoostOff", "LastDrainStartTime"),
     *("TotalMachineDrainingBadput", "TotalMachineDrainingUnclaimedTime", "RoostDrainingCountedSince"),
-    *("DaemonStartTime", "MyCurrentTime", "TotalCpus", "LastHeardFrom"),
+    *("DaemonStartTime", "MyCurrentTime", "TotalCpus", "Cpus", "NumDynamicSlots"),
 )
 
 
@@ -41,14 +41,16 @@ class Expressions:
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One startd. draining: it is being emptied, or is empty and stays so. drained: all of its partitionable slots are.
-    off: `roost off`. last_start: LastDrainStartTime, None before the first drain. badput, unclaimed: cpu-seconds that
-    draining has cost; counted_s: over so many cpu-seconds of the machine."""
+    off: `roost off`. one_job: a single job has all of it, so that draining it makes nothing whole. last_start:
+    LastDrainStartTime, None before the first drain. badput, unclaimed: cpu-seconds that draining has cost; counted_s:
+    over so many cpu-seconds of the machine."""
 
     inbox: str
     name: str
     draining: bool = False
     drained: bool = False
     off: bool = False
+    one_job: bool = False
     request_id: str = ""
     last_start: int | None = None
     fits: bool = False
@@ -103,6 +105,7 @@ def _read(ad: ClassAd, inbox: str, expressions: Expressions, now: float) -> Mach
         draining=draining,
         drained=draining and ad.eval("State") == "Drained",
         off=isinstance(off, str) and bool(off),
+        one_job=_number(ad, "Cpus") == 0 and _number(ad, "NumDynamicSlots") == 1,
         request_id=request if isinstance(request, str) else "",
         last_start=int(start) if start is not None else None,
         fits=expressions.requirements is None or is_true(evaluate(expressions.requirements, ad, now=now)),
@@ -121,6 +124,7 @@ def _both(one: Machine, other: Machine) -> Machine:
         one,
         draining=one.draining or other.draining,
         drained=one.drained and other.drained,
+        one_job=one.one_job and other.one_job,
         fits=one.fits or other.fits,
         whole=one.whole or other.whole,
         cancels=one.cancels or other.cancels,

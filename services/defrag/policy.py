@@ -92,12 +92,14 @@ def decide(rules: Rules, book: Book, machines: Mapping[str, Machine], now: float
 
 def candidates(machines: Iterable[Machine], left_out: Iterable[str]) -> list[Machine]:
     """Machines that may be drained, best first: by DEFRAG_RANK (DFR-05), of equal ones that whose last drain is longest
-    ago."""
+    ago. One that a single job has for itself is none: it is what all others are drained for."""
     out = set(left_out)
     found = [
         machine
         for machine in machines
-        if machine.fits and not machine.draining and not machine.off and not machine.whole and machine.inbox not in out
+        if machine.fits
+        and not (machine.draining or machine.off or machine.whole or machine.one_job)
+        and machine.inbox not in out
     ]
     return sorted(found, key=lambda one: (-one.rank, one.last_start or 0, one.inbox))
 
@@ -136,7 +138,7 @@ def _room(rules: Rules, allowed: int, draining: int, whole: int) -> tuple[int, s
 
 def _told(chosen: list[Machine], room: int) -> str:
     if not chosen:
-        return f"no machine can be drained, of {room} that may be: none that is not whole fits DEFRAG_REQUIREMENTS"
+        return f"no machine can be drained, of {room} that may be: none that is in pieces fits DEFRAG_REQUIREMENTS"
     names = ", ".join(machine.name for machine in chosen[:_TOLD])
     more = f" and {len(chosen) - _TOLD} more" if len(chosen) > _TOLD else ""
     return f"to be drained: {names}{more}"

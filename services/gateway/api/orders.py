@@ -45,7 +45,19 @@ PATIENCE_S = 30.0
 MOST_TEXT = 10_000
 MOST_NAMES = 10_000
 
-Subsystem = Literal["STARTD", "SCHEDD", "NEGOTIATOR", "HAD", "COLLECTOR", "JOURNAL", "GATEWAY"]
+Subsystem = Literal[
+    "STARTD",
+    "SCHEDD",
+    "NEGOTIATOR",
+    "HAD",
+    "COLLECTOR",
+    "JOURNAL",
+    "GATEWAY",
+    "DEFRAG",
+    "ROOSTER",
+    "GANGLIAD",
+    "ADSTASH",
+]
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
 
 

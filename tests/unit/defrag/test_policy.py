@@ -97,9 +97,22 @@ def test_whole_draining_and_unfit_machines_are_no_candidates_DFR_04():
         slot_ad("off", Site="here", RoostOff="graceful"),
         slot_ad("away"),
         slot_ad("asleep", Site="here", Offline=True),
+        slot_ad("one-job", 0, Site="here", NumDynamicSlots=1),
         slot_ad("fits", Site="here"),
     ]
     assert named(round_of(policy, Book(), *ads)) == ["startd.fits"]
+
+
+def test_a_machine_that_one_job_has_for_itself_is_not_drained_DFR_04():
+    """It is not whole, by the default expression, but what would be drained is the job that waited for it."""
+    policy = rules(**SAMPLE)
+    assert named(round_of(policy, Book(), slot_ad("a", 0, NumDynamicSlots=1))) == []
+    for ads in (
+        [slot_ad("a", 1, NumDynamicSlots=1)],
+        [slot_ad("a", 0, NumDynamicSlots=2)],
+        [slot_ad("a", 0, NumDynamicSlots=1), slot_ad("a", 3, slot=2, NumDynamicSlots=1)],
+    ):
+        assert named(round_of(policy, Book(), *ads)) == ["startd.a"]
 
 
 def test_the_cheapest_machine_comes_first_DFR_05():

@@ -1,0 +1,75 @@
+"""A pool full of small jobs, in which a job that wants a whole machine gets one because machines drain (DFR-*)."""
+
+import pytest
+
+from shared.classad import ClassAd
+from tests.integration.inside import InsidePool
+from tests.waiting import wait_until
+
+CPUS = 3
+RUNNING, COMPLETED = 2, 4
+
+
+@pytest.fixture
+def pool(tmp_path):
+    inside = InsidePool(
+        tmp_path / "pool",
+        DAEMON_LIST="$(DAEMON_LIST), DEFRAG",
+        NUM_CPUS=str(CPUS),
+        DEFRAG_INTERVAL="1",
+        DEFRAG_DRAINING_MACHINES_PER_HOUR="0",
+        DEFRAG_MAX_CONCURRENT_DRAINING="1",
+        NEGOTIATOR_CYCLE_DELAY="0",
+        NEGOTIATOR_MIN_INTERVAL="0",
+    )
+    yield inside
+    inside.close()
+
+
+def sleeper(seconds, **more):
+    ad = {"Cmd": "/bin/sleep", "Args": str(seconds), "Iwd": "/tmp", "TransferExecutable": False}
+    return ClassAd({**ad, "ShouldTransferFiles": "NO", "RequestMemory": 16, "RequestDisk": 16, **more})
+
+
+def statuses(client, ids):
+    return [job.eval("JobStatus") for job in client.jobs(*ids)]
+
+
+def test_a_job_that_needs_a_whole_machine_gets_one(pool):
+    """DFR-01, DFR-03 to DFR-07, DFR-11, DFR-12, from the submit file's side to what tools show."""
+    with pool.client() as client:
+        small = client.submit(sleeper(600, RequestCpus=1), [ClassAd() for _ in range(CPUS)]).ids()
+        wait_until(lambda: statuses(client, small) == [RUNNING] * CPUS, what="small jobs everywhere")
+        large = client.submit(sleeper(1, RequestCpus=CPUS, JobPrio=10), [ClassAd()]).ids()
+
+        def told(attribute):
+            return [ad.eval(attribute) for ad in client.ads(constraint='MyType == "Defrag"')]
+
+        # Without a rate it looks, and does nothing (DFR-02).
+        wait_until(lambda: told("DefragIsActive") == [True], what="defrag's ad")
+        wait_until(lambda: "DEFRAG_DRAINING_MACHINES_PER_HOUR is 0" in told("DefragSaid")[0], what="its first look")
+        assert statuses(client, large) == [1]
+
+        defrag = pool.runner("defrag").daemon
+        pool.pool.plan.knobs["DEFRAG_DRAINING_MACHINES_PER_HOUR"] = "3600"
+        pool.roost("reconfig", "-defrag")
+        wait_until(lambda: not statuses(client, large) or statuses(client, large) == [COMPLETED], what="the large job")
+        pool.pool.plan.knobs["DEFRAG_DRAINING_MACHINES_PER_HOUR"] = "0"
+        pool.roost("reconfig", "-defrag")
+        wait_until(lambda: RUNNING in statuses(client, small), what="small jobs again")
+
+        (drained,) = {event["drained"][0] for event in events(client) if event["drained"]}
+        assert drained == pool.runner("startd").daemon.context.name
+        assert defrag.book.successes >= 1
+        (machine,) = [ad for ad in client.ads("Machine") if ad.eval("PartitionableSlot") is True]
+        assert machine.eval("TotalMachineDrainingBadput") > 0
+        assert machine.eval("LastDrainStopTime") >= machine.eval("LastDrainStartTime")
+    found = pool.roost("status", "-any", "-constraint", 'MyType == "Defrag"', "-af", "MyType", "DrainSuccesses").split()
+    assert found[0] == "Defrag"
+    assert int(found[1]) >= 1
+    assert "TotalDrained" in pool.roost("status", "-defrag")
+    assert pool.roost("status", "-defrag", "-af", "Name").strip() == pool.runner("defrag").daemon.context.name
+
+
+def events(client):
+    return client.journal("events", type="defrag.round", limit=1000)["events"]
