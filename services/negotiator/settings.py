@@ -100,6 +100,11 @@ def cycle_config(
     )
 
 
+def groups_of(config: Config) -> GroupConfig:
+    """The tree that a configuration says. Raises ConfigError."""
+    return group_config(NegotiatorSettings.from_config(config))
+
+
 def group_config(settings: NegotiatorSettings) -> GroupConfig:
     """What the knobs say about accounting groups. `Tree.of` tells what of it can not be used."""
     return GroupConfig(

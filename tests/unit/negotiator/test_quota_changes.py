@@ -125,6 +125,17 @@ async def test_a_quota_is_in_force_once_it_is_answered(books):
     assert books.daemon.context.config.origin("GROUP_QUOTA_physics") != SET
 
 
+async def test_of_files_read_before_a_cycle_the_group_tree_is_not_taken_with_a_quota(books):
+    """NEG-40: it waits for the reconfig, whatever else changes."""
+    books.daemon.context.reread = lambda: config(GROUP_QUOTA_physics="99", GROUP_QUOTA_bio="99", XSW_LIMIT="7")
+    await books.daemon._reread_config()
+    await books.set("physics", "quota", 33.0)
+    assert in_force(books.daemon) == USUAL | {"physics": (33.0, True)}
+    assert books.daemon.policy.cycle.limits.limits == {"xsw": 7.0}
+    await reconfigure(books.daemon)
+    assert in_force(books.daemon) == USUAL | {"physics": (33.0, True), "Bio": (99.0, True)}
+
+
 async def test_whoever_leads_next_has_it(books):
     """The one that led is gone, and with it all that it had in memory."""
     await books.set("bio", "dynamic-quota", 0.25)
