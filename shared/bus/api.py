@@ -4,8 +4,9 @@ against both.
 Delivery is at least once and out of order, so handlers are idempotent. A handler that returns has taken the
 message (it is acknowledged then); one that raises `Reject` sends it to the dead letters with the reason; one
 that raises a `RetryableError` gets it again, with back-off and a bounded number of deliveries, before it is
-dead-lettered; any other exception dead-letters it at once, is logged, and the consumer goes on. No handler
-may hold a delivery while a job runs."""
+dead-lettered; any other exception dead-letters it at once, is logged, and the consumer goes on. A message whose
+handler waited for something that was cancelled comes again when this consumer has gone. No handler may hold a
+delivery while a job runs."""
 
 from __future__ import annotations
 

@@ -104,6 +104,12 @@ async def take(
             finally:
                 if health is not None:
                     health.handled.add(envelope.body.type, time.perf_counter() - began)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            # Only what the handler waited for was. A consumer that works in order must not stand still for that.
+            log.info("bus.left_for_later", type=envelope.body.type, message_id=envelope.id)
+            return LATER
         except Reject as error:
             return Outcome(dead=str(error) or "rejected without a reason")
         except RetryableError as error:
@@ -135,6 +141,11 @@ async def answer(
     try:
         with tracing.handling(envelope.body.type, envelope.trace):
             return Outcome(answer=await handler(envelope))
+    except asyncio.CancelledError:
+        if _is_cancelled():
+            raise
+        reason = "what this waited for was given up"
+        return Outcome(answer=Failure(code="unavailable", reason=reason, retryable=True))
     except RemoteFailure as error:
         return Outcome(answer=Failure(code=error.code, reason=error.reason, retryable=error.retryable))
     except Reject as error:
@@ -147,6 +158,12 @@ async def answer(
     finally:
         if health is not None:
             health.handled.add(envelope.body.type, time.perf_counter() - began)
+
+
+def _is_cancelled() -> bool:
+    """Whether this very task is."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def one_way(handler: RequestHandler) -> Handler:

@@ -163,6 +163,7 @@ class _Consumer:
         # every run.
         self.workers: dict[asyncio.Task[None], Item | None] = {}
         self.orphans: dict[asyncio.Task[None], None] = {}  # still handling what a lost connection gave to others
+        self.later: list[Item] = []  # for whoever consumes after us
         self.open = True
         self.attached = False
 
@@ -210,6 +211,8 @@ class _Consumer:
             outcome = await self.handle(item)
             if task not in self.workers:
                 return  # the connection was lost meanwhile: the message is delivered again, to whoever is there
+            if outcome.later:
+                self.later.append(item)
             if outcome.answer is not None and item.caller is not None:
                 self.bus.reply(item.caller, outcome.answer)
             if outcome.dead:
@@ -229,6 +232,7 @@ class _Consumer:
         current = asyncio.current_task()
         under_way = [task for task in (*self.workers, *self.orphans) if task is not current]
         await asyncio.gather(*under_way, return_exceptions=True)
+        self._give_back([])
 
     def abandon(self, *, crash: bool) -> None:
         """What becomes of a consumer whose connection is lost: others get its unfinished messages. Its
@@ -240,6 +244,10 @@ class _Consumer:
         if crash:
             for task in self.orphans:
                 task.cancel()
+        self._give_back(unfinished)
+
+    def _give_back(self, unfinished: list[Item]) -> None:
+        unfinished, self.later = [*self.later, *unfinished], []
         if self.private is None:
             for item in unfinished:
                 item.deliveries += 1

@@ -238,6 +238,36 @@ async def test_cancel_waits_for_the_handlers_under_way(pool):
     assert again.sequences == [2]  # the first was acknowledged
 
 
+async def test_handler_whose_wait_is_given_up_holds_up_nobody(pool):
+    """It is not cancelled itself. Its message comes again when this consumer is gone, those behind it come at once."""
+    bus = await pool.bus("collector.a")
+    given_up, heard, consumed = asyncio.get_running_loop().create_future(), Catch(), Catch()
+
+    async def handler(envelope, others):
+        if envelope.body.sequence == 1:
+            await given_up
+        return await others(envelope)
+
+    await bus.listen(Exchange.ADS, ["#"], lambda envelope: handler(envelope, heard))
+    subscription = await bus.consume("roost.collector", lambda envelope: handler(envelope, consumed), prefetch=1)
+    await bus.serve("collector.a", lambda envelope: handler(envelope, Catch()))
+    asked = asyncio.ensure_future(bus.call("collector.a", invalidate(1), timeout=PATIENCE_S))
+    await bus.publish(Exchange.ADS, "x", invalidate(1))
+    await eventually(lambda: bus.health.received == 3)
+    given_up.cancel()
+    await bus.publish(Exchange.ADS, "x", invalidate(2))
+    await heard.got(1)
+    assert heard.sequences == [2]
+    with pytest.raises(RemoteFailure) as refused:
+        await asked
+    assert refused.value.retryable
+    await subscription.cancel()
+    again = Catch()
+    await bus.consume("roost.collector", again)
+    await again.got(1 if consumed.sequences else 2)
+    assert sorted([*again.sequences, *consumed.sequences]) == [1, 2]
+
+
 async def test_handler_may_cancel_its_own_subscription(pool):
     bus = await pool.bus("startd.node1")
     done = asyncio.Event()

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from shared.bus.amqp.acks import AckWindow
 from shared.bus.amqp.link import DeliveredMessage, Link, LinkLost, RawChannel, Refused, guarded
-from shared.bus.api import BusUnavailable
 from shared.bus.handling import Outcome
 from shared.bus.topology import Queue
+from shared.errors import RoostError
 
 #: Header that counts deliveries of one-way messages in classic queues, which do not count them.
 DELIVERIES_HEADER = "x-roost-deliveries"
@@ -218,7 +218,7 @@ class Consumer:
                     return
                 if outcome.dead or outcome.answer is not None:
                     await self.port.settle(session.link, delivery, outcome)
-        except (LinkLost, Refused, BusUnavailable) as error:
+        except (LinkLost, Refused, RoostError) as error:
             session.link.fail(f"could not settle a message of {self.queue.name}: {error}")
             return
         session.window.done(delivery.tag)
