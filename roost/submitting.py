@@ -18,8 +18,6 @@ from shared.config.errors import ConfigError
 from shared.host import host_id
 from shared.transfer.errors import TransferError
 
-_VANILLA = 5
-
 
 def read(
     what: Mapping[str, Any] | str | Path,
@@ -92,9 +90,8 @@ def submit(description: Description, spool: bool | None, schedd: str, owner: str
         several = f"{len(clusters)} clusters (its executable changes): submit them one by one"
         raise ClientError(several if clusters else "nothing to submit: the queue statement gave no job", "bad-request")
     (cluster,) = clusters
-    if cluster.attributes["JobUniverse"] != _VANILLA:
-        number = cluster.attributes["JobUniverse"]
-        raise ClientError(f"universe {number} is not run by this pool; use vanilla, docker or container", "bad-request")
+    if cluster.not_run:
+        raise ClientError(cluster.not_run, "bad-request")
     about = yield call("GET", "/v1/schedd", {"name": schedd})
     if spool is None:
         spool = bool(owner) or about["host_id"] != host_id() or about["uid"] != os.getuid()

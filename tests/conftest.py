@@ -32,6 +32,7 @@ NEEDS = {
     "browser": ("chromium",),
     "prometheus": ("promtool", "prometheus_program"),
     "shells": (),  # by its marker
+    "vms": ("qemu",),
     "ha": (),  # by its marker
 }
 # Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. Those
@@ -56,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         choices=sorted(NEEDS),
         help="leave out the tests that need real servers, a Docker engine, Apptainer, the reference "
-        "implementation, mounts, a browser, Prometheus, zsh and fish; "
+        "implementation, mounts, a browser, Prometheus, zsh and fish, QEMU; "
         "without this flag they fail where it is missing (may be given several times)",
     )
     parser.addoption("--browser-slots", default=100_000, type=int, help="slots of the made-up pool of tests/browser")

@@ -227,9 +227,8 @@ def _queue(
 
 
 def _check_universe(cluster: language.Cluster, place: Place) -> None:
-    number = cluster.attributes["JobUniverse"]
-    if number != 5:
-        raise UsageError(f"{place.file}: universe {number} is not run by this pool; use vanilla, docker or container")
+    if cluster.not_run:
+        raise UsageError(f"{place.file}: {cluster.not_run}")
 
 
 def _report(queued: list[Cluster], parsed: Parsed, *, spool: bool) -> None:

@@ -13,7 +13,7 @@ import re
 import signal
 from collections.abc import Mapping
 
-from roost.submit import quoting
+from roost.submit import quoting, vm
 from roost.submit.attributes import Attributes, Rule, amount, iwd, leading_number, unquoted
 from roost.submit.commands import Commands
 from roost.submit.files import executable, logs, stderr, stdin, stdout, transfer
@@ -35,6 +35,8 @@ UNIVERSES = {
     "local": 12,
     "vm": 13,
 }
+#: Universes that execution points run.
+RUN = frozenset((UNIVERSES["vanilla"], UNIVERSES["vm"]))
 _ZERO = (
     "NumCkpts",
     "NumRestarts",
@@ -137,8 +139,10 @@ def universe(c: Commands, out: Attributes) -> None:
 
 
 def _other_universes(c: Commands, name: str, out: Attributes) -> None:
-    if name in ("java", "vm"):
-        raise config_error(f"the {name} universe is not supported", c.source("universe"), "use vanilla or container")
+    if name == "java":
+        raise config_error("the java universe is not supported", c.source("universe"), "use vanilla or container")
+    if name == "vm":
+        vm.commands(c, out)
     if name == "grid":
         resource = c.text("grid_resource")
         if not resource:
@@ -228,6 +232,9 @@ def requests(c: Commands, out: Attributes) -> None:
         given = next((n for n in (command, f"MY.{attribute}") if c.text(n) is not None), command)
         text = c.text(given)
         if text is None:
+            if vm.is_vm(out) and attribute == "RequestMemory":
+                default = "MY.JobVMMemory"
+                c.warn(f"request_memory was NOT specified. Using RequestMemory = {default}", command)
             if not for_batch_system(out):
                 out[attribute] = c.parse_text(default, command, attribute)
         elif text.lower() != "undefined":
@@ -361,7 +368,7 @@ def limits(c: Commands, out: Attributes) -> None:
 def lease(c: Commands, out: Attributes) -> None:
     text = c.text("job_lease_duration")
     if text is None:
-        if out["JobUniverse"] in (5, 11):
+        if out["JobUniverse"] in (5, 11, vm.UNIVERSE):
             out["JobLeaseDuration"] = c.parse_text(c.place.default_lease, "job_lease_duration", "JobLeaseDuration")
         return
     expr = c.parsed("job_lease_duration", "JobLeaseDuration")

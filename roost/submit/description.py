@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from roost.submit.ads import RULES, WRITES
+from roost.submit.ads import RULES, RUN, WRITES
 from roost.submit.attributes import Attributes, Rule
 from roost.submit.commands import Commands
 from roost.submit.items import Items, parse
@@ -49,6 +49,14 @@ class Cluster:
         """What the schedd gets of it: with the JobStatus of its jobs, by which it knows `hold = true`."""
         status = {"JobStatus": self.procs[0]["JobStatus"]} if self.procs and "JobStatus" in self.procs[0] else {}
         return ClassAd({**self.attributes, **status})
+
+    @property
+    def not_run(self) -> str:
+        """Why no pool of ours runs such jobs; empty where it does."""
+        number = self.attributes["JobUniverse"]
+        if number in RUN:
+            return ""
+        return f"universe {number} is not run by this pool; use vanilla, docker, container or vm"
 
     def jobs(self, common: Attributes | None = None) -> Iterator[ClassAd]:
         """What differs in each job from the cluster's ad, or from `common` where that was queued in its place."""

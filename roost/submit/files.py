@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from roost.submit import vm
 from roost.submit.attributes import NULL, Attributes, iwd, usage
 from roost.submit.commands import Commands
 from shared.config.errors import config_error
@@ -26,6 +27,9 @@ _WHEN = {name: name for name in ("ON_EXIT", "ON_EXIT_OR_EVICT", "ON_SUCCESS")} |
 
 
 def executable(c: Commands, out: Attributes) -> None:
+    if vm.is_vm(out):
+        vm.executable(c, out)
+        return
     text = c.text("executable")
     transfer = c.boolean("transfer_executable")
     containers = "WantDocker" in out or "WantContainer" in out
@@ -95,7 +99,7 @@ def _list(text: str) -> str:
 
 
 def transfer(c: Commands, out: Attributes) -> None:
-    should, when = _when(c, out)
+    should, when = vm.when(out) if vm.is_vm(out) else _when(c, out)
     out["ShouldTransferFiles"] = should
     if should != "NO":
         out["WhenToTransferOutput"] = when

@@ -41,7 +41,6 @@ from shared.transfer.sandbox import input_sources
 
 #: Bytes of memory.
 MEMORY: Final = 1 << 30
-_VANILLA: Final = 5
 _READY: Final = (difflib, glob, _known)  # what the language imports when it needs it, which it can not any more then
 _REFUSED: Final = (
     "subprocess.",
@@ -118,9 +117,8 @@ def read(root: Path, asked: dict[str, Any]) -> dict[str, Any]:
     directory = str(asked.get("directory") or "/")
     told = []
     for position, cluster in enumerate(clusters):
-        if cluster.attributes["JobUniverse"] != _VANILLA:
-            text = f"universe {cluster.attributes['JobUniverse']} is not run by this pool"
-            raise ValueError(f"{text}; use vanilla, docker or container")
+        if cluster.not_run:
+            raise ValueError(cluster.not_run)
         inputs = _inputs(root, procs if procs is not None and position == index else cluster)
         if len(inputs) > 1 and (warning := take_all(cluster)):
             description.warnings.append(Problem(warning, None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from roost.submit import vm
 from shared.classad import UNDEFINED, references
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def _platform(c: Commands, out: dict[str, Any], named: set[str]) -> list[str]:
         image = c.text("container_image") or "docker:"
         kind = "DockerURL" if image.startswith("docker:") else "SIF" if image.endswith(".sif") else "SandboxImage"
         return ["TARGET.HasContainer", f"TARGET.Has{kind}"]
+    if vm.is_vm(out):
+        return vm.platform(out, named)
     if named & {"opsys", "opsysandver", "opsysname", "opsyslongname", "opsysshortname"}:
         return []
     return [f'(TARGET.OpSys == "{c.place.opsys}")']
@@ -83,7 +86,9 @@ def _amounts(c: Commands, out: dict[str, Any], named: set[str]) -> list[str]:
         terms.append("(TARGET.Disk >= DiskUsage)")
     elif _wanted(c, out["RequestDisk"], 0):
         terms.append("(TARGET.Disk >= RequestDisk)")
-    if "RequestMemory" in out and _wanted(c, out["RequestMemory"], 1):
+    if vm.is_vm(out):
+        terms += vm.amounts(out, named)
+    elif "RequestMemory" in out and _wanted(c, out["RequestMemory"], 1):
         terms.append("(TARGET.Memory >= RequestMemory)")
     if "RequestCpus" in out and "cpus" not in named and _wanted(c, out["RequestCpus"], 1):
         terms.append("(TARGET.Cpus >= RequestCpus)")

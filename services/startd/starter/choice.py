@@ -2,6 +2,7 @@
 
 | the job | launcher |
 |---|---|
+| is of the vm universe | vm |
 | asks for Docker (docker universe, WantDocker; DockerImage without WantContainer) | docker |
 | asks for any container with an image of a registry (docker://) | docker where an engine answers, else apptainer |
 | asks for any container with another image (a .sif file, a directory) | apptainer |
@@ -21,6 +22,7 @@ from services.startd.launchers.apptainer.plan import (
     make_plan,
     wants,
 )
+from services.startd.launchers.vm.rules import UNIVERSE
 from services.startd.starter.job import HOLD_IMAGE, BadJob
 from shared.classad import ClassAd
 
@@ -38,6 +40,8 @@ class Choice:
 
 def choose(job: ClassAd, machine: ClassAd, rules: Rules) -> Choice:
     """See the module. machine: the slot's ad. Raises BadJob."""
+    if job.eval("JobUniverse") == UNIVERSE:
+        return Choice("vm")
     try:
         image = _image(job, machine)
         if image.launcher == "process" and wants(rules, machine, job):

@@ -77,6 +77,14 @@ class Fault(Enum):
         note="HasDocker false, DockerOfflineReason",
     )
     RUNTIME_BROKEN = Row("Apptainer does not work", "elsewhere", note="HasSingularity false, SingularityOfflineReason")
+    VM_REFUSED = Row(
+        "virtual machine: vm_disk or vm_memory not to be carried out, an image that QEMU does not take", "held", 6, 13
+    )
+    VM_BROKEN = Row(
+        "virtual machine: no QEMU, no KVM, no memory for the guest, or it broke off by the machine's fault",
+        "elsewhere",
+        note="HasVM false, VMOfflineReason, until a machine runs here, the startd is restarted or HasVM is set",
+    )
     VOLUME_MISSING = Row("a directory of DOCKER_VOLUMES is not there", "elsewhere", note="HasDocker false for a while")
     NETWORK_MISSING = Row(
         "the engine lacks a network of DOCKER_NETWORKS", "elsewhere", note="it leaves DockerNetworks until it is there"

@@ -11,6 +11,7 @@ from typing import Literal
 
 from services.startd.launchers.api import Finished, Launch
 from services.startd.launchers.apptainer.plan import Plan
+from services.startd.launchers.vm.plan import COMPLAINTS
 from services.startd.machine.devices import device_environment
 from shared.classad import ClassAd, unparse_old
 from shared.job_text import BadJobText, arguments, environment
@@ -20,7 +21,7 @@ EXECUTABLE = "condor_exec.exe"
 STDOUT, STDERR = "_condor_stdout", "_condor_stderr"
 JOB_AD, MACHINE_AD = ".job.ad", ".machine.ad"
 #: Files in the scratch directory that never count as output by themselves.
-OWN_FILES = frozenset((EXECUTABLE, STDOUT, STDERR, JOB_AD, MACHINE_AD))
+OWN_FILES = frozenset((EXECUTABLE, STDOUT, STDERR, JOB_AD, MACHINE_AD, COMPLAINTS))
 #: Variables that tell thread libraries how many cores the job has (manual: "Services for Running Jobs").
 THREADS = (
     "CUBACORES",
@@ -176,6 +177,8 @@ def output_of(job: ClassAd, exit_code: int | None, *, ended_by_itself: bool, ask
     wanted = job.eval("SuccessExitCode")
     success = exit_code == (wanted if isinstance(wanted, int) else 0)
     if when == "ON_SUCCESS" and ended_by_itself and not success:
+        return Output(())
+    if job.eval("VMPARAM_No_Output_VM") is True:
         return Output(())
     listed = job.eval("TransferOutput")
     if not isinstance(listed, str):

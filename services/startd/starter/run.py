@@ -261,7 +261,7 @@ class Run:
             sandbox.make(self.hands.context.execute, record.scratch)
         machine_ad = self.hands.machine_ad(record.slot)
         launch = self._describe(machine_ad)
-        if record.launcher == "process":
+        if record.launcher in ("process", "vm"):
             await self.hands.enclose(launch)
         if self.hooks.has(Hook.PREPARE_JOB_BEFORE_TRANSFER):
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB_BEFORE_TRANSFER, machine_ad)

@@ -301,9 +301,12 @@ class StartdSettings(CommonSettings):
     vm_max_number: int = knob("VM_MAX_NUMBER", "0", least=0, meaning="of virtual machines at a time; 0: no bound")
     vm_networking: bool = knob("VM_NETWORKING", "false", meaning="whether virtual machines may have a network")
     vm_networking_type: tuple[str, ...] = knob("VM_NETWORKING_TYPE", "nat", meaning="which: nat, bridge")
-    vm_networking_default_type: str = knob("VM_NETWORKING_DEFAULT_TYPE", "", meaning="for jobs that name none")
+    vm_networking_default_type: str | None = knob(
+        "VM_NETWORKING_DEFAULT_TYPE", meaning="for jobs that name none; unset: the first"
+    )
     vm_networking_bridge_interface: str | None = knob("VM_NETWORKING_BRIDGE_INTERFACE", meaning="the bridge, br0 say")
     roost_vm_program: str = knob("ROOST_VM_PROGRAM", "qemu-system-x86_64", meaning="QEMU, by path or by name in PATH")
+    roost_vm_cpu: str | None = knob("ROOST_VM_CPU", meaning="a guest's processor, host say; unset: QEMU's common one")
     roost_vm_accelerator: str = knob(
         "ROOST_VM_ACCELERATOR", "kvm", meaning="how it runs guests: kvm, or tcg (in software, for tests)"
     )

@@ -21,7 +21,6 @@ UNREAD: Final = frozenset(
         "DEFRAG",
         "DEFRAG_STATE_FILE",
         "DOCKER",
-        "EVENT_LOG",
         "HAD",
         "HAD_ARGS",
         "HAD_CONNECTION_TIMEOUT",

@@ -1,0 +1,1 @@
+"""Jobs that are virtual machines (the vm universe)."""

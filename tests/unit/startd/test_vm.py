@@ -1,0 +1,161 @@
+"""Virtual machines: what the administrator lets them have, QEMU's command line, whose fault a failure is."""
+
+import pytest
+
+from services.startd.launchers.vm import watch
+from services.startd.launchers.vm.plan import BadVm, Disk, make_plan, parse_disks
+from services.startd.launchers.vm.rules import (
+    BadVmRule,
+    Found,
+    Offline,
+    Rules,
+    attributes,
+    is_machines_fault,
+    read_rules,
+)
+from shared.classad import ClassAd
+from shared.config import load_config
+from shared.config.knobs import StartdSettings
+
+RULES = Rules("kvm", "qemu", "tcg", networks=("nat",))
+FOUND = Found("7.2.22", "/usr/bin/qemu")
+
+
+def job(**attrs):
+    return ClassAd(
+        {"Cmd": "guest", "JobVMType": "kvm", "JobVMMemory": 64, "VMPARAM_vm_Disk": "a.img:vda:w:qcow2"} | attrs
+    )
+
+
+def argv(rules=RULES, **attrs):
+    return " ".join(make_plan(rules, job(**attrs), 2.0).argv)
+
+
+def rules_of(text):
+    knobs = dict(line.split(" = ", 1) for line in text.splitlines())
+    env = {f"_CONDOR_{name.strip()}": value for name, value in knobs.items()}
+    return read_rules(StartdSettings.from_config(load_config([], subsystem="STARTD", env=env)))
+
+
+def test_no_type_no_machines():
+    assert rules_of("") == Rules()
+    assert attributes(Rules(), Found(), None, 0, 0, 100) == {"HasVM": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("VM_TYPE = xen", "VM_TYPE = xen"),
+        ("VM_TYPE = kvm\nROOST_VM_ACCELERATOR = fast", "ROOST_VM_ACCELERATOR = fast"),
+        ("VM_TYPE = kvm\nVM_NETWORKING = true\nVM_NETWORKING_TYPE = nat, carrier-pigeon", "lists carrier-pigeon"),
+        ("VM_TYPE = kvm\nVM_NETWORKING = true\nVM_NETWORKING_DEFAULT_TYPE = bridge", "add it"),
+        ("VM_TYPE = kvm\nVM_NETWORKING = true\nVM_NETWORKING_TYPE = bridge", "VM_NETWORKING_BRIDGE_INTERFACE"),
+    ],
+)
+def test_a_knob_that_can_not_be_carried_out_is_named(text, words):
+    """VMU-01"""
+    with pytest.raises(BadVmRule, match=words):
+        rules_of(text)
+
+
+def test_the_default_network_is_the_first():
+    text = """VM_TYPE = KVM
+VM_NETWORKING = true
+VM_NETWORKING_TYPE = nat, bridge
+VM_NETWORKING_DEFAULT_TYPE = bridge
+VM_NETWORKING_BRIDGE_INTERFACE = br0"""
+    rules = rules_of(text)
+    assert (rules.kind, rules.networks) == ("kvm", ("bridge", "nat"))
+    assert "-nic bridge,model=virtio-net-pci,br=br0" in argv(rules, JobVMNetworking=True)
+    assert "spawn=allow" in argv(rules, JobVMNetworking=True)
+    assert "-nic user,model=virtio-net-pci" in argv(rules, JobVMNetworking=True, JobVMNetworkingType="NAT")
+
+
+async def test_only_root_runs_machines(monkeypatch):
+    """VMU-02"""
+    monkeypatch.setattr(watch.os, "geteuid", lambda: 1000)
+    found = await watch.probe(RULES)
+    assert "root" in found.trouble
+    assert attributes(RULES, found, None, 0, 0, 100)["HasVM"] is False
+
+
+async def test_a_monitor_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(watch.os, "geteuid", lambda: 0)
+    assert "ROOST_VM_PROGRAM" in (await watch.probe(Rules("kvm", "/no/such/qemu"))).trouble
+
+
+def test_what_the_monitor_says_of_itself():
+    greeting = b'{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}}, "capabilities": []}}\n'
+    assert watch.read_greeting("/usr/bin/qemu", greeting, b"") == FOUND
+    said = watch.read_greeting("/usr/bin/qemu", b"", b"qemu: failed to initialize kvm: No such file\n")
+    assert (said.version, said.program) == ("", "")
+    assert "failed to initialize kvm" in said.trouble
+
+
+def test_a_machine_at_fault_says_so_and_what_it_has():
+    """VMU-04"""
+    said = attributes(RULES, FOUND, Offline("no KVM", 17.9), 64, 1, 1000)
+    assert (said["HasVM"], said["VMOfflineReason"], said["VMOfflineTime"]) == (False, "no KVM", 17)
+    assert said["OfflineUniverses"] == ["VM", 13]
+    assert (said["VM_Memory"], said["VM_AvailNum"]) == (936, 10000)
+
+
+@pytest.mark.parametrize(
+    ("said", "machine"),
+    [
+        ("qemu: Could not access KVM kernel module: Permission denied", True),
+        ("qemu: cannot set up guest memory 'pc.ram': Cannot allocate memory", True),
+        ("qemu: -drive file=a.img: Image is not in qcow2 format", False),
+        ("", False),
+    ],
+)
+def test_whose_fault_it_is(said, machine):
+    """VMU-03, VMU-04"""
+    assert is_machines_fault(said) is machine
+
+
+def test_the_command_line():
+    text = argv(JobVM_VCPUS=3, VMPARAM_vm_Disk="a,b.img:sda:w".replace(",", "_") + ", cd.iso:hdc:r")
+    assert "-m 64 -smp 3 -nodefaults" in text
+    assert "-drive file=cd.iso,format=raw,id=hdc,if=ide,readonly=on,media=cdrom" in text
+    assert "-drive file=a_b.img,format=raw,id=sda,if=none -device scsi-hd,drive=sda,bus=scsi0.0" in text
+    assert text.count("virtio-scsi-pci") == 1
+    assert "-nic none" in text
+    assert "spawn=deny" in text
+
+
+def test_a_processor_is_named():
+    assert "-cpu" not in argv()
+    assert "-cpu host" in argv(rules_of("VM_TYPE = kvm\nROOST_VM_CPU = host"))
+
+
+def test_a_comma_in_a_name_ends_no_option():
+    assert "-name a,,b" in argv(Cmd="a,b")
+
+
+def test_disks_are_read():
+    assert parse_disks("a.img:vda:rw:QCOW2, b:hda:r") == (
+        Disk("a.img", "vda", True, "qcow2"),
+        Disk("b", "hda", False, "raw"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("attrs", "words"),
+    [
+        ({"VMPARAM_vm_Disk": "json:x:y:z:q"}, "is not file:device:permission"),
+        ({"VMPARAM_vm_Disk": "a:vda:w,b:vda:w"}, "vda is given twice"),
+        ({"VMPARAM_vm_Disk": "a:vda;rm:w"}, "is not one like vda"),
+        ({"VMPARAM_vm_Disk": "a:vda:x"}, "is not r, w or rw"),
+        ({"VMPARAM_vm_Disk": "a:vda:w:floppy"}, "is not one of raw"),
+        ({"VMPARAM_vm_Disk": ""}, "is not file:device:permission"),
+        ({"JobVMType": "xen"}, "of type xen"),
+        ({"JobVMMemory": 0}, "set vm_memory"),
+        ({"JobVMNetworking": True, "JobVMNetworkingType": "bridge"}, "offers nat"),
+        ({"JobVMNetworking": True, "JobVM_MACADDR": "1,script=/x"}, "is not a hardware address"),
+    ],
+)
+def test_a_description_that_can_not_be_carried_out_is_named(attrs, words):
+    """VMU-03"""
+    with pytest.raises(BadVm, match=words):
+        make_plan(RULES, job(**attrs), 1.0)
