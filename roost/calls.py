@@ -393,18 +393,22 @@ def wait(ids: Sequence[str], timeout: float | None, poll: float) -> Plan[dict[st
     end = None if timeout is None else time.monotonic() + timeout
     states: dict[str, int] = {}
     asked = list(ids)
+    more = yield from _more_to_come(ids)
     while True:
         states |= yield from wait_states(asked)
         waiting = [job for job, status in states.items() if status not in _AT_REST]
-        if not waiting and not (waiting := (yield from _more_to_come(ids))):
+        if waiting:
+            asked = waiting if len(waiting) <= 100 else asked
+        elif more:
+            # Asked before the states are: what is materialized in between is among these then.
+            more = yield from _more_to_come(ids)
+            asked = list(ids)
+        else:
             return states
         left = math.inf if end is None else end - time.monotonic()
         if left <= 0:
-            raise TimeoutError(
-                f"{len(waiting)} of {max(len(states), len(waiting))} jobs are not done after {timeout:g} s"
-            )
-        if len(waiting) <= 100:
-            asked = waiting
+            others = ", and more are not materialized yet" if more else ""
+            raise TimeoutError(f"{len(waiting)} of {len(states)} jobs are not done after {timeout:g} s{others}")
         yield Pause(min(poll, left))
         poll = min(1.0, poll * 1.3)
 

@@ -239,3 +239,36 @@ def test_no_description_makes_jobs_of_others(pool):
         record = client.audit(operation="jobs.submit")[0]
         assert record["what"]["owner"] == "carol@x"
         assert record["what"]["files"] == ["run.sh"]
+
+
+def test_a_large_cluster_comes_bit_by_bit(pool):
+    """Late materialization over HTTP: the files of the request serve all jobs, also those that come later."""
+    text = (
+        "executable = run.sh\narguments = $(Process)\ntransfer_input_files = in.txt\noutput = out\n"
+        "max_materialize = 1\nqueue 3\n"
+    )
+    files = {"run.sh": b"#!/bin/sh\ncat in.txt; echo $1\n", "in.txt": b"input"}
+    status, answer = submit(pool, text, files)
+    assert (status, answer["clusters"][0]["count"]) == (200, 3)
+    cluster = str(answer["clusters"][0]["cluster"])
+    with pool.client() as client:
+        for number in range(3):
+            job = f"{cluster}.{number}"
+            wait_until(lambda job=job: client.wait([job]) == {job: 4}, 60, "a job's end")
+            assert [ad.eval("JobMaterializeNextProcId") for ad in client.factories(cluster)] == [number + 1]
+            assert client.job(job).output("out") == f"input{number}\n".encode()
+            client.act("remove", [job])
+        assert list(client.factories(cluster)) == []
+
+
+def test_jobs_with_files_of_their_own_are_queued_at_once(pool):
+    """Their files go to jobs that are there; the answer says that max_materialize has no effect."""
+    text = "executable = run.sh\ntransfer_input_files = in.$(Process)\nmax_materialize = 1\nhold = true\nqueue 2\n"
+    files = {"run.sh": b"#!/bin/sh\n", "in.0": b"0", "in.1": b"1"}
+    status, answer = submit(pool, text, files)
+    assert status == 200
+    assert any("max_materialize" in warning for warning in answer["warnings"])
+    cluster = str(answer["clusters"][0]["cluster"])
+    with pool.client() as client:
+        assert [ad.eval("HoldReasonCode") for ad in client.jobs(cluster)] == [15, 15]
+        client.act("remove", [cluster])

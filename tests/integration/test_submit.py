@@ -127,3 +127,34 @@ def test_what_was_queued_is_told_for_scripts(pool: EmbeddedPool, tmp_path: Path)
     second = pool.roost("submit", "-terse", file.name, "-queue", "2", cwd=tmp_path).stdout.strip()
     assert second == f"{told['cluster'] + 1}.0 - {told['cluster'] + 1}.1"
     pool.roost("rm", str(told["cluster"]), str(told["cluster"] + 1))
+
+
+def test_the_jobs_of_a_large_cluster_come_bit_by_bit(pool: EmbeddedPool, tmp_path: Path) -> None:
+    """Late materialization as its user sees it: q -factory, hold and release of the whole cluster, analyze, wait."""
+    file = write(
+        tmp_path,
+        "executable = /bin/echo\narguments = $(x) of $(Process)\noutput = out.$(Process)\nlog = jobs.log\n"
+        "max_materialize = 3\nqueue x from (\n" + "".join(f"item {number}\n" for number in range(12)) + ")\n",
+    )
+    said = pool.roost("submit", str(file), "-append", "hold = true", cwd=tmp_path).stdout
+    assert "12 job(s) submitted to cluster" in said
+    first = int(said.split("cluster ")[1].split(".")[0])
+    rows = [row.split() for row in pool.roost("q", "-factory").stdout.splitlines()]
+    (line,) = [row for row in rows if row and row[0] == f"{first}."]
+    assert line[4:11] == ["3", "3", "0", "0", "3", "3", "Norm"]  # limit, present, running, idle, held, next, mode
+    assert f"Cluster {first}: not materialized yet: 9 of 12 jobs." in pool.roost("analyze", str(first)).stdout
+    assert "not materialized yet: 9 of 12 jobs" in pool.roost("explain", f"{first}.11").stdout
+    batch = pool.roost("q", str(first)).stdout
+    assert " 12 " in batch
+    pool.roost("hold", str(first), ok=False)
+    assert " Held " in pool.roost("q", "-factory", str(first)).stdout
+    pool.roost("rm", str(first))
+    assert queued(pool) == set()
+    cluster = pool.submit(file)
+    pool.roost("wait", str(cluster), "-timeout", "150")
+    ended = pool.final(cluster)
+    assert {job: status for job, (status, _, _) in ended.items()} == dict.fromkeys(ended, 4)
+    assert len(ended) == 12
+    for number in range(12):
+        assert (tmp_path / f"out.{number}").read_text() == f"item {number} of {number}\n"
+    pool.roost("wait", "-log", "jobs.log", str(cluster), "-timeout", "60", cwd=tmp_path)
