@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, cast
 
 from prometheus_client.core import Metric
@@ -76,7 +77,8 @@ class Defrag(Daemon):
 
     async def reconfigure(self) -> None:
         settings = DefragSettings.from_config(self.context.config)
-        self.rules, self.settings = rules_of(settings), settings
+        # Its name is read as it starts: its lead, its book and its drains are that name's.
+        self.rules, self.settings = replace(rules_of(settings), prefix=self.rules.prefix), settings
         self._wake.set()
         self._wake_advertise.set()
 
