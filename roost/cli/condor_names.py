@@ -54,6 +54,7 @@ def _ssh(words: list[str]) -> list[str]:
 
 #: HTCondor's name -> our command, with words that stand before the others, and how its command line is read.
 NAMES: Final[dict[str, tuple[tuple[str, ...], Callable[[list[str]], list[str]]]]] = {
+    "condor_adstash": (("adstash",), _same),
     "condor_config_val": (("config-val",), _same),
     "condor_drain": (("drain",), _same),
     "condor_gpu_discovery": (("gpu-discovery",), _same),

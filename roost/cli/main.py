@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dashboard": ("dashboard", "a link to the pool's pages that logs you in"),
     "events": ("events", "follow what happens in the pool"),
     "config-val": ("config_val", "what the configuration says, and where"),
+    "adstash": ("adstash", "export the histories of jobs to Elasticsearch, OpenSearch or files"),
     "dead-letters": ("dead_letters", "messages that no daemon could take"),
     "token": ("token", "make, list and revoke access tokens"),
     "completion": ("completion", "have bash, zsh or fish complete commands, options, jobs, machines and knobs"),
@@ -70,7 +71,7 @@ TOPICS: dict[str, tuple[str, str]] = {
     "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),
     "pool": ("what is in the pool", "status stats top had userprio who ping dashboard events"),
     "machines": ("machines and daemons", "vacate drain undrain off on reconfig restart update-machine-ad power"),
-    "administration": ("configuration, access, what went wrong", "config-val gpu-discovery token dead-letters"),
+    "administration": ("configuration, access, what went wrong", "config-val gpu-discovery adstash token dead-letters"),
     "shell": ("the command itself", "completion condor-names version"),
 }
 

@@ -113,8 +113,8 @@ def _as(kind: str, value: Any) -> Any:
         return bool(value) if isinstance(value, bool | int) else None
     if kind not in (LONG, DOUBLE, DATE):
         return value if isinstance(value, str) else _text(value)
-    if isinstance(value, bool):
-        return int(value)
+    if isinstance(value, bool) and kind == DATE:
+        return None
     if not isinstance(value, int | float) or not math.isfinite(value):
         return None
     if kind == DOUBLE:

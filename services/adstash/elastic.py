@@ -8,6 +8,7 @@ are what most often does not fit, and else left out and counted.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import random
@@ -180,7 +181,7 @@ class Elastic:
                 except (OSError, ssl.SSLError) as error:
                     raise TargetRefuses(f"ADSTASH_SE_CA_CERTS: {where.ca_file}: {error}") from error
             self._http = aiohttp.ClientSession(
-                auth=aiohttp.BasicAuth(where.user, where.password, "utf-8") if where.user else None,
+                headers={"Authorization": f"Basic {_basic(where)}"} if where.user else None,
                 connector=aiohttp.TCPConnector(ssl=tls),
                 timeout=aiohttp.ClientTimeout(total=where.timeout_s),
             )
@@ -198,3 +199,7 @@ class Elastic:
             403: f"; {self.where.user or 'the user'} may not do this: grant create_index and write on the index",
         }.get(status, "")
         return f"HTTP {status} {reason_of(answer)}{mend}".strip()
+
+
+def _basic(where: Where) -> str:
+    return base64.b64encode(f"{where.user}:{where.password}".encode()).decode()

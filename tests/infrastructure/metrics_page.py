@@ -10,6 +10,7 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 
+from services.adstash.daemon import Adstash
 from services.collector.daemon import Collector
 from services.defrag.daemon import Defrag
 from services.gateway.daemon import Gateway
@@ -23,7 +24,7 @@ from services.startd.daemon import Startd
 from shared.daemon.health import HealthServer
 from tests.daemons import make_context
 
-KINDS = (Collector, Negotiator, Had, Schedd, Startd, Gateway, Journal, Defrag, Rooster, Monitor)
+KINDS = (Collector, Negotiator, Had, Schedd, Startd, Gateway, Journal, Defrag, Rooster, Monitor, Adstash)
 BEGINNING = """# Metrics
 
 With ROOST_HEALTH_PORT set, every daemon answers `/metrics` for Prometheus ([daemons.md](daemons.md)). The compose pool

@@ -1,0 +1,118 @@
+"""A personal pool with GANGLIAD and ADSTASH in DAEMON_LIST, from the submit file's side to metrics and records."""
+
+import json
+import os
+
+import pytest
+from prometheus_client import generate_latest
+
+from roost.cli.condor_names import NAMES
+from roost.cli.main import main
+from shared.classad import ClassAd, unparse_old
+from tests.integration.inside import InsidePool
+from tests.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("monitoring")
+    inside = InsidePool(
+        directory / "pool",
+        DAEMON_LIST="$(DAEMON_LIST), GANGLIAD, ADSTASH",
+        NUM_CPUS="2",
+        GANGLIAD_INTERVAL="1",
+        GANGLIA_CONFIG="/nonexistent",
+        ADSTASH_INTERFACE="jsonfile",
+        ADSTASH_SAMPLE_INTERVAL="1",
+        NEGOTIATOR_CYCLE_DELAY="0",
+        NEGOTIATOR_MIN_INTERVAL="0",
+    )
+    with inside.client() as client:
+        job = ClassAd({"Cmd": "/bin/true", "Iwd": "/tmp", "TransferExecutable": False, "ShouldTransferFiles": "NO"})
+        for _ in range(3):
+            client.submit(job, [ClassAd({"RequestMemory": 16, "RequestDisk": 16, "MyColour": "red"})])
+        wait_until(lambda: len(list(client.jobs(history=True))) == 3, what="three jobs that are done")
+    yield inside
+    inside.close()
+
+
+def lines(directory):
+    return [json.loads(line) for file in sorted(directory.glob("*.jsonl")) for line in file.read_text().splitlines()]
+
+
+def test_the_pools_ads_are_metrics(pool):
+    """MON-01 to MON-16, as a whole: what `use FEATURE : ganglia` adds to DAEMON_LIST."""
+    monitor = pool.runner("gangliad").daemon
+
+    def value(name):
+        return {metric.name: metric.value for metric in monitor.result.metrics}.get(name)
+
+    wait_until(lambda: value("CpusTotal") == 2 and value("SchedulersTotal") == 1, what="the pool's metrics")
+    assert monitor.result.problems == []
+    text = generate_latest(monitor.context.metrics).decode()
+    assert "roost_pool_slots_total{" in text
+    assert "roost_pool_jobs_idle{" in text
+    with pool.client() as client:
+        wait_until(lambda: any(client.ads("Gangliad")), what="its ad")
+    assert "gangliad" in pool.roost("reconfig", "-gangliad")
+
+
+def test_the_daemon_exports_histories(pool):
+    """MON-17, MON-19, MON-20"""
+    directory = pool.directory / "spool" / "adstash"
+    wait_until(lambda: len(lines(directory)) >= 3, what="the jobs of the history")
+    found = lines(directory)
+    assert len({line["_id"] for line in found}) == len(found) == 3
+    assert {line["MyColour"] for line in found} == {"red"}
+    assert all(line["ExitCode"] == 0 for line in found)
+    with pool.client() as client:
+        wait_until(lambda: any(client.ads("Adstash")), what="its ad")
+
+
+@pytest.fixture
+def roost(pool, tmp_path, monkeypatch, capsys):
+    """The command, in this process and an empty directory: (exit code, what it said, stderr). The pool's daemons,
+    which are here too, say things between that."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("ROOST_", "_CONDOR_", "CONDOR_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ROOST_POOL_DIR", str(pool.directory))
+
+    def run(*words):
+        status = main(words)
+        done = capsys.readouterr()
+        return status, [line for line in done.out.splitlines() if "[" not in line], done.err
+
+    return run
+
+
+def test_the_command_exports_histories(pool, roost, tmp_path):
+    """MON-20: stand-alone, through the gateway or from a file, each record once (MON-19)."""
+    assert NAMES["condor_adstash"][0] == ("adstash",)
+    options = ("adstash", "-interface", "jsonfile")
+    assert roost(*options) == (0, ["3 records exported"], "")
+    assert roost(*options) == (0, ["0 records exported"], "")
+    assert len(lines(tmp_path / "adstash")) == 3
+    with pool.client() as client:
+        ads = [unparse_old(ad).rstrip() for ad in client.jobs(history=True)]
+    (tmp_path / "history").write_text("".join(f"{ad}\n*** Offset = 0\n" for ad in ads))
+    of_file = (*options, "-file", "history", "-json_dir", "other")
+    assert roost(*of_file) == (0, ["3 records exported"], "")
+    assert roost(*of_file) == (0, ["0 records exported"], "")
+    assert {line["Source"] for line in lines(tmp_path / "other")} == {"ad_file"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("-schedds", "nobody"), "there is no schedd nobody; the pool has"),
+        (("-interface", "elasticsearch", "-se_host", "a b"), "ADSTASH_SE_HOST: 'a b': want host:port"),
+        (("-file", "/nonexistent"), "/nonexistent: there is no such file"),
+        (("extra",), "extra: adstash takes options only"),
+    ],
+)
+def test_the_command_refuses_what_can_not_be(roost, tmp_path, options, said):
+    status, _, err = roost("adstash", "-interface", "jsonfile", *options)
+    assert status == 1
+    assert said in err
+    assert list(tmp_path.iterdir()) == []
