@@ -87,6 +87,7 @@ class Schedd(Daemon):
         self.runs = Runs(self.keeper, self.settings)
         self.claims = Claims(self.runs)
         self.leases = Leases(self.runs)
+        self.keeper.log.of_all = self.settings.event_log
         self.endpoint = Endpoint(self.keeper, self.settings, self.runs.claims)
         self.materializer = Materializer(self.keeper, self.settings)
         self.submission = Submission(self.keeper, self.settings, self.materializer.materialize)
@@ -171,6 +172,7 @@ class Schedd(Daemon):
             self.requests,
         ):
             room.settings = self.settings
+        self.keeper.log.of_all = new.event_log
         self._look_at_factories()  # limits may have grown
         self.cron.reread()
 
@@ -436,8 +438,7 @@ class Schedd(Daemon):
             keeper.demand_grew.clear()
             keeper.counts_changed.clear()
             await self._publish()
-            if self.settings.min_interval_s:
-                await self.context.clock.sleep(min(self.settings.min_interval_s, self.settings.update_interval_s))
+            await self.context.clock.sleep(min(self.settings.min_interval_s, self.settings.update_interval_s))
             grew = asyncio.ensure_future(keeper.demand_grew.wait())
             changed = asyncio.ensure_future(keeper.counts_changed.wait())
             try:

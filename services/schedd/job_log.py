@@ -9,12 +9,15 @@ a log.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
+from services.schedd.event_log import EventLog
 from shared.job_log import append
 
 #: How far from its end a log is searched for events that may have been written before a crash.
@@ -26,6 +29,7 @@ class JobLog:
     number up to which all is written; `failed(path, reason)` when a log can not be written (they are dropped)."""
 
     def __init__(self, written: Callable[[int], None], failed: Callable[[str, str], None]) -> None:
+        self.of_all = EventLog()
         self._written = written
         self._failed = failed
         self._waiting: list[tuple[int, str, bytes]] = []
@@ -46,7 +50,8 @@ class JobLog:
     async def recover(self, events: Sequence[tuple[int, str, bytes]]) -> None:
         """Write the events that a schedd left behind, but those that are in their files."""
         loop = asyncio.get_running_loop()
-        missing = await loop.run_in_executor(self._thread, not_written, list(events))
+        older = {self.of_all.path: self.of_all.older()[:1]} if self.of_all.path else {}
+        missing = await loop.run_in_executor(self._thread, not_written, list(events), older)
         done = {sequence for sequence, _, _ in events} - {sequence for sequence, _, _ in missing}
         if done and not missing:
             self._written(max(done))
@@ -64,21 +69,57 @@ class JobLog:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
-                problems = await loop.run_in_executor(self._thread, append, batch)
+                problems = await loop.run_in_executor(self._thread, self._append, batch)
                 for path, reason in problems.items():
                     self._failed(path, reason)
                 self._written(batch[-1][0])
         finally:
             self._writer = None
 
+    def _append(self, batch: Sequence[tuple[int, str, bytes]]) -> dict[str, str]:
+        problems = append(batch)
+        try:
+            put_away(self.of_all)
+        except OSError as error:
+            problems[self.of_all.path] = f"it can not be put away: {error}"
+        return problems
 
-def not_written(events: Sequence[tuple[int, str, bytes]]) -> list[tuple[int, str, bytes]]:
-    """Those of the events that are not at the end of their logs."""
+
+def put_away(log: EventLog) -> None:
+    """The log of all jobs, if it is too large. Schedds that share it do so once. Raises OSError."""
+    if not log.path or not log.max_bytes or not _is_large(log):
+        return
+    lock = os.open(f"{log.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_large(log):
+            return
+        if not log.rotations:
+            os.unlink(log.path)
+        for before, after in log.moves():
+            if before.exists():
+                before.replace(after)
+    finally:
+        os.close(lock)
+
+
+def _is_large(log: EventLog) -> bool:
+    try:
+        found = os.stat(log.path)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size >= log.max_bytes
+
+
+def not_written(
+    events: Sequence[tuple[int, str, bytes]], older: Mapping[str, Sequence[Path]]
+) -> list[tuple[int, str, bytes]]:
+    """Those of the events that are not at the end of their logs. older: where some logs are put away."""
     tails: dict[str, bytes] = {}
     missing = []
     for number, path, text in events:
         if path not in tails:
-            tails[path] = _tail(path)
+            tails[path] = _tail(path) + b"".join(_tail(str(one)) for one in older.get(path, ()))
         if text not in tails[path]:
             missing.append((number, path, text))
     return missing

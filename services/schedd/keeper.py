@@ -138,10 +138,11 @@ class Keeper:
         }
 
     def record(self, job: Job, text: Callable[[], bytes]) -> None:
-        """An event for the user's log, if the job has one."""
-        path = self.log_path(job)
-        if path:
-            self.record_all([(path, text())])
+        """An event for the user's log, if the job has one, and for that of all jobs, if there is one."""
+        paths = self.log_paths(job)
+        if paths:
+            said = text()
+            self.record_all([(path, said) for path in paths])
 
     def record_all(self, entries: Sequence[tuple[str, bytes]]) -> None:
         """Events for users' logs: (path, text)."""
@@ -153,6 +154,10 @@ class Keeper:
             self.queue.do("INSERT INTO log_events (seq, path, text) VALUES (?, ?, ?)", row)
             self._log_pending.append((number, path, text))
 
+    def log_paths(self, job: Job) -> list[str]:
+        """Everywhere that the job's events are logged."""
+        return [path for path in (self.log_path(job), self.log.of_all.path) if path]
+
     def log_path(self, job: Job) -> str:
         """Where the job's events are logged; empty: nowhere."""
         path = job.text("UserLog")
@@ -161,6 +166,10 @@ class Keeper:
         if job.cluster.spool:
             return str(self.spool / str(job.cluster.id) / f"proc{job.proc}" / "out" / Path(path).name)
         return str(Path(job.text("Iwd") or "/") / path)
+
+    def cluster_log_paths(self, cluster: Cluster) -> list[str]:
+        """Everywhere that events of the cluster as a whole are logged."""
+        return [path for path in (self.cluster_log_path(cluster), self.log.of_all.path) if path]
 
     def cluster_log_path(self, cluster: Cluster) -> str:
         """Where events of a whole cluster are logged; empty: nowhere. Spooled jobs have a log each, clusters none."""
@@ -244,9 +253,9 @@ class Keeper:
 
     def _drop(self, cluster: Cluster) -> None:
         factory = cluster.factory
-        if factory is not None and (path := self.cluster_log_path(cluster)):
-            told = (cluster.id, self.now(), cluster.next_proc, factory.total, factory.reason)
-            self.record_all([(path, job_log.cluster_removed(*told))])
+        if factory is not None:
+            told = job_log.cluster_removed(cluster.id, self.now(), cluster.next_proc, factory.total, factory.reason)
+            self.record_all([(path, told) for path in self.cluster_log_paths(cluster)])
         self.queue.do("DELETE FROM clusters WHERE id = ?", (cluster.id,))
         if cluster.spool:
             self._clean(self.spool / str(cluster.id))

@@ -106,8 +106,9 @@ class Materializer:
         entries = []
         for job in jobs:
             job.idle_from = now
-            if path := keeper.log_path(job):
-                entries.append((path, logged(job, now)))
+            if paths := keeper.log_paths(job):
+                said = logged(job, now)
+                entries += [(path, said) for path in paths]
         cluster.next_proc += len(jobs)
         if cluster.next_proc >= factory.total:
             factory.mode, factory.reason = Mode.DONE, ""

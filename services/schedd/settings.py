@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from services.schedd.event_log import EventLog
 from services.schedd.policies import SystemPolicy
 from services.schedd.rules import Rules, read_rules
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
@@ -29,6 +30,7 @@ class Settings:
     significant: tuple[str, ...] = ()  # SIGNIFICANT_ATTRIBUTES
     nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
+    event_log: EventLog = field(default_factory=EventLog)  # EVENT_LOG, EVENT_LOG_MAX_SIZE, EVENT_LOG_MAX_ROTATIONS
     min_interval_s: float = 0.0  # SCHEDD_MIN_INTERVAL, where an administrator wrote it
     job_start_count: int = 1  # JOB_START_COUNT
     job_start_delay_s: float = 0.0  # JOB_START_DELAY
@@ -64,6 +66,7 @@ class Settings:
             significant=knobs.significant_attributes,
             nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
+            event_log=_event_log(config, knobs),
             min_interval_s=knobs.schedd_min_interval if config.is_written("SCHEDD_MIN_INTERVAL") else 0.0,
             job_start_count=knobs.job_start_count,
             job_start_delay_s=knobs.job_start_delay,
@@ -87,6 +90,15 @@ class Settings:
                 vacate=_expr("SYSTEM_PERIODIC_VACATE", vacate) if vacate else None,
             ),
         )
+
+
+def _event_log(config: Config, knobs: ScheddSettings) -> EventLog:
+    path = knobs.event_log or ""
+    if path and not path.startswith("/"):
+        place = config.origin("EVENT_LOG")
+        raise ConfigError([Problem(f"EVENT_LOG = {path} is no absolute path", place, "begin it with a slash")])
+    size = knobs.event_log_max_size if knobs.event_log_max_size >= 0 else knobs.max_event_log
+    return EventLog(path, size, knobs.event_log_max_rotations)
 
 
 def _limit(expr: Expr | None) -> float:

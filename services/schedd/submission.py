@@ -165,8 +165,8 @@ class Submission:
             await self._discard(key, draft)
             raise RemoteFailure("bad-request", "the submit has no job; queue at least one")
         if draft.factory is not None:
-            if path := self.keeper.cluster_log_path(cluster):
-                self.keeper.record_all([(path, job_log.cluster_submitted(cluster.id, now, socket.gethostname()))])
+            said = job_log.cluster_submitted(cluster.id, now, socket.gethostname())
+            self.keeper.record_all([(path, said) for path in self.keeper.cluster_log_paths(cluster)])
             await self.keeper.commit()
             self.keeper.table.clusters[cluster.id] = cluster
             await self._materialize(cluster)
@@ -392,9 +392,9 @@ class Submission:
             job.idle_from = now
             self.keeper.table.newcomers.add()
             jobs.append(job)
-            path = self.keeper.log_path(job)
-            if path:
-                entries.append((path, logged(job, now)))
+            if paths := self.keeper.log_paths(job):
+                said = logged(job, now)
+                entries += [(path, said) for path in paths]
             await turns.give_way()
         return jobs, entries
 

@@ -126,6 +126,19 @@ class ScheddSettings(CommonSettings):
     )
     max_history_rotations: int = knob("MAX_HISTORY_ROTATIONS", "2", least=1, meaning="history files put away at most")
     event_log: str | None = knob("EVENT_LOG", meaning="file of the events of all jobs")
+    event_log_max_size: int = knob(
+        "EVENT_LOG_MAX_SIZE",
+        "-1",
+        unit="bytes",
+        least=-1,
+        meaning="size at which it is put away; 0: never, -1: MAX_EVENT_LOG",
+    )
+    max_event_log: int = knob(
+        "MAX_EVENT_LOG", "1000000", unit="bytes", least=0, meaning="older name of EVENT_LOG_MAX_SIZE; 0: never"
+    )
+    event_log_max_rotations: int = knob(
+        "EVENT_LOG_MAX_ROTATIONS", "1", least=0, meaning="files put away at most: .old, or .1, .2 and so on"
+    )
     job_default_lease_duration: Expr | None = knob(
         "JOB_DEFAULT_LEASE_DURATION", "2400", unit="s", meaning="JobLeaseDuration when not given"
     )

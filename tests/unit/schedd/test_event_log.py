@@ -1,0 +1,94 @@
+"""The log of the events of all jobs (EVENT_LOG): what it holds, and how it is put away."""
+
+import pytest
+
+from services.schedd.event_log import EventLog
+from services.schedd.job_log import JobLog, not_written, put_away
+from services.schedd.settings import Settings
+from shared.config import ConfigError, load_config
+from tests.scheddpool import Pool, job_ad
+from tests.waiting import eventually
+
+
+def settings(**knobs):
+    return Settings.from_config(load_config([], subsystem="SCHEDD", env={}, overrides=knobs))
+
+
+def test_knobs():
+    assert settings().event_log == EventLog("", 1_000_000, 1)
+    assert settings(EVENT_LOG="/x/events", MAX_EVENT_LOG="5").event_log == EventLog("/x/events", 5, 1)
+    made = settings(EVENT_LOG="/x/events", MAX_EVENT_LOG="5", EVENT_LOG_MAX_SIZE="0", EVENT_LOG_MAX_ROTATIONS="3")
+    assert made.event_log == EventLog("/x/events", 0, 3)
+    with pytest.raises(ConfigError, match="EVENT_LOG = events is no absolute path"):
+        settings(EVENT_LOG="events")
+
+
+@pytest.mark.parametrize(
+    ("rotations", "left"),
+    [
+        (0, {"log": "5"}),
+        (1, {"log": "5", "log.old": "4"}),
+        (3, {"log": "5", "log.1": "4", "log.2": "3", "log.3": "2"}),
+    ],
+)
+def test_it_is_put_away_when_it_is_large(tmp_path, rotations, left):
+    log = EventLog(str(tmp_path / "log"), 10, rotations)
+    put_away(log)  # there is none
+    for number in range(1, 6):
+        (tmp_path / "log").write_text(str(number))
+        put_away(log)  # too small
+        assert (tmp_path / "log").read_text() == str(number)
+        if number < 5:
+            (tmp_path / "log").write_text(f"{number}".ljust(10))
+            put_away(log)
+            assert not (tmp_path / "log").exists()
+    found = {path.name: path.read_text().strip() for path in tmp_path.iterdir() if path.suffix != ".lock"}
+    assert found == left
+    never = EventLog(str(tmp_path / "log"), 0, 1)
+    (tmp_path / "log").write_text("x" * 1000)
+    put_away(never)
+    assert (tmp_path / "log").exists()
+
+
+def test_after_a_crash_what_was_put_away_is_not_written_again(tmp_path):
+    log = EventLog(str(tmp_path / "log"), 1, 2)
+    (tmp_path / "log.1").write_bytes(b"one\ntwo\n")
+    events = [(1, log.path, b"two\n"), (2, log.path, b"three\n")]
+    assert not_written(events, {log.path: log.older()[:1]}) == events[1:]
+
+
+async def test_all_jobs_are_in_it_also_those_without_a_log_of_their_own(tmp_path):
+    events = tmp_path / "events"
+    knobs = {"EVENT_LOG": str(events), "EVENT_LOG_MAX_SIZE": "700", "EVENT_LOG_MAX_ROTATIONS": "20"}
+    async with Pool(tmp_path / "pool", **knobs) as pool:
+        run = await pool.run_one(ad=job_ad(UserLog=str(tmp_path / "own")))
+        other = await pool.run_one()
+        for one in (run, other):
+            await pool.startd.report(one, "running", started_at=5.0)
+            await pool.startd.finish(one, 3)
+
+        def said():
+            return "".join(path.read_text() for path in sorted(tmp_path.glob("events*")) if path.suffix != ".lock")
+
+        for job in ("001", "002"):
+            for event in ("000", "001", "005"):
+                await eventually(lambda event=event, job=job: f"{event} ({job}.000.000)" in said(), what="the event")
+        assert "(002.000.000)" not in (tmp_path / "own").read_text()
+        assert "005 (001.000.000)" in (tmp_path / "own").read_text()
+        assert len(list(tmp_path.glob("events.[0-9]*"))) >= 1
+        assert said().count("005 (001.000.000)") == 1
+
+
+async def test_a_log_that_can_not_be_put_away_is_told_and_written_all_the_same(tmp_path):
+    failed, written = [], []
+    log = JobLog(written.append, lambda path, reason: failed.append((path, reason)))
+    log.of_all = EventLog(str(tmp_path / "log"), 1, 1)
+    (tmp_path / "log.old").mkdir()
+    (tmp_path / "log.old" / "x").write_text("x")
+    log.write([(1, log.of_all.path, b"one\n")])
+    await eventually(lambda: written == [1])
+    log.write([(2, log.of_all.path, b"two\n")])
+    await log.close()
+    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+    assert failed[0][0] == log.of_all.path
+    assert "can not be put away" in failed[0][1]
