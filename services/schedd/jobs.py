@@ -67,6 +67,7 @@ class Cluster:
     autocluster: tuple[int, int] = (-1, 0)  # (generation, id) of procs that differ in nothing that matters
     factory: Factory | None = None  # gives the jobs that are not in the queue yet (late materialization)
     waiting: int = 0  # jobs that are idle or held
+    edits: int = 0  # how often what its later jobs will have was changed
     raw: dict[str, Any] | None = None  # the ad as msgpack reads it: merging packed ads needs no parsing
 
     @property
@@ -78,6 +79,7 @@ class Cluster:
         """What is remembered of its ad counts no more."""
         self.raw = None
         self.autocluster = (-1, 0)
+        self.edits += 1
 
     def packed_cells(self) -> dict[str, Any]:
         """The cluster's attributes in packed form, folded name to (name, packed cell); kept until the ad changes."""

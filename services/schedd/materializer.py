@@ -20,12 +20,14 @@ from services.schedd.keeper import Keeper
 from services.schedd.policies import Hold
 from services.schedd.settings import Settings
 from services.schedd.submission import held_of, logged
+from services.schedd.turns import Turns
 from shared.messages.events import JobsSubmitted
 
-#: Jobs made in one transaction.
-BATCH: Final = 500
 #: Factories whose next piece is kept in memory.
 PIECES: Final = 64
+
+#: What users' logs are told: (path, text).
+Entries = list[tuple[str, bytes]]
 
 _HOLD: Final = ("HoldReason", "HoldReasonCode", "HoldReasonSubCode", HELD_ONCE_SPOOLED)
 
@@ -85,30 +87,44 @@ class Materializer:
             self.keeper.context.log.error("factory_paused", cluster=cluster.id, reason=str(error))
             return True  # to be committed
         offset = cluster.next_proc - first
-        if cluster.spool:
-            procs = range(cluster.next_proc, min(first + len(items), cluster.next_proc + BATCH))
-            folders = [sandbox.output_dir(self.keeper.spool, JobId(cluster.id, proc)) for proc in procs]
-            await asyncio.to_thread(sandbox.make_folders, folders)
+        edits = cluster.edits
+        made = await self._made(cluster, factory, items[offset : offset + self._room(cluster, factory)])
         # From here to the commit nothing may come between: the jobs are there, and gone from the store, or neither.
-        number = min(self._room(cluster, factory), BATCH, len(items) - offset)
-        if number <= 0 or self.keeper.table.clusters.get(cluster.id) is not cluster:
+        if self.keeper.table.clusters.get(cluster.id) is not cluster:
             return False
-        self._make(cluster, factory, items[offset : offset + number])
-        if offset + number == len(items):
+        if cluster.edits != edits:
+            return True  # they were made of what the cluster was before
+        del made[self._room(cluster, factory) :]
+        if not made:
+            return False
+        self._enter(cluster, factory, made)
+        if offset + len(made) == len(items):
             self._pieces.pop(cluster.id, None)
             self.keeper.queue.do("DELETE FROM items WHERE cluster = ? AND first_proc = ?", (cluster.id, first))
         return True
 
-    def _make(self, cluster: Cluster, factory: Factory, items: Sequence[Item]) -> None:
-        keeper, now = self.keeper, self.keeper.now()
-        first = cluster.next_proc
-        jobs = [self._job(cluster, factory, first + offset, item) for offset, item in enumerate(items)]
-        entries = []
-        for job in jobs:
+    async def _made(self, cluster: Cluster, factory: Factory, items: Sequence[Item]) -> list[tuple[Job, Entries]]:
+        """The next jobs, with what users' logs say of them. Others get their turn: what users write may take long to
+        evaluate."""
+        keeper, now, turns = self.keeper, self.keeper.now(), Turns()
+        if cluster.spool:
+            procs = range(cluster.next_proc, cluster.next_proc + len(items))
+            folders = [sandbox.output_dir(keeper.spool, JobId(cluster.id, proc)) for proc in procs]
+            await asyncio.to_thread(sandbox.make_folders, folders)
+        made = []
+        for proc, item in enumerate(items, cluster.next_proc):
+            job = self._job(cluster, factory, proc, item)
             job.idle_from = now
-            if paths := keeper.log_paths(job):
-                said = logged(job, now)
-                entries += [(path, said) for path in paths]
+            paths = keeper.log_paths(job)
+            said = logged(job, now) if paths else b""
+            made.append((job, [(path, said) for path in paths]))
+            await turns.give_way()
+        return made
+
+    def _enter(self, cluster: Cluster, factory: Factory, made: Sequence[tuple[Job, Entries]]) -> None:
+        """Into the queue with these jobs."""
+        keeper, now = self.keeper, self.keeper.now()
+        first, jobs = cluster.next_proc, [job for job, _ in made]
         cluster.next_proc += len(jobs)
         if cluster.next_proc >= factory.total:
             factory.mode, factory.reason = Mode.DONE, ""
@@ -117,7 +133,7 @@ class Materializer:
             "INSERT INTO jobs (cluster, proc, status, priority, submitter, ad) VALUES (?, ?, ?, ?, ?, ?)",
             [(cluster.id, job.proc, int(job.status), job.priority, job.submitter, job.ad.pack()) for job in jobs],
         )
-        keeper.record_all(entries)
+        keeper.record_all([entry for _, entries in made for entry in entries])
         keeper.tell(
             JobsSubmitted(
                 at=now,

@@ -345,6 +345,7 @@ class Endpoint:
         if later and self.table.clusters.get(cluster.id) is cluster:
             # Jobs that are materialized from now on find their files here.
             cluster.ad["StageInFinish"] = stamp
+            cluster.changed()
             materializer.save(self.keeper, cluster)
             waiting = _awaiting(cluster, job_id)
             self.table.note_due(cluster)

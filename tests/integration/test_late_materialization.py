@@ -226,6 +226,35 @@ async def test_limits_can_be_edited_and_edits_of_a_whole_cluster_count_for_later
                 await edit(pool, "1", **bad)
 
 
+@pytest.mark.parametrize("deed", ["edit", "hold", "remove", "limit"])
+async def test_what_happens_to_a_cluster_while_its_jobs_are_made_counts_for_them(tmp_path, deed):
+    async with Pool(tmp_path) as pool:
+        await submit(pool, 20, JobMaterializeLimit=2)
+        materializer = pool.schedd.materializer
+        made = materializer._made
+
+        async def disturbed(*arguments):
+            materializer._made = made
+            jobs = await made(*arguments)
+            assert [job.proc for job, _ in jobs] == [2, 3, 4, 5, 6]
+            if deed in ("edit", "limit"):
+                await edit(pool, "1", **({"RequestMemory": 5} if deed == "edit" else {"JobMaterializeLimit": 3}))
+            else:
+                await pool.act(deed, "1")
+            return jobs
+
+        materializer._made = disturbed
+        await edit(pool, "1", JobMaterializeLimit=7)
+        await eventually(lambda: materializer._made is made and not materializer._lock.locked())
+        memory = {ad["ProcId"]: ad["RequestMemory"] for ad in await pool.jobs()}
+        if deed == "edit":
+            await eventually(lambda: len(pool.schedd.table.clusters[1].jobs) == 7)
+            memory = {ad["ProcId"]: ad["RequestMemory"] for ad in await pool.jobs()}
+            assert memory == dict.fromkeys(range(7), 5)
+        else:
+            assert list(memory) == {"hold": [0, 1], "remove": [], "limit": [0, 1, 2]}[deed]
+
+
 async def test_a_bad_limit_is_refused_when_it_is_submitted(tmp_path):
     async with Pool(tmp_path) as pool:
         with pytest.raises(RemoteFailure, match="JobMaterializeLimit: 0 is no number of jobs; set max_materialize"):
