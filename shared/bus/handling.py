@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -30,6 +31,10 @@ from shared.messages.base import BadMessage, Envelope, Failure, Message
 from shared.messages.events import DaemonReconnected
 
 Log = structlog.stdlib.BoundLogger
+
+
+#: Seconds that a bus which stops waits for handlers under way, and again for confirms.
+STOP_PATIENCE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)

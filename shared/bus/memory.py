@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -33,6 +34,7 @@ from shared.bus.api import (
     RequestHandler,
 )
 from shared.bus.handling import (
+    STOP_PATIENCE_S,
     Log,
     Outcome,
     RetryPolicy,
@@ -225,14 +227,23 @@ class _Consumer:
             item = self.queue.next(self.bus.hub.loop_time()) if self.attached else None
         self.workers.pop(task, None)
 
-    async def cancel(self) -> None:
+    async def cancel(self, caller: asyncio.Task[Any] | None = None) -> None:
+        """caller: the task that waits for this, if it is not this one."""
         self.open = False
         self.detach()
-        self.bus.forget(self)
-        current = asyncio.current_task()
+        current = caller or asyncio.current_task()
         under_way = [task for task in (*self.workers, *self.orphans) if task is not current]
-        await asyncio.gather(*under_way, return_exceptions=True)
+        if under_way:
+            await asyncio.wait(under_way)
         self._give_back([])
+        self.bus.forget(self)
+
+    async def cut_short(self, current: asyncio.Task[Any] | None) -> None:
+        """End handlers that do not end by themselves; somebody else has their messages already."""
+        orphans = [task for task in self.orphans if task is not current]
+        for task in orphans:
+            task.cancel()
+        await asyncio.gather(*orphans, return_exceptions=True)
 
     def abandon(self, *, crash: bool) -> None:
         """What becomes of a consumer whose connection is lost: others get its unfinished messages. Its
@@ -437,15 +448,23 @@ class MemoryBus:
         self._connect()
 
     async def deafen(self) -> None:
-        for consumer in list(self._consumers):
-            await consumer.cancel()
+        caller = asyncio.current_task()
+        await asyncio.gather(*(consumer.cancel(caller) for consumer in self._consumers))
 
     async def stop(self) -> None:
         self._stopped = True
-        await self.deafen()
-        self.disconnect()
-        self._health.waiting_for = "start"
         current = asyncio.current_task()
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await self.deafen()
+        except TimeoutError:
+            self._log.warning("bus.handlers_cut_short", messages=self.health.in_hand)
+        stuck = self._consumers
+        self.disconnect()
+        for consumer in stuck:
+            await consumer.cut_short(current)
+        self._consumers = []
+        self._health.waiting_for = "start"
         tasks = [task for task in self._background if task is not current]
         for task in tasks:
             task.cancel()

@@ -857,6 +857,44 @@ async def test_deaf_bus_leaves_what_comes_to_the_next_life(pool):
     assert [envelope.body.slot for envelope in again.envelopes] == ["second"]
 
 
+async def test_stop_ends_though_a_handler_does_not(pool, monkeypatch):
+    """Its message, and what waits behind it, come to whoever is there next."""
+    for transport in ("memory", "amqp.bus"):
+        monkeypatch.setattr(f"shared.bus.{transport}.STOP_PATIENCE_S", 0.1)
+    bus, other = await pool.bus("collector.a"), await pool.bus("startd.node1")
+    begun = Catch()
+
+    async def handler(envelope):
+        await begun(envelope)
+        await asyncio.Event().wait()
+
+    await bus.consume("roost.collector", handler, prefetch=1)
+    await other.publish(Exchange.ADS, "x", invalidate(1))
+    await other.publish(Exchange.ADS, "x", invalidate(2))
+    await begun.got(1)
+    async with asyncio.timeout(PATIENCE_S):
+        await bus.stop()
+    again = Catch()
+    await other.consume("roost.collector", again)
+    await again.got(2)
+    assert sorted(again.sequences) == [1, 2]
+    assert begun.sequences == [1]
+
+
+async def test_handler_may_stop_its_bus(pool):
+    bus, other = await pool.bus("collector.a"), await pool.bus("startd.node1")
+    stopped = asyncio.Event()
+
+    async def handler(envelope):
+        await bus.stop()
+        stopped.set()
+
+    await bus.consume("roost.collector", handler)
+    await other.publish(Exchange.ADS, "x", invalidate(1))
+    async with asyncio.timeout(PATIENCE_S):
+        await stopped.wait()
+
+
 async def test_stop_ends_while_the_connection_is_lost(pool):
     bus = await pool.bus("collector.a")
     await bus.consume("roost.collector", Catch())

@@ -41,6 +41,7 @@ from shared.bus.api import (
     unpublished_as,
 )
 from shared.bus.handling import (
+    STOP_PATIENCE_S,
     Log,
     Outcome,
     RetryPolicy,
@@ -80,7 +81,6 @@ REFUSALS = 3
 RECONNECT_FIRST_S = 0.05
 #: Where there are several nodes each try is another one: all of them are tried within a few seconds.
 RECONNECT_CAP_S = 2.0
-STOP_PATIENCE_S = 5.0
 #: Seconds between asking the broker whether it has taken the facts that were sent.
 SETTLE_S = 1.0
 
@@ -177,13 +177,18 @@ class AmqpBus:
             self._supervisor.result()
 
     async def deafen(self) -> None:
-        await asyncio.gather(*(consumer.cancel() for consumer in self._consumers))
+        caller = asyncio.current_task()
+        await asyncio.gather(*(consumer.cancel(caller) for consumer in self._consumers))
 
     async def stop(self) -> None:
         if self._supervisor is None:
             self._stopped = True
             return
-        await self.deafen()
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await self.deafen()
+        except TimeoutError:  # they are cancelled below, and their messages come again
+            self.log.warning("bus.handlers_cut_short", messages=self.health.in_hand)
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
                 await self._idle.wait()

@@ -224,11 +224,12 @@ class Consumer:
         session.window.done(delivery.tag)
         session.wake.set()
 
-    async def cancel(self) -> None:
+    async def cancel(self, caller: asyncio.Task[Any] | None = None) -> None:
         """Stop consuming; handlers under way finish first (but for the one that calls this). Goes on by itself where
-        its caller is cancelled: who gives up waiting for an answer on a channel loses the channel, and the link."""
+        its caller is cancelled: who gives up waiting for an answer on a channel loses the channel, and the link.
+        caller: the task that waits for this, if it is not this one."""
         self.open = False
-        caller = asyncio.current_task()
+        caller = caller or asyncio.current_task()
         if self._ending is None:
             self._ending = self.port.spawn(self._end(caller))
         elif caller in self._tasks:
