@@ -40,8 +40,9 @@ from shared.state import StaleEpoch
 from shared.version import VERSION
 
 MY_TYPE: Final = "Defrag"
-#: Seconds until a round that could not be made is tried again.
+#: Seconds until a round that could not be made is tried again; doubled up to an interval.
 RETRY_S: Final = 10.0
+NO_MACHINE: Final = "there is no machine with a partitionable slot yet"
 
 
 class Defrag(Daemon):
@@ -63,6 +64,7 @@ class Defrag(Daemon):
         self.rounds = 0
         self.orders = self.refusals = self.cancels = 0  # of this life
         self.trouble = ""  # why the last round could not be made
+        self._retries = 0
         self._store_answers = False
         self._stopped = False
         self._wake = asyncio.Event()
@@ -93,7 +95,7 @@ class Defrag(Daemon):
     def ready(self) -> str:
         if not self._store_answers:
             return "the lead in Redis"
-        return self.trouble if self.leads else ""
+        return self.trouble if self.leads and self.trouble != NO_MACHINE else ""
 
     def role(self) -> str:
         return "leader" if self.leads else "passive"
@@ -159,8 +161,7 @@ class Defrag(Daemon):
                 except StaleEpoch:
                     self.leads = False
                 except (RetryableError, RemoteFailure) as error:
-                    self._troubled(str(error))
-                    left = RETRY_S
+                    left = self._troubled(str(error))
             elif not self.leads:
                 served = False
             await set_or_over(self._wake, clock, max(left, 0.01))
@@ -180,12 +181,11 @@ class Defrag(Daemon):
         found = await machines(context, rules.expressions)
         if not found:
             # Nothing to decide on, and no reason to spend what is due: the pool may be starting.
-            self._troubled("the collector knows no machine with a partitionable slot")
-            return RETRY_S
+            return self._troubled(NO_MACHINE)
         now = context.clock.now()
         decided = decide(rules, self.book, found, now, context.new_id)
         await self.lead.write(decided.book.pack())
-        self.book, self.trouble = decided.book, ""
+        self.book, self.trouble, self._retries = decided.book, "", 0
         self.rounds += 1
         failed = await self._carry_out(decided)
         await self.lead.write(self.book.pack())
@@ -239,10 +239,14 @@ class Defrag(Daemon):
             self.context.log.warning("not_drained", machines=failed)
         return failed
 
-    def _troubled(self, why: str) -> None:
+    def _troubled(self, why: str) -> float:
+        """Seconds until the round is tried again."""
         if why != self.trouble:
             self.context.log.warning("no_round", reason=why)
+            self._wake_advertise.set()
         self.trouble = why
+        self._retries += 1
+        return min(RETRY_S * 2.0 ** min(self._retries - 1, 20), max(RETRY_S, float(self.rules.interval_s)))
 
     # What it tells
 
@@ -336,4 +340,4 @@ class _Metrics(Source):
         since = "When the last round was, since 1970; 0: none yet"
         yield gauge("roost_defrag_last_round_seconds", since, defrag.book.last_round if defrag.leads else 0.0)
         text = "1 while a round can not be made: the collector does not answer, or knows no machine"
-        yield gauge("roost_defrag_troubled", text, bool(defrag.leads and defrag.trouble))
+        yield gauge("roost_defrag_no_round", text, bool(defrag.leads and defrag.trouble))

@@ -321,8 +321,9 @@ async def test_what_keeps_it_from_working_is_told_and_costs_no_round(tmp_path, m
         assert defrag.ready() == "the lead in Redis"
         await eventually(lambda: "not now" in defrag.ready())
         pool.silent.clear()
-        await eventually(lambda: defrag.ready() == "the collector knows no machine with a partitionable slot")
-        assert "roost_defrag_troubled 1.0" in generate_latest(defrag.context.metrics).decode()
+        await eventually(lambda: defrag.trouble == shell.NO_MACHINE)
+        assert defrag.ready() == ""  # there is nothing wrong with it
+        assert "roost_defrag_no_round 1.0" in generate_latest(defrag.context.metrics).decode()
         assert defrag.book.last_round == 0
         await pool.machine("a")
         await eventually(lambda: pool.events)
