@@ -12,3 +12,7 @@ class RetryableError(RoostError):
 
 class PermanentError(RoostError):
     """Will fail again in the same way."""
+
+
+class ConfigurationError(PermanentError):
+    """What the configuration says can not be, or not here: names the knob and the mend."""

@@ -143,6 +143,9 @@ class Negotiator(Daemon):
         await self.books.withdraw()
         await self.advertiser.invalidate()
 
+    def check(self, config: Config) -> None:
+        read_policy(config, self.context.clock.monotonic)
+
     async def reconfigure(self) -> None:
         await self._take_policy(self.context.config, whole=True)
         self._trigger("reconfigured")

@@ -39,6 +39,7 @@ from services.schedd.turns import Turns
 from services.schedd.visits import Visits
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
+from shared.config import Config
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
@@ -155,6 +156,9 @@ class Schedd(Daemon):
             "cron": self.cron.run(),
             "sorted": self.keeper.repeat_sorted(),
         }
+
+    def check(self, config: Config) -> None:
+        Settings.from_config(config)
 
     async def reconfigure(self) -> None:
         """Where files are served, and what makes autoclusters, stays until the next start. Raises ConfigError."""

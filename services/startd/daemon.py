@@ -59,6 +59,7 @@ from services.startd.runs import Runs
 from services.startd.sandbox import directories
 from services.startd.starter.client import ForkServer
 from services.startd.walls.keep import Walls, make_warden, no_walls
+from shared.config import Config
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
@@ -234,6 +235,10 @@ class Startd(Daemon):
         for part in self.parts:
             tasks |= part.tasks()
         return tasks
+
+    def check(self, config: Config) -> None:
+        settings.read(config, self.detected)
+        survey(config, self.detected, self.disk_of, self.outputs)
 
     async def reconfigure(self) -> None:
         """What a division of the machine stands on needs a restart; everything else takes effect now. Settings that

@@ -24,10 +24,10 @@ from services.startd.walls.rules import WallRules, read_walls
 from shared.classad import Expr, ParseError, parse_expr, unparse
 from shared.config import Config
 from shared.config.knobs import StartdSettings
-from shared.errors import PermanentError
+from shared.errors import ConfigurationError
 
 
-class BadSetting(PermanentError):
+class BadSetting(ConfigurationError):
     """Knobs of the startd that do not fit each other: names them and the mend."""
 
 

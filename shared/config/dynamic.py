@@ -9,6 +9,8 @@ wrong with it is a warning, and never keeps the daemon from starting.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,11 +25,14 @@ from shared.config.knobs import settings_of
 from shared.config.lines import Lines
 from shared.config.macros import Macro, MacroTable
 from shared.config.settable import misnamed, unusable
+from shared.errors import ConfigurationError
+from shared.files import beside, replace_on_disk
 
 if TYPE_CHECKING:
     from shared.config.config import Config
 
 RUNTIME: Final = Source("<set until restart>")
+REFUSED: Final = ".refused"
 NO_PLACE: Final = "PERSISTENT_CONFIG_DIR is not set, so nothing can be set for good"
 HEAD: Final = """\
 # Set with `roost config-val -set`, and in force over restarts. Its daemon replaces this file: change it with
@@ -74,9 +79,9 @@ def parse(text: str, name: str) -> tuple[list[Macro], list[Problem]]:
     return list(found.values()), problems
 
 
-def read(path: Path) -> tuple[list[Macro], list[Problem]]:
+def read(path: Path, *, refused_too: bool = False) -> tuple[list[Macro], list[Problem]]:
     """What a daemon's file has; nothing where there is none. What is wrong is told, also when nothing is read at all: a
-    file that others may write is not believed, for it says what a daemon runs."""
+    file that others may write is not believed, for it says what a daemon runs; nor one that was refused as it is."""
     place = Source(str(path))
     try:
         state = path.stat()
@@ -87,7 +92,32 @@ def read(path: Path) -> tuple[list[Macro], list[Problem]]:
         return [], []
     except OSError as error:
         return [], [Problem(f"it is left out: {error.strerror}", place, "let the daemon read it")]
+    if not refused_too and (why := _why_refused(path, text)):
+        told = f"it is left out, as the daemon could not start with it: {why}"
+        return [], [Problem(told, place, "unset what is wrong")]
     return parse(text, str(path))
+
+
+def refuse(config: Config, error: ConfigurationError) -> None:
+    """The daemon could not start with this: from its next start on it leaves out what was set for good, if anything
+    was, until that is changed."""
+    path = config.persistent_file
+    if path is not None and config.persistent:
+        with contextlib.suppress(OSError):
+            replace_on_disk(beside(path, REFUSED), f"{_digest(read_text(str(path)))}\n{error}\n".encode())
+
+
+def _why_refused(path: Path, text: str) -> str:
+    """Why the file was refused as it is; empty if it was not."""
+    try:
+        digest, _, why = read_text(str(beside(path, REFUSED))).partition("\n")
+    except OSError:
+        return ""
+    return (why.strip() or "it did not say why") if digest == _digest(text) else ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def as_texts(macros: Iterable[Macro]) -> dict[str, str]:

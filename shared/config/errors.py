@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.errors import PermanentError
+from shared.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Problem:
         return f"{place}{self.message}" + (f" ({self.mend})" if self.mend else "")
 
 
-class ConfigError(PermanentError):
+class ConfigError(ConfigurationError):
     """One or more problems that keep a file from being used. Its text has one problem a line."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:

@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shared.daemon.context import Context
+
+if TYPE_CHECKING:
+    from shared.config import Config
 
 
 class Daemon(ABC):
@@ -42,6 +45,10 @@ class Daemon(ABC):
         start, and the default is that everything is: see `at_start`. Raises ConfigError and others for a configuration
         that can not be used, and changes nothing then."""
         self.context.log.info("restart_to_reconfigure")
+
+    def check(self, config: Config) -> None:  # noqa: B027  for most the typed settings say it all
+        """Raises ConfigurationError for one that the daemon could not go by, beyond what its typed settings refuse.
+        Changes nothing."""
 
     async def drain(self) -> None:  # noqa: B027  most daemons have nothing to finish
         """Finish what is under way, quickly; running jobs go on without us."""

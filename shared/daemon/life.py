@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from shared.bus.api import Bus, Exchange
+from shared.config.dynamic import refuse
 from shared.daemon import user_maps
 from shared.daemon.ad_table import daemon_name
 from shared.daemon.base import Daemon
-from shared.errors import RetryableError, RoostError
+from shared.errors import ConfigurationError, RetryableError, RoostError
 from shared.messages.base import Message
 from shared.messages.events import DaemonStarted, DaemonStopped
 from shared.version import VERSION
@@ -42,8 +43,12 @@ async def live(daemon: Daemon, *, drain_s: float = DRAIN_S, started: Callable[[]
     reason = "stopped"
     await install_user_maps(daemon)
     try:
-        if not await _unless_stopped(daemon, daemon.setup()):
-            return
+        try:
+            if not await _unless_stopped(daemon, daemon.setup()):
+                return
+        except ConfigurationError as error:
+            await asyncio.to_thread(refuse, context.config, error)
+            raise
         if started is not None:
             started()
         await _tell(daemon, DaemonStarted.type, reason)

@@ -48,7 +48,10 @@ async def set_config(daemon: Daemon, asked: SetConfig, at_start: Sequence[str]) 
             trial = Dynamic(context.runtime, after, trial=bool(asked.set))
         else:
             trial = Dynamic(after, None, trial=bool(asked.set))
-        check_trial(asked, await asyncio.to_thread(context.rehearse, trial))
+        found = await asyncio.to_thread(context.rehearse, trial)
+        if asked.set:
+            check_trial(asked, found)
+            daemon.check(found)
         if asked.persistent:
             assert config.persistent_file is not None  # checked
             await asyncio.to_thread(replace_on_disk, config.persistent_file, render(after).encode(), 0o600)
@@ -140,5 +143,5 @@ def said(asked: SetConfig, kept: Mapping[str, str], config: Config, at_start: Se
 def _on_disk(config: Config) -> dict[str, str]:
     """All that was set for good, also what is left out at the moment. What can not be read is replaced."""
     assert config.persistent_file is not None
-    macros, _ = read(config.persistent_file)
+    macros, _ = read(config.persistent_file, refused_too=True)
     return as_texts(macros)

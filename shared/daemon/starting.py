@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shared.config import Config, ConfigError
+from shared.config import Config
 from shared.config.dynamic import Dynamic
 from shared.config.errors import Problem
 from shared.daemon.base import Daemon
 from shared.daemon.caretaker import life_of
 from shared.daemon.context import Context
+from shared.errors import RoostError
 
 
 def read_by(context: Context, load: Callable[[Dynamic], Config]) -> None:
@@ -23,7 +24,7 @@ def begin(daemon_class: type[Daemon], context: Context) -> Daemon:
     without that, and tells: nobody could unset it otherwise. Raises what making it raises."""
     try:
         return life_of(daemon_class, context)
-    except (ConfigError, ValueError) as error:
+    except (RoostError, ValueError) as error:
         config, file = context.config, context.config.persistent_file
         if not config.persistent or context.rehearse is None:
             raise

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shared.errors import PermanentError
+from shared.errors import ConfigurationError
 
 
-class ImpossiblePartition(PermanentError):
+class ImpossiblePartition(ConfigurationError):
     """The configuration asks for slots that this machine can not have (SLT-09). Names the knob and the mend."""

@@ -11,7 +11,9 @@ from shared.config.knobs import NegotiatorSettings
 from shared.daemon import orders
 from shared.daemon.base import Daemon
 from shared.daemon.caretaker import Caretaker
+from shared.daemon.life import live
 from shared.daemon.starting import begin, read_by
+from shared.errors import ConfigurationError
 from shared.messages.base import Envelope, Failure
 from shared.messages.orders import OrderTaken, Reconfigure, Reconfigured, SetConfig
 from tests.daemons import make_context
@@ -317,3 +319,42 @@ def test_reading_again_is_asked_with_what_is_set():
     context.runtime = {"A": "1"}
     context.reread()
     assert seen == [Dynamic({"A": "1"})]
+
+
+class Demanding(Example):
+    """Finds out in its setup that it can not go by what it is told."""
+
+    async def setup(self):
+        self.check(self.context.config)
+
+    def check(self, config):
+        if (config.get("MY_CORES") or "1") != "1":
+            raise ConfigurationError(f"MY_CORES = {config['MY_CORES']}: this machine has 1 core")
+
+
+async def test_what_the_daemon_itself_could_not_go_by_is_refused_before_it_is_written(place):
+    place.daemon = Demanding(place.daemon.context)
+    answer = await place.order(persistent=True, MY_CORES="2")
+    assert "this machine has 1 core" in answer.reason
+    assert not place.set.exists()
+
+
+async def test_one_that_dies_of_it_at_its_start_starts_without_it_then(place):
+    """Somebody wrote that into the file, or the machine has changed."""
+    place.set.parent.mkdir()
+    place.set.write_text("A = 3\nMY_CORES = 2\n")
+    place.daemon = Demanding(place.begin().context)
+    await place.daemon.context.bus.start()
+    with pytest.raises(ConfigurationError):
+        await live(place.daemon)
+    config = place.load()
+    assert config.get("MY_CORES") is None
+    assert config.get("A") == "10"
+    assert "could not start with it: MY_CORES = 2: this machine has 1 core" in str(config.warnings[0])
+    # What is set or unset then goes with the rest, and the daemon tries again.
+    place.begin()
+    place.daemon = Demanding(place.daemon.context)
+    assert isinstance(await place.order("MY_CORES", persistent=True), OrderTaken)
+    assert place.load().get("A") == "3"
+    assert not place.load().warnings
+    await place.daemon.context.bus.stop()
