@@ -207,7 +207,7 @@ class Startd(Daemon):
         self.fork_server = ForkServer(folder, orphan_s=self.settings.orphan, now=context.clock.now)
         await self.fork_server.start()
         self.warden = await asyncio.to_thread(make_warden, self)
-        processes = ProcessLauncher(self.fork_server, self.warden)
+        processes = ProcessLauncher(self.fork_server, self.warden, lambda: self.settings.wrapper)
         self.launchers["process"] = processes
         self.launchers["apptainer"] = ApptainerLauncher(
             context, processes, lambda: self.settings.containers, folder / "apptainer"

@@ -68,6 +68,8 @@ class Settings:
     sibling_attributes: tuple[str, ...]  # STARTD_SLOT_ATTRS
     power: levels.Rules  # HIBERNATE and what goes with it
 
+    wrapper: str  # USER_JOB_WRAPPER; empty: none
+
     def policy(self, type_id: int) -> Policy:
         return self.policies.get(type_id) or self.policies[0]
 
@@ -96,6 +98,7 @@ def read(config: Config, detected: Detected) -> Settings:
         docker=docker.read_rules(knobs),
         containers=read_rules(knobs),
         vm=vm.read_rules(knobs),
+        wrapper=knobs.user_job_wrapper or "",
         visits=knobs.roost_visits,
         most_visits=knobs.roost_max_visits,
         policies={n: _policy(knobs, config, n) for n in (0, *used_types(config))},

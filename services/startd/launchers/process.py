@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,9 +37,12 @@ _MACHINE = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, er
 
 
 class ProcessLauncher:
-    def __init__(self, server: ForkServer, warden: Warden) -> None:
+    def __init__(self, server: ForkServer, warden: Warden, wrapper: Callable[[], str] = lambda: "") -> None:
+        """wrapper: USER_JOB_WRAPPER as it is now, a program that gets the job's command line and becomes the job; where
+        it is empty, jobs are started themselves."""
         self.server = server
         self.warden = warden
+        self._wrapper = wrapper
 
     async def adopt(self, runs: set[str]) -> None:
         """Nothing to do: the fork server knows its processes."""
@@ -47,9 +51,10 @@ class ProcessLauncher:
         await self.warden.prepare(launch)
 
     async def start(self, launch: Launch) -> Started:
+        wrapper = "" if launch.image or launch.container is not None else self._wrapper()
         request = {
-            "executable": launch.executable,
-            "argv": list(launch.argv),
+            "executable": wrapper or launch.executable,
+            "argv": [wrapper, *launch.argv] if wrapper else list(launch.argv),
             "env": dict(launch.env),
             "cwd": launch.cwd,
             "stdin": launch.stdin,
@@ -66,6 +71,8 @@ class ProcessLauncher:
             raise Fault.PROCESS_LOST.failure(str(error)) from error
         except SpawnFailed as error:
             self.warden.forget(launch.run)
+            if wrapper and error.what == "exec":
+                raise Fault.NO_PROCESS.failure(f"USER_JOB_WRAPPER can not be run: {error.message}") from error
             raise _reason(error, launch) from error
         return Started(process.pid, process.started_at)
 

@@ -417,7 +417,9 @@ class StartdSettings(CommonSettings):
     starter_rlimit_as: Expr | None = knob(
         "STARTER_RLIMIT_AS", "0", unit="MiB", meaning="address space of a job at most; 0: no limit"
     )
-    user_job_wrapper: str | None = knob("USER_JOB_WRAPPER", meaning="program that every job is started through")
+    user_job_wrapper: str | None = knob(
+        "USER_JOB_WRAPPER", meaning="program that every job without a container is started through"
+    )
     starter: str = knob("STARTER", "$(SBIN)/condor_starter", meaning="path of the starter program")
     gpu_monitor: str = knob(
         "GPU_MONITOR", "$(LIBEXEC)/condor_gpu_utilization", meaning="program that watches the use of GPUs"

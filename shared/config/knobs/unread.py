@@ -52,7 +52,6 @@ UNREAD: Final = frozenset(
         "STARTER",
         "TRANSFERER",
         "USE_PROCD",
-        "USER_JOB_WRAPPER",
         "USERPRIO_USE_NEGOTIATOR_MODULAR_QUERY",
         "VM_GAHP_LOG",
         "VM_GAHP_SERVER",
