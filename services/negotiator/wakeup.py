@@ -21,8 +21,8 @@ from services.negotiator.selection import best
 if TYPE_CHECKING:
     from services.negotiator.deal import Asking, Deal
 
-#: A slot is told of again after so many seconds, while jobs wait for it.
-AGAIN_S: Final = 60.0
+#: A slot is told of again after so many seconds, while jobs wait for it: a collector may not have known that it sleeps.
+AGAIN_S: Final = 10.0
 #: Causes for which jobs wait that another slot would help.
 _HELPED: Final = ("", "no-match")
 
@@ -73,8 +73,8 @@ class Calls:
         self._told: dict[str, float] = {}
 
     def due(self, names: Iterable[str], now: float) -> list[str]:
-        """Those to tell of now (wall clock). names: of this cycle; what it does not name is forgotten, as the machine is
-        awake, or nobody waits for it, and may sleep again soon."""
+        """Those to tell of now (wall clock). names: of this cycle; what it does not name is forgotten, as the machine
+        is awake, or nobody waits for it, and may sleep again soon."""
         names = list(names)
         told = {name: self._told[name] for name in names if name in self._told}
         self._told = {name: at for name, at in told.items() if 0 <= now - at < AGAIN_S}
