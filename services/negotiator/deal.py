@@ -166,9 +166,8 @@ class Deal:
         """Have all that will be asked planned: what is new to the table may move its rows, now rather than later."""
         config, matching = self.config, self.board.matching
         knobs = (config.pre_job_rank, config.post_job_rank, config.preemption_rank, config.preemption_requirements)
-        for asked in self.asking.values():
-            for asking in asked:
-                matching.prepare(asking.ad, [expr for expr in knobs if expr is not None])
+        jobs = [asking.ad for asked in self.asking.values() for asking in asked]
+        matching.prepare(jobs, [expr for expr in knobs if expr is not None])
         self.board.check()
 
     # --- who asks

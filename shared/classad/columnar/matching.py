@@ -59,6 +59,7 @@ _UNSTEADY: Final = frozenset(
 ) | {"currenttime", "daytime", "timezoneoffset", "abstime", "formattime"}
 _HASHED: Final = frozenset((int, str, bool))  # equal only if they are the same, together with their type
 _MAX_KNOWN: Final = 100_000  # expressions and shapes of ads
+_MAX_LIVE: Final = 256  # matches kept that hold until live columns change
 _REQUIREMENTS: Final = AttrRef("Requirements", AttrRef("MY"))
 _RANK: Final = AttrRef("Rank", AttrRef("MY"))
 _NOTHING: Final = Literal(UNDEFINED)
@@ -200,6 +201,8 @@ class Matching:
         self._ranks = Ranks(self)
         self._nodes: dict[tuple[object, ...], tuple[Node, tuple[Expr, ...]]] = {}
         self._steady: dict[int, _Other] = {}
+        self._live_epoch = 0
+        self._live_matches: dict[tuple[object, ...], Mask] = {}
 
     @property
     def now(self) -> float:
@@ -219,6 +222,7 @@ class Matching:
         """Forget all results, and what was told by `hold`."""
         self._steady.clear()
         self._cache.clear()
+        self._live_matches.clear()
         self._ranks.clear()
         self._bytes = 0
 
@@ -227,19 +231,21 @@ class Matching:
         self._steady.pop(id(ad), None)
         self._steady[id(ad)] = self._met(ad)
 
-    def prepare(self, job: ClassAd, exprs: Iterable[Expr] = ()) -> None:
-        """Have all planned that will be asked about a job: its match, ranks, and these expressions of the rows. What is
-        new to the table moves its rows now, and not at a later question."""
-        own, rank = job.find("requirements"), job.find("rank")
-        ad = self._met(job)
+    def prepare(self, jobs: Iterable[ClassAd], exprs: Iterable[Expr] = ()) -> None:
+        """Have all planned that will be asked about some jobs: their matches, ranks, and these expressions of the rows.
+        What is new to the table moves its rows now, and not at a later question."""
+        kinds = {ad.shape: ad for ad in map(self._met, jobs)}  # plans depend on what is an expression, not on values
+        theirs = [self._root(expr, ROW_SIDE) for expr in exprs]
 
         def work() -> None:
-            for cell in (own, rank):
-                if cell is not None:
-                    self._planned(self._root(_expression(cell), OTHER_SIDE), ad, cell is own)
-            self._planned(self._root(_REQUIREMENTS, ROW_SIDE, "requirements"), ad, True)
-            for expr in exprs:
-                self._planned(self._root(expr, ROW_SIDE), ad, False)
+            for ad in kinds.values():
+                own, rank = ad.ad.find("requirements"), ad.ad.find("rank")
+                for cell in (own, rank):
+                    if cell is not None:
+                        self._planned(self._root(_expression(cell), OTHER_SIDE), ad, cell is own)
+                self._planned(self._root(_REQUIREMENTS, ROW_SIDE, "requirements"), ad, True)
+                for term in theirs:
+                    self._planned(term, ad, False)
 
         self._settled(work)
 
@@ -263,11 +269,30 @@ class Matching:
         def work() -> Mask:
             return self._conjunction(mine, ad) & self._conjunction(theirs, ad)
 
-        def held() -> Mask:
-            live = any(needs.live or not needs.steady for needs in (self._need(mine, ad), self._need(theirs, ad)))
-            return work() if live else self.keep(("match", id(ad)), work)
+        def shared() -> Mask:
+            """One for all jobs that have the same in what either side can read."""
+            needs = self._need(mine, ad), self._need(theirs, ad)
+            if not all(each.steady for each in needs):
+                return work()
+            key = ("match", id(mine), *map(ad.sign, needs))
+            if not any(each.live for each in needs):
+                return self.keep(key, work)
+            known = self._matches_now().get(key)
+            if known is None:
+                known = work()
+                known.flags.writeable = False
+                if len(self._live_matches) < _MAX_LIVE:
+                    self._live_matches[key] = known
+            return known
 
-        return self._settled(held if self._steady.get(id(job)) is ad else work)
+        return self._settled(shared)
+
+    def _matches_now(self) -> dict[tuple[object, ...], Mask]:
+        """Matches that are true until live columns change."""
+        if self._live_epoch != self.table.epoch:
+            self._live_epoch = self.table.epoch
+            self._live_matches.clear()
+        return self._live_matches
 
     def job_mask(self, job: ClassAd) -> Mask:
         """(rows,) bool: where the job's Requirements are true with the row as TARGET."""

@@ -127,3 +127,29 @@ def test_a_probe_says_what_rows_would_be() -> None:
                 assert values[line] == number(value), (text, str(ad))
                 assert bool(valid[line]) is isinstance(value, bool | int | float)
             assert frame.ad(row)["Cpus"] == int(column.number[row])
+
+
+def test_jobs_that_look_alike_share_an_answer_until_live_columns_change() -> None:
+    for seed in range(10):
+        rng = random.Random(2000 + seed)
+        ads = {f"s{number}": made(rng, number) for number in range(12)}
+        frame, matching = frame_of(ads)
+        jobs = [job(rng) for _ in range(12)]
+        matching.prepare(jobs)
+        column = own_cpus(frame, ads)
+        frame.replace({"cpus": column}, live=("cpus",), live_from=0)
+        matching.clear()
+        matching.prepare(jobs)
+        for _ in range(3):
+            now = {key: ad.copy() for key, ad in ads.items()}
+            for key, ad in now.items():
+                ad["Cpus"] = int(column.number[frame.row(key)])
+            for one in jobs:
+                twin = one.copy()
+                twin["Cluster"] = rng.randrange(1000)  # nobody reads that
+                mask = matching.match(one)
+                assert matching.match(twin) is mask
+                assert not mask.flags.writeable
+                assert mask.tolist() == [symmetric_match(one, now[key], now=5.0) for key in frame.keys]
+            column.number[:] = np.maximum(0, column.number - 1)
+            frame.changed()
