@@ -43,3 +43,19 @@ def test_requests_that_are_not_made_have_defaults():
     assert job.eval("RequestDisk") == 77
     job["MemoryUsage"] = 300
     assert job.eval("RequestMemory") == 300
+
+
+def test_jobs_that_are_virtual_machines_match_machines_that_run_them():
+    """VMU-05: what is added to their Requirements."""
+    text = "universe = vm\nexecutable = guest\nvm_type = kvm\nvm_memory = 64\nvm_disk = a.img:vda:w\nqueue\n"
+    (cluster,) = clusters(text)
+    job = ClassAd({**cluster.attributes, **cluster.procs[0]})
+    able = {"Arch": PLACE.arch, "HasVM": True, "VM_Type": "kvm", "VM_AvailNum": 1, "VM_Memory": 64, "TotalMemory": 64}
+    able |= {"Disk": 1 << 30, "HasFileTransfer": True}
+
+    def fits(**attrs):
+        return job.eval("Requirements", target=ClassAd(able | attrs))
+
+    assert fits() is True
+    for worse in ({"HasVM": False}, {"VM_Type": "xen"}, {"VM_AvailNum": 0}, {"VM_Memory": 63}):
+        assert fits(**worse) is False, worse
