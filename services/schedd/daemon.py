@@ -177,12 +177,8 @@ class Schedd(Daemon):
         ):
             room.settings = self.settings
         self.keeper.log.of_all = new.event_log
-        self._look_at_factories()  # limits may have grown
+        self.table.all_due()  # limits may have grown
         self.cron.reread()
-
-    def _look_at_factories(self) -> None:
-        for cluster in self.table.clusters.values():
-            self.table.note_due(cluster)
 
     async def drain(self) -> None:
         # Jobs run on, but nobody should negotiate with us or look for us meanwhile.
@@ -195,7 +191,7 @@ class Schedd(Daemon):
             log.error("spool_full", reason=reason, mend="make room: what happens to jobs is written down then")
         else:
             log.info("spool_has_room")
-            self._look_at_factories()
+            self.table.all_due()
 
     async def close(self) -> None:
         await self.cron.close()
@@ -217,14 +213,6 @@ class Schedd(Daemon):
         now = self.keeper.now()
 
         def read(database: sqlite3.Connection) -> dict[str, list[tuple[Any, ...]]]:
-            database.execute("DELETE FROM jobs WHERE cluster IN (SELECT id FROM clusters WHERE NOT complete)")
-            database.execute("DELETE FROM submits WHERE cluster IN (SELECT id FROM clusters WHERE NOT complete)")
-            database.execute("DELETE FROM clusters WHERE NOT complete")
-            database.execute("DELETE FROM items WHERE cluster NOT IN (SELECT id FROM clusters)")
-            database.execute(
-                "DELETE FROM clusters WHERE id NOT IN (SELECT cluster FROM jobs) "
-                "AND id NOT IN (SELECT cluster FROM items)"
-            )
             self.submission.load(database, now)
             return {
                 "meta": list(rows(database, "SELECT key, value FROM meta")),

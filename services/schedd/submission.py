@@ -78,7 +78,14 @@ class Submission:
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def load(self, database: sqlite3.Connection, now: float) -> None:
-        """What is remembered of earlier submits."""
+        """What is remembered of earlier submits. Nothing stays of those whose last part never came."""
+        database.execute("DELETE FROM jobs WHERE cluster IN (SELECT id FROM clusters WHERE NOT complete)")
+        database.execute("DELETE FROM submits WHERE cluster IN (SELECT id FROM clusters WHERE NOT complete)")
+        database.execute("DELETE FROM clusters WHERE NOT complete")
+        database.execute("DELETE FROM items WHERE cluster NOT IN (SELECT id FROM clusters)")
+        database.execute(
+            "DELETE FROM clusters WHERE id NOT IN (SELECT cluster FROM jobs) AND id NOT IN (SELECT cluster FROM items)"
+        )
         for user, submit_id, part, cluster, first, count, at in rows(
             database, "SELECT user, submit_id, part, cluster, first_proc, count, at FROM submits ORDER BY at"
         ):

@@ -145,6 +145,10 @@ class JobTable:
             self.due.add(cluster.id)
             self.on_due()
 
+    def all_due(self) -> None:
+        for cluster in self.clusters.values():
+            self.note_due(cluster)
+
     def promised(self, user: str) -> int:
         """Jobs of a user that are not materialized yet."""
         return sum(
