@@ -88,7 +88,7 @@ class Schedd(Daemon):
         self.runs = Runs(self.keeper, self.settings)
         self.claims = Claims(self.runs)
         self.leases = Leases(self.runs)
-        self.keeper.log.of_all = self.settings.event_log
+        self.keeper.log.of_all, self.keeper.log.history = self.settings.event_log, self.settings.history
         self.endpoint = Endpoint(self.keeper, self.settings, self.runs.claims)
         self.materializer = Materializer(self.keeper, self.settings)
         self.submission = Submission(self.keeper, self.settings, self.materializer.materialize)
@@ -176,7 +176,7 @@ class Schedd(Daemon):
             self.requests,
         ):
             room.settings = self.settings
-        self.keeper.log.of_all = new.event_log
+        self.keeper.log.of_all, self.keeper.log.history = new.event_log, new.history
         self.table.all_due()  # limits may have grown
         self.cron.reread()
 

@@ -10,6 +10,19 @@ from shared.files import beside
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """The jobs that left the queue, in a file besides (HISTORY). path: absolute; empty: none is written."""
+
+    path: str = ""
+    max_bytes: int = 20_971_520
+    rotations: int = 2
+
+    def is_put_away(self, size: int) -> bool:
+        """Whether it is too large."""
+        return 0 < self.max_bytes <= size
+
+
+@dataclass(frozen=True, slots=True)
 class EventLog:
     """path: absolute; empty: none is written. max_bytes: then it is put away; 0: never. rotations: files kept so."""
 
@@ -22,6 +35,10 @@ class EventLog:
         if self.rotations == 1:
             return [beside(Path(self.path), ".old")]
         return [beside(Path(self.path), f".{number}") for number in range(1, self.rotations + 1)]
+
+    def is_put_away(self, size: int) -> bool:
+        """Whether it is too large."""
+        return 0 < self.max_bytes <= size
 
     def moves(self) -> list[tuple[Path, Path]]:
         """What becomes of which file when it is put away, in this order."""

@@ -9,15 +9,18 @@ a log.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from services.schedd.event_log import EventLog
+from services.schedd.event_log import EventLog, HistoryFile
+from shared import history_file
 from shared.job_log import append
 
 #: How far from its end a log is searched for events that may have been written before a crash.
@@ -28,8 +31,15 @@ class JobLog:
     """Appends events to users' logs, in a thread. `written(last)` is called on the loop with the highest sequence
     number up to which all is written; `failed(path, reason)` when a log can not be written (they are dropped)."""
 
-    def __init__(self, written: Callable[[int], None], failed: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        written: Callable[[int], None],
+        failed: Callable[[str, str], None],
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self.of_all = EventLog()
+        self.history = HistoryFile()
+        self._now = now
         self._written = written
         self._failed = failed
         self._waiting: list[tuple[int, str, bytes]] = []
@@ -51,6 +61,8 @@ class JobLog:
         """Write the events that a schedd left behind, but those that are in their files."""
         loop = asyncio.get_running_loop()
         older = {self.of_all.path: self.of_all.older()[:1]} if self.of_all.path else {}
+        if self.history.path:
+            older[self.history.path] = history_file.away(Path(self.history.path))[-1:]
         missing = await loop.run_in_executor(self._thread, not_written, list(events), older)
         done = {sequence for sequence, _, _ in events} - {sequence for sequence, _, _ in missing}
         if done and not missing:
@@ -77,17 +89,24 @@ class JobLog:
             self._writer = None
 
     def _append(self, batch: Sequence[tuple[int, str, bytes]]) -> dict[str, str]:
+        history = self.history
+        if history.path:
+            with contextlib.suppress(OSError):  # if it can not be made, `append` says so
+                # Environments of jobs may hold secrets.
+                os.close(os.open(history.path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
         problems = append(batch)
         try:
             put_away(self.of_all)
+            if _is_large(history):
+                history_file.put_away(Path(history.path), self._now(), history.rotations)
         except OSError as error:
-            problems[self.of_all.path] = f"it can not be put away: {error}"
+            problems[error.filename or self.of_all.path] = f"it can not be put away: {error}"
         return problems
 
 
 def put_away(log: EventLog) -> None:
     """The log of all jobs, if it is too large. Schedds that share it do so once. Raises OSError."""
-    if not log.path or not log.max_bytes or not _is_large(log):
+    if not _is_large(log):
         return
     lock = os.open(f"{log.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -103,12 +122,12 @@ def put_away(log: EventLog) -> None:
         os.close(lock)
 
 
-def _is_large(log: EventLog) -> bool:
+def _is_large(log: EventLog | HistoryFile) -> bool:
     try:
-        found = os.stat(log.path)
+        found = os.stat(log.path) if log.path else None
     except FileNotFoundError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_size >= log.max_bytes
+    return found is not None and stat.S_ISREG(found.st_mode) and log.is_put_away(found.st_size)
 
 
 def not_written(

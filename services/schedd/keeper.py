@@ -22,6 +22,7 @@ from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
 from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
+from shared.history_file import as_text
 from shared.messages.events import (
     Event,
     JobEnded,
@@ -53,7 +54,7 @@ class Keeper:
         self.table = table
         self.spool = spool
         self.name = context.name
-        self.log = JobLog(self._log_written, self._log_failed)
+        self.log = JobLog(self._log_written, self._log_failed, self.now)
         self.next_log = 1
         self.broken = asyncio.Event()  # the database can not be written
         self.demand_grew = asyncio.Event()  # tell the negotiator at once
@@ -238,6 +239,9 @@ class Keeper:
         if not forced and stays_in_queue(full_ad(self.name, job, now), now):
             return
         self.queue.leave(job, full_packed(self.name, job, now), now)
+        if path := self.log.history.path:
+            record = as_text(full_ad(self.name, job, now)).encode(errors="surrogateescape")
+            self.record_all([(path, record)])
         cluster = job.cluster
         last = self.table.forget(job)
         if last:

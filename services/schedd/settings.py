@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.schedd.event_log import EventLog
+from services.schedd.event_log import EventLog, HistoryFile
 from services.schedd.policies import SystemPolicy
 from services.schedd.rules import Rules, read_rules
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
@@ -30,6 +30,7 @@ class Settings:
     significant: tuple[str, ...] = ()  # SIGNIFICANT_ATTRIBUTES
     nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
+    history: HistoryFile = field(default_factory=HistoryFile)  # HISTORY, where an administrator wrote it
     event_log: EventLog = field(default_factory=EventLog)  # EVENT_LOG, EVENT_LOG_MAX_SIZE, EVENT_LOG_MAX_ROTATIONS
     min_interval_s: float = 0.0  # SCHEDD_MIN_INTERVAL, where an administrator wrote it
     job_start_count: int = 1  # JOB_START_COUNT
@@ -66,6 +67,7 @@ class Settings:
             significant=knobs.significant_attributes,
             nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
+            history=_history(config, knobs),
             event_log=_event_log(config, knobs),
             min_interval_s=knobs.schedd_min_interval if config.is_written("SCHEDD_MIN_INTERVAL") else 0.0,
             job_start_count=knobs.job_start_count,
@@ -92,11 +94,20 @@ class Settings:
         )
 
 
-def _event_log(config: Config, knobs: ScheddSettings) -> EventLog:
-    path = knobs.event_log or ""
+def _history(config: Config, knobs: ScheddSettings) -> HistoryFile:
+    path = _absolute(config, "HISTORY", knobs.history) if config.is_written("HISTORY") else ""
+    return HistoryFile(path, knobs.max_history_log, knobs.max_history_rotations)
+
+
+def _absolute(config: Config, knob: str, path: str | None) -> str:
     if path and not path.startswith("/"):
-        place = config.origin("EVENT_LOG")
-        raise ConfigError([Problem(f"EVENT_LOG = {path} is no absolute path", place, "begin it with a slash")])
+        place = config.origin(knob)
+        raise ConfigError([Problem(f"{knob} = {path} is no absolute path", place, "begin it with a slash")])
+    return path or ""
+
+
+def _event_log(config: Config, knobs: ScheddSettings) -> EventLog:
+    path = _absolute(config, "EVENT_LOG", knobs.event_log)
     size = knobs.event_log_max_size if knobs.event_log_max_size >= 0 else knobs.max_event_log
     return EventLog(path, size, knobs.event_log_max_rotations)
 

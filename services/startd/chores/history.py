@@ -7,14 +7,13 @@ Nobody waits for this file: what can not be written is left out, and the first f
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 from services.startd.parts import Inside, Part
-from services.startd.starter.job import ad_file
 from services.startd.starter.run import Run
 from shared.classad import ClassAd
 from shared.config.knobs import StartdSettings
+from shared.history_file import as_text, put_away
 
 #: HTCondor's numbers of job states.
 IDLE, REMOVED, COMPLETED, HELD = 1, 3, 4, 5
@@ -58,16 +57,8 @@ class History(Part):
             if not (self.max_bytes and size and size + len(data) > self.max_bytes):
                 file.write(data)
                 return
-        self._put_away()
+        put_away(self.path, self.inside.now(), self.rotations)
         self._append(text)
-
-    def _put_away(self) -> None:
-        """Rename the file by the time, as HTCondor does, and keep so many of those."""
-        when = time.strftime("%Y%m%dT%H%M%S", time.localtime(self.inside.now()))
-        self.path.rename(self.path.with_name(f"{self.path.name}.{when}"))
-        kept = sorted(self.path.parent.glob(f"{self.path.name}.[0-9]*T[0-9]*"))
-        for path in kept[: -self.rotations]:
-            path.unlink(missing_ok=True)
 
 
 def _ended(run: Run, now: float) -> ClassAd:
@@ -111,18 +102,3 @@ def _ended(run: Run, now: float) -> ClassAd:
 
 #: What becomes of a job that was stopped, and the attribute that says why.
 _LEFT = {"remove": (REMOVED, "RemoveReason"), "hold": (HELD, "HoldReason")}
-
-
-def as_text(ad: ClassAd) -> str:
-    """One record of a history file."""
-    text = ad_file(ad)
-    cluster, proc, completed = (ad.eval(name) for name in ("ClusterId", "ProcId", "CompletionDate"))
-    owner = "".join(letter for letter in ad.eval_string("Owner") if letter.isprintable() and letter != '"')
-    return (
-        f"{text.rstrip(chr(10))}\n*** Offset = 0 ClusterId = {_whole(cluster, -1)} ProcId = {_whole(proc, -1)} "
-        f'Owner = "{owner}" CompletionDate = {_whole(completed, 0)}\n'
-    )
-
-
-def _whole(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) else otherwise

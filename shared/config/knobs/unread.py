@@ -25,7 +25,6 @@ UNREAD: Final = frozenset(
         "HAD_ARGS",
         "HAD_CONNECTION_TIMEOUT",
         "HAD_USE_SHARED_PORT",
-        "HISTORY",
         "HOUSEKEEPING_INTERVAL",
         "JOB_QUEUE_LOG",
         "LIB",

@@ -1,10 +1,13 @@
-"""The log of the events of all jobs (EVENT_LOG): what it holds, and how it is put away."""
+"""The log of the events of all jobs (EVENT_LOG) and the file of those that are over (HISTORY): what they hold, and how
+they are put away."""
 
 import pytest
 
-from services.schedd.event_log import EventLog
+from roost.cli.main import main
+from services.schedd.event_log import EventLog, HistoryFile
 from services.schedd.job_log import JobLog, not_written, put_away
 from services.schedd.settings import Settings
+from shared import history_file
 from shared.config import ConfigError, load_config
 from tests.scheddpool import Pool, job_ad
 from tests.waiting import eventually
@@ -92,3 +95,49 @@ async def test_a_log_that_can_not_be_put_away_is_told_and_written_all_the_same(t
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
     assert failed[0][0] == log.of_all.path
     assert "can not be put away" in failed[0][1]
+
+
+def test_where_the_history_is_written_besides():
+    """HISTORY: only where an administrator wrote it, for its default is HTCondor's spool."""
+    assert settings().history == HistoryFile("", 20_971_520, 2)
+    made = settings(HISTORY="/x/history", MAX_HISTORY_LOG="5", MAX_HISTORY_ROTATIONS="7").history
+    assert made == HistoryFile("/x/history", 5, 7)
+    assert settings(HISTORY="").history.path == ""
+    with pytest.raises(ConfigError, match="HISTORY = history is no absolute path"):
+        settings(HISTORY="history")
+
+
+def test_files_put_away_within_one_second_stay_apart(tmp_path):
+    path = tmp_path / "history"
+    for number in range(4):
+        path.write_text(str(number))
+        history_file.put_away(path, 1e9, 3)
+    assert [one.read_text() for one in history_file.away(path)] == ["1", "2", "3"]
+    assert not path.exists()
+
+
+async def test_jobs_that_left_are_in_the_history_file_too_and_in_its_rotations(tmp_path, capsys):
+    history = tmp_path / "history"
+    knobs = {"HISTORY": str(history), "MAX_HISTORY_LOG": "3000", "MAX_HISTORY_ROTATIONS": "9"}
+    async with Pool(tmp_path / "pool", **knobs) as pool:
+        for number in range(4):
+            run = await pool.run_one(ad=job_ad(Number=number))
+            await pool.startd.report(run, "running", started_at=5.0)
+            await pool.startd.finish(run, number)
+        await pool.submit()
+        await pool.act("remove", "5")
+        await eventually(lambda: pool.schedd.keeper.log.waiting == 0 and pool.schedd.table.total == 0, what="all over")
+
+        def files():
+            return [*history_file.away(history), *([history] if history.exists() else [])]
+
+        await eventually(lambda: sum(one.read_text().count("\n*** ") for one in files()) == 5, what="five records")
+        assert len(files()) > 1
+        assert {one.stat().st_mode & 0o777 for one in files()} == {0o600}
+        assert len(await pool.history()) == 5  # the database has them as before
+    capsys.readouterr()
+    said = []
+    for one in files():
+        assert main(["history", "-file", str(one), "-af", "ClusterId", "JobStatus", "ExitCode", "Number"]) == 0
+        said += capsys.readouterr().out.splitlines()
+    assert sorted(said) == ["1 4 0 0", "2 4 1 1", "3 4 2 2", "4 4 3 3", "5 3 undefined undefined"]
