@@ -1,9 +1,13 @@
 """`roost config-val -set`, `-unset`, `-rset` and `-runset` against a pool, and the same over HTTP: CFG-16, TLS-10."""
 
+import asyncio
+
 import pytest
 
+from roost.aio import AsyncClient
 from roost.cli import config_val, daemons, output, told
 from roost.cli.main import main
+from roost.errors import ClientError
 from tests.integration.inside import InsidePool
 
 CONFIG = """
@@ -131,3 +135,18 @@ def test_who_may_set_what_over_http_and_who_did(pool):
     records = pool.ask("GET", "/v1/audit?operation=config.set&limit=5")[2]
     assert "hidden-from-logs" not in str(records)
     assert {"MY_LIST": "b"} in [record["what"].get("set") for record in records["records"]]
+
+
+def test_an_asynchronous_client_sets_the_same(pool):
+    async def set_both():
+        async with AsyncClient(pool.url, pool.token) as client:
+            told = await client.set_config({"MY_ASYNC": "1"}, subsystems=["COLLECTOR"], everybody=True, persistent=True)
+            gone = await client.set_config({}, unset=["MY_ASYNC"], daemons=[told[0]["name"]], persistent=True)
+            for change in (client.set_quota("nowhere", dynamic=0.5), client.unset_quota("nowhere")):
+                with pytest.raises(ClientError, match="there is no accounting group 'nowhere'"):
+                    await change
+            return told, gone
+
+    told, gone = asyncio.run(set_both())
+    assert [answer["done"] for answer in told] == [True]
+    assert any("MY_ASYNC unset" in answer["said"] for answer in gone)
