@@ -64,7 +64,7 @@ def decide(rules: Rules, book: Book, machines: Mapping[str, Machine], now: float
     draining = {m.inbox for m in machines.values() if m.draining and (not m.drained or rules.own(m.request_id))}
     draining = (draining | set(book.orders)) - spared
     whole = sum(1 for machine in machines.values() if _is_whole(machine))
-    allowed = due(allowance(rules.per_hour, rules.interval_s), _before(book, now), now, rules.interval_s)
+    allowed = due(allowance(rules.per_hour, rules.interval_s), min(book.last_round, now), now, rules.interval_s)
     room, why = _room(rules, allowed, len(draining), whole)
     chosen: list[Machine] = []
     if room:
@@ -105,13 +105,10 @@ def candidates(machines: Iterable[Machine], left_out: Iterable[str]) -> list[Mac
 
 
 def next_round(book: Book, interval_s: int, now: float) -> float:
-    """Seconds until the next round is due; also where the clock was set back."""
-    last = _before(book, now)
-    return max(0.0, last + interval_s - now) if last else 0.0
-
-
-def _before(book: Book, now: float) -> float:
-    return min(book.last_round, now)
+    """Seconds until the next round is due. Whoever goes on may have a clock that is a little behind; a last round that
+    lies further ahead than an interval was made by a clock that was wrong, and counts for nothing."""
+    left = book.last_round + interval_s - now
+    return max(0.0, left) if book.last_round and left <= 2 * interval_s else 0.0
 
 
 def _is_whole(machine: Machine) -> bool:

@@ -2,7 +2,10 @@
 
 import pytest
 
+from shared.bus.api import RemoteFailure
+from shared.bus.memory import MemoryBus
 from shared.classad import ClassAd
+from shared.messages.orders import Vacate
 from tests.integration.inside import InsidePool
 from tests.waiting import wait_until
 
@@ -67,6 +70,11 @@ def test_a_job_that_needs_a_whole_machine_gets_one(pool):
     found = pool.roost("status", "-any", "-constraint", 'MyType == "Defrag"', "-af", "MyType", "DrainSuccesses").split()
     assert found[0] == "Defrag"
     assert int(found[1]) >= 1
+    bus = MemoryBus(pool.pool._hub, sender="defrag.x")
+    pool.run(bus.start())
+    with pytest.raises(RemoteFailure, match="gateways only"):  # it may drain a machine, and nothing else
+        pool.run(bus.call(f"startd.{drained}", Vacate()))
+    pool.run(bus.stop())
     assert "TotalDrained" in pool.roost("status", "-defrag")
     assert pool.roost("status", "-defrag", "-af", "Name").strip() == pool.runner("defrag").daemon.context.name
 

@@ -267,7 +267,10 @@ def test_the_next_round_is_due_an_interval_after_the_last_whatever_clocks_do():
     assert next_round(Book(), 600, DAY0) == 0
     assert next_round(book, 600, DAY0 + 100) == 500
     assert next_round(book, 600, DAY0 + 6000) == 0
-    assert next_round(book, 600, DAY0 - 9000) == 600  # the clock was set back
+    assert next_round(book, 600, DAY0 - 5) == 605  # another machine's clock
+    assert next_round(book, 600, DAY0 - 9000) == 0  # the clock was wrong, and was set back
+    policy = rules(DEFRAG_DRAINING_MACHINES_PER_HOUR=6)
+    assert named(round_of(policy, book, slot_ad("a"), slot_ad("b"), now=DAY0 - 9000)) == ["startd.a"]
 
 
 # ---------------------------------------------------------------- many rounds

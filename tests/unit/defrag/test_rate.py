@@ -52,7 +52,7 @@ def test_what_no_round_comes_to_is_made_up_hourly_and_daily_DFR_01():
 @settings(max_examples=60, deadline=None)
 @given(
     per_hour=st.floats(0.005, 50),
-    interval=st.sampled_from([1, 7, 60, 600, 601, 3599, 3600, 3601, 7200, DAY, 2 * DAY]),
+    interval=st.sampled_from([7, 60, 600, 601, 3599, 3600, 3601, 7200, DAY, 2 * DAY]),
     start=st.integers(0, 3 * DAY),
 )
 @example(per_hour=0.01, interval=600, start=0)

@@ -1,8 +1,11 @@
 """What DAEMON_LIST comes to in a personal pool."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from roost import daemon_list
+from roost.cli import up
 from roost.daemon_list import OPTIONAL, choose, load
 from roost.up import DAEMONS, PersonalPool, Plan, prepare
 from shared.daemon.base import Daemon
@@ -73,3 +76,12 @@ def test_an_optional_daemon_starts_before_the_gateway(tmp_path, monkeypatch):
     prepare(tmp_path)
     (tmp_path / "config").write_text("DAEMON_LIST = $(DAEMON_LIST) SOMEBODY\n")
     assert PersonalPool(Plan(tmp_path))._daemons() == (*DAEMONS[:-1], PersonalPool, DAEMONS[-1])
+
+
+def test_what_nothing_is_started_for_is_told_on_the_terminal(tmp_path, capsys):
+    """By `roost up`, once the pool is up."""
+    pool = SimpleNamespace(plan=Plan(tmp_path), url="http://127.0.0.1:1", warnings=("DAEMON_LIST names NONSUCH",))
+    up._announce(pool)
+    told = capsys.readouterr()
+    assert told.err == "WARNING: DAEMON_LIST names NONSUCH\n"
+    assert "The pool is up" in told.out
