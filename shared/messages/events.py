@@ -390,7 +390,7 @@ class SnapshotRefused(Event):
 
 @message
 class PriorityChanged(Event):
-    """An administrator changed something about a submitter."""
+    """An administrator changed something about a submitter, or the quota of a group (as in SetPriority)."""
 
     type: ClassVar[str] = "accountant.changed"
     submitter: str

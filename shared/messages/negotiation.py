@@ -148,12 +148,13 @@ class Priorities(Message):
 
 @message
 class SetPriority(Message):
-    """Change one thing about a submitter (`roost userprio -setfactor ...`)."""
+    """Change one thing about a submitter (`roost userprio -setfactor ...`), or the quota of a group."""
 
     type: ClassVar[str] = "accounting.set"
     durable: ClassVar[bool] = True
-    submitter: str  # empty for reset-all
-    what: str  # factor, priority, accumulated, begin, last, floor, ceiling, reset, reset-all, delete
+    submitter: str  # empty for reset-all; of a quota the group
+    what: str  # factor, priority, accumulated, begin, last, floor, ceiling, reset, reset-all, delete; of a group: quota
+    # (weighted slots), dynamic-quota (a part of the parent's), no-quota (the configuration's again)
     value: float | None = None
     duration_s: float = 0.0  # factor, floor, ceiling: the old value comes back then; 0: never
     negotiator: str = ""  # Name of the negotiator that is meant; another one refuses
