@@ -21,6 +21,7 @@ class Search:
         self.created = Counter()  # how often each id was made
         self.most = 1 << 30  # bytes of a request
         self.authorization = []
+        self.gate = None  # (so many requests of _bulk go through, an event that the others wait for)
 
     async def __aenter__(self):
         app = web.Application(client_max_size=1 << 30)
@@ -44,6 +45,8 @@ class Search:
             request.transport.abort()
             return web.Response()
         body = await request.read()
+        if self.gate is not None and request.path == "/_bulk" and self.asked[what] > self.gate[0]:
+            await self.gate[1].wait()
         if isinstance(told, tuple):
             return web.json_response({"error": {"type": "planned", "reason": "x"}}, status=told[0], headers=told[1])
         if isinstance(told, int):
