@@ -25,7 +25,7 @@ SECRETS = {user: f"secret-of-{user}" for user in (*ROLES, "roost")}
 
 @pytest.fixture
 async def place(rabbit_server, amqp_url, redis_url):
-    """A virtual host and a Redis as in the compose pool. Gives the broker's URL of a role, and Redis's of the rooster."""
+    """A virtual host and a Redis as in the compose pool: URLs of the broker, by role, and of Redis, for the rooster."""
     vhost = amqp_url.rpartition("/")[2]
     await asyncio.to_thread(rabbit_server.api, "POST", "/api/definitions", definitions(vhost, SECRETS))
     server = redis.Redis.from_url(redis_url)
