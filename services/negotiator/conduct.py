@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from services.negotiator.accountant import Accountant
@@ -296,21 +297,24 @@ class Conduct:
             await self._inform(given, bearings)
         unused = False
 
-        async def tell(inbox: str) -> None:
-            mine = matches.get(inbox, [])
+        def taken(match: Matched, begun: int) -> None:
+            nonlocal unused
+            unused |= self.table.unmatched(match, match.count - begun)
 
-            def taken(index: int, begun: int) -> None:
-                nonlocal unused
-                match = mine[index]
-                unused |= self.table.unmatched(match, match.count - begun)
-
-            said: list[Match] = []
-            for part in _parts(mine):
-                said += [self._message(match) for match in part]
+        said: dict[str, list[Match]] = {}
+        for inbox in sorted({*matches, *rejections}):
+            said[inbox] = []
+            for part in _parts(matches.get(inbox, [])):
+                said[inbox] += [self._message(match) for match in part]
                 await asyncio.sleep(0)
-            await self.schedds.tell(inbox, said, rejections.get(inbox, []), bearings, taken)
-
-        await asyncio.gather(*(tell(inbox) for inbox in sorted({*matches, *rejections})))
+        await self.schedds.tell_all(
+            {
+                inbox: self.schedds.tell(
+                    inbox, mine, rejections.get(inbox, []), bearings, partial(_each, matches.get(inbox, []), taken)
+                )
+                for inbox, mine in said.items()
+            }
+        )
         return unused
 
     def _message(self, match: Matched) -> Match:
@@ -431,6 +435,10 @@ def _wanted(submitter: Submitter) -> float:
     if submitter.weighted_idle is None or submitter.weighted_running is None:
         return float(submitter.idle + submitter.running)
     return submitter.weighted_idle + submitter.weighted_running
+
+
+def _each(matches: Sequence[Matched], taken: Callable[[Matched, int], None], index: int, begun: int) -> None:
+    taken(matches[index], begun)
 
 
 def _parts(matches: Sequence[Matched]) -> Iterator[Sequence[Matched]]:

@@ -1,7 +1,8 @@
 """The negotiator's talk with schedds: request lists in, matches and rejections out.
 
 All schedds are spoken to at once. One that does not answer in NEGOTIATOR_TIMEOUT is left out of this cycle; others do
-not wait for it that long. A dead schedd's ads live on for a while, so each cycle would wait for it.
+not wait for it that long, neither for what it wants nor for what it says to its matches. A dead schedd's ads live on
+for a while, so each cycle would wait for it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from services.negotiator.chunks import chunks
 from services.negotiator.pool import Request
@@ -41,6 +42,7 @@ MAX_REQUESTS, MAX_BYTES, MAX_COUNT = 100_000, 64 << 20, 1_000_000
 
 #: Request lists by submitter, and whether that is all.
 _Lists = tuple[dict[str, list[Request]], bool]
+_Said = TypeVar("_Said")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ class Schedds:
         """What everybody asks for. `wanted`: submitters with idle jobs, by the inbox of their schedd; `significant`:
         attributes of jobs that slots and policies look at. Raises StaleEpoch."""
         answers = await self._in_time(
-            {inbox: self._ask(inbox, list(names), bearings, list(significant)) for inbox, names in wanted.items()}
+            {inbox: self._ask(inbox, list(names), bearings, list(significant)) for inbox, names in wanted.items()},
+            ({}, False),
         )
         requests: dict[str, list[Request]] = {}
         for found, _ in answers.values():
@@ -103,9 +106,14 @@ class Schedds:
                     requests.setdefault(name, []).extend(listed)
         return Answers(requests, frozenset(inbox for inbox, (_, whole) in answers.items() if not whole))
 
-    async def _in_time(self, asking: Mapping[str, Coroutine[Any, Any, _Lists]]) -> dict[str, _Lists]:
-        """What they say, by inbox; nothing of those who keep silent while others have answered, or others may wait for
-        the next cycle. Raises StaleEpoch."""
+    async def tell_all(self, telling: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+        """Several `tell`, by inbox. What one that keeps silent does with its matches is not waited for: they are given
+        up when nothing is heard of them for a while. Raises StaleEpoch."""
+        await self._in_time(telling, None)
+
+    async def _in_time(self, asking: Mapping[str, Coroutine[Any, Any, _Said]], nothing: _Said) -> dict[str, _Said]:
+        """What they say, by inbox; `nothing` of those who keep silent while others have answered, or others may wait
+        for the next cycle. Raises StaleEpoch."""
         tasks = {asyncio.ensure_future(work): inbox for inbox, work in asking.items()}
         self._asked = asking.keys()
         waiting, began = set(tasks), self._words + self._others
@@ -124,7 +132,7 @@ class Schedds:
         for task in waiting:
             self.context.log.warning("schedd_silent", schedd=tasks[task], error=f"no word for {GRACE_S:g} s")
             self._silent.add(tasks[task])
-        return {inbox: ({}, False) if task in waiting else task.result() for task, inbox in tasks.items()}
+        return {inbox: nothing if task in waiting else task.result() for task, inbox in tasks.items()}
 
     async def _ask(self, inbox: str, names: list[str], bearings: Bearings, significant: list[str]) -> _Lists:
         """What one schedd's submitters ask for, as far as it answers, and whether it did to the end."""
@@ -208,12 +216,15 @@ class Schedds:
                     inbox, decisions, timeout=self.lists.timeout_s, epoch=bearings.epoch
                 )
             except RoostError as error:
+                if isinstance(error, CallTimeout):
+                    self._silent.add(inbox)
                 left = len(matches) - chunk.first
                 self.context.log.warning("matches_not_taken", schedd=inbox, matches=left, error=str(error))
                 for index in range(chunk.first, len(matches)):
                     taken(index, 0)
                 await self._check_lead(error, bearings)
                 return
+            self._words += 1
             begun = answer.begun if isinstance(answer, MatchesTaken) else []
             for index, match in enumerate(chunk.matches):
                 jobs = begun[index] if index < len(begun) else 0

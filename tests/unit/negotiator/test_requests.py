@@ -86,3 +86,25 @@ async def test_a_dead_schedd_that_is_asked_alone_keeps_newcomers_waiting_only_sh
     schedds.heard("schedd.lives")
     answers = await asyncio.wait_for(asking, 20)
     assert (answers.requests, answers.silent, bus.patience) == ({}, {"schedd.dead"}, [30.0])
+
+
+async def test_a_schedd_that_dies_before_it_hears_of_its_matches_keeps_nobody_waiting(monkeypatch):
+    """Nobody's jobs started for NEGOTIATOR_TIMEOUT, for each schedd that died between its requests and its matches."""
+    monkeypatch.setattr(requests, "GRACE_S", 0.05)
+    bus, log = Silence(), structlog.get_logger()
+    schedds = Schedds(SimpleNamespace(bus=bus, log=log), Lists())
+    taken, bearings = {}, Bearings("n", "", 1, 1)
+
+    def telling(inbox):
+        return schedds.tell(inbox, [match(1, count=1)], [], bearings, lambda index, begun: taken.update({inbox: begun}))
+
+    await schedds.tell_all({inbox: telling(inbox) for inbox in ("schedd.dead", "schedd.lives")})
+    assert taken == {"schedd.lives": 0}, "what the other one does with its match may still be heard of"
+    alone = asyncio.ensure_future(schedds.tell_all({"schedd.dead": telling("schedd.dead")}))
+    for _ in range(3):  # nobody else has anything to say: it may be slow
+        assert not (await asyncio.wait({alone}, timeout=0.06))[0]
+    schedds.heard("schedd.lives")
+    await asyncio.wait_for(alone, 20)
+    # It is known for what it is in the next cycle.
+    await schedds.requests({"schedd.dead": ["bob@x"]}, bearings)
+    assert bus.patience == [30.0, 30.0, requests.SILENT_S]
