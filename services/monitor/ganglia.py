@@ -9,7 +9,7 @@ import shlex
 import shutil
 import socket
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from services.monitor import packets
 from services.monitor.channels import Channel, hosts_of, is_known
@@ -24,7 +24,9 @@ _PATIENCE_S: Final = 20.0
 _DESCRIBE_S: Final = 300.0
 #: Packets in a row, and the pause behind them, seconds: gmond's socket must not overflow.
 _BURST, _PAUSE_S = 50, 0.01
-#: gmetric commands at a time.
+#: For the address of one machine, seconds.
+_LOOKUP_S: Final = 3.0
+#: gmetric commands, or addresses asked for, at a time.
 _AT_A_TIME: Final = 4
 #: Addresses of machines are asked for again so often, seconds.
 _RESOLVE_S: Final = 3600.0
@@ -55,7 +57,7 @@ class Ganglia:
         """Send what is about hosts that Ganglia watches, or about all (MON-14). gmetric: a command to do it with; "":
         packets to the channels. Raises GangliaUnavailable."""
         chosen = [one for one in metrics if all_hosts or is_known(one, self.hosts)]
-        hosts = {one.machine: await self._spoofed(one) for one in reversed(chosen)}
+        hosts = await self._hosts(chosen)
         tmax = 2 * interval
         if gmetric:
             await self._by_command(gmetric, chosen, hosts, tmax)
@@ -90,11 +92,7 @@ class Ganglia:
                     if family == socket.AF_INET and ipaddress.ip_address(address[0]).is_multicast:
                         out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, channel.ttl)
                     for place, packet in enumerate(data, 1):
-                        try:
-                            await loop.sock_sendto(out, packet, address)
-                            self.sent += 1
-                        except ConnectionError:
-                            pass  # nobody listens there: the next pass may find somebody
+                        await self._packet(out, packet, address)
                         if place % _BURST == 0:
                             await self.context.clock.sleep(_PAUSE_S)
             except OSError as error:
@@ -103,6 +101,19 @@ class Ganglia:
             self.failed += 1
             self._described.clear()
             raise GangliaUnavailable("; ".join(problems))
+
+    async def _packet(self, out: socket.socket, packet: bytes, address: Any) -> None:
+        """Not by the loop's own sock_sendto, which uvloop does not have."""
+        while True:
+            try:
+                out.sendto(packet, address)
+                self.sent += 1
+            except BlockingIOError:  # the network card is behind
+                await self.context.clock.sleep(_PAUSE_S)
+                continue
+            except ConnectionError:
+                pass  # nobody listens there: the next pass may find somebody
+            return
 
     async def _by_command(self, gmetric: str, metrics: Sequence[Metric], hosts: dict[str, str], tmax: int) -> None:
         words = _words(gmetric, "GANGLIA_GMETRIC")
@@ -134,8 +145,18 @@ class Ganglia:
             raise GangliaUnavailable(f"{words[0]} ended with {ended.exit_code or ended.exit_signal}: {said}")
         return ended.stdout.decode(errors="replace")
 
+    async def _hosts(self, metrics: Sequence[Metric]) -> dict[str, str]:
+        """By machine, `address:name` as gmond has hosts."""
+        machines = {one.machine: one for one in reversed(metrics)}
+        gate = asyncio.Semaphore(_AT_A_TIME)
+
+        async def spoofed(metric: Metric) -> str:
+            async with gate:
+                return await self._spoofed(metric)
+
+        return dict(zip(machines, await asyncio.gather(*map(spoofed, machines.values())), strict=True))
+
     async def _spoofed(self, metric: Metric) -> str:
-        """`address:name`, as gmond has hosts."""
         machine = metric.machine.replace(":", "_")
         if metric.ip:
             return f"{metric.ip}:{machine}"
@@ -143,9 +164,10 @@ class Ganglia:
         asked_at, address = self._addresses.get(machine, (0.0, ""))
         if not address or now - asked_at > _RESOLVE_S:
             try:
-                found = await asyncio.get_running_loop().getaddrinfo(machine, None, family=socket.AF_INET)
+                async with asyncio.timeout(_LOOKUP_S):
+                    found = await asyncio.get_running_loop().getaddrinfo(machine, None, family=socket.AF_INET)
                 address = str(found[0][4][0])
-            except OSError:
+            except (OSError, UnicodeError):  # TimeoutError is one; and a name that no host can have
                 address = machine  # any text does, as long as it is this machine's own
             self._addresses[machine] = (now, address)
         return f"{address}:{machine}"

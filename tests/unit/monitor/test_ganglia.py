@@ -1,11 +1,15 @@
 """What goes to Ganglia: packets as its own gmetric sends them, and to hosts that it watches only."""
 
+import socket
+
 import pytest
 
 from services.monitor import packets
 from services.monitor.channels import BadChannel, Channel, hosts_of, is_known, of_gmond, of_list
-from services.monitor.ganglia import gmetric_options
+from services.monitor.ganglia import Ganglia, gmetric_options
 from services.monitor.metrics import Metric
+from shared.daemon.main import loop_runner
+from tests.daemons import make_context
 
 HOST = "10.0.0.5:ap1.example.org"
 
@@ -68,6 +72,21 @@ def test_nothing_that_users_name_spoils_the_xml_that_gmond_makes():
     sent = packets.description(metric(name='Jobs_<b>&"x"\0\n', title="t" * 5000, desc="ä" * 1000), HOST, 120)
     assert b"Jobs_&lt;b&gt;&amp;&quot;x&quot;  " in sent
     assert len(sent) < 1472
+
+
+def test_packets_leave_on_the_loop_that_daemons_have():
+    """Processes run on uvloop, which lacks some calls of sockets. A name that no host has is its own address."""
+
+    async def send(port):
+        ganglia = Ganglia(make_context("GANGLIAD"))
+        metrics = [metric(), metric(machine="no such host.." + "x" * 80, ip="")]
+        await ganglia.send(metrics, [Channel("127.0.0.1", port)], "", 60, all_hosts=True)
+        return ganglia.sent
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gmond:
+        gmond.bind(("127.0.0.1", 0))
+        assert loop_runner()(send(gmond.getsockname()[1])) == 8  # two heartbeats, two descriptions and values
+        assert b"SPOOF_HEARTBEAT" in gmond.recv(9000)
 
 
 def test_strings_are_no_curves():
