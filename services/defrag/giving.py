@@ -28,7 +28,8 @@ _ATTEMPTS: Final = 2
 
 async def machines(context: Context, expressions: Expressions) -> dict[str, Machine]:
     """The machines as the collector knows them, by inbox. Raises RetryableError, RemoteFailure."""
-    attributes, ads, after = expressions.attributes(), list[ClassAd](), ""
+    attributes, after = expressions.attributes(), ""
+    found: dict[str, Machine] = {}
     while True:
         page = await context.bus.call(
             "collector",
@@ -36,9 +37,10 @@ async def machines(context: Context, expressions: Expressions) -> dict[str, Mach
             timeout=_ASK_S,
         )
         assert isinstance(page, AdPage)
-        ads += (ClassAd.unpack(packed) for packed in page.ads)
+        ads = (ClassAd.unpack(packed) for packed in page.ads)
+        found = machines_of(ads, expressions, context.clock.now(), found)
         if not page.next:
-            return machines_of(ads, expressions, context.clock.now())
+            return found
         after = page.next
 
 

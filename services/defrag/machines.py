@@ -6,7 +6,7 @@ A machine is a startd. What an expression asks of a machine is true if it is tru
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -66,16 +66,18 @@ class Machine:
         return self.request_id == request_id or (self.last_start is not None and self.last_start != before)
 
 
-def machines_of(ads: Iterable[ClassAd], expressions: Expressions, now: float) -> dict[str, Machine]:
-    """By inbox. An ad that names no startd is passed over."""
-    found: dict[str, Machine] = {}
+def machines_of(
+    ads: Iterable[ClassAd], expressions: Expressions, now: float, before: Mapping[str, Machine] | None = None
+) -> dict[str, Machine]:
+    """By inbox, with those of the pages before. An ad that names no startd is passed over."""
+    found = dict(before or {})
     for ad in ads:
         inbox = ad.eval("MyAddress")
         if not isinstance(inbox, str) or not inbox.startswith(_INBOX) or inbox == _INBOX:
             continue
         one = _read(ad, inbox, expressions, now)
-        before = found.get(inbox)
-        found[inbox] = one if before is None else _both(before, one)
+        known = found.get(inbox)
+        found[inbox] = one if known is None else _both(known, one)
     return found
 
 

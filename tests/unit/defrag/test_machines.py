@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.defrag.machines import ATTRIBUTES, Expressions, averages
+from services.defrag.machines import ATTRIBUTES, Expressions, averages, machines_of
 from shared.classad import ClassAd, parse_expr
 from tests.unit.defrag.pools import DAY0, read, rules, slot_ad
 
@@ -30,6 +30,14 @@ def test_sleeping_machines_and_ads_of_nobody_are_passed_over():
     policy = rules()
     ads = [slot_ad("a", Offline=True), slot_ad("b", MyAddress="schedd.b"), slot_ad("c", MyAddress=7), slot_ad("d")]
     assert list(read(policy, *ads)) == ["startd.d"]
+
+
+def test_slots_of_a_machine_may_come_on_several_pages():
+    policy = rules()
+    first = read(policy, slot_ad("a", 0, slot=1), slot_ad("b"))
+    both = machines_of([slot_ad("a", 8, slot=2)], policy.expressions, DAY0, first)
+    assert list(both) == ["startd.a", "startd.b"]
+    assert (both["startd.a"].whole, first["startd.a"].whole) == (True, False)
 
 
 def test_a_drained_machine_is_one_of_which_all_slots_are():
