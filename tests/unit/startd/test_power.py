@@ -11,6 +11,8 @@ from services.startd.power import levels, methods, wol
 from services.startd.power.levels import Level, Means, Rules
 from services.startd.power.switch import StayedAwake, Switch
 from shared.classad import ClassAd, evaluate, parse_expr
+from shared.config import load_config
+from shared.config.knobs import StartdSettings
 
 MAGIC = wol.Wol(32, 32)
 NAMES = {
@@ -59,17 +61,32 @@ def test_the_deepest_wins_and_none_vetoes(values):
     assert levels.wanted(reversed(values)) == levels.wanted(values)
 
 
-def test_the_manual_s_sample_puts_the_machine_to_sleep_after_two_hours():
-    """PWR-02, W-61: with the words that users' files have."""
-    hibernate = parse_expr(
-        "ifThenElse((KeyboardIdle > 900) && (LoadAvg - CondorLoadAvg <= 0.3)"
-        ' && ((time() - EnteredCurrentState) > (2 * 3600)), "RAM", "NONE")'
-    )
+SAMPLE = """
+use POLICY : DESKTOP
+TimeToWait  = (2 * $(HOUR))
+ShouldHibernate = ( (KeyboardIdle > $(StartIdleTime)) \\
+                    && $(CPUIdle) \\
+                    && ($(StateTimer) > $(TimeToWait)) )
+HibernateState  = "RAM"
+HIBERNATE = ifThenElse($(ShouldHibernate), $(HibernateState), "NONE" )
+HIBERNATE_CHECK_INTERVAL = 20
+"""
+
+
+def test_the_manual_s_sample_puts_the_machine_to_sleep_after_two_hours(tmp_path):
+    """PWR-01, PWR-02, W-61: with the words that users' files have."""
+    (tmp_path / "config").write_text(SAMPLE)
+    knobs = StartdSettings.from_config(load_config([tmp_path / "config"], subsystem="STARTD", env={}))
+    assert knobs.hibernate_check_interval == 20
     idle = {"State": "Unclaimed", "KeyboardIdle": 901, "LoadAvg": 0.0, "CondorLoadAvg": 0.0}
     now = 1_700_000_000.0
-    for since, level in ((7201, Level.S3), (7199, Level.NONE)):
-        ad = ClassAd({**idle, "EnteredCurrentState": int(now) - since})
-        assert levels.wanted([evaluate(hibernate, ad, None, now)]) is level
+
+    def wanted(since, **other):
+        ad = ClassAd({**idle, "EnteredCurrentState": int(now) - since, **other})
+        return levels.wanted([evaluate(knobs.hibernate, ad, None, now)])
+
+    assert wanted(7201) is Level.S3
+    assert wanted(7199) is wanted(7201, KeyboardIdle=900) is wanted(7201, LoadAvg=1.0) is Level.NONE
 
 
 def test_what_can_not_be_woken_or_has_no_such_state_stays_awake():
