@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from docker.errors import APIError
+
 from bench.faults.leaders import enter_network
 from shared.daemon.healthcheck import ask
 from tests.containers.engine import Engine
@@ -52,7 +54,15 @@ class Container:
         self.pool.start(self.service)
 
     def freeze(self) -> None:
-        self.pool.container(self.service).pause()
+        container = self.pool.container(self.service)
+        for attempts_left in reversed(range(5)):
+            try:
+                container.pause()
+            except APIError as error:  # runc gives up where processes are made faster than they are frozen
+                if not attempts_left or "unable to freeze" not in str(error):
+                    raise
+            else:
+                return
 
     def thaw(self) -> None:
         self.pool.container(self.service).unpause()
