@@ -8,7 +8,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from shared.bus.api import Bus, Exchange
+from shared.config import Config
 from shared.config.dynamic import refuse
+from shared.config.knobs import CommonSettings
 from shared.daemon import user_maps
 from shared.daemon.ad_table import daemon_name
 from shared.daemon.base import Daemon
@@ -63,9 +65,21 @@ async def live(daemon: Daemon, *, drain_s: float = DRAIN_S, started: Callable[[]
     finally:
         user_maps.remove(daemon_name(daemon.subsystem, context.name))
         await hear_out(context.bus)
-        async with asyncio.timeout(drain_s):
+        async with asyncio.timeout(shutdown_s(context.config, drain_s)[1]):
             await daemon.close()
         log.info("daemon_stopped", reason=reason)
+
+
+def shutdown_s(config: Config, otherwise: float) -> tuple[float, float]:
+    """Seconds for drain, and for close: SHUTDOWN_GRACEFUL_TIMEOUT and SHUTDOWN_FAST_TIMEOUT, where somebody wrote them.
+    HTCondor's half an hour is for jobs to leave; here they stay, and a daemon that takes so long waits for something
+    that is not there."""
+    knobs = CommonSettings.from_config(config)
+    gentle, hard = knobs.shutdown_graceful_timeout, knobs.shutdown_fast_timeout
+    return (
+        float(gentle) if config.is_written("SHUTDOWN_GRACEFUL_TIMEOUT") else otherwise,
+        float(hard) if config.is_written("SHUTDOWN_FAST_TIMEOUT") else otherwise,
+    )
 
 
 async def install_user_maps(daemon: Daemon) -> None:
@@ -98,7 +112,7 @@ async def _run(daemon: Daemon, drain_s: float) -> None:
             _raise_first(done)
         daemon.context.log.info("draining")
         await hear_out(daemon.context.bus)
-        await drained(daemon, drain_s)
+        await drained(daemon, shutdown_s(daemon.context.config, drain_s)[0])
     finally:
         await _end(*tasks, stopped)
 

@@ -43,10 +43,18 @@ class CommonSettings(Settings):
     )
     default_domain_name: str | None = knob("DEFAULT_DOMAIN_NAME", meaning="domain of machines whose host name has none")
     shutdown_graceful_timeout: int = knob(
-        "SHUTDOWN_GRACEFUL_TIMEOUT", "1800", unit="s", least=0, meaning="longest gentle stop of a daemon"
+        "SHUTDOWN_GRACEFUL_TIMEOUT",
+        "1800",
+        unit="s",
+        least=0,
+        meaning="longest gentle stop of a daemon; where nobody set it, 10 s",
     )
     shutdown_fast_timeout: int = knob(
-        "SHUTDOWN_FAST_TIMEOUT", "300", unit="s", least=0, meaning="longest hard stop of a daemon"
+        "SHUTDOWN_FAST_TIMEOUT",
+        "300",
+        unit="s",
+        least=0,
+        meaning="longest hard stop of a daemon; where nobody set it, 10 s",
     )
     master_update_interval: int = knob(
         "MASTER_UPDATE_INTERVAL", "300", unit="s", least=1, meaning="time between two ads of a daemon about itself"

@@ -120,7 +120,11 @@ class ScheddSettings(CommonSettings):
     system_periodic_release: Expr | None = knob("SYSTEM_PERIODIC_RELEASE", meaning="true releases any held job")
     system_periodic_remove: Expr | None = knob("SYSTEM_PERIODIC_REMOVE", meaning="true removes any job")
     job_queue_log: str = knob("JOB_QUEUE_LOG", "$(SPOOL)/job_queue.log", meaning="file of the job queue")
-    history: str | None = knob("HISTORY", "$(SPOOL)/history", meaning="file of the jobs that have left the queue, besides the database; written where it is set")
+    history: str | None = knob(
+        "HISTORY",
+        "$(SPOOL)/history",
+        meaning="file of the jobs that have left the queue, besides the database; written where it is set",
+    )
     max_history_log: int = knob(
         "MAX_HISTORY_LOG", "20971520", unit="bytes", least=0, meaning="size at which the history file is put away"
     )

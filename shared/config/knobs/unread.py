@@ -45,8 +45,6 @@ UNREAD: Final = frozenset(
         "RUN",
         "SBIN",
         "SHARED_PORT_PORT",
-        "SHUTDOWN_FAST_TIMEOUT",
-        "SHUTDOWN_GRACEFUL_TIMEOUT",
         "SLOT<N>_EXECUTE",
         "STARTER",
         "TRANSFERER",

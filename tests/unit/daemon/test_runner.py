@@ -6,9 +6,10 @@ import pytest
 
 from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
+from shared.config import load_config
 from shared.daemon.base import Daemon
 from shared.daemon.health import waiting_for
-from shared.daemon.life import TaskEnded, live
+from shared.daemon.life import TaskEnded, live, shutdown_s
 from shared.daemon.runner import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Runner, State, backoff
 from shared.messages import Ack
 from shared.messages.ads import SendAds
@@ -212,6 +213,23 @@ async def test_stop_during_setup_is_obeyed(make):
 async def test_drain_is_bounded(make):
     daemon = make(SlowDrain)
     task = await living(daemon, drain_s=0.05)
+    daemon.context.stopping.set()
+    await task
+    assert daemon.did == ["setup", "close"]
+
+
+async def test_how_long_a_stop_may_take_is_the_administrators(make):
+    """SHUTDOWN_GRACEFUL_TIMEOUT and SHUTDOWN_FAST_TIMEOUT, where they are written."""
+
+    def config(**knobs):
+        return load_config([], subsystem="SCHEDD", env={}, overrides=knobs)
+
+    assert shutdown_s(config(), 10.0) == (10.0, 10.0)
+    assert shutdown_s(config(SHUTDOWN_GRACEFUL_TIMEOUT="60"), 10.0) == (60.0, 10.0)
+    assert shutdown_s(config(SHUTDOWN_FAST_TIMEOUT="2"), 10.0) == (10.0, 2.0)
+    daemon = make(SlowDrain)
+    daemon.context.config = config(SHUTDOWN_GRACEFUL_TIMEOUT="0")
+    task = await living(daemon, drain_s=3600.0)
     daemon.context.stopping.set()
     await task
     assert daemon.did == ["setup", "close"]
