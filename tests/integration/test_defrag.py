@@ -67,6 +67,8 @@ def test_a_job_that_needs_a_whole_machine_gets_one(pool):
         (machine,) = [ad for ad in client.ads("Machine") if ad.eval("PartitionableSlot") is True]
         assert machine.eval("TotalMachineDrainingBadput") > 0
         assert machine.eval("LastDrainStopTime") >= machine.eval("LastDrainStartTime")
+        client.act("remove", small)
+        wait_until(lambda: not statuses(client, small), what="nothing left behind")
     found = pool.roost("status", "-any", "-constraint", 'MyType == "Defrag"', "-af", "MyType", "DrainSuccesses").split()
     assert found[0] == "Defrag"
     assert int(found[1]) >= 1
