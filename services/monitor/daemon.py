@@ -21,6 +21,7 @@ from services.monitor.exposition import families
 from services.monitor.ganglia import Ganglia, GangliaUnavailable
 from services.monitor.metrics import Result, measure
 from services.monitor.owners import Default, Owners
+from services.monitor.web import Page
 from shared.classad import ClassAd, unparse
 from shared.config.errors import config_error
 from shared.config.knobs import MonitorSettings
@@ -51,7 +52,7 @@ class Monitor(Daemon):
     """See the module."""
 
     subsystem: ClassVar[str] = "GANGLIAD"
-    at_start: ClassVar[tuple[str, ...]] = ()
+    at_start: ClassVar[tuple[str, ...]] = ("ROOST_GANGLIAD_PORT",)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -70,10 +71,16 @@ class Monitor(Daemon):
         self.unsent = ""  # why nothing goes to Ganglia
         self._told: set[str] = set()
         self._again = asyncio.Event()
+        self._page = Page(context.metrics)
         context.metrics.register(_Pool(self))
 
     async def setup(self) -> None:
         await self._read()
+        if port := self.settings.roost_gangliad_port:
+            try:
+                await self._page.start(self.settings.roost_health_bind, port)
+            except OSError as error:
+                raise config_error(f"ROOST_GANGLIAD_PORT: {port}: {error.strerror or error}") from error
         await self.context.bus.serve(f"{INBOX}.{self.context.name}", self._on_request)
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
@@ -91,6 +98,9 @@ class Monitor(Daemon):
 
     async def drain(self) -> None:
         await self.advertiser.invalidate()
+
+    async def close(self) -> None:
+        await self._page.stop()
 
     def ready(self) -> str:
         return self.trouble

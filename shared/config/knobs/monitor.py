@@ -18,6 +18,13 @@ class MonitorSettings(CommonSettings):
     SUBSYSTEM: ClassVar[str] = "GANGLIAD"
 
     gangliad_interval: int = knob("GANGLIAD_INTERVAL", "60", unit="s", least=1, meaning="between two looks at the pool")
+    roost_gangliad_port: int = knob(
+        "ROOST_GANGLIAD_PORT",
+        "0",
+        least=0,
+        most=65535,
+        meaning="port of /metrics of its own, at ROOST_HEALTH_BIND, for pools of one process; 0: none",
+    )
     gangliad_metrics_config_dir: str = knob(
         "GANGLIAD_METRICS_CONFIG_DIR",
         "$(ETC)/ganglia.d",

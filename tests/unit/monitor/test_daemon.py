@@ -5,6 +5,7 @@ import contextlib
 import socket
 from pathlib import Path
 
+import aiohttp
 import pytest
 from prometheus_client import generate_latest
 
@@ -17,6 +18,7 @@ from shared.daemon.advertiser import Advertiser
 from shared.daemon.life import live
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
+from tests.servers import free_port
 from tests.waiting import eventually
 
 SLOTS = {
@@ -120,6 +122,18 @@ async def test_the_default_metrics_of_a_pool(pool):
     assert 'roost_pool_slots_claimed{cluster="",group="HTCondor Pool",machine="cm",metric="SlotsClaimed"} 3.0' in text
     assert monitor.unsent == ""
     assert pool.received() == []  # no Ganglia here
+
+
+async def test_a_pool_of_one_process_shows_metrics_on_a_port_of_their_own(pool):
+    port = free_port()
+    monitor = await pool.monitor(ROOST_GANGLIAD_PORT=port)
+    second = Monitor(await pool.context("GANGLIAD", "second", ROOST_GANGLIAD_PORT=port))
+    async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert "roost_pool_slots_total{" in await answer.text()
+    with pytest.raises(ConfigError, match=f"ROOST_GANGLIAD_PORT: {port}: "):
+        await second.setup()
+    await second.close()
+    await monitor.close()
 
 
 async def test_definitions_of_an_administrator(pool):
