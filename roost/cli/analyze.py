@@ -14,7 +14,7 @@ from roost.cli.asked import constraint, is_id
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import moment, say
 from roost.client import Client
-from roost.errors import UsageError
+from roost.errors import ClientError, UsageError
 from roost.factories import story
 from shared.analysis import Slots, Waiting, explain_job, explain_slot, to_map
 from shared.analysis.jobs import name_of, state_of
@@ -61,18 +61,24 @@ def analyze(parsed: Parsed) -> int:
         raise UsageError("-jobads needs -slotads: slots to compare with (`roost status -l` writes such a file)")
     else:
         with Client(parsed.one("pool") or None) as client:
-            found = client.analysis(
-                *ids,
-                constraint=constraint(parsed),
-                schedd=parsed.one("name"),
-                machine=parsed.one("machine"),
-                negotiator=parsed.one("negotiator"),
-                limit=limit,
-            )
-            if clusters := list(dict.fromkeys(one.partition(".")[0] for one in ids)):
-                found["factories"] = [
-                    text for ad in client.factories(*clusters, schedd=parsed.one("name")) if (text := story(ad))
-                ]
+            clusters = list(dict.fromkeys(one.partition(".")[0] for one in ids))
+            late = client.factories(*clusters, schedd=parsed.one("name")) if clusters else ()
+            stories = [text for ad in late if (text := story(ad))]
+            try:
+                found = client.analysis(
+                    *ids,
+                    constraint=constraint(parsed),
+                    schedd=parsed.one("name"),
+                    machine=parsed.one("machine"),
+                    negotiator=parsed.one("negotiator"),
+                    limit=limit,
+                )
+            except ClientError:
+                if not stories:
+                    raise
+                found = {"jobs": [], "slots": [], "more": 0}  # none of them is in the queue yet
+            if stories:
+                found["factories"] = stories
     if parsed.has("json"):
         say(json.dumps(found, indent=1))
         return 0

@@ -195,10 +195,15 @@ def _state(sums: Sums, job: Job) -> None:
 
 
 def cells_of(
-    lines: Sequence[tuple[Job, Sums]], cells: Cells, columns_: Sequence[Column], *, always_held: bool = False
+    lines: Sequence[tuple[Job, Sums]],
+    cells: Cells,
+    columns_: Sequence[Column],
+    *,
+    always_held: bool = False,
+    clusters: bool = False,
 ) -> Cells:
     """The cells of the view's lines, from those of the first job of each. Without held jobs their column is not shown,
-    unless always_held."""
+    unless always_held. clusters: one without any job has its number as JOB_IDS; else what HTCondor shows there."""
     found: Cells = [list(texts) for texts in cells]
     held = always_held
     for place, (job, sums) in enumerate(lines):
@@ -215,7 +220,8 @@ def cells_of(
             found[number][place] = f"{count:6}" if count > 0 else None
         if not job.manager and found[columns.BATCH][place] is None:
             found[columns.BATCH][place] = f"ID: {job.id[0]}"
-        found[columns.IDS][place] = _range(sums)
+        empty = clusters and job.id[1] < 0 and not sums.jobs
+        found[columns.IDS][place] = f"{sums.cluster}." if empty else _range(sums)
     columns_[columns.HOLD].hidden = not held
     return found
 

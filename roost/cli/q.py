@@ -273,6 +273,10 @@ class _Queue:
             elif self._summary() and self._mode != "hold":
                 counts = client.job_totals(self._parsed.one("name"))
                 everybody = totals_line("all users", Counter({KEY[name]: n for name, n in counts.items()}))
+            if self._batched and not (limit or self._asked.filters):
+                found = _with_factories(
+                    found, client.factories(constraint=condition, projection=projection, schedd=schedd)
+                )
         self._print(found, f"Schedd: {', '.join(schedds)}", everybody)
         return 0
 
@@ -447,7 +451,13 @@ class _Queue:
                 cells = [[texts[job.place] for job, _ in lines] for texts in cells]
             else:  # of all other jobs only numbers are shown
                 cells = self._mask.read([job.ad for job, _ in lines])
-            folded = batches.cells_of(lines, cells, columns, always_held=self._parsed.has("global"))
+            folded = batches.cells_of(
+                lines,
+                cells,
+                columns,
+                always_held=self._parsed.has("global"),
+                clusters=not self._parsed.has("jobads"),
+            )
             batches.set_widths(folded, columns, screen)
             return folded
         cells = self._mask.read(ads)
@@ -506,13 +516,28 @@ class _Queue:
         return [[texts[place] for place in order] for texts in cells]
 
 
+def _with_factories(found: Sequence[ClassAd], factories: Iterable[ClassAd]) -> Sequence[ClassAd]:
+    """Jobs, and of clusters of late materialization that have none in the queue just now the cluster itself."""
+    asked = list(factories)
+    if not asked:
+        return found
+    cells = found.cells("clusterid") if isinstance(found, Sheet) else [ad.eval("ClusterId") for ad in found]
+    present = set(cells)
+    alone = [ad for ad in asked if ad.eval("ClusterId") not in present]
+    return [*found, *alone] if alone else found
+
+
 def _materialized(jobs: _Jobs) -> dict[int, int]:
     """The next number that the factory of a cluster gives."""
     key = "JobMaterializeNextProcId"
     if isinstance(jobs.ads, Sheet) and not any(jobs.ads.cells(key.lower())):
         return {}
     pairs = zip(jobs.ids, _integers(jobs.ads, key, -1), strict=True)
-    return {id[0]: number for id, number in pairs if number > 0}
+    found = {id[0]: number for id, number in pairs if number > 0}
+    if not isinstance(jobs.ads, Sheet):  # a cluster that has given no job yet
+        none = [ad for ad in jobs.ads if "ProcId" not in ad and key in ad and not integer(ad, key)]
+        found.update((integer(ad, "ClusterId") or 0, 0) for ad in none)
+    return found
 
 
 def _integers(ads: Sequence[ClassAd], name: str, missing: int = 0) -> list[int]:

@@ -148,8 +148,12 @@ def test_the_jobs_of_a_large_cluster_come_bit_by_bit(pool: EmbeddedPool, tmp_pat
     assert " 12 " in batch
     pool.roost("hold", str(first), ok=False)
     assert " Held " in pool.roost("q", "-factory", str(first)).stdout
+    pool.roost("rm", *(f"{first}.{proc}" for proc in range(3)))
+    rows = [row.split() for row in pool.roost("q", str(first)).stdout.splitlines()]
+    assert [row[-5:] for row in rows if f"{first}." in row] == [["3", "_", "_", "12", f"{first}."]]
+    assert "on hold" in pool.roost("analyze", str(first)).stdout
     pool.roost("rm", str(first))
-    assert queued(pool) == set()
+    assert f"{first}." not in pool.roost("q", "-factory").stdout.split()
     cluster = pool.submit(file)
     pool.roost("wait", str(cluster), "-timeout", "150")
     ended = pool.final(cluster)
