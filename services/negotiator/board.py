@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -208,10 +209,14 @@ def _weighed(matching: Matching, expr: Expr) -> Floats:
     good = values > 0
     if good.all():
         return np.where(values <= HEAVIEST, values, 1.0)
-    # 0 is a weight, but what is no number is 0 too.
-    text = unparse(expr)
-    good |= matching.mask(parse_expr(f"({text}) == 0 && !isBoolean({text})"))
+    good |= matching.mask(_is_nought(expr))  # 0 is a weight, but what is no number is 0 too
     return np.where(good & (values <= HEAVIEST), values, 1.0)
+
+
+@lru_cache(maxsize=16)
+def _is_nought(expr: Expr) -> Expr:
+    text = unparse(expr)
+    return parse_expr(f"({text}) == 0 && !isBoolean({text})")
 
 
 def own_weight(config: CycleConfig) -> Expr:
