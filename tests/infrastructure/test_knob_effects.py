@@ -17,7 +17,7 @@ HOLDERS = {"settings", "knobs", "_knobs", "_settings"}
 # What only looks like a use: the startd's own `settings.docker` is ROOST_DOCKER's; no master runs; and tables of daemons have their subsystems' names.
 NAMESAKES = {"DOCKER", "MASTER_NAME", "COLLECTOR", "HAD", "NEGOTIATOR"}
 # Looked up under names that the code puts together from what the administrator wrote, or by each of their names.
-COMPUTED = {"SCHEDD_CRON_<Job>_*", "SLOT<N>_<attr>"}
+COMPUTED = {"SCHEDD_CRON_<Job>_*", "SLOT<N>_<attr>", "SLOT<N>_EXECUTE"}
 
 
 def sources():

@@ -45,7 +45,6 @@ UNREAD: Final = frozenset(
         "RUN",
         "SBIN",
         "SHARED_PORT_PORT",
-        "SLOT<N>_EXECUTE",
         "STARTER",
         "TRANSFERER",
         "USE_PROCD",
