@@ -159,23 +159,22 @@ class Command(Part):
             return Failure(code="refused", reason=refused.reason)
         return OrderTaken(said=said)
 
-    def _of_vms(self, ad: ClassAd) -> ClassAd:
-        """HasVM = True says that virtual machines can run here again (VMU-06); whether they can is the startd's own
-        word from then on."""
-        launcher = self.inside.launchers.get("vm")
-        if isinstance(launcher, VmLauncher) and ad.eval("HasVM") is True:
-            launcher.mended()
-            del ad["HasVM"]
-        return ad
-
     def _update(self, body: UpdateMachineAd) -> Message:
+        vms = self.inside.launchers.get("vm")
         try:
             ad = ClassAd.unpack(body.attributes).check() if body.attributes else ClassAd()
-            self._updates.apply(self._of_vms(ad), body.removed)
+            # Virtual machines can run here again (VMU-06). Whether they do is the startd's own word from then on.
+            mended = isinstance(vms, VmLauncher) and bool(vms.rules().kind) and ad.eval("HasVM") is True
+            if mended:
+                del ad["HasVM"]
+            self._updates.apply(ad, body.removed)
         except ValueError as error:
             return Failure(code="refused", reason=f"the attributes can not be taken: {error}")
+        if isinstance(vms, VmLauncher) and mended:
+            vms.mended()
         self._look()
         self.inside.look()
         names = sorted(self._updates.attributes)
         told = ", ".join(names[:_TOLD]) + (f" and {len(names) - _TOLD} more" if len(names) > _TOLD else "")
-        return OrderTaken(said=f"set by hand: {told}" if names else "nothing is set by hand")
+        said = f"set by hand: {told}" if names else "nothing is set by hand"
+        return OrderTaken(said=f"virtual machines may run here again; {said}" if mended else said)
