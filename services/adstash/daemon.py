@@ -28,7 +28,6 @@ from shared.daemon.orders import obey
 from shared.errors import RoostError
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Message
-from shared.version import VERSION
 
 #: Of its ad.
 MY_TYPE: Final = "Adstash"
@@ -138,14 +137,8 @@ class Adstash(Daemon):
             await self.context.clock.sleep(float(self.settings.master_update_interval))
 
     def _ad(self) -> ClassAd:
-        return ClassAd(
+        return self.advertiser.own_ad(
             {
-                "MyType": MY_TYPE,
-                "Name": self.context.name,
-                "Machine": self.context.name,
-                "MyAddress": f"{INBOX}.{self.context.name}",
-                "RoostVersion": VERSION,
-                "DaemonStartTime": self.advertiser.start_time,
                 "AdstashRecords": self.exporter.records,
                 "AdstashRefused": self.target.counts.refused,
                 "AdstashNewest": int(self.newest),

@@ -52,7 +52,6 @@ from shared.messages.events import OfflineMatched
 from shared.messages.past import INBOX, AskPoolHistory
 from shared.state import StoreUnavailable
 from shared.tally import DurationsBy
-from shared.version import VERSION
 
 #: Seconds between looks for ads whose time is over, and between looks at open questions.
 EXPIRE_EVERY_S, ASK_EVERY_S = 1.0, 0.1
@@ -298,15 +297,9 @@ class Collector(Daemon):
 
     def _ad(self) -> ClassAd:
         table = self.directory.table
-        return ClassAd(
+        return self.advertiser.own_ad(
             {
-                "MyType": "Collector",
-                "Name": self.context.name,
                 "PoolName": self.settings.collector_name,
-                "Machine": self.context.name,
-                "MyAddress": f"collector.{self.context.name}",
-                "RoostVersion": VERSION,
-                "DaemonStartTime": self.advertiser.start_time,
                 "UpdatesTotal": self.updates,
                 **lost_updates(table),
                 "ForwardedGroups": self.views.told,

@@ -37,7 +37,6 @@ from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Message
 from shared.messages.events import DefragRound
 from shared.state import StaleEpoch
-from shared.version import VERSION
 
 MY_TYPE: Final = "Defrag"
 #: Seconds until a round that could not be made is tried again; doubled up to an interval.
@@ -260,14 +259,9 @@ class Defrag(Daemon):
         book, seen = self.book, self.book.seen
         now = self.context.clock.now()
         successes, failures = book.recently(now)
-        return ClassAd(
+        return self.advertiser.own_ad(
             {
-                "MyType": MY_TYPE,
-                "Name": self.context.name,
                 "Machine": self.context.config.get("FULL_HOSTNAME") or self.context.name,
-                "MyAddress": f"defrag.{self.context.name}",
-                "RoostVersion": VERSION,
-                "DaemonStartTime": self.advertiser.start_time,
                 "MyCurrentTime": int(now),
                 "DefragName": self.group,
                 "DefragIsActive": self.leads,

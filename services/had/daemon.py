@@ -56,7 +56,6 @@ from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Message
 from shared.messages.events import LeaderChanged, PriorityChanged, PriorityRestored
 from shared.state import keys
-from shared.version import VERSION
 
 #: Seconds between orders to a negotiator that has not answered: it may be starting, and the pool waits for it.
 KNOCK_S = 0.25
@@ -446,14 +445,8 @@ class Had(Daemon):
             self.context.log.info("event_not_sent", type=event.type, reason=str(error))
 
     def _ad(self) -> ClassAd:
-        return ClassAd(
+        return self.advertiser.own_ad(
             {
-                "MyType": "HAD",
-                "Name": self.context.name,
-                "Machine": self.context.name,
-                "MyAddress": f"had.{self.context.name}",
-                "RoostVersion": VERSION,
-                "DaemonStartTime": self.advertiser.start_time,
                 "HadIsActive": self.standing.state is State.LEADER,
                 "HadState": self.standing.state.value,
                 "HadEpoch": self.standing.epoch,

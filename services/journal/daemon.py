@@ -28,7 +28,6 @@ from shared.daemon.orders import ORDERS, obey
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.journal import INBOX, JournalAnswer
-from shared.version import VERSION
 
 #: Of its ad.
 MY_TYPE = "Journal"
@@ -118,14 +117,8 @@ class Journal(Daemon):
 
     def _ad(self) -> ClassAd:
         recorded = self.recorder.recorded
-        return ClassAd(
+        return self.advertiser.own_ad(
             {
-                "MyType": MY_TYPE,
-                "Name": self.context.name,
-                "Machine": self.context.name,
-                "MyAddress": f"{INBOX}.{self.context.name}",
-                "RoostVersion": VERSION,
-                "DaemonStartTime": self.advertiser.start_time,
                 "JournalDatabase": self.store.url.get_backend_name(),
                 "JournalEvents": recorded.events,
                 "JournalFailures": recorded.failures,

@@ -35,7 +35,6 @@ from shared.errors import RoostError
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Message
 from shared.tally import Durations
-from shared.version import VERSION
 
 #: Of its ad.
 MY_TYPE: Final = "Gangliad"
@@ -213,14 +212,8 @@ class Monitor(Daemon):
             await self.context.clock.sleep(float(self.settings.master_update_interval))
 
     def _ad(self) -> ClassAd:
-        return ClassAd(
+        return self.advertiser.own_ad(
             {
-                "MyType": MY_TYPE,
-                "Name": self.context.name,
-                "Machine": self.context.name,
-                "MyAddress": f"{INBOX}.{self.context.name}",
-                "RoostVersion": VERSION,
-                "DaemonStartTime": self.advertiser.start_time,
                 "MetricDefinitions": len(self.definitions),
                 "MetricProblems": len(self.problems) + len(self.result.problems),
                 "MetricsPublished": len(self.result.metrics),

@@ -36,7 +36,6 @@ from shared.messages.ads import AdPage, QueryAds, SendAds
 from shared.messages.base import Ack, Envelope, Message
 from shared.messages.events import RoosterRound
 from shared.state import StaleEpoch
-from shared.version import VERSION
 
 MY_TYPE: Final = "Rooster"
 #: Of the lead among several roosters, seconds.
@@ -212,14 +211,9 @@ class Rooster(Daemon):
             await set_or_over(self._tell, self.context.clock, float(self.settings.master_update_interval))
 
     def _ad(self) -> ClassAd:
-        return ClassAd(
+        return self.advertiser.own_ad(
             {
-                "MyType": MY_TYPE,
-                "Name": self.context.name,
                 "Machine": self.context.config.get("FULL_HOSTNAME") or self.context.name,
-                "MyAddress": f"rooster.{self.context.name}",
-                "RoostVersion": VERSION,
-                "DaemonStartTime": self.advertiser.start_time,
                 "MyCurrentTime": int(self.context.clock.now()),
                 "RoosterIsActive": self.leads,
                 "RoosterLastRound": int(self.last_round),

@@ -14,10 +14,11 @@ from dataclasses import replace
 from shared.bus.api import BusUnavailable, Exchange
 from shared.classad import ClassAd
 from shared.daemon.ad_plan import Published, first_sequence, plan
-from shared.daemon.ad_table import daemon_name
+from shared.daemon.ad_table import daemon_name, inbox_of
 from shared.daemon.context import Context
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, PrivateAds, SendAds
 from shared.messages.base import Envelope
+from shared.version import VERSION
 
 
 class Advertiser:
@@ -55,6 +56,21 @@ class Advertiser:
     def sequence(self) -> int:
         """UpdateSequenceNumber of the last message."""
         return self._last.sequence
+
+    def own_ad(self, attributes: Mapping[str, object]) -> ClassAd:
+        """The ad of a daemon that has one, of its own: what all of these say, and what this one has to add."""
+        name = self._context.name
+        return ClassAd(
+            {
+                "MyType": self._last.my_type,
+                "Name": name,
+                "Machine": name,
+                "MyAddress": inbox_of(self.daemon),
+                "RoostVersion": VERSION,
+                "DaemonStartTime": self.start_time,
+                **attributes,
+            }
+        )
 
     async def publish(
         self, ads: Mapping[str, ClassAd], claims: Mapping[str, str] | None = None, *, whole: bool = False
