@@ -44,7 +44,8 @@ _OFF: Final = {
 
 
 class Command(Part):
-    """See the module. Orders come from gateways, and those to drain from defrag; each is answered when what it says is written down."""
+    """See the module. Orders come from gateways, and those to drain from defrag; each is answered when what it says is
+    written down."""
 
     def __init__(self, inside: Inside) -> None:
         super().__init__(inside)
