@@ -11,6 +11,9 @@ from shared.messages.ads import ForwardedAds
 from tests.integration.inside import InsidePool
 from tests.waiting import wait_until
 
+#: Slots of other pools, which one of the tests forwards.
+FORWARDED = ("slot1@east", "slot1@west")
+
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
@@ -36,16 +39,18 @@ def test_stats_tells_how_slots_and_users_stood(pool):
     slots = pool.roost("stats", "-resourcelist").split()
     assert slots
     assert all(slot.startswith("slot1") for slot in slots)
-    line = pool.roost("stats", "-lasthours", "1", "-resourcequery", slots[0]).splitlines()[-1].split("\t")
+    (own,) = [slot for slot in slots if slot not in FORWARDED]
+    line = pool.roost("stats", "-lasthours", "1", "-resourcequery", own).splitlines()[-1].split("\t")
     assert 95.0 < float(line[0]) <= 100.0
     assert line[1].isdigit()
     assert line[3] in ("UNCLAIMED", "OWNER")
     total = pool.roost("condor_stats", "-orgformat", "-resgroupquery", "Total").splitlines()[-1].split("\t")
     assert 0 <= time.time() - int(total[0]) < 3600
     assert len(total) == 10
-    assert sum(map(int, total[1:])) == len(slots)
-    (platform,) = [name for name in pool.roost("stats", "-resgrouplist").split() if name != "Total"]
-    assert "/LINUX" in platform
+    assert 1 <= sum(map(int, total[1:])) <= len(slots)
+    platforms = pool.roost("stats", "-resgrouplist").split()
+    assert "Total" in platforms
+    assert any("/LINUX" in platform for platform in platforms)
     assert "Total" in pool.roost("stats", "-usergrouplist").split()
     assert "/" in pool.roost("stats", "-userlist")
     assert pool.roost("stats", "-usergroupquery", "nobody@nowhere") == "No Data.\n"
