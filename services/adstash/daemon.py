@@ -26,8 +26,7 @@ from shared.daemon.measures import Source as Measures
 from shared.daemon.measures import counter, gauge
 from shared.daemon.orders import obey
 from shared.errors import RoostError
-from shared.messages.ads import SendAds
-from shared.messages.base import Ack, Envelope, Message
+from shared.messages.base import Envelope, Message
 
 #: Of its ad.
 MY_TYPE: Final = "Adstash"
@@ -126,10 +125,7 @@ class Adstash(Daemon):
         return found + files_of(settings, self.context.spool, self.context.name)
 
     async def _on_request(self, envelope: Envelope) -> Message:
-        if isinstance(envelope.body, SendAds):
-            self.advertiser.resend(envelope.body)
-            return Ack()
-        return await obey(self, envelope)
+        return await obey(self, envelope, self.advertiser)
 
     async def _advertise(self) -> None:
         while True:

@@ -47,7 +47,7 @@ from shared.messages.ads import (
     QueryAds,
     SendAds,
 )
-from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.messages.base import Envelope, Failure, Message
 from shared.messages.events import OfflineMatched
 from shared.messages.past import INBOX, AskPoolHistory
 from shared.state import StoreUnavailable
@@ -216,10 +216,7 @@ class Collector(Daemon):
             return await self._count(body)
         if isinstance(body, AskPoolHistory):
             return await self.past.answer(body)
-        if isinstance(body, SendAds):
-            self.advertiser.resend(body)
-            return Ack()
-        return await obey(self, envelope)
+        return await obey(self, envelope, self.advertiser)
 
     async def _query(self, body: QueryAds) -> Message:
         self.queries += 1

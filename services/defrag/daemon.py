@@ -33,8 +33,7 @@ from shared.daemon.lead import Lead
 from shared.daemon.measures import Source, counter, gauge
 from shared.daemon.orders import obey
 from shared.errors import RetryableError
-from shared.messages.ads import SendAds
-from shared.messages.base import Ack, Envelope, Message
+from shared.messages.base import Envelope, Message
 from shared.messages.events import DefragRound
 from shared.state import StaleEpoch
 
@@ -85,10 +84,7 @@ class Defrag(Daemon):
 
     async def drain(self) -> None:
         self._stopped = True
-        try:
-            await self.lead.give_up()
-        except RetryableError as error:
-            self.context.log.info("lead_left_to_end", reason=str(error))
+        await self.lead.give_up()
         await self.advertiser.invalidate()
 
     def ready(self) -> str:
@@ -100,10 +96,7 @@ class Defrag(Daemon):
         return "leader" if self.leads else "passive"
 
     async def _on_request(self, envelope: Envelope) -> Message:
-        if isinstance(envelope.body, SendAds):
-            self.advertiser.resend(envelope.body)
-            return Ack()
-        return await obey(self, envelope)
+        return await obey(self, envelope, self.advertiser)
 
     # Who acts
 

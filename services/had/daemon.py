@@ -52,7 +52,6 @@ from shared.daemon.measures import Source, counter, gauge, gauges
 from shared.daemon.orders import obey
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages import had as messages
-from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Message
 from shared.messages.events import LeaderChanged, PriorityChanged, PriorityRestored
 from shared.state import keys
@@ -174,15 +173,12 @@ class Had(Daemon):
 
     async def _on_request(self, envelope: Envelope) -> Message:
         body = envelope.body
-        if isinstance(body, SendAds):
-            self.advertiser.resend(body)
-            return Ack()
         if isinstance(body, messages.AskHad):
             return self._told()
         if isinstance(body, messages.HandedOver):
             self._wake_election.set()
             return Ack()
-        return await obey(self, envelope)
+        return await obey(self, envelope, self.advertiser)
 
     async def _on_event(self, envelope: Envelope) -> None:
         """Epochs that others got are remembered, in case Redis forgets them."""

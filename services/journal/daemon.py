@@ -24,9 +24,8 @@ from shared.daemon.base import Daemon
 from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
 from shared.daemon.measures import Source, counter, gauge, histogram
-from shared.daemon.orders import ORDERS, obey
-from shared.messages.ads import SendAds
-from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.daemon.orders import obey
+from shared.messages.base import Envelope, Message
 from shared.messages.journal import INBOX, JournalAnswer
 
 #: Of its ad.
@@ -103,12 +102,7 @@ class Journal(Daemon):
         answer = self.answers.of.get(type(body))
         if answer is not None:
             return JournalAnswer(data=await answer(body))
-        if isinstance(body, SendAds):
-            self.advertiser.resend(body)
-            return Ack()
-        if isinstance(body, ORDERS):
-            return await obey(self, envelope)
-        return Failure(code="bad-request", reason=f"a journal does not answer {body.type}")
+        return await obey(self, envelope, self.advertiser)
 
     async def _advertise(self) -> None:
         while True:

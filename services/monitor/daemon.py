@@ -32,8 +32,7 @@ from shared.daemon.context import Context
 from shared.daemon.measures import Source, counter, gauge, histogram
 from shared.daemon.orders import obey
 from shared.errors import RoostError
-from shared.messages.ads import SendAds
-from shared.messages.base import Ack, Envelope, Message
+from shared.messages.base import Envelope, Message
 from shared.tally import Durations
 
 #: Of its ad.
@@ -201,10 +200,7 @@ class Monitor(Daemon):
         self.unsent = unsent
 
     async def _on_request(self, envelope: Envelope) -> Message:
-        if isinstance(envelope.body, SendAds):
-            self.advertiser.resend(envelope.body)
-            return Ack()
-        return await obey(self, envelope)
+        return await obey(self, envelope, self.advertiser)
 
     async def _advertise(self) -> None:
         while True:

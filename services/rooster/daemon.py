@@ -32,8 +32,8 @@ from shared.daemon.measures import Source, counter, gauge
 from shared.daemon.orders import obey
 from shared.errors import RetryableError
 from shared.job_text import words_v2
-from shared.messages.ads import AdPage, QueryAds, SendAds
-from shared.messages.base import Ack, Envelope, Message
+from shared.messages.ads import AdPage, QueryAds
+from shared.messages.base import Envelope, Message
 from shared.messages.events import RoosterRound
 from shared.state import StaleEpoch
 
@@ -83,10 +83,7 @@ class Rooster(Daemon):
 
     async def drain(self) -> None:
         self._stopped = True
-        try:
-            await self.lead.give_up()
-        except RetryableError as error:
-            self.context.log.info("lead_left_to_end", reason=str(error))
+        await self.lead.give_up()
         await self.advertiser.invalidate()
 
     def ready(self) -> str:
@@ -96,10 +93,7 @@ class Rooster(Daemon):
         return "leader" if self.leads else "passive"
 
     async def _on_request(self, envelope: Envelope) -> Message:
-        if isinstance(envelope.body, SendAds):
-            self.advertiser.resend(envelope.body)
-            return Ack()
-        return await obey(self, envelope)
+        return await obey(self, envelope, self.advertiser)
 
     # Rounds
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared.daemon.context import Context
+from shared.errors import RetryableError
 from shared.state import StaleEpoch, keys
 
 #: Looks at the lease in its length: the lead is lost only where two of them fail.
@@ -69,6 +70,9 @@ class Lead:
             raise
 
     async def give_up(self) -> None:
-        """Let another one lead at once. Raises StoreUnavailable."""
+        """Let another one lead at once, or, where that can not be told, when the lease is over."""
         self._until = float("-inf")
-        await self._context.store.run("lead_give_up", [self._key], [self._context.name, self._life])
+        try:
+            await self._context.store.run("lead_give_up", [self._key], [self._context.name, self._life])
+        except RetryableError as error:
+            self._context.log.info("lead_left_to_end", reason=str(error))

@@ -13,12 +13,14 @@ from typing import Final
 
 from shared.config import Config, ConfigError
 from shared.daemon import off
+from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.config_told import told
 from shared.daemon.life import install_user_maps
 from shared.daemon.setting import set_config
 from shared.errors import PermanentError, RoostError
-from shared.messages.base import Envelope, Failure, Message
+from shared.messages.ads import SendAds
+from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.orders import (
     AskConfig,
     OrderTaken,
@@ -57,9 +59,13 @@ def stranger(envelope: Envelope, also: str = "") -> Failure | None:
     return Failure(code="denied", reason=f"a daemon takes this order of {who}, not of {sender[:80] or 'nobody'}")
 
 
-async def obey(daemon: Daemon, envelope: Envelope) -> Message:
-    """Carry out an order; what is none is refused. For requests that a daemon has no answer of its own to."""
+async def obey(daemon: Daemon, envelope: Envelope, ads: Advertiser | None = None) -> Message:
+    """Carry out an order; what is none is refused. For requests that a daemon has no answer of its own to. ads: its
+    own, for who asks to have them again."""
     body = envelope.body
+    if ads is not None and isinstance(body, SendAds):
+        ads.resend(body)
+        return Ack()
     if not isinstance(body, ORDERS):
         return Failure(code="bad-request", reason=f"a {daemon.subsystem.lower()} does not answer {body.type}")
     if (refused := stranger(envelope)) is not None:
