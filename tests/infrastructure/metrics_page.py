@@ -35,8 +35,8 @@ three series: `_bucket` (label `le`), `_sum` and `_count`. Counters begin at 0 w
 id, and users are named only for the twenty with most in use (`submitter`; all others are `other`); types of messages,
 scripts and doors are a fixed set, and 200 at most: the number of series does not grow with the queue. A daemon has 150
 to 600, the eight of a small compose pool 2,600 together. What is counted on busy paths costs less than a microsecond;
-all else is worked out when somebody asks. The monitor shows, besides what is told here, what its definitions make of the
-pool's ads (`roost_pool_*`, [monitoring.md](monitoring.md)), as many series as you define.
+all else is worked out when somebody asks. The monitor shows, besides what is told here, what its definitions make of
+the pool's ads (`roost_pool_*`, [monitoring.md](monitoring.md)), as many series as you define.
 
 This page is made from the daemons (`python -m tests.infrastructure.metrics_page > docs/metrics.md`).
 """

@@ -8,7 +8,7 @@ from services.negotiator.match_exprs import match_exprs
 from shared.bus.api import Exchange
 from shared.classad import UNDEFINED, ClassAd
 from shared.daemon.ad_table import AdTable
-from shared.messages.claims import ClaimGranted, JobExit, JobReportAck, ReleaseClaim
+from shared.messages.claims import Alive, ClaimGranted, JobExit, JobReportAck, ReleaseClaim
 from shared.messages.negotiation import GetRequests, Match, Matches
 from tests import scheddpool, startd_pool
 from tests.scheddpool import USER, slot_ad
@@ -233,6 +233,26 @@ async def test_a_claim_takes_jobs_until_its_worklife_is_over_NEG_42(tmp_path, wo
         assert (await pool.schedd.end_of(activation.job_id)).claim_over is over
         await eventually(lambda: over or f"{second.job_id}/1" in pool.schedd.ends)
         assert ("slot1_1@node1" in pool.conditions()) is not over
+
+
+async def test_a_claim_that_ended_with_its_run_is_known_until_the_end_is_told(tmp_path):
+    """LEA-02: a schedd that was away meanwhile would run the job a second time."""
+    async with startd_pool.Pool(tmp_path, CLAIM_WORKLIFE=0) as pool:
+        pool.schedd.refuse = 1_000_000
+        activation, granted = await pool.run("/bin/true")
+        await eventually(lambda: "slot1_1@node1" not in pool.conditions(), what="the slot to be given back")
+
+        async def unknown():
+            return (await pool.call(Alive(schedd="schedd1", sequence=1, claim_ids=[granted.claim_id, "x"]))).unknown
+
+        assert await unknown() == ["x"]
+        pool.schedd.refuse = 0
+        await pool.schedd.end_of(activation.job_id)
+
+        async def forgotten():
+            return await unknown() == [granted.claim_id, "x"]
+
+        await eventually(forgotten, what="the claim to be forgotten")
 
 
 # Match expressions

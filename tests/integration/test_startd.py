@@ -293,8 +293,12 @@ async def test_a_silent_schedd_loses_its_claim_and_its_job_at_the_end_of_the_lea
     assert [lost.claim_id for lost in pool.schedd.lost] == [granted.claim_id]
     await gone(running.pid)
     assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
-    answer = await pool.call(Alive(schedd="schedd1", sequence=1, claim_ids=[granted.claim_id]))
-    assert answer.unknown == [granted.claim_id]
+
+    async def unknown():
+        return (await pool.call(Alive(schedd="schedd1", sequence=1, claim_ids=[granted.claim_id]))).unknown
+
+    await eventually(unknown, what="the claim to be forgotten with its run")
+    assert await unknown() == [granted.claim_id]
 
 
 async def test_alive_keeps_a_claim(pool):

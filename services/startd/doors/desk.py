@@ -61,7 +61,14 @@ class Desk:
         return Ack()
 
     def _on_alive(self, body: Alive) -> Message:
-        return AliveReply(unknown=self.inside.leases.renew(body.claim_ids, self.inside.context.clock.monotonic()))
+        inside = self.inside
+        unknown = inside.leases.renew(body.claim_ids, inside.context.clock.monotonic())
+        if unknown:
+            # A claim that ended with its run is known until the schedd has heard how that ended: a schedd that was
+            # away meanwhile would run the job again.
+            untold = {run.record.claim_id for run in inside.runs.by_key.values()}
+            unknown = [claim for claim in unknown if claim not in untold]
+        return AliveReply(unknown=unknown)
 
     def _on_claim(self, body: RequestClaim) -> Message:
         inside = self.inside
