@@ -183,6 +183,10 @@ class AsyncClient:
         """What the journal knows (docs/journal.md)."""
         return dict(await self._json("GET", f"/v1/journal/{quote(what)}", query))
 
+    async def pool_history(self, kind: str, **query: Any) -> dict[str, Any]:
+        """How the pool stood: see Client.pool_history."""
+        return dict(await self._json("GET", f"/v1/pool-history/{quote(kind)}", query))
+
     async def audit(self, limit: int = 100, *, user: str = "", operation: str = "") -> list[dict[str, Any]]:
         query = {"limit": limit, "user": user, "operation": operation}
         return list((await self._json("GET", "/v1/audit", query))["records"])

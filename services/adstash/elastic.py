@@ -93,7 +93,7 @@ class Elastic:
             for _, why in still:
                 self.counts.refused += 1
                 self.counts.reason = why
-                self.log.error("record_refused", id=one.id, reason=why)
+                self.log.error("record_refused", document=one.id, reason=why)
 
     async def _put(self, body: bytes, documents: Sequence[Document]) -> list[tuple[Document, str]]:
         """Send until none is to be sent again; returns what is refused."""
