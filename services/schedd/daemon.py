@@ -125,6 +125,7 @@ class Schedd(Daemon):
         self.queue.on_full = self._on_full
         self._stored_claims: list[Claim] = []
         self._meta: dict[str, Any] = {}
+        self._recovered = asyncio.Event()  # claims of an earlier life are known: till then no question is answered
         self._ready = False
 
     # Life
@@ -140,6 +141,7 @@ class Schedd(Daemon):
         for claim in self._stored_claims:
             self.claims.recover(claim)
         self._stored_claims = []
+        self._recovered.set()
         await self.keeper.commit()
         self._ready = True
         self.keeper.demand_grew.set()
@@ -317,6 +319,9 @@ class Schedd(Daemon):
     # Requests
 
     async def _on_request(self, envelope: Envelope) -> Message:
+        # Claims ask startds as soon as they are recovered, so the inbox must be there before; but who reports a run's
+        # end at that moment would hear that it is not known, and the job would run again.
+        await self._recovered.wait()
         answer = self._answers.get(type(envelope.body))
         if answer is None:
             return await obey(self, envelope)

@@ -1,11 +1,13 @@
 """The schedd as a whole, against a scripted execution point and negotiator."""
 
+import asyncio
 import dataclasses
 
 import pytest
 
 from services.schedd import submission
 from shared.bus.api import RemoteFailure
+from shared.bus.memory import MemoryBus
 from shared.classad import ClassAd
 from shared.messages.claims import ClaimLost, ClaimRefused, JobExit, Usage
 from shared.messages.queue import DescribeSchedd, QueryJobs, SubmitJobs
@@ -335,6 +337,30 @@ async def test_running_jobs_survive_a_restart_of_the_schedd(pool):
     ack = await pool.startd.finish(run)
     assert ack.known
     assert (await pool.history())[0]["NumShadowStarts"] == 1
+
+
+async def test_an_end_that_is_reported_while_the_schedd_starts_is_heard(pool, monkeypatch):
+    """LEA-02: between the first moment of its inbox and the last claim of its earlier life."""
+    run = await pool.run_one()
+    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await pool.end()
+    reports = []
+    serve = MemoryBus.serve
+
+    async def serve_and_be_told(bus, address, *arguments, **more):
+        subscription = await serve(bus, address, *arguments, **more)
+        if address == "schedd.ap":
+            reports.append(asyncio.ensure_future(pool.startd.finish(run)))
+            for _ in range(100):
+                await asyncio.sleep(0)
+        return subscription
+
+    monkeypatch.setattr(MemoryBus, "serve", serve_and_be_told)
+    await pool.begin()
+    (report,) = reports
+    assert (await report).known
+    (job,) = await pool.history()
+    assert (job["JobStatus"], job["NumShadowStarts"]) == (4, 1)
 
 
 async def test_an_end_reported_again_after_a_restart_is_answered_with_the_same_next_job(pool):

@@ -35,6 +35,7 @@ class Process:
     ended: float | None = None
     signal: int | None = None
     lost: bool = False
+    asked: bool = False  # to leave: where it ended all the same, that counts as nothing
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -84,6 +85,7 @@ class Host:
     def end(self, process: Process, signal: int | None = None, *, lost: bool = False) -> None:
         if not process.alive:
             return
+        process.asked |= signal is not None
         process.ended, process.signal, process.lost = asyncio.get_running_loop().time(), signal, lost
         if process.timer is not None:
             process.timer.cancel()
@@ -91,6 +93,7 @@ class Host:
         self.tell(process)
 
     def signal(self, process: Process, number: int) -> None:
+        process.asked = True
         if process.alive and zlib.crc32(f"{process.job} {process.attempt}".encode()) % 4:
             self._at(process, LEAVES_S, number)
 

@@ -110,6 +110,7 @@ class World:
         self.errors: list[str] = []  # what daemons logged as their own mistakes
         self.usage = Usage(self.time)
         self.impaired: dict[str, float] = {}  # by daemon: when it was last dead, frozen or cut off
+        self.cut: dict[str, float] = {}  # by daemon: when it was last cut off the bus
         self.lives: dict[str, Life] = {}
         self.hosts = {
             name: Host(name, cpus, self._told, partial(self.usage.watch, name)) for name, cpus in MACHINES.items()
@@ -249,6 +250,8 @@ class World:
             return
         for other in self.processes:
             if not other.alive:
+                if other.job == process.job and self._done(other, now):
+                    self.violations.append(f"{now:.3f}: {process.job} begins again, though it ended at {other.ended:.3f}")
                 continue
             if other.host == process.host and other.slot == process.slot:
                 self.violations.append(
@@ -267,6 +270,14 @@ class World:
         """Whether this run may have outlived its lease: its startd was away lately, so nobody could tell it."""
         seen = self.impaired.get(f"startd.{process.host}", -1e9)
         return now - seen < LEASE_S + 15
+
+
+    def _done(self, process: Process, now: float) -> bool:
+        """Whether this run came to its own end, and there was nothing that could keep its startd from telling."""
+        lately = max(self.cut.values(), default=-1e9)
+        if process.lost or process.asked or self._excused(process, now) or now - lately < LEASE_S + 15:
+            return False
+        return now - self.weather.bad_until > LEASE_S + 15
 
 
 class Log:
