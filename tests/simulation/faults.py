@@ -22,6 +22,8 @@ def _any(world: World, chance: random.Random, *kinds: str) -> str:
 
 
 async def _weather(world: World, what: str, seconds: float, probability: float) -> None:
+    if what in ("drop", "late"):
+        world.weather.bad_until = max(world.weather.bad_until, world.time() + seconds)
     setattr(world.weather, what, probability)
     await asyncio.sleep(seconds)
     setattr(world.weather, what, 0.0)
@@ -74,6 +76,7 @@ async def crash_within(world: World, chance: random.Random) -> None:
 async def _down(world: World, name: str, seconds: float) -> None:
     world.lives[name].kill()
     world.impair(name, world.time() + seconds + 2)
+    world.leave(name, world.time() + seconds)
     await asyncio.sleep(seconds)
     if world.lives[name].dead:
         world.begin(name)
@@ -104,8 +107,10 @@ async def upgrade(world: World, chance: random.Random) -> None:
 
 async def _ended(world: World, name: str, patience_s: float, seconds: float) -> None:
     world.impair(name, world.time() + patience_s + seconds + 2)
+    told = world.time()
     await world.lives[name].stop(patience_s)
     world.impair(name, world.time() + seconds + 2)
+    world.leave(name, world.time() + seconds, since=told)
     await asyncio.sleep(seconds)
     if world.lives[name].dead:
         world.begin(name)
@@ -122,6 +127,7 @@ async def freeze(world: World, chance: random.Random) -> None:
     world.note(f"{name} is frozen for {seconds:g} s")
     world.lives[name].freeze(seconds)
     world.impair(name, world.time() + seconds)
+    world.leave(name, world.time() + seconds)
     await asyncio.sleep(seconds)
 
 
@@ -142,6 +148,7 @@ async def _cut(names: list[str], world: World, seconds: float) -> None:
     for life in lives:
         life.bus.disconnect()
         world.impair(life.name, world.time() + seconds + 2)
+        world.leave(life.name, world.time() + seconds)
     await asyncio.sleep(seconds)
     for life in lives:
         if not life.dead:
@@ -296,4 +303,6 @@ KINDS: tuple[Fault, ...] = (
 
 #: What seeds from this one on know besides: those before tell what they always told.
 ORDERLY_FROM = 10_000
+#: From here on a broker takes a while to confirm a subscription, as busy ones do, and messages come meanwhile.
+SLOW_FROM, SUBSCRIBING_S = 20_000, 1.0
 ORDERLY: tuple[Fault, ...] = (stop, stop, stop, all_stop, upgrade, reconfigure)

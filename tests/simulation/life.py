@@ -72,6 +72,7 @@ class Bus(MemoryBus):
     """Handlers run as part of their daemon's life, whoever's message they handle."""
 
     life: Life
+    subscribing: Callable[[], float] | None = None  # how long the next subscription takes, seconds
 
     def _packed(self, body: Message, epoch: int | None = None, trace: str | None = None) -> bytes:
         clock = self.life.clock  # which may be wrong, and everybody sees it
@@ -91,13 +92,20 @@ class Bus(MemoryBus):
         return handle
 
     async def consume(self, queue: str, handler: Any, *, prefetch: int = 100) -> Any:
-        return await super().consume(queue, self._within(handler), prefetch=prefetch)
+        return await self._confirmed(await super().consume(queue, self._within(handler), prefetch=prefetch))
 
     async def listen(self, exchange: Any, patterns: Sequence[str], handler: Any, *, prefetch: int = 500) -> Any:
-        return await super().listen(exchange, patterns, self._within(handler), prefetch=prefetch)
+        found = await super().listen(exchange, patterns, self._within(handler), prefetch=prefetch)
+        return await self._confirmed(found)
 
     async def serve(self, inbox: str, handler: Any, *, prefetch: int = 100) -> Any:
-        return await super().serve(inbox, self._within(handler), prefetch=prefetch)
+        return await self._confirmed(await super().serve(inbox, self._within(handler), prefetch=prefetch))
+
+    async def _confirmed(self, subscription: Any) -> Any:
+        """The first messages may be here before whoever subscribed goes on."""
+        if self.subscribing is not None:
+            await asyncio.sleep(self.subscribing())
+        return subscription
 
 
 class Life:

@@ -101,6 +101,7 @@ class Host:
         """The machine goes down: nobody will ever know how its processes ended."""
         for process in self.processes.values():
             self.end(process, lost=True)
+            process.lost = True  # one that had ended, too: perhaps that was not written down
         self.processes.clear()
 
 

@@ -132,7 +132,8 @@ def _time_of(loop: VirtualLoop) -> Iterator[None]:
 
 async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> None:
     chance = random.Random(story.seed)
-    world = World(directory, random.Random(chance.random()), loud=loud)
+    slow = faults.SUBSCRIBING_S if story.seed >= faults.SLOW_FROM else 0.0
+    world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow)
     await world.open()
     users = Users(world, random.Random(chance.random()), clusters=chance.randint(4, 10))
     working = asyncio.ensure_future(users.work())

@@ -7,6 +7,7 @@ import math
 import random
 import sqlite3
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -83,6 +84,7 @@ class Weather:
         self.drop = self.duplicate = self.unconfirmed = self.late = 0.0  # probabilities
         self.late_s = 1.0  # at most
         self.late_until = -math.inf
+        self.bad_until = -math.inf  # messages may be lost, or so late that they count as lost
 
     def fate(self) -> Fate:
         roll = self.chance.random()
@@ -96,9 +98,12 @@ class Weather:
 
 
 class World:
-    def __init__(self, directory: Path, chance: random.Random, *, loud: bool = False) -> None:
+    def __init__(
+        self, directory: Path, chance: random.Random, *, loud: bool = False, subscribing_s: float = 0.0
+    ) -> None:
         self.directory = directory
         self.loud = loud
+        self.subscribing_s = subscribing_s  # how long a broker may take to confirm that somebody listens
         self.chance = chance
         self.weather = Weather(random.Random(chance.random()))
         self.faults: list[tuple[float, str]] = []  # what was done, for the story of a failure
@@ -110,7 +115,7 @@ class World:
         self.errors: list[str] = []  # what daemons logged as their own mistakes
         self.usage = Usage(self.time)
         self.impaired: dict[str, float] = {}  # by daemon: when it was last dead, frozen or cut off
-        self.cut: dict[str, float] = {}  # by daemon: when it was last cut off the bus
+        self.away: list[tuple[str, float, float]] = []  # daemons, from when to when they were dead, frozen or cut off
         self.lives: dict[str, Life] = {}
         self.hosts = {
             name: Host(name, cpus, self._told, partial(self.usage.watch, name)) for name, cpus in MACHINES.items()
@@ -156,6 +161,8 @@ class World:
         bus, store = Bus(self.hub, sender=name, log=Log(self, name)), Store(self.store)
         clock = self.clocks.setdefault(name, Clock(START))
         self.lives[name] = life = Life(name, self._make, bus, store, clock)
+        if self.subscribing_s:
+            bus.subscribing = lambda: self.chance.uniform(0.0, self.subscribing_s)
         life.on_start = self._lives
         weather = self.weather
         if name.startswith("negotiator") and self.time() < weather.late_until + weather.late_s:
@@ -228,6 +235,10 @@ class World:
         """This daemon is, or was until then, not what it should be: leases may end meanwhile."""
         self.impaired[name] = max(self.impaired.get(name, 0.0), self.time() if until is None else until)
 
+    def leave(self, name: str, until: float, *, since: float | None = None) -> None:
+        """This daemon is dead, frozen or cut off from `since` (now) until then."""
+        self.away.append((name, self.time() if since is None else since, until))
+
     def _route(self, item: Item) -> Fate:
         body = item.body
         told = f"{self.time():.6f} {item.sender} {item.queue} {body.type} {len(item.data)}"
@@ -251,7 +262,9 @@ class World:
         for other in self.processes:
             if not other.alive:
                 if other.job == process.job and self._done(other, now):
-                    self.violations.append(f"{now:.3f}: {process.job} begins again, though it ended at {other.ended:.3f}")
+                    self.violations.append(
+                        f"{now:.3f}: {process.job} begins again, though it ended at {other.ended:.3f}"
+                    )
                 continue
             if other.host == process.host and other.slot == process.slot:
                 self.violations.append(
@@ -271,13 +284,16 @@ class World:
         seen = self.impaired.get(f"startd.{process.host}", -1e9)
         return now - seen < LEASE_S + 15
 
-
     def _done(self, process: Process, now: float) -> bool:
-        """Whether this run came to its own end, and there was nothing that could keep its startd from telling."""
-        lately = max(self.cut.values(), default=-1e9)
-        if process.lost or process.asked or self._excused(process, now) or now - lately < LEASE_S + 15:
+        """Whether this run came to its own end, and nothing kept its startd from telling for as long as a lease."""
+        if process.lost or process.asked or process.ended is None:
             return False
-        return now - self.weather.bad_until > LEASE_S + 15
+        since = process.ended - LEASE_S
+        away: dict[str, float] = defaultdict(float)
+        for name, begun, over in self.away:
+            if name.split(".")[0] in ("startd", "schedd"):
+                away[name] += max(0.0, min(over, now) - max(begun, since))
+        return max(away.values(), default=0.0) < LEASE_S / 2 and self.weather.bad_until < since
 
 
 class Log:
