@@ -148,6 +148,9 @@ class Runs:
         report = ending.sane(report)
         if report.phase != "ended":
             if report.sequence > run.sequence:
+                if run.stop and run.sequence < 0:
+                    # Its beginning was slower than the order to stop, which found nothing and was acknowledged.
+                    self.spawn(self.tell_stop(claim, run), "stop")
                 run.sequence = report.sequence
                 self._progress(report, claim, job, run)
                 self.keeper.commit()
@@ -175,6 +178,9 @@ class Runs:
     async def _stale_report(self, report: JobReport) -> JobReportAck:
         """A report of a run that is over, as far as we know. If its end was acknowledged and the answer was lost, the
         same answer is given again."""
+        if report.phase == "ended":
+            # It may be on its way to the disk still: who hears of it here forgets it there.
+            await self.keeper.commit()
         claim = self.by_claim_id.get(report.claim_id)
         if claim is None:
             return JobReportAck(known=False, release=True)

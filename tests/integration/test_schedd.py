@@ -2,10 +2,12 @@
 
 import asyncio
 import dataclasses
+import threading
 
 import pytest
 
 from services.schedd import submission
+from services.schedd.jobs import JobId
 from shared.bus.api import RemoteFailure
 from shared.bus.memory import MemoryBus
 from shared.classad import ClassAd
@@ -374,6 +376,46 @@ async def test_an_end_reported_again_after_a_restart_is_answered_with_the_same_n
     again = await pool.startd.finish(first)
     assert (again.next.job_id, again.next.attempt) == (ack.next.job_id, ack.next.attempt)
     assert len(await pool.history()) == 1
+
+
+async def test_an_end_that_comes_twice_is_not_acknowledged_before_it_is_on_disk(pool):
+    run = await pool.run_one()
+    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    write, goes_on = pool.schedd.queue._transaction, threading.Event()
+
+    def slow(*rows):
+        goes_on.wait(60)
+        write(*rows)
+
+    pool.schedd.queue._transaction = slow
+    twice = [asyncio.ensure_future(pool.startd.finish(run, timeout=60)) for _ in range(2)]
+    try:
+        await eventually(lambda: pool.schedd.table.get(JobId(1, 0)) is None)
+        answered, _ = await asyncio.wait(twice, timeout=0.2)
+        assert not answered
+    finally:
+        goes_on.set()
+    assert [ack.release for ack in await asyncio.gather(*twice)] == [True, True]
+    assert len(await pool.history()) == 1
+
+
+async def test_a_run_that_begins_after_it_was_told_to_stop_is_told_again(pool):
+    """The answer that brought it was lost and given again, so the first order found no run to stop."""
+    await pool.submit(procs=2)
+    await pool.match()
+    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    ack = await pool.startd.finish(pool.startd.activations[0])
+    assert await pool.act("hold", "1.1") == {"1.1": "done"}
+    await eventually(lambda: len(pool.startd.deactivated) == 1)
+    assert await pool.act("release", "1.1") == {"1.1": "done"}
+    assert (await pool.startd.finish(pool.startd.activations[0])).next.job_id == "1.1"
+    await pool.startd.report(ack.next, "running", started_at=5.0)
+    await eventually(lambda: len(pool.startd.deactivated) == 2)
+    assert {(one.job_id, one.attempt, one.why) for one in pool.startd.deactivated} == {("1.1", 1, "hold")}
+    await pool.startd.report(ack.next, "running", started_at=5.0)
+    then = await pool.startd.finish(ack.next, exit=JobExit(reason="killed"))
+    assert len(pool.startd.deactivated) == 2
+    assert (then.next.job_id, then.next.attempt) == ("1.1", 2)  # released, so it runs again
 
 
 async def test_a_claim_that_nobody_knows_makes_the_job_run_again(pool):
