@@ -5,7 +5,7 @@ once (spec rows MON-17 to MON-20). Nobody waits for it; what it has not exported
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -16,35 +16,28 @@ from services.adstash.exporter import Exporter
 from services.adstash.making import files_of, target_of
 from services.adstash.sources import ScheddHistory, Source, jobs_by_bus, schedds
 from services.adstash.target import Target
-from shared.classad import ClassAd
 from shared.config.knobs import AdstashSettings
-from shared.daemon.advertiser import Advertiser
-from shared.daemon.base import Daemon
 from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
 from shared.daemon.measures import Source as Measures
 from shared.daemon.measures import counter, gauge
-from shared.daemon.orders import obey
+from shared.daemon.satellite import Satellite
 from shared.errors import RoostError
-from shared.messages.base import Envelope, Message
 
-#: Of its ad.
-MY_TYPE: Final = "Adstash"
-INBOX: Final = "adstash"
 #: What could not be exported is tried again after so many seconds, or the interval if that is shorter.
 RETRY_S: Final = 60.0
 
 
-class Adstash(Daemon):
+class Adstash(Satellite):
     """See the module."""
 
     subsystem: ClassVar[str] = "ADSTASH"
+    my_type: ClassVar[str] = "Adstash"
     at_start: ClassVar[tuple[str, ...]] = ("ADSTASH_CHECKPOINT_FILE",)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.settings = AdstashSettings.from_config(context.config)
-        self.advertiser = Advertiser(context, MY_TYPE)
         self.target: Target = target_of(self.settings, context.clock, context.log)
         self.exporter = Exporter(
             self.target, Path(self.settings.adstash_checkpoint_file), self.settings.adstash_se_bunch_size, context.log
@@ -60,10 +53,10 @@ class Adstash(Daemon):
     async def setup(self) -> None:
         """Raises PermanentError for a checkpoint that can not be used."""
         await self.exporter.read_checkpoint()
-        await self.context.bus.serve(f"{INBOX}.{self.context.name}", self._on_request)
+        await super().setup()
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"export": self._export(), "advertise": self._advertise()}
+        return {"export": self._export(), **super().tasks()}
 
     async def reconfigure(self) -> None:
         fresh = AdstashSettings.from_config(self.context.config)
@@ -73,9 +66,6 @@ class Adstash(Daemon):
         before, self.target = self.target, target
         self._again.set()
         self._old.append(before)  # a pass may be under way: the next one closes it
-
-    async def drain(self) -> None:
-        await self.advertiser.invalidate()
 
     async def close(self) -> None:
         for target in (*self._old, self.target):
@@ -124,23 +114,16 @@ class Adstash(Daemon):
                 found.append(ScheddHistory(name, partial(jobs_by_bus, bus, known[name])))
         return found + files_of(settings, self.context.spool, self.context.name)
 
-    async def _on_request(self, envelope: Envelope) -> Message:
-        return await obey(self, envelope, self.advertiser)
+    def update_s(self) -> float:
+        return float(self.settings.master_update_interval)
 
-    async def _advertise(self) -> None:
-        while True:
-            await self.advertiser.publish({self.context.name: self._ad()})
-            await self.context.clock.sleep(float(self.settings.master_update_interval))
-
-    def _ad(self) -> ClassAd:
-        return self.advertiser.own_ad(
-            {
-                "AdstashRecords": self.exporter.records,
-                "AdstashRefused": self.target.counts.refused,
-                "AdstashNewest": int(self.newest),
-                "AdstashProblem": self.trouble,
-            }
-        )
+    def said(self) -> Mapping[str, object]:
+        return {
+            "AdstashRecords": self.exporter.records,
+            "AdstashRefused": self.target.counts.refused,
+            "AdstashNewest": int(self.newest),
+            "AdstashProblem": self.trouble,
+        }
 
 
 class _Metrics(Measures):

@@ -15,8 +15,8 @@ from services.adstash.marks import Mark
 from services.adstash.records import records
 from shared.bus.api import Bus
 from shared.classad import ClassAd, PackedError
+from shared.daemon.pool_ads import pool_ads
 from shared.errors import RetryableError
-from shared.messages.ads import AdPage, QueryAds
 from shared.messages.queue import JobPage, QueryJobs
 
 #: Jobs in one page of a schedd's history.
@@ -88,18 +88,11 @@ async def jobs_by_bus(bus: Bus, inbox: str) -> AsyncGenerator[ClassAd, None]:
 async def schedds(bus: Bus) -> dict[str, str]:
     """The schedds that the collector knows: name to inbox (MON-17)."""
     found: dict[str, str] = {}
-    after = ""
-    while True:
-        asked = QueryAds(my_types=["Scheduler"], projection=["Name", "MyAddress"], after=after)
-        page = await bus.call("collector", asked, timeout=_PATIENCE_S)
-        assert isinstance(page, AdPage)
-        for packed in page.ads:
-            ad = ClassAd.unpack(packed)
+    async for ads in pool_ads(bus, "Scheduler", projection=("Name", "MyAddress")):
+        for ad in ads:
             if (name := ad.eval_string("Name")) and (inbox := ad.eval_string("MyAddress")).startswith("schedd."):
                 found[name] = inbox
-        if not page.next:
-            return found
-        after = page.next
+    return found
 
 
 class HistoryFile:

@@ -8,11 +8,10 @@ jobs again.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Final, Literal, cast
+from typing import ClassVar, Final, Literal, cast
 
 from prometheus_client.core import Metric
 
@@ -20,113 +19,46 @@ from services.defrag.book import RECENT_S, Book, Order, Seen
 from services.defrag.giving import Giver, machines
 from services.defrag.machines import Expressions
 from services.defrag.policy import Round, Rules, decide, next_round, prefix
-from shared.bus.api import Exchange, RemoteFailure
-from shared.classad import ClassAd, unparse
+from shared.classad import unparse
 from shared.classad.expr import Literal as Constant
 from shared.config import ConfigError, Problem
 from shared.config.knobs import DefragSettings
-from shared.daemon.advertiser import Advertiser
-from shared.daemon.base import Daemon
-from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
-from shared.daemon.lead import Lead
+from shared.daemon.facts import announce
 from shared.daemon.measures import Source, counter, gauge
-from shared.daemon.orders import obey
-from shared.errors import RetryableError
-from shared.messages.base import Envelope, Message
+from shared.daemon.rounds import NoRound, Rounds
 from shared.messages.events import DefragRound
-from shared.state import StaleEpoch
 
-MY_TYPE: Final = "Defrag"
-#: Seconds until a round that could not be made is tried again; doubled up to an interval.
-RETRY_S: Final = 10.0
 NO_MACHINE: Final = "there is no machine with a partitionable slot yet"
 
 
-class Defrag(Daemon):
+class Defrag(Rounds):
     """See the module."""
 
     subsystem: ClassVar[str] = "DEFRAG"
+    my_type: ClassVar[str] = "Defrag"
     at_start: ClassVar[tuple[str, ...]] = ("ROOST_DEFRAG_LEASE",)
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context)
         self.settings = DefragSettings.from_config(context.config)
         self.rules = rules_of(self.settings)
         self.group = self.settings.defrag_name or ""
-        self.lead = Lead(context, self.subsystem, self.settings.roost_defrag_lease, self.group)
+        super().__init__(context, self.settings.roost_defrag_lease, self.group)
         self.giver = Giver(context, self.lead.holds)
-        self.advertiser = Advertiser(context, MY_TYPE)
         self.book = Book()
-        self.leads = False
-        self.rounds = 0
         self.orders = self.refusals = self.cancels = 0  # of this life
-        self.trouble = ""  # why the last round could not be made
-        self._retries = 0
-        self._store_answers = False
-        self._stopped = False
-        self._wake = asyncio.Event()
-        self._wake_advertise = asyncio.Event()
         context.metrics.register(_Metrics(self))
-
-    async def setup(self) -> None:
-        await self.context.bus.serve(f"defrag.{self.context.name}", self._on_request)
-
-    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"lead": self._keep_looking(), "rounds": self._make_rounds(), "advertise": self._advertise()}
 
     async def reconfigure(self) -> None:
         settings = DefragSettings.from_config(self.context.config)
         # Its name is read as it starts: its lead, its book and its drains are that name's.
         self.rules, self.settings = replace(rules_of(settings), prefix=self.rules.prefix), settings
-        self._wake.set()
-        self._wake_advertise.set()
+        self.hurry()
 
-    async def drain(self) -> None:
-        self._stopped = True
-        await self.lead.give_up()
-        await self.advertiser.invalidate()
+    def update_s(self) -> float:
+        return float(self.settings.defrag_update_interval)
 
-    def ready(self) -> str:
-        if not self._store_answers:
-            return "the lead in Redis"
-        return self.trouble if self.leads and self.trouble != NO_MACHINE else ""
-
-    def role(self) -> str:
-        return "leader" if self.leads else "passive"
-
-    async def _on_request(self, envelope: Envelope) -> Message:
-        return await obey(self, envelope, self.advertiser)
-
-    # Who acts
-
-    async def _keep_looking(self) -> None:
-        while True:
-            if not self._stopped:
-                await self._look()
-            await self.context.clock.sleep(self.lead.look_s)
-
-    async def _look(self) -> None:
-        log = self.context.log
-        try:
-            standing = await self.lead.look()
-        except RetryableError as error:
-            if self._store_answers:
-                log.warning("lead_not_seen", reason=str(error))
-            self._store_answers = False
-            self.leads = self.leads and self.lead.holds()
-            return
-        self._store_answers = True
-        if not standing.leads or not self.leads:
-            self._read(standing.note)
-        if standing.leads is not self.leads:
-            self.leads = standing.leads
-            log.info("defrag_lead", leads=self.leads, leader=standing.owner)
-            self._wake.set()
-            self._wake_advertise.set()
-
-    def _read(self, note: bytes) -> None:
-        """What the leader wrote. Redis may have lost it: then what this one read before is the best there is."""
+    def learn(self, note: bytes) -> None:
         try:
             book = Book.unpack(note)
         except ValueError as error:
@@ -137,28 +69,10 @@ class Defrag(Daemon):
 
     # Rounds
 
-    async def _make_rounds(self) -> None:
-        clock, served = self.context.clock, False
-        while True:
-            self._wake.clear()
-            left = RETRY_S
-            if self.leads and self.lead.holds():
-                try:
-                    if not served:
-                        await self._give_again()
-                        served = True
-                    left = next_round(self.book, self.rules.interval_s, clock.now())
-                    if left <= 0:
-                        left = await self._round()
-                except StaleEpoch:
-                    self.leads = False
-                except (RetryableError, RemoteFailure) as error:
-                    left = self._troubled(str(error))
-            elif not self.leads:
-                served = False
-            await set_or_over(self._wake, clock, max(left, 0.01))
+    def due_s(self) -> float:
+        return next_round(self.book, self.rules.interval_s, self.context.clock.now())
 
-    async def _give_again(self) -> None:
+    async def take_over(self) -> None:
         """Orders that were written down and not answered, by an earlier life or another defrag."""
         now = self.context.clock.now()
         orders = self.book.unanswered(now)
@@ -167,21 +81,19 @@ class Defrag(Daemon):
             await self._give(orders)
             await self.lead.write(self.book.pack())
 
-    async def _round(self) -> float:
-        """Seconds until the next one. Raises StaleEpoch where another defrag leads, RetryableError, RemoteFailure."""
+    async def round(self) -> None:
         context, rules = self.context, self.rules
         found = await machines(context, rules.expressions)
         if not found:
-            # Nothing to decide on, and no reason to spend what is due: the pool may be starting.
-            return self._troubled(NO_MACHINE)
+            raise NoRound(NO_MACHINE)  # the pool may be starting: what is due is not spent
         now = context.clock.now()
         decided = decide(rules, self.book, found, now, context.new_id)
         await self.lead.write(decided.book.pack())
-        self.book, self.trouble, self._retries = decided.book, "", 0
+        self.book = decided.book
         self.rounds += 1
         failed = await self._carry_out(decided)
         await self.lead.write(self.book.pack())
-        self._wake_advertise.set()
+        self.tell()
         seen = self.book.seen
         names = {inbox: machine.name for inbox, machine in found.items()}
         drained = [names[order.machine] for order in decided.drains if order.machine not in failed]
@@ -199,11 +111,7 @@ class Defrag(Daemon):
             why=seen.why,
         )
         context.log.info("defrag_round", **event.model_dump(include={"whole", "draining", "drained", "failed", "why"}))
-        try:
-            await context.bus.publish(Exchange.EVENTS, event.type, event)
-        except RetryableError as error:
-            context.log.info("event_not_sent", type=event.type, reason=str(error))
-        return next_round(self.book, rules.interval_s, context.clock.now())
+        await announce(context, event)
 
     async def _carry_out(self, decided: Round) -> dict[str, str]:
         """Give the orders of a round. Returns what went wrong, by inbox."""
@@ -231,51 +139,34 @@ class Defrag(Daemon):
             self.context.log.warning("not_drained", machines=failed)
         return failed
 
-    def _troubled(self, why: str) -> float:
-        """Seconds until the round is tried again."""
-        if why != self.trouble:
-            self.context.log.warning("no_round", reason=why)
-            self._wake_advertise.set()
-        self.trouble = why
-        self._retries += 1
-        return min(RETRY_S * 2.0 ** min(self._retries - 1, 20), max(RETRY_S, float(self.rules.interval_s)))
-
     # What it tells
 
-    async def _advertise(self) -> None:
-        while True:
-            self._wake_advertise.clear()
-            await self.advertiser.publish({self.context.name: self._ad()})
-            await set_or_over(self._wake_advertise, self.context.clock, float(self.settings.defrag_update_interval))
-
-    def _ad(self) -> ClassAd:
+    def said(self) -> Mapping[str, object]:
         book, seen = self.book, self.book.seen
         now = self.context.clock.now()
         successes, failures = book.recently(now)
-        return self.advertiser.own_ad(
-            {
-                "Machine": self.context.config.get("FULL_HOSTNAME") or self.context.name,
-                "MyCurrentTime": int(now),
-                "DefragName": self.group,
-                "DefragIsActive": self.leads,
-                "DefragLastRound": int(book.last_round),
-                "DefragSaid": self.trouble or seen.why,
-                "MachinesDraining": seen.draining,
-                "MachinesDrainingPeak": book.draining_peak,
-                "WholeMachines": seen.whole,
-                "WholeMachinesPeak": book.whole_peak,
-                "DrainedMachines": book.drained,
-                "MeanDrainedArrival": book.mean_arrival_s,
-                "DrainSuccesses": book.successes,
-                "DrainFailures": book.failures,
-                "DrainCancels": book.cancels,
-                "RecentDrainSuccesses": successes,
-                "RecentDrainFailures": failures,
-                "RecentStatsLifetime": int(RECENT_S),
-                "AvgDrainingBadput": seen.badput,
-                "AvgDrainingUnclaimed": seen.unclaimed,
-            }
-        )
+        return {
+            "Machine": self.context.config.get("FULL_HOSTNAME") or self.context.name,
+            "MyCurrentTime": int(now),
+            "DefragName": self.group,
+            "DefragIsActive": self.leads,
+            "DefragLastRound": int(book.last_round),
+            "DefragSaid": self.trouble or seen.why,
+            "MachinesDraining": seen.draining,
+            "MachinesDrainingPeak": book.draining_peak,
+            "WholeMachines": seen.whole,
+            "WholeMachinesPeak": book.whole_peak,
+            "DrainedMachines": book.drained,
+            "MeanDrainedArrival": book.mean_arrival_s,
+            "DrainSuccesses": book.successes,
+            "DrainFailures": book.failures,
+            "DrainCancels": book.cancels,
+            "RecentDrainSuccesses": successes,
+            "RecentDrainFailures": failures,
+            "RecentStatsLifetime": int(RECENT_S),
+            "AvgDrainingBadput": seen.badput,
+            "AvgDrainingUnclaimed": seen.unclaimed,
+        }
 
 
 def rules_of(settings: DefragSettings) -> Rules:

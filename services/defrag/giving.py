@@ -10,38 +10,27 @@ from services.defrag.book import Order
 from services.defrag.machines import CONSTRAINT, Expressions, Machine, machines_of
 from services.defrag.policy import Rules
 from shared.bus.api import RemoteFailure
-from shared.classad import ClassAd
 from shared.daemon.context import Context
+from shared.daemon.pool_ads import pool_ads
 from shared.errors import RetryableError
-from shared.messages.ads import AdPage, QueryAds
 from shared.messages.base import Message
 from shared.messages.orders import CancelDrain, Drain
 
 #: DrainReason in the ads of machines.
 REASON: Final = "Defrag"
-#: Ads in one page; orders that are under way at a time.
-_PAGE, _AT_ONCE = 2000, 20
-_ASK_S, _ORDER_S = 30.0, 10.0
+#: Orders that are under way at a time, and seconds for one.
+_AT_ONCE, _ORDER_S = 20, 10.0
 #: Attempts at one order, which a machine takes once however often it hears it.
 _ATTEMPTS: Final = 2
 
 
 async def machines(context: Context, expressions: Expressions) -> dict[str, Machine]:
     """The machines as the collector knows them, by inbox. Raises RetryableError, RemoteFailure."""
-    attributes, after = expressions.attributes(), ""
     found: dict[str, Machine] = {}
-    while True:
-        page = await context.bus.call(
-            "collector",
-            QueryAds(my_types=["Machine"], constraint=CONSTRAINT, projection=attributes, limit=_PAGE, after=after),
-            timeout=_ASK_S,
-        )
-        assert isinstance(page, AdPage)
-        ads = (ClassAd.unpack(packed) for packed in page.ads)
+    attributes = expressions.attributes()
+    async for ads in pool_ads(context.bus, "Machine", constraint=CONSTRAINT, projection=attributes):
         found = machines_of(ads, expressions, context.clock.now(), found)
-        if not page.next:
-            return found
-        after = page.next
+    return found
 
 
 class Giver:

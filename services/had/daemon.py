@@ -48,6 +48,7 @@ from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
+from shared.daemon.facts import announce
 from shared.daemon.measures import Source, counter, gauge, gauges
 from shared.daemon.orders import obey
 from shared.errors import PermanentError, RetryableError, RoostError
@@ -435,10 +436,7 @@ class Had(Daemon):
             shard=self.rules.shard,
             reason=reason,
         )
-        try:
-            await self.context.bus.publish(Exchange.EVENTS, event.type, event)
-        except RetryableError as error:
-            self.context.log.info("event_not_sent", type=event.type, reason=str(error))
+        await announce(self.context, event)
 
     def _ad(self) -> ClassAd:
         return self.advertiser.own_ad(

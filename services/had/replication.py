@@ -13,11 +13,11 @@ from pathlib import Path
 from services.had.disk import Disk
 from services.had.snapshot import Snapshot, next_after
 from shared.books import NOTHING, BadVersion, Version
-from shared.bus.api import Exchange
 from shared.config.knobs import HadSettings
 from shared.daemon.context import Context
+from shared.daemon.facts import announce
 from shared.errors import RetryableError
-from shared.messages.events import BooksRestored, Event, SnapshotRefused
+from shared.messages.events import BooksRestored, SnapshotRefused
 from shared.state.books import StoredBooks, begin_books, read_books, restore_books
 
 #: A change of an administrator's is copied after this long: others may follow at once (s).
@@ -142,7 +142,8 @@ class Replication:
         self._context.log.warning(
             "books_restored", source=source, epoch=epoch, version=version.text, known=known.text, after=after.text
         )
-        await self._publish(
+        await announce(
+            self._context,
             BooksRestored(
                 at=self._context.clock.now(),
                 had=self._context.name,
@@ -151,17 +152,11 @@ class Replication:
                 source=source,
                 restored=version.text,
                 newest_known=known.text,
-            )
+            ),
         )
 
     async def _tell_of(self, problems: list[str]) -> None:
         for problem in problems:
             self._context.log.error("snapshot_refused", problem=problem)
-            now = self._context.clock.now()
-            await self._publish(SnapshotRefused(at=now, had=self._context.name, shard=self._shard, problem=problem))
-
-    async def _publish(self, event: Event) -> None:
-        try:
-            await self._context.bus.publish(Exchange.EVENTS, event.type, event)
-        except RetryableError as error:
-            self._context.log.info("event_not_sent", type=event.type, reason=str(error))
+            at, had = self._context.clock.now(), self._context.name
+            await announce(self._context, SnapshotRefused(at=at, had=had, shard=self._shard, problem=problem))

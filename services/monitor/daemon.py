@@ -7,7 +7,7 @@ Every GANGLIAD_INTERVAL it asks the collector for what the definitions read. Nob
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -22,22 +22,16 @@ from services.monitor.ganglia import Ganglia, GangliaUnavailable
 from services.monitor.metrics import Result, measure
 from services.monitor.owners import Default, Owners
 from services.monitor.web import Page
-from shared.classad import ClassAd, unparse
+from shared.classad import unparse
 from shared.config.errors import config_error
 from shared.config.knobs import MonitorSettings
-from shared.daemon.advertiser import Advertiser
-from shared.daemon.base import Daemon
 from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
 from shared.daemon.measures import Source, counter, gauge, histogram
-from shared.daemon.orders import obey
+from shared.daemon.satellite import Satellite
 from shared.errors import RoostError
-from shared.messages.base import Envelope, Message
 from shared.tally import Durations
 
-#: Of its ad.
-MY_TYPE: Final = "Gangliad"
-INBOX: Final = "gangliad"
 #: The definitions that come with it; a file of this name in GANGLIAD_METRICS_CONFIG_DIR takes their place.
 DEFAULT_FILE: Final = "00_default_metrics"
 #: Files of the directory that editors and packages leave behind.
@@ -46,16 +40,16 @@ _LEFT_BEHIND: Final = ("~", ".bak", ".rpmsave", ".rpmnew", ".dpkg-old", ".dpkg-d
 _MOST_PROBLEMS: Final = 50
 
 
-class Monitor(Daemon):
+class Monitor(Satellite):
     """See the module."""
 
     subsystem: ClassVar[str] = "GANGLIAD"
+    my_type: ClassVar[str] = "Gangliad"
     at_start: ClassVar[tuple[str, ...]] = ("ROOST_GANGLIAD_PORT",)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.settings = MonitorSettings.from_config(context.config)
-        self.advertiser = Advertiser(context, MY_TYPE)
         self.ganglia = Ganglia(context)
         self.definitions: list[Definition] = []
         self.problems: list[str] = []  # of files
@@ -79,10 +73,10 @@ class Monitor(Daemon):
                 await self._page.start(self.settings.roost_health_bind, port)
             except OSError as error:
                 raise config_error(f"ROOST_GANGLIAD_PORT: {port}: {error.strerror or error}") from error
-        await self.context.bus.serve(f"{INBOX}.{self.context.name}", self._on_request)
+        await super().setup()
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"measure": self._measure(), "advertise": self._advertise()}
+        return {"measure": self._measure(), **super().tasks()}
 
     async def reconfigure(self) -> None:
         before = self.settings
@@ -93,9 +87,6 @@ class Monitor(Daemon):
             self.settings = before
             raise
         self._again.set()
-
-    async def drain(self) -> None:
-        await self.advertiser.invalidate()
 
     async def close(self) -> None:
         await self._page.stop()
@@ -199,23 +190,16 @@ class Monitor(Daemon):
             self.context.log.warning("ganglia_unavailable", reason=unsent)
         self.unsent = unsent
 
-    async def _on_request(self, envelope: Envelope) -> Message:
-        return await obey(self, envelope, self.advertiser)
+    def update_s(self) -> float:
+        return float(self.settings.master_update_interval)
 
-    async def _advertise(self) -> None:
-        while True:
-            await self.advertiser.publish({self.context.name: self._ad()})
-            await self.context.clock.sleep(float(self.settings.master_update_interval))
-
-    def _ad(self) -> ClassAd:
-        return self.advertiser.own_ad(
-            {
-                "MetricDefinitions": len(self.definitions),
-                "MetricProblems": len(self.problems) + len(self.result.problems),
-                "MetricsPublished": len(self.result.metrics),
-                "GangliaProblem": self.unsent,
-            }
-        )
+    def said(self) -> Mapping[str, object]:
+        return {
+            "MetricDefinitions": len(self.definitions),
+            "MetricProblems": len(self.problems) + len(self.result.problems),
+            "MetricsPublished": len(self.result.metrics),
+            "GangliaProblem": self.unsent,
+        }
 
 
 def _worked_out(

@@ -11,127 +11,68 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from prometheus_client.core import Metric
 
 from services.rooster.crow import NotWoken, crow
 from services.rooster.policy import Rules, Sleeper, left_s, sleepers
-from shared.bus.api import Exchange, RemoteFailure
 from shared.classad import ClassAd, unparse
 from shared.config import ConfigError, Problem
 from shared.config.knobs import RoosterSettings
-from shared.daemon.advertiser import Advertiser
-from shared.daemon.base import Daemon
-from shared.daemon.clock import set_or_over
 from shared.daemon.context import Context
-from shared.daemon.lead import Lead
+from shared.daemon.facts import announce
 from shared.daemon.measures import Source, counter, gauge
-from shared.daemon.orders import obey
-from shared.errors import RetryableError
+from shared.daemon.pool_ads import pool_ads
+from shared.daemon.rounds import Rounds
 from shared.job_text import words_v2
-from shared.messages.ads import AdPage, QueryAds
-from shared.messages.base import Envelope, Message
 from shared.messages.events import RoosterRound
-from shared.state import StaleEpoch
 
-MY_TYPE: Final = "Rooster"
 #: Of the lead among several roosters, seconds.
 LEASE_S: Final = 30.0
-#: Seconds until a round that could not be made is tried again.
-RETRY_S: Final = 10.0
 #: Machines that are woken at a time.
 AT_ONCE: Final = 10
-#: Ads in one page, and seconds for it.
-_PAGE, _ASK_S = 2000, 30.0
 
 
-class Rooster(Daemon):
+class Rooster(Rounds):
     """See the module."""
 
     subsystem: ClassVar[str] = "ROOSTER"
+    my_type: ClassVar[str] = "Rooster"
     at_start: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context)
         self.settings = RoosterSettings.from_config(context.config)
         self.rules = rules_of(self.settings)
-        self.lead = Lead(context, self.subsystem, LEASE_S)
-        self.advertiser = Advertiser(context, MY_TYPE)
-        self.leads = False
+        super().__init__(context, LEASE_S)
         self.last_round = 0.0  # wall clock
-        self.rounds = self.woken = self.failures = 0  # of this life
-        self.trouble = ""  # why the last round could not be made
-        self._seen = False
-        self._stopped = False
-        self._wake = asyncio.Event()
-        self._tell = asyncio.Event()
+        self.woken = self.failures = 0  # of this life
         context.metrics.register(_Metrics(self))
-
-    async def setup(self) -> None:
-        await self.context.bus.serve(f"rooster.{self.context.name}", self._on_request)
-
-    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"rounds": self._make_rounds(), "advertise": self._advertise()}
 
     async def reconfigure(self) -> None:
         settings = RoosterSettings.from_config(self.context.config)
         self.rules, self.settings = rules_of(settings), settings
-        self._wake.set()
+        self.hurry()
 
-    async def drain(self) -> None:
-        self._stopped = True
-        await self.lead.give_up()
-        await self.advertiser.invalidate()
+    def update_s(self) -> float:
+        return float(self.settings.master_update_interval)
 
-    def ready(self) -> str:
-        return self.trouble if self._seen else "the lead in Redis"
-
-    def role(self) -> str:
-        return "leader" if self.leads else "passive"
-
-    async def _on_request(self, envelope: Envelope) -> Message:
-        return await obey(self, envelope, self.advertiser)
+    def learn(self, note: bytes) -> None:
+        self.last_round = max(self.last_round, _read(note))
 
     # Rounds
 
-    async def _make_rounds(self) -> None:
-        clock, log = self.context.clock, self.context.log
-        while not self._stopped:
-            self._wake.clear()
-            left, trouble = self.lead.look_s, ""
-            try:
-                await self._look()
-                if self.leads:
-                    if not left_s(self.last_round, self.rules, clock.now()):
-                        await self._round()
-                    left = min(left, left_s(self.last_round, self.rules, clock.now()))
-            except StaleEpoch:
-                self.leads = False
-            except (RetryableError, RemoteFailure) as error:
-                trouble, left = str(error), RETRY_S
-            if trouble and trouble != self.trouble:
-                log.warning("no_round", reason=trouble)
-            self.trouble = trouble
-            await set_or_over(self._wake, clock, max(left, 0.01))
+    def due_s(self) -> float:
+        return left_s(self.last_round, self.rules, self.context.clock.now())
 
-    async def _look(self) -> None:
-        """Who acts. Raises StoreUnavailable."""
-        standing = await self.lead.look()
-        self._seen = True
-        if standing.leads and not self.leads:
-            self.last_round = max(self.last_round, _read(standing.note))
-        if standing.leads is not self.leads:
-            self.leads = standing.leads
-            self.context.log.info("rooster_lead", leads=self.leads, leader=standing.owner)
-            self._tell.set()
-
-    async def _round(self) -> None:
-        """Raises StaleEpoch where another rooster leads, RetryableError, RemoteFailure."""
+    async def round(self) -> None:
         context, rules = self.context, self.rules
-        found = sleepers(await self._ads(), rules, context.clock.now())
+        ads: list[ClassAd] = []
+        async for page in pool_ads(context.bus, "Machine", constraint=unparse(rules.unhibernate)):
+            ads += page
+        found = sleepers(ads, rules, context.clock.now())
         now = context.clock.now()
         # Before anybody is woken: who leads next must not do so again in the same interval.
         await self.lead.write(json.dumps({"last_round": now}).encode())
@@ -140,16 +81,13 @@ class Rooster(Daemon):
         woken, failed = await self._crow(found)
         self.woken += len(woken)
         self.failures += len(failed)
-        self._tell.set()
+        self.tell()
         if not found:
             return
         left_out = len(found) - len(woken) - len(failed)
         context.log.info("rooster_round", woken=woken[:20], failed=dict(list(failed.items())[:20]), waiting=left_out)
         event = RoosterRound(at=now, rooster=context.name, woken=woken, failed=failed, waiting=left_out)
-        try:
-            await context.bus.publish(Exchange.EVENTS, event.type, event)
-        except RetryableError as error:
-            context.log.info("event_not_sent", type=event.type, reason=str(error))
+        await announce(context, event)
 
     async def _crow(self, found: list[Sleeper]) -> tuple[list[str], dict[str, str]]:
         """Wake them in their order, until ROOSTER_MAX_UNHIBERNATE are. What can not be woken does not count."""
@@ -161,10 +99,8 @@ class Rooster(Daemon):
             some = list(islice(rest, min(AT_ONCE, most - len(woken))))
             if not some:
                 break
-            if woken or failed:
-                await self._look()  # the lead must outlast many slow commands
-                if not self.leads:
-                    break
+            if not self.lead.holds():
+                break  # commands may be slow, and another one lead by now
             answers = await asyncio.gather(*(self._one(one) for one in some))
             for one, reason in zip(some, answers, strict=True):
                 if reason:
@@ -182,40 +118,18 @@ class Rooster(Daemon):
             return str(error)
         return ""
 
-    async def _ads(self) -> list[ClassAd]:
-        """As the collector knows them. Raises RetryableError, RemoteFailure."""
-        ads: list[ClassAd] = []
-        after = ""
-        constraint = unparse(self.rules.unhibernate)
-        while True:
-            query = QueryAds(my_types=["Machine"], constraint=constraint, limit=_PAGE, after=after)
-            page = await self.context.bus.call("collector", query, timeout=_ASK_S)
-            assert isinstance(page, AdPage)
-            ads += _read_ads(page.ads)
-            if not page.next:
-                return ads
-            after = page.next
-
     # What it tells
 
-    async def _advertise(self) -> None:
-        while True:
-            self._tell.clear()
-            await self.advertiser.publish({self.context.name: self._ad()})
-            await set_or_over(self._tell, self.context.clock, float(self.settings.master_update_interval))
-
-    def _ad(self) -> ClassAd:
-        return self.advertiser.own_ad(
-            {
-                "Machine": self.context.config.get("FULL_HOSTNAME") or self.context.name,
-                "MyCurrentTime": int(self.context.clock.now()),
-                "RoosterIsActive": self.leads,
-                "RoosterLastRound": int(self.last_round),
-                "RoosterProblem": self.trouble,
-                "MachinesWoken": self.woken,
-                "MachinesNotWoken": self.failures,
-            }
-        )
+    def said(self) -> Mapping[str, object]:
+        return {
+            "Machine": self.context.config.get("FULL_HOSTNAME") or self.context.name,
+            "MyCurrentTime": int(self.context.clock.now()),
+            "RoosterIsActive": self.leads,
+            "RoosterLastRound": int(self.last_round),
+            "RoosterProblem": self.ready(),
+            "MachinesWoken": self.woken,
+            "MachinesNotWoken": self.failures,
+        }
 
 
 def rules_of(settings: RoosterSettings) -> Rules:
@@ -246,15 +160,6 @@ def _read(note: bytes) -> float:
         return 0.0
 
 
-def _read_ads(packed: Iterable[bytes]) -> Iterator[ClassAd]:
-    """Those that can be read: an odd ad costs nobody else the waking."""
-    for one in packed:
-        try:
-            yield ClassAd.unpack(one).check()
-        except (ValueError, RecursionError):
-            continue
-
-
 class _Metrics(Source):
     """What the rooster measures of itself."""
 
@@ -272,4 +177,4 @@ class _Metrics(Source):
         since = "When the last round was, since 1970; 0: none yet"
         yield gauge("roost_rooster_last_round_seconds", since, rooster.last_round if rooster.leads else 0.0)
         text = "1 while a round can not be made: Redis or the collector does not answer"
-        yield gauge("roost_rooster_troubled", text, bool(rooster.trouble))
+        yield gauge("roost_rooster_troubled", text, bool(rooster.ready()))

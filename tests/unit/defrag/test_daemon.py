@@ -13,6 +13,7 @@ from shared.bus.api import Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd, evaluate, is_true, parse_expr
 from shared.config import load_config
+from shared.daemon import rounds
 from shared.daemon.lead import Lead
 from shared.messages.ads import AdPage, AdUpdate
 from shared.messages.base import Failure
@@ -314,7 +315,7 @@ async def _refused():
 
 
 async def test_what_keeps_it_from_working_is_told_and_costs_no_round(tmp_path, monkeypatch):
-    monkeypatch.setattr(shell, "RETRY_S", 0.05)
+    monkeypatch.setattr(rounds, "RETRY_S", 0.05)
     async with pool_of(tmp_path) as pool:
         pool.silent.add("collector")
         defrag = await pool.begin("cm")

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from services.rooster import crow as waking
-from services.rooster import daemon as shell
 from services.rooster.daemon import Rooster
 from shared import wake
 from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import evaluate, is_true, parse_ads, parse_expr
+from shared.daemon import rounds
 from shared.daemon.life import live
 from shared.messages.ads import AdPage, AdUpdate
 from shared.messages.base import Failure
@@ -132,23 +132,23 @@ async def test_one_acts_and_the_next_keeps_the_interval(pool):
     first = await pool.rooster("r1", ROOSTER_MAX_UNHIBERNATE="1")
     await eventually(lambda: pool.events)
     second = await pool.rooster("r2", ROOSTER_MAX_UNHIBERNATE="1")
-    await eventually(lambda: second._seen)
+    await eventually(lambda: second.store_answers)
     assert (first.role(), second.role()) == ("leader", "passive")
     await pool.end("r1")
-    second._wake.set()
-    await eventually(lambda: second.leads)
+    await second.look()
+    assert second.leads
     assert second.last_round == first.last_round
     again = await pool.rooster("r1")
-    await eventually(lambda: again._seen)
+    await eventually(lambda: again.store_answers)
     assert pool.woken() == ["a"]
     second.last_round -= 3600  # the interval is over
-    second._wake.set()
+    second.hurry()
     await eventually(lambda: len(pool.events) == 2)
     assert pool.woken() == ["a", "a"]
 
 
 async def test_a_collector_that_is_away_is_asked_again(pool, monkeypatch):
-    monkeypatch.setattr(shell, "RETRY_S", 0.05)
+    monkeypatch.setattr(rounds, "RETRY_S", 0.05)
     pool.silent, pool.ads = True, [sleeper("a")]
     rooster = await pool.rooster()
     await eventually(lambda: pool.asked > 1 and rooster.trouble)

@@ -1,0 +1,153 @@
+"""A daemon that makes rounds: every interval it looks at the pool, decides, and does something about it. Of several one
+acts (shared.daemon.lead). What the next one must know lies in the note of the lead, which it writes before it acts: so
+neither a restart nor a change of the lead does in an interval what is meant to be done once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from shared.bus.api import RemoteFailure
+from shared.daemon.clock import set_or_over
+from shared.daemon.context import Context
+from shared.daemon.lead import Lead
+from shared.daemon.satellite import Satellite
+from shared.errors import RetryableError
+from shared.state import StaleEpoch
+
+#: Seconds until a round that could not be made is tried again; doubled each time, up to the second of these.
+RETRY_S: Final = 10.0
+RETRY_MOST_S: Final = 60.0
+
+
+class NoRound(RetryableError):
+    """There is nothing yet to decide on, and no round is spent. Nothing is wrong: it is tried again, and told."""
+
+
+class Rounds(Satellite):
+    """See the module. group: as for `Lead`."""
+
+    def __init__(self, context: Context, lease_s: float, group: str = "") -> None:
+        super().__init__(context)
+        self.lead = Lead(context, self.subsystem, lease_s, group)
+        self.leads = False
+        self.rounds = 0  # of this life
+        self.trouble = ""  # why the last round could not be made
+        self.store_answers = False
+        self._at_rest = True  # the trouble is none (NoRound)
+        self._retries = 0
+        self._reign = 0  # times that it was given the lead
+        self._stopped = False
+        self._wake = asyncio.Event()
+
+    @abstractmethod
+    def learn(self, note: bytes) -> None:
+        """What the leader has noted: heard while it stands by, and as it takes over. An older note than what it knows
+        is no news: Redis may have lost the newer one."""
+
+    @abstractmethod
+    def due_s(self) -> float:
+        """Seconds until the next round; 0: it is due."""
+
+    @abstractmethod
+    async def round(self) -> None:
+        """Look, decide, note it (`lead.write`), and act. Raises StaleEpoch where another one leads by now, NoRound,
+        RetryableError, RemoteFailure."""
+
+    async def take_over(self) -> None:
+        """It leads from now on: finish what its predecessor has noted and not done. Raises as `round` does."""
+
+    def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {"lead": self._keep_looking(), "rounds": self._make_rounds(), **super().tasks()}
+
+    async def drain(self) -> None:
+        self._stopped = True
+        await self.lead.give_up()
+        await super().drain()
+
+    def ready(self) -> str:
+        if not self.store_answers:
+            return "the lead in Redis"
+        return "" if self._at_rest else self.trouble
+
+    def role(self) -> str:
+        return "leader" if self.leads else "passive"
+
+    def hurry(self) -> None:
+        """Look now whether a round is due, and tell: there are new rules."""
+        self._wake.set()
+        self.tell()
+
+    # Who acts
+
+    async def _keep_looking(self) -> None:
+        while True:
+            if not self._stopped:
+                await self.look()
+            await self.context.clock.sleep(self.lead.look_s)
+
+    async def look(self) -> None:
+        """Take the lead or keep it, if it is to be had."""
+        log = self.context.log
+        try:
+            standing = await self.lead.look()
+        except RetryableError as error:
+            if self.store_answers:
+                log.warning("lead_not_seen", reason=str(error))
+            self.store_answers = False
+            self._stand(self.leads and self.lead.holds())
+            return
+        self.store_answers = True
+        if not standing.leads or not self.leads:
+            self.learn(standing.note)
+        if standing.leads is not self.leads:
+            log.info(f"{self.subsystem.lower()}_lead", leads=standing.leads, leader=standing.owner)
+            self._stand(standing.leads)
+            self.hurry()
+
+    def _stand(self, leads: bool) -> None:
+        if leads and not self.leads:
+            self._reign += 1
+        self.leads = leads
+        if not leads:
+            self._untroubled()  # whoever leads now has troubles of its own
+
+    # Rounds
+
+    async def _make_rounds(self) -> None:
+        clock, taken_over = self.context.clock, 0
+        while True:
+            self._wake.clear()
+            left = RETRY_S
+            if self.leads and self.lead.holds():
+                reign = self._reign
+                try:
+                    if taken_over != reign:
+                        await self.take_over()
+                        taken_over = reign
+                    left = self.due_s()
+                    if left <= 0:
+                        await self.round()
+                        self._untroubled()
+                        left = self.due_s()
+                except StaleEpoch:
+                    self._stand(False)
+                except (RetryableError, RemoteFailure) as error:
+                    left = self._troubled(error)
+            await set_or_over(self._wake, clock, max(left, 0.01))
+
+    def _untroubled(self) -> None:
+        self.trouble, self._at_rest, self._retries = "", True, 0
+
+    def _troubled(self, error: RetryableError | RemoteFailure) -> float:
+        """Seconds until the round is tried again."""
+        why = str(error)
+        if why != self.trouble:
+            self.context.log.warning("no_round", reason=why)
+            self.tell()
+        self.trouble, self._at_rest = why, isinstance(error, NoRound)
+        self._retries += 1
+        return min(RETRY_S * 2.0 ** min(self._retries - 1, 20), RETRY_MOST_S)

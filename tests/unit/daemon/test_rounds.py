@@ -1,0 +1,115 @@
+"""Daemons that make rounds, of which one acts."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+import pytest
+
+from shared.daemon import rounds
+from shared.daemon.rounds import NoRound, Rounds
+from shared.errors import RetryableError
+from shared.state import StaleEpoch, StoreUnavailable
+from shared.state.embedded import EmbeddedStore
+from tests.daemons import make_context
+from tests.waiting import eventually
+
+
+class Watchman(Rounds):
+    subsystem: ClassVar[str] = "WATCHMAN"
+    my_type: ClassVar[str] = "Watchman"
+
+    def __init__(self, context):
+        super().__init__(context, 30.0)
+        self.notes, self.taken_over, self.fails = [], 0, []
+        self.rest_s = 0.0
+
+    def learn(self, note):
+        self.notes.append(note)
+
+    def due_s(self):
+        return self.rest_s
+
+    async def take_over(self):
+        self.taken_over += 1
+
+    async def round(self):
+        if self.fails:
+            raise self.fails.pop(0)
+        await self.lead.write(b"done")
+        self.rounds += 1
+        self.rest_s = 3600.0
+
+    def said(self):
+        return {"Rounds": self.rounds}
+
+    def update_s(self):
+        return 300.0
+
+
+@asynccontextmanager
+async def begun():
+    store = EmbeddedStore()
+    await store.start()
+    context = make_context("WATCHMAN", "w", store=store)
+    await context.bus.start()
+    watchman = Watchman(context)
+    await watchman.setup()
+    tasks = [asyncio.create_task(work) for work in watchman.tasks().values()]
+    try:
+        yield watchman
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await context.bus.stop()
+        await store.stop()
+
+
+async def test_who_lost_the_lead_for_a_while_takes_over_again(monkeypatch):
+    """Another one may have begun what it did not finish."""
+    async with begun() as watchman:
+        await eventually(lambda: watchman.rounds == 1)
+        assert (watchman.taken_over, watchman.ready(), watchman.role()) == (1, "", "leader")
+
+        async def away(*_, **__):
+            raise StoreUnavailable("Redis is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(watchman.context.store, "run", away)
+            await watchman.look()
+            assert (watchman.leads, watchman.ready()) == (True, "the lead in Redis")  # the lease lasts
+            patch.setattr(watchman.lead, "holds", lambda: False)
+            await watchman.look()
+            assert not watchman.leads
+        await watchman.look()
+        await eventually(lambda: watchman.taken_over == 2)
+        assert watchman.rounds == 1
+        assert watchman.notes[-1] == b"done"
+
+
+async def test_one_that_another_has_overtaken_is_in_no_trouble():
+    async with begun() as watchman:
+        await eventually(lambda: watchman.rounds == 1)
+        watchman.trouble, watchman.rest_s, watchman.fails = "of before", 0.0, [StaleEpoch("another leads")]
+        watchman.hurry()
+        await eventually(lambda: not watchman.leads)
+        assert (watchman.trouble, watchman.ready()) == ("", "")
+
+
+async def test_a_round_that_failed_is_made_later(monkeypatch):
+    monkeypatch.setattr(rounds, "RETRY_S", 0.01)
+    async with begun() as watchman:
+        watchman.fails = [RetryableError("no answer"), NoRound("nobody there")]
+        await eventually(lambda: watchman.rounds == 1)
+        assert (watchman.fails, watchman.trouble, watchman.ready()) == ([], "", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "ready"), [(RetryableError("no answer"), "no answer"), (NoRound("nobody there"), "")]
+)
+async def test_what_is_tried_again_is_tried_less_and_less_often(error, ready):
+    watchman = Watchman(make_context("WATCHMAN"))
+    watchman.store_answers = True
+    assert [watchman._troubled(error) for _ in range(5)] == [10, 20, 40, 60, 60]
+    assert (watchman.ready(), watchman.trouble) == (ready, str(error))
