@@ -124,7 +124,7 @@ async def test_facts_of_who_is_killed_while_there_is_no_broker_are_told_in_the_n
     await again.publish(Exchange.EVENTS, "job.removed", removed(100))
     await eventually(lambda: len([at for at in heard.values() if at < 1000]) == 101, what="every fact")
     assert sorted(heard.values())[:101] == list(range(101))
-    await eventually(lambda: not again._shelf.used, what="the shelf to be cleared")
+    await eventually(lambda: not again._facts.shelf.used, what="the shelf to be cleared")
     await again.stop()
     assert Shelf(tmp_path / "facts").take() == []
 

@@ -1,11 +1,12 @@
 """The bus on RabbitMQ. Implements shared.bus.api.Bus.
 
 A supervisor keeps one link (link.py) open and puts every subscription on each new one. Durable messages wait
-for a link and for their confirm; transient ones are dropped while there is none, but for facts, which wait in an
-outbox (shared.bus.outbox). A watchdog (watchdog.py) breaks a link that is connected but does not deliver.
+for a link and for their confirm; transient ones are dropped while there is none, but for facts, which wait (facts.py).
+A watchdog (watchdog.py) breaks a link that is connected but does not deliver.
 
-Longer than 500 lines because the interface is wide: what could be told apart (link, consumer, acknowledgements, dead
-letters, watchdog) lives in modules of its own.
+Longer than most modules, why: the interface is wide, and what is left here shares one thing, the present link and
+whether there is one. What could be told apart (link, consumer, facts, calls, acknowledgements, dead letters, watchdog)
+lives in modules of its own.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ import structlog
 from pamqp.commands import Basic
 from yarl import URL
 
-from shared import tracing
 from shared.bus.amqp import graves
+from shared.bus.amqp.calls import Calls
 from shared.bus.amqp.consumer import DELIVERIES_HEADER, REQUEUED_HEADER, Consumer, Delivery
-from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, Link, LinkLost, Refused
+from shared.bus.amqp.facts import Facts
+from shared.bus.amqp.link import Link, LinkLost, Refused
 from shared.bus.amqp.watchdog import Watchdog
 from shared.bus.api import (
     BusHealth,
     BusUnavailable,
-    CallTimeout,
     DeadLetter,
     Exchange,
     Handler,
@@ -52,12 +53,10 @@ from shared.bus.handling import (
     one_way,
     packed,
     packed_answer,
-    reconnected,
-    result_of,
     take,
     tell_of_gap,
 )
-from shared.bus.outbox import Fact, Outbox
+from shared.bus.outbox import Fact
 from shared.bus.shelf import Shelf
 from shared.bus.topology import (
     CONSUMER,
@@ -81,8 +80,6 @@ REFUSALS = 3
 RECONNECT_FIRST_S = 0.05
 #: Where there are several nodes each try is another one: all of them are tried within a few seconds.
 RECONNECT_CAP_S = 2.0
-#: Seconds between asking the broker whether it has taken the facts that were sent.
-SETTLE_S = 1.0
 
 
 class AmqpBus:
@@ -127,7 +124,6 @@ class AmqpBus:
         self._health = BusHealth(waiting_for="start")
         self._consumers: list[Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
-        self._calls: dict[str, asyncio.Future[bytes]] = {}
         self._link: Link | None = None
         self._links = 0  # opened so far
         self._connected = asyncio.Event()
@@ -140,11 +136,8 @@ class AmqpBus:
         self._stopped = False
         self._jitter = random.Random()
         self._watchdog = Watchdog(self.watch_s)
-        self._outbox = Outbox()
-        self._shelf = Shelf(shelf) if shelf is not None else None
-        self._telling = asyncio.Lock()
-        self._repeating = False  # what waited goes out: nobody waits for it
-        self._away_since = 0.0  # wall clock; 0: there is a link, or never was one
+        self._facts = Facts(self, Shelf(shelf) if shelf is not None else None)
+        self._calls = Calls(self)
 
     @property
     def health(self) -> BusHealth:
@@ -165,8 +158,7 @@ class AmqpBus:
     async def start(self) -> None:
         if self._supervisor is None:
             self._stopped = False
-            for fact in self._shelf.take() if self._shelf is not None else ():
-                self._outbox.add(fact)
+            self._facts.begin()
             self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="bus:supervisor")
         ready = asyncio.ensure_future(self._connected.wait())
         try:
@@ -192,10 +184,9 @@ class AmqpBus:
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
                 await self._idle.wait()
-                await self._send_facts()  # those of a time without a connection may be on their way yet
-                await self._empty_shelf()
+                await self._facts.finish()
         except TimeoutError:
-            self.log.warning("bus.unconfirmed_at_stop", messages=self._publishing, facts=len(self._outbox))
+            self.log.warning("bus.unconfirmed_at_stop", messages=self._publishing, facts=self._facts.waiting)
         self._stopped = True
         supervisor, self._supervisor = self._supervisor, None
         current = asyncio.current_task()
@@ -206,8 +197,7 @@ class AmqpBus:
             for task in pending:
                 task.cancel()
             _, pending = await asyncio.wait(pending, timeout=1.0)
-        if self._shelf is not None:
-            self._shelf.close()
+        self._facts.close()
         self._health.connected = False
         self._health.waiting_for = "start"
 
@@ -232,10 +222,13 @@ class AmqpBus:
                 self.log.info("bus.connected", consumers=len(self._consumers))
                 loop = asyncio.get_running_loop()
                 watch = loop.create_task(self._watchdog.watch(link, self._consumers), name="bus:watchdog")
-                settle = loop.create_task(self._settle_facts(link), name="bus:facts")
+                settle = loop.create_task(self._facts.settle(link), name="bus:facts")
                 try:
                     reason = await asyncio.shield(link.broken)
                 finally:
+                    # At once: whoever waits for a link would take this one again and again while the watchdog ends.
+                    self._link = None
+                    self._connected.clear()
                     watch.cancel()
                     settle.cancel()
                     await asyncio.gather(watch, settle, return_exceptions=True)
@@ -246,11 +239,8 @@ class AmqpBus:
             finally:
                 self._link = None
                 self._connected.clear()
-                self._away_since = self._away_since or self.now()
-                again = self._outbox.broke(asyncio.get_running_loop().time())
-                if self._shelf is not None and not self._stopped:
-                    self._shelf.add(again)
-                self._fail_calls("the connection was lost while waiting for the answer")
+                self._facts.broke()
+                self._calls.fail("the connection was lost while waiting for the answer")
                 for consumer in self._consumers:
                     await consumer.detach()
                 await link.close()
@@ -260,14 +250,14 @@ class AmqpBus:
         try:
             async with asyncio.timeout(self.connect_timeout_s):
                 await link.declare_standing(clustered=self.clustered)
-                await link.receive_answers(self._answered)
+                await link.receive_answers(self._calls.answered)
                 async with self._attaching:
                     for consumer in list(self._consumers):
                         await consumer.attach(link)
                     if not link.usable:
                         raise LinkLost(link.broken.result())
                     self._link = link
-                    self._repeating = self._links > 0
+                    self._facts.opened(again=self._links > 0)
                     self._connected.set()
         except BaseException:
             for consumer in self._consumers:
@@ -276,10 +266,10 @@ class AmqpBus:
             raise
         self._links += 1
         if self._links == 1:
-            self.spawn(self._send_facts())  # of the last life
+            self.spawn(self._facts.send())  # of the last life
         else:
             self._health.reconnects += 1
-            self.spawn(self._repeat())
+            self.spawn(self._facts.repeat())
             for callback in self._gap_callbacks:
                 self.spawn(tell_of_gap(callback, self.retry, self.log))
         return link
@@ -290,12 +280,17 @@ class AmqpBus:
         task.add_done_callback(self._background.pop)
         return task
 
-    def _fail_calls(self, why: str) -> None:
-        for future in self._calls.values():
-            if not future.done():
-                future.set_exception(BusUnavailable(why))
+    @property
+    def link(self) -> Link | None:
+        """The present link, if it is of any use."""
+        link = self._link
+        return link if link is not None and link.usable else None
 
-    async def _wait_link(self, deadline: float) -> Link:
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    async def wait_link(self, deadline: float) -> Link:
         """The present link; waits for one until `deadline` (loop time). Raises BusUnavailable."""
         while True:
             if self._stopped:
@@ -354,13 +349,13 @@ class AmqpBus:
         expires_s: float | None = None,
         mandatory: bool = False,
     ) -> None:
-        envelope = self._envelope(body, epoch, trace)
+        envelope = self.envelope(body, epoch, trace)
         data = packed(envelope)
         properties = self.properties(envelope.id, body.type, durable=body.durable, expires_s=expires_s)
         if body.durable:
             await self.publish_durable(exchange, key, data, properties, mandatory=mandatory)
         elif body.kept and exchange == Exchange.EVENTS:
-            await self._tell(Fact(key, data, envelope.id, body.type, envelope.ts))
+            await self._facts.tell(Fact(key, data, envelope.id, body.type, envelope.ts))
             return
         else:
             link = self._link
@@ -377,81 +372,6 @@ class AmqpBus:
                 return
         self._health.published += 1
 
-    # Facts
-
-    async def _tell(self, fact: Fact) -> None:
-        """Send a fact, or keep it until there is a connection."""
-        if self._stopped:
-            raise BusUnavailable("the bus is stopped")
-        self._outbox.add(fact)
-        if self._shelf is not None and (self._repeating or self._link is None or not self._link.usable):
-            self._shelf.add([fact])
-        if self._repeating and not self._outbox.crowded:
-            return
-        try:
-            await self._send_facts()
-        except asyncio.CancelledError:
-            self.spawn(self._send_facts())  # others' facts may wait behind it, and nobody may say anything more
-            raise
-
-    async def _send_facts(self) -> None:
-        """All that wait, in their order, as long as the link holds."""
-        async with self._telling:
-            while (fact := self._outbox.next()) is not None:
-                link = self._link
-                if link is None or not link.usable:
-                    return
-                properties = self.properties(fact.id, fact.type, durable=False)
-                try:
-                    await link.publish_plain(Exchange.EVENTS, fact.key, fact.data, properties)
-                except (LinkLost, Refused) as error:
-                    link.fail(f"publishing failed: {error}")
-                    return
-                self._outbox.sent(fact, asyncio.get_running_loop().time())
-                self._health.published += 1
-
-    async def _repeat(self) -> None:
-        """Send what was said without a connection, and what the broker may have lost; then tell how that was."""
-        told = reconnected(self.sender, self.now(), self._away_since, self._outbox)
-        self._away_since = 0.0
-        if told is not None:
-            if told.lost:
-                self._health.unpublished.add("dropped", count=told.lost)
-            envelope = self._envelope(told)
-            self._outbox.add(Fact(told.type, packed(envelope), envelope.id, told.type, envelope.ts))
-        try:
-            await self._send_facts()
-        finally:
-            self._repeating = False
-
-    async def _settle_facts(self, link: Link) -> None:
-        """Have the broker say, now and then, that it took what was sent: only that is forgotten."""
-        loop = asyncio.get_running_loop()
-        while link.usable:
-            await asyncio.sleep(SETTLE_S)
-            if not self._outbox.unanswered:
-                continue
-            asked = self._outbox.asked()
-            try:
-                await link.settled()
-            except (LinkLost, Refused) as error:
-                link.fail(f"asking whether events arrived failed: {error}")
-                return
-            self._outbox.answered(asked, loop.time())
-            if self._shelf is not None and not self._outbox.unanswered and not len(self._outbox):
-                self._shelf.clear()
-
-    async def _empty_shelf(self) -> None:
-        """At the end, where there is a broker that has all: else the next life tells it."""
-        link = self._link
-        if self._shelf is None or not self._shelf.used or link is None or not link.usable or len(self._outbox):
-            return
-        try:
-            await link.settled()
-        except (LinkLost, Refused):
-            return
-        self._shelf.clear()
-
     async def publish_durable(
         self, exchange: str, key: str, data: bytes, properties: Basic.Properties, *, mandatory: bool = False
     ) -> None:
@@ -463,7 +383,7 @@ class AmqpBus:
         self._idle.clear()
         try:
             while True:
-                link = await self._wait_link(deadline)
+                link = await self.wait_link(deadline)
                 try:
                     async with asyncio.timeout_at(deadline):
                         await link.publish_confirmed(exchange, key, data, properties, mandatory=mandatory)
@@ -486,7 +406,7 @@ class AmqpBus:
             if not self._publishing:
                 self._idle.set()
 
-    def _envelope(self, body: Message, epoch: int | None = None, trace: str | None = None) -> Envelope:
+    def envelope(self, body: Message, epoch: int | None = None, trace: str | None = None) -> Envelope:
         return Envelope(body, self.sender, self.new_id(), self.now(), epoch, trace)
 
     def properties(
@@ -525,51 +445,7 @@ class AmqpBus:
         trace: str | None = None,
     ) -> Message:
         check_inbox(inbox)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        envelope = self._envelope(request, epoch, trace or tracing.current())
-        data = packed(envelope)
-        link = self._link
-        if link is None or not link.usable:
-            link = await self._wait_link(deadline)
-        began = time.perf_counter()
-        future: asyncio.Future[bytes] = loop.create_future()
-        self._calls[envelope.id] = future
-        timer = loop.call_at(deadline, _expire, future, inbox, request.type, timeout)
-        try:
-            # Never persistent: a call is worth nothing once its caller is gone, and the answer is its
-            # confirm.
-            properties = self.properties(
-                envelope.id,
-                request.type,
-                durable=False,
-                expires_s=deadline - loop.time(),
-                reply_to=REPLY_TO,
-                correlation_id=envelope.id,
-            )
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await link.request(inbox, data, properties)
-            except TimeoutError:
-                raise BusUnavailable(f"the broker did not take a request within {timeout:g} s") from None
-            except NobodyThere:
-                raise NobodyThere(f"inbox {inbox!r} does not exist: its owner was never here") from None
-            except (LinkLost, Refused) as error:
-                link.fail(f"a request failed: {error}")
-                raise BusUnavailable(f"the connection was lost: {error}") from error
-            self._health.published += 1
-            return result_of(await future)
-        finally:
-            timer.cancel()
-            del self._calls[envelope.id]
-            self._health.called.add(request.type, time.perf_counter() - began)
-            if future.done() and not future.cancelled():
-                future.exception()  # seen, also when the publishing failed first
-
-    def _answered(self, message: DeliveredMessage) -> None:
-        future = self._calls.get(message.header.properties.correlation_id or "")
-        if future is not None and not future.done():
-            future.set_result(message.body)
+        return await self._calls.call(inbox, request, timeout=timeout, epoch=epoch, trace=trace)
 
     # Consuming
 
@@ -600,7 +476,7 @@ class AmqpBus:
 
     async def depth(self, queue: str) -> int:
         """How many messages of a queue wait to be delivered. Raises BusUnavailable."""
-        link = await self._wait_link(asyncio.get_running_loop().time() + self.publish_wait_s)
+        link = await self.wait_link(asyncio.get_running_loop().time() + self.publish_wait_s)
         try:
             return (await link.state(queue)).message_count or 0
         except (LinkLost, Refused) as error:
@@ -657,12 +533,14 @@ class AmqpBus:
         deadline = asyncio.get_running_loop().time() + self.publish_wait_s
         refusals = 0
         while True:
-            link = await self._wait_link(deadline)
+            link = await self.wait_link(deadline)
             try:
                 async with self._attaching, asyncio.timeout_at(deadline):
                     if link is not self._link:
                         continue
                     await consumer.attach(link)
+                    if not link.usable:  # it broke behind the broker's answer: nobody would take the consumer off it
+                        raise LinkLost(link.broken.result())
                     self._consumers.append(consumer)
                     return
             except TimeoutError:
@@ -692,7 +570,7 @@ class AmqpBus:
 
     async def settle(self, link: Link, delivery: Delivery, outcome: Outcome) -> None:
         if outcome.answer is not None and delivery.reply_to:
-            data = packed_answer(outcome.answer, lambda body: packed(self._envelope(body)), self.log)
+            data = packed_answer(outcome.answer, lambda body: packed(self.envelope(body)), self.log)
             properties = self.properties(
                 self.new_id(), outcome.answer.type, durable=False, correlation_id=delivery.correlation_id
             )
@@ -740,7 +618,7 @@ class AmqpBus:
             await self.publish_durable(letter.exchange, letter.key, letter.data, properties)
 
     async def _with_link(self, work: Callable[[Link], Awaitable[list[Any]]]) -> list[Any]:
-        link = await self._wait_link(asyncio.get_running_loop().time() + self.publish_wait_s)
+        link = await self.wait_link(asyncio.get_running_loop().time() + self.publish_wait_s)
         try:
             return await work(link)
         except (LinkLost, Refused) as error:
@@ -758,8 +636,3 @@ async def _undo(attaching: asyncio.Task[None], consumer: Consumer) -> None:
     await asyncio.wait({attaching})
     if not attaching.cancelled() and attaching.exception() is None:
         await consumer.cancel()
-
-
-def _expire(future: asyncio.Future[bytes], inbox: str, kind: str, timeout: float) -> None:
-    if not future.done():
-        future.set_exception(CallTimeout(f"no answer from {inbox!r} to {kind} within {timeout:g} s"))

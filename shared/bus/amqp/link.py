@@ -212,7 +212,7 @@ class Link:
         await guarded(raw.close())
 
     async def close(self) -> None:
-        """Close in good order if the broker answers, else drop the connection."""
+        """Close in good order if the broker answers, else drop the connection: also where nobody waits any more."""
         self._closing = True
         healthy = self.usable
         self.fail("closed")
@@ -225,6 +225,8 @@ class Link:
                 self.connection.abort()
                 await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
         finally:
+            if not closing.done():
+                self.connection.abort()
             closing.add_done_callback(_seen)
             closing.cancel()
 

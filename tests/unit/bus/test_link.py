@@ -104,3 +104,28 @@ async def test_connection_given_up_half_way_is_closed(unraisable, answers):
         await eventually(lambda: broker.hung_up == 1, 60, "the hanging up")
         assert broker.accepted == 1
     await collected(unraisable)
+
+
+class FrozenConnection:
+    """Never says that it is closed, unless it is dropped."""
+
+    def __init__(self):
+        self.dropped = asyncio.Event()
+
+    def abort(self):
+        self.dropped.set()
+
+    async def close(self):
+        await self.dropped.wait()
+
+
+async def test_connection_is_dropped_where_its_closing_is_given_up():
+    """As when the bus stops while the broker hangs: the socket must not stay."""
+    connection = FrozenConnection()
+    closing = asyncio.create_task(Link(connection).close())
+    await asyncio.sleep(0)
+    assert not connection.dropped.is_set()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert connection.dropped.is_set()

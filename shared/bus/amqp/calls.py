@@ -1,0 +1,113 @@
+"""Calls over RabbitMQ and their answers, by its direct reply-to: an answer comes on the link that its request went out
+on, so a call ends with its link."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+from pamqp.commands import Basic
+
+from shared import tracing
+from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, Link, LinkLost, Refused
+from shared.bus.api import BusHealth, BusUnavailable, CallTimeout, NobodyThere
+from shared.bus.handling import packed, result_of
+from shared.messages.base import Envelope, Message
+
+
+class Port(Protocol):
+    """What calls need of their bus."""
+
+    @property
+    def health(self) -> BusHealth: ...
+
+    @property
+    def link(self) -> Link | None:
+        """The present one; None: there is none that is of any use."""
+
+    async def wait_link(self, deadline: float) -> Link:
+        """deadline: loop time. Raises BusUnavailable."""
+
+    def envelope(self, body: Message, epoch: int | None = None, trace: str | None = None) -> Envelope: ...
+
+    def properties(
+        self,
+        message_id: str,
+        kind: str,
+        *,
+        durable: bool,
+        expires_s: float | None = None,
+        reply_to: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Basic.Properties: ...
+
+
+class Calls:
+    """Those under way."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._waiting: dict[str, asyncio.Future[bytes]] = {}  # by the request's id
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def call(
+        self, inbox: str, request: Message, *, timeout: float, epoch: int | None = None, trace: str | None = None
+    ) -> Message:
+        """See shared.bus.api.Bus.call."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        envelope = self._port.envelope(request, epoch, trace or tracing.current())
+        data = packed(envelope)
+        link = self._port.link or await self._port.wait_link(deadline)
+        began = time.perf_counter()
+        future: asyncio.Future[bytes] = loop.create_future()
+        self._waiting[envelope.id] = future
+        timer = loop.call_at(deadline, _expire, future, inbox, request.type, timeout)
+        try:
+            # Never persistent: a call is worth nothing once its caller is gone, and the answer is its
+            # confirm.
+            properties = self._port.properties(
+                envelope.id,
+                request.type,
+                durable=False,
+                expires_s=deadline - loop.time(),
+                reply_to=REPLY_TO,
+                correlation_id=envelope.id,
+            )
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await link.request(inbox, data, properties)
+            except TimeoutError:
+                raise BusUnavailable(f"the broker did not take a request within {timeout:g} s") from None
+            except NobodyThere:
+                raise NobodyThere(f"inbox {inbox!r} does not exist: its owner was never here") from None
+            except (LinkLost, Refused) as error:
+                link.fail(f"a request failed: {error}")
+                raise BusUnavailable(f"the connection was lost: {error}") from error
+            self._port.health.published += 1
+            return result_of(await future)
+        finally:
+            timer.cancel()
+            del self._waiting[envelope.id]
+            self._port.health.called.add(request.type, time.perf_counter() - began)
+            if future.done() and not future.cancelled():
+                future.exception()  # seen, also when the publishing failed first
+
+    def answered(self, message: DeliveredMessage) -> None:
+        future = self._waiting.get(message.header.properties.correlation_id or "")
+        if future is not None and not future.done():
+            future.set_result(message.body)
+
+    def fail(self, why: str) -> None:
+        """The link is gone: raises BusUnavailable in all that wait."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(BusUnavailable(why))
+
+
+def _expire(future: asyncio.Future[bytes], inbox: str, kind: str, timeout: float) -> None:
+    if not future.done():
+        future.set_exception(CallTimeout(f"no answer from {inbox!r} to {kind} within {timeout:g} s"))
