@@ -14,7 +14,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "busy": "slots that suit are busy",
     "taken": "slots that suit went to other jobs",
     "no-slots": "there are no slots",
-    "offline": "slots that suit are offline",
+    "offline": "slots that suit sleep",
     "slot-starting": "slots that suit are not ready yet",
     "shutting-down": "slots that suit are about to shut down",
     "share": "its submitter had its share of the pool",

@@ -49,12 +49,13 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Around:
     """What else is known at this moment. `claims`: claim ids by slot; `pending`: slots with a match on its way;
-    `constraint`: NEGOTIATOR_SLOT_CONSTRAINT; `now`: seconds since 1970."""
+    `constraint`: NEGOTIATOR_SLOT_CONSTRAINT; `now`: seconds since 1970; `waking`: sleeping slots that jobs wait for."""
 
     now: float
     claims: Mapping[str, str]
     pending: Sequence[str] = ()
     constraint: Expr | None = None
+    waking: Sequence[str] = ()
 
 
 class Analyst:
@@ -129,7 +130,7 @@ class Analyst:
 
         unoffered = {name: "no-claim-id" for name in table.keys if not around.claims.get(name)}
         unoffered.update(dict.fromkeys(around.pending, "pending"))
-        return Slots(table, around.now, unoffered, patience, around.constraint)
+        return Slots(table, around.now, unoffered, patience, around.constraint, around.waking)
 
     def _too_slow(self) -> str:
         return f"take more than {self._patience_s:g} s to evaluate on the slots of this pool"

@@ -91,7 +91,7 @@ class Conduct:
         self._clashes: set[str] = set()
         self._chronicle = Chronicle(policy.tree)
         self.herald = Herald(context, self._chronicle.forget)
-        self._calls = Calls()
+        self.calls = Calls()
         self._told: tuple[int, Policy | None] = (0, None)  # epoch and policy that events are of
 
     def settle(self) -> None:
@@ -403,7 +403,7 @@ class Conduct:
             "cycle": bearings.cycle,
             "shard": bearings.shard,
         }
-        if sleeping := self._calls.due(result.offline, by["at"]):
+        if sleeping := self.calls.due(result.offline, by["at"]):
             self.context.log.info("matched_offline", slots=len(sleeping), first=sleeping[0])
             self.herald.tell([OfflineMatched(**by, slots=sleeping)])
         if self._told != (bearings.epoch, self.policy):

@@ -500,6 +500,7 @@ class Negotiator(Daemon):
                 asked,
                 claims=self.table.claims,
                 pending=self.table.pending,
+                waking=self.conduct.calls.names,
                 constraint=self.policy.cycle.slot_constraint,
                 requests=self._waiting,
             )

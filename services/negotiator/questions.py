@@ -43,6 +43,7 @@ class Questions:
         *,
         claims: Mapping[str, str],
         pending: Collection[str],
+        waking: Collection[str] = (),
         constraint: Expr | None,
         requests: Callable[[], Awaitable[Mapping[str, Sequence[Request]]]],
     ) -> Message:
@@ -58,7 +59,7 @@ class Questions:
         self._waiting += 1
         try:
             async with self._turn:
-                around = Around(self._clock.now(), dict(claims), list(pending), constraint)
+                around = Around(self._clock.now(), dict(claims), list(pending), constraint, list(waking))
                 ads = await self._slots()
                 if questions:
                     work = asyncio.to_thread(self.analyst.jobs, ads, around, questions, asked.machine)

@@ -27,7 +27,7 @@ SLOTS: Final = {
     "job-requirements": "do not satisfy the job's Requirements",
     "draining": "are being drained",
     "slot-requirements": "do not accept the job (their START or Requirements)",
-    "offline": "are offline",
+    "offline": "sleep",
     "no-claim-id": "have not sent their claim id yet",
     "match-under-way": "are kept for a match that is on its way",
     "shutting-down": "are about to shut down",
@@ -37,7 +37,7 @@ SLOTS: Final = {
     "free": "suit",
 }
 #: The same of one slot, by the first word.
-_OF_ONE: Final = {"are": "is", "do": "does", "have": "has", "suit": "suits", "were": "was"}
+_OF_ONE: Final = {"are": "is", "do": "does", "have": "has", "sleep": "sleeps", "suit": "suits", "were": "was"}
 #: What decided about a request.
 CODES: Final = {
     "no-match": "no slot suits that is free",

@@ -11,7 +11,7 @@ though another slot is awake; here it never does.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -71,6 +71,11 @@ class Calls:
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
+
+    @property
+    def names(self) -> Collection[str]:
+        """Sleeping slots that jobs of the last cycle wait for."""
+        return self._told.keys()
 
     def due(self, names: Iterable[str], now: float) -> list[str]:
         """Those to tell of now (wall clock). names: of this cycle; what it does not name is forgotten, as the machine

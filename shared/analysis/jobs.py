@@ -60,16 +60,12 @@ def _explained(slots: Slots, job: ClassAd, last: Rejection | None, also: int) ->
     take("short", fits_empty & ~view.offline)
     take("job-requirements", ~needs.satisfied)
     take("slot-requirements", ~needs.accepted)
+    take("waking", view.waking)
     take("offline", view.offline)
     take("busy", view.claimed)
     take("constraint", view.left_out)
     for reason in ("no-claim-id", "pending"):
-        names = [
-            slots.table.row(name) for name, why in slots.unoffered.items() if why == reason and name in slots.table
-        ]
-        rows = np.zeros(len(slots), np.bool_)
-        rows[names] = True
-        take(reason, rows)
+        take(reason, slots.named(name for name, why in slots.unoffered.items() if why == reason))
     take("available", left.copy())
     counts = {name: int(outcomes[name].sum()) for name in OUTCOMES}
     # Dynamic slots are parts of partitionable ones, which count as a whole.
@@ -131,12 +127,16 @@ def _verdict(
         return f"{some} run it now, but the last cycle gave it none: {last.reason}."
     if counts["pending"] or counts["no-claim-id"]:
         return "Slots that suit are not on offer at this moment; it may get one in a moment."
-    if capacity == 1:
-        return "1 slot suits, but is not free: the job waits for it."
+    waking = _slots(counts["waking"], "that sleeps is", "that sleep are")
     if capacity:
-        return f"{capacity} slots suit, but none is free: the job waits for one."
+        wait = "1 slot suits, but is not free: the job waits for it."
+        if capacity > 1:
+            wait = f"{capacity} slots suit, but none is free: the job waits for one."
+        return f"{wait} {waking} to be woken." if counts["waking"] else wait
+    if counts["waking"]:
+        return f"The machines that suit sleep. {waking} to be woken: the job waits for that."
     if counts["offline"]:
-        return "The slots that suit are offline: the job waits until one is woken up."
+        return "The machines that suit sleep: one is woken when a cycle finds no other slot for the job."
     if counts["slot-requirements"]:
         return "Slots satisfy its Requirements, but none accepts it: it does not run as things are."
     return "No slot satisfies its Requirements: it does not run as things are."

@@ -14,7 +14,8 @@ OUTCOMES: Final = {
     "pending": "suit, and are promised to a job that was matched a moment ago",
     "no-claim-id": "suit, but have not sent their claim id yet",
     "constraint": "suit, but NEGOTIATOR_SLOT_CONSTRAINT leaves them out",
-    "offline": "suit, but are offline",
+    "waking": "suit, but sleep, and are to be woken for jobs that wait",
+    "offline": "suit, but sleep",
     "job-requirements": "do not satisfy the job's Requirements",
     "slot-requirements": "do not accept the job (their START or Requirements)",
 }

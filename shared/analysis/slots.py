@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,7 @@ COLUMNS: Final = (
     "partitionableslot",
     "dynamicslot",
     "offline",
+    "machinelastmatchtime",
     "remoteuser",
     "accountinggroup",
     "machine",
@@ -42,15 +43,17 @@ _OWNER: Final = parse_expr('State == "Owner"')
 _PARTITIONABLE: Final = parse_expr("PartitionableSlot =?= true")
 _DYNAMIC: Final = parse_expr("DynamicSlot =?= true")
 _OFFLINE: Final = parse_expr("Offline =?= true")
+#: Collectors write it into the ad of a slot that sleeps when a job is matched with it; who is awake has none.
+_CALLED: Final = parse_expr("Offline =?= true && MachineLastMatchTime =!= undefined")
 
 
 class Slots:
     """A table of slot ads by name, as of its last flush, with `now` for time() in their expressions.
 
     `unoffered`: by the name of a slot, why a cycle would not hand it out though it suits: "pending" or "no-claim-id"
-    (see report.OUTCOMES); `constraint`: a condition that slots must satisfy for that, None: none. `patience` is called
-    often and may raise to end an explanation that takes too long. The table may get further columns and another order
-    of rows, so nobody else may use it meanwhile.
+    (see report.OUTCOMES); `constraint`: a condition that slots must satisfy for that, None: none; `waking`: slots
+    that sleep and that jobs are matched with. `patience` is called often and may raise to end an explanation that takes
+    too long. The table may get further columns and another order of rows, so nobody else may use it meanwhile.
     """
 
     def __init__(
@@ -60,12 +63,14 @@ class Slots:
         unoffered: Mapping[str, str] | None = None,
         patience: Callable[[], None] | None = None,
         constraint: Expr | None = None,
+        waking: Collection[str] = (),
     ) -> None:
         self.table: Final = table
         self.constraint: Final = constraint
         self.matching: Final = Matching(table, now, CACHE_BYTES)
         self.matching.patience = patience
         self.unoffered: Final = unoffered or {}
+        self.waking: Final = frozenset(waking)
         table.want(COLUMNS)
         words = {word for text in self._texts("machineresources") for word in text.split()}
         #: What partitionable slots are divided into: folded name -> name, and -> the name of its whole amount.
@@ -99,7 +104,14 @@ class Slots:
             partitionable=mask(_PARTITIONABLE),
             dynamic=mask(_DYNAMIC),
             offline=mask(_OFFLINE),
+            waking=mask(_OFFLINE) & (mask(_CALLED) | self.named(self.waking)),
         )
+
+    def named(self, names: Iterable[str]) -> Mask:
+        """Those of these names that are there."""
+        rows = np.zeros(len(self), np.bool_)
+        rows[[self.table.row(name) for name in names if name in self.table]] = True
+        return rows
 
     def users(self, rows: Mask) -> Counter[str]:
         """Who has these claimed slots, with how many."""
@@ -127,11 +139,13 @@ class Slots:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """Masks over the rows. `claimed`: static and dynamic slots that have a user; `left_out`: by the constraint."""
+    """Masks over the rows. `claimed`: static and dynamic slots that have a user; `left_out`: by the constraint;
+    `offline`: they sleep; `waking`: and a job is matched with them."""
 
     claimed: Mask
     owner: Mask
     partitionable: Mask
     dynamic: Mask
     offline: Mask
+    waking: Mask
     left_out: Mask

@@ -58,7 +58,8 @@ def _request(slots: Slots, waiting: Waiting) -> Request:
 def _verdict(slots: Slots, name: str, ad: ClassAd, jobs: int, fits: int) -> str:
     user = ad.eval("RemoteUser")
     if ad.eval("Offline") is True:
-        state = "It is offline"
+        waking = name in slots.waking or ad.lookup("MachineLastMatchTime") is not None
+        state = "It sleeps, and is to be woken" if waking else "It sleeps"
     elif ad.eval("State") in ("Claimed", "Preempting") and ad.eval("PartitionableSlot") is not True:
         state = f"It is claimed by {user}" if isinstance(user, str) else "It is claimed"
     elif slots.unoffered.get(name) == "pending":

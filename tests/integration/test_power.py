@@ -112,6 +112,15 @@ def test_a_job_wakes_the_machine_that_it_needs(pool, machine):
     job = submit()
     wait_until((machine / "woken").exists, what="the machine to be woken", timeout_s=60)
     assert not done(job)
+    with pool.client() as client:
+        (report,) = client.analysis(job)["jobs"]
+    assert report["outcomes"] == {"waking": 1}
+    assert report["verdict"].endswith("1 slot that sleeps is to be woken: the job waits for that.")
+    pool.stop_daemon("rooster")
+    with pool.client() as client:
+        assert client.analysis(job)["jobs"][0]["verdict"].endswith(
+            "(ROOSTER in DAEMON_LIST): wake it with `roost power`."
+        )
     pool.start_daemon("startd")
     wait_until(lambda: done(job), what="the job on the machine that was started", timeout_s=120)
     with pool.client() as client:

@@ -23,6 +23,9 @@ _KEYS = ["ClusterId", "ProcId", "AutoClusterId", "JobStatus"]
 #: Longer than the negotiator's patience, with questions of others before it.
 _TIMEOUT_S = 30.0
 
+#: Said of jobs that wait for machines to be woken where nobody does so.
+NO_ROOSTER = " No rooster runs in this pool (ROOSTER in DAEMON_LIST): wake it with `roost power`."
+
 
 @dataclass(slots=True)
 class _Group:
@@ -74,7 +77,18 @@ def analysis_doors(app: FastAPI, bus: Bus, pool: PoolView, may: Guard) -> None:
         reports = [
             {**report, "schedd": group.schedd.name} for (group, _), report in zip(questions, answer.jobs, strict=False)
         ]
+        if any("waking" in report["outcomes"] for report in reports) and not await _rooster(pool):
+            for report in reports:
+                if "waking" in report["outcomes"]:
+                    report["verdict"] += NO_ROOSTER
         return {"jobs": reports, "slots": answer.slots, "more": max(0, len(groups) - limit)}
+
+
+async def _rooster(pool: PoolView) -> bool:
+    """Whether somebody is there who wakes machines."""
+    async for page in pool.ads(["Rooster"], projection=["Name"], limit=1):
+        return bool(page)
+    return False
 
 
 async def _alike(pool: PoolView, schedds: Sequence[Schedd], ids: list[str], constraint: str) -> list[_Group]:

@@ -38,6 +38,8 @@ def test_every_slot_is_counted_under_one_outcome():
         slot("group", State="Claimed", RemoteUser="x@pool", AccountingGroup="physics.carol"),
         slot("leaving", State="Preempting", RemoteUser="bob@pool"),
         slot("asleep", Offline=True),
+        slot("called", Offline=True, MachineLastMatchTime=900),
+        slot("matched", Offline=True),
         slot("small", Memory=512),
         slot("private", Start='=TARGET.Owner == "zoe"', State="Owner"),
         slot("promised"),
@@ -45,12 +47,14 @@ def test_every_slot_is_counted_under_one_outcome():
         slot("elsewhere", Site="far"),
         slot("claimed-small", Memory=512, State="Claimed", RemoteUser="bob@pool"),
         unoffered={"promised": "pending", "new": "no-claim-id", "gone": "pending"},
+        waking=["matched", "free", "gone"],
         constraint=parse_expr('Site =!= "far"'),
     )
     found = explain_job(slots, job())
     assert found.outcomes == {
         "available": 1,
         "busy": 3,
+        "waking": 2,
         "offline": 1,
         "job-requirements": 2,
         "slot-requirements": 1,
@@ -58,10 +62,10 @@ def test_every_slot_is_counted_under_one_outcome():
         "no-claim-id": 1,
         "constraint": 1,
     }
-    assert sum(found.outcomes.values()) == found.slots == 11
+    assert sum(found.outcomes.values()) == found.slots == 13
     assert found.users == {"bob@pool": 2, "physics.carol": 1}
     assert found.owner_state == 1
-    assert found.capacity == 7  # all that suit but for the one that is offline
+    assert found.capacity == 7  # all that suit but for those that sleep
 
 
 def test_slots_that_refuse_are_told_by_their_first_condition():
@@ -206,7 +210,14 @@ def test_verdicts_where_nothing_is_free():
 
     claimed = {"State": "Claimed", "RemoteUser": "bob@pool"}
     assert verdict(*nodes(2, **claimed)) == "2 slots suit, but none is free: the job waits for one."
-    assert verdict(*nodes(2, Offline=True)) == "The slots that suit are offline: the job waits until one is woken up."
+    asleep, called = slot("s", Offline=True), slot("c", Offline=True, MachineLastMatchTime=900)
+    assert verdict(asleep) == "The machines that suit sleep: one is woken when a cycle finds no other slot for the job."
+    assert verdict(asleep, called) == (
+        "The machines that suit sleep. 1 slot that sleeps is to be woken: the job waits for that."
+    )
+    assert verdict(slot("busy", **claimed), called) == (
+        "1 slot suits, but is not free: the job waits for it. 1 slot that sleeps is to be woken."
+    )
     promised = explain_job(pool(slot("a"), unoffered={"a": "pending"}), job()).verdict
     assert promised == "Slots that suit are not on offer at this moment; it may get one in a moment."
 

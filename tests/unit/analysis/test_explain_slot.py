@@ -39,13 +39,19 @@ def test_requests_are_told_apart_by_what_fails():
     [
         ({"State": "Claimed", "RemoteUser": "bob@pool"}, "", "It is claimed by bob@pool; no idle jobs wait."),
         ({"State": "Claimed", "PartitionableSlot": True}, "", "It is on offer; no idle jobs wait."),
-        ({"Offline": True}, "", "It is offline; no idle jobs wait."),
+        ({"Offline": True}, "", "It sleeps; no idle jobs wait."),
+        ({"Offline": True}, "waking", "It sleeps, and is to be woken; no idle jobs wait."),
+        ({"Offline": True, "MachineLastMatchTime": 9}, "", "It sleeps, and is to be woken; no idle jobs wait."),
         ({}, "pending", "It is promised to a job that was matched a moment ago; no idle jobs wait."),
         ({}, "no-claim-id", "It has not sent its claim id yet; no idle jobs wait."),
     ],
 )
 def test_what_the_slot_is(more, unoffered, says):
-    slots = pool(slot("a", **more), unoffered={"a": unoffered} if unoffered else {})
+    slots = pool(
+        slot("a", **more),
+        unoffered={"a": unoffered} if unoffered else {},
+        waking=["a"] if unoffered == "waking" else [],
+    )
     assert explain_slot(slots, "a", []).verdict == says
 
 
