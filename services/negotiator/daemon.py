@@ -350,8 +350,12 @@ class Negotiator(Daemon):
             epoch = self.epoch
             self.context.log.info("leading", epoch=epoch)
             await self._load()
-        if self._active_subscription is None:
-            self._active_subscription = await self.context.bus.serve(self.inbox, self._on_request)
+        if self._active_subscription is None and self.leading():
+            subscription = await self.context.bus.serve(self.inbox, self._on_request)
+            if not self.leading():  # told to stop meanwhile: half of all questions would be refused here
+                await subscription.cancel()
+                return
+            self._active_subscription = subscription
         self._trigger("requested")
 
     async def _stop_leading(self, reason: str) -> None:

@@ -114,7 +114,7 @@ class Leases:
                 self.runs.lost(claim, "its lease ran out without a sign of its execution point", reconnecting=True)
             elif not claim.disconnected and job is not None:
                 claim.disconnected = True
-                self.keeper.record(
+                self.runs.record(
                     job,
                     lambda job=job, claim=claim: job_log.disconnected(job.id, wall, reason, claim.slot, claim.startd),  # type: ignore[misc]
                 )
@@ -126,6 +126,6 @@ class Leases:
         if job is not None:
             wall = self.keeper.now()
             job.count("NumJobReconnects")
-            self.keeper.record(job, lambda: job_log.reconnected(job.id, wall, claim.slot, claim.startd))
+            self.runs.record(job, lambda: job_log.reconnected(job.id, wall, claim.slot, claim.startd))
             self.keeper.save(job)
             self.keeper.commit()

@@ -200,31 +200,39 @@ class Runs:
         run.stored_usage = report.usage
         host = self._host(claim)
         if report.phase == "transferring-input":
-            self.keeper.record(job, lambda: job_log.transferring(job.id, now, "input", "started", host))
+            self.record(job, lambda: job_log.transferring(job.id, now, "input", "started", host))
         elif report.phase == "running":
             if not run.executing:
                 run.executing = report.started_at or report.at
                 if run.transfer:
-                    self.keeper.record(job, lambda: job_log.transferring(job.id, now, "input", "finished"))
+                    self.record(job, lambda: job_log.transferring(job.id, now, "input", "finished"))
                 self._executing(job, claim, run, now)
                 self.queue.put_claim(claim)
             elif job.status == JobStatus.SUSPENDED:
                 self.keeper.happen(job, JobEvent.CONTINUE)
                 ending.on_continue(job, run, now)
-                self.keeper.record(job, lambda: job_log.unsuspended(job.id, now))
+                self.record(job, lambda: job_log.unsuspended(job.id, now))
             elif grown:
-                self.keeper.record(job, lambda: job_log.image_size(job.id, now, report.usage))
+                self.record(job, lambda: job_log.image_size(job.id, now, report.usage))
         elif report.phase == "suspended" and job.status == JobStatus.RUNNING:
             self.keeper.happen(job, JobEvent.SUSPEND)
             ending.on_suspend(job, run, now)
-            self.keeper.record(job, lambda: job_log.suspended(job.id, now, report.usage.procs))
+            self.record(job, lambda: job_log.suspended(job.id, now, report.usage.procs))
         elif report.phase == "transferring-output":
             self.keeper.happen(job, JobEvent.OUTPUT)
-            self.keeper.record(job, lambda: job_log.transferring(job.id, now, "output", "started"))
+            self.record(job, lambda: job_log.transferring(job.id, now, "output", "started"))
         self.keeper.save(job)
+
+    def record(self, job: Job, text: Callable[[], bytes]) -> None:
+        """For the user's log: what a run does, or what becomes of it. Nothing of a job that was held or removed
+        meanwhile, as the log has told that already."""
+        if job.status in ACTIVE:
+            self.keeper.record(job, text)
 
     def _executing(self, job: Job, claim: Claim, run: Shadow, now: float) -> None:
         self.keeper.launches.add(now - max(run.started, claim.granted_at))
+        if job.status not in ACTIVE:
+            return  # held or removed while it was on its way: that was told, and stands
         ending.on_executing(job, run, now)
         self.keeper.record(
             job,
@@ -362,17 +370,18 @@ class Runs:
             self.over(claim, job, run)
             usage = run.stored_usage
             if reconnecting:
-                self.keeper.record(job, lambda: job_log.reconnect_failed(job.id, now, reason, claim.slot))
+                self.record(job, lambda: job_log.reconnect_failed(job.id, now, reason, claim.slot))
             else:
-                self.keeper.record(job, lambda: job_log.evicted(job.id, now, reason, usage, ()))
-            self.keeper.tell(
-                JobEvicted(
-                    **self.keeper.about(job, now),
-                    slot=claim.slot,
-                    attempt=run.attempt,
-                    reason=reason,
+                self.record(job, lambda: job_log.evicted(job.id, now, reason, usage, ()))
+            if job.status in ACTIVE:
+                self.keeper.tell(
+                    JobEvicted(
+                        **self.keeper.about(job, now),
+                        slot=claim.slot,
+                        attempt=run.attempt,
+                        reason=reason,
+                    )
                 )
-            )
             self.requeue(job, reason, failed=False)
         self.drop(claim)
         self.keeper.commit()

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import re
 import threading
 
 import pytest
@@ -416,6 +417,28 @@ async def test_a_run_that_begins_after_it_was_told_to_stop_is_told_again(pool):
     then = await pool.startd.finish(ack.next, exit=JobExit(reason="killed"))
     assert len(pool.startd.deactivated) == 2
     assert (then.next.job_id, then.next.attempt) == ("1.1", 2)  # released, so it runs again
+
+
+async def test_a_removed_job_that_begins_late_or_is_lost_is_not_told_of_again(pool, tmp_path):
+    """Removal was told, to the stream and to the user's log, when it was asked: what its runs still do comes after."""
+    log = tmp_path / "user.log"
+    await pool.submit(job_ad(UserLog=str(log)), procs=2)
+    await pool.match(count=2)
+    await eventually(lambda: len(pool.schedd.runs.by_claim_id) == 2)
+    late = pool.startd.activations[0]
+    assert await pool.act("remove", "1.0", "1.1") == {"1.0": "done", "1.1": "done"}
+    await pool.startd.report(late, "running", started_at=5.0)
+    await pool.startd.finish(late, exit=JobExit(reason="killed"))
+    message = ClaimLost(startd="ep", slot="slot1@ep", claim_id=pool.startd.claim_of["1.1", 1][0], reason="it broke")
+    await pool.client.call("schedd.ap", message)
+    await eventually(lambda: not pool.schedd.table.total)
+    assert {ad["JobStatus"] for ad in await pool.history()} == {3}
+    await pool.submit(job_ad(UserLog=str(log)))  # the last of the stream and of the log
+    await eventually(lambda: pool.event_types().count("job.submitted") == 2)
+    await eventually(lambda: log.read_bytes().count(b"000 (") == 3)
+    assert not {"job.started", "job.evicted"} & set(pool.event_types())
+    events = re.findall(r"^(\d{3}) \(001", log.read_text(), re.MULTILINE)
+    assert sorted(events) == ["000", "000", "009", "009"]
 
 
 async def test_a_claim_that_nobody_knows_makes_the_job_run_again(pool):

@@ -254,6 +254,26 @@ async def test_order_to_stop_that_comes_while_one_to_lead_is_looked_at_prevails(
     assert daemon.role() == "passive"
 
 
+async def test_order_to_stop_while_the_inbox_is_opened_leaves_no_listener(bench: Bench) -> None:
+    """It would refuse each second question of the pool, which the leader could answer."""
+    daemon = await bench.negotiator("cm1")
+    serve, opening, go = daemon.context.bus.serve, asyncio.Event(), asyncio.Event()
+
+    async def slow(*asked: object) -> object:
+        subscription = await serve(*asked)
+        opening.set()
+        await go.wait()
+        return subscription
+
+    daemon.context.bus.serve = slow  # type: ignore[method-assign]
+    leading = asyncio.ensure_future(bench.client.call("negotiator.cm1", Lead(had="cm1", epoch=5, lease_s=60.0)))
+    await opening.wait()
+    await bench.client.call("negotiator.cm1", StepDown(had="cm1", epoch=5, reason="handing over"))
+    go.set()
+    await leading
+    assert not bench.hub.inbox("negotiator").consumers
+
+
 async def test_schedd_that_knows_a_newer_epoch_ends_its_lead(bench: Bench) -> None:
     daemon = await bench.negotiator("cm1")
     bench.schedd.refuse_below = 9
