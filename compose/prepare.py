@@ -122,8 +122,13 @@ def write(path: Path, text: str, mode: int, owner: int = 0) -> None:
 
 
 def redis_users(passwords: dict[str, str]) -> str:
-    """Redis's access list: the default user is off; "health" may ping, and needs no password for it."""
-    lines = ["user default off", "user health on nopass resetkeys resetchannels -@all +ping"]
+    """Redis's access list: nobody is the default user; "health" may ping, and needs no password for it.
+
+    The default user is off, so whoever does not log in may do nothing. It has all rights nevertheless, as Redis reads
+    its append-only file under that name: without them it leaves out, at its start, whatever was written by a script or
+    a transaction (a line CRITICAL in its log is all that it says).
+    """
+    lines = ["user default off resetpass ~* &* +@all", "user health on nopass resetkeys resetchannels -@all +ping"]
     for role in ROLES:
         keys = " ".join(REDIS_KEYS[role])
         lines.append(f"user {role} on #{digest(passwords[role])} resetkeys {keys} resetchannels {REDIS_COMMANDS}")
