@@ -8,6 +8,7 @@ makes the same file anew, so no record is in two.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -82,7 +83,7 @@ class JsonFiles:
 
     def _drop(self) -> None:
         """Begin anew; a file that was not committed is written over."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._lines = 0
+        file, self._file, self._lines = self._file, None, 0
+        if file is not None:
+            with contextlib.suppress(OSError):  # a full disk: what is left in its buffer is not wanted
+                file.close()

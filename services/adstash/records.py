@@ -28,7 +28,7 @@ def records(data: bytes, source: str) -> Iterator[Record]:
     start = 0
     for banner in _BANNER.finditer(data):
         text = data[start : banner.start()].decode(errors="surrogateescape")
-        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        lines = [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
         start = banner.end()
         kind = EPOCH_HISTORY if banner[1].lstrip(b" *").startswith(b"EPOCH") else source
         if not lines:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from shared.classad import ERROR, UNDEFINED, Expr, PackedError, evaluate
-from shared.classad.expr import AttrRef, Literal, Parens
+from shared.classad.expr import AttrRef, Literal, Parens, attr, fold
 from shared.classad.references import decided_by
 from shared.classad.sheet import Cells, Sheet
 
@@ -36,6 +36,14 @@ def values(sheet: Sheet, expr: Expr, now: float) -> list[Any]:
             known[first] = _value(narrow, first, expr, now)
         found.append(known[first])
     return found
+
+
+def value_of(sheet: Sheet, place: int, name: str, now: float) -> Any:
+    """What one of the ads has under a name."""
+    cell = sheet.cell(fold(name), place)
+    if cell is None:
+        return UNDEFINED
+    return cell if cell.__class__ in _PLAIN else _value(sheet, place, attr(name), now)
 
 
 def plain_cells(cells: Cells) -> list[Any] | None:

@@ -36,8 +36,8 @@ from shared.tally import Durations
 DEFAULT_FILE: Final = "00_default_metrics"
 #: Files of the directory that editors and packages leave behind.
 _LEFT_BEHIND: Final = ("~", ".bak", ".rpmsave", ".rpmnew", ".dpkg-old", ".dpkg-dist", ".swp")
-#: Problems that are told of one pass.
-_MOST_PROBLEMS: Final = 50
+#: Problems that are told of one pass, and until definitions are read again: they may have values in them, which change.
+_MOST_PROBLEMS, _MOST_TOLD = 50, 1000
 
 
 class Monitor(Satellite):
@@ -116,7 +116,7 @@ class Monitor(Satellite):
 
     def _tell(self, problems: list[str]) -> None:
         for text in problems[:_MOST_PROBLEMS]:
-            if text not in self._told:
+            if text not in self._told and len(self._told) < _MOST_TOLD:
                 self._told.add(text)
                 self.context.log.warning("metric_problem", problem=text)
 

@@ -62,7 +62,8 @@ def _apart(found: dict[tuple[str, str], Family]) -> list[Family]:
     kept = []
     for (kind, name), family in found.items():
         if family.name in taken:
-            family.name = f"{name}_{kind}"
+            while family.name in taken:
+                family.name += f"_{kind}"
             for place, sample in enumerate(family.samples):
                 ending = sample.name[len(name) :]
                 family.samples[place] = sample._replace(name=f"{family.name}{ending}")

@@ -30,6 +30,8 @@ _LOOKUP_S: Final = 3.0
 _AT_A_TIME: Final = 4
 #: Addresses of machines are asked for again so often, seconds.
 _RESOLVE_S: Final = 3600.0
+#: Addresses that are remembered: machines come and go.
+_MOST_ADDRESSES: Final = 100_000
 
 
 class GangliaUnavailable(RetryableError):
@@ -170,6 +172,8 @@ class Ganglia:
             except (OSError, UnicodeError):  # TimeoutError is one; and a name that no host can have
                 address = machine  # any text does, as long as it is this machine's own
             self._addresses[machine] = (now, address)
+            if len(self._addresses) > _MOST_ADDRESSES:
+                self._addresses.pop(next(iter(self._addresses)))
         return f"{address}:{machine}"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from services.monitor.columns import values
+from services.monitor.columns import value_of, values
 from services.monitor.definitions import ATTRIBUTES, NAME, VALUE, Definition
 from services.monitor.owners import Owners
 from shared.classad import ERROR, UNDEFINED
@@ -33,6 +33,8 @@ _INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
 _GROUP: Final = re.compile(r"\\([0-9])")
 #: Attributes that may hold \1, \2, ... of Regex.
 _TEXTS: Final = ("name", "desc", "title", "group", "cluster", "units", "aggregategroup", "machine", "ip")
+#: Problems that one pass tells of; further ones are most often more of the same.
+MOST_PROBLEMS: Final = 1000
 #: Of each ad of machines, to tell slot 1.
 SLOT_ATTRIBUTES: Final = ("slotid", "dynamicslot")
 
@@ -62,9 +64,12 @@ class Result:
 
     metrics: list[Metric] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    _told: set[str] = field(default_factory=set)
 
     def problem(self, text: str) -> None:
-        if text not in self.problems:
+        # Each of 100,000 slots may have one of its own.
+        if text not in self._told and len(self._told) < MOST_PROBLEMS:
+            self._told.add(text)
             self.problems.append(text)
 
 
@@ -219,11 +224,11 @@ class _Work:
             if len(set(map(repr, names))) <= 1:
                 found = values(self.sheet, attr(str(names[0])), self.now) if names else []
             else:
-                by_name: dict[str, list[Any]] = {}
-                for name in names:
-                    if isinstance(name, str) and name not in by_name:
-                        by_name[name] = values(self.sheet, attr(name), self.now)
-                found = [by_name[name][place] if isinstance(name, str) else ERROR for place, name in enumerate(names)]
+                # Ad by ad: each may have another name.
+                found = [
+                    value_of(self.sheet, place, name, self.now) if isinstance(name, str) else ERROR
+                    for place, name in enumerate(names)
+                ]
         scales = self.column("scale")
         if scales is None:
             return found
@@ -251,6 +256,12 @@ class _Work:
         for place, (key, value) in enumerate(zip(keys, self.scaled(), strict=True)):
             if value is UNDEFINED or key is UNDEFINED:
                 continue
+            if key.__class__ not in _GROUPING:
+                wrong = "an error" if key is ERROR else f"{key!s:.40}"
+                self.result.problem(
+                    f"{self.definition.where}: AggregateGroup is {wrong}, and want a string, a number or a boolean"
+                )
+                continue
             if value.__class__ not in _COUNTED:
                 wrong = "an error" if value is ERROR else f"{value!s:.40}, which is no number"
                 self.result.problem(f"{self.definition.where}: Value is {wrong}, so it is not in the {self.aggregate}")
@@ -269,6 +280,8 @@ class _Work:
 
 
 _COUNTED: Final = (int, float, bool)
+#: What ads can be grouped by. A list is like no other one.
+_GROUPING: Final = (str, *_COUNTED)
 
 
 class _Told:

@@ -64,6 +64,11 @@ class Sheet(Sequence[ClassAd]):
         found = self._columns.get(key)
         return [None] * self._size if found is None else found[1]
 
+    def cell(self, key: str, place: int) -> object:
+        """What one ad has under this folded name; None: there is no such attribute."""
+        found = self._columns.get(key)
+        return None if found is None else found[1][place]
+
     def names(self) -> list[str]:
         """The attributes that any of the ads has, as they are written."""
         return [name for name, _ in self._columns.values()]

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import signal
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from services.startd.starter.client import ForkServer, ForkServerGone, ProcessEn
 from services.startd.starter.faults import Fault
 from services.startd.walls.warden import Warden
 
+#: Of what a runtime or a monitor said at most so much is looked at, bytes.
+SAID = 65536
 #: By the step that failed.
 _FAULTS = {
     "exec": Fault.NO_EXECUTABLE,
@@ -186,3 +189,22 @@ def _hint(executable: Path, number: int) -> str:
     if number == errno.EACCES and executable.is_dir():
         return "; it is a directory"
     return ""
+
+
+def read_end(path: str, start: int) -> str:
+    """The end of what a file holds after `start`. Only of a plain file, and of no link's."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return ""
+        cut = max(start, status.st_size - SAID)
+        text = os.pread(descriptor, SAID, cut).decode("utf-8", "replace")
+        return text if cut == start else text.partition("\n")[2]
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)

@@ -33,6 +33,7 @@ class DefragSettings(CommonSettings):
         "0",
         unit="1/h",
         least=0,
+        most=1000000,
         meaning="machines per hour to start draining, fractions too; 0 = none",
     )
     defrag_max_whole_machines: int = knob(

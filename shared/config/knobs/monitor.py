@@ -17,7 +17,9 @@ class MonitorSettings(CommonSettings):
 
     SUBSYSTEM: ClassVar[str] = "GANGLIAD"
 
-    gangliad_interval: int = knob("GANGLIAD_INTERVAL", "60", unit="s", least=1, meaning="between two looks at the pool")
+    gangliad_interval: int = knob(
+        "GANGLIAD_INTERVAL", "60", unit="s", least=1, most=31536000, meaning="between two looks at the pool"
+    )
     roost_gangliad_port: int = knob(
         "ROOST_GANGLIAD_PORT",
         "0",

@@ -142,6 +142,8 @@ def test_records_of_a_history_file():
     assert list(records(b"A = 1", "x")) == []
     broken = list(records(b"A = = 1\n*** x\nB = 2\n***\n\n***\n", "x"))
     assert [record.ad is None for record in broken] == [True, False]
+    (odd,) = records('A = "one\u2028two\x0c\x85three"\n*** x\n'.encode(), "x")  # none of these ends a line
+    assert odd.ad["A"] == "one\u2028two\x0c\x85three"
     (epoch,) = records(history(ClassAd(JOB), banner="*** EPOCH ClusterId=12 ProcId=0"), "x")
     assert epoch.source == "job_epoch"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 import structlog
@@ -263,6 +264,20 @@ async def test_files_of_json_lines_have_each_record_once(tmp_path):
     await exporter().run([schedd.source()])
     assert sorted(exported()) == [0, 1, 2, 3, 4]
     assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+async def test_a_full_disk_ends_the_pass_and_nothing_else(tmp_path, monkeypatch):
+    """What is left in the file's buffer can not be written either."""
+    target = JsonFiles(tmp_path)
+    exporter = Exporter(target, tmp_path / "checkpoint", 2, LOG)
+    schedd = Schedd(job(number) for number in range(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(target, "_new", lambda: Path("/dev/full"))
+        passed = await exporter.run([schedd.source()])
+        assert "No space left" in " ".join(passed.problems.values())
+        await target.close()
+    assert not (await exporter.run([schedd.source()])).problems
+    assert target.counts.exported == 3
 
 
 async def test_a_checkpoint_that_can_not_be_read_is_for_a_person(made):

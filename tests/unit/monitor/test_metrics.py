@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.monitor.definitions import read
-from services.monitor.metrics import Problem, measure, typed
+from services.monitor.metrics import MOST_PROBLEMS, Problem, measure, typed
 from services.monitor.owners import Default, Owners
 from shared.classad import ClassAd
 from shared.classad.sheet import Sheet
@@ -184,6 +184,29 @@ def test_aggregate_groups():
     text = """[ Name = "InUse"; Value = Cpus; Aggregate = "sum"; AggregateGroup = Machine; Machine = Machine;
                 TargetType = "Machine" ]"""
     assert {(m.name, m.machine): m.value for m in run(text, *ads).metrics} == {("InUse", "ep1"): 3, ("InUse", "ep2"): 3}
+
+
+def test_what_no_group_can_be_made_of_is_told():
+    """MON-09: lists and ads are like no other ones."""
+    text = '[ Name = "N"; Value = 1; Aggregate = "SUM"; TargetType = "Machine"; AggregateGroup = {} ]'
+    for group, said in (("{ State }", "["), ("[ a = 1 ]", "[ a = 1 ]"), ("1 / 0", "an error")):
+        result = run(text.replace("{}", group), slot(1), slot(2))
+        assert result.metrics == []
+        (problem,) = result.problems
+        assert problem.startswith(f"x, line 1: AggregateGroup is {said}")
+        assert problem.endswith("want a string, a number or a boolean")
+
+
+def test_every_ad_may_have_a_name_or_a_problem_of_its_own():
+    """And a pass takes no longer for that: each name is looked up in the ad that has it."""
+    count = 1500
+    ads = [slot(1, f"ep{number}", **{f"Of{number}": number}) for number in range(count)]
+    named = '[ Name = strcat("Of", split(Machine, "p")[1]); TargetType = "Machine" ]'
+    result = run(named, *ads)
+    assert result.problems == []
+    assert [metric.value for metric in result.metrics] == list(range(count))
+    result = run('[ Name = "N"; Value = Machine; Type = "double"; TargetType = "Machine" ]', *ads)
+    assert len(result.problems) == MOST_PROBLEMS
 
 
 def test_aggregates_belong_to_the_collector():

@@ -1,9 +1,13 @@
 """Virtual machines: what the administrator lets them have, QEMU's command line, whose fault a failure is."""
 
+import asyncio
+
 import pytest
 
 from services.startd.launchers.vm import watch
-from services.startd.launchers.vm.plan import BadVm, Disk, make_plan, parse_disks
+from services.startd.launchers.vm.launcher import _complaints
+from services.startd.launchers.vm.plan import COMPLAINTS, BadVm, Disk, make_plan, parse_disks
+from services.startd.launchers.vm.qmp import NoMonitor, order
 from services.startd.launchers.vm.rules import (
     BadVmRule,
     Found,
@@ -13,7 +17,7 @@ from services.startd.launchers.vm.rules import (
     is_machines_fault,
     read_rules,
 )
-from shared.classad import ClassAd
+from shared.classad import ClassAd, parse_expr
 from shared.config import load_config
 from shared.config.knobs import StartdSettings
 
@@ -127,6 +131,40 @@ def test_the_command_line():
 def test_a_processor_is_named():
     assert "-cpu" not in argv()
     assert "-cpu host" in argv(rules_of("VM_TYPE = kvm\nROOST_VM_CPU = host"))
+
+
+def test_an_amount_that_is_none_is_named():
+    """VMU-03: and ends nothing but the job's start."""
+    for text in ('real("INF")', 'real("NaN")', '"much"'):
+        ad = job()
+        ad["JobVMMemory"] = parse_expr(text)
+        with pytest.raises(BadVm, match="set vm_memory"):
+            make_plan(RULES, ad, 2.0)
+
+
+async def test_a_monitor_that_talks_nonsense_is_none(tmp_path):
+    """It runs under the user's account, and so may somebody who only says to be it."""
+    answers = [b"[" * 100_000, b'"x"', b'{"QMP": 1}\n{"error": "no"}', b'{"QMP": 1}\n{"error": {"desc": "no"}}', b""]
+
+    async def talk(reader, writer):
+        writer.write(answers[0] + b"\n")
+        writer.close()
+
+    async with await asyncio.start_unix_server(talk, tmp_path / "s"):
+        while answers:
+            with pytest.raises(NoMonitor):
+                await order(tmp_path, "s")
+            answers.pop(0)
+
+
+def test_what_the_monitor_complained_of_is_read_of_no_link(tmp_path):
+    """Root reads it, in a directory of the user's."""
+    (tmp_path / "secret").write_text("root:x\n")
+    (tmp_path / COMPLAINTS).symlink_to(tmp_path / "secret")
+    assert _complaints(tmp_path) == ""
+    (tmp_path / COMPLAINTS).unlink()
+    (tmp_path / COMPLAINTS).write_text("qemu: warning: old\nqemu: no such image\n")
+    assert _complaints(tmp_path) == "qemu: no such image"
 
 
 def test_a_comma_in_a_name_ends_no_option():

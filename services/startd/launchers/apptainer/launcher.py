@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import shutil
-import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -31,11 +30,10 @@ from services.startd.launchers.apptainer.plan import (
     make_command,
     refusal,
 )
+from services.startd.launchers.process import read_end
 from services.startd.starter.faults import Fault
 from shared.daemon.context import Context
 
-#: Of what the runtime said at most so much is looked at, bytes.
-SAID = 65536
 #: A run without a standard error of its own that ends with the runtime's status so soon has its image tested once more,
 #: seconds.
 SOON_S = 60.0
@@ -277,23 +275,6 @@ def _size(path: str) -> int:
         return os.stat(path).st_size if path else 0
     except OSError:
         return 0
-
-
-def read_end(path: str, start: int) -> str:
-    """The end of what a file holds after `start`. Only of a plain file, and of no link's."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return ""
-        cut = max(start, status.st_size - SAID)
-        text = os.pread(descriptor, SAID, cut).decode("utf-8", "replace")
-        return text if cut == start else text.partition("\n")[2]
-    finally:
-        os.close(descriptor)
 
 
 def _has_target(image: str, path: str) -> bool | None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.startd.launchers.api import Account, Finished, Launch, LaunchFailed
-from services.startd.launchers.apptainer.launcher import ApptainerLauncher, read_end
+from services.startd.launchers.apptainer.launcher import ApptainerLauncher
 from services.startd.launchers.apptainer.plan import Plan, last_words
+from services.startd.launchers.process import read_end
 
 #: Longest version, test run or making of an image, seconds.
 STEP_S = 120.0

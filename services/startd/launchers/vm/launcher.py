@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
-from services.startd.launchers.process import ProcessLauncher
+from services.startd.launchers.process import ProcessLauncher, read_end
 from services.startd.launchers.vm.plan import COMPLAINTS, OVERHEAD_MIB, SOCKET, BadVm, Plan, make_plan
 from services.startd.launchers.vm.qmp import NoMonitor, order
 from services.startd.launchers.vm.rules import Found, Offline, Rules, is_machines_fault
@@ -23,8 +23,6 @@ from services.startd.starter.faults import Fault
 
 #: A machine whose monitor does not answer so long after its start is taken for started all the same, seconds.
 UP_S, LOOK_S = 30.0, 0.05
-#: Of what the monitor complained of at most so much is looked at, bytes.
-SAID = 4096
 KVM = "/dev/kvm"
 
 
@@ -195,13 +193,7 @@ class VmLauncher:
 
 def _complaints(scratch: Path) -> str:
     """The last lines that the monitor wrote, in one."""
-    try:
-        with (scratch / COMPLAINTS).open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - SAID))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    text = read_end(str(scratch / COMPLAINTS), 0)
     lines = [line.strip() for line in text.splitlines() if line.strip() and ": warning: " not in line]
     return "; ".join(lines[-3:])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -140,7 +141,9 @@ def _bus(disk: Disk) -> str:
 
 def _amount(job: ClassAd, name: str, default: int) -> int:
     value = job.eval(name)
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return default
+    return int(value)
 
 
 def _quoted(text: str) -> str:

@@ -28,7 +28,7 @@ async def order(folder: Path, socket: str, *commands: str) -> list[Any]:
             if "QMP" not in await _read(reader):
                 raise NoMonitor("no greeting")
             return [await _one(reader, writer, command) for command in ("qmp_capabilities", *commands)][1:]
-    except (OSError, ValueError, EOFError, TimeoutError) as error:
+    except (OSError, ValueError, EOFError, TimeoutError, RecursionError) as error:
         raise NoMonitor(f"{type(error).__name__}: {error}") from error
 
 
@@ -51,7 +51,7 @@ async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, comma
     while True:
         said = await _read(reader)
         if "error" in said:
-            raise NoMonitor(f"{command}: {said['error'].get('desc', said['error'])}")
+            raise NoMonitor(f"{command}: {str(said['error'])[:200]}")
         if "return" in said:
             return said["return"]
 
