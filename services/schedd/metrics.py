@@ -21,6 +21,8 @@ class Metrics(Source):
         table, queue = keeper.table, keeper.queue
         statuses: dict[tuple[str, ...], float] = {(name,): float(count) for name, count in table.totals().items()}
         yield gauges("roost_schedd_jobs", "Jobs in the queue", ["status"], statuses)
+        late = "Jobs of factories that are not in the queue yet (late materialization)"
+        yield gauge("roost_schedd_jobs_unmaterialized", late, table.promised())
         running = sum(claim.shadow is not None for claim in runs.claims.values())
         yield gauge("roost_schedd_shadows", "Jobs that are followed on their slots", running)
         yield gauge("roost_schedd_claims", "Claims that are held", len(runs.claims))

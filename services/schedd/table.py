@@ -149,12 +149,12 @@ class JobTable:
         for cluster in self.clusters.values():
             self.note_due(cluster)
 
-    def promised(self, user: str) -> int:
-        """Jobs of a user that are not materialized yet."""
+    def promised(self, user: str | None = None) -> int:
+        """Jobs that are not materialized yet, of one user or of all."""
         return sum(
             cluster.factory.total - cluster.next_proc
             for cluster in self.clusters.values()
-            if cluster.factory is not None and not cluster.factory.over and cluster.user == user
+            if cluster.factory is not None and not cluster.factory.over and user in (None, cluster.user)
         )
 
     def set_significant(self, names: Iterable[str], needed: Iterable[str] = ()) -> list[Job]:

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import ClientSession
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from roost.joblog import Reader, Waiting
 from roost.submit import Description, here
@@ -142,11 +143,20 @@ async def test_the_limits_of_the_pool_hold_for_factories_too(tmp_path):
 async def test_so_many_jobs_of_a_user_may_wait_to_be_materialized(tmp_path):
     async with Pool(tmp_path, ROOST_SCHEDD_LATE_JOBS_PER_OWNER="25") as pool:
         await submit(pool, 20, JobMaterializeLimit=1)
+
+        def measured():
+            text = generate_latest(pool.schedd.context.metrics).decode()
+            return next(line for line in text.splitlines() if line.startswith("roost_schedd_jobs_unmaterialized "))
+
+        assert measured().endswith(" 19.0")
         with pytest.raises(
             RemoteFailure, match=r"7 jobs besides 19 that wait .* ROOST_SCHEDD_LATE_JOBS_PER_OWNER = 25"
         ):
             await submit(pool, 7, submit_id="b", JobMaterializeLimit=1)
         await submit(pool, 6, submit_id="c", JobMaterializeLimit=1)
+        assert measured().endswith(" 24.0")
+        await pool.act("remove", "1")
+        assert measured().endswith(" 5.0")
 
 
 async def test_holding_a_whole_cluster_pauses_its_factory_and_releasing_it_goes_on(tmp_path):
