@@ -223,6 +223,16 @@ async def disk_fills(world: World, chance: random.Random) -> None:
     world.full.discard(name)
 
 
+async def disk_slow(world: World, chance: random.Random) -> None:
+    """What was told to a disk is done and known late: what waits for it is overtaken by all else."""
+    name = chance.choice([_any(world, chance, "schedd"), _any(world, chance)])
+    seconds, takes = chance.choice([2.0, 10.0, 25.0]), chance.choice([0.05, 1.0, 12.0])
+    world.note(f"the disk of {name} takes up to {takes:g} s for {seconds:g} s")
+    world.slow_disks[name] = takes
+    await asyncio.sleep(seconds)
+    world.slow_disks.pop(name, None)
+
+
 async def drain(world: World, chance: random.Random) -> None:
     """An administrator drains a machine, and changes his mind."""
     name, seconds = _any(world, chance, "startd"), chance.choice([1.0, 10.0, 20.0])
@@ -305,4 +315,7 @@ KINDS: tuple[Fault, ...] = (
 ORDERLY_FROM = 10_000
 #: From here on a broker takes a while to confirm a subscription, as busy ones do, and messages come meanwhile.
 SLOW_FROM, SUBSCRIBING_S = 20_000, 1.0
+#: From here on disks may be slow, users have logs and factories, and nobody's death ends what others do.
+WIDER_FROM = 30_000
+WIDER: tuple[Fault, ...] = (disk_slow, disk_slow, disk_slow, crash, crash_within)
 ORDERLY: tuple[Fault, ...] = (stop, stop, stop, all_stop, upgrade, reconfigure)

@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from shared.bus.api import Exchange
 from shared.bus.handling import packed
-from shared.bus.memory import MemoryBus
+from shared.bus.memory import Item, MemoryBus
 from shared.daemon.base import Daemon
 from shared.daemon.life import DRAIN_S, drained, hear_out
 from shared.messages.base import Envelope, Message
@@ -73,10 +74,16 @@ class Bus(MemoryBus):
 
     life: Life
     subscribing: Callable[[], float] | None = None  # how long the next subscription takes, seconds
+    heard: Callable[[Item], None] | None = None  # every fact that came to the broker
 
     def _packed(self, body: Message, epoch: int | None = None, trace: str | None = None) -> bytes:
         clock = self.life.clock  # which may be wrong, and everybody sees it
         return packed(Envelope(body, self.sender, self.hub.new_id(), clock.now(), epoch, trace))
+
+    def _route(self, item: Item, exchange: Exchange, began: float) -> None:
+        if exchange is Exchange.EVENTS and self.heard is not None:
+            self.heard(item)
+        super()._route(item, exchange, began)
 
     def _within(self, handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
         life = self.life
@@ -85,7 +92,8 @@ class Bus(MemoryBus):
             LIFE.set(life)
             task = asyncio.current_task()
             assert task is not None
-            life.adopt(task)
+            if task not in life._tasks or not getattr(asyncio.get_running_loop(), "handlers_are_their_own", False):
+                life.adopt(task)
             await life.thawed()
             return await handler(envelope)
 
@@ -123,6 +131,11 @@ class Life:
         self._stopping: asyncio.Future[None] | None = None
         self.crash_at_task = 0  # dies when it makes so many more tasks (0: it does not): in the midst of something
         self.on_start: Callable[[Life], None] = lambda life: None
+        self.on_break: Callable[[Life], None] = lambda life: None  # it ends without having said all
+        self.said_all = False
+        self.begun = 0.0
+        #: How long a thread's work takes until it is done, and until that is known, seconds; None: no time to speak of.
+        self.disk: Callable[[], tuple[float, float]] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their making, the same in every telling
         self._make = make
         self.daemon: Daemon | None = None
@@ -130,6 +143,7 @@ class Life:
         bus.life = self
 
     def begin(self) -> None:
+        self.begun = asyncio.get_running_loop().time()
         token = LIFE.set(self)
         try:
             asyncio.get_running_loop().create_task(self._live(), name=f"life:{self.name}")
@@ -168,6 +182,7 @@ class Life:
         await hear_out(self.bus)
         async with asyncio.timeout(DRAIN_S):
             await daemon.close()
+        self.said_all = self.bus.health.connected
         await self.bus.stop()
 
     async def stop(self, patience_s: float) -> None:
@@ -208,6 +223,8 @@ class Life:
         if self.dead:
             return
         self.dead = True
+        if not self.said_all:
+            self.on_break(self)
         self.gone.set()
         self.bus.disconnect(crash=True)
         current = asyncio.current_task()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import selectors
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -39,13 +40,18 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The order in which things happen is the order in which they were asked for: one seed gives one history."""
+    """The order in which things happen is the order in which they were asked for: one seed gives one history.
+
+    handlers_are_their_own: what handles a message belongs to whom it came to, from its first moment; else to its sender
+    too, whose death ends it, as early seeds tell it."""
 
     def __init__(self) -> None:
         selector = _Selector()
         selector.loop = self
         self._now = 0.0
         self._turns = 0
+        self.handlers_are_their_own = False
+        self._busy: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         super().__init__(selector)
         self.set_task_factory(_task)
 
@@ -99,23 +105,48 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Threads would live in real time: their work is done here, a moment later, unless its daemon is dead by
         then."""
         future: asyncio.Future[Any] = self.create_future()
+        found: list[Any] = []
 
         def work() -> None:
             try:
-                result = func(*args)
+                found.append(func(*args))
             except BaseException as error:
-                if not future.done():
-                    future.set_exception(error)
-            else:
-                if not future.done():
-                    future.set_result(result)
+                found.append(error)
 
-        self.call_later(THREAD_S, work)
+        def tell() -> None:
+            if not found:  # both were due while their life was frozen
+                work()
+            (result,) = found
+            if future.done():
+                return
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        def both() -> None:
+            work()
+            tell()
+
+        slow = getattr(LIFE.get(), "disk", None)
+        if slow is None:
+            self.call_later(THREAD_S, both)
+            return future
+        # As a slow disk does it: at some moment it is done, and later that is known. One thread does one after another.
+        until_done, until_known = slow()
+        begins = self._now
+        if getattr(executor, "_max_workers", 0) == 1:
+            begins = max(begins, self._busy.get(executor, 0.0))
+            self._busy[executor] = begins + until_known
+        self.call_at(begins + until_done, work)
+        self.call_at(begins + until_known, tell)
         return future
 
 
 def _task(loop: asyncio.AbstractEventLoop, coro: Any, context: Any = None) -> asyncio.Task[Any]:
     life = (context or contextvars.copy_context()).get(LIFE)
+    if getattr(loop, "handlers_are_their_own", False) and getattr(coro, "__qualname__", "") == "_Consumer._work":
+        life = getattr(coro.cr_frame.f_locals["self"].bus, "life", life)
     if context is None:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop)
     else:

@@ -31,6 +31,7 @@ from shared.messages.negotiation import GetPriorities
 from tests.consistency import book_faults, queue_faults
 from tests.simulation import faults
 from tests.simulation.loop import Stuck, VirtualLoop
+from tests.simulation.news import log_of, wrong_in_log
 from tests.simulation.workload import Job, Users
 from tests.simulation.world import START, World
 
@@ -83,6 +84,7 @@ def play(seed: int, *, loud: bool = False, quiet_pool: bool = False) -> Story:
     """Tell the history of a seed; quiet_pool: without any faults."""
     began = time.perf_counter()
     loop = VirtualLoop()
+    loop.handlers_are_their_own = seed >= faults.WIDER_FROM
     story = Story(seed)
     random.seed(seed)  # of those that ask no generator of their own
     with _directory() as directory, _time_of(loop):
@@ -133,7 +135,8 @@ def _time_of(loop: VirtualLoop) -> Iterator[None]:
 async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> None:
     chance = random.Random(story.seed)
     slow = faults.SUBSCRIBING_S if story.seed >= faults.SLOW_FROM else 0.0
-    world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow)
+    wider = story.seed >= faults.WIDER_FROM
+    world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow, wider=wider)
     await world.open()
     users = Users(world, random.Random(chance.random()), clusters=chance.randint(4, 10))
     working = asyncio.ensure_future(users.work())
@@ -158,6 +161,8 @@ async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> 
 
 def _plan(world: World, chance: random.Random, seed: int) -> Iterator[object]:
     kinds = faults.KINDS if seed < faults.ORDERLY_FROM else (*faults.KINDS, *faults.ORDERLY)
+    if seed >= faults.WIDER_FROM:
+        kinds = (*kinds, *faults.WIDER)
     for _ in range(chance.choice([1, 2, 3, 5, 8])):
         yield _later(chance.uniform(2.0, FAULTS_S), chance.choice(kinds), world, random.Random(chance.random()))
 
@@ -220,12 +225,34 @@ async def _heals(world: World, users: Users, working: asyncio.Future[None], stor
     if not left:
         left = await _rests(world)
     if not left:
+        left = await _told(world, users)
+    if not left:
         left = await _miscounted(world, story)
         deadline = world.time() + NEWS_S
         while left and world.time() < deadline:  # what was lost is told again with the next ads
             await asyncio.sleep(5.0)
             left = await _miscounted(world, story)
     return left
+
+
+async def _told(world: World, users: Users) -> list[str]:
+    """Where queue and history, the stream of facts and users' logs do not agree."""
+    wrong = await users.unknown()
+    logs = {
+        schedd: log_of(sorted(users.logs.glob(f"{schedd}.*"))) for schedd in {j.schedd for j in users.jobs.values()}
+    }
+    for job in users.jobs.values():
+        ads = await users.ad_of(job)
+        if not ads:  # its factory was stopped before it was made
+            if logs[job.schedd].get(job.id) or world.news.submitted[job.schedd, job.id]:
+                wrong.append(f"{job.id} of {job.schedd} was made, and is not in the history")
+            continue
+        status, starts = int(ads[0].eval("JobStatus")), int(ads[0].eval("NumJobStarts") or 0)
+        wrong += world.news.wrong_about(job.schedd, job.id, status=status, starts=starts)
+        if job.logged:
+            said = wrong_in_log(logs[job.schedd].get(job.id, []), status=status, starts=starts)
+            wrong += [f"the log of {job.id} of {job.schedd}: {one}" for one in said]
+    return wrong
 
 
 async def _miscounted(world: World, story: Story) -> list[str]:
@@ -249,6 +276,8 @@ async def _state(users: Users, job: Job) -> str:
         ads = await users.ad_of(job)
     except RoostError as error:
         return f"{job.name} can not be asked for: {error}"
+    if job.removed and job.late and not ads:
+        return ""
     if len(ads) != 1:
         return f"{job.name} ({job.schedd} {job.id}) is there {len(ads)} times"
     (ad,) = ads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,11 +26,14 @@ class Job:
     lasts_s: float
     id: str = ""  # cluster.proc, once the submit was answered
     removed: bool = False  # somebody was told that it is
+    logged: bool = False  # in a user's log
+    late: bool = False  # made by a factory: not there if its cluster was removed before
 
 
 class Users:
     def __init__(self, world: World, chance: random.Random, clusters: int) -> None:
         self.world = world
+        self.logs = world.directory / "logs"
         self.jobs: dict[str, Job] = {}
         self.refusal = ""  # the last one
         self._chance = chance
@@ -48,10 +52,14 @@ class Users:
             for n in range(chance.choice([1, 1, 2, 5]))
         ]
         user = chance.choice(["alice", "bob"])
+        whole = False
+        cluster_ad = _cluster_ad(chance)
+        if self.world.wider:
+            whole = self._widen(number, chance, cluster_ad, jobs)
         submit = SubmitJobs(
             user=f"{user}@pool",
             submit_id=f"submit{number}",
-            cluster_ad=_cluster_ad(chance).pack(),
+            cluster_ad=cluster_ad.pack(),
             procs=[_proc_ad(job).pack() for job in jobs],
         )
         answer = await self._until_answered(schedd, submit)
@@ -63,21 +71,60 @@ class Users:
         if whim < 0.45:
             await asyncio.sleep(chance.uniform(0.0, 15.0))
             job = chance.choice(jobs)
-            if whim < 0.2:
+            if whole:
+                await self._act_on_all(schedd, user, jobs, whim)
+            elif whim < 0.2:
                 # not-found: an answer before this one was lost, or it had ended by itself.
-                job.removed = await self._act(schedd, user, job, "remove") in ("done", "already", "not-found")
+                job.removed = await self._act(schedd, user, job.id, "remove") in ("done", "already", "not-found")
             elif whim < 0.25:
-                await self._act(schedd, user, job, "vacate")
+                self._ask([job])
+                await self._act(schedd, user, job.id, "vacate")
+                self._ask([job])
             else:
-                await self._act(schedd, user, job, "hold")
+                self._ask([job])
+                await self._act(schedd, user, job.id, "hold")
+                self._ask([job])
                 await asyncio.sleep(chance.uniform(0.0, 5.0))
-                await self._act(schedd, user, job, "release")
+                await self._act(schedd, user, job.id, "release")
 
-    async def _act(self, schedd: str, user: str, job: Job, action: Action) -> str:
-        act = ActOnJobs(user=f"{user}@pool", action=action, ids=[job.id], reason="changed my mind")
+    def _ask(self, jobs: list[Job]) -> None:
+        self.world.asked.update(dict.fromkeys((job.name for job in jobs), self.world.time()))
+
+    def _widen(self, number: int, chance: random.Random, ad: ClassAd, jobs: list[Job]) -> bool:
+        """Some have a log, which clusters may share; some have a factory. Whether whims are about the whole cluster."""
+        log, factory, more = chance.random(), chance.random(), chance.choice([0, 3, 7])
+        if log < 0.6:
+            self.logs.mkdir(exist_ok=True)
+            ad["UserLog"] = str(self.logs / f"{jobs[0].schedd}.{number % 3 if log < 0.3 else number}.log")
+        if factory < 0.4:
+            ad["JobMaterializeLimit"] = chance.choice([1, 2, 4])
+            if factory < 0.2:
+                ad["JobMaterializeMaxIdle"] = chance.choice([1, 2])
+            for n in range(len(jobs), len(jobs) + more):
+                lasts = chance.choice([0.5, 3.0, 10.0])
+                jobs.append(Job(f"job{number}.{n}", jobs[0].schedd, chance.choice([0, 0, 0, 3]), lasts))
+        for job in jobs:
+            job.logged, job.late = log < 0.6, factory < 0.4
+        return chance.random() < 0.4
+
+    async def _act_on_all(self, schedd: str, user: str, jobs: list[Job], whim: float) -> None:
+        cluster = jobs[0].id.partition(".")[0]
+        if whim < 0.2:
+            await self._act(schedd, user, cluster, "remove")
+            for job in jobs:
+                job.removed = True
+        else:
+            self._ask(jobs)
+            await self._act(schedd, user, cluster, "hold")
+            self._ask(jobs)
+            await asyncio.sleep(self._chance.uniform(0.0, 5.0))
+            await self._act(schedd, user, cluster, "release")
+
+    async def _act(self, schedd: str, user: str, which: str, action: Action) -> str:
+        act = ActOnJobs(user=f"{user}@pool", action=action, ids=[which], reason="changed my mind")
         acted = await self._until_answered(schedd, act)
         assert isinstance(acted, Acted)
-        return acted.results.get(job.id, "")
+        return acted.results.get(which, "")
 
     async def _until_answered(self, schedd: str, message: SubmitJobs | ActOnJobs) -> object:
         while True:
@@ -86,6 +133,20 @@ class Users:
             except RoostError as error:
                 self.refusal = str(error)
                 await asyncio.sleep(1.0)
+
+    async def unknown(self) -> list[str]:
+        """Jobs that nobody submitted, or that are there twice."""
+        found: list[str] = []
+        for name in sorted(name for name in self.world.lives if name.startswith("schedd")):
+            there: Counter[str] = Counter()
+            for history in (False, True):
+                page = await self.world.user.call(name, QueryJobs(history=history, limit=1000), timeout=10.0)
+                assert not page.next
+                ads = [ClassAd.unpack(ad) for ad in page.ads]
+                there.update(f"{ad.eval('ClusterId')}.{ad.eval('ProcId')}" for ad in ads)
+            known = {job.id for job in self.jobs.values() if job.schedd == name}
+            found += [f"{name} has {job} {n} times" for job, n in there.items() if n > 1 or job not in known]
+        return found
 
     async def ad_of(self, job: Job) -> list[ClassAd]:
         """In the queue and out of it: there should be one."""

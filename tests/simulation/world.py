@@ -23,7 +23,9 @@ from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.messages.negotiation import Matches
 from tests.simulation.life import Bus, Clock, Life, Store
+from tests.simulation.loop import THREAD_S
 from tests.simulation.machine import Host, Process, SimulatedStartd
+from tests.simulation.news import News
 from tests.simulation.store import SimulatedStore
 from tests.simulation.usage import Usage
 
@@ -99,11 +101,20 @@ class Weather:
 
 class World:
     def __init__(
-        self, directory: Path, chance: random.Random, *, loud: bool = False, subscribing_s: float = 0.0
+        self,
+        directory: Path,
+        chance: random.Random,
+        *,
+        loud: bool = False,
+        subscribing_s: float = 0.0,
+        wider: bool = False,
     ) -> None:
         self.directory = directory
         self.loud = loud
         self.subscribing_s = subscribing_s  # how long a broker may take to confirm that somebody listens
+        self.wider = wider  # disks may be slow, and nobody's death ends what others do
+        self.slow_disks: dict[str, float] = {}  # by daemon: how long they take at most
+        self.news = News(self.time)
         self.chance = chance
         self.weather = Weather(random.Random(chance.random()))
         self.faults: list[tuple[float, str]] = []  # what was done, for the story of a failure
@@ -112,6 +123,7 @@ class World:
         self.full: set[str] = set()  # daemons whose disk has no room
         self.trace = 0  # a sum over all that happened
         self.senders: dict[int, str] = {}  # by epoch: who sent matches in it
+        self.asked: dict[str, float] = {}  # by job: when somebody last asked it to leave its slot
         self.errors: list[str] = []  # what daemons logged as their own mistakes
         self.usage = Usage(self.time)
         self.impaired: dict[str, float] = {}  # by daemon: when it was last dead, frozen or cut off
@@ -163,13 +175,23 @@ class World:
         self.lives[name] = life = Life(name, self._make, bus, store, clock)
         if self.subscribing_s:
             bus.subscribing = lambda: self.chance.uniform(0.0, self.subscribing_s)
-        life.on_start = self._lives
+        life.on_start, life.on_break = self._lives, self.news.broke_off
+        bus.heard = self.news.hear
+        if self.wider:
+            life.disk = partial(self._disk, name, random.Random(self.chance.random()))
         weather = self.weather
         if name.startswith("negotiator") and self.time() < weather.late_until + weather.late_s:
             self.usage.begins_in_fog(weather.late_until, weather.late_s)
         life.begin()
 
+    def _disk(self, name: str, chance: random.Random) -> tuple[float, float]:
+        """What a thread's work takes until it is done, and until that is known."""
+        takes = THREAD_S + chance.uniform(0.0, self.slow_disks.get(name, 0.001))
+        return chance.uniform(0.0, takes), takes
+
     def _lives(self, life: Life) -> None:
+        if self.wider and life.name in self.slow_disks:
+            self.leave(life.name, self.time(), since=life.begun)
         subsystem, _, host = life.name.partition(".")
         if subsystem == "startd" and life.daemon is not None:
             self.usage.lives(host, life.daemon.book)
@@ -287,6 +309,8 @@ class World:
     def _done(self, process: Process, now: float) -> bool:
         """Whether this run came to its own end, and nothing kept its startd from telling for as long as a lease."""
         if process.lost or process.asked or process.ended is None:
+            return False
+        if self.asked.get(process.job, -math.inf) > process.began:  # a hold that came before its end was told stands
             return False
         since = process.ended - LEASE_S
         away: dict[str, float] = defaultdict(float)
