@@ -83,7 +83,7 @@ def read(ad: ClassAd) -> Line:
         priority=number(ad, "Priority"),
         factor=number(ad, "PriorityFactor"),
         in_use=number(ad, "WeightedResourcesUsed", number(ad, "ResourcesUsed")),
-        usage=number(ad, "WeightedAccumulatedUsage"),
+        usage=number(ad, "WeightedAccumulatedUsage", number(ad, "AccumulatedUsage")),
         begin=number(ad, "BeginUsageTime"),
         last=number(ad, "LastUsageTime"),
         floor=number(ad, "Floor"),
@@ -144,7 +144,13 @@ class _Table:
     def __init__(self, lines: Sequence[Line], view: View, updated: float) -> None:
         self.view, self.updated = view, updated
         self._count = len(lines)
-        lines = [line for line in lines if line.last >= view.since or (view.quotas_asked and _waits(line))]
+        self.policy: str = next(
+            (line.surplus for line in reversed(lines) if line.surplus in ("regroup", "byquota")),
+            "no" if any(line.surplus for line in lines) else "",
+        )
+        groups = sorted(line.name for line in lines if line.is_group and not line.is_root)
+        waiting = view.quotas_asked and not view.from_file
+        lines = [line for line in lines if line.last >= view.since or (waiting and _waits(line))]
         known = {line.name for line in lines if line.is_group}
         lines = [line if line.is_group or line.group in known else replace(line, group=ROOT) for line in lines]
         columns = set(view.columns)
@@ -165,16 +171,8 @@ class _Table:
         #: Users count in the sums, and in the width of the first column, also where only groups are shown.
         self.users = [line for line in lines if not line.is_group]
         self.all = lines
-        self.group_ids = {
-            name: number
-            for number, name in enumerate(
-                sorted(line.name for line in lines if line.is_group and not line.is_root), start=1
-            )
-        }
-        self.policy: str = next(
-            (line.surplus for line in reversed(lines) if line.surplus in ("regroup", "byquota")),
-            "no" if any(line.surplus for line in lines) else "",
-        )
+        #: They count those that are not shown, too.
+        self.group_ids = {name: number for number, name in enumerate(groups, start=1)}
         # Among equals: groups by name, the root last, before users as they came.
         self.all.sort(key=lambda line: (not line.is_group, line.is_root, line.name if line.is_group else ""))
         self.shown = sorted(

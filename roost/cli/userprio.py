@@ -219,18 +219,29 @@ def _show(parsed: Parsed) -> None:
     if from_file and not ads:
         return
     chosen = frozenset[str]().union(*(columns for option, columns in _COLUMNS.items() if parsed.has(option)))
-    flat = parsed.has("flat") or parsed.has("grouporder")
+    hierarchical, groups_first = _order(parsed)
     view = tables.View(
         columns=chosen or tables.MOST,
         since=since,
         now=now,
-        hierarchical=False if flat else True if parsed.has("hierarchical") else None,
-        groups_first=parsed.has("grouporder"),
+        hierarchical=hierarchical,
+        groups_first=groups_first,
         quotas_asked=parsed.has("quotas") or parsed.has("surplus"),
         from_file=from_file,
     )
     for line in tables.table(ads, view):
         say(line)
+
+
+def _order(parsed: Parsed) -> tuple[bool | None, bool]:
+    """(users below their groups, None for where there are groups; groups first). The last option counts."""
+    hierarchical, groups_first = None, False
+    for name, _, _ in parsed.order:
+        if name == "hierarchical":
+            hierarchical, groups_first = True, False
+        elif name in ("flat", "grouporder"):
+            hierarchical, groups_first = False, groups_first or name == "grouporder"
+    return hierarchical, groups_first
 
 
 def _print(parsed: Parsed, form: str, ads: list[ClassAd], *, from_file: bool = False) -> None:
@@ -262,11 +273,10 @@ def _print(parsed: Parsed, form: str, ads: list[ClassAd], *, from_file: bool = F
 
 
 def _since(parsed: Parsed, now: float) -> float:
-    """Who used nothing since then is not in the table; -1: everybody is."""
-    if parsed.has("allusers"):
-        return -1.0
-    if not parsed.has("activefrom"):
-        return now - _DAY
+    """Who used nothing since then is not in the table; -1: everybody is. The last option counts."""
+    asked = [name for name, _, _ in parsed.order if name in ("allusers", "activefrom")]
+    if asked[-1:] != ["activefrom"]:
+        return -1.0 if asked else now - _DAY
     month, day, year = (int(word) for word in parsed.one("activefrom").split("/"))
     try:
         return datetime(year + 2000 if year < 50 else year + 1900 if year < 1900 else year, month, day).timestamp()
