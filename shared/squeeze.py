@@ -139,13 +139,3 @@ class Squeezer:
             return known.decompress(stored)
         except zstandard.ZstdError as error:
             raise ValueError(f"not compressed as it says: {error}") from error
-
-
-def dictionary_of(stored: bytes) -> int:
-    """The number of the dictionary that some bytes were compressed with; 0: none."""
-    if not stored.startswith(MAGIC):
-        return 0
-    try:
-        return int(zstandard.get_frame_parameters(stored).dict_id)
-    except zstandard.ZstdError:
-        return 0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
+from services.startd.launchers.api import Finished, Launch, Launcher, LaunchFailed, Measured, Started
 from services.startd.starter.client import ForkServer, ForkServerGone, ProcessEnd, SpawnFailed
 from services.startd.starter.faults import Fault
 from services.startd.walls.warden import Warden
@@ -166,6 +166,37 @@ def measure_tree(nanny: int) -> Measured:
         size += memory.vms
         count += 1
     return Measured(user, system, size // 1024, rss // 1024, count)
+
+
+class OnProcesses:
+    """What launchers share whose jobs are processes under a program of theirs, a runtime or a monitor: what they do not
+    do otherwise the process launcher does."""
+
+    processes: Launcher
+
+    def knows(self, run: str) -> bool:
+        return self.processes.knows(run)
+
+    async def signal(self, run: str, number: int) -> None:
+        await self.processes.signal(run, number)
+
+    async def kill(self, run: str) -> None:
+        await self.processes.kill(run)
+
+    async def suspend(self, run: str) -> None:
+        await self.processes.suspend(run)
+
+    async def continue_(self, run: str) -> None:
+        await self.processes.continue_(run)
+
+    async def measure(self, run: str) -> Measured:
+        return await self.processes.measure(run)
+
+    async def forget(self, run: str) -> None:
+        await self.processes.forget(run)
+
+    async def stop(self) -> None:
+        """The process launcher is stopped by itself."""
 
 
 def _reason(error: SpawnFailed, launch: Launch) -> LaunchFailed:

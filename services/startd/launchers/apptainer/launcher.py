@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
-from services.startd.launchers.api import Finished, Launch, Launcher, LaunchFailed, Measured, Started
+from services.startd.launchers.api import Finished, Launch, Launcher, LaunchFailed, Started
 from services.startd.launchers.apptainer.plan import (
     REFUSED,
     Around,
@@ -30,7 +30,7 @@ from services.startd.launchers.apptainer.plan import (
     make_command,
     refusal,
 )
-from services.startd.launchers.process import read_end
+from services.startd.launchers.process import OnProcesses, read_end
 from services.startd.starter.faults import Fault
 from shared.daemon.context import Context
 
@@ -59,7 +59,7 @@ class Note:
         return cls(*json.loads(text))
 
 
-class ApptainerLauncher:
+class ApptainerLauncher(OnProcesses):
     """rules: the knobs, as they are now. notes: a directory that only the startd may enter."""
 
     def __init__(self, context: Context, processes: Launcher, rules: Callable[[], Rules], notes: Path) -> None:
@@ -219,32 +219,9 @@ class ApptainerLauncher:
         printed = note.stdout not in ("", note.stderr) and _size(note.stdout) > note.out_from
         return refusal(end.exit_code, printed, read_end(note.stderr, note.err_from))
 
-    # ---------------------------------------------------------------- as processes
-
-    def knows(self, run: str) -> bool:
-        return self.processes.knows(run)
-
-    async def signal(self, run: str, number: int) -> None:
-        await self.processes.signal(run, number)
-
-    async def kill(self, run: str) -> None:
-        await self.processes.kill(run)
-
-    async def suspend(self, run: str) -> None:
-        await self.processes.suspend(run)
-
-    async def continue_(self, run: str) -> None:
-        await self.processes.continue_(run)
-
-    async def measure(self, run: str) -> Measured:
-        return await self.processes.measure(run)
-
     async def forget(self, run: str) -> None:
         self._note_path(run).unlink(missing_ok=True)
-        await self.processes.forget(run)
-
-    async def stop(self) -> None:
-        """The process launcher is stopped by itself."""
+        await super().forget(run)
 
     # ---------------------------------------------------------------- notes
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from services.startd.launchers.api import Finished, Launch, LaunchFailed, Measured, Started
-from services.startd.launchers.process import ProcessLauncher, read_end
+from services.startd.launchers.api import Finished, Launch, LaunchFailed, Started
+from services.startd.launchers.process import OnProcesses, ProcessLauncher, read_end
 from services.startd.launchers.vm.plan import COMPLAINTS, OVERHEAD_MIB, SOCKET, BadVm, Plan, make_plan
 from services.startd.launchers.vm.qmp import NoMonitor, order
 from services.startd.launchers.vm.rules import Found, Offline, Rules, is_machines_fault
@@ -26,7 +26,7 @@ UP_S, LOOK_S = 30.0, 0.05
 KVM = "/dev/kvm"
 
 
-class VmLauncher:
+class VmLauncher(OnProcesses):
     """rules: the knobs, as they are now. scratch_of: the directory of a run, None when it has none any more. now: wall
     clock."""
 
@@ -156,11 +156,6 @@ class VmLauncher:
         self.broke(said)
         return Finished(end.at, end.started_at, trouble=f"the virtual machine broke off: {said}")
 
-    # ---------------------------------------------------------------- as a process
-
-    def knows(self, run: str) -> bool:
-        return self.processes.knows(run)
-
     async def signal(self, run: str, number: int) -> None:
         """Its power button is pressed; the guest may shut down in order until its time is over."""
         scratch = self.scratch_of(run)
@@ -171,24 +166,6 @@ class VmLauncher:
             await order(scratch, SOCKET, "system_powerdown")
         except NoMonitor:
             await self.processes.signal(run, number)
-
-    async def kill(self, run: str) -> None:
-        await self.processes.kill(run)
-
-    async def suspend(self, run: str) -> None:
-        await self.processes.suspend(run)
-
-    async def continue_(self, run: str) -> None:
-        await self.processes.continue_(run)
-
-    async def measure(self, run: str) -> Measured:
-        return await self.processes.measure(run)
-
-    async def forget(self, run: str) -> None:
-        await self.processes.forget(run)
-
-    async def stop(self) -> None:
-        """Its processes are the process launcher's."""
 
 
 def _complaints(scratch: Path) -> str:
