@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from services.negotiator.clocks import CLOCK_S
 from services.startd.book.claims import Book
 from services.startd.book.registry import PAST_S, Registry
 from services.startd.book.slots import Claim, Slot
@@ -37,6 +38,9 @@ class Usage:
         self.time = time
         self.claims: dict[str, Claimed] = {}  # by claim id
         self.slack_s = 0.0  # core-seconds that a wrong clock makes
+        #: By host: when its clock was set back, and by how much. Messages seem late then, and are believed to be; who
+        #: takes over meanwhile knows better, and its ends do not go with the other's beginnings.
+        self.set_back: dict[str, tuple[float, float]] = {}
         self.fog: list[tuple[float, float, float]] = []  # since when, until when, how late messages may be
 
     def watch(self, host: str, book: Book) -> None:
@@ -49,6 +53,9 @@ class Usage:
             user = claim.accounting_group or claim.submitter
             known = self.claims.setdefault(claim.claim_id, Claimed(host, user, float(slot.total["Cpus"]), self.time()))
             known.ended, known.perhaps_until = None, 0.0
+            set_at, back_s = self.set_back.get(host, (-CLOCK_S, 0.0))
+            if self.time() - set_at < CLOCK_S:
+                known.vague_s = max(known.vague_s, back_s)
 
         def ended(slot: Slot, now: float, *, broken: bool) -> None:
             assert slot.claim is not None
@@ -66,6 +73,8 @@ class Usage:
 
     def stepped(self, host: str, seconds: float) -> None:
         """A startd's clock was set: what it says next of claims that there were before is that wrong."""
+        if seconds < 0:
+            self.set_back[host] = self.time(), -seconds
         cores = sum(one.cpus for one in self.claims.values() if one.host == host and one.ended is None)
         self.slack_s += abs(seconds) * cores
         # It goes on telling of claims that are over, by the clock that it had then.
