@@ -9,38 +9,22 @@ import redis
 
 from shared import bus as transport
 from shared.bus.api import Exchange
-from shared.bus.definitions import definitions
-from shared.bus.topology import ROLES
 from shared.classad import ClassAd, evaluate, is_true, parse_expr
 from shared.messages.ads import AdPage
 from shared.messages.base import Ack, Failure
 from shared.messages.orders import OrderTaken
 from shared.state import keys
 from tests.integration.pools import ROOT
+from tests.place import place_of
 from tests.servers import Leashed
-from tests.unit.compose.test_prepare import load
 from tests.unit.defrag.pools import slot_ad
 from tests.waiting import eventually
-
-SECRETS = {user: f"secret-of-{user}" for user in (*ROLES, "roost")}
 
 
 @pytest.fixture
 async def place(rabbit_server, amqp_url, redis_url):
-    """A virtual host and a Redis as in the compose pool. Gives the broker's URL of a role, and of Redis defrag's."""
-    vhost = amqp_url.rpartition("/")[2]
-    await asyncio.to_thread(rabbit_server.api, "POST", "/api/definitions", definitions(vhost, SECRETS))
-    server = redis.Redis.from_url(redis_url)
-    (line,) = [one for one in load().redis_users(SECRETS).splitlines() if one.startswith("user defrag ")]
-    server.execute_command("ACL", "SETUSER", *line.split()[1:])
-    yield (
-        lambda role: rabbit_server.url_of(vhost, role, SECRETS[role]),
-        redis_url.replace("://", f"://defrag:{SECRETS['defrag']}@"),
-    )
-    server.execute_command("ACL", "DELUSER", "defrag")
-    server.close()
-    for user in SECRETS:
-        await asyncio.to_thread(rabbit_server.api, "DELETE", f"/api/users/{user}")
+    async with place_of("defrag", rabbit_server, amqp_url, redis_url) as made:
+        yield made
 
 
 class Rest:

@@ -5,40 +5,23 @@ import os
 import sys
 
 import pytest
-import redis
 
 from shared import bus as transport
 from shared.bus.api import Exchange
-from shared.bus.definitions import definitions
-from shared.bus.topology import ROLES
 from shared.classad import ClassAd, evaluate, is_true, parse_expr
 from shared.messages.ads import AdDelta, AdPage, AdUpdate
 from shared.messages.events import OfflineMatched
 from tests.integration.pools import ROOT
+from tests.place import place_of
 from tests.servers import Leashed
-from tests.unit.compose.test_prepare import load
 from tests.unit.rooster.test_policy import sleeper
 from tests.waiting import eventually
-
-SECRETS = {user: f"secret-of-{user}" for user in (*ROLES, "roost")}
 
 
 @pytest.fixture
 async def place(rabbit_server, amqp_url, redis_url):
-    """A virtual host and a Redis as in the compose pool: URLs of the broker, by role, and of Redis, for the rooster."""
-    vhost = amqp_url.rpartition("/")[2]
-    await asyncio.to_thread(rabbit_server.api, "POST", "/api/definitions", definitions(vhost, SECRETS))
-    server = redis.Redis.from_url(redis_url)
-    (line,) = [one for one in load().redis_users(SECRETS).splitlines() if one.startswith("user rooster ")]
-    server.execute_command("ACL", "SETUSER", *line.split()[1:])
-    yield (
-        lambda role: rabbit_server.url_of(vhost, role, SECRETS[role]),
-        redis_url.replace("://", f"://rooster:{SECRETS['rooster']}@"),
-    )
-    server.execute_command("ACL", "DELUSER", "rooster")
-    server.close()
-    for user in SECRETS:
-        await asyncio.to_thread(rabbit_server.api, "DELETE", f"/api/users/{user}")
+    async with place_of("rooster", rabbit_server, amqp_url, redis_url) as made:
+        yield made
 
 
 async def test_killed_amid_a_command_it_wakes_nobody_twice_in_an_interval(place, tmp_path):
