@@ -223,6 +223,10 @@ class Negotiator(Daemon):
         body = envelope.body
         if not self.leading():
             return Failure(code="not-leader", reason=f"negotiator {self.name} is not the active one", retryable=True)
+        if not self._loaded:
+            # Told to lead again: what is in memory is of its last time, and a change of it would be read over.
+            reason = f"negotiator {self.name} is about to lead: it reads its books"
+            return Failure(code="not-leader", reason=reason, retryable=True)
         if isinstance(body, Reschedule):
             self._trigger("requested")
             return Ack()

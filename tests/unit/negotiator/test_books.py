@@ -160,6 +160,29 @@ async def test_a_change_under_a_stale_epoch_ends_the_lead_and_may_be_tried_again
     assert not await books.store.hgetall(keys.accountant("gpus"))
 
 
+async def test_nothing_is_answered_from_books_that_are_being_read(books, monkeypatch):
+    """Told to lead again, as after a time without its HAD: others may have changed the books since."""
+    read, may_read = books.daemon.accountant.load, asyncio.Event()
+
+    async def slowly(epoch):
+        await may_read.wait()
+        return await read(epoch)
+
+    monkeypatch.setattr(books.daemon.accountant, "load", slowly)
+    await books.store.set(keys.had_epoch("gpus"), 2)
+    leading = asyncio.create_task(books.bus.call("negotiator.cm", Lead(had="cm", epoch=2, lease_s=600.0), timeout=60))
+    await eventually(lambda: books.daemon.epoch == 2)
+    for inbox in ("negotiator.active.gpus", "negotiator.cm"):
+        for question in (GetPriorities(), SetPriority(submitter="alice@p", what="factor", value=7.0)):
+            with pytest.raises(RemoteFailure, match="reads its books") as caught:
+                await books.bus.call(inbox, question)
+            assert (caught.value.code, caught.value.retryable) == ("not-leader", True)
+    may_read.set()
+    await leading
+    await books.set("alice@p", "factor", 7.0)
+    assert (await books.ask())["alice@p"].eval("PriorityFactor") == 7.0
+
+
 @pytest.mark.parametrize(("discount", "charged"), [("false", 4.0), ("true", 0.0)])
 async def test_suspended_slots_are_charged_unless_ACC_14_says_otherwise(discount, charged):
     made = Books()
