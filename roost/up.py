@@ -39,6 +39,7 @@ from shared.bus.shelf import place
 from shared.config import Config, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.base import to_list
+from shared.config.knobs.tls import TlsSettings
 from shared.daemon import logs
 from shared.daemon.base import Daemon
 from shared.daemon.main import make_context, name_of, trace
@@ -46,6 +47,7 @@ from shared.daemon.runner import Runner
 from shared.daemon.starting import begin, read_by
 from shared.state import open_store
 from shared.state.api import Store
+from shared.tls import ClientTls
 from shared.version import VERSION
 
 #: In the order in which they start; they stop the other way round. Those that DAEMON_LIST names besides come before the
@@ -102,7 +104,10 @@ class PersonalPool:
         daemons = self._daemons()
         for daemon_class in daemons:
             self.config(daemon_class.subsystem)  # a file that can not be read is told before anything is started
-        self._store = open_store(self.plan.redis_url or "auto", directory)
+        tls = self._tls()
+        for url in (self.plan.amqp_url, self.plan.redis_url):
+            tls.check(url)
+        self._store = open_store(self.plan.redis_url or "auto", directory, tls=tls)
         await self._store.start()
         for daemon_class in daemons:
             runner = Runner(daemon_class.subsystem.lower(), self._maker(daemon_class))
@@ -173,8 +178,12 @@ class PersonalPool:
 
     def _bus(self, sender: str) -> Bus:
         if self.plan.amqp_url:
-            return transport.connect(self.plan.amqp_url, sender, shelf=place(self.plan.directory / "spool", sender))
+            shelf = place(self.plan.directory / "spool", sender)
+            return transport.connect(self.plan.amqp_url, sender, shelf=shelf, tls=self._tls())
         return MemoryBus(self._hub, sender=sender)
+
+    def _tls(self) -> ClientTls:
+        return ClientTls.of(TlsSettings.from_config(self.config("MASTER")))
 
     def config(self, subsystem: str, dynamic: Dynamic | None = None) -> Config:
         directory = self.plan.directory

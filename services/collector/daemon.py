@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from prometheus_client.core import Metric
@@ -23,6 +24,7 @@ from services.collector.past.keeper import Keeper
 from services.collector.queries import BadQuery, read
 from services.collector.search import Search
 from services.collector.views import Views
+from shared.bus import connect
 from shared.bus.api import BusUnavailable, Exchange, Reject
 from shared.classad import ClassAd
 from shared.config.knobs import CollectorSettings
@@ -52,6 +54,7 @@ from shared.messages.events import OfflineMatched
 from shared.messages.past import INBOX, AskPoolHistory
 from shared.state import StoreUnavailable
 from shared.tally import DurationsBy
+from shared.tls import ClientTls
 
 #: Seconds between looks for ads whose time is over, and between looks at open questions.
 EXPIRE_EVERY_S, ASK_EVERY_S = 1.0, 0.1
@@ -77,7 +80,8 @@ class Collector(Daemon):
         urls, problems = targets(self.settings.condor_view_host, self.settings.roost_amqp_url or "")
         for problem in problems:
             context.log.warning("configuration", problem=f"CONDOR_VIEW_HOST: {problem}")
-        self.views = Views(urls, f"collector.{context.name}", directory.table, context.clock, context.log)
+        link = partial(connect, tls=ClientTls.of(self.settings))
+        self.views = Views(urls, f"collector.{context.name}", directory.table, context.clock, context.log, link)
         self.past = Keeper(self.settings, self.search, context.clock, context.log)
         self._forwarded = Inbox()
         self.advertiser = Advertiser(context, "Collector")

@@ -26,6 +26,7 @@ from shared.bus import shelf
 from shared.bus.api import Bus
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
+from shared.config.knobs.tls import TlsSettings
 from shared.daemon import logs, orders, sole
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
@@ -34,6 +35,7 @@ from shared.daemon.life import TaskEnded, live
 from shared.daemon.starting import begin, read_by
 from shared.errors import RoostError
 from shared.state import Store, open_store
+from shared.tls import ClientTls
 
 EXIT_DIED, EXIT_AGAIN, EXIT_CONFIG = 1, 75, 78
 #: Seconds between looks at the store when nothing else asks it.
@@ -174,8 +176,11 @@ def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config
         if not value:
             raise ValueError(f"{knob} is not set: say where to connect, e.g. {knob} = {example}")
     sender = f"{daemon_class.subsystem.lower()}.{name}"
-    bus = transport.connect(str(amqp), sender, shelf=shelf.place(spool_of(config), sender))
-    return make_context(daemon_class, config, name, bus, open_store(str(redis)))
+    tls = ClientTls.of(TlsSettings.from_config(config))
+    for url in (str(amqp), str(redis)):
+        tls.check(url)  # what is missing at the start is a mistake; later it may be about to be renewed
+    bus = transport.connect(str(amqp), sender, shelf=shelf.place(spool_of(config), sender), tls=tls)
+    return make_context(daemon_class, config, name, bus, open_store(str(redis), tls=tls))
 
 
 def _health(daemon: Daemon, config: Config) -> HealthServer | None:

@@ -39,6 +39,8 @@ GATEWAY: Final = "gateway"
 AT_START: Final = (
     "ROOST_AMQP_URL",
     "ROOST_REDIS_URL",
+    "AUTH_SSL_CLIENT_*",
+    "SSL_SKIP_HOST_CHECK",
     "ROOST_HEALTH_*",
     "SPOOL",
     "EXECUTE",

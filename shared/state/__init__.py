@@ -6,6 +6,7 @@ from pathlib import Path
 
 from shared.state.api import ScriptError, StaleEpoch, Store, StoreHealth, StoreInUse, StoreUnavailable, Unconfirmed
 from shared.state.urls import BadUrl, parse
+from shared.tls import ClientTls
 
 __all__ = [
     "BadUrl",
@@ -20,10 +21,11 @@ __all__ = [
 ]
 
 
-def open_store(url: str = "auto", pool_dir: Path | None = None) -> Store:
+def open_store(url: str = "auto", pool_dir: Path | None = None, *, tls: ClientTls | None = None) -> Store:
     """The store a URL names (see shared.state.urls), not yet started. Raises BadUrl.
 
-    pool_dir: where private and embedded stores keep their data; without it an embedded one keeps nothing."""
+    pool_dir: where private and embedded stores keep their data; without it an embedded one keeps nothing. tls: for
+    servers that are reached with TLS, unless their URL says otherwise."""
     from shared.state.embedded import EmbeddedStore
     from shared.state.private import PrivateRedis, program
     from shared.state.redis_store import RedisStore
@@ -37,7 +39,8 @@ def open_store(url: str = "auto", pool_dir: Path | None = None) -> Store:
         if pool_dir is None:
             raise BadUrl("a private redis-server needs a directory for its data")
         return PrivateRedis(pool_dir)
-    return RedisStore(parse(url))
+    tls, url = (tls or ClientTls()).for_url(url)
+    return RedisStore(parse(url), tls=tls)
 
 
 def _kind_of(pool_dir: Path | None, *, installed: bool) -> str:

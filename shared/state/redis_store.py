@@ -9,15 +9,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 import redis.asyncio as aioredis
+import structlog
 from redis import exceptions
+from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import Sentinel, SentinelManagedConnection
 from redis.backoff import NoBackoff
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from shared.state.api import ScriptError, StaleEpoch, StoreHealth, StoreUnavailable, Unconfirmed, Value
 from shared.state.scripts import script as lua
 from shared.state.urls import StoreUrl
+from shared.tls import ClientTls, explained
 
 T = TypeVar("T")
 
@@ -34,17 +37,27 @@ PASSING = ("LOADING", "READONLY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TR
 
 class RedisStore:
     """See shared.state.api.Store. A call that fails is tried again for `retry_s`; `timeout_s` bounds one
-    attempt."""
+    attempt. tls: where the URL wants it."""
 
-    def __init__(self, url: StoreUrl, *, timeout_s: float = 2.0, retry_s: float = 5.0, confirm_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        url: StoreUrl,
+        *,
+        timeout_s: float = 2.0,
+        retry_s: float = 5.0,
+        confirm_s: float = 1.0,
+        tls: ClientTls | None = None,
+    ) -> None:
         self._url = url
         self._prefix = url.prefix
+        self._logger = structlog.stdlib.get_logger("store")
         self._retry_s = retry_s
         self._confirm_s = confirm_s
         self._health = StoreHealth(waiting_for="a first answer", variant=url.variant)
+        self._handshake = ""  # what failed, of the last connection that could not be opened
         self._client: Any
         self._sentinel: Any
-        self._client, self._sentinel = _client(url, timeout_s)
+        self._client, self._sentinel = _client(url, timeout_s, tls or ClientTls(), self._noted)
         self._replicas_until = 0.0
 
     @property
@@ -53,10 +66,14 @@ class RedisStore:
 
     async def start(self) -> None:
         wait = FIRST_WAIT_S
+        said = ""
         while True:
             try:
                 await self.ping()
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                if str(error) != said:
+                    said = str(error)
+                    self._logger.warning("store.unavailable", error=said)
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, LONGEST_WAIT_S)
             else:
@@ -224,18 +241,26 @@ class RedisStore:
                 raise self._unavailable(error) from error
             raise
         health.connected = True
-        health.waiting_for = ""
+        health.waiting_for = self._handshake = ""
         if task is not None and task.cancelling() > cancelled:
             # The client writes under asyncio.wait_for, and before Python 3.12 that one may swallow a cancellation: who
             # cancelled would wait for a task that goes on, and a time limit would be none.
             raise asyncio.CancelledError
         return result
 
+    def _noted(self, handshake: str) -> None:
+        self._handshake = handshake
+
     def _unavailable(self, error: Exception) -> StoreUnavailable:
-        text = f"{type(error).__name__}: {error}"
+        handshake = explained(error) if self._url.tls else ""
+        if isinstance(error, exceptions.ConnectionError):
+            handshake = handshake or self._handshake
+        text = handshake or f"{type(error).__name__}: {error}"
+        if self._url.tls and isinstance(error, exceptions.TimeoutError):
+            handshake = text = f"{text} (a port that does not speak TLS keeps silent, too)"
         self._health.connected = False
         self._health.last_error = text
-        self._health.waiting_for = f"Redis at {self._url.shown}"
+        self._health.waiting_for = f"Redis at {self._url.shown}" + (f": {handshake}" if handshake else "")
         return StoreUnavailable(f"Redis at {self._url.shown}: {text}")
 
 
@@ -243,8 +268,35 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, StoreUnavailable) and not isinstance(error, Unconfirmed)
 
 
-def _client(url: StoreUrl, timeout_s: float) -> tuple[aioredis.Redis, Sentinel | None]:
+class _Tls(SSLConnection):
+    """A connection for which the certificates are looked at again, as they may have been renewed. note: is told of
+    handshakes that fail, as the client tells of sentinels only that they can not be reached."""
+
+    def __init__(self, *, tls: ClientTls, note: Callable[[str], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._tls = tls
+        self._note = note
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        return {**Connection._connection_arguments(self), "ssl": self._tls.context()}
+
+    async def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
+        try:
+            await super().connect_check_health(check_health, retry_socket_connect)
+        except exceptions.RedisError as error:
+            self._note(explained(error))
+            raise
+
+
+class _ManagedTls(SentinelManagedConnection, _Tls):
+    """The same to a server that sentinels name."""
+
+
+def _client(
+    url: StoreUrl, timeout_s: float, tls: ClientTls, note: Callable[[str], None]
+) -> tuple[aioredis.Redis, Sentinel | None]:
     """A client that does not retry by itself: that is done in one place, here."""
+    secure: dict[str, Any] = {"tls": tls, "note": note}
     options: dict[str, Any] = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
@@ -252,20 +304,33 @@ def _client(url: StoreUrl, timeout_s: float) -> tuple[aioredis.Redis, Sentinel |
         "health_check_interval": 0,
     }
     if url.sentinels:
+        sentinel_options: dict[str, Any] = {
+            "socket_timeout": timeout_s,
+            "socket_connect_timeout": timeout_s,
+            "username": url.sentinel_username,
+            "password": url.sentinel_password,
+        }
+        if url.tls:
+            options |= {"connection_class": _ManagedTls, **secure}
         sentinel = Sentinel(  # type: ignore[no-untyped-call]
             list(url.sentinels),
-            sentinel_kwargs={
-                "socket_timeout": timeout_s,
-                "socket_connect_timeout": timeout_s,
-                "username": url.sentinel_username,
-                "password": url.sentinel_password,
-            },
+            sentinel_kwargs=sentinel_options,
             db=url.db,
             username=url.username,
             password=url.password,
             **options,
         )
+        if url.tls:
+            sentinel.sentinels = [
+                aioredis.Redis.from_pool(
+                    ConnectionPool(connection_class=_Tls, **secure, host=host, port=port, **sentinel_options)
+                )
+                for host, port in url.sentinels
+            ]
         primary: aioredis.Redis = sentinel.master_for(url.service)
         return primary, sentinel
-    client: aioredis.Redis = aioredis.Redis.from_url(url.url, **options)
+    named: dict[str, Any] = {**parse_url(url.url)}
+    if url.tls and not any(word.startswith("ssl_") for word in named):  # the library's own words are left to it
+        named |= {"connection_class": _Tls, **secure}
+    client: aioredis.Redis = aioredis.Redis.from_pool(ConnectionPool(**{**options, **named}))
     return client, None

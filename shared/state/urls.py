@@ -3,6 +3,8 @@
 redis://[user:password@]host[:port][/db][?prefix=poolA:]     also rediss:// (TLS) and unix:///path
 redis+sentinel://[user:password@]host[:port],host[:port]/service[/db][?prefix=poolA:]
     the sentinels' own password: ?sentinel_user=name&sentinel_password=text
+    rediss+sentinel://: sentinels and servers are reached with TLS
+With TLS, files of its own: ?cafile=ca.pem&certfile=client.pem&keyfile=client.key (shared.tls)
 private:            a redis-server of the pool's own, with its data in the pool's directory
 embedded:           inside the process, kept in a file in the pool's directory
 auto                private where redis-server is installed, else embedded
@@ -36,6 +38,7 @@ class StoreUrl:
     password: str | None = None
     sentinel_username: str | None = None
     sentinel_password: str | None = None
+    tls: bool = False
 
 
 def parse(text: str) -> StoreUrl:
@@ -45,12 +48,12 @@ def parse(text: str) -> StoreUrl:
     prefix = query.pop("prefix", "")
     if parts.scheme in ("redis", "rediss", "unix"):
         url = urlunsplit(parts._replace(query=urlencode(query)))
-        return StoreUrl("redis", url=url, shown=_without_password(text), prefix=prefix)
-    if parts.scheme == "redis+sentinel":
+        return StoreUrl("redis", url=url, shown=_without_password(text), prefix=prefix, tls=parts.scheme == "rediss")
+    if parts.scheme in ("redis+sentinel", "rediss+sentinel"):
         return _sentinel(text, prefix, query)
     raise BadUrl(
         f"{_without_password(text)!r} is no URL of a store: use redis://host:port/db, rediss://, unix:///path, "
-        "redis+sentinel://host:port,host:port/service, private:, embedded: or auto"
+        "redis+sentinel://host:port,host:port/service, rediss+sentinel://, private:, embedded: or auto"
     )
 
 
@@ -81,6 +84,7 @@ def _sentinel(text: str, prefix: str, query: dict[str, str]) -> StoreUrl:
         password=unquote(password) or None,
         sentinel_username=query.get("sentinel_user"),
         sentinel_password=query.get("sentinel_password"),
+        tls=parts.scheme == "rediss+sentinel",
     )
 
 

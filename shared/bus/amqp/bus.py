@@ -70,6 +70,7 @@ from shared.bus.topology import (
 )
 from shared.errors import RoostError
 from shared.messages.base import Envelope, Message, new_id, type_of
+from shared.tls import ClientTls, TlsTrouble, explained
 
 TRANSIENT, PERSISTENT = 1, 2
 CONTENT_TYPE = "application/msgpack"
@@ -80,10 +81,12 @@ REFUSALS = 3
 RECONNECT_FIRST_S = 0.05
 #: Where there are several nodes each try is another one: all of them are tried within a few seconds.
 RECONNECT_CAP_S = 2.0
+AMQPS_PORT = 5671
 
 
 class AmqpBus:
-    """url: amqp[s]://user:password@host:port/vhost; several, with commas in between, are tried in turn.
+    """url: amqp[s]://user:password@host:port/vhost; several, with commas in between, are tried in turn. tls: for those
+    of amqps://, unless they say otherwise; files that can not be used are waited for like a broker.
     sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long a durable message waits
     for a connection and its confirm. watch_s: how often the watchdog looks. heartbeat_s: AMQP's own, the
     second line. shelf: a file that keeps facts while there is no broker (shared.bus.shelf)."""
@@ -99,6 +102,7 @@ class AmqpBus:
         heartbeat_s: int = 10,
         connect_timeout_s: float = 10.0,
         shelf: Path | None = None,
+        tls: ClientTls | None = None,
         now: Callable[[], float] = time.time,
         new_id: Callable[[], str] = new_id,
         log: Log | None = None,
@@ -106,6 +110,7 @@ class AmqpBus:
         self.urls = [part.strip() for part in url.split(",") if part.strip()]
         if not self.urls:
             raise ValueError("the URL of the broker is empty: want amqp://user:password@host:port/vhost")
+        self._tls = tls or ClientTls()
         #: Several nodes: what outlives a connection must outlive a node.
         self.clustered = len(self.urls) > 1
         self._node = 0  # of the urls, the one to try first
@@ -206,8 +211,8 @@ class AmqpBus:
         while True:
             try:
                 link = await self._open(self.urls[self._node % len(self.urls)])
-            except (LinkLost, Refused, TimeoutError, BusUnavailable) as error:
-                self._health.last_error = explain(error.__cause__ or error)
+            except (LinkLost, Refused, TimeoutError, BusUnavailable, TlsTrouble) as error:
+                self._health.last_error = self._told(error)
                 self._health.waiting_for = f"the broker: {self._health.last_error}"
                 self._node += 1
                 pause = min(RECONNECT_CAP_S, RECONNECT_FIRST_S * 2**attempt) * self._jitter.uniform(0.5, 1.0)
@@ -245,8 +250,15 @@ class AmqpBus:
                     await consumer.detach()
                 await link.close()
 
+    def _told(self, error: Exception) -> str:
+        """One line about a connection that could not be opened."""
+        server = URL(self.urls[self._node % len(self.urls)])
+        return explained(error, f"{server.host}:{server.port or AMQPS_PORT}") or explain(error.__cause__ or error)
+
     async def _open(self, url: str) -> Link:
-        link = await Link.open(url, name=self.sender, heartbeat_s=self.heartbeat_s, timeout_s=self.connect_timeout_s)
+        link = await Link.open(
+            url, name=self.sender, heartbeat_s=self.heartbeat_s, timeout_s=self.connect_timeout_s, tls=self._tls
+        )
         try:
             async with asyncio.timeout(self.connect_timeout_s):
                 await link.declare_standing(clustered=self.clustered)

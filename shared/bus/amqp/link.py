@@ -34,6 +34,7 @@ from yarl import URL
 from shared.bus.api import BusUnavailable, Exchange, NobodyThere
 from shared.bus.handling import explain
 from shared.bus.topology import KINDS, Queue, standing_queues
+from shared.tls import ClientTls
 
 T = TypeVar("T")
 
@@ -155,14 +156,20 @@ class Link:
         self.control: RawChannel
 
     @classmethod
-    async def open(cls, url: str, *, name: str, heartbeat_s: int, timeout_s: float) -> Link:
-        """Connect and open the channels. Raises LinkLost or TimeoutError."""
+    async def open(
+        cls, url: str, *, name: str, heartbeat_s: int, timeout_s: float, tls: ClientTls | None = None
+    ) -> Link:
+        """Connect and open the channels. Raises LinkLost, TimeoutError or TlsTrouble."""
         _quiet_library()
+        context = None
+        if url.partition(":")[0].lower() == "amqps":
+            tls, url = (tls or ClientTls()).for_url(url)
+            context = tls.context()
         target = URL(url)
         if "heartbeat" not in target.query:
             target = target.update_query(heartbeat=heartbeat_s)
         async with asyncio.timeout(timeout_s):
-            connection = _Connection(target, client_properties={"connection_name": name})
+            connection = _Connection(target, ssl_context=context, client_properties={"connection_name": name})
             await guarded(connection.open())
             link = cls(connection)
             try:

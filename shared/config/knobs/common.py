@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.config.knobs.base import Settings, family, knob
+from shared.config.knobs.base import family, knob
+from shared.config.knobs.tls import TlsSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommonSettings(Settings):
+class CommonSettings(TlsSettings):
     """What all daemons read of their configuration, in HTCondor's names and, with ROOST_, in ours."""
 
     want_udp_command_socket: bool = knob(
@@ -88,10 +89,12 @@ class CommonSettings(Settings):
     )
     roost_amqp_url: str | None = knob(
         "ROOST_AMQP_URL",
-        meaning="RabbitMQ server, as amqp://user:password@host/vhost; none: the in-process bus of a personal pool",
+        meaning="RabbitMQ server, as amqp://user:password@host/vhost (amqps: with TLS); none: the in-process bus of a "
+        "personal pool",
     )
     roost_redis_url: str | None = knob(
-        "ROOST_REDIS_URL", meaning="Redis server, as redis://host:port/0; none: the store of a personal pool"
+        "ROOST_REDIS_URL",
+        meaning="Redis server, as redis://host:port/0 (rediss: with TLS); none: the store of a personal pool",
     )
     roost_pool_dir: str | None = knob(
         "ROOST_POOL_DIR", meaning="directory of a personal pool: its state, logs, spool and sandboxes"
