@@ -7,11 +7,10 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
-from roost.cli import columns_asked, output, whole
+from roost.cli import columns_asked, history_files, output, whole
 from roost.cli.asked import is_id
 from roost.cli.mask import Mask, column
 from roost.cli.options import COMMON, Option, Parsed, ask, parse, usage
@@ -36,6 +35,8 @@ OPTIONS: tuple[Option, ...] = (
     ask("lim|it", "at most so many jobs", "N"),
     ask("scan|limit", "look at so many jobs", "N"),
     ask("fi|le", "jobs of this history file instead of a pool's", "FILE"),
+    ask("sea|rch", "jobs of this history file and the older ones beside it (FILE.20261122T120000)", "FILE"),
+    ask("t|ype", "records of these types in a file (JOB, EPOCH, ...), or ALL", "TYPE,..."),
     ask("lo|cal", "taken for HTCondor's sake"),
     ask("sta|rtd", "jobs that execution points ran"),
     ask("sch|edd", "jobs of access points (the default)"),
@@ -50,7 +51,6 @@ OPTIONS: tuple[Option, ...] = (
     ask("p|ool", "address of the pool's gateway, host[:port] or URL", "ADDRESS"),
     COMMON[-1],
 )
-_WARNING: Final = "\t*** Warning: Bad history file; skipping malformed ad(s)\n"
 _ID: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?\Z")
 
 
@@ -71,10 +71,11 @@ def run(command: str, argv: list[str]) -> int:
             mask.overall = 0
     condition = _condition(parsed, custom.where if custom else "")
     stop = _stop(parsed)
-    if parsed.has("file") or parsed.has("startd"):
-        files = [Path(parsed.one("file"))] if parsed.has("file") else _of_this_machine(parsed)
+    if any(parsed.has(name) for name in ("file", "search", "startd")):
+        files = _files(parsed)
+        search = history_files.Search(parsed.arguments, _kinds(parsed))
         found = itertools.chain.from_iterable(
-            _of_file(file, forwards=forwards) for file in (files if forwards else reversed(files))
+            history_files.jobs(file, search, forwards=forwards) for file in (files if forwards else reversed(files))
         )
         _show(parsed, form, mask, _chosen(parsed, found, condition, stop))
         return 0
@@ -143,6 +144,27 @@ def _stop(parsed: Parsed) -> Expr | None:
 # --- where jobs come from
 
 
+def _files(parsed: Parsed) -> list[Path]:
+    """The files to read, oldest first. Raises UsageError."""
+    if parsed.has("file"):
+        return [Path(parsed.one("file"))]
+    if not parsed.has("search"):
+        return _of_this_machine(parsed)
+    file = Path(parsed.one("search"))
+    files = history_files.rotated(file)
+    if not files:
+        raise UsageError(f"-search {file}: there is no such file, and no older one beside it ({file.name}.DATETIME)")
+    return files
+
+
+def _kinds(parsed: Parsed) -> frozenset[str]:
+    """The types of records that are shown."""
+    found = {word.upper() for value in parsed.all("type") for word in re.split(r"[, ]+", value) if word}
+    if "TRANSFER" in found:
+        found |= {"INPUT", "OUTPUT", "CHECKPOINT"}
+    return frozenset(found) or frozenset(("JOB",))
+
+
 def _of_this_machine(parsed: Parsed) -> list[Path]:
     """The history files of this machine's execution point, oldest first. Raises UsageError."""
     from roost.where import CONFIG_FILE, POOL_FILE, pool_dir
@@ -157,69 +179,10 @@ def _of_this_machine(parsed: Parsed) -> list[Path]:
         overrides = {"ROOST_POOL_DIR": str(directory), "SPOOL": str(directory / "spool"), "LOG": str(directory / "log")}
     config = load_config(paths, subsystem="STARTD", overrides=overrides)
     file = Path(config.get("STARTD_HISTORY") or Path(config.get("SPOOL") or "spool") / "startd_history")
-    files = [*sorted(file.parent.glob(f"{file.name}.[0-9]*T[0-9]*")), *([file] if file.exists() else ())]
+    files = history_files.rotated(file)
     if not files:
         raise UsageError(f"{file}: there is no history of an execution point (STARTD_HISTORY) on this machine")
     return files
-
-
-def _of_file(file: Path, *, forwards: bool) -> Iterator[ClassAd | str]:
-    """The jobs of a history file, newest first; a text for what can not be read. Each ends with a line of stars; what
-    stands behind the last one is still being written. A file may be longer than what fits in memory."""
-    try:
-        with file.open("rb") as stream:
-            for lines in _forwards(stream) if forwards else _backwards(stream):
-                record = [line for line in lines if line.strip() and not line.lstrip(" \t").startswith("#")]
-                if record:
-                    yield _record(record)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}") from error
-
-
-def _forwards(stream: BinaryIO) -> Iterator[list[str]]:
-    """The lines of each record."""
-    lines: list[bytes] = []
-    for raw in stream:
-        if raw.startswith(b"***"):
-            yield _lines_of(b"".join(lines))
-            lines.clear()
-        else:
-            lines.append(raw)
-    yield _lines_of(b"".join(lines))
-
-
-def _backwards(stream: BinaryIO) -> Iterator[list[str]]:
-    """The same from the last one that is complete on, without looking at what stands before those that are taken."""
-    data: bytes | mmap
-    try:
-        data = mmap(stream.fileno(), 0, access=ACCESS_READ)
-    except (OSError, ValueError):  # empty, or no file that can be mapped
-        data = stream.read()
-    end = _star_line(data, len(data))
-    while end >= 0:
-        start = _star_line(data, end)
-        after = data.find(b"\n", start, end) + 1 if start >= 0 else 0
-        yield _lines_of(data[after:end])
-        end = start
-
-
-def _star_line(data: bytes | mmap, end: int) -> int:
-    """Where the last line before `end` begins that begins with stars; -1 for none."""
-    found = data.rfind(b"\n***", 0, end)
-    return found + 1 if found >= 0 else 0 if end > 0 and data[:3] == b"***" else -1
-
-
-def _lines_of(raw: bytes) -> list[str]:
-    return raw.decode(errors="surrogateescape").replace("\r\n", "\n").replace("\r", "\n").split("\n")
-
-
-def _record(lines: list[str]) -> ClassAd | str:
-    from shared.classad.old import parse_old_ad
-
-    try:
-        return parse_old_ad(lines)
-    except (ParseError, ValueError):
-        return _WARNING
 
 
 def _of_pool(parsed: Parsed, form: str, mask: Mask, condition: str, stop: Expr | None, *, forwards: bool) -> None:
@@ -330,7 +293,9 @@ def _text(ad: ClassAd, form: str, only: list[str]) -> str:
 
         return to_json(ad, True, whole.names_of(ad, only) if only else None) + "\n"
     if form == "long":
-        return whole.text_of(ad, form, only) + "\n"
+        # Capitals come first here, other than in HTCondor's other tools.
+        names = sorted(whole.names_of(ad, only))
+        return "".join(f"{name} = {ad.text(name, 'old')}\n" for name in names) + "\n"
     if only:
         return whole.text_of(ad, form, only) + ("\n" if form == "xml" else "")
     from shared.classad import to_json, to_xml

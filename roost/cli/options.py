@@ -47,8 +47,8 @@ def lettered(*names: str, help: str) -> Option:
 
 def ask(text: str, help: str, metavar: str = "") -> Option:
     """An option of a tool that takes beginnings as HTCondor's do: `con|straint` wants at least `con`; `hol|d hel|d` has
-    two names; `af:` may carry letters after a colon. metavar: "FILE" (one value), "FORMAT EXPR" (two), "NAME..."
-    (many), "[WORD...]" (some or none)."""
+    two names; `af:` may carry letters after a colon. metavar: "FILE" (one value), "FORMAT EXPR" (two), "ATTR,..."
+    (one), "NAME..." (many), "[WORD...]" (some or none)."""
     names, least = [], 0
     letters = ":" in text
     for word in text.replace(":", "").split():
@@ -57,7 +57,8 @@ def ask(text: str, help: str, metavar: str = "") -> Option:
         least = least or (len(short) if rest else -1)
     takes = ""
     if metavar:
-        takes = "some" if metavar.startswith("[") else "many" if metavar.endswith("...") else "one"
+        several = metavar.endswith("...") and not metavar.endswith(",...")
+        takes = "some" if metavar.startswith("[") else "many" if several else "one"
         takes = "two" if takes == "one" and " " in metavar else takes
     return Option(tuple(names), help, takes, metavar, letters, least)
 
