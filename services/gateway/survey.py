@@ -29,6 +29,8 @@ from shared.natural import natural
 
 #: Submitter ads looked at for who has most jobs.
 MOST_SUBMITTERS: Final = 1000
+#: Clusters of late materialization that are looked at for a page of jobs.
+MOST_LATE: Final = 50
 #: Accounts that are listed at all, the ones with most in use.
 MOST_ACCOUNTS: Final = 20_000
 BOOKS_FOR_S: Final = 2.0
@@ -132,9 +134,13 @@ class Survey:
 
         return dict(await self._memo.get(("slots", constraint, order, after, limit), make))
 
-    async def machine_page(self, *, search: str = "", order: str, after: str, limit: int) -> dict[str, Any]:
-        """{rows, next, fits}: a row tells of the machine's slots by state."""
-        constraint = rows.all_of(FIRST_SLOT, rows.looked_for(search, ("Machine",)))
+    async def machine_page(
+        self, *, search: str = "", condition: str = "", order: str, after: str, limit: int
+    ) -> dict[str, Any]:
+        """{rows, next, fits, keepers}: a row tells of the machine's slots by state. condition: of rows.CONDITIONS."""
+        constraint = rows.all_of(
+            FIRST_SLOT, rows.looked_for(search, ("Machine",)), rows.CONDITIONS[condition] if condition else ""
+        )
 
         async def make() -> dict[str, Any]:
             page = await self._page("Machine", constraint, rows.SLOT_FIELDS, order, after, limit)
@@ -155,7 +161,25 @@ class Survey:
             lines = [{**row, "states": states[name]} for row, name in zip(found, names, strict=True)]
             return {"rows": lines, "next": page.next, "fits": page.fits}
 
-        return dict(await self._memo.get(("machines", constraint, order, after, limit), make))
+        page = await self._memo.get(("machines", constraint, order, after, limit), make)
+        return {**page, "keepers": await self.keepers()}
+
+    async def keepers(self) -> dict[str, list[dict[str, Any]]]:
+        """Who empties and who wakes machines: {"Defrag": [...], "Rooster": [...]}."""
+
+        async def make() -> dict[str, list[dict[str, Any]]]:
+            kinds = rows.KEEPER_FIELDS
+            asked = ["MyType", *(name for fields in kinds.values() for name in fields)]
+            found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
+            async for page in self._pool.ads(list(kinds), projection=asked):
+                for packed in page:
+                    ad = ClassAd.unpack(packed)
+                    kind = ad.eval_string("MyType")
+                    if kind in kinds:
+                        found[kind].append(rows.plain(ad, kinds[kind]))
+            return found
+
+        return dict(await self._memo.get("keepers", make))
 
     async def machine(self, name: str, limit: int) -> dict[str, Any]:
         """{machine, slots, fits, about}: one machine's slots by name, and what its first slot tells of it. Raises
@@ -192,7 +216,8 @@ class Survey:
         after: str = "",
         limit: int = 50,
     ) -> dict[str, Any]:
-        """{rows, next, totals, schedds}: newest first, schedd by schedd. totals: by status, of the whole queues."""
+        """{rows, next, totals, schedds, late}: newest first, schedd by schedd. totals: by status, of the whole queues;
+        late: clusters of which jobs are to come into the queue, on the first page of queues that nothing filters."""
         numbers = {text: number for number, text in rows.STATUS.items()}
         named = rows.job_named(search)
         constraint = rows.all_of(
@@ -227,7 +252,12 @@ class Survey:
                     more = f"{one.name}\0{page.next}"
                 elif len(found) >= limit and number + 1 < len(asked):
                     more = f"{asked[number + 1].name}\0"
-            return {"rows": found, "next": more, "totals": totals, "schedds": [one.name for one in known]}
+            late: list[dict[str, Any]] = []
+            if not (history or after or status or search):
+                for one in asked:
+                    late += await self._late(one, rows.of_user(user), MOST_LATE - len(late))
+            names = [one.name for one in known]
+            return {"rows": found, "next": more, "totals": totals, "schedds": names, "late": late}
 
         return dict(await self._memo.get(("jobs", schedd, constraint, history, after, limit), make))
 
@@ -411,6 +441,17 @@ class Survey:
         )
         assert isinstance(answer, AdCounts)
         return answer
+
+    async def _late(self, schedd: Schedd, constraint: str, limit: int) -> list[dict[str, Any]]:
+        """At most so many lines of clusters whose jobs come some at a time, oldest first."""
+        if limit <= 0:
+            return []
+        constraint = rows.all_of(constraint, rows.NOT_OVER)
+        question = QueryJobs(constraint=constraint, projection=list(rows.LATE_FIELDS), limit=limit, factories=True)
+        answer = await self._bus.call(schedd.inbox, question, timeout=30.0)
+        assert isinstance(answer, JobPage)
+        lines = [rows.late(ClassAd.unpack(ad), schedd.name) for ad in answer.ads]
+        return [line for line in lines if line["Left"]]
 
     async def _jobs(self, schedd: Schedd, constraint: str, after: str, limit: int, history: bool) -> JobPage:
         question = QueryJobs(

@@ -94,19 +94,28 @@ def _machine_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
         dependencies=[Depends(may("ads"))],
         summary="A page of machines",
         responses=example(
-            {"rows": [{**_SLOT, "states": {"Claimed": {"slots": 8, "cpus": 16}}}], "next": "", "fits": 1}
+            {
+                "rows": [{**_SLOT, "states": {"Claimed": {"slots": 8, "cpus": 16}}}],
+                "next": "",
+                "fits": 1,
+                "keepers": {"Defrag": [{"Name": "cm1", "MachinesDraining": 1}], "Rooster": []},
+            }
         ),
     )
     async def machines(
         search: Search = "",
+        condition: Annotated[
+            Literal["", "asleep", "draining"], Query(description="only machines that are so; none: all")
+        ] = "",
         order: Annotated[
             str, Query(pattern=_orders(MACHINE_ORDERS), description="attribute; with - before it descending")
         ] = "Machine",
         after: After = "",
         limit: Lines = 50,
     ) -> dict[str, Any]:
-        """A line for each machine, with its slots and cpus by state; `next` and `fits` as with slots."""
-        return await survey.machine_page(search=search, order=order, after=after, limit=limit)
+        """A line for each machine, with its slots and cpus by state; `next` and `fits` as with slots. `keepers`: the
+        daemons that drain and that wake machines, and what they say."""
+        return await survey.machine_page(search=search, condition=condition, order=order, after=after, limit=limit)
 
     @app.get(
         "/v1/overview/machine",
@@ -127,7 +136,7 @@ def _job_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
         "/v1/overview/jobs",
         dependencies=[Depends(may("jobs.query"))],
         summary="A page of jobs",
-        responses=example({"rows": [_JOB], "next": "", "totals": {"Idle": 4}, "schedds": ["ap1"]}),
+        responses=example({"rows": [_JOB], "next": "", "totals": {"Idle": 4}, "schedds": ["ap1"], "late": []}),
     )
     async def jobs(
         schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
@@ -140,7 +149,8 @@ def _job_doors(app: FastAPI, survey: Survey, may: Guard) -> None:
         after: After = "",
         limit: Lines = 50,
     ) -> dict[str, Any]:
-        """Newest first, schedd by schedd: `rows`, `next`, `totals` of the whole queues by status, `schedds`."""
+        """Newest first, schedd by schedd: `rows`, `next`, `totals` of the whole queues by status, `schedds`;
+        `late`: clusters of which jobs are still to come into the queue."""
         return await survey.job_page(
             schedd=schedd, status=status, user=user, search=search, history=history, after=after, limit=limit
         )

@@ -34,8 +34,19 @@ SLOT_FIELDS: Final = (
         "OpSysAndVer",
         "Arch",
     ),
-    *("TotalCpus", "TotalMemory", "TotalSlots", "MyAddress", "SlotWeight"),
+    *(
+        "TotalCpus",
+        "TotalMemory",
+        "TotalSlots",
+        "MyAddress",
+        "SlotWeight",
+        "Offline",
+        "MachineLastMatchTime",
+        "Draining",
+    ),
 )
+#: What a whole machine may be beyond the states of its slots, as a condition.
+CONDITIONS: Final = {"asleep": "Offline =?= true", "draining": "Draining =?= true"}
 JOB_FIELDS: Final = (
     *("ClusterId", "ProcId", "Owner", "AccountingGroup", "AcctGroup", "JobStatus", "Cmd", "Args", "QDate", "JobPrio"),
     *("EnteredCurrentStatus", "RemoteHost", "RequestCpus", "RequestMemory", "RemoteWallClockTime", "NumJobStarts"),
@@ -54,7 +65,27 @@ MACHINE_FIELDS: Final = (
     *("Machine", "OpSysAndVer", "OpSysLongName", "Arch", "CpuModel", "DetectedCpus", "DetectedMemory", "TotalCpus"),
     *("TotalMemory", "TotalDisk", "TotalLoadAvg", "RoostVersion", "MyAddress", "HasDocker", "HasSingularity"),
     *("DaemonStartTime", "LastHeardFrom", "KeyboardIdle", "TotalSlots", "NumDynamicSlots", "DrainReason"),
-    *("DetectedGPUs", "Offline", "AcceptedWhileDraining"),
+    *("DetectedGPUs", "Offline", "AcceptedWhileDraining", "HibernationState", "MachineLastMatchTime", "Unhibernate"),
+    *("EnteredCurrentState", "Draining", "LastDrainStartTime", "RoostDrainingCountedSince"),
+    *("ExpectedMachineGracefulDrainingCompletion", "ExpectedMachineGracefulDrainingBadput"),
+    *("ExpectedMachineQuickDrainingCompletion", "ExpectedMachineQuickDrainingBadput"),
+    *("TotalMachineDrainingBadput", "TotalMachineDrainingUnclaimedTime"),
+)
+#: What the daemons that empty and wake machines tell of themselves.
+KEEPER_FIELDS: Final = {
+    "Defrag": (
+        *("Name", "DefragName", "DefragIsActive", "DefragSaid", "DefragLastRound", "MachinesDraining", "WholeMachines"),
+        *("DrainSuccesses", "DrainFailures", "AvgDrainingBadput", "AvgDrainingUnclaimed"),
+    ),
+    "Rooster": (
+        *("Name", "RoosterIsActive", "RoosterProblem", "RoosterLastRound", "MachinesWoken", "MachinesNotWoken"),
+    ),
+}
+#: Of a cluster whose jobs come into the queue some at a time.
+LATE_FIELDS: Final = (
+    *("ClusterId", "Owner", "User", "AccountingGroup", "Cmd", "Args", "QDate", "JobsPresent", "JobsIdle", "JobsHeld"),
+    *("JobMaterializeItemCount", "JobMaterializeNextProcId", "JobMaterializeLimit", "JobMaterializeMaxIdle"),
+    *("JobMaterializePaused", "JobMaterializePauseReason"),
 )
 #: How submitters may be sorted: by attribute of their accounting ads, or by what they have in the queue.
 USER_ORDERS: Final = {
@@ -70,6 +101,8 @@ USER_ORDERS: Final = {
     "idle": "idle",
     "last": "LastUsageTime",
 }
+#: TRUE of clusters that have jobs to come: 1 is on hold, more is over.
+NOT_OVER: Final = "(JobMaterializePaused ?: 0) <= 1"
 #: Words of the search box are looked for in these.
 SLOT_SEARCHED: Final = ("Machine", "RemoteOwner")
 SLOT_NAME_SEARCHED: Final = ("Name", "RemoteOwner")
@@ -100,6 +133,13 @@ def job(ad: ClassAd, schedd: str) -> dict[str, Any]:
     row["Schedd"] = schedd
     row["Status"] = STATUS.get(row.get("JobStatus", 0), "Unknown")
     return row
+
+
+def late(ad: ClassAd, schedd: str) -> dict[str, Any]:
+    """A line for a cluster of which jobs are to come: its attributes, and how many (Left)."""
+    row = plain(ad, LATE_FIELDS)
+    given, total = (_number(row.get(f"JobMaterialize{name}")) for name in ("NextProcId", "ItemCount"))
+    return {**row, "Schedd": schedd, "Left": max(0, int(total - given))}
 
 
 def all_of(*conditions: str) -> str:
@@ -268,6 +308,7 @@ def accounts(ads: Iterable[ClassAd]) -> tuple[list[dict[str, Any]], list[dict[st
     common = ("Name", "AccountingGroup", "Priority", "PriorityFactor", "ResourcesUsed", "WeightedResourcesUsed")
     more = ("WeightedAccumulatedUsage", "LastUsageTime", "NegotiatorName", "IsAccountingGroup")
     of_group = (
+        "QuotaIsSet",
         "ConfigQuota",
         "EffectiveQuota",
         "SubtreeQuota",

@@ -54,6 +54,9 @@ class Pool:
         async def answer(envelope):
             body = envelope.body
             self.asked.append(body)
+            if body.factories:
+                late = ClassAd({"ClusterId": 7, "JobMaterializeItemCount": 100, "JobMaterializeNextProcId": 40})
+                return JobPage(ads=[late.pack()] if jobs else [], next="", totals={})
             before = int(body.after.partition(".")[2]) if body.after else jobs
             procs = [] if body.constraint == "false" else list(range(before - 1, -1, -1))
             shown = procs[: body.limit]
@@ -173,3 +176,27 @@ async def test_groups_lend_what_their_own_members_leave():
         assert lent["p"] == pytest.approx(1.0)  # 8 less 4 and 3: nobody of its own uses it
         with pytest.raises(RemoteFailure, match="no submitter x"):
             await pool.survey.parity("x", "y")
+
+
+async def test_clusters_with_jobs_to_come_are_on_the_first_page_of_all_jobs():
+    """The schedd leaves out those that are over; no question is asked where a filter would not be heeded."""
+    async with Pool() as pool:
+        await pool.schedd("a", 2)
+        await pool.schedd("b", 0)
+        await pool.collector()
+        (line,) = (await pool.survey.job_page(user="ann@pool"))["late"]
+        assert (line["ClusterId"], line["Schedd"], line["Left"]) == (7, "a", 60)
+        asked = [one.constraint for one in pool.asked if one.factories]
+        assert len(asked) == 2
+        assert all("JobMaterializePaused" in text and 'User == "ann@pool"' in text for text in asked)
+        for more in ({"status": "Idle"}, {"search": "sleep"}, {"history": True}, {"after": "a\0001.1"}):
+            assert (await pool.survey.job_page(**more))["late"] == []
+        assert len([one for one in pool.asked if one.factories]) == 2
+
+
+async def test_who_drains_and_wakes_machines_is_told_with_them():
+    async with Pool() as pool:
+        await pool.collector()
+        pool.ads["Defrag"] = [ClassAd({"MyType": "Defrag", "Name": "d", "MachinesDraining": 2, "Secret": 1})]
+        page = await pool.survey.machine_page(order="Machine", after="", limit=10, condition="asleep")
+        assert page["keepers"] == {"Defrag": [{"Name": "d", "MachinesDraining": 2}], "Rooster": []}

@@ -16,7 +16,10 @@ const SAID = {
   "negotiation.cycle": (e) => `cycle ${e.cycle} (${e.trigger}): ${number(e.matches)} matches, ${number(e.rejections)} rejections in ${duration(e.duration_s)}`,
   "negotiation.preemption-loop": (e) => `${e.slot} goes to and fro between ${(e.users ?? []).join(" and ")}`,
   "had.leader": (e) => `${e.negotiator} ${e.state === "leader" ? `leads with epoch ${e.epoch}` : `is passive${e.reason ? `: ${e.reason}` : ""}`}`,
-  "accountant.changed": (e) => `${e.what} of ${e.submitter} set to ${e.value ?? "–"} by ${e.by}`,
+  "accountant.changed": (e) => (e.what === "no-quota" ? `${e.submitter} has the configuration's quota again, by ${e.by}` : `${e.what} of ${e.submitter} set to ${e.value ?? "–"} by ${e.by}`),
+  "negotiation.offline": (e) => `${number(e.slots.length)} sleeping ${e.slots.length === 1 ? "slot suits" : "slots suit"} jobs that wait: ${e.slots.slice(0, 3).join(", ")}${e.slots.length > 3 ? ", …" : ""}`,
+  "rooster.round": (e) => `woke ${e.woken.length ? e.woken.slice(0, 3).join(", ") + (e.woken.length > 3 ? `, … (${number(e.woken.length)})` : "") : "nobody"}${Object.keys(e.failed).length ? `; could not wake ${Object.keys(e.failed).slice(0, 3).join(", ")}` : ""}${e.waiting ? `; ${number(e.waiting)} wait for the next round` : ""}`,
+  "defrag.round": (e) => `${number(e.whole)} of ${number(e.machines)} machines whole, ${number(e.draining)} draining${e.why ? `: ${e.why}` : ""}`,
   "daemon.started": (e) => `${e.subsystem} ${e.daemon} started`,
   "daemon.stopped": (e) => `${e.subsystem} ${e.daemon} stopped: ${e.reason}`,
 };

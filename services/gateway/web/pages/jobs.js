@@ -70,8 +70,28 @@ export function Jobs({ query }) {
       <${Table} caption=${past ? "Jobs that left the queue" : "Jobs in the queue"} columns=${past ? PAST : COLUMNS} rows=${error && !data ? [] : data?.rows} id=${(row) => `${row.Schedd} ${row.Id}`}
         empty=${html`<${Empty} title=${past ? "No such jobs in the history" : "No such jobs in the queue"}>${query.search || query.status || query.user ? "Nothing fits the search and the filters." : "Submit one with roost submit."}</${Empty}>`} />
       ${data && html`<${Pager} shown=${data.rows.length} fits=${fits(data, query, past)} what="jobs" next=${data.next} first=${!query.after} />`}
-    </${Card}>`;
+    </${Card}>
+    ${data?.late?.length > 0 && html`<div class="below"><${Card} title="Still to come" flush note="clusters whose jobs come into the queue some at a time">
+      <${Table} caption="Clusters of which jobs are still to come" columns=${LATE} rows=${data.late} id=${(row) => `${row.Schedd} ${row.ClusterId}`} /></${Card}></div>`}`;
 }
+
+/** Why no more of a cluster's jobs are in the queue. */
+function pause(row) {
+  if (row.JobMaterializePaused) return [row.JobMaterializePaused > 0 ? "on hold" : "stopped", row.JobMaterializePauseReason].filter(Boolean).join(": ");
+  if (row.JobsPresent >= row.JobMaterializeLimit) return `as many are in the queue as max_materialize allows: ${count(row.JobMaterializeLimit)}`;
+  if (row.JobsIdle + row.JobsHeld >= row.JobMaterializeMaxIdle) return `as many are idle or held as max_idle allows: ${count(row.JobMaterializeMaxIdle)}`;
+  return "more come as far as the schedd's limits allow";
+}
+
+const LATE = [
+  { name: "Cluster", cell: (row) => html`<a href=${href(["jobs"], { search: String(row.ClusterId), schedd: row.Schedd })}>${row.ClusterId}</a>` },
+  { name: "Submitter", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: submitter(row) })}><${Name} text=${submitter(row)} /></a>` },
+  { name: "Command", kind: "cut", cell: (row) => html`<span title=${command(row)}>${command(row)}</span>` },
+  { name: "To come", num: true, cell: (row) => `${count(row.Left)} of ${count(row.JobMaterializeItemCount)}` },
+  { name: "In the queue", num: true, cell: (row) => count(row.JobsPresent) },
+  { name: "Submitted", num: true, cell: (row) => html`<${Ago} at=${row.QDate} />` },
+  { name: "Waits because", kind: "wrap", cell: pause },
+];
 
 /** How many there are, where the totals tell. */
 function fits(data, query, past) {

@@ -1,5 +1,5 @@
 // One machine: what it is, its slots, and an administrator's orders.
-import { Ago, Badge, Bar, Card, Facts, Head, Legend, Name, Part, Since, colour } from "../parts/bits.js";
+import { Ago, At, Badge, Bar, Card, Facts, Head, Legend, Name, Part, Since, colour } from "../parts/bits.js";
 import { Table } from "../parts/table.js";
 import { confirm } from "../parts/dialog.js";
 import { ask, url } from "../lib/api.js";
@@ -15,7 +15,7 @@ const COLUMNS = (admin, machine, refresh) => [
   { name: "Cpus", num: true, cell: (row) => number(row.Cpus) },
   { name: "Memory", num: true, cell: (row) => memory(row.Memory) },
   { name: "GPUs", num: true, cell: (row) => (row.GPUs ? number(row.GPUs) : "") },
-  { name: "User", kind: "wrap", cell: (row) => html`<${Name} text=${row.AccountingGroup ?? row.RemoteOwner} />` },
+  { name: "User", kind: "wrap", cell: (row) => (row.RemoteOwner ? html`<${Name} text=${row.AccountingGroup ?? row.RemoteOwner} />` : "") },
   { name: "Job", cell: (row) => (row.JobId ? html`<a href=${href(["job", row.JobId])}>${row.JobId}</a>` : "") },
   { name: "Since", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentActivity} />` },
   ...(admin ? [{ name: "Orders", cell: (row) => row.State === "Claimed" && html`<button type="button" class="button small danger" onClick=${() => vacate(row.Name, refresh)}>Vacate<span class="unseen"> ${row.Name}</span></button>` }] : []),
@@ -51,11 +51,30 @@ function Shown({ data, admin, refresh }) {
       ["Cpus", about.TotalCpus && number(about.TotalCpus)], ["Memory", about.TotalMemory && memory(about.TotalMemory)], ["Disk", about.TotalDisk && memory(about.TotalDisk / 1024)],
       ["Load", isNumber(about.TotalLoadAvg) && number(about.TotalLoadAvg)], ["Keyboard idle", isNumber(about.KeyboardIdle) && `${number(about.KeyboardIdle)} s`],
       ["Daemon", about.MyAddress], ["Since", about.DaemonStartTime && html`<${Ago} at=${about.DaemonStartTime} />`], ["Heard of", about.LastHeardFrom && html`<${Ago} at=${about.LastHeardFrom} />`],
-      ["Draining", about.DrainReason], ["Containers", [about.HasDocker && "Docker", about.HasSingularity && "Apptainer"].filter(Boolean).join(", ")],
+      ["Asleep", about.Offline === true && asleep(about)], ["Containers", [about.HasDocker && "Docker", about.HasSingularity && "Apptainer"].filter(Boolean).join(", ")],
     ]} /></${Card}>
+    ${isNumber(about.TotalMachineDrainingBadput) && html`<${Card} title="Draining" note=${about.Draining === true ? "its slots take no new jobs" : "what it would cost now, and has cost"}><${Facts} facts=${[
+      ["Drains since", about.Draining === true && html`<${Ago} at=${about.LastDrainStartTime} />`], ["Reason", about.Draining === true && about.DrainReason],
+      ["Gracefully", about.Offline !== true && cost(about, "Graceful")], ["Quickly", about.Offline !== true && cost(about, "Quick")],
+      ["Cost so far", isNumber(about.TotalMachineDrainingBadput) && html`${lost(about.TotalMachineDrainingBadput)}, ${hours(about.TotalMachineDrainingUnclaimedTime)} idle${about.RoostDrainingCountedSince > 0 && html`, since <${At} at=${about.RoostDrainingCountedSince} />`}`],
+    ]} /></${Card}>`}
     <${Card} title="Slots" flush note=${data.fits > slots.length ? `${count(slots.length)} of ${count(data.fits)}` : count(slots.length)}>
       <${Table} caption="Slots of this machine" columns=${COLUMNS(admin, data.machine, refresh)} rows=${slots} id=${(row) => row.Name} />
     </${Card}></div>`;
+}
+
+const asleep = (about) => html`${about.HibernationState ?? ""} since <${At} at=${about.EnteredCurrentState} />${about.MachineLastMatchTime
+  ? html`; a job was matched with it <${Ago} at=${about.MachineLastMatchTime} />${about.Unhibernate === false ? ", but UNHIBERNATE leaves it asleep" : ": it is to be woken"}` : ""}`;
+
+const hours = (seconds) => `${number((seconds ?? 0) / 3600)} cpu-hours`;
+const lost = (seconds) => `${hours(seconds)} of work lost`;
+
+/** When a drain would be done, and what work it would lose. */
+function cost(about, how) {
+  const end = about[`ExpectedMachine${how}DrainingCompletion`];
+  const badput = about[`ExpectedMachine${how}DrainingBadput`];
+  if (!isNumber(end) || !isNumber(badput)) return "";
+  return html`empty ${end * 1000 > Date.now() ? html`by <${At} at=${end} />` : "at once"}, ${lost(badput)}`;
 }
 
 /** What the daemons answered, or throws what one of them refused. */

@@ -1,21 +1,22 @@
 // Machines, or all slots: sorted, filtered and cut into pages by the collector.
-import { Badge, Bar, Card, Empty, Head, Name, Select, Since, Tabs, Trouble, colour } from "../parts/bits.js";
+import { Ago, Badge, Bar, Card, Empty, Facts, Head, Name, Select, Since, Tabs, Trouble, colour } from "../parts/bits.js";
 import { Pager, Table, reorder } from "../parts/table.js";
 import { Search } from "../parts/search.js";
 import { html } from "../lib/html.js";
-import { count, memory, number } from "../lib/format.js";
+import { count, isNumber, memory, number, percent } from "../lib/format.js";
 import { change, href } from "../lib/route.js";
 import { useData } from "../lib/data.js";
 import { url } from "../lib/api.js";
 
 const STATES = ["", "Claimed", "Unclaimed", "Owner", "Matched", "Preempting", "Drained", "Backfill"];
 const ACTIVITIES = ["", "Busy", "Idle", "Retiring", "Suspended", "Vacating", "Killing", "Benchmarking"];
+const CONDITIONS = [["", "all of them"], ["asleep", "asleep"], ["draining", "draining"]];
 const options = (names, any) => names.map((name) => [name, name || any]);
 const machine = (row) => html`<a href=${href(["machine", row.Machine ?? ""])}>${row.Machine}</a>`;
 
 const SLOTS = [
   { name: "Slot", sort: "Name", kind: "wrap", cell: (row) => html`<a href=${href(["machine", row.Machine ?? ""])}><${Name} text=${row.Name} /></a>` },
-  { name: "State", sort: "State", cell: (row) => html`<${Badge} state=${row.State} />` },
+  { name: "State", sort: "State", cell: (row) => html`<${Badge} state=${row.State} />${row.Offline === true && html` <span class="soft">asleep</span>`}` },
   { name: "Activity", sort: "Activity", cell: (row) => row.Activity },
   { name: "Cpus", sort: "Cpus", num: true, down: true, cell: (row) => number(row.Cpus) },
   { name: "Memory", sort: "Memory", num: true, down: true, cell: (row) => memory(row.Memory) },
@@ -26,9 +27,18 @@ const SLOTS = [
   { name: "Since", sort: "EnteredCurrentActivity", num: true, cell: (row) => html`<${Since} at=${row.EnteredCurrentActivity} />` },
 ];
 
-const MACHINES = [
+const unusual = (row) => row.Offline === true || row.Draining === true;
+
+/** What a machine is beyond the states of its slots. */
+function is(row) {
+  if (row.Offline === true) return html`<${Badge} state="Asleep" text=${row.MachineLastMatchTime ? "Asleep, to be woken" : "Asleep"} />`;
+  return row.Draining === true ? html`<${Badge} state="Drained" text="Draining" />` : "";
+}
+
+const MACHINES = (rows) => [
   { name: "Machine", sort: "Machine", kind: "wrap", cell: machine },
   { name: "Slots by state", cell: (row) => html`<${States} states=${row.states} />` },
+  ...(rows?.some(unusual) ? [{ name: "Is", cell: is }] : []),
   { name: "Cpus claimed", num: true, cell: (row) => `${number(row.states.Claimed?.cpus ?? 0)} of ${number(row.TotalCpus ?? sum(row.states))}` },
   { name: "Cpus", sort: "TotalCpus", num: true, down: true, cell: (row) => number(row.TotalCpus ?? sum(row.states)) },
   { name: "Memory", sort: "TotalMemory", num: true, down: true, cell: (row) => memory(row.TotalMemory) },
@@ -49,8 +59,8 @@ export function Machines({ query }) {
   const order = query.order ?? (by === "slot" ? "Name" : "Machine");
   const asked = { search: query.search, order, after: query.after, limit: 50 };
   const answer = useData(
-    by === "slot" ? url("/v1/overview/slots", { ...asked, state: query.state, activity: query.activity }) : url("/v1/overview/machines", asked),
-    { types: ["slot.changed"], every: 10000 },
+    by === "slot" ? url("/v1/overview/slots", { ...asked, state: query.state, activity: query.activity }) : url("/v1/overview/machines", { ...asked, condition: query.condition }),
+    { types: ["slot.changed", "negotiation.offline", "rooster.round", "defrag.round"], every: 10000 },
   );
   const { data, error } = answer;
   return html`
@@ -62,14 +72,34 @@ export function Machines({ query }) {
     </${Head}>
     <div class="row filters">
       <${Search} label="Search" hint=${by === "slot" ? "part of a slot or user" : "part of a name"} value=${query.search ?? ""} onSearch=${(search) => change({ search }, true)} />
+      ${by === "machine" && html`<${Select} label="Machines" value=${query.condition ?? ""} options=${CONDITIONS} onChange=${(condition) => change({ condition })} />`}
       ${by === "slot" && html`
         <${Select} label="State" value=${query.state ?? ""} options=${options(STATES, "any state")} onChange=${(state) => change({ state })} />
         <${Select} label="Activity" value=${query.activity ?? ""} options=${options(ACTIVITIES, "any activity")} onChange=${(activity) => change({ activity })} />`}
     </div>
     <${Trouble} error=${error} />
     <${Card} flush>
-      <${Table} caption=${by === "slot" ? "Slots" : "Machines"} columns=${by === "slot" ? SLOTS : MACHINES} rows=${error && !data ? [] : data?.rows} id=${(row) => row.Name}
+      <${Table} caption=${by === "slot" ? "Slots" : "Machines"} columns=${by === "slot" ? SLOTS : MACHINES(data?.rows)} rows=${error && !data ? [] : data?.rows} id=${(row) => row.Name}
         order=${order} onOrder=${reorder} empty=${html`<${Empty} title=${by === "slot" ? "No such slots" : "No such machines"}>Nothing in the pool fits the search and the filters.</${Empty}>`} />
       ${data && html`<${Pager} shown=${data.rows.length} fits=${data.fits} what=${by === "slot" ? "slots" : "machines"} next=${data.next} first=${!query.after} />`}
-    </${Card}>`;
+    </${Card}>
+    ${data?.keepers && html`<${Keepers} keepers=${data.keepers} />`}`;
+}
+
+/** Who empties machines, and who wakes them; nothing where nobody does. */
+function Keepers({ keepers: { Defrag, Rooster } }) {
+  if (!Defrag.length && !Rooster.length) return null;
+  const part = (value) => (isNumber(value) ? percent(value) : "");
+  return html`<div class="grid below">
+    ${Defrag.map((one) => html`<${Card} key=${`d ${one.Name}`} title="Draining by defrag" wide="w6" note=${[one.DefragName, !one.DefragIsActive && "another one acts"].filter(Boolean).join(", ")}><${Facts} facts=${[
+      ["Last round", one.DefragLastRound > 0 && html`<${Ago} at=${one.DefragLastRound} />`], ["It said", one.DefragSaid],
+      ["Machines", `${count(one.MachinesDraining)} draining, ${count(one.WholeMachines)} whole`],
+      ["Drains", `${count(one.DrainSuccesses)} begun, ${count(one.DrainFailures)} refused or not answered`],
+      ["Lost work", part(one.AvgDrainingBadput) && `${part(one.AvgDrainingBadput)} of the pool's cpu time`], ["Left idle", part(one.AvgDrainingUnclaimed) && `${part(one.AvgDrainingUnclaimed)} of it`],
+    ]} /></${Card}>`)}
+    ${Rooster.map((one) => html`<${Card} key=${`r ${one.Name}`} title="Waking by rooster" wide="w6" note=${one.RoosterIsActive ? "" : "another one acts"}><${Facts} facts=${[
+      ["Last round", one.RoosterLastRound > 0 && html`<${Ago} at=${one.RoosterLastRound} />`], ["Trouble", one.RoosterProblem],
+      ["Machines", `${count(one.MachinesWoken)} woken, ${count(one.MachinesNotWoken)} could not be`],
+    ]} /></${Card}>`)}
+  </div>`;
 }

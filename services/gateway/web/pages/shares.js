@@ -1,5 +1,5 @@
 // Fair share: priorities, who gets which part of the pool, and when two users will be equal.
-import { Ago, Card, Empty, Head, Name, Part, Recorded, Trouble } from "../parts/bits.js";
+import { Ago, At, Card, Empty, Head, Name, Part, Recorded, Trouble } from "../parts/bits.js";
 import { Pager, Table, reorder } from "../parts/table.js";
 import { Search } from "../parts/search.js";
 import { Chart } from "../parts/chart.js";
@@ -19,7 +19,7 @@ const COLUMNS = (rows, admin, refresh) => [
   { name: "Submitter", sort: "name", kind: "wrap", cell: (row) => html`<a href=${href(["jobs"], { user: row.Name })}><${Name} text=${row.Name} /></a>` },
   { name: "Effective", sort: "priority", num: true, cell: (row) => number(row.Priority) },
   { name: "Real", sort: "real", num: true, cell: (row) => number(row.RealPriority) },
-  { name: "Factor", sort: "factor", num: true, cell: (row) => number(row.PriorityFactor) },
+  { name: "Factor", sort: "factor", num: true, cell: (row) => html`${number(row.PriorityFactor)}${row.PriorityFactorUntil > 0 && html` <span class="soft">until <${At} at=${row.PriorityFactorUntil} /></span>`}` },
   { name: "In use", sort: "in_use", num: true, down: true, cell: (row) => number(row.WeightedResourcesUsed) },
   { name: "Share", sort: "share", num: true, down: true, cell: (row) => (row.SubmitterShare ? percent(row.SubmitterShare) : "") },
   { name: "Running", sort: "running", num: true, down: true, cell: (row) => count(row.running) },

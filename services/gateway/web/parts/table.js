@@ -20,7 +20,7 @@ export function Table({ caption, columns, rows, id, order = "", onOrder, empty, 
       <tbody>${rows.map(
         (row) => html`<tr key=${id(row)}>${columns.map((column, place) => {
           const value = column.cell(row);
-          const bare = value === "" || value === null || value === undefined || value === "–";
+          const bare = value === "" || value === false || value === null || value === undefined || value === "–";
           const kind = `${column.num ? "num" : ""} ${column.kind ?? ""} ${bare ? "none" : ""}`;
           return place === 0
             ? html`<th scope="row" class=${kind}>${value}</th>`
@@ -43,9 +43,10 @@ function Heading({ column, order, onOrder }) {
 /** What is not on this page. @param {{shown: number, fits?: number, what: string, next: any, first: boolean}} props */
 export function Pager({ shown, fits, what, next, first }) {
   const { path, query } = current();
+  const named = (number) => (number === 1 ? what.replace(/s$/, "") : what);
   const total = fits === undefined || fits < 0 ? "" : ` of ${count(fits)}`;
   return html`<div class="pager">
-    <span role="status">${first && !next ? `${count(fits ?? shown)} ${what}` : `${count(shown)}${total} ${what} on this page`}</span>
+    <span role="status">${first && !next ? `${count(fits ?? shown)} ${named(fits ?? shown)}` : `${count(shown)}${total} ${what} on this page`}</span>
     <span class="row spread">
       ${!first && html`<a class="button small" href=${href(path, { ...query, after: "" })}>First page</a>`}
       ${next ? html`<a class="button small" rel="next" href=${href(path, { ...query, after: next })}>Next page</a>` : null}
