@@ -17,6 +17,7 @@ from services.adstash.sources import Source
 from services.adstash.target import Target, TargetRefuses, TargetUnavailable
 from shared.errors import PermanentError, RoostError
 from shared.files import replace_on_disk
+from shared.turns import Turns
 
 
 @dataclass(slots=True)
@@ -69,10 +70,11 @@ class Exporter:
         mark = self.marks.of.get(source.name, Mark())
         await self.target.begin(source.name, mark.passes)
         bunch: list[Document] = []
-        count = 0
+        count, turns = 0, Turns()
         async with aclosing(source.documents(mark)) as documents:
             async for one in documents:
                 bunch.append(one)
+                await turns.give_way()  # a record takes a millisecond or two
                 if len(bunch) >= self.bunch:
                     await self.target.put(bunch)
                     count += len(bunch)

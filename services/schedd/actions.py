@@ -13,11 +13,11 @@ from services.schedd.keeper import Keeper
 from services.schedd.policies import Action, Hold, needs_watching, periodic, stays_in_queue
 from services.schedd.queries import chosen, chosen_factories
 from services.schedd.settings import Settings
-from services.schedd.turns import Turns
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.classad.expr import fold
 from shared.messages.queue import Acted, ActOnJobs
+from shared.turns import Turns
 
 #: Jobs in one transaction: all that one holds is packed in one go.
 SLICE: Final = 500

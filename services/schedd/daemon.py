@@ -35,7 +35,6 @@ from services.schedd.submission import Submission
 from services.schedd.submitters import Identity, schedd_ad, submitter_ad
 from services.schedd.table import JobTable
 from services.schedd.transfer import Endpoint
-from services.schedd.turns import Turns
 from services.schedd.visits import Visits
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
@@ -61,6 +60,7 @@ from shared.messages.queue import (
     Submitted,
 )
 from shared.messages.visits import VisitJob
+from shared.turns import Turns
 from shared.version import VERSION
 
 #: Counts that only go down, or move between running and held, are told this much later, many at a time.

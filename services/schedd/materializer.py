@@ -20,8 +20,8 @@ from services.schedd.keeper import Keeper
 from services.schedd.policies import Hold
 from services.schedd.settings import Settings
 from services.schedd.submission import held_of, logged
-from services.schedd.turns import Turns
 from shared.messages.events import JobsSubmitted
+from shared.turns import Turns
 
 #: Factories whose next piece is kept in memory.
 PIECES: Final = 64

@@ -9,12 +9,12 @@ from services.schedd import factories, history
 from services.schedd.jobs import Cluster, Job, JobId, full_ad, full_packed, in_columns, needed, projected
 from services.schedd.keeper import Keeper
 from services.schedd.table import JobTable
-from services.schedd.turns import Turns
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, Expr, ParseError, evaluate, is_true, parse_expr
 from shared.classad.expr import fold
 from shared.classad.sheet import page
 from shared.messages.queue import JobPage, QueryJobs
+from shared.turns import Turns
 
 #: A page ends after so many jobs or bytes, whatever was asked for: a message must stay small.
 PAGE_JOBS: Final = 5000

@@ -10,9 +10,9 @@ from services.schedd.jobs import full_ad, full_packed
 from services.schedd.keeper import Keeper
 from services.schedd.queries import parse_constraint
 from services.schedd.settings import Settings
-from services.schedd.turns import Turns
 from shared.classad import Expr, evaluate, is_true
 from shared.messages.negotiation import GetRequests, RequestList, ResourceRequest
+from shared.turns import Turns
 
 #: Negotiators whose cycles are remembered.
 MAX_SHARDS: Final = 100

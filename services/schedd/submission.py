@@ -28,12 +28,12 @@ from services.schedd.jobs import Cluster, Job, JobStatus, make_job
 from services.schedd.keeper import Keeper
 from services.schedd.queue import rows
 from services.schedd.settings import Settings
-from services.schedd.turns import Turns
 from shared import job_log, tracing
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.messages.events import JobsSubmitted
 from shared.messages.queue import SubmitJobs, Submitted
+from shared.turns import Turns
 
 #: How long a repeated submit is recognised, seconds.
 REMEMBER_S: Final = 24 * 3600

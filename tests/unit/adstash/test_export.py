@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
 import structlog
 
 from services.adstash.daemon import Adstash
+from services.adstash.documents import Document
 from services.adstash.elastic import ATTEMPTS, Elastic, Where
 from services.adstash.exporter import Exporter
 from services.adstash.jsonfiles import JsonFiles
@@ -22,6 +24,7 @@ from shared.daemon.life import live
 from shared.errors import PermanentError
 from shared.messages.ads import AdPage
 from shared.messages.queue import JobPage
+from shared.turns import TURN_S
 from tests.daemons import make_context
 from tests.unit.adstash.server import Search
 from tests.waiting import eventually
@@ -264,6 +267,37 @@ async def test_files_of_json_lines_have_each_record_once(tmp_path):
     await exporter().run([schedd.source()])
     assert sorted(exported()) == [0, 1, 2, 3, 4]
     assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+async def test_others_have_their_turn_while_records_are_read(tmp_path):
+    """In a personal pool they are all daemons: a bunch of records takes half a second and more."""
+
+    class Slow:
+        name, unreadable = "slow", 0
+
+        async def documents(self, mark):
+            for number in range(60):
+                until = time.perf_counter() + TURN_S / 2
+                while time.perf_counter() < until:
+                    pass
+                seen.add(turns)
+                yield Document(str(number), {})
+
+        def next(self, mark):
+            return mark
+
+    turns, seen = 0, set()
+
+    async def other():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await Exporter(JsonFiles(tmp_path), tmp_path / "checkpoint", 1000, LOG)._one(Slow())
+    task.cancel()
+    assert len(seen) > 10
 
 
 async def test_a_full_disk_ends_the_pass_and_nothing_else(tmp_path, monkeypatch):
