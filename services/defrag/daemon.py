@@ -18,7 +18,7 @@ from prometheus_client.core import Metric
 from services.defrag.book import RECENT_S, Book, Order, Seen
 from services.defrag.giving import Giver, machines
 from services.defrag.machines import Expressions
-from services.defrag.policy import Round, Rules, decide, next_round, prefix
+from services.defrag.policy import Round, Rules, decide, prefix
 from shared.classad import unparse
 from shared.classad.expr import Literal as Constant
 from shared.config import ConfigError, Problem
@@ -26,7 +26,7 @@ from shared.config.knobs import DefragSettings
 from shared.daemon.context import Context
 from shared.daemon.facts import announce
 from shared.daemon.measures import Source, counter, gauge
-from shared.daemon.rounds import NoRound, Rounds
+from shared.daemon.rounds import NoRound, Rounds, left_s
 from shared.messages.events import DefragRound
 
 NO_MACHINE: Final = "there is no machine with a partitionable slot yet"
@@ -70,7 +70,7 @@ class Defrag(Rounds):
     # Rounds
 
     def due_s(self) -> float:
-        return next_round(self.book, self.rules.interval_s, self.context.clock.now())
+        return left_s(self.book.last_round, self.rules.interval_s, self.context.clock.now())
 
     async def take_over(self) -> None:
         """Orders that were written down and not answered, by an earlier life or another defrag."""

@@ -104,13 +104,6 @@ def candidates(machines: Iterable[Machine], left_out: Iterable[str]) -> list[Mac
     return sorted(found, key=lambda one: (-one.rank, one.last_start or 0, one.inbox))
 
 
-def next_round(book: Book, interval_s: int, now: float) -> float:
-    """Seconds until the next round is due. Whoever goes on may have a clock that is a little behind; a last round that
-    lies further ahead than an interval was made by a clock that was wrong, and counts for nothing."""
-    left = book.last_round + interval_s - now
-    return max(0.0, left) if book.last_round and left <= 2 * interval_s else 0.0
-
-
 def _is_whole(machine: Machine) -> bool:
     return machine.whole and not machine.draining and not machine.off
 

@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 from prometheus_client.core import Metric
 
 from services.rooster.crow import NotWoken, crow
-from services.rooster.policy import Rules, Sleeper, left_s, sleepers
+from services.rooster.policy import Rules, Sleeper, sleepers
 from shared.classad import ClassAd, unparse
 from shared.config import ConfigError, Problem
 from shared.config.knobs import RoosterSettings
@@ -26,7 +26,7 @@ from shared.daemon.context import Context
 from shared.daemon.facts import announce
 from shared.daemon.measures import Source, counter, gauge
 from shared.daemon.pool_ads import pool_ads
-from shared.daemon.rounds import Rounds
+from shared.daemon.rounds import Rounds, left_s
 from shared.job_text import words_v2
 from shared.messages.events import RoosterRound
 
@@ -65,7 +65,7 @@ class Rooster(Rounds):
     # Rounds
 
     def due_s(self) -> float:
-        return left_s(self.last_round, self.rules, self.context.clock.now())
+        return left_s(self.last_round, self.rules.interval_s, self.context.clock.now())
 
     async def round(self) -> None:
         context, rules = self.context, self.rules

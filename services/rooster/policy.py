@@ -49,11 +49,6 @@ def sleepers(ads: Iterable[ClassAd], rules: Rules, now: float) -> list[Sleeper]:
     return sorted(best.values(), key=lambda one: (-one.rank, one.machine.lower()))
 
 
-def left_s(last_round: float, rules: Rules, now: float) -> float:
-    """Seconds until the next round. last_round: wall clock, 0: none yet. A clock that was set back waits no longer."""
-    return max(0.0, min(last_round + rules.interval_s - now, rules.interval_s)) if last_round else 0.0
-
-
 def _number(value: object) -> float:
     if isinstance(value, bool):
         return float(value)

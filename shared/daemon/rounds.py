@@ -27,6 +27,14 @@ class NoRound(RetryableError):
     """There is nothing yet to decide on, and no round is spent. Nothing is wrong: it is tried again, and told."""
 
 
+def left_s(last_round: float, interval_s: float, now: float) -> float:
+    """Seconds until the next round; last_round: when the last one was, 0: never. Whoever goes on may have a clock that
+    is a little behind; a last round that lies further ahead than an interval was made by a clock that was wrong, and
+    counts for nothing."""
+    left = last_round + interval_s - now
+    return max(0.0, left) if last_round and left <= 2 * interval_s else 0.0
+
+
 class Rounds(Satellite):
     """See the module. group: as for `Lead`."""
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from shared.daemon import rounds
-from shared.daemon.rounds import NoRound, Rounds
+from shared.daemon.rounds import NoRound, Rounds, left_s
 from shared.errors import RetryableError
 from shared.state import StaleEpoch, StoreUnavailable
 from shared.state.embedded import EmbeddedStore
@@ -113,3 +113,12 @@ async def test_what_is_tried_again_is_tried_less_and_less_often(error, ready):
     watchman.store_answers = True
     assert [watchman._troubled(error) for _ in range(5)] == [10, 20, 40, 60, 60]
     assert (watchman.ready(), watchman.trouble) == (ready, str(error))
+
+
+def test_a_round_is_due_an_interval_after_the_last_whatever_clocks_do():
+    last = 1_700_000_000.0
+    assert left_s(0.0, 600, last) == 0
+    assert left_s(last, 600, last + 100) == 500
+    assert left_s(last, 600, last + 6000) == 0
+    assert left_s(last, 600, last - 5) == 605  # another machine's clock
+    assert left_s(last, 600, last - 9000) == 0  # the clock was wrong, and was set back

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.defrag.book import FORGET_S, RECENT_S, Book, Order, Seen
-from services.defrag.policy import candidates, decide, next_round
+from services.defrag.policy import candidates, decide
 from shared.config import ConfigError
 from tests.unit.defrag.pools import DAY0, read, round_of, rules, slot_ad
 
@@ -35,7 +35,6 @@ def test_the_manuals_example_drains_one_machine_a_round_W_33_DFR_01():
     assert named(decided) == ["startd.n0"]
     assert decided.drains[0].request_id == "defrag:n1"
     assert decided.book.last_round == DAY0
-    assert next_round(decided.book, policy.interval_s, DAY0) == 3600
 
 
 @pytest.mark.parametrize(
@@ -262,13 +261,8 @@ def test_a_damaged_book_is_told(note):
         Book.unpack(note)
 
 
-def test_the_next_round_is_due_an_interval_after_the_last_whatever_clocks_do():
+def test_a_round_of_a_clock_that_was_set_back_since_counts_for_nothing():
     book = Book(last_round=DAY0)
-    assert next_round(Book(), 600, DAY0) == 0
-    assert next_round(book, 600, DAY0 + 100) == 500
-    assert next_round(book, 600, DAY0 + 6000) == 0
-    assert next_round(book, 600, DAY0 - 5) == 605  # another machine's clock
-    assert next_round(book, 600, DAY0 - 9000) == 0  # the clock was wrong, and was set back
     policy = rules(DEFRAG_DRAINING_MACHINES_PER_HOUR=6)
     assert named(round_of(policy, book, slot_ad("a"), slot_ad("b"), now=DAY0 - 9000)) == ["startd.a"]
 

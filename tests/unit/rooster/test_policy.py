@@ -3,7 +3,7 @@
 import pytest
 
 from services.rooster.daemon import rules_of
-from services.rooster.policy import Rules, left_s, sleepers
+from services.rooster.policy import sleepers
 from shared.classad import ClassAd, parse_expr
 from shared.config import ConfigError, load_config
 from shared.config.knobs import RoosterSettings
@@ -84,11 +84,3 @@ def test_the_command_is_written_as_arguments_of_a_job(typed, words):
 def test_a_command_that_can_not_be_is_refused(typed, says):
     with pytest.raises(ConfigError, match=says):
         rules(ROOSTER_WAKEUP_CMD=typed)
-
-
-def test_rounds_come_at_their_interval():
-    every = Rules(300.0, parse_expr("true"))
-    assert left_s(0.0, every, NOW) == 0.0
-    assert left_s(NOW - 100, every, NOW) == 200.0
-    assert left_s(NOW - 300, every, NOW) == 0.0
-    assert left_s(NOW + 5000, every, NOW) == 300.0  # the clock was set back
