@@ -359,6 +359,7 @@ def test_the_doors_of_the_api_are_found_and_told(visit, pool):
     page = visitor.page
     page.goto(f"{pool.url}/docs")
     expect(page.locator("main h1")).to_have_text("HTTP API")
+    expect(page.locator(".side .live")).to_have_text("Not a live page")
     page.get_by_role("searchbox").fill("/v1/jobs/action")
     door = page.locator("details.door")
     expect(door).to_have_count(1)

@@ -140,7 +140,7 @@ function Shell({ who }) {
 
 function Live() {
   const state = useLiveState();
-  const text = { off: "Paused", connecting: "Connecting", live: "Live", retrying: "Disconnected, retrying" }[state];
+  const text = { off: document.hidden ? "Paused" : "Not a live page", connecting: "Connecting", live: "Live", retrying: "Disconnected, retrying" }[state];
   return html`<span class="live ${state === "live" ? "on" : state === "retrying" ? "off" : ""}" role="status"><span class="dot" aria-hidden="true"></span>${text}</span>`;
 }
 
