@@ -6,10 +6,11 @@ import pytest
 import uvloop
 
 from shared.bus import connect
+from shared.bus.amqp.link import Link
 from shared.bus.api import BusUnavailable, CallTimeout, Exchange, NotAllowed, RemoteFailure
 from shared.bus.definitions import definitions
 from shared.bus.shelf import Shelf
-from shared.bus.topology import ROLES
+from shared.bus.topology import ROLES, inbox_queue
 from shared.messages import Ack
 from shared.messages.ads import SendAds
 from shared.messages.claims import Alive, AliveReply
@@ -156,6 +157,35 @@ async def test_facts_of_who_is_cancelled_do_not_wait_for_the_next_word(pool):
         task.cancel()
     assert any(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*saying, return_exceptions=True))
     await eventually(lambda: {envelope.body.at for envelope in heard.envelopes} == set(range(50)), what="all of them")
+
+
+@pytest.mark.parametrize("waits_for", ["negotiator.cm", "negotiator.active"])
+async def test_what_is_cancelled_while_a_connection_is_opened_stays_cancelled(pool, monkeypatch, waits_for):
+    """Before its turn, and half-way on the new link. It would take messages that are for others now: a negotiator that
+    has stepped down every other question."""
+    negotiator = await pool.bus("negotiator.cm")
+    await negotiator.serve("negotiator.cm", Catch())
+    active = await negotiator.serve("negotiator.active", Catch())
+    declare, opening, go_on = Link.declare, asyncio.Event(), asyncio.Event()
+
+    async def slowly(link, channel, queue):
+        await declare(link, channel, queue)
+        if queue.name == inbox_queue(waits_for):
+            opening.set()
+            await go_on.wait()
+
+    monkeypatch.setattr(Link, "declare", slowly)
+    await pool.cut(negotiator)
+    await opening.wait()
+    cancelling = asyncio.create_task(active.cancel())
+    if waits_for == "negotiator.cm":
+        await cancelling
+    await eventually(lambda: not active.open)
+    go_on.set()
+    await cancelling
+    await eventually(lambda: negotiator.health.connected, what="the new connection")
+    state = await negotiator._link.state(inbox_queue("negotiator.active"))
+    assert (state.consumer_count, negotiator.health.consumers, negotiator.health.reconnects) == (0, 1, 1)
 
 
 async def test_facts_of_a_time_without_a_broker_go_out_before_a_stop(pool):

@@ -135,6 +135,7 @@ class Consumer:
         self._session: _Session | None = None
         self._private_name = queue.name
         self._attachments = 0
+        self._attaching = asyncio.Lock()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._ending: asyncio.Task[None] | None = None
 
@@ -151,7 +152,12 @@ class Consumer:
         return len(self._session.window) if self._session is not None else 0
 
     async def attach(self, link: Link) -> None:
-        """Declare the queue and consume. Raises LinkLost or Refused."""
+        """Declare the queue and consume; does nothing once it was cancelled. Raises LinkLost or Refused."""
+        async with self._attaching:
+            if self.open:
+                await self._attach(link)
+
+    async def _attach(self, link: Link) -> None:
         self._attachments += 1
         if self.queue.exclusive and self._attachments > 1:
             # Not the name it had: when a node of a cluster is lost the others remove what its connections had to
@@ -237,7 +243,8 @@ class Consumer:
         await asyncio.wait({self._ending})
 
     async def _end(self, caller: asyncio.Task[Any] | None) -> None:
-        session = self._session
+        async with self._attaching:  # a link may be opened just now: half attached there is no name to cancel
+            session = self._session
         if session is not None and session.link.usable:
             try:
                 await guarded(session.channel.basic_cancel(session.tag))
