@@ -154,15 +154,21 @@ def _from(
     if not text:
         raise config_error("queue ... from what?", source, "name a file, or give the items in parentheses")
     if text.endswith("|"):
-        return (run_command(text[:-1].strip(), source) or "").splitlines()
+        return _lines(run_command(text[:-1].strip(), source) or "")
     if text == "-":
-        return stdin().splitlines()
+        return _lines(stdin())
     try:
-        return [line.strip() for line in (directory / text).read_text(errors="surrogateescape").splitlines()]
+        return [line.strip() for line in _lines((directory / text).read_text(errors="surrogateescape"))]
     except IsADirectoryError:
         return []  # as the reference: a warning that nothing is queued
     except OSError as error:
         raise config_error(f"can't open file {text}: {error.strerror}", source, "correct the path") from None
+
+
+def _lines(text: str) -> list[str]:
+    """Not str.splitlines, which also cuts at form feeds and the like: names may have these."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
 
 
 def _columns(line: str, wanted: int) -> tuple[str | None, ...]:

@@ -1,5 +1,6 @@
 """What a submit file is, in one piece (TLS-04): key = value, queue, +Attr, defaults of requests, $$() at the match."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from roost.submit import Description, Place
@@ -32,6 +33,18 @@ def test_a_submit_file_becomes_jobs():
     assert not found.problem
     assert found.changes.get("Args", found.changes.get("Arguments")) == "3 b X86_64 none"
     assert found.changes["MATCH_EXP_Arch"] == "X86_64"
+
+
+def test_items_end_where_lines_do(tmp_path):
+    """TLS-04: whatever else a name has in it, and also where the last line has no end."""
+    (tmp_path / "items").write_bytes("one\x0ctwo\r\nthr\u2028ee\nfour".encode())
+    text = 'executable = /bin/echo\n+Word = "$(name)"\nqueue name from '
+    place = replace(PLACE, directory=tmp_path)
+    said = (tmp_path / "items").read_bytes().decode()
+    for source in ("items", f"cat {tmp_path}/items |", "-"):
+        (cluster,) = Description(text + source + "\n", place, now=1e9, stdin=lambda: said).clusters()
+        found = [ClassAd({**cluster.attributes, **proc}) for proc in cluster.procs]
+        assert [job.eval("Word") for job in found] == ["one\x0ctwo", "thr\u2028ee", "four"]
 
 
 def test_requests_that_are_not_made_have_defaults():
