@@ -333,14 +333,15 @@ class _Queue:
         at = self._server_time(jobs.ads)
         cells = self._cells(jobs)
         if self._custom is None or self._custom.title:
-            moment = time.localtime(time.time() if at is None else at)
-            say(f"\n\n-- {source} @ {time.strftime('%m/%d/%y %H:%M:%S', moment)}")
+            say(f"\n\n-- {source} @ {_clock(at)}")
         header = self._layout is not None or (self._custom is not None and self._custom.header)
         if header and self._mask.headings and not self._totals_only:
             output.write(self._mask.heading())
         if not self._totals_only:
-            lines = self._mask.lines(cells)
-            output.write("".join(f"{line.rstrip()}\n" for line in lines) if self._trimmed else "".join(lines))
+            lines = list(self._mask.lines(cells))
+            if self._trimmed:  # -format need not end the line
+                lines = [f"{line.rstrip()}\n" if line.endswith("\n") else line for line in lines]
+            output.write("".join(lines))
         if self._summary():
             if not self._totals_only:
                 say()
@@ -547,6 +548,15 @@ def _integers(ads: Sequence[ClassAd], name: str, missing: int = 0) -> list[int]:
         if set(map(type, cells)) == {int}:
             return cast("list[int]", cells)
     return [integer(ad, name) or missing for ad in ads]
+
+
+def _clock(at: int | None) -> str:
+    """A queue's clock (s since 1970) as the heading shows it; of none, or one that no calendar has, ours."""
+    try:
+        moment = time.localtime(at)
+    except (OSError, OverflowError, ValueError):
+        moment = time.localtime()
+    return time.strftime("%m/%d/%y %H:%M:%S", moment)
 
 
 def _escaped(text: str) -> str:

@@ -392,10 +392,11 @@ class _Table:
     # --- forms
 
     def _whole(self, ads: Sequence[ClassAd], form: str) -> None:
-        if self._asked.totals_only:
-            return
         before, between, behind = whole.frame(form)
         if form != "xml" and not ads:
+            return
+        if self._asked.totals_only:  # no ads, and of what stands around them what HTCondor's tool leaves
+            output.write((before if form == "xml" else "") + behind)
             return
         output.write(before)
         plain = "nosort" in self._parsed.letters.get("long", "").split(",")

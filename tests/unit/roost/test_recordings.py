@@ -37,3 +37,11 @@ def test_all_tools_have_recordings():
     tools = {case["command"][0] for case in RECORDED}
     assert tools == {"status", "q", "history", "userprio"}
     assert len(RECORDED) >= 150
+
+
+@pytest.mark.parametrize("clock", ["1e30", "123456789012345678", "-123456789012345678"])
+def test_a_queues_clock_that_no_calendar_has_is_not_shown(clock, tmp_path, capsys):
+    """TLS-05"""
+    (tmp_path / "jobs").write_text(f"ClusterId = 1\nProcId = 0\nJobStatus = 1\nServerTime = {clock}\n")
+    assert main(["q", "-jobads", str(tmp_path / "jobs"), "-totals"]) == 0
+    assert "1 idle" in capsys.readouterr().out

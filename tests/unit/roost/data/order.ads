@@ -1,0 +1,15 @@
+ABCx = 1
+Ab = 2
+Abc = 3
+aBD = 4
+ab_ = 5
+aba = 6
+_x = 1
+Z = 1
+b = 2
+A_ = 1
+A1 = 1
+MyType = "Job"
+Name = "x"
+ClusterId = 1
+ProcId = 0
