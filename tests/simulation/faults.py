@@ -227,10 +227,15 @@ async def disk_slow(world: World, chance: random.Random) -> None:
     """What was told to a disk is done and known late: what waits for it is overtaken by all else."""
     name = chance.choice([_any(world, chance, "schedd"), _any(world, chance)])
     seconds, takes = chance.choice([2.0, 10.0, 25.0]), chance.choice([0.05, 1.0, 12.0])
-    world.note(f"the disk of {name} takes up to {takes:g} s for {seconds:g} s")
+    dies = chance.random() < 0.6
+    then = ", and then it is killed" if dies else ""
+    world.note(f"the disk of {name} takes up to {takes:g} s for {seconds:g} s{then}")
     world.slow_disks[name] = takes
     await asyncio.sleep(seconds)
     world.slow_disks.pop(name, None)
+    if dies:
+        world.lives[name].kill()
+        await _down(world, name, chance.choice([0.0, 5.0]))
 
 
 async def drain(world: World, chance: random.Random) -> None:

@@ -133,6 +133,7 @@ class Life:
         self.on_start: Callable[[Life], None] = lambda life: None
         self.on_break: Callable[[Life], None] = lambda life: None  # it ends without having said all
         self.said_all = False
+        self.can_write: Callable[[], bool] = lambda: True  # what it says as it ends is written down
         self.begun = 0.0
         #: How long a thread's work takes until it is done, and until that is known, seconds; None: no time to speak of.
         self.disk: Callable[[], tuple[float, float]] | None = None
@@ -182,7 +183,7 @@ class Life:
         await hear_out(self.bus)
         async with asyncio.timeout(DRAIN_S):
             await daemon.close()
-        self.said_all = self.bus.health.connected
+        self.said_all = self.bus.health.connected and self.can_write()
         await self.bus.stop()
 
     async def stop(self, patience_s: float) -> None:

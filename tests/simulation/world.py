@@ -176,6 +176,7 @@ class World:
         if self.subscribing_s:
             bus.subscribing = lambda: self.chance.uniform(0.0, self.subscribing_s)
         life.on_start, life.on_break = self._lives, self.news.broke_off
+        life.can_write = lambda: name not in self.full
         bus.heard = self.news.hear
         if self.wider:
             life.disk = partial(self._disk, name, random.Random(self.chance.random()))
