@@ -76,10 +76,10 @@ def test_a_quota_is_set_and_taken_back(visit, pool):
     dialog.get_by_label("Counted in").select_option("quota")
     dialog.get_by_label("Quota", exact=True).fill("1.5")
     page.keyboard.press("Enter")
+    expect(page.locator("[role=status] .toast")).to_have_text("The quota of physics is 1.5")
     expect(dialog).to_have_count(0)
     visitor.expected = False
     expect(opener).to_be_focused()
-    expect(page.locator("[role=status] .toast")).to_have_text("The quota of physics is 1.5")
     expect(row).to_contain_text("1.5 set")
     assert visitor.accessibility() == []
     visitor.picture("quota-set")
