@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from roost.consumer.amqp import AmqpSource
 from shared.bus.amqp import AmqpBus
+from shared.bus.api import Exchange
 from shared.messages.base import Ack
+from shared.messages.events import DaemonStarted
 from shared.messages.orders import SwitchOff
 from shared.state import open_store
 from shared.tls import ClientTls
@@ -178,11 +181,22 @@ async def test_bus_over_tls_carries_calls_and_large_messages(amqps, certificates
     assert len(got[1].reason) == 2_000_000
 
 
-async def test_url_may_name_the_files(amqps, certificates, buses):
+async def test_url_may_name_the_files_for_a_program_that_follows_events(amqps, certificates, buses):
     tls = certificates.tls
-    bus = buses(f"{amqps}?cafile={tls.ca_file}&certfile={tls.cert_file}&keyfile={tls.key_file}", None)
-    async with asyncio.timeout(60):
-        await bus.start()
+    daemon = buses(amqps, tls)
+    await daemon.start()
+    url = f"{amqps}?cafile={tls.ca_file}&certfile={tls.cert_file}&keyfile={tls.key_file}"
+    source = AmqpSource(url, "watcher", ("daemon.#",), durable=False, patience_s=60.0)
+    await source.open()
+    try:
+        event = DaemonStarted(at=1.0, daemon="startd@n1", subsystem="STARTD", release="1")
+        await daemon.publish(Exchange.EVENTS, event.type, event)
+        async with asyncio.timeout(60):
+            found = await source.next()
+        found.done("")
+        assert found.item.type == event.type
+    finally:
+        await source.close()
 
 
 TROUBLES = {
