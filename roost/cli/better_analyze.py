@@ -282,10 +282,10 @@ def _reverse(jobs: Sequence[ClassAd], slots: Sequence[ClassAd], asked: Asked) ->
             else:
                 yield from _slot(slot, kinds)
         return
-    if asked.verbose and jobs:
-        yield f"Analyzing {len(jobs)} jobs in {len(kinds)} autoclusters\n"
-    elif len(jobs) == 1:
+    if len(jobs) == 1:
         yield f"{_id(jobs[0])}: Analyzing matches for 1 job\n"
+    elif asked.verbose and jobs:
+        yield f"Analyzing {len(jobs)} jobs in {len(kinds)} autoclusters\n"
     elif jobs:
         yield f"Analyzing matches for {len(jobs)} jobs\n"
     width = max(16, *(max(len(_name(ad)), len(ad.eval_string("Machine")) + 7) for ad in slots))

@@ -22,6 +22,7 @@ from shared.classad.expr import (
     Elvis,
     Expr,
     ListExpr,
+    Literal,
     Parens,
     Subscript,
     Ternary,
@@ -130,9 +131,27 @@ class Conditions:
             self._inline[expr.key] = found
         if len(parts) == 1 and parts[0] >= 0:
             return parts[0]
-        if not (wanted or logic or op in _COMPARISONS):
+        if logic:  # both of its parts are conditions, whatever they are
+            parts = [
+                number if number >= 0 else self._put(Step(child))
+                for number, child in zip(parts, expr.children(), strict=True)
+            ]
+        if not (wanted or logic or op in _COMPARISONS) or self._is_default(_bare(expr)):
             return -1
         return self._put(Step(expr, op if logic else "", tuple(parts)))
+
+    def _is_default(self, expr: Expr) -> bool:
+        """Whether it is an attribute of the ad itself with a constant for where there is none: no condition at all."""
+        if not isinstance(expr, Elvis):
+            return False
+        left, right = _bare(expr.left), _bare(expr.right)
+        if isinstance(right, Unary) and right.op in ("-", "+"):
+            right = right.children()[0]
+        if not isinstance(left, AttrRef) or not isinstance(right, Literal):
+            return False
+        if left.scope is None:
+            return left.key in self._ad
+        return isinstance(left.scope, AttrRef) and left.scope.scope is None and left.scope.key == "my"
 
     # --- what is decided without the other side
 
@@ -200,6 +219,13 @@ class Conditions:
                 if theirs > both:
                     self.steps[other].idle = True
                 return
+
+
+def _bare(expr: Expr) -> Expr:
+    """It without parentheses around it."""
+    while isinstance(expr, Parens):
+        expr = expr.children()[0]
+    return expr
 
 
 def _tells_time(expr: Expr) -> bool:
