@@ -18,9 +18,8 @@ from shared.daemon.satellite import Satellite
 from shared.errors import RetryableError
 from shared.state import StaleEpoch
 
-#: Seconds until a round that could not be made is tried again; doubled each time, up to the second of these.
+#: Seconds until a round that could not be made is tried again.
 RETRY_S: Final = 10.0
-RETRY_MOST_S: Final = 60.0
 
 
 class NoRound(RetryableError):
@@ -46,7 +45,6 @@ class Rounds(Satellite):
         self.trouble = ""  # why the last round could not be made
         self.store_answers = False
         self._at_rest = True  # the trouble is none (NoRound)
-        self._retries = 0
         self._reign = 0  # times that it was given the lead
         self._stopped = False
         self._wake = asyncio.Event()
@@ -144,18 +142,16 @@ class Rounds(Satellite):
                 except StaleEpoch:
                     self._stand(False)
                 except (RetryableError, RemoteFailure) as error:
-                    left = self._troubled(error)
+                    self._troubled(error)
+                    left = RETRY_S
             await set_or_over(self._wake, clock, max(left, 0.01))
 
     def _untroubled(self) -> None:
-        self.trouble, self._at_rest, self._retries = "", True, 0
+        self.trouble, self._at_rest = "", True
 
-    def _troubled(self, error: RetryableError | RemoteFailure) -> float:
-        """Seconds until the round is tried again."""
+    def _troubled(self, error: RetryableError | RemoteFailure) -> None:
         why = str(error)
         if why != self.trouble:
             self.context.log.warning("no_round", reason=why)
             self.tell()
         self.trouble, self._at_rest = why, isinstance(error, NoRound)
-        self._retries += 1
-        return min(RETRY_S * 2.0 ** min(self._retries - 1, 20), RETRY_MOST_S)
