@@ -77,10 +77,10 @@ def analysis_doors(app: FastAPI, bus: Bus, pool: PoolView, may: Guard) -> None:
         reports = [
             {**report, "schedd": group.schedd.name} for (group, _), report in zip(questions, answer.jobs, strict=False)
         ]
-        if any("waking" in report["outcomes"] for report in reports) and not await _rooster(pool):
-            for report in reports:
-                if "waking" in report["outcomes"]:
-                    report["verdict"] += NO_ROOSTER
+        waking = [report for report in reports if "waking" in report.get("outcomes", ())]
+        if waking and not await _rooster(pool):
+            for report in waking:
+                report["verdict"] += NO_ROOSTER
         return {"jobs": reports, "slots": answer.slots, "more": max(0, len(groups) - limit)}
 
 
