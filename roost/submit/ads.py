@@ -98,6 +98,8 @@ def universe(c: Commands, out: Attributes) -> None:
             raise config_error("docker jobs require a docker_image", c.source("universe"), "add docker_image = NAME")
         out["WantDocker"] = True
         out["DockerImage"] = docker
+    elif out["JobUniverse"] == UNIVERSES["scheduler"]:
+        pass  # it runs beside the schedd as it is, whatever image is named
     elif image:
         out["WantContainer"] = True
         _container(image, c.boolean("transfer_container") is not False, c, out)

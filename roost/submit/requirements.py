@@ -32,14 +32,14 @@ def requirements(c: Commands, out: dict[str, Any]) -> str:
         terms.append(term)
     if out.get("WantFTOnCheckpoint") or c.text("MY.WantFTOnCheckpoint"):
         terms.append("TARGET.HasSelfCheckpointTransfers")
-    if "CUDAVersion" in out:
-        terms.append("CUDAVersion <= TARGET.CUDAMaxSupportedVersion")
     if "ScheddInterval" in out:
         able = "" if out["JobUniverse"] == LOCAL else "TARGET.HasJobDeferral && "
         terms.append(
             f"{able}(((time() + ScheddInterval) >= (DeferralTime - DeferralPrepTime)) "
             "&& (time() < (DeferralTime + DeferralWindow)))"
         )
+    if "CUDAVersion" in out:
+        terms.append("CUDAVersion <= TARGET.CUDAMaxSupportedVersion")
     return " && ".join(terms)
 
 
