@@ -117,7 +117,8 @@ class Bench:
         print(row(fault, without, verdict, load), flush=True)
         told = (*verdict.faults(restarts=fault.restarts), *missed(fault, without))
         self.bad += [f"{fault.name}: {what}" for what in told]
-        self.figures.append({"fault": fault.name, "lasts_s": fault.lasts_s, "load": load, **without, **asdict(verdict)})
+        figures = {"fault": fault.name, "lasts_s": fault.lasts_s, "load": load, "noted_s": sum(work.durations())}
+        self.figures.append({**figures, **without, **asdict(verdict)})
 
 
 def of_processes(stack: ExitStack, directory: Path, options: argparse.Namespace) -> tuple[FaultPool, list[Fault]]:

@@ -57,13 +57,15 @@ def test_nothing_is_lost_when_one_of_each_is_killed(pool: ContainerPool):
             print(services, work.without(killed, work.now()))
         verdict = work.end()
     took = time.time() - begun
-    print(f"{verdict.jobs} jobs in {took:.0f} s, ran {verdict.ran_s:.0f} s, charged {verdict.charged_s:.0f} s")
+    noted = sum(work.durations())
+    print(f"{verdict.jobs} jobs in {took:.0f} s, ran {verdict.ran_s:.0f} s, by their own notes {noted:.0f} s", end="")
+    print(f", charged {verdict.charged_s:.0f} s")
     # Jobs without an image live in their startd's container: what ran in that one begins again elsewhere.
     assert verdict.faults(restarts=True) == []
     assert len(verdict.twice) <= 2
     assert verdict.jobs > len(killings)
     # Whoever ran something is charged, nobody for what is no more: end() has seen that all charging ended.
-    assert 0.7 * sum(work.durations()) <= verdict.charged_s <= CORES * took
+    assert noted <= verdict.charged_s <= CORES * took
 
 
 def test_daemons_that_are_cut_off_say_what_they_wait_for(pool: ContainerPool):
