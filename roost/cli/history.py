@@ -36,6 +36,9 @@ OPTIONS: tuple[Option, ...] = (
     ask("scan|limit", "look at so many jobs", "N"),
     ask("fi|le", "jobs of this history file instead of a pool's", "FILE"),
     ask("sea|rch", "jobs of this history file and the older ones beside it (FILE.20261122T120000)", "FILE"),
+    ask("dir|ectory", "not here: no pool of ours keeps a file for each run"),
+    ask("ep|ochs:", "not here: nor a record of each run; see -type for HTCondor's"),
+    ask("u|serlog", "not here: see `roost wait -log` and `roost q`", "FILE"),
     ask("t|ype", "records of these types in a file (JOB, EPOCH, ...), or ALL", "TYPE,..."),
     ask("lo|cal", "taken for HTCondor's sake"),
     ask("sta|rtd", "jobs that execution points ran"),
@@ -54,11 +57,22 @@ OPTIONS: tuple[Option, ...] = (
 _ID: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?\Z")
 
 
+#: Options of HTCondor's tool that mean nothing here -> what there is instead.
+_ABSENT: Final = {
+    "directory": "there are no files of single runs: -search FILE reads a history file and the older ones beside it",
+    "epochs": "runs are not recorded one by one; those in a file of HTCondor's: -file FILE -type EPOCH",
+    "userlog": "`roost wait -log FILE` reads a log of jobs, `roost history JOB` has the whole ad",
+}
+
+
 def run(command: str, argv: list[str]) -> int:
     parsed = parse(argv, OPTIONS)
     if parsed.has("help"):
         say(usage(command, "[JOB | OWNER]...", "Jobs that left the queue, newest first.", OPTIONS))
         return 0
+    for name, instead in _ABSENT.items():
+        if parsed.has(name):
+            raise UsageError(f"-{name}: {instead}")
     form = _form(parsed)
     forwards = parsed.has("forwards") or parsed.has("nobackwards")
     if forwards and parsed.has("since"):

@@ -124,3 +124,12 @@ def test_older_files_are_found_beside_the_file(tmp_path, capsys):
     assert capsys.readouterr().out == "1\n2\n"
     assert main(["history", "-search", str(tmp_path / "none")]) == 1
     assert "none.DATETIME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"), [(["-dir"], "-search"), (["-epochs:d"], "-type"), (["-u", "log"], "wait")]
+)
+def test_what_means_nothing_here_says_what_does(words, instead, capsys):
+    """TLS-12"""
+    assert main(["history", *words]) == 1
+    assert instead in capsys.readouterr().err
