@@ -61,6 +61,7 @@ class _Cycle:
         self.shares: dict[str, Share] = {}
         self.spins = 0
         self.given = 0.0  # weight, in the turn that is on
+        self.kept = 0.0  # likewise, less what was preempted of the group's own
         self.jobs = 0  # likewise
 
     def run(self, why: bool) -> Result:
@@ -118,7 +119,7 @@ class _Cycle:
         if not names or deal.clock.is_over():
             return 0.0
         deal.enter(turn)
-        self.given, self.jobs = 0.0, 0
+        self.given, self.kept, self.jobs = 0.0, 0.0, 0
         self._spin([name for name in names if deal.in_use(name) < deal.record(name).floor], turn, spin=0)
         spin = 0
         while names and not deal.clock.is_over():
@@ -136,23 +137,29 @@ class _Cycle:
 
         In later spins whose slice is lighter than any slot is passed over, so that nobody rounds up twice. Whose
         ceiling leaves no room for the lightest slot is out, and the others' shares grow. The room of the group is that
-        at the beginning of the spin, so roundings may exceed it; who comes after that gets nothing.
+        at the beginning of the spin, so roundings may exceed it; who comes after that gets nothing that is free. It
+        does not bound preemption, as a full group's members share it among themselves, but the slices do, and what
+        all of them come to: who took too much by rounding, or has more since others were preempted, leaves less.
         """
         deal = self.deal
         pie = min(self.snapshot.total_weight, turn.quota)
-        room = turn.limit - self.given
+        room = turn.limit - self.kept
         parts = shares.fractions(names, deal.eup)
         free = min(deal.board.free_weight(), room, max(0.0, self.snapshot.total_weight - deal.all_in_use()))
+        rest = math.inf
+        if spin:
+            rest = sum(shares.slice_left(parts[n], pie, deal.in_use(n), free_weight=free, spin=spin) for n in names)
         still = []
         for name in names:
-            if self.given >= turn.limit - TOLERANCE and spin != 1:
+            at_quota = self.kept >= turn.limit - TOLERANCE
+            if at_quota and spin != 1:
                 return []
             record, in_use = deal.record(name), deal.in_use(name)
-            left = min(room, shares.slice_left(parts[name], pie, in_use, free_weight=free, spin=max(1, spin)))
+            left = shares.slice_left(parts[name], pie, in_use, free_weight=free, spin=max(1, spin))
             if spin == 1 and name not in self.shares:
-                self.shares[name] = Share(parts[name], max(0.0, left), 0.0)
-            if self.given >= turn.limit - TOLERANCE:
-                left = 0.0  # only slots that prefer the job are still to be had
+                self.shares[name] = Share(parts[name], max(0.0, min(left, room)), 0.0)
+            unused = 0.0 if at_quota else max(0.0, min(left, room))
+            left = max(0.0, min(left, rest))
             if spin > 1 and left < deal.lightest - TOLERANCE:
                 still.append(name)
                 continue
@@ -162,9 +169,12 @@ class _Cycle:
                 continue
             if spin == 0:
                 cap = min(cap, record.floor)
-            purse = Purse(max(0.0, left), in_use, cap)
+            purse = Purse(left, in_use, cap, unused)
+            returned = deal.returned
             self._serve_one(name, purse, spin)
             self.given += purse.got
+            self.kept += purse.got - (deal.returned - returned)
+            rest -= purse.got
             if deal.is_held_back(name):
                 still.append(name)
         return still

@@ -18,7 +18,7 @@ from services.negotiator.emptying import Emptied, Machines
 from services.negotiator.ephemeral import Standing
 from services.negotiator.group_tree import ROOT, GroupConfig, Tree
 from services.negotiator.groups import Turn
-from services.negotiator.handout import TOLERANCE, Purse
+from services.negotiator.handout import Purse
 from services.negotiator.limits import Counters, Wanted, depends_on_slot, wanted
 from services.negotiator.pool import (
     NEWCOMER,
@@ -97,7 +97,9 @@ class Deal:
         self.given: dict[str, float] = {}
         self.losers: dict[str, str] = {}  # who had a slot that is preempted, by its name
         self.considered = 0
+        self.returned = 0.0  # weight that groups lost in their own turns
         self._turn: Turn | None = None
+        self._foreign: Bools | None = None
         frame = frame_of(snapshot.slots)
         self.requests = [request for requests in snapshot.requests.values() for request in requests]
         names = ephemeral.names_of(frame, config, self.requests)
@@ -210,7 +212,7 @@ class Deal:
         return Standing(
             eup=effective(self.record(name)),
             slots=int(self._use.get(name, (0.0, 0.0))[1]),
-            group=group,
+            group=group if self.tree else "",
             group_quota=self._quotas.get(group, 0.0),
             group_in_use=self.group_in_use(group),
         )
@@ -218,6 +220,22 @@ class Deal:
     def enter(self, turn: Turn) -> None:
         """A group's turn begins."""
         self._turn = turn
+        self._foreign = None
+        if turn.capped and self.preemption is not None:
+            own = [self.tree.group_of(name) in turn.members for name in self.charged.names]
+            self._foreign = ~np.array([*own, False])[self.charged.user]
+
+    def shuffled(self, rows: RowNumbers, level: Floats | None) -> Bools | None:
+        """Of these rows with their reasons, which would be preempted and not count as more use of the group; None:
+        none of them. What a group with a hard cap takes from others is more use, as a free slot is."""
+        if level is None:
+            return None
+        used = level[rows] < FREE
+        return used if self._foreign is None else used & ~self._foreign[rows]
+
+    def takes_from_others(self, rows: RowNumbers) -> bool:
+        """Whether a group with a hard cap would take any of these rows from outside of it."""
+        return self._foreign is not None and bool(self._foreign[rows].any())
 
     def is_held_back(self, name: str) -> bool:
         """Whether a submitter could use more than its slice or its ceiling allows: only such ones share in what is
@@ -259,7 +277,7 @@ class Deal:
             if purse.at_ceiling():
                 asking.cause = "ceiling"
                 return
-            if purse.left <= TOLERANCE and not self._weightless:
+            if purse.is_spent(not self._no_preemption) and not self._weightless:
                 if not exempt:
                     asking.cause = "share"
                     return
@@ -477,6 +495,8 @@ class Deal:
         use[1] = max(0.0, use[1] - 1)
         group = self.tree.group_of(user)
         self._group_use[group] = max(0.0, self._group_use.get(group, 0.0) - weight)
+        if self._turn is not None and group in self._turn.members:
+            self.returned += weight
 
     # --- afterwards
 

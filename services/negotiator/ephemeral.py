@@ -72,7 +72,9 @@ def names_of(frame: Frame, config: CycleConfig, requests: Iterable[Request]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a cycle knows of one user: effective priority, use (weight and slots), group with its quota and use."""
+    """What a cycle knows of one user: effective priority, use (weight and slots), group with its quota and use. In a
+    pool without groups the group is empty; in one with groups, who is in none of them is in `<none>`, as in the
+    reference, which has no quota and use to tell."""
 
     eup: float
     slots: int
@@ -92,9 +94,10 @@ def of_job(names: frozenset[str], standing: Standing, negotiating: str, regroupe
         "SubmitterNegotiatingGroup": negotiating,
         "SubmitterAutoregroup": regrouped,
     }
-    if standing.group != ROOT:
+    if standing.group:
+        values["SubmitterGroup"] = standing.group
+    if standing.group not in ("", ROOT):
         values |= {
-            "SubmitterGroup": standing.group,
             "SubmitterGroupQuota": standing.group_quota,
             "SubmitterGroupResourcesInUse": standing.group_in_use,
         }
@@ -118,13 +121,14 @@ def of_slots(
 
     number("remoteuserprio", [one.eup for one in known], REAL, there)
     number("remoteuserresourcesinuse", [float(one.slots) for one in known], INT, there)
-    grouped = np.array([*(one.group != ROOT for one in known), False])[user] & there
+    grouped = np.array([*(one.group not in ("", ROOT) for one in known), False])[user] & there
     number("remotegroupquota", [one.group_quota for one in known], REAL, grouped)
     number("remotegroupresourcesinuse", [one.group_in_use for one in known], REAL, grouped)
     if "remotegroup" in names:
-        codes = np.array([*(frame.codes.text(one.group) for one in known), -1], np.int32)[np.where(grouped, user, -1)]
+        named = np.array([*(bool(one.group) for one in known), False])[user] & there
+        codes = np.array([*(frame.codes.text(one.group) for one in known), -1], np.int32)[np.where(named, user, -1)]
         folded = np.array([frame.codes.folded[code] if code >= 0 else -1 for code in codes], np.int32)
-        tag = np.where(grouped, np.uint8(STRING), np.uint8(ABSENT))
+        tag = np.where(named, np.uint8(STRING), np.uint8(ABSENT))
         columns["remotegroup"] = Column(tag, np.full(len(user), np.nan), codes, folded, None, 0)
         columns["remotegroup"].count()
     for name in names:

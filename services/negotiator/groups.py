@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from services.negotiator.group_tree import ROOT, Group, GroupConfig, Tree, Waiting, demand
@@ -49,12 +49,15 @@ class Turn:
     be taken (startd RANK), which no share bounds.
     quota: the same as a total: what the group may use, with what it uses already. Its submitters' slices are parts of
     this, or of the pool if that is less (GRP-24). Infinite without groups.
+    capped: it, or a group above it, refuses surplus: its quota is a hard cap, also for what it takes from others
+    (GRP-14).
     """
 
     group: str
     members: tuple[str, ...]
     limit: float
     quota: float
+    capped: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +306,7 @@ class _Cycle:
             if step >= most or not going:
                 return handed_out
             # Steps that bring nobody a whole slot more can be left out.
-            useful = min(self._useful(one, most) for one in going)
+            useful = min(most, *(self._useful(one, most) for one in going))
             step = min(max(step + rate, rate * math.ceil(useful / rate)), most)
             first = False
 
@@ -323,7 +326,10 @@ class _Cycle:
             if more < total - used and self._recounted(group):
                 more = self._within(group, max(0.0, total - used))
         limit = max(0.0, self._whole(used + more) - used)
-        return Turn(group.key, self._members(group), limit, used + limit)
+        # Who has more already shares out what it should have, not what it has.
+        most = max(self.allocated[group.index], self._quota(group))
+        capped = self.config.strict_enforce and not all(node.accepts_surplus for node in self.tree.upwards(group))
+        return Turn(group.key, self._members(group), limit, min(self._whole(most), used + limit), capped)
 
     def _within(self, group: Group, more: float) -> float:
         for node in self.tree.upwards(group):

@@ -21,64 +21,97 @@ TOLERANCE: Final = 1e-9
 class Purse:
     """What a submitter may take in its turn of a spin. Weights.
 
-    left: of its slice. in_use: in all, now. cap: how much it may come to in this turn, by its ceiling or its floor; the
-    last slot may exceed it. got: in this turn.
+    left: of its slice. free: of that, for slots that nobody has; preempted ones do not count against it, so where some
+    were taken the last free slot may exceed the slice. in_use: in all, now. cap: how much it may come to in this turn,
+    by its ceiling or its floor; the last slot may exceed it. got: in this turn. preempting: of that, what others had.
     """
 
     left: float
     in_use: float
     cap: float = math.inf
+    free: float = math.inf
     got: float = 0.0
+    preempting: float = 0.0
 
-    def pay(self, weight: float) -> None:
+    def __post_init__(self) -> None:
+        if self.free == math.inf:
+            self.free = self.left
+
+    def pay(self, weight: float, preempting: float = 0.0) -> None:
         self.left -= weight
+        self.free -= weight - preempting
         self.in_use += weight
         self.got += weight
+        self.preempting += preempting
 
-    def strictly(self, charges: Floats) -> int:
-        """How many lines of these charges, in order, may be taken without rounding anything up."""
+    def strictly(self, charges: Floats, used: Bools | None = None) -> int:
+        """How many lines of these charges, in order, may be taken without rounding anything up. used: (n,) lines that
+        preempt somebody."""
         total = np.cumsum(charges)
-        fit = int(np.searchsorted(total, self.left + TOLERANCE, side="right"))
-        return min(fit, int(np.searchsorted(total - charges, self.cap - self.got - TOLERANCE, side="left")))
+        before = total - charges
+        if used is None and self.free == self.left:
+            fit = int(np.searchsorted(total, self.left + TOLERANCE, side="right"))
+        else:
+            fits = total <= self.left + TOLERANCE
+            free = total - np.cumsum(np.where(used, charges, 0.0)) if used is not None else total
+            free_fits = (free <= self.free + TOLERANCE) & (fits | (before < self.left - TOLERANCE))
+            fits = free_fits if used is None else np.where(used, fits, free_fits)
+            fit = len(fits) if fits.all() else int(np.argmin(fits))
+        return min(fit, int(np.searchsorted(before, self.cap - self.got - TOLERANCE, side="left")))
 
-    def permits(self, weights: Floats, exempt: Bools | None = None) -> Bools:
+    def permits(self, weights: Floats, exempt: Bools | None = None, used: Bools | None = None) -> Bools:
         """(n,) bool: may a slot of this weight be taken next?
 
-        The first slot of a turn may exceed the slice, so that slices below one slot do not stall (NEG-13). `exempt`:
-        slots for which the slice does not count, as their RANK prefers the job (NEG-14).
+        The first slot of a turn may exceed the slice, so that slices below one slot do not stall (NEG-13); likewise
+        the first that nobody has. `exempt`: slots for which the slice does not count, as their RANK prefers the job
+        (NEG-14). `used`: slots that somebody has.
         """
         if self.at_ceiling():
             return np.zeros(len(weights), np.bool_)
-        if self.got <= 0.0 < self.left:
-            return np.ones(len(weights), np.bool_)
         fits: Bools = weights <= self.left + TOLERANCE
+        free = (weights <= self.free + TOLERANCE) & (fits | (self.left > TOLERANCE))
+        if self.left > 0.0 and self.got <= self.preempting:
+            fits |= self.got <= 0.0
+            free |= self.free > 0.0
+        fits = free if used is None else np.where(used, fits, free)
         return fits if exempt is None else fits | exempt
 
     def at_ceiling(self) -> bool:
         return self.got >= self.cap - TOLERANCE
 
+    def is_spent(self, preempting: bool) -> bool:
+        """Whether nothing but slots without weight may be taken. preempting: whether slots in use may be."""
+        return self.left <= TOLERANCE or (self.free <= TOLERANCE and not preempting)
+
 
 def spend(
-    purse: Purse, charges: Floats, n: int, slots: NDArray[np.intp] | None = None, exempt: Bools | None = None
+    purse: Purse,
+    charges: Floats,
+    n: int,
+    slots: NDArray[np.intp] | None = None,
+    exempt: Bools | None = None,
+    used: Bools | None = None,
 ) -> Lines:
     """Take up to n of these lines, in order; which ones. The purse pays.
 
     charges: (m,) weight of each line. slots: (m,) lines of the same slot have the same number: the next of them can be
-    had only after the one before; None: each line has a slot of its own. What is too heavy is passed over, for lighter
-    ones further down.
+    had only after the one before; None: each line has a slot of its own. exempt, used: as in `Purse.permits`. What is
+    too heavy is passed over, for lighter ones further down.
     """
     taken: list[Lines] = []
     lines = np.arange(len(charges))
     while n > 0 and len(lines):
-        several = purse.strictly(charges[lines[:n]])
+        several = purse.strictly(charges[lines[:n]], None if used is None else used[lines[:n]])
         if several:
-            purse.pay(float(charges[lines[:several]].sum()))
+            _pay(purse, charges, lines[:several], used)
             taken.append(lines[:several])
             lines = lines[several:]
             n -= several
             if not n or not len(lines):
                 break
-        fits = purse.permits(charges[lines], None if exempt is None else exempt[lines])
+        fits = purse.permits(
+            charges[lines], None if exempt is None else exempt[lines], None if used is None else used[lines]
+        )
         if slots is not None and not fits.all():
             # A slot whose next line is too heavy gives none of the others.
             owners, index = np.unique(slots[lines], return_index=True)
@@ -86,7 +119,7 @@ def spend(
         first = int(np.argmax(fits))
         if not fits[first]:
             break
-        purse.pay(float(charges[lines[first]]))
+        _pay(purse, charges, lines[first : first + 1], used)
         taken.append(lines[first : first + 1])
         n -= 1
         rest = np.ones(len(lines), np.bool_)
@@ -95,3 +128,8 @@ def spend(
             rest &= ~np.isin(slots[lines], slots[lines[:first]])
         lines = lines[rest]
     return np.concatenate(taken) if taken else np.zeros(0, np.intp)
+
+
+def _pay(purse: Purse, charges: Floats, lines: Lines, used: Bools | None) -> None:
+    paid = charges[lines]
+    purse.pay(float(paid.sum()), 0.0 if used is None else float(paid[used[lines]].sum()))

@@ -32,11 +32,12 @@ def take(deal: Deal, asking: Asking, found: Found, purse: Purse, n: int, exempt:
     """Take some of the slots found; how many jobs got one."""
     board, rows, level = deal.board, found.rows, found.level
     spared = (level[rows] == BY_RANK) if exempt and level is not None else None
+    used = deal.shuffled(rows, level)
     if asking.wants is None or found.emptied is not None:
         return _take_singly(deal, asking, found, purse, n, spared)
     if found.epoch is not None and board.partitionable[rows].any():
         return _take_parts(deal, asking, found, purse, n, exempt)
-    chosen = rows[spend(purse, board.weight[rows], n, exempt=spared)]
+    chosen = rows[spend(purse, board.weight[rows], n, exempt=spared, used=used)]
     if len(chosen):
         _give(deal, asking, chosen, found, text_of(asking.wants) if asking.wants else "")
         if asking.wants:
@@ -58,7 +59,8 @@ def _take_parts(deal: Deal, asking: Asking, found: Found, purse: Purse, n: int, 
             rows = found.rows[:n]
             lines, taking = _places(deal, asking, rows, most, found.level)
         spared = (found.level[lines.rows] == BY_RANK) if exempt and found.level is not None else None
-        picked = spend(purse, lines.charges, most, lines.rows, spared)
+        used = deal.shuffled(lines.rows, found.level)
+        picked = spend(purse, lines.charges, most, lines.rows, spared, used)
         if len(picked):
             limits = ""
             if asking.wants:
@@ -148,7 +150,8 @@ def _take_one(
     board = deal.board
     emptied = found.emptied.get(row) if found.emptied else None
     if emptied is not None:
-        if not len(spend(purse, np.array([emptied.charge]), 1, exempt=exempt)):
+        within = np.array([not deal.takes_from_others(emptied.parts)])
+        if not len(spend(purse, np.array([emptied.charge]), 1, exempt=exempt, used=within)):
             return False
         _empty(deal, asking, emptied, limits)
         return True
@@ -159,7 +162,8 @@ def _take_one(
         if len(picked):
             _commit(deal, asking, found, lines, taking, picked, limits)
         return len(picked) > 0
-    if not len(spend(purse, board.weight[one], 1, exempt=exempt)):
+    used = deal.shuffled(one, found.level)
+    if not len(spend(purse, board.weight[one], 1, exempt=exempt, used=used)):
         return False
     _give(deal, asking, one, found, limits)
     return True

@@ -53,11 +53,14 @@ class _Ask:
 
 @dataclass
 class _Purse:
-    """What a submitter may take in its turn: limit: its slice; cap: up to its ceiling or floor; got: what it has."""
+    """What a submitter may take in its turn: limit: its slice; unused: of that, of slots nobody has; cap: up to its
+    ceiling or floor; got: what it has; preempted: of that, what others had."""
 
     limit: float
+    unused: float
     cap: float
     got: float = 0.0
+    preempted: float = 0.0
 
     def full(self) -> bool:
         return self.got >= self.cap - NEARLY
@@ -65,9 +68,16 @@ class _Purse:
     def spent(self) -> bool:
         return self.limit - self.got <= NEARLY
 
-    def permits(self, weight: float) -> bool:
-        """The first slot of a turn may exceed the slice (NEG-13)."""
-        return self.got + weight <= self.limit + NEARLY or self.got <= 0.0 < self.limit
+    def permits(self, weight: float, preempts: bool) -> bool:
+        """The first slot of a turn may exceed the slice, and the first of those that nobody has (NEG-13); these are
+        measured against the slice without what was preempted."""
+        within = self.got + weight <= self.limit + NEARLY
+        if preempts:
+            return within or self.got <= 0.0 < self.limit
+        free = self.got - self.preempted
+        if free <= 0.0 < self.unused and self.got < self.limit:
+            return True
+        return free + weight <= self.unused + NEARLY and (within or self.got < self.limit - NEARLY)
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,7 @@ class _Cycle:
         """A group's turn: floors first, then spins (NEG-08 to NEG-13)."""
         self.turn = turn
         self.given = 0.0
+        self.kept = 0.0  # of that, without what the group's own members lost
         members = [
             name
             for name, asks in self.asks.items()
@@ -196,16 +207,21 @@ class _Cycle:
         turn = self.turn
         assert turn is not None
         pie = min(self.snapshot.total_weight, turn.quota)
-        room = turn.limit - self.given
+        room = turn.limit - self.kept
         open_weight = sum(slot.weight for slot in self.slots if slot.usable and not slot.claimed and not slot.taken)
         free = min(open_weight, room, max(0.0, self.snapshot.total_weight - sum(self.weight_in_use.values())))
         parts = fractions(names, {name: self._eup(name) for name in names})
+
+        def slice_of(name: str) -> float:
+            return max(0.0, parts[name] * pie - self._use(name) if spin <= 1 else parts[name] * free)
+
+        rest = sum(map(slice_of, names)) if spin else math.inf
         still = []
         for name in names:
-            if (at_quota := self.given >= turn.limit - NEARLY) and spin != 1:
+            if (at_quota := self.kept >= turn.limit - NEARLY) and spin != 1:
                 return []
-            slice_ = parts[name] * pie - self._use(name) if spin <= 1 else parts[name] * free
-            limit = 0.0 if at_quota else max(0.0, min(slice_, room))
+            limit = max(0.0, min(slice_of(name), rest))
+            unused = 0.0 if at_quota else max(0.0, min(slice_of(name), room))
             if spin > 1 and limit < self.lightest - NEARLY:
                 still.append(name)  # its crumbs stay where they are
                 continue
@@ -215,7 +231,9 @@ class _Cycle:
                 for ask in self.asks[name]:
                     ask.cause = "ceiling"
                 continue
-            self._serve_one(name, _Purse(limit, cap if spin else min(cap, record.floor)), spin)
+            purse = _Purse(limit, unused, cap if spin else min(cap, record.floor))
+            self._serve_one(name, purse, spin)
+            rest -= purse.got
             if any(ask.left and ask.cause in ("share", "ceiling") for ask in self.asks[name]):
                 still.append(name)
         return still
@@ -266,7 +284,7 @@ class _Cycle:
                 if blocked:
                     if cause == "no-match":
                         cause = f"limit:{blocked}"
-                elif purse.permits(offer.charge) or exempt:
+                elif purse.permits(offer.charge, self._shuffled(offer)) or exempt:
                     chosen = (offer, its_wants)
                     break
                 else:
@@ -304,7 +322,7 @@ class _Cycle:
     def _of_group(self, whose: str, name: str) -> dict[str, object]:
         group = self.tree.group_of(name)
         if group == ROOT:
-            return {}
+            return {f"{whose}Group": ROOT} if self.tree else {}
         return {
             f"{whose}Group": group,
             f"{whose}GroupQuota": self.quotas.own[self.tree.by_key[group]],
@@ -428,7 +446,13 @@ class _Cycle:
         self.weights[key] = self.weights.get(key, 0.0) + offer.charge
         self.counters.take(wants)
         purse.got += offer.charge
+        purse.preempted += offer.charge if self._shuffled(offer) else 0.0
         self.given += offer.charge
+        self.kept += offer.charge
+        assert self.turn is not None
+        for victim in offer.victims:
+            if victim.charged and self.tree.group_of(victim.charged) in self.turn.members:
+                self.kept -= victim.weight
         ask.left -= 1
         for victim in offer.victims:
             self._use_more(victim.charged, -victim.weight, -1)
@@ -439,6 +463,15 @@ class _Cycle:
         else:
             slot.ad = offer.after
             slot.weight = weight_of(slot.ad, self.config, self.now)
+
+    def _shuffled(self, offer: _Offer) -> bool:
+        """Whether it is no more use of the group: preemption, but not of others where the quota is a cap (GRP-14)."""
+        assert self.turn is not None
+        if not offer.victims or not self.turn.capped:
+            return bool(offer.victims)
+        return all(
+            victim.charged and self.tree.group_of(victim.charged) in self.turn.members for victim in offer.victims
+        )
 
     def _use_more(self, name: str, weight: float, slots: int) -> None:
         if not name:

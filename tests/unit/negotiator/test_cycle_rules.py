@@ -419,6 +419,61 @@ def test_a_policy_that_respects_groups_PRE_09() -> None:
     assert [match.preempts for match in result.matches] == [("physics@m",)]
 
 
+def test_a_full_groups_members_go_on_sharing_it_by_preemption_GRP_24_PRE_02() -> None:
+    """What a member takes from another is no more use of the group: only free slots wait for its room."""
+    groups = TREE | {"quota": {"physics": 4.0, "chemistry": 0.0}}
+    offered = [*(used(f"s{n}@m", "physics.b") for n in range(4)), *slots(2)]
+    knobs = {"preemption_requirements": "SubmitterGroup =?= RemoteGroup"}
+    result = decide(offered, [jobs("physics.a", 9)], {"physics.a": 1.0, "physics.b": 9.0}, groups=groups, **knobs)
+    assert given(result) == 4
+    assert all(match.preempts for match in result.matches)
+    none = decide(offered, [jobs("physics.a", 9)], {"physics.a": 1.0, "physics.b": 9.0}, groups=groups)
+    assert not none.matches
+
+
+@pytest.mark.parametrize(("accepts", "expected"), [(False, 1), (True, 6)])
+def test_what_a_group_takes_from_others_is_bounded_by_a_hard_cap_GRP_14(accepts: bool, expected: int) -> None:
+    """Of a quota of 4, b has 3 that do not suit; a takes what is left from the other group, and more only where the
+    group was given surplus."""
+    groups = TREE | {"quota": {"physics": 4.0, "chemistry": 9.0}, "accept_surplus": accepts}
+    offered = [
+        *(used(f"s{n}@m", "physics.b", Requirements="false") for n in range(3)),
+        *(used(f"t{n}@m", "chemistry.c") for n in range(6)),
+    ]
+    eup = {"physics.a": 1.0, "physics.b": 9.0, "chemistry.c": 99.0}
+    result = decide(offered, [jobs("physics.a", 9)], eup, groups=groups, **ANYBODY)
+    assert given(result) == expected
+
+
+def test_a_group_above_its_quota_shares_out_no_more_than_that_GRP_24() -> None:
+    groups = TREE | {"quota": {"physics": 2.0, "chemistry": 0.0}}
+    offered = [used(f"s{n}@m", "physics.b") for n in range(4)]
+    result = decide(offered, [jobs("physics.a", 9)], {"physics.a": 1.0, "physics.b": 9.0}, groups=groups, **ANYBODY)
+    assert given(result) == 2
+
+
+def test_free_slots_are_measured_against_the_slice_without_what_was_preempted_NEG_13() -> None:
+    """A slice of 4.5: three preempted slots, and then a free one of weight 2, which was the first of these."""
+    offered = [
+        *(used(f"s{n}@m", "b", Quality=str(9 - n)) for n in range(3)),
+        slot("free@m", Cpus="2", SlotWeight="2", Quality="1"),
+        *(used(f"t{n}@m", "b") for n in range(4)),
+    ]
+    asks = [jobs("a", 9, Rank="TARGET.Quality ?: 0"), jobs("b", 1, Requirements="false")]
+    result = decide(offered, asks, {"a": 1.0, "b": 1.0 + 1e-6}, **ANYBODY)
+    assert names(result)[:4] == ["s0", "s1", "s2", "free"]
+    assert sum(match.weight for match in result.matches) == 5.0
+
+
+def test_who_is_in_no_group_is_in_none_NEG_44() -> None:
+    """In a pool with groups; policies that compare the groups see that two such users are in the same."""
+    offered = [used("s@m", "b")]
+    for condition in ('SubmitterGroup == "<none>"', "SubmitterGroup == RemoteGroup"):
+        knobs = {"preemption_requirements": condition}
+        assert given(decide(offered, [jobs("a", 1)], {"a": 1.0, "b": 9.0}, groups=TREE, **knobs)) == 1
+        assert not decide(offered, [jobs("a", 1)], {"a": 1.0, "b": 9.0}, **knobs).matches
+
+
 def test_the_early_knob_is_ignored_without_preemption_PRE_08() -> None:
     offered = [used("s@m", "b", Rank="1", RetirementTimeRemaining="60")]
     knobs = {"consider_early_preemption": True, "consider_preemption": False}
