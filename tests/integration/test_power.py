@@ -104,6 +104,7 @@ def test_a_job_wakes_the_machine_that_it_needs(pool, machine):
     # It is switched off: the startd ends with it, and its ads stay; what wakes it starts another startd.
     pool.pool.plan.knobs["HIBERNATE"] = WHEN_IDLE.format("SHUTDOWN")
     pool.roost("reconfig", "-startd")
+    (machine / "woken").touch()  # it may have gone to sleep again meanwhile
     wait_until(lambda: sleeps("S5"), what="the machine to be switched off", timeout_s=120)
     pool.stop_daemon("startd")
     (machine / "woken").unlink(missing_ok=True)
