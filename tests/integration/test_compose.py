@@ -145,6 +145,7 @@ def test_a_batch_survives_the_crash_of_the_server(service, compose_pool: Compose
     compose_pool.crash(service)
     compose_pool.wait_ready()
     batch.check()
+    assert b"CRITICAL" not in compose_pool.container(service).logs()  # Redis: what it could not read back
 
 
 def test_nothing_of_a_job_stays_behind(compose_pool: ComposePool, tmp_path):
