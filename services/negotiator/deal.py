@@ -225,17 +225,10 @@ class Deal:
             own = [self.tree.group_of(name) in turn.members for name in self.charged.names]
             self._foreign = ~np.array([*own, False])[self.charged.user]
 
-    def shuffled(self, rows: RowNumbers, level: Floats | None) -> Bools | None:
-        """Of these rows with their reasons, which would be preempted and not count as more use of the group; None:
-        none of them. What a group with a hard cap takes from others is more use, as a free slot is."""
-        if level is None:
-            return None
-        used = level[rows] < FREE
-        return used if self._foreign is None else used & ~self._foreign[rows]
-
-    def takes_from_others(self, rows: RowNumbers) -> bool:
-        """Whether a group with a hard cap would take any of these rows from outside of it."""
-        return self._foreign is not None and bool(self._foreign[rows].any())
+    def within_group(self, rows: RowNumbers) -> Bools:
+        """(k,) bool: which of these rows, if preempted, are no more use of the group whose turn it is. What a group
+        with a hard cap takes from others is, as free slots are."""
+        return np.ones(len(rows), np.bool_) if self._foreign is None else ~self._foreign[rows]
 
     def is_held_back(self, name: str) -> bool:
         """Whether a submitter could use more than its slice or its ceiling allows: only such ones share in what is

@@ -32,7 +32,7 @@ def take(deal: Deal, asking: Asking, found: Found, purse: Purse, n: int, exempt:
     """Take some of the slots found; how many jobs got one."""
     board, rows, level = deal.board, found.rows, found.level
     spared = (level[rows] == BY_RANK) if exempt and level is not None else None
-    used = deal.shuffled(rows, level)
+    used = _used(deal, rows, level)
     if asking.wants is None or found.emptied is not None:
         return _take_singly(deal, asking, found, purse, n, spared)
     if found.epoch is not None and board.partitionable[rows].any():
@@ -47,6 +47,11 @@ def take(deal: Deal, asking: Asking, found: Found, purse: Purse, n: int, exempt:
     return len(chosen)
 
 
+def _used(deal: Deal, rows: RowNumbers, level: Floats | None) -> Bools | None:
+    """Which of these rows count as preempted (`Purse`); None: none of them."""
+    return None if level is None else (level[rows] < FREE) & deal.within_group(rows)
+
+
 def _take_parts(deal: Deal, asking: Asking, found: Found, purse: Purse, n: int, exempt: bool) -> int:
     """Where partitionable slots are among the slots found: the best few first, and others only where all of these
     are too heavy."""
@@ -59,7 +64,7 @@ def _take_parts(deal: Deal, asking: Asking, found: Found, purse: Purse, n: int, 
             rows = found.rows[:n]
             lines, taking = _places(deal, asking, rows, most, found.level)
         spared = (found.level[lines.rows] == BY_RANK) if exempt and found.level is not None else None
-        used = deal.shuffled(lines.rows, found.level)
+        used = _used(deal, lines.rows, found.level)
         picked = spend(purse, lines.charges, most, lines.rows, spared, used)
         if len(picked):
             limits = ""
@@ -150,7 +155,7 @@ def _take_one(
     board = deal.board
     emptied = found.emptied.get(row) if found.emptied else None
     if emptied is not None:
-        within = np.array([not deal.takes_from_others(emptied.parts)])
+        within = np.array([bool(deal.within_group(emptied.parts).all())])
         if not len(spend(purse, np.array([emptied.charge]), 1, exempt=exempt, used=within)):
             return False
         _empty(deal, asking, emptied, limits)
@@ -162,7 +167,7 @@ def _take_one(
         if len(picked):
             _commit(deal, asking, found, lines, taking, picked, limits)
         return len(picked) > 0
-    used = deal.shuffled(one, found.level)
+    used = _used(deal, one, found.level)
     if not len(spend(purse, board.weight[one], 1, exempt=exempt, used=used)):
         return False
     _give(deal, asking, one, found, limits)
