@@ -25,14 +25,13 @@ from typing import Any
 
 from bench.negotiator.__main__ import NOW, Bench
 from bench.negotiator.pools import Shape
-from services.journal.answers import Answers
-from services.journal.rows import rows_of
+from engine.fairshare.group_tree import GroupConfig, GroupTree
+from engine.match.cycle import negotiate
+from engine.match.model import Result, Snapshot
+from services.journal.core.rows import rows_of
+from services.journal.queries import JournalQueries
 from services.journal.store import Store, url_of
-from services.negotiator.chronicle import Chronicle
-from services.negotiator.cycle import negotiate
-from services.negotiator.group_tree import GroupConfig, Tree
-from services.negotiator.pool import Result, Snapshot
-from services.negotiator.telling import tell_why
+from services.negotiator.cycle_events import JournalEvents, journal_events
 from shared.daemon.clock import SystemClock
 from shared.messages.base import Envelope
 from shared.messages.events import (
@@ -56,10 +55,10 @@ def negotiator(slots: int, autoclusters: int, rounds: int, jobs: int) -> dict[st
     """Seconds of a cycle, and of telling, by what there is to tell: `steady`, as in the cycle before (but for matches,
     which are new in each); `new`, all of it."""
     bench = Bench(Shape(slots, autoclusters, 100, jobs=jobs))
-    tree = Tree.of(bench.config.groups or GroupConfig())
+    tree = GroupTree.of(bench.config.groups or GroupConfig())
     requests = bench.requests()
     negotiate(bench.snapshot(requests), bench.config, NOW)
-    known = Chronicle(tree)
+    known = JournalEvents(tree)
     plain: list[float] = []
     told: dict[str, list[float]] = {"steady": [], "new": []}
     sizes: dict[str, int] = {}
@@ -70,7 +69,7 @@ def negotiator(slots: int, autoclusters: int, rounds: int, jobs: int) -> dict[st
         began = time.perf_counter()
         result = negotiate(snapshot, bench.config, now)
         plain.append(time.perf_counter() - began)
-        for kind, chronicle in (("steady", known), ("new", Chronicle(tree))):
+        for kind, chronicle in (("steady", known), ("new", JournalEvents(tree))):
             began = time.perf_counter()
             packed = sum(len(Envelope(event).pack()) for event in _events(chronicle, result, snapshot, bench, now))
             if number:  # in the first one all is new to everybody
@@ -95,8 +94,8 @@ def negotiator(slots: int, autoclusters: int, rounds: int, jobs: int) -> dict[st
     }
 
 
-def _events(chronicle: Chronicle, result: Result, snapshot: Snapshot, bench: Bench, now: float) -> list[Event]:
-    return tell_why(
+def _events(chronicle: JournalEvents, result: Result, snapshot: Snapshot, bench: Bench, now: float) -> list[Event]:
+    return journal_events(
         chronicle,
         result,
         result.matches,
@@ -163,7 +162,7 @@ async def journal(jobs: int) -> dict[str, Any]:
             await store.write([rows_of(Envelope(event)) for event in events[start : start + BATCH]])
         wrote = time.perf_counter() - began
         _, size = await store.forget(0.0, 1 << 62)
-        answers = Answers(store, SystemClock())
+        answers = JournalQueries(store, SystemClock())
         took = []
         for _ in range(50):
             asked = AskJob(job_id=f"{rng.randrange(1, jobs + 1)}.0")

@@ -28,7 +28,7 @@ from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.daemon.context import Context
-from shared.daemon.life import live
+from shared.daemon.lifecycle import run_daemon
 from shared.messages.queue import ActOnJobs, SubmitJobs, Submitted
 from shared.state.embedded import EmbeddedStore
 
@@ -70,7 +70,7 @@ class Life:
         await self.bus.start()
         await self.client.start()
         started = asyncio.Event()
-        self._life = asyncio.ensure_future(live(self.schedd, started=started.set))
+        self._life = asyncio.ensure_future(run_daemon(self.schedd, started=started.set))
         await started.wait()
         return self
 

@@ -23,7 +23,7 @@ from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.daemon.context import Context
-from shared.daemon.life import live
+from shared.daemon.lifecycle import run_daemon
 from shared.messages.base import Ack, Envelope, Message
 from shared.messages.claims import (
     Activation,
@@ -150,7 +150,7 @@ async def measure(jobs: int, directory: Path) -> list[str]:
     )
     schedd = Schedd(context)
     started = asyncio.Event()
-    life = asyncio.ensure_future(live(schedd, started=started.set))
+    life = asyncio.ensure_future(run_daemon(schedd, started=started.set))
     await started.wait()
 
     procs = [ClassAd({"Args": f"number {number}"}).pack() for number in range(jobs)]

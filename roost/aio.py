@@ -1,37 +1,38 @@
-"""The pool as a Python object, for asyncio: what `roost.client.Client` does, awaited. Requests and answers are made and
-read in `roost.calls`; here they are only carried.
+"""The pool as a Python object, for asyncio: everything that can be asked of a pool.
 
     async with AsyncClient() as client:
         cluster = await client.submit({"executable": "/bin/sleep", "arguments": "60"}, count=10)
         async for ad in client.jobs(str(cluster.cluster)):
             ...
 
-Longer than most modules: as `roost.client`, it is the list of all that can be asked of a pool.
+This is the one source of both clients: `roost.client` is made of it, without asyncio, by
+`python -m tests.infrastructure.synchronous_client --write`, and a test holds that it is up to date. Lines that begin
+with `# sync:` are for the synchronous client only. Requests and answers are made and read in `roost.protocol`, and
+carried by `roost.aio_transport` and `roost.transport`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote
 
-import aiohttp
-
-from roost import calls
-from roost.calls import Call, Cluster, Event, File, Lines, Pages, Pause, Plan, Send, T, TokenMade
+from roost import protocol
+from roost.aio_transport import AsyncBody, AsyncBundle, AsyncContent, AsyncTransport
 from roost.errors import ClientError
-from roost.job import AsyncJob
-from roost.where import find
+from roost.job import JobHandle, Outcome, standard_output, tail_wish
+from roost.locate import locate
+from roost.protocol import Call, Cluster, Event, File, Lines, Pages, Pause, Plan, Send, T, TokenMade
 from shared.classad import ClassAd
 
-if TYPE_CHECKING:
-    from roost.aiovisit import AsyncVisit
-    from roost.functions import AsyncFunctionJob
-    from shared.classad.sheet import Sheet
+if TYPE_CHECKING:  # loaded where they are needed: most programs do without
+    from roost.aio_visit import AsyncVisit
+    from shared.classad.column_page import Sheet
+
+__all__ = ["AsyncClient", "AsyncFunctionJob", "AsyncJob", "Cluster", "Event", "File", "TokenMade"]
 
 
 class AsyncClient:
@@ -39,11 +40,9 @@ class AsyncClient:
     wrong. To be closed, or used with `async with`."""
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
-        where = find(url, token)
+        where = locate(url, token)
         self.url = where.url
-        self._token = where.token
-        self._timeout = timeout
-        self._session: aiohttp.ClientSession | None = None
+        self._transport = AsyncTransport(where.url, where.token, timeout)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -52,9 +51,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._transport.close()
 
     # --- questions
 
@@ -65,6 +62,7 @@ class AsyncClient:
         return dict(await self._json("GET", "/v1/whoami"))
 
     async def schedd(self, name: str = "") -> dict[str, Any]:
+        """What a client must know of a schedd before submitting: name, host_id, uid, release."""
         return dict(await self._json("GET", "/v1/schedd", {"name": name}))
 
     def ads(
@@ -76,20 +74,23 @@ class AsyncClient:
         absent: bool = False,
     ) -> AsyncIterator[ClassAd]:
         """Ads from the collector."""
-        return self._pages(calls.ads(types, constraint, projection, limit, absent))
+        return self._pages(protocol.ads(types, constraint, projection, limit, absent))
 
     async def sheet(
         self, *types: str, projection: Sequence[str], constraint: str = "", limit: int = 0, absent: bool = False
     ) -> Sheet:
-        """The same as `ads` with few attributes of very many ads, in columns: see Client.sheet."""
-        return await self._sheet([calls.ads(types, constraint, projection, limit, absent, columns=True)])
+        """The same as `ads` with few attributes of very many ads: they come and stay in columns, and can be read as
+        ads too."""
+        return await self._sheet([protocol.ads(types, constraint, projection, limit, absent, columns=True)])
 
     async def job_sheet(
         self, *ids: str, projection: Sequence[str], constraint: str = "", schedd: str = "", limit: int = 0
     ) -> Sheet:
-        """The same as `jobs` with few attributes of very many jobs of the queue, in columns: see Client.job_sheet."""
+        """The same as `jobs` with few attributes of very many jobs of the queue: they come and stay in columns, and can
+        be read as ads too."""
         found = await self._sheet(
-            calls.jobs(some, constraint, projection, schedd, limit, False, columns=True) for some in calls.some_ids(ids)
+            protocol.jobs(some, constraint, projection, schedd, limit, False, columns=True)
+            for some in protocol.some_ids(ids)
         )
         return found.taken(range(limit)) if 0 < limit < len(found) else found
 
@@ -102,10 +103,13 @@ class AsyncClient:
         limit: int = 0,
         history: bool = False,
     ) -> AsyncIterator[ClassAd]:
-        """Job ads, by cluster and proc: see Client.jobs."""
+        """Job ads, by cluster and proc; `history`: jobs that left the queue, newest first. Very many ids are asked for
+        in several requests, and come in the order of these."""
         left = limit
-        for some in calls.some_ids(ids):
-            async with aclosing(self._pages(calls.jobs(some, constraint, projection, schedd, left, history))) as pages:
+        for some in protocol.some_ids(ids):
+            async with aclosing(
+                self._pages(protocol.jobs(some, constraint, projection, schedd, left, history))
+            ) as pages:
                 async for ad in pages:
                     yield ad
                     left -= 1 if limit else 0
@@ -120,19 +124,21 @@ class AsyncClient:
         schedd: str = "",
         limit: int = 0,
     ) -> AsyncIterator[ClassAd]:
-        """Clusters whose jobs come into the queue some at a time: see Client.factories."""
-        for some in calls.some_ids(ids):
-            asked = calls.jobs(some, constraint, projection, schedd, limit, False, factories=True)
+        """Clusters whose jobs come into the queue some at a time (late materialization), with how far they are: ads
+        without ProcId. ids: "12"."""
+        for some in protocol.some_ids(ids):
+            asked = protocol.jobs(some, constraint, projection, schedd, limit, False, factories=True)
             async with aclosing(self._pages(asked)) as pages:
                 async for ad in pages:
                     if "ProcId" not in ad:
                         yield ad
 
     def job(self, job_id: str, schedd: str = "") -> AsyncJob:
-        """One job, "12.3", to be asked and acted on. Nothing is asked yet."""
+        """One job, "12.3", to be asked and acted on: see AsyncJob. Nothing is asked yet."""
         return AsyncJob(self, job_id, schedd)
 
     async def hads(self) -> list[dict[str, Any]]:
+        """How each HAD stands: shared.messages.had.HadStanding, and `silent`: why one does not answer."""
         return list((await self._json("GET", "/v1/had"))["hads"])
 
     async def job_totals(self, schedd: str = "") -> dict[str, int]:
@@ -142,18 +148,20 @@ class AsyncClient:
     async def priorities(
         self, negotiator: str = "", *, submitters: Sequence[str] = (), active_since: float = 0.0
     ) -> list[ClassAd]:
-        """Accounting ads of groups and submitters."""
-        return [ad async for ad in self._pages(calls.priorities(negotiator, submitters, active_since))]
+        """Accounting ads of groups and submitters. submitters: only these, in full or without their domain;
+        active_since: only those who used something since then (seconds since 1970)."""
+        return [ad async for ad in self._pages(protocol.priorities(negotiator, submitters, active_since))]
 
     async def groups(self, negotiator: str = "") -> list[dict[str, Any]]:
-        """The tree of accounting groups."""
+        """The tree of accounting groups: quotas, use and submitters of each."""
         return list((await self._json("GET", "/v1/groups", {"negotiator": negotiator}))["groups"])
 
     async def config(
         self, *names: str, daemons: Sequence[str] = (), subsystems: Sequence[str] = (), pattern: str = ""
     ) -> list[dict[str, Any]]:
-        """What running daemons go by."""
-        return await self._do(calls.config(daemons, subsystems, names, pattern))
+        """What running daemons go by: one map for each daemon, with its `macros`. daemons: names or machines;
+        subsystems: kinds such as SCHEDD. Without names what is set and fits the shell pattern."""
+        return await self._do(protocol.config(daemons, subsystems, names, pattern))
 
     async def analysis(
         self,
@@ -164,8 +172,9 @@ class AsyncClient:
         negotiator: str = "",
         limit: int = 20,
     ) -> dict[str, Any]:
-        """Why jobs do not run and what would help."""
-        return await self._do(calls.analysis(ids, constraint, schedd, machine, negotiator, limit))
+        """Why jobs do not run and what would help: {"jobs": reports, "slots": reports, "more": kinds of jobs left out}.
+        Without ids and constraint idle jobs; with a slot or machine and no jobs what it would take of what waits."""
+        return await self._do(protocol.analysis(ids, constraint, schedd, machine, negotiator, limit))
 
     async def overview(self, part: str = "", **query: Any) -> dict[str, Any]:
         """What the pool's pages show (docs/api.md): `part` is the rest of the path, such as jobs or slots; none: the
@@ -180,14 +189,16 @@ class AsyncClient:
         return list((await self._json("GET", "/v1/ads/totals", query))["totals"])
 
     async def journal(self, what: str, **query: Any) -> dict[str, Any]:
-        """What the journal knows (docs/journal.md)."""
+        """What the journal knows (docs/journal.md): `what` is the rest of the path, such as jobs/12.0 or series."""
         return dict(await self._json("GET", f"/v1/journal/{quote(what)}", query))
 
     async def pool_history(self, kind: str, **query: Any) -> dict[str, Any]:
-        """How the pool stood: see Client.pool_history."""
+        """How the pool stood, as its view server keeps it (docs/pool-history.md): kind is resources, platforms,
+        submitters or users; name, from, to (seconds since 1970) and collector as the route takes them."""
         return dict(await self._json("GET", f"/v1/pool-history/{quote(kind)}", query))
 
     async def audit(self, limit: int = 100, *, user: str = "", operation: str = "") -> list[dict[str, Any]]:
+        """Who changed what and who was refused, newest first."""
         query = {"limit": limit, "user": user, "operation": operation}
         return list((await self._json("GET", "/v1/audit", query))["records"])
 
@@ -195,6 +206,31 @@ class AsyncClient:
         return list(await self._json("GET", "/v1/dead-letters", {"limit": limit}))
 
     # --- deeds
+
+    @overload
+    async def submit(
+        self,
+        what: ClassAd,
+        procs: Iterable[ClassAd] | Callable[[int], Iterable[ClassAd]],
+        *,
+        spool: bool = False,
+        schedd: str = "",
+        owner: str = "",
+    ) -> Cluster: ...
+
+    @overload
+    async def submit(
+        self,
+        what: Mapping[str, Any] | str | Path,
+        procs: None = None,
+        *,
+        count: int | None = None,
+        itemdata: Iterable[Mapping[str, Any]] | None = None,
+        directory: str | Path | None = None,
+        spool: bool | None = None,
+        schedd: str = "",
+        owner: str = "",
+    ) -> Cluster: ...
 
     async def submit(
         self,
@@ -208,53 +244,67 @@ class AsyncClient:
         schedd: str = "",
         owner: str = "",
     ) -> Cluster:
-        """Queue one cluster: see Client.submit."""
+        """Queue one cluster.
+
+        what: commands of the submit language as a mapping ({"executable": "/bin/sleep", "arguments": "60"}), or as
+        text, or the path of a submit file. count: jobs, for each of `itemdata` where there is one, whose values
+        the commands name ($(name)). directory: what its file names are relative to; the working directory. spool: send
+        the files and keep the output at the schedd; None: where schedd and client do not share their files. owner:
+        whose jobs they are, for administrators.
+
+        Or, lower down, the ClassAd that its jobs share, and `procs`: one ad a job of what differs, or a function that
+        makes them of the cluster's number. Large clusters go in parts; nothing is visible before the last one is
+        committed, and a part whose answer is lost may be sent again without harm.
+        """
         if isinstance(what, ClassAd):
             if procs is None:
                 raise ClientError("submit of a ClassAd takes the ads of its jobs too: submit(ad, [ClassAd()])")
-            return await self._do(calls.submit(what, procs, bool(spool), schedd, owner))
-        from roost import submitting
+            return await self._do(protocol.submit(what, procs, bool(spool), schedd, owner))
+        from roost import submission  # the submit language: 30 ms that most commands do without
 
-        description = submitting.read(what, count, itemdata, directory)
-        return await self._do(submitting.submit(description, spool, schedd, owner))
+        description = submission.read(what, count, itemdata, directory)
+        return await self._do(submission.submit(description, spool, schedd, owner))
 
     async def submit_function(
         self, function: Callable[..., Any], *args: Any, submit: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> AsyncFunctionJob:
-        """Run a function of a module as a job, see roost.functions."""
+        """Run a function of a module as a job, see roost.functions. submit: further commands for its job."""
         from roost import functions
 
         with functions.packed(function, args, kwargs, submit or {}) as (commands, directory):
             cluster = await self.submit(commands, directory=directory, spool=True)
-        return functions.AsyncFunctionJob(self.job(f"{cluster.cluster}.0", cluster.schedd))
+        return AsyncFunctionJob(self.job(f"{cluster.cluster}.0", cluster.schedd))
 
     async def act(
         self, action: str, ids: Sequence[str] = (), *, constraint: str = "", reason: str = "", schedd: str = ""
     ) -> dict[str, str]:
         """remove, hold, release, ... Returns what became of each job."""
-        return await self._do(calls.act(action, ids, constraint, reason, schedd))
+        return await self._do(protocol.act(action, ids, constraint, reason, schedd))
 
     async def edit(
         self, ids: Sequence[str], attributes: Mapping[str, str], *, constraint: str = "", schedd: str = ""
     ) -> dict[str, str]:
-        """Change attributes of queued jobs: name -> ClassAd expression."""
-        return await self._do(calls.edit(ids, attributes, constraint, schedd))
+        """Change attributes of queued jobs: name -> ClassAd expression (a text with its quotes: '"urgent"'). Returns
+        what became of each job."""
+        return await self._do(protocol.edit(ids, attributes, constraint, schedd))
 
     async def set_priority(
         self, submitter: str, what: str, value: float | None = None, *, duration: float = 0.0, negotiator: str = ""
     ) -> None:
-        await self._do(calls.set_priority(submitter, what, value, duration, negotiator))
+        """Change one thing about a submitter (of all, with the name "", `reset-all`). duration: seconds after which the
+        old factor, floor or ceiling comes back; 0: never."""
+        await self._do(protocol.set_priority(submitter, what, value, duration, negotiator))
 
     async def set_quota(
         self, group: str, quota: float | None = None, *, dynamic: float | None = None, negotiator: str = ""
     ) -> None:
         """Give an accounting group another quota than the configuration's: weighted slots, or with `dynamic` a part of
         the quota of the group above, 0 to 1. The next cycle goes by it."""
-        await self._do(calls.set_quota(group, quota, dynamic, negotiator))
+        await self._do(protocol.set_quota(group, quota, dynamic, negotiator))
 
     async def unset_quota(self, group: str, *, negotiator: str = "") -> None:
         """Give an accounting group the configuration's quota again."""
-        await self._do(calls.unset_quota(group, negotiator))
+        await self._do(protocol.unset_quota(group, negotiator))
 
     async def set_config(
         self,
@@ -266,8 +316,10 @@ class AsyncClient:
         everybody: bool = False,
         persistent: bool = False,
     ) -> list[dict[str, Any]]:
-        """Set and unset macros of running daemons: see Client.set_config."""
-        return await self._do(calls.set_config(macros, unset, daemons, subsystems, everybody, persistent))
+        """Set and unset macros of running daemons, until they restart or for good: what each of them answered. It takes
+        effect with `order("/v1/daemons/reconfig", ...)`. daemons: names or machines; subsystems: kinds; everybody: all
+        of these kinds."""
+        return await self._do(protocol.set_config(macros, unset, daemons, subsystems, everybody, persistent))
 
     async def order(self, path: str, order: dict[str, Any]) -> list[dict[str, Any]]:
         """An order to daemons (/v1/daemons/..., /v1/machines/...): what each of them answered."""
@@ -291,78 +343,85 @@ class AsyncClient:
     async def make_token(
         self, user: str, level: str, *, label: str = "", lifetime_s: float = 0.0, scopes: Sequence[str] = ()
     ) -> TokenMade:
-        return await self._do(calls.create_token(user, level, label, lifetime_s, scopes))
+        """A token for a user at a level. lifetime_s: 0 for ever; scopes: patterns of the operations that it opens
+        (docs/api.md), none: all of its level."""
+        return await self._do(protocol.create_token(user, level, label, lifetime_s, scopes))
 
     async def tokens(self, *, all: bool = False) -> list[dict[str, Any]]:
+        """all: also those that were revoked."""
         return list(await self._json("GET", "/v1/tokens", {"all": str(all).lower()}))
 
     async def revoke_token(self, prefix: str) -> int:
-        return int((await self._json("DELETE", f"/v1/tokens/{calls.part(prefix)}"))["revoked"])
+        return int((await self._json("DELETE", f"/v1/tokens/{protocol.part(prefix)}"))["revoked"])
 
     # --- files of spooled jobs
 
-    async def upload(self, job_id: str, bundle: AsyncIterator[bytes] | Iterable[bytes], schedd: str = "") -> None:
+    async def upload(self, job_id: str, bundle: AsyncBundle, schedd: str = "") -> None:
         """Input files of a spooled job or cluster: the bytes of a bundle (shared.transfer)."""
-        parts = bundle if isinstance(bundle, AsyncIterator) else _one_by_one(bundle)
-        await self._bytes(Call("PUT", calls.files_path(job_id, schedd)), parts)
+        await self._transport.read(Call("PUT", protocol.files_path(job_id, schedd)), bundle)
 
-    def download(self, job_id: str, schedd: str = "") -> AsyncIterator[bytes]:
-        """Output files of a spooled job: a bundle, to be read to its end."""
-        return self._data(Call("GET", calls.files_path(job_id, schedd)))
+    def download(self, job_id: str, schedd: str = "") -> AsyncBody:
+        """Output files of a spooled job: a bundle to be read to its end."""
+        return self._transport.body(Call("GET", protocol.files_path(job_id, schedd)))
 
     async def output_files(self, job_id: str, schedd: str = "") -> list[File]:
-        return await self._do(calls.output_files(job_id, schedd))
+        """Which files a spooled job has brought back."""
+        return await self._do(protocol.output_files(job_id, schedd))
 
-    async def output(self, job_id: str, name: str, schedd: str = "") -> bytes:
-        """One file of a spooled job's output."""
-        return await self._bytes(Call("GET", calls.output_path(job_id, name, schedd)))
+    async def output(self, job_id: str, name: str, schedd: str = "") -> AsyncContent:
+        """One file of a spooled job's output, to be read to its end."""
+        return await self._transport.content(Call("GET", protocol.output_path(job_id, name, schedd)))
 
     async def log(self, job_id: str, schedd: str = "") -> bytes:
         """The log of a job, as its submit file named it."""
-        return await self._bytes(Call("GET", calls.log_path(job_id, schedd)))
+        return await self._transport.read(Call("GET", protocol.log_path(job_id, schedd)))
 
     # --- visits
 
     async def visit(self, job_id: str, wish: Mapping[str, Any], schedd: str = "") -> AsyncVisit:
-        """Run a program beside a running job, or read its files while it runs: see `roost.aiovisit`. wish: kind (run or
+        """Run a program beside a running job, or read its files while it runs: see AsyncVisit. wish: kind (run or
         tail), and what shared.messages.visits.Wish has for it."""
-        from roost.aiovisit import AsyncVisit
+        from roost.aio_visit import AsyncVisit  # what most programs do without
 
-        return AsyncVisit(self, await self._do(calls.visit(job_id, wish, schedd)))
+        return AsyncVisit(self._transport, await self._do(protocol.visit(job_id, wish, schedd)))
 
-    def visit_output(self, name: str) -> AsyncIterator[bytes]:
-        """The frames of a visit, to be read to their end (calls.Frames); who stops before leaves."""
-        return self._data(calls.visit_output(name), read_s=calls.VISIT_QUIET_S)
+    def visit_output(self, name: str) -> AsyncBody:
+        """The frames of a visit (protocol.Frames), to be read to their end; who stops before leaves."""
+        # The gateway says at least every 10 s that there is nothing new.
+        return self._transport.body(protocol.visit_output(name), protocol.VISIT_QUIET_S)
 
     async def visit_input(self, name: str, start: int, data: bytes, *, eof: bool) -> dict[str, Any]:
-        return dict(json.loads(await self._bytes(calls.visit_input(name, start, data, eof=eof))))
+        return dict(await self._answer(protocol.visit_input(name, start, data, eof=eof)))
 
     async def visit_steer(self, name: str, **what: Any) -> None:
-        await self._bytes(calls.visit_steer(name, what))
+        await self._transport.read(protocol.visit_steer(name, what))
 
     # --- waiting
 
     async def wait(self, ids: Sequence[str], *, timeout: float | None = None, poll: float = 0.1) -> dict[str, int]:
-        """Wait until these jobs have left the queue or are on hold: see Client.wait."""
-        return await self._do(calls.wait(ids, timeout, poll))
+        """Wait until these jobs have left the queue or are on hold. Returns job id -> JobStatus (3 removed, 4
+        completed, 5 held). Raises TimeoutError. A job that is at rest is not asked about again; who waits long looks
+        less often, every second in the end."""
+        return await self._do(protocol.wait(ids, timeout, poll))
 
     async def wait_states(self, ids: Sequence[str]) -> dict[str, int]:
         """JobStatus of each of these jobs, in the queue or out of it."""
-        return await self._do(calls.wait_states(ids))
+        return await self._do(protocol.wait_states(ids))
 
     async def events(
         self, *types: str, after: str = "", on_open: Callable[[], None] = lambda: None
     ) -> AsyncIterator[Event]:
-        """Live events, for ever; once it has been open it reconnects by itself and goes on after the last event.
+        """Live events, for ever; once it has been open it reconnects by itself and goes on after the last event seen.
         `on_open` is called whenever the stream is open: from then on nothing is missed."""
         opened = False
         while True:
             lines, told = Lines(), False
+            # The gateway says at least every 15 s that there is nothing new.
+            stream = self._transport.lines(protocol.events(types, after), read_s=60.0)
             try:
-                # The gateway says at least every 15 s that there is nothing new.
-                async with self._asked(calls.events(types, after), read_s=60.0) as answer:
-                    async for raw in answer.content:
-                        if not told:  # the greeting: we are among the listeners now
+                async with aclosing(stream) as coming:
+                    async for raw in coming:
+                        if not told:  # the greeting: this client is among the listeners now
                             opened = told = True
                             on_open()
                         event = lines.feed(raw)
@@ -372,15 +431,12 @@ class AsyncClient:
             except ClientError as error:
                 if not (error.retryable and opened):
                     raise
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                if not opened:
-                    raise calls.away(self.url, error) from error
             await asyncio.sleep(0.5)
 
     # --- the wire
 
     async def _do(self, plan: Plan[T]) -> T:
-        """Carry out a plan of roost.calls, one step after the other."""
+        """Carry out a plan of roost.protocol, one step after the other."""
         try:
             step = next(plan)
             while True:
@@ -400,108 +456,120 @@ class AsyncClient:
         if isinstance(step, Send):
             from shared.transfer.bundle import write_bundle
 
-            return await self._bytes(Call("PUT", step.path), write_bundle(step.sources))
-        if step.headers.get("Accept") == calls.MSGPACK:
+            return await self._transport.read(Call("PUT", step.path), write_bundle(step.sources))
+        if step.headers.get("Accept") == protocol.MSGPACK:
             return [ad async for ad in self._pages(step)]
-        return json.loads(await self._bytes(step))
+        return await self._answer(step)
 
     async def _json(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
-        return json.loads(await self._bytes(calls.call(method, path, query, body)))
+        return await self._answer(protocol.call(method, path, query, body))
 
-    async def _bytes(self, call: Call, bundle: AsyncIterator[bytes] | None = None) -> bytes:
-        async with self._asked(call, bundle) as answer:
-            try:
-                return await answer.read()
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise calls.broken(self.url, error) from error
+    async def _answer(self, call: Call) -> Any:
+        return protocol.decoded(self.url, await self._transport.read(call))
 
     async def _pages(self, call: Call) -> AsyncGenerator[ClassAd, None]:
         pages = Pages()
-        async with aclosing(self._data(call)) as coming:
+        async with aclosing(self._transport.stream(call)) as coming:
             async for data in coming:
                 try:
                     for ad in pages.feed(data):
                         yield ad
                 except ValueError as error:
-                    raise calls.broken(self.url, error) from error
+                    raise protocol.broken(self.url, error) from error
 
     async def _sheet(self, requests: Iterable[Call]) -> Sheet:
-        from shared.classad.sheet import Sheet, reader
+        from shared.classad.column_page import Sheet, reader
 
         found = Sheet()
         for call in requests:
             pages = reader()
-            async for data in self._data(call):
-                try:
-                    pages.feed(data)
-                    for page in pages:
-                        found.add(page)
-                except ValueError as error:
-                    raise calls.broken(self.url, error) from error
+            async with aclosing(self._transport.stream(call)) as coming:
+                async for data in coming:
+                    try:
+                        pages.feed(data)
+                        for page in pages:
+                            found.add(page)
+                    except ValueError as error:
+                        raise protocol.broken(self.url, error) from error
         return found
 
-    async def _data(self, call: Call, *, read_s: float | None = None) -> AsyncGenerator[bytes, None]:
-        """The answer as it comes."""
-        async with self._asked(call, read_s=read_s) as answer:
-            try:
-                async for data in answer.content.iter_any():
-                    yield data
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise calls.broken(self.url, error) from error
 
-    def _asked(self, call: Call, bundle: AsyncIterator[bytes] | None = None, *, read_s: float | None = None) -> _Answer:
-        return _Answer(self, call, bundle, read_s or self._timeout)
+class AsyncJob(JobHandle):
+    """A job of the pool. Nothing is remembered: each question is asked anew. Raises ClientError."""
 
-    def _connections(self) -> aiohttp.ClientSession:
-        """The connections, made in the loop that uses them first."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {self._token}"})
-        return self._session
-
-
-async def _one_by_one(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for one in parts:
-        yield one
-
-
-class _Answer:
-    """`async with` it: an answer that is no refusal. Who is told to come later does, for a while."""
-
-    def __init__(self, client: AsyncClient, call: Call, bundle: AsyncIterator[bytes] | None, read_s: float) -> None:
+    def __init__(self, client: AsyncClient, job_id: str, schedd: str = "") -> None:
+        super().__init__(job_id, schedd)
         self._client = client
-        self._call = call
-        self._bundle = bundle
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=read_s, sock_read=read_s)
-        self._response: aiohttp.ClientResponse | None = None
 
-    async def __aenter__(self) -> aiohttp.ClientResponse:
-        call, url = self._call, self._client.url
-        for tried in range(calls.TRIES + 1):
-            try:
-                response = await self._client._connections().request(
-                    call.method,
-                    url + call.path,
-                    data=self._bundle if self._bundle is not None else call.body,
-                    headers=dict(call.headers),
-                    timeout=self._timeout,
-                    allow_redirects=False,
-                )
-                text = b"" if response.status < 400 else await response.read()
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise calls.away(url, error) from error
-            if response.status < 400:
-                self._response = response
-                return response
-            retry_after = response.headers.get("Retry-After")
-            wait = calls.patience(response.status, retry_after, tried) if self._bundle is None else 0.0
-            if not wait:
-                break
-            await asyncio.sleep(wait)
-        raise calls.refused(url, response.status, response.reason or "", text)
+    # sync: @property
+    async def ad(self) -> ClassAd:
+        """Its ad, as it is now; of a job that left the queue as it was then."""
+        for history in (False, True):
+            async for ad in self._client.jobs(self.id, schedd=self.schedd, history=history):
+                return ad
+        raise self._missing()
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        assert self._response is not None
-        if kind is None and self._response.content.at_eof():
-            self._response.release()
-        else:
-            self._response.close()  # its reader stopped early: what is left must not be the next answer
+    # sync: @property
+    async def status(self) -> str:
+        """idle, running, held, completed, removed, transferring output or suspended."""
+        return self._status(await self.ad())
+
+    async def wait(self, timeout: float | None = None) -> Outcome:
+        """Until it has left the queue or is on hold. Raises TimeoutError after `timeout` seconds."""
+        await self._client.wait([self.id], timeout=timeout)
+        return self._outcome(await self.ad())
+
+    async def hold(self, reason: str = "") -> None:
+        await self._act("hold", reason)
+
+    async def release(self, reason: str = "") -> None:
+        await self._act("release", reason)
+
+    async def remove(self, reason: str = "") -> None:
+        await self._act("remove", reason)
+
+    async def vacate(self) -> None:
+        """End its run; it starts again elsewhere."""
+        await self._act("vacate", "")
+
+    async def edit(self, **attributes: str) -> None:
+        """Change attributes: ClassAd expressions."""
+        self._check(await self._client.edit([self.id], attributes, schedd=self.schedd))
+
+    async def files(self) -> list[File]:
+        """What a spooled job has brought back."""
+        return await self._client.output_files(self.id, self.schedd)
+
+    async def output(self, name: str = "") -> bytes:
+        """One file of a spooled job's output; without a name its standard output."""
+        name = name or standard_output(await self.ad())
+        return await self._client._transport.read(Call("GET", protocol.output_path(self.id, name, self.schedd)))
+
+    async def log(self) -> str:
+        """The events of its log."""
+        return (await self._client.log(self.id, self.schedd)).decode(errors="replace")
+
+    async def tail(self, name: str = "", *, follow: bool = False) -> AsyncIterator[bytes]:
+        """What a running job has written: its standard output, or a file in its directory. follow: until it ends."""
+        visit = await self._client.visit(self.id, tail_wish(name, follow=follow), self.schedd)
+        async with visit, aclosing(visit.output()) as coming:
+            async for _, data in coming:
+                yield data
+
+    async def _act(self, action: str, reason: str) -> None:
+        self._check(await self._client.act(action, [self.id], reason=reason, schedd=self.schedd))
+
+
+class AsyncFunctionJob:
+    """A function that runs as a job. job: the job itself."""
+
+    def __init__(self, job: AsyncJob) -> None:
+        self.job = job
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """What it returned, once it has. Raises FunctionFailed, and TimeoutError after `timeout` seconds."""
+        from roost.functions import RESULT, read_result
+
+        outcome = await self.job.wait(timeout)
+        text = await self.job.output(RESULT) if outcome.ok else b""
+        return read_result(outcome, lambda: text)

@@ -1,4 +1,4 @@
-"""Which daemons a personal pool runs: those that every pool needs, and those that DAEMON_LIST names besides. Pure.
+"""The daemons that a personal pool runs: those that every pool needs, and those that DAEMON_LIST names besides. Pure.
 
 A daemon that is not for every pool is a line in OPTIONAL. Its module is imported only where it is asked for.
 """

@@ -1,4 +1,4 @@
-"""What the command and the client library tell a person."""
+"""Errors that the command and the client library tell a person."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roost.errors import ClientError
-from roost.job import AsyncJob, Job, Outcome
+from roost.job import Outcome
 
 CALL, RESULT, RUNNER = "roost_call.json", "roost_result.json", "roost_run.py"
 _RUN: Final = f"""#!/usr/bin/env python3
@@ -111,26 +111,3 @@ def read_result(outcome: Outcome, text: Callable[[], bytes]) -> Any:
     if "error" in answer:
         raise FunctionFailed(answer["error"], answer.get("traceback", ""))
     return answer["value"]
-
-
-class FunctionJob:
-    """A function that runs as a job. job: the job itself."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-
-    def result(self, timeout: float | None = None) -> Any:
-        """What it returned, once it has. Raises FunctionFailed, and TimeoutError after `timeout` seconds."""
-        return read_result(self.job.wait(timeout), lambda: self.job.output(RESULT))
-
-
-class AsyncFunctionJob:
-    """As FunctionJob, of an AsyncClient."""
-
-    def __init__(self, job: AsyncJob) -> None:
-        self.job = job
-
-    async def result(self, timeout: float | None = None) -> Any:
-        outcome = await self.job.wait(timeout)
-        text = await self.job.output(RESULT) if outcome.ok else b""
-        return read_result(outcome, lambda: text)

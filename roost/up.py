@@ -23,7 +23,7 @@ import structlog
 
 from roost import daemon_list
 from roost.errors import ClientError
-from roost.where import CONFIG_FILE, POOL_FILE, TOKEN_FILE
+from roost.locate import CONFIG_FILE, POOL_FILE, TOKEN_FILE
 from services.collector.daemon import Collector
 from services.gateway.daemon import Gateway
 from services.had.daemon import Had
@@ -35,7 +35,7 @@ from shared import bus as transport
 from shared import tracing
 from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
-from shared.bus.shelf import place
+from shared.bus.spool import spool_file
 from shared.config import Config, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.base import to_list
@@ -44,7 +44,7 @@ from shared.daemon import logs
 from shared.daemon.base import Daemon
 from shared.daemon.main import make_context, name_of, trace
 from shared.daemon.runner import Runner
-from shared.daemon.starting import begin, read_by
+from shared.daemon.startup import make_daemon_or_reset, set_config_loader
 from shared.state import open_store
 from shared.state.api import Store
 from shared.tls import ClientTls
@@ -168,8 +168,8 @@ class PersonalPool:
             bus = self._bus(f"{daemon_class.subsystem.lower()}.{name}")
             assert self._store is not None
             context = make_context(daemon_class, config, name, bus, self._store)
-            read_by(context, lambda dynamic: self.config(daemon_class.subsystem, dynamic))
-            daemon = begin(daemon_class, context)
+            set_config_loader(context, lambda dynamic: self.config(daemon_class.subsystem, dynamic))
+            daemon = make_daemon_or_reset(daemon_class, context)
             for problem in context.config.warnings:
                 context.log.warning("configuration", problem=str(problem))
             return daemon
@@ -178,8 +178,8 @@ class PersonalPool:
 
     def _bus(self, sender: str) -> Bus:
         if self.plan.amqp_url:
-            shelf = place(self.plan.directory / "spool", sender)
-            return transport.connect(self.plan.amqp_url, sender, shelf=shelf, tls=self._tls())
+            spool = spool_file(self.plan.directory / "spool", sender)
+            return transport.connect(self.plan.amqp_url, sender, spool=spool, tls=self._tls())
         return MemoryBus(self._hub, sender=sender)
 
     def _tls(self) -> ClientTls:

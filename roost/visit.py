@@ -10,28 +10,26 @@ import contextlib
 import http.client
 import queue
 import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
-from roost.calls import VISIT_CHUNK as CHUNK
-from roost.calls import Frames
+from roost import protocol
 from roost.errors import ClientError
-
-if TYPE_CHECKING:
-    from roost.client import Client
+from roost.protocol import VISIT_CHUNK, VISIT_QUIET_S, Frames, VisitInput
+from roost.transport import Transport
 
 #: Requests that may wait to be sent.
 WAITING = 4
 
 
 class Visit:
-    """connect: a fresh client of the same pool. To be closed."""
+    """To be closed, or used with `with`."""
 
-    def __init__(self, connect: Callable[[], Client], name: str) -> None:
+    def __init__(self, transport: Transport, name: str) -> None:
         self.name = name
-        self._reader, self._sender = connect(), connect()
+        self._reader, self._sender = transport.another(), transport.another()
         self._todo: queue.Queue[Callable[[], None] | None] = queue.Queue(WAITING)
-        self._sent = 0
+        self._input = VisitInput(name)
         self._over = False
         self._thread = threading.Thread(target=self._send, name="visit-input", daemon=True)
         self._thread.start()
@@ -53,11 +51,12 @@ class Visit:
 
     # -- output
 
-    def output(self) -> Iterator[tuple[str, bytes]]:
+    def output(self) -> Generator[tuple[str, bytes], None, None]:
         """("out" or "err", bytes) until the end, which `end` then tells of. Raises ClientError."""
-        stream, frames = self._reader.visit_output(self.name), Frames()
+        # The gateway says at least every 10 s that there is nothing new.
+        stream, frames = self._reader.body(protocol.visit_output(self.name), VISIT_QUIET_S), Frames()
         try:
-            while data := stream.read1(CHUNK):
+            while data := stream.read1(VISIT_CHUNK):
                 yield from frames.feed(data)
                 if frames.end is not None:
                     self.end = frames.end
@@ -72,8 +71,8 @@ class Visit:
     # -- input: each waits while much is on its way
 
     def write(self, data: bytes) -> None:
-        for at in range(0, len(data), CHUNK):
-            part = data[at : at + CHUNK]
+        for at in range(0, len(data), VISIT_CHUNK):
+            part = data[at : at + VISIT_CHUNK]
             self._put(lambda part=part: self._write(part))  # type: ignore[misc]
 
     def end_input(self) -> None:
@@ -81,7 +80,7 @@ class Visit:
 
     def steer(self, **what: Any) -> None:
         """rows and columns, or signal."""
-        self._put(lambda: self._sender.visit_steer(self.name, **what))
+        self._put(lambda: self._steer(what))
 
     def _put(self, work: Callable[[], None]) -> None:
         while not self._over:
@@ -99,9 +98,9 @@ class Visit:
             self._sender.close()
 
     def _write(self, data: bytes, *, eof: bool = False) -> None:
-        end = self._sent + len(data)
-        while not self._over:
-            answer = self._sender.visit_input(self.name, self._sent, data[len(data) - (end - self._sent) :], eof=eof)
-            self._sent = max(self._sent, int(answer["taken"]))
-            if answer["ended"] or self._sent >= end:
-                return
+        self._input.give(data, eof=eof)
+        while not self._over and (request := self._input.request()) is not None:
+            self._input.answered(protocol.decoded(self._sender.url, self._sender.read(request)))
+
+    def _steer(self, what: dict[str, Any]) -> None:
+        self._sender.read(protocol.visit_steer(self.name, what))

@@ -8,7 +8,7 @@
     answer = what_if(parse_ads(slots), parse_ads(jobs), parse_ads(accounting), config, now=1795294462.0)
     for placed in answer.placed:
         print(placed.job, placed.submitter, placed.slot, placed.preempts)
-    answer.result          # all that the cycle itself tells: services.negotiator.pool.Result
+    answer.result          # all that the cycle itself tells: engine.match.model.Result
 
 Ads are as `condor_status -long`, `condor_q -long` and `condor_userprio -long -modular` write them, or the pool gives
 them. Every step is done by the code of the daemon whose step it is: schedds sort their idle jobs into requests
@@ -24,22 +24,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from services.negotiator.accounting_ads import record_of
-from services.negotiator.board import frame_of, slot_weight
-from services.negotiator.cycle import negotiate
-from services.negotiator.group_tree import ROOT, Waiting, demand
-from services.negotiator.groups import Plan
-from services.negotiator.pool import CycleConfig, Request, Result, Share
-from services.negotiator.priorities import Record, choose_factor, effective, restore, settle
-from services.negotiator.settings import Policy, read_policy
-from services.negotiator.snapshot import snapshot_of
-from services.schedd.acceptance import BadSubmit, priority_of, submitter_of
-from services.schedd.autoclusters import Autoclusters, looked_at
-from services.schedd.idle import Key
-from services.schedd.job_id import JobId
-from services.schedd.jobs import Cluster, Job, JobStatus, full_ad
-from services.schedd.submitters import Identity, submitter_ad
-from services.schedd.table import JobTable
+from engine.fairshare.accounting_ads import record_of
+from engine.fairshare.group_negotiation import GroupResult
+from engine.fairshare.group_tree import ROOT, SubmitterDemand, group_demand
+from engine.fairshare.priorities import Record, choose_factor, effective, restore, settle
+from engine.match.cycle import negotiate
+from engine.match.model import CycleConfig, Request, Result, Share
+from engine.match.slot_arrays import frame_of, slot_weight
+from engine.match.slot_table import snapshot_of
+from engine.policy import Policy, read_policy
+from engine.queue.autoclusters import Autoclusters, looked_at
+from engine.queue.idle_queue import Key
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import BadSubmit, Cluster, Job, JobId, JobStatus, full_ad, priority_of
+from engine.queue.submitters import Identity, submitter_ad, submitter_of
 from shared.classad import ClassAd, evaluate, is_true
 from shared.classad.cells import PackedText, Stored
 from shared.config import Config
@@ -65,7 +63,7 @@ class BadAd(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A job that gets a slot. job: "12.3". weight: charged for it. reason: see services.negotiator.pool.Matched.
+    """A job that gets a slot. job: "12.3". weight: charged for it. reason: see engine.match.model.Matched.
     preempts: (slot, who has it now) of every claim that ends; those of a partitionable slot are told with the first job
     that goes there."""
 
@@ -81,7 +79,7 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class Unplaced:
     """`count` jobs, `job` the first of them, that are alike and get nothing. code, reason, counts, details: see
-    services.negotiator.pool.Rejected."""
+    engine.match.model.Rejected."""
 
     submitter: str
     schedd: str
@@ -121,7 +119,7 @@ class Answer:
     now: float
     slots: int
     weight: float
-    groups: Sequence[Plan]
+    groups: Sequence[GroupResult]
     standings: tuple[Standing, ...]
     placed: tuple[Placed, ...]
     unplaced: tuple[Unplaced, ...]
@@ -179,7 +177,7 @@ def moment_of(*lists: Iterable[ClassAd]) -> float:
     return newest
 
 
-# --- slots and the books
+# --- slots and the accounting records
 
 
 def _slots(slots: Iterable[ClassAd], policy: Policy, now: float) -> dict[str, ClassAd]:
@@ -209,8 +207,8 @@ def _slots(slots: Iterable[ClassAd], policy: Policy, now: float) -> dict[str, Cl
 
 
 def _records(accounting: Iterable[ClassAd], names: Iterable[str], policy: Policy, now: float) -> dict[str, Record]:
-    """What the books say at this moment of each of these submitters."""
-    books: dict[str, Record] = {}
+    """What the accounting records say at this moment of each of these submitters."""
+    told: dict[str, Record] = {}
     for number, ad in enumerate(accounting):
         _check("accounting", number, ad, "Accounting")
         if ad.eval("IsAccountingGroup") is True:
@@ -219,13 +217,13 @@ def _records(accounting: Iterable[ClassAd], names: Iterable[str], policy: Policy
         if not name:
             raise BadAd("accounting", number, "it has no Name; give ads as `roost userprio -long` writes them")
         try:
-            books[name] = record_of(ad)
+            told[name] = record_of(ad)
         except ValueError as error:
             raise BadAd("accounting", number, f"{name[:80]}: {error}") from None
     half_life = float(policy.settings.priority_halflife)
     found: dict[str, Record] = {}
     for name in sorted(names):
-        record = books.get(name, Record())
+        record = told.get(name, Record())
         if not record.factor:
             record = replace(record, factor=choose_factor(name, policy.factors, policy.tree.group_of(name)))
         found[name], _ = restore(settle(record, now, half_life), now)
@@ -331,7 +329,7 @@ def _same(entry: tuple[str, Stored], other: tuple[str, Stored] | None) -> bool:
 
 def _requests(queues: Mapping[str, JobTable], policy: Policy, now: float) -> dict[str, list[Request]]:
     """By submitter: what it asks for, the jobs of one schedd together (NEG-06, NEG-16, NEG-31)."""
-    settings, counts = policy.settings, policy.lists.counts
+    settings, counts = policy.settings, policy.settings.use_resource_request_counts
     found: dict[str, list[Request]] = {}
     for schedd, table in queues.items():
         who = Identity(schedd, schedd, schedd.rpartition("@")[2], 0, "")
@@ -366,16 +364,16 @@ def _demand(
 ) -> dict[str, float]:
     """By submitter: the weight of what it runs and asks for (GRP-17). What runs is told by the slots."""
     waiting = [
-        Waiting(name, number, 0, weighted, 0.0)
+        SubmitterDemand(name, number, 0, weighted, 0.0)
         for table in queues.values()
         for name in table.idle
         if name in requests
         for number, weighted in (table.demand(name),)
     ]
-    waiting += [Waiting(name, 0, number, 0.0, weighted) for name, (weighted, number) in in_use.items()]
+    waiting += [SubmitterDemand(name, 0, number, 0.0, weighted) for name, (weighted, number) in in_use.items()]
     found: dict[str, float] = {}
     for one in waiting:
-        asked = sum(demand(policy.tree, policy.groups, [one]).values())
+        asked = sum(group_demand(policy.tree, policy.groups, [one]).values())
         found[one.submitter] = found.get(one.submitter, 0.0) + asked
     return found
 
@@ -396,7 +394,7 @@ def _told(result: Result, queues: Mapping[str, JobTable]) -> tuple[tuple[Placed,
 
     placed = []
     for match in result.matches:
-        ended = tuple((slot, result.losers.get(slot, "")) for slot in match.preempts)
+        ended = tuple((slot, result.preempted_users.get(slot, "")) for slot in match.preempts)
         for job in take(match.submitter, match.request, match.count):
             weight = match.weight / match.count
             placed.append(Placed(match.submitter, match.request.schedd, job, match.slot, weight, match.reason, ended))

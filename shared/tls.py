@@ -13,13 +13,11 @@ import re
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from shared.config.knobs.tls import TlsSettings
 from shared.errors import RetryableError
-
-if TYPE_CHECKING:
-    from shared.config.knobs.tls import TlsSettings
 
 #: Parameters of a URL, and what they stand for.
 IN_URL: Final = {"cafile": "ca_file", "capath": "ca_dir", "certfile": "cert_file", "keyfile": "key_file"}

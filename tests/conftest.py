@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests import spec
 from tests.servers import Rabbit, Redis, Server, ServerError
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ NEEDS = {
 # Daemons that tests start as processes need not measure this machine: what shares it for that second must wait. Those
 # in containers do, and those of test_startd_benchmarks.py.
 os.environ.setdefault("_CONDOR_RUNBENCHMARKS", "false")
+# Daemons check after every operation that what they hold agrees with itself, and fail if it does not.
+os.environ.setdefault("ROOST_STRICT_INVARIANTS", "1")
 # Whoever begins the suite in the background of a shell has it, and all that it starts, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,11 +63,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "implementation, mounts, a browser, Prometheus, zsh and fish, QEMU; "
         "without this flag they fail where it is missing (may be given several times)",
     )
+    parser.addoption(
+        "--spec",
+        action="append",
+        default=[],
+        metavar="ROW",
+        help="run only the tests that hold these rows of docs/spec: NEG-21, or NEG for a whole group "
+        "(with commas between them, and several times)",
+    )
     parser.addoption("--browser-slots", default=100_000, type=int, help="slots of the made-up pool of tests/browser")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever uses a server's fixture carries its marker, and is skipped where the user said so."""
+    _choose_rows(config, items)
     without = config.getoption("--without")
     for item in items:
         used = set(getattr(item, "fixturenames", ()))
@@ -79,6 +91,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "compose_pool" in used:
             item.add_marker(pytest.mark.xdist_group("compose"))
         _name_group(config, item)
+
+
+def _choose_rows(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Check the rows that tests are marked with, and leave those only that `--spec` asks for."""
+    for item in items:
+        if wrong := spec.unknown(spec.held_by(item)):
+            raise pytest.UsageError(f"{item.nodeid}: docs/spec has no row {', '.join(wrong)}")
+    if not config.getoption("--spec"):
+        return
+    try:
+        rows = spec.wanted(config.getoption("--spec"))
+    except ValueError as wrong_row:
+        raise pytest.UsageError(str(wrong_row)) from None
+    config.hook.pytest_deselected(items=[item for item in items if not rows & spec.held_by(item)])
+    items[:] = [item for item in items if rows & spec.held_by(item)]
 
 
 def _name_group(config: pytest.Config, item: pytest.Item) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.negotiator.groups import GroupConfig, Plan, Tree, Turn, negotiate_groups
-from services.negotiator.settings import group_config
+from engine.fairshare.group_negotiation import GroupResult, GroupTurn, negotiate_groups
+from engine.fairshare.group_tree import GroupConfig, GroupTree
+from engine.policy import group_config
 from shared.config import load_config
 from shared.config.knobs import NegotiatorSettings
 
@@ -27,9 +28,9 @@ class Pool:
     weight: float = 1.0
     in_use: dict[str, float] = field(default_factory=dict)
     matching: Mapping[str, float] = field(default_factory=dict)
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[GroupTurn] = field(default_factory=list)
 
-    def serve(self, turn: Turn) -> float:
+    def serve(self, turn: GroupTurn) -> float:
         self.turns.append(turn)
         given = 0.0
         for group in turn.members:
@@ -43,9 +44,9 @@ class Pool:
                 given += self.weight
         return given
 
-    def cycle(self, config: GroupConfig, **more: object) -> dict[str, Plan]:
+    def cycle(self, config: GroupConfig, **more: object) -> dict[str, GroupResult]:
         plans = negotiate_groups(
-            Tree.of(config),
+            GroupTree.of(config),
             config,
             self.slots * self.weight,
             {group: max(asked, self.in_use.get(group, 0.0)) for group, asked in self.jobs.items()},

@@ -27,6 +27,7 @@ class DaemonProcess:
             **(config or {}),
         }
         inherited = {k: v for k, v in os.environ.items() if not k.upper().startswith(("_CONDOR_", "ROOST_", "CONDOR_"))}
+        inherited["ROOST_STRICT_INVARIANTS"] = "1"
         self.env = inherited | {"CONDOR_CONFIG": "ONLY_ENV"} | {f"_CONDOR_{k}": str(v) for k, v in knobs.items()}
         self.process = None
 

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from services.negotiator.group_tree import Waiting
-from services.negotiator.pool import Request
-from services.negotiator.priorities import Record
+from engine.fairshare.group_tree import SubmitterDemand
+from engine.fairshare.priorities import Record
+from engine.match.model import Request
 from shared.classad import ClassAd
 from shared.classad.old import parse_old_ad
 from shared.config import load_config
@@ -51,9 +51,9 @@ class Recorded:
         now = float(self.row["now"])
         return {name: Record(updated=now, **values) for name, values in self.row["submitters"].items()}
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[SubmitterDemand]:
         return [
-            Waiting(name, idle, running, weighted_idle, weighted_running)
+            SubmitterDemand(name, idle, running, weighted_idle, weighted_running)
             for name, (weighted_idle, weighted_running, idle, running) in self.row["demand"].items()
         ]
 

@@ -10,7 +10,7 @@ from shared.bus.api import Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.daemon.ad_table import AdTable
-from shared.daemon.life import live
+from shared.daemon.lifecycle import run_daemon
 from shared.messages.base import Ack
 from shared.messages.claims import (
     Alive,
@@ -218,7 +218,7 @@ class Pool:
         await self.context.bus.start()
         self.schedd = Schedd(self.context)
         started = asyncio.Event()
-        self._life = asyncio.ensure_future(live(self.schedd, drain_s=5, started=started.set))
+        self._life = asyncio.ensure_future(run_daemon(self.schedd, drain_s=5, started=started.set))
         waiting = asyncio.ensure_future(started.wait())
         await asyncio.wait((waiting, self._life), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()

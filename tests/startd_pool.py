@@ -7,8 +7,8 @@ from pathlib import Path
 
 from aiohttp import web
 
+from services.startd.core.machine.detected import Detected, Sample
 from services.startd.daemon import Startd
-from services.startd.machine.detection import Detected, Sample
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.messages.base import Ack
@@ -184,7 +184,7 @@ class Pool:
         self._requests += 1
         values = {
             "request_id": f"request{self._requests}",
-            "claim_id": claim_id or self.startd.book.slots[slot].offer,
+            "claim_id": claim_id or self.startd.shared.slot_manager.slots[slot].offer,
             "slot": slot,
             "schedd": self.schedd.name,
             "submitter": USER,
@@ -210,12 +210,12 @@ class Pool:
         )
 
     def conditions(self):
-        return {name: str(slot.condition) for name, slot in self.startd.book.slots.items()}
+        return {name: str(slot.condition) for name, slot in self.startd.shared.slot_manager.slots.items()}
 
 
 async def end_fork_server(folder):
     """End the fork server that lives in a directory, with all of its jobs."""
-    from services.startd.starter.client import ForkServer
+    from services.startd.forkserver.client import ForkServer
 
     server = ForkServer(folder, orphan_s=1, now=lambda: 0.0)
     with contextlib.suppress(Exception):

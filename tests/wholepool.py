@@ -14,10 +14,10 @@ from services.schedd.daemon import Schedd
 from services.startd.daemon import Startd
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
-from shared.daemon.life import live
+from shared.daemon.lifecycle import run_daemon
 from shared.messages.queue import QueryJobs, SubmitJobs
 from shared.state.embedded import EmbeddedStore
-from tests.consistency import book_faults, queue_faults
+from tests.consistency import queue_faults, slot_faults
 from tests.daemons import make_context
 from tests.startd_pool import Machine
 from tests.waiting import eventually
@@ -84,7 +84,7 @@ class WholePool:
         await context.bus.start()
         daemon = Startd(context, Machine(cpus=self.cpus)) if subsystem == "startd" else KINDS[subsystem](context)
         started = asyncio.Event()
-        life = asyncio.ensure_future(live(daemon, drain_s=5, started=started.set))
+        life = asyncio.ensure_future(run_daemon(daemon, drain_s=5, started=started.set))
         waiting = asyncio.ensure_future(started.wait())
         await asyncio.wait((waiting, life), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -97,7 +97,7 @@ class WholePool:
         context = daemon.context
         context.stopping.set()
         if isinstance(daemon, Startd):
-            for run in list(daemon.runs.by_key.values()):
+            for run in list(daemon.shared.runs.by_key.values()):
                 run.stop("killed", "remove", "the test is over", fast=True)
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self.lives[key], 30)
@@ -182,4 +182,4 @@ class WholePool:
 
     def consistent(self) -> list[str]:
         """What does not add up in queue, slots and claims; empty when all does."""
-        return queue_faults(self.schedd) + book_faults(self.startd.book)
+        return queue_faults(self.schedd) + slot_faults(self.startd.shared.slot_manager)

@@ -37,12 +37,12 @@ async def feed(url: str, kind: str, ads: int, sequence: int, base: int) -> None:
     await bus.start()
     ready = []
     for body in messages(kind, ads, sequence, base):
-        envelope = Envelope(body, f"startd.{body.daemon.partition('@')[2]}", bus.new_id(), time.time())
+        envelope = Envelope(body, f"startd.{body.daemon.partition('@')[2]}", bus._publisher.new_id(), time.time())
         key = f"{VERBS[type(body)]}.{body.my_type}.{body.daemon}"
-        ready.append((key, packed(envelope), bus.properties(envelope.id, body.type, durable=False)))
+        ready.append((key, packed(envelope), bus._publisher.properties(envelope.id, body.type, durable=False)))
     print("ready", flush=True)
     sys.stdin.readline()
-    link = bus._link
+    link = bus._publisher.current
     assert link is not None
     began, used = time.perf_counter(), time.process_time()
     for key, data, properties in ready:

@@ -14,9 +14,9 @@ from typing import Any
 import structlog
 
 from bench.collector.ads import updates
-from services.collector.acceptance import AbsentPolicy
-from services.collector.directory import Directory
-from services.collector.queries import Query, answer, read
+from services.collector.core.acceptance import AbsentPolicy
+from services.collector.core.queries import Query, answer, read
+from services.collector.directory import AdIndex, Directory, StoredColumns
 from services.collector.search import Search
 from shared.daemon.ad_rows import pack
 from shared.daemon.clock import SystemClock
@@ -35,9 +35,9 @@ QUESTIONS = {
 
 def directory(store: Store) -> tuple[Directory, Search]:
     clock = SystemClock()
-    made = Directory(store, clock, structlog.get_logger(), 900.0, AbsentPolicy())
-    search = Search(made.table, made.order, made.absentees, clock, made)
-    made.on_change = search.note
+    index = AdIndex(900.0)
+    search = Search(index.table, index.order, index.absentees, clock, StoredColumns(store))
+    made = Directory(store, clock, structlog.get_logger(), index, AbsentPolicy(), search.note)
     return made, search
 
 

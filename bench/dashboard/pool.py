@@ -22,12 +22,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from engine.fairshare.accounting_ads import group_ad, submitter_ad
+from engine.fairshare.group_tree import GroupConfig, GroupTree
+from engine.fairshare.priorities import Record
+from services.collector.core.queries import read
 from services.collector.daemon import Collector
-from services.collector.queries import read
 from services.gateway.daemon import Gateway
-from services.negotiator.accounting_ads import group_ad, submitter_ad
-from services.negotiator.group_tree import GroupConfig, Tree
-from services.negotiator.priorities import Record
 from services.schedd.daemon import Schedd
 from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
@@ -125,7 +125,7 @@ def machine_ads(slots: int, now: float) -> Iterator[AdUpdate]:
 def books(slots: int, now: float) -> list[ClassAd]:
     """Accounting ads of groups and users."""
     quotas = {"physics": 0.5, "physics.atlas": 0.25, "physics.cms": 0.2, "chemistry": 0.2, "biology": 0.2}
-    tree = Tree.of(
+    tree = GroupTree.of(
         GroupConfig(names=GROUPS, quota={name: quotas.get(name, 0.1) * slots for name in GROUPS}, accept_surplus=True)
     )
     dice = random.Random(2)

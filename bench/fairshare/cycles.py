@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench.fairshare.simulation import BEGINNING, HALF_LIFE, HOUR, Moment, User
-from services.negotiator import priorities
-from services.negotiator.cycle import negotiate
-from services.negotiator.pool import CycleConfig, Request
-from services.negotiator.snapshot import snapshot_of
+from engine.fairshare import priorities
+from engine.match.cycle import negotiate
+from engine.match.model import CycleConfig, Request
+from engine.match.slot_table import snapshot_of
 from shared.classad import ClassAd, parse_ad
 
 _JOB: Final = parse_ad('[ MyType = "Job"; RequestCpus = 1; Requirements = TARGET.Cpus >= RequestCpus; Rank = 0 ]')

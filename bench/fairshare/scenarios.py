@@ -10,7 +10,7 @@ from typing import Final
 
 from bench.fairshare.cycles import run_cycles
 from bench.fairshare.simulation import DAY, Moment, User, always, at, deal, simulate, since, until
-from services.negotiator.priorities import Record
+from engine.fairshare.priorities import Record
 
 CORES: Final = 100.0
 #: As much as anybody could use.

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from services.negotiator import priorities, shares
-from services.negotiator.priorities import Record
+from engine.fairshare import priorities
+from engine.fairshare.priorities import Record
 
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
@@ -68,7 +68,7 @@ def deal(
 ) -> dict[str, float]:
     """Cores for each user of a pool in which everything is free: floors, then spins (NEG-08 to NEG-12)."""
     given = dict.fromkeys(wants, 0.0)
-    names = shares.order([name for name, cores in wants.items() if cores > 0.0], eup)
+    names = priorities.best_first([name for name, cores in wants.items() if cores > 0.0], eup)
 
     def give(name: str, left: float) -> float:
         took = max(0.0, min(left, wants[name] - given[name], pool - sum(given.values())))
@@ -80,11 +80,11 @@ def deal(
     spin = 0
     while names:
         spin += 1
-        parts = shares.fractions(names, eup)
+        parts = priorities.pie_fractions(names, eup)
         free = pool - sum(given.values())
         took = 0.0
         for name in names:
-            left = shares.slice_left(
+            left = priorities.pie_slice_left(
                 parts[name], pool, given[name], free_weight=free, spin=spin, ceiling=records[name].ceiling
             )
             took += give(name, left)

@@ -24,11 +24,11 @@ from typing import Any
 
 from bench.negotiator import pools
 from bench.negotiator.pools import Shape
-from services.negotiator.cycle import negotiate
-from services.negotiator.group_tree import GroupConfig
-from services.negotiator.pool import CycleConfig, Request, Result, Snapshot
-from services.negotiator.priorities import Record
-from services.negotiator.slot_table import SlotTable
+from engine.fairshare.group_tree import GroupConfig
+from engine.fairshare.priorities import Record
+from engine.match.cycle import negotiate
+from engine.match.model import CycleConfig, Request, Result, Snapshot
+from engine.match.slot_table import SlotTable
 from shared.classad import ClassAd, parse_expr
 
 ROUNDS = 5

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from bench.startd.pool import Bench, job_ad, line
+from services.startd.core.slots.effects import SlotEffects
 
 #: Policies as a desktop machine has them: every expression is really evaluated.
 KNOBS = {
@@ -38,16 +39,16 @@ async def measure(options: argparse.Namespace) -> list[str]:
         await bench.start(Path(folder))
         startd, now = bench.startd, time.time()
         try:
-            times = []
+            times, effects = [], SlotEffects()
             for number in range(count):
                 begin = time.perf_counter()
                 claim_id = await bench.claim(number)
                 times.append((time.perf_counter() - begin) * 1000)
                 ad = job_ad(number)
-                startd.book.activate(
-                    claim_id, f"1.{number}/1", ad.pack(), ad, now
-                )  # no process: what is counted is ours
-            startd.write_down()
+                # No process: what is counted is ours.
+                run = f"1.{number}/1"
+                effects.add(startd.shared.slot_manager.activate(claim_id, run, ad.pack(), ad, now)[1])
+            startd.shared.effects.carry_out(effects)
             lines.append(line(f"claim, from the first to the {count}th dynamic slot", times))
             await asyncio.sleep(1.0)  # what waits to be told is
             lines.append(
@@ -85,9 +86,9 @@ async def _reviews(bench: Bench, rounds: int, *, anew: bool) -> list[float]:
     found = []
     for _ in range(rounds):
         if anew:
-            bench.startd.showcase.renew()
+            bench.startd.shared.ads.renew()
         begin = time.process_time()
-        bench.startd.clockwork.review_now()
+        bench.startd.shared.review()
         found.append((time.process_time() - begin) * 1000)
         await asyncio.sleep(0.01)
     return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from services.startd.core.slots.effects import SlotEffects
 from services.startd.daemon import Startd
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
@@ -109,13 +110,13 @@ class Bench:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.startd.fork_server.stop(end_server=True)
+        await self.startd.shared.fork_server.stop(end_server=True)
         await self.startd.close()
         await self.startd.context.bus.stop()
         await self.bus.stop()
 
     async def claim(self, number: int, activation: Activation | None = None) -> str:
-        slot = self.startd.book.slots["slot1@bench"]
+        slot = self.startd.shared.slot_manager.slots["slot1@bench"]
         answer = await self.bus.call(
             "startd.bench",
             RequestClaim(
@@ -136,9 +137,10 @@ class Bench:
         return answer.claim_id
 
     def release(self, *claim_ids: str) -> None:
+        startd, effects = self.startd.shared, SlotEffects()
         for claim_id in claim_ids:
-            self.startd.book.vacate(claim_id, "bench", graceful=True, now=time.time())
-        self.startd.write_down()
+            effects.add(startd.slot_manager.vacate(claim_id, "bench", graceful=True, now=time.time())[1])
+        startd.effects.carry_out(effects)
 
     async def run(self, jobs: list[Activation], claims: int) -> float:
         """Seconds for these jobs on so many claims."""

@@ -95,8 +95,8 @@ async def _run(parsed: Parsed, settings: AdstashSettings) -> int:
     import structlog
 
     from roost.aio import AsyncClient
+    from services.adstash.daemon import target_of
     from services.adstash.exporter import Exporter
-    from services.adstash.making import target_of
     from shared.daemon.clock import SystemClock
 
     log: structlog.stdlib.BoundLogger = structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
@@ -170,7 +170,7 @@ async def _export(exporter: Exporter, settings: AdstashSettings, client: AsyncCl
 async def _sources(settings: AdstashSettings, client: AsyncClient | None) -> list[Source]:
     import socket
 
-    from services.adstash.documents import AD_FILE
+    from services.adstash.core.documents import AD_FILE
     from services.adstash.sources import HistoryFile, ScheddHistory
 
     if client is None:

@@ -9,16 +9,16 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from engine.analyze import Slots, WaitingRequest, explain_job, explain_slot, to_map
+from engine.analyze.job_report import name_of, state_of
+from engine.analyze.report import OUTCOMES
 from roost.cli import output
-from roost.cli.asked import constraint, is_id
+from roost.cli.job_selection import constraint, is_id
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import moment, say
 from roost.client import Client
 from roost.errors import ClientError, UsageError
-from roost.factories import story
-from shared.analysis import Slots, Waiting, explain_job, explain_slot, to_map
-from shared.analysis.jobs import name_of, state_of
-from shared.analysis.report import OUTCOMES
+from roost.late_materialization import story
 from shared.classad import ClassAd
 from shared.classad.columnar import Table
 
@@ -109,7 +109,7 @@ def _offline(parsed: Parsed, ids: Sequence[str], limit: int) -> dict[str, Any]:
     elif not only:
         jobs = [ad for ad in jobs if state_of(ad) == "idle"]
     if machine and not ids and not only:
-        waiting = [Waiting(name_of(ad), ad.eval_string("User"), 1, ad) for ad in jobs]
+        waiting = [WaitingRequest(name_of(ad), ad.eval_string("User"), 1, ad) for ad in jobs]
         reports = [to_map(explain_slot(_slots([ad], now), _name(ad), waiting)) for ad in slots]
         return {"jobs": [], "slots": reports, "more": 0}
     pool = _slots(slots, now)

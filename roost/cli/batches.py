@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Final
 
 from roost.cli import q_layouts as columns
-from roost.cli.mask import Cells, Column, integer, string
+from roost.cli.print_mask import Cells, Column, integer, string
 from roost.cli.q_layouts import name_of
 from shared.classad import ClassAd
-from shared.classad.sheet import Sheet
+from shared.classad.column_page import Sheet
 
 Id = tuple[int, int]
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from roost.cli.mask import Cells, Column, integer, real, string, truth
+from roost.cli.print_mask import Cells, Column, integer, real, string, truth
 from roost.cli.printas import ACTIVITIES, STATES, words_of
 from shared.classad import ClassAd
-from shared.classad.sheet import Sheet
+from shared.classad.column_page import Sheet
 
 _UNAVAILABLE: Final = ("drained", "owner", "shutdown", "delete")
 _BUSY: Final = ("matched", "claimed", "preempting")

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from roost.cli.daemon_commands import report as report_answers
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
-from roost.cli.told import report as report_answers
 from roost.client import Client
 from roost.errors import UsageError
 from shared.config import load_config, report

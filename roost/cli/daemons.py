@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from roost.cli.daemon_commands import report, targets_of
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
-from roost.cli.told import report, whom
 from roost.client import Client
 from roost.errors import UsageError
 
@@ -72,7 +72,7 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         say(usage(command, "[NAME...]", f"{_SUMMARY[command]}\n{_WHOM}", options))
         return 0
-    order: dict[str, Any] = whom(parsed) | {"subsystems": _subsystems(parsed)}
+    order: dict[str, Any] = targets_of(parsed) | {"subsystems": _subsystems(parsed)}
     if command == "off":
         order |= {"how": _how(parsed), "reason": parsed.one("reason")}
     elif command == "restart" and (how := _how(parsed)) != "graceful":

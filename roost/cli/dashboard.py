@@ -12,7 +12,7 @@ from urllib.parse import quote
 from roost.cli.options import Option, flag, parse, usage
 from roost.cli.output import say
 from roost.errors import ClientError
-from roost.where import find, pool_dir
+from roost.locate import locate, pool_dir
 
 OPTIONS: tuple[Option, ...] = (
     flag("open", help="open it in the browser instead of printing it"),
@@ -30,7 +30,7 @@ def run(_command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         say(usage("dashboard", "", "Print a link to the pool's pages that logs you in.", OPTIONS))
         return 0
-    where = find()
+    where = locate()
     link = where.url + "/" if parsed.has("no-token") else link_to(where.url, where.token)
     if parsed.has("open"):
         _open(link)

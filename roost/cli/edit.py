@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from roost.cli.asked import is_id, one_of
+from roost.cli.job_selection import is_id, one_of
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import constraints, expression, say
 from roost.client import Client

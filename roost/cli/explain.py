@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from roost.cli.asked import is_id
-from roost.cli.moments import interval_of, lasting, moment_of, shown
+from roost.cli.job_selection import is_id
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
+from roost.cli.times import interval_of, lasting, moment_of, shown
 from roost.client import Client
 from roost.errors import ClientError, UsageError
-from roost.factories import is_given, story
+from roost.late_materialization import is_given, story
 
 OPTIONS: tuple[Option, ...] = (
     value("at", help="what it was at that time, and why: 2026-11-22T10:00, 10:00, -2h, yesterday", metavar="TIME"),

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from roost.cli import columns_asked, history_files, output, whole
-from roost.cli.asked import is_id
-from roost.cli.mask import Mask, column
+from roost.cli import ad_formats, custom_columns, history_files, output
+from roost.cli.job_selection import is_id
 from roost.cli.options import COMMON, Option, Parsed, ask, parse, usage
 from roost.cli.output import say
+from roost.cli.print_mask import Mask, column
 from roost.cli.printas import PAST_RUN_TIME, STATUS_LETTER, TABLE
 from roost.client import Client
 from roost.errors import UsageError
@@ -46,7 +46,7 @@ OPTIONS: tuple[Option, ...] = (
     ask("str|eam-results:", "taken for HTCondor's sake"),
     ask("at|tributes", "only these attributes in -long, -json and -xml", "ATTR,..."),
     ask("h|elp", "show this help"),
-    *columns_asked.FORMAT,
+    *custom_columns.FORMAT,
     ask("c|onstraint", "only jobs for which this expression is true", "EXPR"),
     ask("sinc|e", "stop before this job, or where this expression is true", "JOB|EXPR"),
     ask("com|pletedsince", "stop where a job was completed by then (seconds since 1970)", "TIME"),
@@ -77,7 +77,7 @@ def run(command: str, argv: list[str]) -> int:
     forwards = parsed.has("forwards") or parsed.has("nobackwards")
     if forwards and parsed.has("since"):
         raise UsageError("-since goes back in time, so -forwards does not go with it")
-    custom = None if form else columns_asked.columns(parsed)
+    custom = None if form else custom_columns.columns(parsed)
     mask = custom.mask if custom else _mask(parsed)
     if custom is not None and custom.from_file and (output.leading_number(parsed.letters.get("wide", "")) or 80) <= 80:
         mask.overall = (output.leading_number(parsed.letters.get("wide", "")) or output.terminal_width() or 80) - 1
@@ -181,7 +181,7 @@ def _kinds(parsed: Parsed) -> frozenset[str]:
 
 def _of_this_machine(parsed: Parsed) -> list[Path]:
     """The history files of this machine's execution point, oldest first. Raises UsageError."""
-    from roost.where import CONFIG_FILE, POOL_FILE, pool_dir
+    from roost.locate import CONFIG_FILE, POOL_FILE, pool_dir
     from shared.config import load_config
 
     for name in ("pool", "name"):
@@ -288,7 +288,7 @@ def _lines(mask: Mask, block: list[ClassAd]) -> None:
 
 def _whole(parsed: Parsed, form: str, found: Iterable[ClassAd | str]) -> None:
     only = output.attribute_names(parsed)
-    before, between, behind = whole.frame_of_history(form)
+    before, between, behind = ad_formats.frame_of_history(form)
     output.write(before)
     first = True
     for ad in found:
@@ -305,13 +305,13 @@ def _text(ad: ClassAd, form: str, only: list[str]) -> str:
     if form == "jsonl":
         from shared.classad import to_json
 
-        return to_json(ad, True, whole.names_of(ad, only) if only else None) + "\n"
+        return to_json(ad, True, ad_formats.names_of(ad, only) if only else None) + "\n"
     if form == "long":
         # Capitals come first here, other than in HTCondor's other tools.
-        names = sorted(whole.names_of(ad, only))
+        names = sorted(ad_formats.names_of(ad, only))
         return "".join(f"{name} = {ad.text(name, 'old')}\n" for name in names) + "\n"
     if only:
-        return whole.text_of(ad, form, only) + ("\n" if form == "xml" else "")
+        return ad_formats.text_of(ad, form, only) + ("\n" if form == "xml" else "")
     from shared.classad import to_json, to_xml
 
     return to_json(ad) + "\n" if form == "json" else to_xml(ad) + "\n"

@@ -10,7 +10,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from roost.cli.mask import integer
+from roost.cli.print_mask import integer
 from roost.errors import UsageError
 from shared.classad import ClassAd, ParseError
 

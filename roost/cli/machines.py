@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from roost.cli.daemon_commands import report, targets_of
 from roost.cli.options import COMMON, Option, Parsed, flag, many, parse, usage, value
 from roost.cli.output import ads_with_places, say
-from roost.cli.told import report, whom
 from roost.client import Client
 from roost.errors import UsageError
 
@@ -75,12 +75,12 @@ def run(command: str, argv: list[str]) -> int:
         command = "undrain"
         _only(parsed, ("cancel", "request-id", "name", "constraint", "all", "json", "pool"), "-cancel")
     if command == "vacate":
-        path, order = "vacate", whom(parsed) | {"how": _one_of(parsed, ("graceful", "fast")) or "graceful"}
+        path, order = "vacate", targets_of(parsed) | {"how": _one_of(parsed, ("graceful", "fast")) or "graceful"}
     elif command == "drain":
         path, order = "drain", _draining(parsed)
     elif command == "undrain":
         path = "cancel-drain"
-        order = whom(parsed, needed="which machine? roost undrain MACHINE, or -all")
+        order = targets_of(parsed, needed="which machine? roost undrain MACHINE, or -all")
         order |= {"request_id": parsed.one("request-id")}
     else:
         path, order = "update-ad", _attributes(parsed)
@@ -93,7 +93,7 @@ def _draining(parsed: Parsed) -> dict[str, Any]:
     if parsed.has("request-id"):
         raise UsageError("-request-id belongs to -cancel: a new draining gets its own id")
     after = _one_of(parsed, ("resume-on-completion", "restart-on-completion", "exit-on-completion"))
-    return whom(parsed, needed="which machine? roost drain MACHINE, or -all") | {
+    return targets_of(parsed, needed="which machine? roost drain MACHINE, or -all") | {
         "how": _one_of(parsed, ("graceful", "quick", "fast")) or "graceful",
         "reason": parsed.one("reason"),
         "on_completion": after.partition("-")[0] or "nothing",
@@ -115,7 +115,7 @@ def _attributes(parsed: Parsed) -> dict[str, Any]:
         if len(ads) != 1:
             raise UsageError(f"{source}: want one ad, lines of Attribute = expression, and found {len(ads)}")
         attributes = {name: str(ads[0].lookup(name)) for name in ads[0]}
-    return whom(parsed) | {"attributes": attributes, "removed": removed}
+    return targets_of(parsed) | {"attributes": attributes, "removed": removed}
 
 
 def _one_of(parsed: Parsed, names: tuple[str, ...]) -> str:

@@ -20,8 +20,8 @@ from roost.cli.output import say
 from roost.cli.priority_table import from_one
 from roost.client import Client
 from roost.errors import UsageError
+from roost.locate import CONFIG_FILE, pool_dir
 from roost.whatif import Answer, BadAd, Placed, Standing, moment_of, what_if
-from roost.where import CONFIG_FILE, pool_dir
 from shared.classad import ClassAd
 from shared.config import Config, load_config
 from shared.config.knobs import NegotiatorSettings

@@ -1,4 +1,4 @@
-"""How ads are shown: tables, -long, -json, -af."""
+"""Shows ads: tables, -long, -json, -af."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from shared.classad import (
     unparse,
 )
 from shared.classad.old import is_definition, is_separator
+from shared.version import VERSION
 
 #: Options of every command that lists ads.
 FORMATS: tuple[Option, ...] = (
@@ -71,9 +72,8 @@ def leading_number(text: str) -> int:
 
 def version() -> int:
     """Answer -version."""
-    from roost.cli.version import run
-
-    return run("version", [])
+    say(f"Roost {VERSION}")
+    return 0
 
 
 def chosen(parsed: Parsed) -> str:

@@ -9,7 +9,7 @@ from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import ads_from, constraints, say
 from roost.client import Client
 from roost.errors import UsageError
-from shared import wake
+from shared import wake_on_lan
 from shared.classad import ClassAd
 
 OPTIONS: tuple[Option, ...] = (
@@ -34,18 +34,18 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("help"):
         say(usage(command, "[NAME...]", _SUMMARY, OPTIONS))
         return 0
-    port = parsed.integer("p", wake.PORT)
+    port = parsed.integer("p", wake_on_lan.PORT)
     if not 0 < port < 65536:
         raise UsageError(f"-p {port}: ports are numbers from 1 to 65535")
     try:
         found = _meant(parsed)
         for _, hardware, _ in found:
-            wake.packet(hardware)  # a wrong one is told before anything is sent
+            wake_on_lan.packet(hardware)  # a wrong one is told before anything is sent
         for name, hardware, where in found:
-            wake.send(hardware, where, port)
+            wake_on_lan.send(hardware, where, port)
             said = f" ({hardware}, by {where} port {port})" if parsed.has("d") or not name else ""
             say(f"Packet sent to {name or 'the interface'}{said}.")
-    except wake.CanNotWake as error:
+    except wake_on_lan.CanNotWake as error:
         raise UsageError(str(error)) from None
     return 0
 
@@ -56,15 +56,15 @@ def _meant(parsed: Parsed) -> list[tuple[str, str, str]]:
     if parsed.has("m"):
         if parsed.arguments or parsed.has("constraint") or parsed.has("i") or parsed.has("ads"):
             raise UsageError("-m names the machine's interface: leave names, -constraint and ads out")
-        return [("", parsed.one("m"), wake.target(subnet))]
+        return [("", parsed.one("m"), wake_on_lan.target(subnet))]
     found: dict[str, tuple[str, str, str]] = {}
     for ad in _ads(parsed):
         name = ad.eval("Machine")
         name = name if isinstance(name, str) else "the machine"
-        hardware, where = wake.of_ad(ad)
+        hardware, where = wake_on_lan.of_ad(ad)
         address = ad.eval("PublicNetworkIpAddr")
         if subnet:
-            where = wake.target(subnet, address if isinstance(address, str) else "")
+            where = wake_on_lan.target(subnet, address if isinstance(address, str) else "")
         found.setdefault(hardware, (name, hardware, where))  # every slot has the same
     return list(found.values())
 

@@ -1,4 +1,4 @@
-"""What the words behind PRINTAS in a print-format file make of a value; the built-in tables use the same.
+"""The formatters that PRINTAS names in a print-format file; the built-in tables use them too.
 
 Names, and what they read, are HTCondor's. `render` gives None where there is nothing to show.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from roost.cli import printf
-from roost.cli.mask import As, integer, real, string, truth
+from roost.cli.print_mask import As, integer, real, string, truth
 from shared.classad import UNDEFINED, ClassAd, unparse
 from shared.classad.expr import Expr, ListExpr, Literal
 

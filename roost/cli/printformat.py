@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roost.cli import printas
-from roost.cli.mask import As, Column, Mask, column
+from roost.cli.print_mask import As, Column, Mask, column
 from roost.cli.printf import unescape
 from roost.errors import UsageError
 from shared.classad import ParseError, parse_expr

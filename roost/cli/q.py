@@ -13,18 +13,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from roost.cli import batches, columns_asked, output, whole
-from roost.cli.asked import is_id
-from roost.cli.mask import Cells, Mask, integer, string
+from roost.cli import ad_formats, batches, custom_columns, output
+from roost.cli.job_selection import is_id
 from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage, value
 from roost.cli.output import say
+from roost.cli.print_mask import Cells, Mask, integer, string
 from roost.cli.printas import memory_usage
 from roost.cli.q_layouts import Layout, Look, layout, widen, words
 from roost.cli.q_totals import KEY, summary_ad, totals, totals_line
 from roost.client import Client
 from roost.errors import UsageError
 from shared.classad import ClassAd
-from shared.classad.sheet import Sheet
+from shared.classad.column_page import Sheet
 
 #: In the order in which HTCondor's tool looks at them, which decides what a short option means.
 OPTIONS: tuple[Option, ...] = (
@@ -45,7 +45,7 @@ OPTIONS: tuple[Option, ...] = (
     ask("fact|ory:", "clusters whose jobs come into the queue some at a time (max_materialize, max_idle)"),
     ask("jobse|t", "job sets"),
     ask("at|tributes", "only these attributes in -long, -json and -xml", "ATTR,..."),
-    *columns_asked.FORMAT,
+    *custom_columns.FORMAT,
     ask("g|lobal", "everybody's jobs in all queues"),
     ask("al|lusers al|l-users", "everybody's jobs (the default shows them too)"),
     ask("sched|d-constraint", "taken for HTCondor's sake", "EXPR"),
@@ -129,7 +129,7 @@ def run(command: str, argv: list[str]) -> int:
     if any(parsed.has(name) for name in _ANALYSES):
         return _analyze(parsed)
     asked = _read(parsed)
-    custom = columns_asked.columns(parsed, words(asked.look))
+    custom = custom_columns.columns(parsed, words(asked.look))
     if custom is not None and asked.form:
         raise UsageError(f"-{asked.form} shows whole ads: it and columns of your own exclude each other")
     return _Queue(parsed, asked, custom).show()
@@ -162,7 +162,7 @@ def _read(parsed: Parsed) -> _Asked:
             asked.wide = not letters
         elif name == "long":
             chosen = [word for word in letters.split(",") if word and word != "nosort"]
-            asked.form = whole.form_of(chosen[-1] if chosen else "", asked.form or "long")
+            asked.form = ad_formats.form_of(chosen[-1] if chosen else "", asked.form or "long")
         elif name in ("xml", "json"):
             if asked.form in ("xml", "json") and asked.form != name:
                 raise UsageError("-xml and -json exclude each other")
@@ -196,7 +196,7 @@ class _Jobs:
 class _Queue:
     """The jobs that were asked for, and how they are shown."""
 
-    def __init__(self, parsed: Parsed, asked: _Asked, custom: columns_asked.Custom | None) -> None:
+    def __init__(self, parsed: Parsed, asked: _Asked, custom: custom_columns.Custom | None) -> None:
         self._parsed, self._asked, self._custom = parsed, asked, custom
         self._ids = [word for word in parsed.arguments if is_id(word)]
         self._only = output.attribute_names(parsed)
@@ -225,8 +225,8 @@ class _Queue:
         """Where the jobs are from, and all that were asked for, whole and in order."""
         parsed = self._parsed
         if parsed.has("jobads"):
-            file, form = parsed.one("jobads"), whole.form_of(parsed.letters.get("jobads", ""), "auto")
-            source, jobs = f"Jobads: {file}", whole.read_ads(file, form, self._condition(), parts=_PARTS)
+            file, form = parsed.one("jobads"), ad_formats.form_of(parsed.letters.get("jobads", ""), "auto")
+            source, jobs = f"Jobads: {file}", ad_formats.read_ads(file, form, self._condition(), parts=_PARTS)
         else:
             with Client(parsed.one("pool") or None) as client:
                 jobs = list(client.jobs(constraint=self._condition(), schedd=parsed.one("name")))
@@ -238,8 +238,8 @@ class _Queue:
     def show(self) -> int:
         if self._parsed.has("jobads"):
             file = self._parsed.one("jobads")
-            form = whole.form_of(self._parsed.letters.get("jobads", ""), "auto")
-            self._print(whole.read_ads(file, form, self._condition(), parts=_PARTS), f"Jobads: {file}")
+            form = ad_formats.form_of(self._parsed.letters.get("jobads", ""), "auto")
+            self._print(ad_formats.read_ads(file, form, self._condition(), parts=_PARTS), f"Jobads: {file}")
             return 0
         with Client(self._parsed.one("pool") or None) as client:
             limit = self._parsed.integer("limit", 0)
@@ -421,13 +421,13 @@ class _Queue:
         form = self._asked.form
         if self._totals_only:
             ads = [summary_ad(ads)]
-        before, between, behind = whole.frame(form)
+        before, between, behind = ad_formats.frame(form)
         if not ads and form != "xml":
             return
         plain = "nosort" in self._parsed.letters.get("long", "").split(",")
         output.write(before)
         for place, ad in enumerate(ads):
-            text = whole.text_of(ad, form, self._only, in_order=not plain)
+            text = ad_formats.text_of(ad, form, self._only, in_order=not plain)
             output.write((between if place else "") + text + ("\n" if form == "long" and text else ""))
         output.write(behind)
 
@@ -597,7 +597,7 @@ def _slots(parsed: Parsed) -> list[ClassAd]:
     """The slots that jobs are compared with."""
     file = parsed.one("slotads") or parsed.one("machineads")
     if file:
-        return whole.read_ads(file, whole.form_of(parsed.letters.get("slotads", ""), "auto"))
+        return ad_formats.read_ads(file, ad_formats.form_of(parsed.letters.get("slotads", ""), "auto"))
     with Client(parsed.one("pool") or None) as client:
         return list(client.ads("Machine"))
 

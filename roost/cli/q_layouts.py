@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from roost.cli import printf
-from roost.cli.mask import As, Column, column, string
+from roost.cli.print_mask import As, Column, column, string
 from roost.cli.printas import TABLE, cpu_time, dag_owner, owner
 from shared.classad import ClassAd
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from roost.cli.mask import integer
+from roost.cli.print_mask import integer
 from shared.classad import ClassAd
-from shared.classad.sheet import Sheet
+from shared.classad.column_page import Sheet
 
 STATUS: Final = {1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "running", 7: "suspended"}
 _ORDER: Final = ("completed", "removed", "idle", "running", "held", "suspended")

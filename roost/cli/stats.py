@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from roost.cli.moments import moment_of
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
+from roost.cli.times import moment_of
 from roost.client import Client
 from roost.errors import UsageError
 

@@ -11,25 +11,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from roost.cli import columns_asked, compact, output, whole
-from roost.cli.mask import Mask, number_of, string
-from roost.cli.natural import places
+from roost.cli import ad_formats, compact, custom_columns, output
 from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage
 from roost.cli.output import say
+from roost.cli.print_mask import Mask, number_of, string
+from roost.cli.slot_order import ordered
 from roost.cli.status_layouts import CONDITIONS, Layout, Screen, fit, layout, mask_of
 from roost.cli.status_totals import KINDS, Look, Totals
 from roost.client import Client
 from roost.errors import UsageError
 from shared.classad import ClassAd, parse_expr, references
+from shared.classad.column_page import Sheet
 from shared.classad.expr import Expr
-from shared.classad.sheet import Sheet
 
 #: In the order in which HTCondor's tool looks at them, which decides what a short option means.
 OPTIONS: tuple[Option, ...] = (
     ask("av|ail", "slots that are free"),
     ask("p|ool", "address of the pool's gateway, host[:port] or URL", "ADDRESS"),
     ask("ad|s:", "ads of this file instead of a pool's; forms: long, json, xml, new, auto", "FILE"),
-    *columns_asked.FORMAT,
+    *custom_columns.FORMAT,
     ask("wid|e:", "do not cut long values; a number: lines of so many characters"),
     ask("nat|ural:", "numbers in names sort as numbers (they always do)"),
     ask("targ|et", "an ad that -format and -af see as TARGET", "FILE"),
@@ -153,7 +153,7 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("version"):
         return output.version()
     asked = _read(parsed)
-    custom = columns_asked.columns(parsed, status=True)
+    custom = custom_columns.columns(parsed, status=True)
     if asked.shown() in _WHOLE:
         custom = None  # -json and the like win, as in HTCondor's tool
     return _Table(parsed, asked, custom).show()
@@ -234,7 +234,7 @@ def _take(asked: _Asked, name: str, letters: str, values: Sequence[str]) -> None
         _set_style(asked, name, name)
     elif name == "long":
         words = [word for word in letters.split(",") if word and word != "nosort"]
-        form = whole.form_of(words[-1] if words else "", "long")
+        form = ad_formats.form_of(words[-1] if words else "", "long")
         _set_style(asked, "long" if form == "auto" else form, name)
     elif name in ("format", "af", "print-format") and values != ["!"]:
         _set_style(asked, "custom", name)
@@ -267,7 +267,7 @@ def _set_style(asked: _Asked, style: str, by: str) -> None:
 class _Table:
     """What is to be shown, and how."""
 
-    def __init__(self, parsed: Parsed, asked: _Asked, custom: columns_asked.Custom | None) -> None:
+    def __init__(self, parsed: Parsed, asked: _Asked, custom: custom_columns.Custom | None) -> None:
         self._parsed, self._asked, self._custom = parsed, asked, custom
         self._only = output.attribute_names(parsed)
         self._layout: Layout | None = None
@@ -309,7 +309,7 @@ class _Table:
             rest = keys[1:] if keys and str(keys[0]).lower() == "machine" else keys or [parse_expr("Name")]
             keys = [parse_expr(_MACHINE_AND_TYPE), *rest]
         alone = asked.totals_only and self._custom is None and style not in _WHOLE
-        order = range(len(ads)) if alone or (asked.unsorted and not keys) else places(ads, keys)
+        order = range(len(ads)) if alone or (asked.unsorted and not keys) else ordered(ads, keys)
         heads = None  # a line of one's own is of the first slot of each machine
         if asked.compact and not asked.totals_only and (style in _WHOLE or self._custom is not None):
             heads = compact.heads(_taken(ads, order))
@@ -345,8 +345,8 @@ class _Table:
         return max(0, self._parsed.integer("limit", 0))
 
     def _from_file(self) -> Sequence[ClassAd]:
-        form = whole.form_of(self._parsed.letters.get("ads", ""), "long")
-        found = whole.read_ads(self._parsed.one("ads"), form, self._condition())
+        form = ad_formats.form_of(self._parsed.letters.get("ads", ""), "long")
+        found = ad_formats.read_ads(self._parsed.one("ads"), form, self._condition())
         limit = self._limit()
         return found[:limit] if limit else found
 
@@ -392,7 +392,7 @@ class _Table:
     # --- forms
 
     def _whole(self, ads: Sequence[ClassAd], form: str) -> None:
-        before, between, behind = whole.frame(form)
+        before, between, behind = ad_formats.frame(form)
         if form != "xml" and not ads:
             return
         if self._asked.totals_only:  # no ads, and of what stands around them what HTCondor's tool leaves
@@ -401,7 +401,7 @@ class _Table:
         output.write(before)
         plain = "nosort" in self._parsed.letters.get("long", "").split(",")
         for place, ad in enumerate(ads):
-            text = whole.text_of(ad, form, self._only, in_order=not plain)
+            text = ad_formats.text_of(ad, form, self._only, in_order=not plain)
             output.write((between if place else "") + text + ("\n" if form in ("long", "xml") else ""))
         output.write(behind)
 
@@ -413,7 +413,7 @@ class _Table:
             return
         target = None
         if self._parsed.has("target"):
-            targets = whole.read_ads(self._parsed.one("target"))
+            targets = ad_formats.read_ads(self._parsed.one("target"))
             target = targets[0] if targets else ClassAd()
         cells = self._mask.read(ads, target)
         if heads is not None:
@@ -508,6 +508,6 @@ def _has_devices(ads: Sequence[ClassAd]) -> bool:
 
 
 def _on_demand(ads: Sequence[ClassAd]) -> Iterator[str]:
-    from roost.cli.on_demand import lines
+    from roost.cli.cod import lines
 
     return lines(ads)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from roost.cli.mask import As, Column, Mask, column, string
+from roost.cli.print_mask import As, Column, Mask, column, string
 from roost.cli.printas import TABLE, words_of
 from shared.classad import ClassAd
 

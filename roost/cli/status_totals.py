@@ -1,4 +1,4 @@
-"""What stands below the tables of `roost status`: counts by platform, activity or name, and their sum."""
+"""The totals below the tables of `roost status`: counts by platform, activity or name, and their sum."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from roost.cli.mask import integer, real, string, truth
+from roost.cli.print_mask import integer, real, string, truth
 from roost.cli.printas import platform, words_of
 from shared.classad import ClassAd
-from shared.classad.sheet import Sheet
+from shared.classad.column_page import Sheet
 
 _NORMAL: Final = (
     ("Total", 6), ("Owner", 5), ("Claimed", 7), ("Unclaimed", 9), ("Matched", 7), ("Preempting", 10), ("Drain", 6),

@@ -12,9 +12,8 @@ from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.client import Client, Cluster
 from roost.errors import ClientError, UsageError
-from roost.submit import Description, Place, dry_run, here, read_file
-from roost.submit import description as language
-from roost.submit.late import make_factory, take_all
+from roost.submit import DescribedCluster, Description, SubmitContext, dry_run, here, read_file
+from roost.submit.description import make_factory, materialize_at_once
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.host import host_id
@@ -65,16 +64,16 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("batch-name"):
         append.append(f"batch_name = {parsed.one('batch-name')}")
     if parsed.has("interactive"):
-        from roost.submit import interactive
+        from roost.cli import interactive
 
         files = files or [load_config(subsystem="SUBMIT").get("INTERACTIVE_SUBMIT_FILE") or ""]
-        append += interactive.LINES
+        append += interactive.INTERACTIVE_COMMANDS
         if files == ["-"]:
             raise UsageError("-interactive needs standard input for the shell: name a submit file, or none")
     file = files[0] if files else "-"
     place = here(file or "<interactive>")
     if not file:
-        text = interactive.TEXT
+        text = interactive.INTERACTIVE_DESCRIPTION
     else:
         text = sys.stdin.read() if file == "-" else read_file(file, place)
     if not file and queue is not None:
@@ -126,7 +125,7 @@ def _dry_run(description: Description, target: str, *, terse: bool) -> int:
     return 0
 
 
-def _submit(description: Description, place: Place, parsed: Parsed) -> int:
+def _submit(description: Description, place: SubmitContext, parsed: Parsed) -> int:
     clusters = list(description.clusters())  # everything is read before anything is queued
     _warn(description)
     for cluster in clusters:
@@ -147,17 +146,17 @@ def _submit(description: Description, place: Place, parsed: Parsed) -> int:
         same_files = about["host_id"] == host_id() and about["uid"] == os.getuid()
         spool = parsed.has("spool") or parsed.has("remote") or not same_files
         if spool:  # else neither asyncio nor the transfer code is needed: 50 ms of every submit
-            from roost.submit.spool import sources, upload
+            from roost.submission import input_files
 
             for cluster in clusters:
-                each = sources(cluster)
-                if any(job != each[0] for job in each) and (warning := take_all(cluster)):
+                each = input_files(cluster)
+                if any(job != each[0] for job in each) and (warning := materialize_at_once(cluster)):
                     sys.stderr.write(f"WARNING: {warning}\n")
         try:
             for index in range(len(clusters)):
                 queued.append(_queue(client, description, clusters, index, spool=spool, schedd=about["name"]))
                 if spool:
-                    upload(client, queued[-1], clusters[index])
+                    _upload(client, queued[-1], clusters[index])
         except Exception:
             _take_back(client, queued, about["name"])
             raise
@@ -169,6 +168,21 @@ def _submit(description: Description, place: Place, parsed: Parsed) -> int:
     return 0
 
 
+def _upload(client: Client, queued: Cluster, cluster: DescribedCluster) -> None:
+    """Send the files of every job: once for the whole cluster where all jobs take the same ones along. Raises
+    TransferError naming a file that can not be sent; the jobs stay on hold then."""
+    from roost.submission import input_files
+    from roost.transport import synchronous
+    from shared.transfer.bundle import write_bundle
+
+    each = input_files(cluster)
+    if all(job == each[0] for job in each):
+        client.upload(str(queued.cluster), synchronous(write_bundle(each[0])), queued.schedd)
+        return
+    for proc, job in enumerate(each):
+        client.upload(f"{queued.cluster}.{proc}", synchronous(write_bundle(job)), queued.schedd)
+
+
 def _session(client: Client, parsed: Parsed, queued: Cluster) -> int:
     from roost.cli.interactive import session
 
@@ -177,7 +191,7 @@ def _session(client: Client, parsed: Parsed, queued: Cluster) -> int:
     return session(client, f"{queued.cluster}.0", queued.schedd, parsed.seconds("idle"), terminal=terminal)
 
 
-def _check_numbers(clusters: list[language.Cluster], parsed: Parsed) -> None:
+def _check_numbers(clusters: list[DescribedCluster], parsed: Parsed) -> None:
     """What -maxjobs, -single-cluster and -interactive allow. Raises UsageError."""
     jobs = sum(len(cluster.procs) for cluster in clusters)
     if parsed.has("maxjobs") and jobs > (most := parsed.integer("maxjobs", 0)):
@@ -185,14 +199,14 @@ def _check_numbers(clusters: list[language.Cluster], parsed: Parsed) -> None:
     if parsed.has("single-cluster") and len(clusters) > 1:
         raise UsageError(f"the file makes {len(clusters)} clusters, against -single-cluster: nothing was queued")
     if parsed.has("interactive"):
-        from roost.submit.interactive import check
+        from roost.cli.interactive import check_interactive
 
-        check(clusters)
+        check_interactive(clusters)
 
 
-def _show_ads(queued: list[Cluster], clusters: list[language.Cluster]) -> None:
+def _show_ads(queued: list[Cluster], clusters: list[DescribedCluster]) -> None:
     """Each job's ad as it was sent. The schedd adds what it keeps itself; roost q -l shows all of it."""
-    from roost.cli.whole import text_of
+    from roost.cli.ad_formats import text_of
 
     for done, cluster in zip(queued, clusters, strict=True):
         for proc in cluster.procs:
@@ -211,7 +225,7 @@ def _take_back(client: Client, queued: list[Cluster], schedd: str) -> None:
 
 
 def _queue(
-    client: Client, description: Description, clusters: list[language.Cluster], index: int, *, spool: bool, schedd: str
+    client: Client, description: Description, clusters: list[DescribedCluster], index: int, *, spool: bool, schedd: str
 ) -> Cluster:
     cluster = clusters[index]
     if not description.needs_cluster:
@@ -226,7 +240,7 @@ def _queue(
     return client.submit(cluster.ad, jobs, spool=spool, schedd=schedd)
 
 
-def _check_universe(cluster: language.Cluster, place: Place) -> None:
+def _check_universe(cluster: DescribedCluster, place: SubmitContext) -> None:
     if cluster.not_run:
         raise UsageError(f"{place.file}: {cluster.not_run}")
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
+from roost.cli.top_screen import SORTS, STATUSES, JobAction, Rates, View, screen
 from roost.client import Client
 from roost.errors import ClientError, UsageError
-from roost.topview import SORTS, STATUSES, Deed, Rates, View, screen
 
 OPTIONS: Final[tuple[Option, ...]] = (
     flag("once", "batch", "b", help="print it once, as wide as it is, and end; so where output is no terminal"),
@@ -95,7 +95,7 @@ class _Live:
         self.pool: dict[str, Any] = {}
         self.jobs: list[dict[str, Any]] = []
         self.rates = Rates()
-        self.todo: queue.Queue[Deed] = queue.Queue()
+        self.todo: queue.Queue[JobAction] = queue.Queue()
         self.over = threading.Event()
 
     def run(self) -> int:
@@ -130,7 +130,7 @@ class _Live:
                 self.window.addstr(number, 0, line, look)
         self.window.refresh()
 
-    def _key(self) -> Deed | None:
+    def _key(self) -> JobAction | None:
         code = self.window.getch()
         if code == -1 or code == curses.KEY_RESIZE:
             return None

@@ -6,7 +6,7 @@ from roost.cli.options import COMMON, Option, parse, usage, value
 from roost.cli.output import number, say
 from roost.client import Client
 from roost.errors import UsageError
-from roost.submit.spool import bring_home
+from roost.submission import unpack_output
 
 OPTIONS: tuple[Option, ...] = (
     value("name", help="the schedd that has the jobs", metavar="SCHEDD"),
@@ -31,7 +31,7 @@ def run(command: str, argv: list[str]) -> int:
                 waiting += 1
                 continue
             name = f"{int(number(job, 'ClusterId'))}.{int(number(job, 'ProcId'))}"
-            files += bring_home(client.download(name, schedd), job)
+            files += unpack_output(client.download(name, schedd), job)
             fetched += 1
     say(f"Fetched {files} files of {fetched} jobs." + (f" {waiting} jobs are not done yet." if waiting else ""))
     if not fetched and not waiting:

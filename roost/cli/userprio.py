@@ -7,7 +7,7 @@ import re
 import time
 from datetime import datetime
 
-from roost.cli import columns_asked, output, whole
+from roost.cli import ad_formats, custom_columns, output
 from roost.cli import priority_table as tables
 from roost.cli.options import COMMON, Option, Parsed, flag, many, parse, usage, value
 from roost.cli.output import number, say, span, text
@@ -247,7 +247,7 @@ def _order(parsed: Parsed) -> tuple[bool | None, bool]:
 def _print(parsed: Parsed, form: str, ads: list[ClassAd], *, from_file: bool = False) -> None:
     """Ads in another form than the table."""
     if form == "af":
-        custom = columns_asked.columns(parsed)
+        custom = custom_columns.columns(parsed)
         assert custom is not None
         if custom.mask.headings:
             output.write(custom.mask.heading())
@@ -259,16 +259,16 @@ def _print(parsed: Parsed, form: str, ads: list[ClassAd], *, from_file: bool = F
             for place, ad in enumerate(ads, 1):
                 one = ClassAd((name, expr) for name, expr in ad.exprs() if name != "LastUpdate")
                 one["SubmittorId"] = place
-                output.write("\n" + whole.text_of(one, "long", only))
+                output.write("\n" + ad_formats.text_of(one, "long", only))
         else:
-            output.write(whole.text_of(tables.as_one(ads), "long", only) if ads else "")
+            output.write(ad_formats.text_of(tables.as_one(ads), "long", only) if ads else "")
         return
     if form == "long" and parsed.has("legacy"):
         ads = [tables.as_one(ads)]
-    before, between, behind = whole.frame(form)
+    before, between, behind = ad_formats.frame(form)
     output.write(before)
     for place, ad in enumerate(ads):
-        output.write((between if place else "") + whole.text_of(ad, form, only) + ("\n" if form == "long" else ""))
+        output.write((between if place else "") + ad_formats.text_of(ad, form, only) + ("\n" if form == "long" else ""))
     output.write(behind)
 
 

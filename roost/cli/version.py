@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from roost.cli.output import say
-from shared.version import VERSION
+from roost.cli import output
 
 
 def run(_command: str, _argv: list[str]) -> int:
-    say(f"Roost {VERSION}")
-    return 0
+    return output.version()

@@ -64,7 +64,7 @@ _LOOK_S: Final = 0.2
 
 
 def _log(parsed: Parsed) -> int:
-    from roost.joblog import NAMES, Reader, Waiting
+    from roost.cli.job_log_reader import NAMES, JobsToEnd, LogReader
 
     if len(parsed.arguments) > 1:
         raise UsageError("-log FILE and at most one job: 12 or 12.3")
@@ -75,7 +75,7 @@ def _log(parsed: Parsed) -> int:
     limit = parsed.seconds("timeout")
     file = parsed.one("log")
     end = None if limit is None else time.monotonic() + limit
-    reader, waiting = Reader(), Waiting(only)
+    reader, waiting = LogReader(), JobsToEnd(only)
     try:
         with open(file, encoding="utf-8", errors="surrogateescape", newline="\n") as source:
             while True:

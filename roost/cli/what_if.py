@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, Final
 
-from roost.cli.moments import counted, lasting, moment_of, shown
 from roost.cli.negotiate import check_knob, overrides_of
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.cli.progress import Progress
+from roost.cli.times import counted, lasting, moment_of, shown
 from roost.client import Client
 from roost.errors import UsageError
 from roost.replay.compare import Comparison, by_group, compare, to_map

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from roost.consumer.consumer import JOB_ATTRIBUTES, SLOT_ATTRIBUTES, Consumer
+from roost.consumer.exactly_once import Once, Transaction
 from roost.consumer.filters import Filter
 from roost.consumer.handlers import HandlerFailed
 from roost.consumer.health import Health
-from roost.consumer.items import Gap, Item, Job, Live, Received, Slot, SnapshotItem
-from roost.consumer.once import Once, Transaction
+from roost.consumer.source import Gap, Item, Job, Live, Received, Slot, SnapshotItem
 from shared.bus.api import Reject
 from shared.bus.handling import RetryPolicy
 

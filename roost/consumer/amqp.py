@@ -17,12 +17,11 @@ import msgpack
 import structlog
 from yarl import URL
 
-from roost.consumer.items import Gap, Item, Received
-from roost.consumer.source import Closed, Delivered, closed_early
+from roost.consumer.source import Closed, Delivered, Gap, Item, Received, closed_early
 from roost.errors import ClientError
 from roost.events import event_of
 from shared.bus.amqp import AmqpBus
-from shared.bus.amqp.consumer import Delivery
+from shared.bus.amqp.delivery import Delivery
 from shared.bus.api import BusUnavailable, NotAllowed
 from shared.bus.handling import LATER, TAKEN, Outcome
 from shared.bus.topology import CONSUMER, consumer_declaration

@@ -1,4 +1,4 @@
-"""Consumers in programs without asyncio, and in programs that are stopped by signals."""
+"""Runs consumers in programs without asyncio, and stops them on signals."""
 
 from __future__ import annotations
 

@@ -27,17 +27,16 @@ from typing import Any, TypeVar
 
 from roost.client import Client
 from roost.consumer.blocking import BlockingLoop, stop_on_signals
-from roost.consumer.cut import JOB_NEEDS, SLOT_NEEDS, Cut
+from roost.consumer.exactly_once import Once, Transaction
 from roost.consumer.filters import Filter, Wanted, binding_patterns, patterns_of, shell_patterns
 from roost.consumer.handlers import Attempts, Handler, OnFailure
 from roost.consumer.health import Health, HealthPage
 from roost.consumer.http import HttpSource
-from roost.consumer.items import Gap, Item, Job, Live, Received, Slot, SnapshotItem
-from roost.consumer.once import Once, Transaction
 from roost.consumer.position import SAVE_EVERY_S, Position
-from roost.consumer.source import Closed, Delivered, Source
+from roost.consumer.snapshot import JOB_NEEDS, SLOT_NEEDS, SnapshotCut
+from roost.consumer.source import Closed, Delivered, Gap, Item, Job, Live, Received, Slot, SnapshotItem, Source
 from roost.errors import ClientError
-from roost.where import find, pool_dir
+from roost.locate import locate, pool_dir
 from shared.bus.handling import RetryPolicy
 from shared.bus.topology import CONSUMER_MAX_LENGTH
 from shared.classad import ClassAd
@@ -138,7 +137,7 @@ class Consumer:
         self._coming: asyncio.Task[Delivered] | None = None  # what the source is asked for
         self._loops: list[AsyncGenerator[Any, None]] = []
         if not self._amqp:
-            find(self._gateway, self._token)  # a pool that is not there is told at once
+            locate(self._gateway, self._token)  # a pool that is not there is told at once
             if durable:
                 default = pool_dir() / "consumers" / f"{name.replace('/', '_')}.json"
                 self._position = Position(Path(state) if state is not None else default)
@@ -162,7 +161,7 @@ class Consumer:
                 patience_s=self._patience_s,
             )
         return HttpSource(
-            lambda: find(self._gateway, self._token),
+            lambda: locate(self._gateway, self._token),
             shell_patterns(patterns),
             before=self._position.recent if self._position else (),
             taken=self._taken,
@@ -365,7 +364,7 @@ class Consumer:
         await self.open()
         held: deque[Delivered] = deque()
         holding = asyncio.get_running_loop().create_task(self._hold(held), name="consumer:hold")
-        cut, told_jobs, told_slots = Cut(), 0, 0
+        cut, told_jobs, told_slots = SnapshotCut(), 0, 0
         try:
             if jobs:
                 async for ad in self._ads("job", (*JOB_ATTRIBUTES, *job_attributes), self.filter.job_constraint()):
@@ -416,7 +415,7 @@ class Consumer:
         self, kind: str, attributes: Sequence[str], constraint: str, schedd: str = ""
     ) -> AsyncIterator[ClassAd]:
         """Ads from the gateway, read in a thread. Raises ClientError."""
-        with Client(find(self._gateway, self._token).url, self._token) as client:
+        with Client(locate(self._gateway, self._token).url, self._token) as client:
             if kind == "job":
                 schedd = schedd or self.filter.schedd
                 ads = client.jobs(constraint=constraint, projection=attributes, schedd=schedd)

@@ -1,11 +1,11 @@
-"""Which events a consumer wants: by type, and by what they say."""
+"""Filters of events: by type, and by what the events say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from roost.consumer.items import Received
+from roost.consumer.source import Received
 from roost.events import Event, UnknownEvent
 from shared.bus.topics import matches
 from shared.bus.topology import CONSUMER_READS

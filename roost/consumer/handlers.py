@@ -1,4 +1,4 @@
-"""Functions that take items: which they want, how they are called, and what becomes of what they do not take."""
+"""Handlers of items: which items each wants, how it is called, and what becomes of items that it fails on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from roost.consumer.exactly_once import Once
 from roost.consumer.filters import Filter
 from roost.consumer.health import Health
-from roost.consumer.items import Gap, Item, Received
-from roost.consumer.once import Once
-from roost.consumer.source import Closed
+from roost.consumer.source import Closed, Gap, Item, Received
 from roost.errors import ClientError
 from shared.bus.api import Reject
 from shared.bus.handling import RetryPolicy, explain

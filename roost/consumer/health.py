@@ -1,4 +1,4 @@
-"""How a consumer stands, for people and for whoever watches its process."""
+"""The health of a consumer, for people and for whoever watches its process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from roost.consumer.items import Received
-from roost.consumer.source import Source
+from roost.consumer.source import Received, Source
 
 
 @dataclass(slots=True)

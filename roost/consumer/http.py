@@ -17,11 +17,11 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from roost.consumer.items import Gap, Item, Received
-from roost.consumer.source import Closed, Delivered, closed_early
+from roost.consumer.source import Closed, Delivered, Gap, Item, Received, closed_early
 from roost.errors import ClientError
 from roost.events import event_of
-from roost.where import Where
+from roost.locate import PoolLocation
+from shared.backoff import Backoff
 from shared.messages.base import new_id
 
 LOG = logging.getLogger("roost.consumer")
@@ -51,7 +51,7 @@ class HttpSource:
 
     def __init__(
         self,
-        find: Callable[[], Where],
+        find: Callable[[], PoolLocation],
         patterns: list[str],
         *,
         before: Sequence[str] = (),
@@ -136,11 +136,11 @@ class HttpSource:
             raise
 
     async def _follow_for_ever(self) -> None:
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, jitter=random.uniform)
         while True:
             try:
                 if await self._follow():
-                    pause = FIRST_PAUSE_S
+                    backoff.reset()
                 self._trouble = "a new connection: the gateway ended the stream"
             except ClientError as error:
                 if not error.retryable:
@@ -149,8 +149,7 @@ class HttpSource:
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 self._trouble = f"the gateway: {error or type(error).__name__}"
             LOG.info("consumer waits for %s", self._trouble)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(LONGEST_PAUSE_S, pause * 2)
+            await asyncio.sleep(backoff.next_s())
 
     async def _follow(self) -> bool:
         """One connection, to its end. Returns whether anything came over it. Raises ClientError where the gateway
@@ -182,7 +181,7 @@ class HttpSource:
                     LOG.info("the gateway ends the stream after event %s: %s", self._after, data.decode())
         return came
 
-    def _where(self) -> Where:
+    def _where(self) -> PoolLocation:
         try:
             return self._find()
         except ClientError as error:
@@ -200,7 +199,7 @@ class HttpSource:
 
     # What was missed
 
-    async def _fill(self, where: Where, reason: str) -> None:
+    async def _fill(self, where: PoolLocation, reason: str) -> None:
         """Events since the last one from the journal; a Gap where it has none to give."""
         after = self._after
         since = time_of(after)
@@ -222,7 +221,7 @@ class HttpSource:
             LOG.info("no journal filled a gap: %s", error)
             await self._waiting.put(Gap(reason, after))
 
-    async def _recorded(self, where: Where, start: float) -> AsyncIterator[Received]:
+    async def _recorded(self, where: PoolLocation, start: float) -> AsyncIterator[Received]:
         assert self._session is not None
         query: dict[str, Any] = {"from": start, "limit": JOURNAL_PAGE}
         if len(self._patterns) == 1:

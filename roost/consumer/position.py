@@ -1,4 +1,4 @@
-"""Where a durable consumer over HTTP stands: the ids of the events that it took last, in a file of its own."""
+"""The position of a durable consumer over HTTP: the ids of the events that it took last, in a file of its own."""
 
 from __future__ import annotations
 

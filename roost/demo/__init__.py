@@ -1,4 +1,4 @@
-"""What `roost demo` shows: a pool starts, some forty real jobs run over files that this machine really has, their
+"""The demo of `roost demo`: a pool starts, some forty real jobs run over files that this machine really has, their
 results are collected, checked against a computation without the pool, and printed.
 
 The work: survey Python's own standard library, a map of forty lists of source files (survey.py, survey.sub) and a

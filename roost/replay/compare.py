@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from engine.policy import read_policy
 from roost.replay.model import Outcome, Pool, Replayed, recorded_outcomes
 from roost.replay.recorded import Recording
-from services.negotiator.settings import read_policy
 from shared.config import Config
 
 #: Steps of a replay of any length, unless somebody says otherwise: each is a cycle at most.

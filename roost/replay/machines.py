@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from services.negotiator.board import slot_weight
-from services.negotiator.limits import Counters, LimitConfig
-from services.negotiator.pool import CycleConfig, Preempted, Request, Snapshot
-from services.negotiator.priorities import Record
-from services.negotiator.slot_table import SlotTable
-from services.startd.book.amounts import STANDARD, Amounts
-from services.startd.book.partition import Carving, Refusal, carve, show_free
+from engine.fairshare.priorities import Record
+from engine.match.concurrency_limits import LimitConfig, LimitCounters
+from engine.match.model import CycleConfig, Preempted, Request, Snapshot
+from engine.match.slot_arrays import slot_weight
+from engine.match.slot_table import SlotTable
+from engine.slots.amounts import STANDARD, Amounts
+from engine.slots.carving import Carving, Refusal, carve, show_free
 from shared.classad import ClassAd, parse_expr
 from shared.classad.expr import Expr, Literal
 from shared.config.knobs import KNOBS
@@ -181,7 +181,7 @@ class Machines:
         )
         if not self._spared:
             return found
-        counters = Counters(LimitConfig(), found.limits_in_use)
+        counters = LimitCounters(LimitConfig(), found.limits_in_use)
         for text, slots in self._limits.items():
             counters.take(parse(text), slots)
         more = sum(weight * (slots - 1) for weight, slots in self._weights.items())

@@ -1,9 +1,9 @@
 """A pool under virtual time: recorded slots and jobs, the real negotiator. No I/O, no clock: equal arguments, equal
 results.
 
-What is the pool's own code: who gets what in a cycle (services.negotiator.cycle), how priorities follow use
-(services.negotiator.priorities), how a partitionable slot is carved (services.startd.book.partition), which job is next
-on a claim (services.schedd.claiming). What is a model: cycles come when something has changed, `step` apart at least; a
+What is the pool's own code: who gets what in a cycle (engine.match.cycle), how priorities follow use
+(engine.fairshare.priorities), how a partitionable slot is carved (engine.slots.carving), which job is next
+on a claim (engine.queue.claim_reuse). What is a model: cycles come when something has changed, `step` apart at least; a
 job starts `start_s` after its match; whom it preempts leaves at once, and begins anew; a claim takes the next job that
 fits for CLAIM_WORKLIFE.
 """
@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
 
+from engine.fairshare.group_tree import SubmitterDemand, group_demand
+from engine.fairshare.priorities import Record, choose_factor, effective, settle
+from engine.match.cycle import negotiate
+from engine.match.model import Matched, Preempted, Request
+from engine.policy import Policy, read_policy
+from engine.queue.claim_reuse import fits, limits_of
 from roost.replay.machines import Machines, spares
 from roost.replay.recorded import Recording, Work
-from services.negotiator.cycle import negotiate
-from services.negotiator.group_tree import Waiting, demand
-from services.negotiator.pool import Matched, Preempted, Request
-from services.negotiator.priorities import Record, choose_factor, effective, settle
-from services.negotiator.settings import Policy, read_policy
-from services.schedd.claiming import fits, limits_of
 from shared.classad import ClassAd
 from shared.config import Config
 
@@ -345,11 +345,11 @@ class Pool:
             weight, slots = in_use.get(name, (0.0, 0))
             idle = sum(one.count for one in listed)
             weighted = sum(one.count * _cpus(one) for one in listed)
-            waiting = Waiting(name, idle, slots, weighted, weight)
-            found[name] = sum(demand(self.policy.tree, self.policy.groups, [waiting]).values())
+            waiting = SubmitterDemand(name, idle, slots, weighted, weight)
+            found[name] = sum(group_demand(self.policy.tree, self.policy.groups, [waiting]).values())
         return found
 
-    # --- the books
+    # --- the accounting records
 
     def _books(self, recorded: Policy | None) -> None:
         for name, told in self.recording.standings.items():

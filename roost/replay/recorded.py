@@ -14,8 +14,8 @@ from shared.classad import ClassAd
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An offer of work (services/journal/interval.py). kind: key of Recording.kinds. runs_s: how long it runs, guessed
-    where `guessed`; slot: it ran there as the interval began. waited_s, ran_s, started, ended: in truth."""
+    """An offer of work (services/journal/core/replay.py). kind: key of Recording.kinds. runs_s: how long it runs,
+    guessed where `guessed`; slot: it ran there as the interval began. waited_s, ran_s, started, ended: in truth."""
 
     schedd: str
     cluster: int

@@ -1,6 +1,6 @@
 """HTCondor's submit language: a file in, job ads out. The schedd trusts none of it."""
 
-from roost.submit.description import Cluster, Description, here, read_file
-from roost.submit.place import Place
+from roost.submit.commands import SubmitContext
+from roost.submit.description import DescribedCluster, Description, here, read_file
 
-__all__ = ["Cluster", "Description", "Place", "here", "read_file"]
+__all__ = ["DescribedCluster", "Description", "SubmitContext", "here", "read_file"]

@@ -14,8 +14,7 @@ import signal
 from collections.abc import Mapping
 
 from roost.submit import quoting, vm
-from roost.submit.attributes import Attributes, Rule, amount, iwd, leading_number, unquoted
-from roost.submit.commands import Commands
+from roost.submit.commands import Attributes, Commands, Rule, amount, iwd, leading_number, unquoted
 from roost.submit.files import executable, logs, stderr, stdin, stdout, transfer
 from roost.submit.requirements import requirements
 from shared.classad import UNDEFINED

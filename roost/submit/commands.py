@@ -1,11 +1,16 @@
-"""The commands of a submit file as the rules read them: expanded, typed, and each reading remembered."""
+"""The commands of a submit file as the rules read them: expanded, typed, and each reading remembered. SubmitContext
+tells where and by whom the file is submitted; the functions at the end are what several rules share."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roost.submit.template import Template, compile_text, mentioned
 from shared.classad import ClassAd, Expr, ParseError, evaluate
@@ -15,8 +20,29 @@ from shared.config.errors import Problem, Source, config_error
 from shared.config.evaluate import parse_whole
 from shared.config.macros import MacroTable
 
-if TYPE_CHECKING:
-    from roost.submit.place import Place
+_MEMORY_DEFAULT_EXPRESSION = "ifthenelse(MemoryUsage =!= undefined,MemoryUsage,(ImageSize + 1023) / 1024)"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitContext:
+    """Defaults are those of the configuration knobs JOB_DEFAULT_* and DEFAULT_UNIVERSE where nobody set them."""
+
+    directory: Path
+    file: str
+    user: str
+    environment: Mapping[str, str]
+    filesystem_domain: str
+    arch: str = "X86_64"
+    opsys: str = "LINUX"
+    default_universe: str = "vanilla"
+    default_cpus: str = "1"
+    default_memory: str = _MEMORY_DEFAULT_EXPRESSION
+    default_disk: str = "DiskUsage"
+    default_lease: str = "2400"
+    default_retries: int = 2
+    nice_group: str = "nice-user"
+    factory: str = "false"  # whether clusters of several jobs are made as -factory asks
+
 
 _EMPTY = ClassAd()
 #: The command request_cpu is taken for a misspelling.
@@ -60,7 +86,7 @@ class Commands:
     and `restart` the table's definitions must not change, only its live rows: every text is then looked up once.
     """
 
-    def __init__(self, table: MacroTable, place: Place, warnings: list[Problem]) -> None:
+    def __init__(self, table: MacroTable, place: SubmitContext, warnings: list[Problem]) -> None:
         self.table = table
         self.place = place
         self.read: set[str] = set()
@@ -286,3 +312,57 @@ def references_of(expr: Expr) -> bool:
     """Whether the expression depends on any attribute."""
     found = attributes(expr)
     return bool(found.internal or found.external)
+
+
+Attributes = dict[str, Any]
+Rule = Callable[[Commands, Attributes], None]
+NULL_FILE = "/dev/null"
+_AMOUNT = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))\s*([KMGT]?)(B?)", re.IGNORECASE)
+_KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
+
+
+def iwd(c: Commands) -> str:
+    """The directory that the job's file names are relative to. Raises ConfigError if there is none."""
+    given = c.text("initialdir", "initial_dir", "job_iwd", "iwd")
+    if not given:
+        return str(c.place.directory)
+    path = given if given[0] == "/" else f"{c.place.directory}/{given}"
+    if not c.is_directory(path):
+        raise config_error(f"No such directory: {path}", c.source("initialdir"), "make it, or correct initialdir")
+    return path
+
+
+def usage(c: Commands, command: str) -> int | None:
+    """KiB that a command like disk_usage gives, None if it does not. Raises ConfigError below 1."""
+    text = c.text(command)
+    if text is None:
+        return None
+    kib = amount(text, "K")
+    if kib is None or kib < 1:
+        raise config_error(
+            f"'{text}' is not valid for {command}. It must be >= 1", c.source(command), "write KiB, or 2G"
+        )
+    return kib
+
+
+def amount(text: str, unit: str) -> int | None:
+    """A literal amount with its unit, in `unit`s rounded up; None when the text is something else."""
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None or (match[3] and not match[2]):
+        return None
+    number, letter = Fraction(match[1]), match[2].upper() or unit
+    whole = math.floor(number) if number >= 0 else math.ceil(number)
+    thousandths = int((number - whole) * 1000)  # further digits do not count
+    in_unit = (whole + Fraction(thousandths, 1000)) * _KIB[letter]
+    return math.trunc((in_unit * 1024 + _KIB[unit] * 1024 - 1) / (_KIB[unit] * 1024))
+
+
+def leading_number(text: str) -> int:
+    """The whole number that a text begins with; 0 if it does not."""
+    match = re.match(r"\s*(-?\d+)", text)
+    return int(match[1]) if match else 0
+
+
+def unquoted(text: str) -> str:
+    """A text without the double quotes around all of it."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text

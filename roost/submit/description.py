@@ -1,9 +1,12 @@
-"""A submit file, read: clusters of job ads (manual: condor_submit).
+"""Reads a submit file into clusters of job ads (manual: condor_submit).
 
 place = here("job.sub")
 description = Description(read_file("job.sub", place), place, now=time.time())
 for cluster in description.clusters():
     cluster.ad, cluster.procs          # what is common, and what differs in each job
+
+make_factory and materialize_at_once choose whether the jobs of a cluster are materialized late; KNOWN_COMMANDS are all
+commands of the language, for the hint on a misspelt one.
 """
 
 from __future__ import annotations
@@ -16,13 +19,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from roost.submit.ads import RULES, RUN, WRITES
-from roost.submit.attributes import Attributes, Rule
-from roost.submit.commands import Commands
-from roost.submit.items import Items, parse
-from roost.submit.place import Place
+from roost.submit.ads import RULES, RUN, SIMPLE, WRITES
+from roost.submit.commands import Attributes, Commands, Rule, SubmitContext
+from roost.submit.queue_statement import QueueItems, parse
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.config.errors import Problem, Source, config_error
@@ -37,7 +38,7 @@ CLUSTER_UNKNOWN = 1
 
 
 @dataclass(slots=True)
-class Cluster:
+class DescribedCluster:
     """One cluster: the attributes that its jobs share, and for each job those that differ (at least ProcId and
     JobStatus)."""
 
@@ -72,7 +73,7 @@ class Description:
     """What a submit file asks for. `clusters` reads it; `warnings` and `unused` are complete afterwards."""
 
     text: str
-    place: Place
+    place: SubmitContext
     queue_override: str | None = None  # `-queue` of the command line, instead of the file's own
     prelude: Sequence[str] = ()  # `name = value` lines read first
     append: Sequence[str] = ()  # `-append` lines, read before each queue statement
@@ -83,14 +84,14 @@ class Description:
     tell_unused: bool = True  # whether lines that nothing looked at are among the warnings
     needs_cluster: bool = False  # some text depends on $(Cluster)
 
-    def clusters(self) -> Iterator[Cluster]:
+    def clusters(self) -> Iterator[DescribedCluster]:
         """Raises ConfigError naming file, line and mend. A changed executable begins a new cluster."""
         table = _table(self.place, self.now)
         reader = Reader(table, SUBMIT)
         for number, line in enumerate(self.prelude, 1):
             reader.read_text(line, f"<command line, setting {number}>")
         commands = Commands(table, self.place, self.warnings)
-        cluster: Cluster | None = None
+        cluster: DescribedCluster | None = None
         executable: str | None = None
         queued = 0
         for statement in reader.statements(self.text, self.place.file):
@@ -134,8 +135,8 @@ class Description:
             reader.read_text(line, f"<-append {number}>")
 
     def _queue(
-        self, reader: Reader, commands: Commands, rest: str, source: Source, cluster: Cluster | None
-    ) -> Cluster | None:
+        self, reader: Reader, commands: Commands, rest: str, source: Source, cluster: DescribedCluster | None
+    ) -> DescribedCluster | None:
         table = commands.table
         items = parse(
             table.expand(rest, source=source),
@@ -167,16 +168,16 @@ class Description:
 def _near(name: str) -> str:
     import difflib
 
-    from roost.submit.known import KNOWN
-
-    found = difflib.get_close_matches(name, KNOWN, 1, 0.75)
+    found = difflib.get_close_matches(name, KNOWN_COMMANDS, 1, 0.75)
     return f"did you mean {found[0]}?" if found else ""
 
 
 class _Builder:
     """The jobs of one queue statement: of a new cluster, or further ones of `cluster`, whose attributes they share."""
 
-    def __init__(self, commands: Commands, items: Items, number: int, warnings: list[Problem], source: Source) -> None:
+    def __init__(
+        self, commands: Commands, items: QueueItems, number: int, warnings: list[Problem], source: Source
+    ) -> None:
         self._commands = commands
         self._items = items
         self._warnings = warnings
@@ -184,7 +185,7 @@ class _Builder:
         self._live = commands.table.live
         self._number = number
 
-    def build(self, cluster: Cluster | None) -> Cluster:
+    def build(self, cluster: DescribedCluster | None) -> DescribedCluster:
         commands = self._commands
         commands.variables = self._items.variables
         live = frozenset(map(str.lower, (*EVERY_JOB, *self._items.variables)))
@@ -198,7 +199,7 @@ class _Builder:
                     common, each = self._first(changing, cluster.attributes if cluster is not None else {})
                     status = common.pop("JobStatus")
                     if cluster is None:
-                        cluster = Cluster(common)
+                        cluster = DescribedCluster(common)
                     else:
                         base = _different(common, cluster.attributes)
                         common = {**cluster.attributes, **common}
@@ -315,7 +316,7 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)
 
 
-def _table(place: Place, now: float) -> MacroTable:
+def _table(place: SubmitContext, now: float) -> MacroTable:
     local = time.localtime(now)
     defaults = {
         "arch": place.arch,
@@ -342,7 +343,7 @@ def _release() -> dict[str, str]:
     return {"opsysandver": name + major, "opsysmajorver": major, "opsysver": f"{major}00" if major else ""}
 
 
-def here(file: str, directory: Path | None = None, **settings: Any) -> Place:
+def here(file: str, directory: Path | None = None, **settings: Any) -> SubmitContext:
     """The place of a submit on this machine, by this user."""
     config = load_config(subsystem="SUBMIT")
     knobs = {
@@ -359,7 +360,7 @@ def here(file: str, directory: Path | None = None, **settings: Any) -> Place:
     }
     chosen = {field: text for field, knob in knobs.items() if (text := config.get(knob)) and config.is_written(knob)}
     machine = platform.machine().upper()
-    place = Place(
+    place = SubmitContext(
         directory=(directory or Path.cwd()).absolute(),
         file=file,
         user=getpass.getuser(),
@@ -371,9 +372,87 @@ def here(file: str, directory: Path | None = None, **settings: Any) -> Place:
     return replace(place, **{**chosen, **settings})
 
 
-def read_file(file: str | Path, place: Place) -> str:
+def read_file(file: str | Path, place: SubmitContext) -> str:
     """The text of a submit file. Raises ConfigError when it can not be read."""
     try:
         return (place.directory / file).read_text(errors="surrogateescape")
     except OSError as error:
         raise config_error(f"can not read submit file {file}: {error.strerror}", None, "correct the path") from None
+
+
+LIMIT: Final = "JobMaterializeLimit"
+MAX_IDLE: Final = "JobMaterializeMaxIdle"
+
+
+def make_factory(cluster: DescribedCluster) -> None:
+    """As -factory asks: a cluster without a limit gets one of all its jobs, so that only the schedd's own count."""
+    if LIMIT not in cluster.attributes and MAX_IDLE not in cluster.attributes:
+        cluster.attributes[LIMIT] = len(cluster.procs)
+
+
+def materialize_at_once(cluster: DescribedCluster) -> str:
+    """Queue all jobs of a spooled cluster at once, as each takes files of its own along, which go to jobs that are
+    there. Returns what to tell the user; empty: nothing was changed."""
+    asked = [name for name in (LIMIT, MAX_IDLE) if name in cluster.attributes]
+    for name in asked:
+        del cluster.attributes[name]
+    if not asked:
+        return ""
+    return (
+        "max_materialize and max_idle have no effect: the jobs are spooled, and their input files differ from job to "
+        "job. All are queued at once"
+    )
+
+
+KNOWN_COMMANDS: tuple[str, ...] = (
+    *(name for names, _, _ in SIMPLE for name in names),
+    "accounting_group",
+    "accounting_group_user",
+    "arguments",
+    "concurrency_limits",
+    "concurrency_limits_expr",
+    "container_image",
+    "container_target_dir",
+    "deferral_time",
+    "docker_image",
+    "environment",
+    "error",
+    "executable",
+    "getenv",
+    "hold",
+    "initialdir",
+    "input",
+    "job_lease_duration",
+    "kill_sig",
+    "log",
+    "max_retries",
+    "nice_user",
+    "notification",
+    "on_exit_hold",
+    "on_exit_hold_reason",
+    "on_exit_remove",
+    "output",
+    "output_destination",
+    "periodic_hold_reason",
+    "preserve_relative_paths",
+    "priority",
+    "rank",
+    "remove_kill_sig",
+    "request_cpus",
+    "request_disk",
+    "request_gpus",
+    "request_memory",
+    "require_gpus",
+    "requirements",
+    "retry_until",
+    "should_transfer_files",
+    "stream_error",
+    "stream_output",
+    "success_exit_code",
+    "transfer_executable",
+    "transfer_input_files",
+    "transfer_output_files",
+    "transfer_output_remaps",
+    "universe",
+    "when_to_transfer_output",
+)

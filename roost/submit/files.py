@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from roost.submit import vm
-from roost.submit.attributes import NULL, Attributes, iwd, usage
-from roost.submit.commands import Commands
+from roost.submit.commands import NULL_FILE, Attributes, Commands, iwd, usage
 from shared.config.errors import config_error
 
 _SHOULD = {
@@ -74,9 +73,9 @@ def _standard_file(
 ) -> None:
     name = c.text(*names)
     streamed = bool(c.boolean(f"stream_{names[0]}"))
-    out[attribute] = name or NULL
+    out[attribute] = name or NULL_FILE
     wanted = c.boolean(transfer)
-    if not name or name == NULL or wanted is False:
+    if not name or name == NULL_FILE or wanted is False:
         out[f"Transfer{attribute}"] = False
     else:
         out[stream] = streamed
@@ -132,8 +131,8 @@ def transfer(c: Commands, out: Attributes) -> None:
     if remaps and remaps != '""':
         out["TransferOutputRemaps"] = remaps[1:-1]
     extra = sum(c.size(iwd(c), name) for name in inputs.split(",") if name and "://" not in name and "$$" not in name)
-    stdin = out.get("In", NULL)
-    if stdin != NULL and "TransferIn" not in out:
+    stdin = out.get("In", NULL_FILE)
+    if stdin != NULL_FILE and "TransferIn" not in out:
         extra += c.size(iwd(c), stdin)
     image = usage(c, "image_size")
     if image is not None:

@@ -1,4 +1,4 @@
-"""Reads a submit description of somebody who is not here: `python -m roost.submit.remote DIRECTORY
+"""Reads a submit description that a remote user sent: `python -m roost.submit.remote DIRECTORY
 SECONDS`, of processor time.
 
 A gateway starts it for `POST /v1/jobs/description`, in a process of its own, because a description is a small program:
@@ -32,9 +32,8 @@ from typing import Any, Final
 import msgpack
 
 from roost.submit import Description, here
-from roost.submit import known as _known
-from roost.submit.description import Cluster
-from roost.submit.late import take_all
+from roost.submit import description as _known
+from roost.submit.description import DescribedCluster, materialize_at_once
 from shared.config.errors import ConfigError, Problem
 from shared.transfer.errors import TransferError
 from shared.transfer.sandbox import input_sources
@@ -120,10 +119,10 @@ def read(root: Path, asked: dict[str, Any]) -> dict[str, Any]:
         if cluster.not_run:
             raise ValueError(cluster.not_run)
         inputs = _inputs(root, procs if procs is not None and position == index else cluster)
-        if len(inputs) > 1 and (warning := take_all(cluster)):
+        if len(inputs) > 1 and (warning := materialize_at_once(cluster)):
             description.warnings.append(Problem(warning, None))
         base = cluster.attributes
-        common = Cluster({name: _moved(value, root, directory) for name, value in base.items()}, cluster.procs)
+        common = DescribedCluster({name: _moved(value, root, directory) for name, value in base.items()}, cluster.procs)
         jobs = cluster.jobs() if procs is None or position != index else procs.jobs(base)
         told.append(
             {
@@ -145,7 +144,7 @@ def _no_stdin() -> str:
     raise OutOfReach(1, "there is no standard input here: send the items as a file of the request")
 
 
-def _inputs(root: Path, cluster: Cluster) -> list[list[list[str]]]:
+def _inputs(root: Path, cluster: DescribedCluster) -> list[list[list[str]]]:
     """The files of each job, or once those that all of them take along."""
     common = cluster.ad
     each: list[list[list[str]]] = []

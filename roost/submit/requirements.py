@@ -3,13 +3,11 @@ out when the user's text already speaks of it, except for Disk and Memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roost.submit import vm
+from roost.submit.commands import Commands
 from shared.classad import UNDEFINED, references
-
-if TYPE_CHECKING:
-    from roost.submit.commands import Commands
 
 LOCAL = 12
 _NEWER = 'versioncmp(split(TARGET.CondorVersion)[1],"8.9.7") >= 0'

@@ -1,4 +1,4 @@
-"""Texts that differ from job to job only in a few live words: expanded once, then filled in for every job.
+"""Templates of texts that differ from job to job in a few words only: expanded once, then filled in for every job.
 
 The macro table would expand `in.$(Process).txt` anew for each of 20,000 jobs (5 us each); a template takes 0.3 us. A
 text becomes a template only where the outcome is certain to be the same; every other one is left to the table.

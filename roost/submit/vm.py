@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roost.submit.attributes import Attributes
-from roost.submit.commands import Commands
+from roost.submit.commands import Attributes, Commands
 from shared.config.errors import config_error
 
 UNIVERSE = 13

@@ -5,31 +5,95 @@ once (spec rows MON-17 to MON-20). Nobody waits for it; what it has not exported
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+import re
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from prometheus_client.core import Metric
+import structlog
 
+from services.adstash.core.documents import AD_FILE, STARTD_HISTORY
+from services.adstash.elastic import Elastic, Server
 from services.adstash.exporter import Exporter
-from services.adstash.making import files_of, target_of
-from services.adstash.sources import ScheddHistory, Source, jobs_by_bus, schedds
+from services.adstash.json_files import JsonFiles
+from services.adstash.sources import HistoryFile, ScheddHistory, Source, jobs_by_bus, schedds
 from services.adstash.target import Target
+from shared.config.errors import config_error
 from shared.config.knobs import AdstashSettings
-from shared.daemon.clock import set_or_over
+from shared.daemon.auxiliary import AuxiliaryDaemon
+from shared.daemon.clock import Clock, wait_for_event
 from shared.daemon.context import Context
-from shared.daemon.measures import Source as Measures
-from shared.daemon.measures import counter, gauge
-from shared.daemon.satellite import Satellite
+from shared.daemon.metrics import Counter, Declared, Gauge, register
 from shared.errors import RoostError
+
+_INDEX = re.compile(r"[a-z0-9][a-z0-9_.+-]{0,200}\Z")
+_HOST = re.compile(r"(?:(https?)://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?\Z")
+_PORT = ":9200"
+
+
+def target_of(settings: AdstashSettings, clock: Clock, log: structlog.stdlib.BoundLogger) -> Target:
+    """Raises ConfigError for what can not be used."""
+    if settings.adstash_interface.lower() == "jsonfile":
+        return JsonFiles(Path(settings.adstash_json_dir))
+    return Elastic(server_of(settings), clock, log)
+
+
+def server_of(settings: AdstashSettings) -> Server:
+    """Raises ConfigError."""
+    index = settings.adstash_se_index_name
+    if not _INDEX.match(index):
+        raise config_error(f"ADSTASH_SE_INDEX_NAME: {index[:60]!r}: want small letters, digits and _ . + -")
+    return Server(
+        url_of(settings),
+        index,
+        settings.adstash_se_username or "",
+        _password(settings),
+        settings.adstash_se_ca_certs or "",
+        settings.adstash_se_timeout,
+    )
+
+
+def url_of(settings: AdstashSettings) -> str:
+    """The server's URL, without a slash at its end. Raises ConfigError."""
+    found = _HOST.match(settings.adstash_se_host)
+    if not found:
+        raise config_error(
+            f"ADSTASH_SE_HOST: {settings.adstash_se_host[:80]!r}: want host:port, or http://host:port; user and "
+            "password have knobs of their own"
+        )
+    scheme = found[1] or ("https" if settings.adstash_se_use_https else "http")
+    prefix = (found[4] or "").rstrip("/") + "/" + (settings.adstash_se_url_prefix or "").strip("/")
+    return f"{scheme}://{found[2]}{found[3] or ('' if found[1] else _PORT)}{prefix}".rstrip("/")
+
+
+def _password(settings: AdstashSettings) -> str:
+    path = settings.adstash_se_password_file
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise config_error(f"ADSTASH_SE_PASSWORD_FILE: {path}: {error}") from error
+
+
+def files_of(settings: AdstashSettings, spool: Path, machine: str) -> list[Source]:
+    """History files of this machine that are to be exported (MON-19)."""
+    found: list[Source] = []
+    if settings.adstash_startd_history:
+        path = Path(settings.startd_history) if settings.startd_history else spool / "startd_history"
+        found.append(HistoryFile(path, STARTD_HISTORY, machine))
+    if settings.adstash_ad_file:
+        found.append(HistoryFile(Path(settings.adstash_ad_file), AD_FILE, machine))
+    return found
+
 
 #: What could not be exported is tried again after so many seconds, or the interval if that is shorter.
 RETRY_S: Final = 60.0
 
 
-class Adstash(Satellite):
-    """See the module."""
+class Adstash(AuxiliaryDaemon):
+    """Adstash as a daemon: it makes a pass over all sources in each interval."""
 
     subsystem: ClassVar[str] = "ADSTASH"
     my_type: ClassVar[str] = "Adstash"
@@ -48,7 +112,7 @@ class Adstash(Satellite):
         self.trouble = ""
         self._again = asyncio.Event()
         self._whole = asyncio.Lock()  # a pass, or a change of the target
-        context.metrics.register(_Metrics(self))
+        register(context.metrics, METRICS, self)
 
     async def setup(self) -> None:
         """Raises PermanentError for a checkpoint that can not be used."""
@@ -79,12 +143,12 @@ class Adstash(Satellite):
         while True:
             self._again.clear()
             began = clock.monotonic()
-            await self.look()
+            await self.run_pass()
             interval = float(self.settings.adstash_sample_interval)
             pause = min(RETRY_S, interval) if self.trouble else interval - (clock.monotonic() - began)
-            await set_or_over(self._again, clock, max(1.0, pause))
+            await wait_for_event(self._again, clock, max(1.0, pause))
 
-    async def look(self) -> None:
+    async def run_pass(self) -> None:
         """One pass over all sources."""
         async with self._whole:
             while self._old:
@@ -114,10 +178,10 @@ class Adstash(Satellite):
                 found.append(ScheddHistory(name, partial(jobs_by_bus, bus, known[name])))
         return found + files_of(settings, self.context.spool, self.context.name)
 
-    def update_s(self) -> float:
+    def update_interval_s(self) -> float:
         return float(self.settings.master_update_interval)
 
-    def said(self) -> Mapping[str, object]:
+    def ad_attributes(self) -> Mapping[str, object]:
         return {
             "AdstashRecords": self.exporter.records,
             "AdstashRefused": self.target.counts.refused,
@@ -126,21 +190,37 @@ class Adstash(Satellite):
         }
 
 
-class _Metrics(Measures):
-    """What adstash measures of itself."""
-
-    def __init__(self, adstash: Adstash) -> None:
-        self._adstash = adstash
-
-    def collect(self) -> Iterator[Metric]:
-        adstash, counts = self._adstash, self._adstash.target.counts
-        yield counter("roost_adstash_passes", "Passes over all histories", adstash.passes)
-        yield counter("roost_adstash_failures", "Passes that did not export all", adstash.failures)
-        yield counter("roost_adstash_records", "Records exported that were not there before", counts.exported)
-        yield counter("roost_adstash_records_again", "Records sent that were there already", counts.there)
-        yield counter("roost_adstash_records_refused", "Records that the server will never take", counts.refused)
-        yield counter("roost_adstash_records_bare", "Records exported without attributes of their users", counts.bare)
-        unreadable = "Records of histories that can not be read"
-        yield counter("roost_adstash_records_unreadable", unreadable, adstash.exporter.unreadable)
-        newest = "Time of the newest pass that exported all, seconds since 1970; 0: none yet"
-        yield gauge("roost_adstash_newest_seconds", newest, adstash.newest)
+METRICS: Final[Declared[Adstash]] = (
+    Counter("roost_adstash_passes", "Passes over all histories", lambda adstash: adstash.passes),
+    Counter("roost_adstash_failures", "Passes that did not export all", lambda adstash: adstash.failures),
+    Counter(
+        "roost_adstash_records",
+        "Records exported that were not there before",
+        lambda adstash: adstash.target.counts.exported,
+    ),
+    Counter(
+        "roost_adstash_records_again",
+        "Records sent that were there already",
+        lambda adstash: adstash.target.counts.there,
+    ),
+    Counter(
+        "roost_adstash_records_refused",
+        "Records that the server will never take",
+        lambda adstash: adstash.target.counts.refused,
+    ),
+    Counter(
+        "roost_adstash_records_bare",
+        "Records exported without attributes of their users",
+        lambda adstash: adstash.target.counts.bare,
+    ),
+    Counter(
+        "roost_adstash_records_unreadable",
+        "Records of histories that can not be read",
+        lambda adstash: adstash.exporter.unreadable,
+    ),
+    Gauge(
+        "roost_adstash_newest_seconds",
+        "Time of the newest pass that exported all, seconds since 1970; 0: none yet",
+        lambda adstash: adstash.newest,
+    ),
+)

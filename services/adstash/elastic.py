@@ -1,9 +1,9 @@
-"""Documents to Elasticsearch or OpenSearch, over HTTP.
+"""Exports documents to Elasticsearch or OpenSearch, over HTTP.
 
-A document's id follows from the job, and it is created, never written over: whatever is sent twice, since an answer was
-lost or the exporter was killed, is there once. What the server can not take for a moment is sent again, with longer and
-longer pauses; what it refuses for good is sent once more without attributes that only the job's user knows, as these
-are what most often does not fit, and else left out and counted.
+A document's id follows from the job, and documents are created, never overwritten: a document that is sent twice,
+because an answer was lost or the exporter was killed, is there once. What the server can not take at the moment is sent
+again, with growing pauses; what it refuses for good is sent once more without attributes that only the job's user
+knows, as these fail most often, and else left out and counted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, Final
 import aiohttp
 import structlog
 
-from services.adstash import fields
-from services.adstash.bulk import TRANSIENT, BadAnswer, Outcome, bodies, read, reason_of
-from services.adstash.documents import Document
+from services.adstash.core.bulk import TRANSIENT, BadAnswer, Outcome, bodies, read, reason_of
+from services.adstash.core.documents import Document, mappings, settings
 from services.adstash.target import Counts, TargetRefuses, TargetUnavailable
+from shared.backoff import LEAST_PART, wait_s
 from shared.daemon.clock import Clock
 
 #: Times that a request is made, and the longest pause between two, seconds: some two minutes in all.
@@ -33,7 +33,7 @@ _ANSWER_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Server:
     """The server. url: without a slash at its end; password: with `user`."""
 
     url: str
@@ -45,9 +45,9 @@ class Where:
 
 
 class Elastic:
-    """See the module; a Target."""
+    """The server as a target."""
 
-    def __init__(self, where: Where, clock: Clock, log: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, where: Server, clock: Clock, log: structlog.stdlib.BoundLogger) -> None:
         self.where, self.clock, self.log = where, clock, log
         self.counts = Counts()
         self._http: aiohttp.ClientSession | None = None
@@ -60,7 +60,7 @@ class Elastic:
         index = f"/{self.where.index}"
         status, answer = await self._ask("HEAD", index)
         if status == 404:
-            body = {"settings": fields.settings(), "mappings": fields.mappings()}
+            body = {"settings": settings(), "mappings": mappings()}
             status, answer = await self._ask("PUT", index, body)
             if status >= 300 and "resource_already_exists" not in reason_of(answer):
                 raise TargetRefuses(f"index {self.where.index} can not be made: {self._said(status, answer)}")
@@ -68,7 +68,7 @@ class Elastic:
         elif status >= 300:
             raise TargetRefuses(f"index {self.where.index}: {self._said(status, answer)}")
         else:
-            status, answer = await self._ask("PUT", f"{index}/_mapping", fields.mappings())
+            status, answer = await self._ask("PUT", f"{index}/_mapping", mappings())
             if status >= 300:  # somebody's own index: its fields are theirs
                 self.log.warning("fields_not_set", index=self.where.index, reason=self._said(status, answer))
         self._ready = True
@@ -188,7 +188,7 @@ class Elastic:
         return self._http
 
     async def _pause(self, attempt: int, wait: str) -> None:
-        pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+        pause = wait_s(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S) * random.uniform(LEAST_PART, 1.0)
         if wait.isascii() and wait.isdigit():
             pause = min(_LONGEST_PAUSE_S, max(pause, float(wait)))
         await self.clock.sleep(pause)
@@ -201,5 +201,5 @@ class Elastic:
         return f"HTTP {status} {reason_of(answer)}{mend}".strip()
 
 
-def _basic(where: Where) -> str:
+def _basic(where: Server) -> str:
     return base64.b64encode(f"{where.user}:{where.password}".encode()).decode()

@@ -1,5 +1,4 @@
-"""A pass: what is new in each source goes to the target, and the checkpoint follows once all of it is there
-(spec row MON-19)."""
+"""One pass: exports what is new in each source to the target, and then writes the checkpoint (spec row MON-19)."""
 
 from __future__ import annotations
 
@@ -11,17 +10,17 @@ from pathlib import Path
 
 import structlog
 
-from services.adstash.documents import Document
-from services.adstash.marks import BadCheckpoint, Mark, Marks
+from services.adstash.core.checkpoint import BadCheckpoint, Checkpoint, SourceCheckpoint
+from services.adstash.core.documents import Document
 from services.adstash.sources import Source
 from services.adstash.target import Target, TargetRefuses, TargetUnavailable
+from shared.cooperative import Yielder
 from shared.errors import PermanentError, RoostError
 from shared.files import replace_on_disk
-from shared.turns import Turns
 
 
 @dataclass(slots=True)
-class Passed:
+class PassResult:
     """How a pass went. problems: by source, why it is to be done again."""
 
     records: int = 0
@@ -29,29 +28,29 @@ class Passed:
 
 
 class Exporter:
-    """See the module. bunch: documents of one request."""
+    """Runs passes over sources, from where the checkpoint says. bunch: documents of one request."""
 
     def __init__(self, target: Target, checkpoint: Path, bunch: int, log: structlog.stdlib.BoundLogger) -> None:
         self.target, self.checkpoint, self.bunch, self.log = target, checkpoint, bunch, log
-        self.marks = Marks()
+        self.marks = Checkpoint()
         self.records = 0
         self.unreadable = 0
 
     async def read_checkpoint(self) -> None:
         """Raises PermanentError for a file that is no checkpoint: to begin anew is for a person to decide."""
         try:
-            self.marks = Marks.parse(await asyncio.to_thread(self.checkpoint.read_text))
+            self.marks = Checkpoint.parse(await asyncio.to_thread(self.checkpoint.read_text))
         except FileNotFoundError:
-            self.marks = Marks()
+            self.marks = Checkpoint()
         except (OSError, BadCheckpoint, UnicodeError) as error:
             raise PermanentError(
                 f"checkpoint {self.checkpoint} can not be used: {error}; mend it, or remove it to export all anew"
             ) from error
 
-    async def run(self, sources: Iterable[Source]) -> Passed:
+    async def run(self, sources: Iterable[Source]) -> PassResult:
         """Export all of them. One that fails keeps its mark, and the others go on; a target that takes nothing ends the
         pass."""
-        passed = Passed()
+        passed = PassResult()
         for source in sources:
             unreadable = source.unreadable
             try:
@@ -67,14 +66,14 @@ class Exporter:
         return passed
 
     async def _one(self, source: Source) -> int:
-        mark = self.marks.of.get(source.name, Mark())
+        mark = self.marks.of.get(source.name, SourceCheckpoint())
         await self.target.begin(source.name, mark.passes)
         bunch: list[Document] = []
-        count, turns = 0, Turns()
+        count, yielder = 0, Yielder()
         async with aclosing(source.documents(mark)) as documents:
             async for one in documents:
                 bunch.append(one)
-                await turns.give_way()  # a record takes a millisecond or two
+                await yielder.yield_if_due()  # a record takes a millisecond or two
                 if len(bunch) >= self.bunch:
                     await self.target.put(bunch)
                     count += len(bunch)

@@ -1,5 +1,6 @@
-"""Where records come from: histories of schedds, newest first, and history files of this machine, from where the last
-pass ended."""
+"""The sources of records: histories of schedds, newest first, and history files of this machine, from where the last
+pass ended.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +11,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final, Protocol
 
-from services.adstash.documents import SCHEDD_HISTORY, Document, document, job_of
-from services.adstash.marks import Mark
-from services.adstash.records import records
+from services.adstash.core.checkpoint import SourceCheckpoint
+from services.adstash.core.documents import SCHEDD_HISTORY, Document, document, job_of, records
 from shared.bus.api import Bus
 from shared.classad import ClassAd, PackedError
 from shared.daemon.pool_ads import pool_ads
@@ -34,10 +34,10 @@ class Source(Protocol):
     name: str  # in the checkpoint
     unreadable: int  # records that were passed over
 
-    def documents(self, mark: Mark) -> AsyncGenerator[Document, None]:
+    def documents(self, mark: SourceCheckpoint) -> AsyncGenerator[Document, None]:
         """What has not been exported. When all of it came, `next` is the mark to keep. Raises RoostError."""
 
-    def next(self, mark: Mark) -> Mark: ...
+    def next(self, mark: SourceCheckpoint) -> SourceCheckpoint: ...
 
 
 class ScheddHistory:
@@ -53,7 +53,7 @@ class ScheddHistory:
         self._jobs = jobs
         self._newest = ""
 
-    async def documents(self, mark: Mark) -> AsyncGenerator[Document, None]:
+    async def documents(self, mark: SourceCheckpoint) -> AsyncGenerator[Document, None]:
         self._newest = ""
         async with aclosing(self._jobs()) as jobs:
             async for ad in jobs:
@@ -68,8 +68,8 @@ class ScheddHistory:
                 self._newest = self._newest or job
                 yield found
 
-    def next(self, mark: Mark) -> Mark:
-        return Mark(self._newest or mark.newest, mark.offsets, mark.passes + (1 if self._newest else 0))
+    def next(self, mark: SourceCheckpoint) -> SourceCheckpoint:
+        return SourceCheckpoint(self._newest or mark.newest, mark.offsets, mark.passes + (1 if self._newest else 0))
 
 
 async def jobs_by_bus(bus: Bus, inbox: str) -> AsyncGenerator[ClassAd, None]:
@@ -106,7 +106,7 @@ class HistoryFile:
         self._offsets: dict[str, int] = {}
         self._some = False
 
-    async def documents(self, mark: Mark) -> AsyncGenerator[Document, None]:
+    async def documents(self, mark: SourceCheckpoint) -> AsyncGenerator[Document, None]:
         self._offsets, self._some = {}, False
         try:
             for path in await asyncio.to_thread(self._files):
@@ -121,7 +121,7 @@ class HistoryFile:
         kept = sorted(self.path.parent.glob(f"{self.path.name}.[0-9]*T[0-9]*"))
         return [*kept, self.path] if self.path.exists() else kept
 
-    async def _of_file(self, path: Path, mark: Mark) -> AsyncGenerator[Document, None]:
+    async def _of_file(self, path: Path, mark: SourceCheckpoint) -> AsyncGenerator[Document, None]:
         with path.open("rb") as file:
             told = os.fstat(file.fileno())
             inode = f"{told.st_dev}-{told.st_ino}"
@@ -146,5 +146,5 @@ class HistoryFile:
                     return
                 wanted = _CHUNK if used else wanted * 2  # a record that is longer than what was read
 
-    def next(self, mark: Mark) -> Mark:
-        return Mark(mark.newest, dict(self._offsets), mark.passes + (1 if self._some else 0))
+    def next(self, mark: SourceCheckpoint) -> SourceCheckpoint:
+        return SourceCheckpoint(mark.newest, dict(self._offsets), mark.passes + (1 if self._some else 0))

@@ -1,4 +1,6 @@
-"""Where documents go. A pass of one source is: `begin`, any number of `put`, and `commit` once all of it is there."""
+"""The interface of a target. A pass over one source is `begin`, any number of `put`, and `commit` once everything was
+put.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.adstash.documents import Document
+from services.adstash.core.documents import Document
 from shared.errors import PermanentError, RetryableError
 
 

@@ -1,40 +1,38 @@
-"""The collector: hears all ads, answers queries, lets go of what is silent.
+"""The collector: receives all ads, answers queries, and expires ads of silent daemons.
 
-It hears every ad twice: from its own copy of all broadcasts, which keeps its index whole, and from the queue
-that all collectors share, which holds what was said while none of them was there. The second time changes
-nothing.
+It receives every ad twice: from its own copy of all broadcasts, which keeps its index complete, and from the queue that
+all collectors share, which holds what was published while none of them was there. The second copy changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from prometheus_client.core import Metric
-
-from services.collector.acceptance import AbsentPolicy, check
-from services.collector.asking import Asking
-from services.collector.directory import Directory
-from services.collector.forwarding import Inbox, targets
-from services.collector.heap import EVERY_S, WORTH, trimmer
-from services.collector.past.keeper import Keeper
-from services.collector.queries import BadQuery, read
+from services.collector.core.acceptance import AbsentPolicy, check
+from services.collector.core.forwarding import Inbox, targets
+from services.collector.core.queries import BadQuery, read
+from services.collector.core.resync import Resync
+from services.collector.directory import AdIndex, Directory, StoredColumns
+from services.collector.pool_history import PoolHistoryKeeper
 from services.collector.search import Search
-from services.collector.views import Views
+from services.collector.view_links import ViewLinks
 from shared.bus import connect
 from shared.bus.api import BusUnavailable, Exchange, Reject
 from shared.classad import ClassAd
 from shared.config.knobs import CollectorSettings
+from shared.counters import DurationsBy
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
-from shared.daemon.measures import Source, counter, gauge, gauges, histograms
-from shared.daemon.orders import obey
+from shared.daemon.metrics import Counter, Declared, Gauge, Histogram, register
+from shared.daemon.orders import handle_order
 from shared.messages.ads import (
     AdCounts,
     AdDelta,
@@ -51,10 +49,19 @@ from shared.messages.ads import (
 )
 from shared.messages.base import Envelope, Failure, Message
 from shared.messages.events import OfflineMatched
-from shared.messages.past import INBOX, AskPoolHistory
+from shared.messages.pool_history import INBOX, AskPoolHistory
 from shared.state import StoreUnavailable
-from shared.tally import DurationsBy
 from shared.tls import ClientTls
+
+#: Messages after which a look is worth its milliseconds, and seconds between looks.
+WORTH, EVERY_S = 1_000, 30.0
+
+
+def malloc_trimmer() -> Callable[[], object]:
+    """A call for a thread; it does nothing where the C library has no such function."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return (lambda: None) if trim is None else (lambda: trim(0))
+
 
 #: Seconds between looks for ads whose time is over, and between looks at open questions.
 EXPIRE_EVERY_S, ASK_EVERY_S = 1.0, 0.1
@@ -64,34 +71,34 @@ MOST_BY, MOST_COUNTS = 16, 10_000
 
 
 class Collector(Daemon):
-    """See the module."""
+    """The collector as a daemon: its subscriptions, root tasks and answers."""
 
     subsystem: ClassVar[str] = "COLLECTOR"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.settings = CollectorSettings.from_config(context.config)
+        index = AdIndex(float(self.settings.classad_lifetime))
+        self.search = Search(index.table, index.order, index.absentees, context.clock, StoredColumns(context.store))
         self.directory = Directory(
-            context.store, context.clock, context.log, float(self.settings.classad_lifetime), policy(self.settings)
+            context.store, context.clock, context.log, index, policy(self.settings), self.search.note
         )
         directory = self.directory
-        self.search = Search(directory.table, directory.order, directory.absentees, context.clock, directory)
-        directory.on_change = self.search.note
         urls, problems = targets(self.settings.condor_view_host, self.settings.roost_amqp_url or "")
         for problem in problems:
             context.log.warning("configuration", problem=f"CONDOR_VIEW_HOST: {problem}")
         link = partial(connect, tls=ClientTls.of(self.settings))
-        self.views = Views(urls, f"collector.{context.name}", directory.table, context.clock, context.log, link)
-        self.past = Keeper(self.settings, self.search, context.clock, context.log)
+        self.views = ViewLinks(urls, f"collector.{context.name}", directory.table, context.clock, context.log, link)
+        self.past = PoolHistoryKeeper(self.settings, self.search, context.clock, context.log)
         self._forwarded = Inbox()
         self.advertiser = Advertiser(context, "Collector")
         self.updates = 0
         self.queries = 0
         self.query_durations = DurationsBy()  # by kind
-        self._asking = Asking()
+        self._asking = Resync()
         self._questions = asyncio.Event()
         self._loaded = False
-        context.metrics.register(_Metrics(self))
+        register(context.metrics, METRICS, self)
 
     async def setup(self) -> None:
         bus = self.context.bus
@@ -220,7 +227,7 @@ class Collector(Daemon):
             return await self._count(body)
         if isinstance(body, AskPoolHistory):
             return await self.past.answer(body)
-        return await obey(self, envelope, self.advertiser)
+        return await handle_order(self, envelope, self.advertiser)
 
     async def _query(self, body: QueryAds) -> Message:
         self.queries += 1
@@ -270,7 +277,7 @@ class Collector(Daemon):
                 self.context.log.info("ads_expired", ads=dropped)
 
     async def _trim(self) -> None:
-        trim, done = trimmer(), 0
+        trim, done = malloc_trimmer(), 0
         while True:
             await self.context.clock.sleep(EVERY_S)
             if self.updates - done >= WORTH:
@@ -350,26 +357,45 @@ def policy(settings: CollectorSettings) -> AbsentPolicy:
     )
 
 
-class _Metrics(Source):
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+def _ads_by_type(collector: Collector) -> dict[tuple[str, ...], float]:
+    table = collector.directory.table
+    return {(my_type,): sum(1 for _ in table.rows(my_type)) for my_type in table.types()}
 
-    def collect(self) -> Iterable[Metric]:
-        collector = self._collector
-        directory, table, views = collector.directory, collector.directory.table, collector.views
-        types = table.types()
-        ads: dict[tuple[str, ...], float] = {(one,): sum(1 for _ in table.rows(one)) for one in types}
-        yield gauges("roost_collector_ads", "Ads by type", ["type"], ads)
-        yield gauge("roost_collector_absent_ads", "Absent ads remembered", len(directory.absentees))
-        yield gauge("roost_collector_unwritten_groups", "Groups of ads not in Redis yet", directory.waiting)
-        lost = sum(group.lost for group in table.groups())
-        yield gauge("roost_collector_updates_lost", "Updates that did not arrive, of daemons that are there", lost)
-        text = "Groups of ads still to be told to views"
-        yield gauge("roost_collector_forward_waiting", text, views.waiting)
-        yield counter("roost_collector_updates", "Messages about ads taken", collector.updates)
-        yield counter("roost_collector_queries", "Queries answered", collector.queries)
-        text = "Pages of answers by kind of question: `all`, `constraint`, `order`, `columns`, `count`"
-        yield histograms("roost_collector_query_duration_seconds", text, "kind", collector.query_durations.by_name)
-        text = "Queries answered from columns"
-        yield counter("roost_collector_from_columns", text, collector.search.from_columns)
-        yield counter("roost_collector_forwarded", "Groups of ads told to views", views.told)
+
+METRICS: Final[Declared[Collector]] = (
+    Gauge("roost_collector_ads", "Ads by type", _ads_by_type, labels=["type"]),
+    Gauge(
+        "roost_collector_absent_ads",
+        "Absent ads remembered",
+        lambda collector: len(collector.directory.absentees),
+    ),
+    Gauge(
+        "roost_collector_unwritten_groups",
+        "Groups of ads not in Redis yet",
+        lambda collector: collector.directory.waiting,
+    ),
+    Gauge(
+        "roost_collector_updates_lost",
+        "Updates that did not arrive, of daemons that are there",
+        lambda collector: sum(group.lost for group in collector.directory.table.groups()),
+    ),
+    Gauge(
+        "roost_collector_forward_waiting",
+        "Groups of ads still to be told to views",
+        lambda collector: collector.views.waiting,
+    ),
+    Counter("roost_collector_updates", "Messages about ads taken", lambda collector: collector.updates),
+    Counter("roost_collector_queries", "Queries answered", lambda collector: collector.queries),
+    Histogram(
+        "roost_collector_query_duration_seconds",
+        "Pages of answers by kind of question: `all`, `constraint`, `order`, `columns`, `count`",
+        lambda collector: collector.query_durations.by_name,
+        label="kind",
+    ),
+    Counter(
+        "roost_collector_from_columns",
+        "Queries answered from columns",
+        lambda collector: collector.search.from_columns,
+    ),
+    Counter("roost_collector_forwarded", "Groups of ads told to views", lambda collector: collector.views.told),
+)

@@ -1,9 +1,8 @@
-"""The ads of the pool: an index in memory that answers, and the same in Redis, so that a restart forgets
-nothing and the negotiator can begin with data in hand (spec rows COL-01 to COL-04).
+"""The ads of the pool: an index in memory that answers, and the same in Redis, so that a restart loses nothing and the
+negotiator can start with data (spec rows COL-01 to COL-04).
 
-Every collector hears everything and keeps its own index; all of them write, and the scripts in Redis let the
-newest stand. What is to be written is collected while a write is under way, so the busier the pool, the
-larger the batches.
+Every collector receives everything and keeps its own index; all of them write, and scripts in Redis let the newest win.
+Changes are collected while a write is under way, so the busier the pool, the larger the batches.
 """
 
 from __future__ import annotations
@@ -18,15 +17,24 @@ import msgpack
 import structlog
 import zstandard
 
-from services.collector.acceptance import MACHINE, AbsentAd, AbsentPolicy, absent, returned
-from services.collector.offline import matched, settled, wakes
-from services.collector.queries import Order
+from services.collector.core.acceptance import (
+    MACHINE,
+    AbsentAd,
+    AbsentPolicy,
+    absent_ad,
+    match_time_patch,
+    needs_whole_ad,
+    returned,
+    with_offline_ads,
+)
+from services.collector.core.queries import GroupOrder
+from shared.backoff import Backoff
+from shared.compression import AdCompressor, train_dictionary
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdMessage, AdTable, Change, Group, GroupKey, Outcome
-from shared.daemon.asleep import is_offline
 from shared.daemon.clock import Clock
+from shared.daemon.offline_ads import is_offline
 from shared.messages.ads import AdDelta
-from shared.squeeze import Squeezer, trained
 from shared.state import Store, StoreUnavailable, keys
 from shared.state.ads import (
     GroupRemoval,
@@ -86,20 +94,56 @@ class _Sizes:
         return mean > 2 * self._first
 
 
+class AdIndex:
+    """The ads in memory: their table, the order of its groups, and absent ads by name. lifetime_s: CLASSAD_LIFETIME."""
+
+    def __init__(self, lifetime_s: float) -> None:
+        self.compressor = AdCompressor()
+        self.table = AdTable(lifetime_s, self.compressor)
+        self.order = GroupOrder(self.table)
+        self.absentees: dict[str, AbsentAd] = {}
+
+
+class StoredColumns:
+    """Columns of ads in Redis, by type: a collector that starts need not read all ads anew. Its methods may raise
+    StoreUnavailable."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def put(self, my_type: str, data: bytes) -> None:
+        """Keep the columns of a type, compressed."""
+        compressed = await asyncio.to_thread(zstandard.compress, data, 1)
+        await self._store.hset(keys.ADS_COLUMNS, {my_type: compressed})
+
+    async def get(self, my_type: str) -> bytes | None:
+        """What `put` kept; None where there is nothing, or nothing that can be read."""
+        data = await self._store.hget(keys.ADS_COLUMNS, my_type)
+        try:
+            return None if data is None else await asyncio.to_thread(zstandard.decompress, data, MOST_COLUMNS_BYTES)
+        except zstandard.ZstdError:
+            return None
+
+
 class Directory:
-    """The index and its twin in Redis."""
+    """Keeps the index up to date, and its copy in Redis.
+
+    on_change: told of ads that came or went otherwise than by a message: type, daemon, names."""
 
     def __init__(
-        self, store: Store, clock: Clock, log: structlog.stdlib.BoundLogger, lifetime_s: float, policy: AbsentPolicy
+        self,
+        store: Store,
+        clock: Clock,
+        log: structlog.stdlib.BoundLogger,
+        index: AdIndex,
+        policy: AbsentPolicy,
+        on_change: Callable[[str, str, Iterable[str]], None] = lambda my_type, daemon, names: None,
     ) -> None:
-        self.squeezer = Squeezer()
-        self.table = AdTable(lifetime_s, self.squeezer)
-        self.order = Order(self.table)
-        self.absentees: dict[str, AbsentAd] = {}
+        self.compressor, self.table, self.order = index.compressor, index.table, index.order
+        self.absentees = index.absentees
         self.policy = policy
         self.written = 0  # groups written to Redis
-        #: Hears of ads that came or went otherwise than by a message: type, daemon, names.
-        self.on_change: Callable[[str, str, Iterable[str]], None] = lambda my_type, daemon, names: None
+        self._on_change = on_change
         self._store = store
         self._clock = clock
         self._log = log
@@ -116,7 +160,7 @@ class Directory:
     async def load(self) -> int:
         """Take in what Redis has; returns the number of ads. Nothing expires for a while, since daemons had
         no way to keep their ads alive if nobody listened."""
-        for stored in await load_ads(self._store, squeezer=self.squeezer):
+        for stored in await load_ads(self._store, compressor=self.compressor):
             self._take(stored)
         for name, value in (await self._store.hgetall(keys.ABSENT)).items():
             daemon, packed, last_heard, expires = msgpack.unpackb(value)
@@ -129,19 +173,6 @@ class Directory:
         """Let no ad expire before its daemon had the time to speak again: after a start, or when the bus was
         away."""
         self._spared_until = self._clock.now() + self.table.lifetime_s / 2
-
-    async def put_columns(self, my_type: str, data: bytes) -> None:
-        """Keep what was read of the ads of a type, compressed, for who starts after this one."""
-        squeezed = await asyncio.to_thread(zstandard.compress, data, 1)
-        await self._store.hset(keys.ADS_COLUMNS, {my_type: squeezed})
-
-    async def columns_of(self, my_type: str) -> bytes | None:
-        """What `put_columns` kept; None where there is none, or it is none."""
-        data = await self._store.hget(keys.ADS_COLUMNS, my_type)
-        try:
-            return None if data is None else await asyncio.to_thread(zstandard.decompress, data, MOST_COLUMNS_BYTES)
-        except zstandard.ZstdError:
-            return None
 
     @property
     def waiting(self) -> int:
@@ -158,11 +189,11 @@ class Directory:
             if (
                 known is not None
                 and isinstance(message, AdDelta)
-                and wakes(message, self._touched(known, message), now)
+                and needs_whole_ad(message, self._touched(known, message), now)
             ):
                 return Change(Outcome.MISSING, message.my_type, message.daemon)
-            message = settled(message, self.policy.offline_s, now)
-        lost = self._doomed(known, message)
+            message = with_offline_ads(message, self.policy.offline_s, now)
+        lost = self._absent_after(known, message)
         change = self.table.apply(message, now)
         if change.outcome in (Outcome.APPLIED, Outcome.ALIVE):
             if known is None:
@@ -188,7 +219,7 @@ class Directory:
                         continue
                 except BadAd:
                     continue
-                row.apply(patch := matched(at))
+                row.apply(patch := match_time_patch(at))
                 changes.append(Change(Outcome.APPLIED, MACHINE, daemon, {spelt: patch}, (), group.content))
         return changes
 
@@ -217,7 +248,7 @@ class Directory:
         for start in range(0, len(removals), BATCH):
             batch = removals[start : start + BATCH]
             alive = await remove_ads(self._store, [removal for removal, _ in batch])
-            for stored in await load_groups(self._store, [(r.my_type, r.daemon) for r in alive], self.squeezer):
+            for stored in await load_groups(self._store, [(r.my_type, r.daemon) for r in alive], self.compressor):
                 self._take(stored)
             spared = {(r.my_type, r.daemon) for r in alive}
             for removal, group in batch:
@@ -239,7 +270,7 @@ class Directory:
 
     async def keep_written(self) -> None:
         """Root task: write what changed, for ever. An unreachable Redis is waited for; nothing is dropped."""
-        wait = FIRST_WAIT_S
+        backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         while True:
             if not self.waiting:
                 await self._wake.wait()
@@ -248,15 +279,14 @@ class Directory:
                 await self.write_some()
             except StoreUnavailable as error:
                 self._log.warning("ads_not_written", waiting=self.waiting, reason=str(error))
-                await self._clock.sleep(wait)
-                wait = min(wait * 2, LONGEST_WAIT_S)
+                await self._clock.sleep(backoff.next_s())
             else:
-                wait = FIRST_WAIT_S
+                backoff.reset()
 
     async def write_some(self) -> None:
         """One batch. Raises StoreUnavailable; then it is still to be written."""
-        if self._learns():
-            await self._learn()
+        if self._needs_dictionary():
+            await self._make_dictionary()
         taken = dict(list(self._unwritten.items())[:BATCH])
         claims, self._claims = self._claims, {}
         for key in taken:
@@ -266,7 +296,7 @@ class Directory:
         for write in writes:
             self._in_redis[write.group.my_type, write.group.daemon] = write.group.content
         try:
-            lacking = await write_ads(self._store, writes, self.squeezer)
+            lacking = await write_ads(self._store, writes, self.compressor)
             await write_claims(self._store, claims)
         except BaseException:
             for key in taken:
@@ -277,16 +307,16 @@ class Directory:
             self._unwritten[write.group.my_type, write.group.daemon] = _Unwritten(None)
         self.written += len(writes) - len(lacking)
 
-    def _learns(self) -> bool:
+    def _needs_dictionary(self) -> bool:
         """Whether it is time for a new dictionary: there is none and there are enough ads, or ads as they come now are
         twice as long after compression as those for which the last one was made."""
-        if len(self.squeezer.numbers) >= MOST_DICTIONARIES:
+        if len(self.compressor.numbers) >= MOST_DICTIONARIES:
             return False
-        if not self.squeezer.current:
+        if not self.compressor.current:
             return self._sizes.count >= LEAST_WRITTEN
         return self._sizes.worse()
 
-    async def _learn(self) -> None:
+    async def _make_dictionary(self) -> None:
         """Make a dictionary of some of the ads."""
         rows = [row for _, _, row in self.table.rows()]
         samples = []
@@ -294,10 +324,10 @@ class Directory:
             with contextlib.suppress(BadAd):
                 samples.append(row.packed())
         number = FIRST_NUMBER + secrets.randbelow(2**30)
-        made = await asyncio.to_thread(trained, samples, number)
+        made = await asyncio.to_thread(train_dictionary, samples, number)
         self._sizes = _Sizes()
         if made is not None:
-            self.squeezer.add(number, made, self._clock.now())
+            self.compressor.add(number, made, self._clock.now())
             self._log.info("dictionary_made", number=number, bytes=len(made), samples=len(samples))
 
     def _write_of(self, key: GroupKey, change: _Unwritten) -> GroupWrite | None:
@@ -345,7 +375,7 @@ class Directory:
         )
         if known is None:
             self.order.changed(stored.my_type)
-        self.on_change(stored.my_type, stored.daemon, {**stored.ads, **(known.rows if known is not None else {})})
+        self._on_change(stored.my_type, stored.daemon, {**stored.ads, **(known.rows if known is not None else {})})
         self._in_redis[stored.my_type, stored.daemon] = stored.content
 
     def _lose(self, group: Group, names: Iterable[str], now: float) -> int:
@@ -355,7 +385,7 @@ class Directory:
             if ad is not None:
                 self._remember_absent(ad)
         self.table.remove(*group.key, names)
-        self.on_change(*group.key, names)
+        self._on_change(*group.key, names)
         if self.table.group(*group.key) is None:
             self._in_redis.pop(group.key, None)
             self._unwritten.pop(group.key, None)
@@ -374,7 +404,7 @@ class Directory:
                 continue
         return found
 
-    def _doomed(self, group: Group | None, message: AdMessage) -> list[AbsentAd]:
+    def _absent_after(self, group: Group | None, message: AdMessage) -> list[AbsentAd]:
         """What would be remembered of the ads that an invalidation takes (ABS-06)."""
         if group is None or not self.policy.invalidated_too or message.type != "ads.invalidate":
             return []
@@ -391,7 +421,7 @@ class Directory:
             packed = group.rows[name].packed()
         except BadAd:
             return None
-        return absent(self.policy, group.my_type, name, group.daemon, packed, group.heard, now)
+        return absent_ad(self.policy, group.my_type, name, group.daemon, packed, group.heard, now)
 
     def _remember_absent(self, ad: AbsentAd) -> None:
         self.absentees[ad.name] = ad

@@ -1,5 +1,6 @@
-"""Questions with a constraint over many ads: answered from columns, in a thread, so that whoever asks next need not
-wait (spec row COL-05). All others are answered from the ads at once (queries)."""
+"""Answers queries with a constraint over many ads from columns, in a thread, so that the next query need not wait (spec
+row COL-05). All other queries are answered from the ads at once (core.queries).
+"""
 
 from __future__ import annotations
 
@@ -7,17 +8,16 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from services.collector.acceptance import AbsentAd
-from services.collector.columns import ALWAYS, LEAST_ADS, MOST_COLUMNS, Columns, Plain, plain, split
-from services.collector.listing import Listed
-from services.collector.queries import (
+from services.collector.core.acceptance import AbsentAd
+from services.collector.core.columns import ALWAYS, LEAST_ADS, MOST_COLUMNS, Columns, Listing, Plain, plain, split
+from services.collector.core.queries import (
     LAST,
     PAGE_BYTES,
     SEPARATOR,
     BadQuery,
-    Order,
+    GroupOrder,
     Page,
     Query,
     answer,
@@ -27,11 +27,12 @@ from services.collector.queries import (
     overlay_of,
     projected,
 )
-from services.collector.sorting import Place, Wish, place_of
-from services.collector.sorting import page as sort_page
-from shared.classad import sheet
+from services.collector.core.sorting import Position, SortOrder, position_of
+from services.collector.core.sorting import page as sort_page
+from services.collector.directory import StoredColumns
+from shared.classad import column_page
 from shared.classad.columnar.keeping import unpack as unpack_columns
-from shared.daemon.ad_rows import BadAd, added, unpack
+from shared.daemon.ad_rows import BadAd, unpack, with_attributes
 from shared.daemon.ad_table import AdTable, Change
 from shared.daemon.clock import Clock
 from shared.state.api import StoreUnavailable
@@ -48,39 +49,31 @@ LEAST_KEPT, KEEP_EVERY_S, MOST_KEPT_BYTES = 2_000, 60.0, 512 << 20
 FORGOTTEN_AFTER_S = 3600.0
 
 
-class Shelf(Protocol):
-    """Where columns lie over a restart. Both raise StoreUnavailable."""
-
-    async def put_columns(self, my_type: str, data: bytes) -> None: ...
-
-    async def columns_of(self, my_type: str) -> bytes | None: ...
-
-
 @dataclass(slots=True)
 class _Kind:
     """The columns of one type, and who is at work on them."""
 
     columns: Columns
     asked: float  # monotonic
-    kept: float = 0.0  # monotonic: when the columns were put on the shelf
+    kept: float = 0.0  # monotonic: when the columns were stored
     stood: int = -1  # as of which version of theirs
     at_work: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Search:
-    """Answers questions. `order` and `absentees` are the directory's."""
+    """Answers queries. `table`, `order` and `absentees`: of the collector's AdIndex."""
 
     def __init__(
         self,
         table: AdTable,
-        order: Order,
+        order: GroupOrder,
         absentees: Mapping[str, AbsentAd],
         clock: Clock,
-        shelf: Shelf | None = None,
+        stored: StoredColumns | None = None,
     ) -> None:
-        """`shelf`: where columns lie over a restart."""
+        """stored: the columns that outlive a restart; None: none do."""
         self._table = table
-        self._shelf = shelf
+        self._stored = stored
         self._order = order
         self._absentees = absentees
         self._clock = clock
@@ -165,25 +158,25 @@ class Search:
             await self.keep(KEEP_EVERY_S)
 
     async def keep(self, after_s: float = 0.0) -> None:
-        """Put columns of many ads on the shelf that changed since, if that was so long ago."""
+        """Store the columns of types with many ads that have changed since, if that was so long ago."""
         for my_type, kind in list(self._kinds.items()):
             now = self._clock.monotonic()
             late = now - kind.kept >= after_s and kind.columns.version != kind.stood
-            if self._shelf is None or len(kind.columns) < LEAST_KEPT or not late:
+            if self._stored is None or len(kind.columns) < LEAST_KEPT or not late:
                 continue
             async with kind.at_work:
                 kind.kept, kind.stood = now, kind.columns.version
                 data = await asyncio.to_thread(kind.columns.kept, kind.columns.stands())
             if len(data) <= MOST_KEPT_BYTES:
                 with contextlib.suppress(StoreUnavailable):
-                    await self._shelf.put_columns(my_type, data)
+                    await self._stored.put(my_type, data)
 
-    # How
+    # --- helpers
 
     async def _take_over(self, kind: _Kind) -> None:
         """Begin with the columns of the time before a restart, as far as ads have not changed since."""
         try:
-            data = await self._shelf.columns_of(kind.columns.my_type) if self._shelf is not None else None
+            data = await self._stored.get(kind.columns.my_type) if self._stored is not None else None
             if data is None:
                 return
             held = await asyncio.to_thread(unpack_columns, data)
@@ -223,7 +216,7 @@ class Search:
             return self._with_absent(query, my_type, page)
         return page
 
-    async def _in_order(self, query: Query, my_type: str, wish: Wish) -> Page:
+    async def _in_order(self, query: Query, my_type: str, wish: SortOrder) -> Page:
         most = min(query.limit or PAGE_ADS, PAGE_ADS)
         kind = self._kind(my_type)
         if kind is None:
@@ -249,17 +242,17 @@ class Search:
             page.next = places[-1].cursor()
         return page
 
-    async def _sorted_few(self, query: Query, wish: Wish, most: int) -> tuple[list[Place], bool, int]:
+    async def _sorted_few(self, query: Query, wish: SortOrder, most: int) -> tuple[list[Position], bool, int]:
         """The same by looking at each of a few ads."""
-        places: list[Place] = []
+        places: list[Position] = []
         wanted = replace(query, projection=frozenset(("name", wish.by)), limit=0, order=None, place=None)
         for group in self._order.groups(query.types, None):
             overlay = overlay_of(group)
             for name, row in group.rows.items():
-                packed = fitting(wanted, added(row.packed(), overlay), self._clock.now())
+                packed = fitting(wanted, with_attributes(row.packed(), overlay), self._clock.now())
                 if packed is not None:
                     value = {key.lower(): cell for key, cell in unpack(packed).items()}.get(wish.by)
-                    places.append(place_of(value, SEPARATOR.join((group.daemon, name))))
+                    places.append(position_of(value, SEPARATOR.join((group.daemon, name))))
         listed, more = sort_page(places, wish, query.place, most)
         return listed, more, len(places)
 
@@ -286,7 +279,7 @@ class Search:
             row = group.rows.get(name) if group is not None else None
             if group is not None and row is not None:  # it may have gone in this very moment
                 try:
-                    packed = projected(query, added(row.packed(), overlay_of(group)))
+                    packed = projected(query, with_attributes(row.packed(), overlay_of(group)))
                 except BadAd:
                     page.unreadable += 1
                     continue
@@ -299,7 +292,7 @@ class Search:
                 await asyncio.sleep(0)
         return page
 
-    async def _sheet(self, query: Query, my_type: str, keys: Sequence[str], listed: Listed) -> Page | None:
+    async def _sheet(self, query: Query, my_type: str, keys: Sequence[str], listed: Listing) -> Page | None:
         """A page in columns, with what the collector adds; None where these would be too many."""
         groups = {daemon: self._table.group(my_type, daemon) for daemon in {split(key)[0] for key in keys}}
         heard = {daemon: int(group.heard) for daemon, group in groups.items() if group is not None}
@@ -318,7 +311,7 @@ class Search:
                 gone.add(row)
                 continue
             try:
-                ad = chosen(query.projection, unpack(added(found.packed(), overlay_of(group))))
+                ad = chosen(query.projection, unpack(with_attributes(found.packed(), overlay_of(group))))
             except BadAd:
                 gone.add(row)
                 unreadable += 1
@@ -340,7 +333,7 @@ class Search:
         while rows:
             page.rows = rows
             cut = [(name, column[:rows]) for name, column in columns] if rows < len(kept) else columns
-            page.columns = sheet.page(rows, [*cut, ("MyType", [my_type] * rows)])
+            page.columns = column_page.page(rows, [*cut, ("MyType", [my_type] * rows)])
             if len(page.columns) <= PAGE_BYTES or rows == 1:
                 break
             rows = max(1, rows * PAGE_BYTES // len(page.columns) * 3 // 4)

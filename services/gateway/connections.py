@@ -1,6 +1,6 @@
-"""The connections behind the requests: how many there may be, and the end of those on which nothing moves.
+"""Limits how many connections there may be, and ends those on which nothing moves.
 
-Whoever connects may say nothing, or say a request letter by letter, or not read what is sent to it. None of this may
+Whoever connects may say nothing, or send a request letter by letter, or not read what is sent to it. None of this may
 keep a place for ever that another needs.
 """
 
@@ -20,7 +20,7 @@ import h11
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from services.gateway.rates import Room
+from services.gateway.core.limits import ConcurrencyLimit
 
 #: Seconds for the head of a request; without a byte of a body that is awaited; for the rest of a body after the answer;
 #: without a reader taking what waits for it (some 50 KB); for the last of an answer after the end.
@@ -39,7 +39,7 @@ _UNREADABLE: Final = {
 
 
 @dataclass(slots=True)
-class Moves:
+class Progress:
     """When something moved last on a connection (monotonic seconds). None: that is not what it waits for."""
 
     head: float | None = None  # a request's head is awaited since then
@@ -49,7 +49,7 @@ class Moves:
     closing: float | None = None  # it is closed but for what is on its way
 
 
-def overdue(moves: Moves, now: float) -> str:
+def overdue(moves: Progress, now: float) -> str:
     """What a connection has waited for too long; empty: nothing."""
     waits = (
         ("head", moves.head, HEAD_S),
@@ -89,7 +89,7 @@ class Connections:
         monotonic: Callable[[], float],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        self._room = Room(each, total)
+        self._room = ConcurrencyLimit(each, total)
         self._unlimited = frozenset(unlimited)
         self.monotonic = monotonic
         self._log = log
@@ -210,9 +210,9 @@ class Connection(H11Protocol):
         setattr(protocol, "connection_lost", leave)  # noqa: B010  a method, for mypy
         self._heard = float("inf")
 
-    def moves(self) -> Moves:
+    def moves(self) -> Progress:
         """What it waits for."""
-        found = Moves(reader=self._full)
+        found = Progress(reader=self._full)
         if self._heard == float("inf"):
             return found
         if self._refused:

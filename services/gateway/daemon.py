@@ -1,5 +1,5 @@
-"""The gateway: serves the HTTP API, follows events for its listeners. It decides nothing and keeps nothing, so any
-number of gateways may run, and one may be killed at any time."""
+"""The gateway: serves the HTTP API, follows events for its listeners. It decides nothing and keeps no state of the
+pool, so any number of gateways may run, and one may be killed at any time."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from typing import Any, ClassVar
 import aiohttp
 import uvicorn
 
-from services.gateway.api.app import build
-from services.gateway.api.doors import Doors
-from services.gateway.api.guard import Guards
-from services.gateway.audit import Audit
+from services.gateway.admission import AdmissionQueue
+from services.gateway.app import build
+from services.gateway.auth.audit import AuditLog
+from services.gateway.auth.guards import Guards
+from services.gateway.auth.tokens import TokenStore
 from services.gateway.connections import Connections, most_connections
+from services.gateway.core.limits import ConcurrencyLimit, FairQueue, RateLimiter
+from services.gateway.dashboard import Dashboard
+from services.gateway.events import EventStream, JournalBackfill
 from services.gateway.metrics import Metrics, RequestCounts
-from services.gateway.older import FromJournal
-from services.gateway.pool import PoolView
-from services.gateway.rates import Limiter, Line, Room
-from services.gateway.stream import EventStream
-from services.gateway.tokens import Tokens
-from services.gateway.turnstile import Turnstile
+from services.gateway.pool_client import PoolClient
+from services.gateway.routes.context import RouteContext
 from shared.bus.api import Exchange
 from shared.config.knobs import GatewaySettings
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
-from shared.daemon.orders import obey
+from shared.daemon.orders import handle_order
 from shared.errors import PermanentError, RoostError
 from shared.messages.base import Envelope
 from shared.messages.events import TokensChanged
@@ -47,7 +47,7 @@ class _Server(uvicorn.Server):
 
 
 class Gateway(Daemon):
-    """One door for people and scripts."""
+    """The daemon that people and scripts talk to."""
 
     subsystem: ClassVar[str] = "GATEWAY"
     can_be_off: ClassVar[bool] = False  # nobody could switch it on
@@ -55,10 +55,11 @@ class Gateway(Daemon):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.settings = GatewaySettings.from_config(context.config)
-        self.events = EventStream()
-        self.events.older = FromJournal(context.bus)
-        self.tokens = Tokens(context.store, context.clock.now, self._tell_of_tokens)
-        self.audit = Audit(
+        self.pool = PoolClient(context.bus, context.clock, self.settings.roost_gateway_schedd or "")
+        self.dashboard = Dashboard(self.pool, context.clock)
+        self.events = EventStream(JournalBackfill(context.bus), [self.dashboard.on_event])
+        self.tokens = TokenStore(context.store, context.clock.now, self._tell_of_tokens)
+        self.audit = AuditLog(
             context.name,
             Path(self.settings.gateway_audit_log) if self.settings.gateway_audit_log else None,
             context.bus,
@@ -92,20 +93,19 @@ class Gateway(Daemon):
         await self.tokens.bootstrap(Path(self.settings.roost_token_file), user)
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0))
         await context.bus.listen(Exchange.EVENTS, ["#"], self._on_event)
-        await context.bus.serve(f"gateway.{context.name}", partial(obey, self))
-        pool = PoolView(context.bus, context.clock, self.settings.roost_gateway_schedd or "")
+        await context.bus.serve(f"gateway.{context.name}", partial(handle_order, self))
         settings = self.settings
         guards = Guards(
-            Room(settings.roost_gateway_at_once),
-            Room(settings.roost_gateway_streams, settings.roost_gateway_all_streams),
-            Turnstile(Line(settings.roost_gateway_heavy, settings.roost_gateway_all_heavy)),
-            Limiter(settings.roost_gateway_submit_rate, settings.roost_gateway_burst),
+            ConcurrencyLimit(settings.roost_gateway_at_once),
+            ConcurrencyLimit(settings.roost_gateway_streams, settings.roost_gateway_all_streams),
+            AdmissionQueue(FairQueue(settings.roost_gateway_heavy, settings.roost_gateway_all_heavy)),
+            RateLimiter(settings.roost_gateway_submit_rate, settings.roost_gateway_burst),
             context.clock,
         )
         app = build(
-            Doors(
+            RouteContext(
                 context.bus,
-                pool,
+                self.pool,
                 self.tokens,
                 self.events,
                 self._http,
@@ -114,6 +114,7 @@ class Gateway(Daemon):
                 settings,
                 context.clock,
                 f"gateway.{context.name}",
+                self.dashboard,
                 self.counts,
             )
         )

@@ -1,4 +1,4 @@
-"""What a gateway shows at /metrics. Doors are named as in the API's description: never by what was asked for."""
+"""The gateway's metrics. Routes are named as in the API's description, never by the path of a request."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client.core import Metric
 
-from shared.daemon.measures import Source, counter, counters, gauge, histograms
-from shared.tally import CountsBy, DurationsBy
+from shared.counters import CountsBy, DurationsBy
+from shared.daemon.metrics import MetricSource, counter, counters, gauge, histograms
 
 #: Methods that have a name of their own.
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "WEBSOCKET"})
@@ -17,23 +17,23 @@ class RequestCounts:
     """Requests since this gateway began."""
 
     def __init__(self) -> None:
-        self.requests = CountsBy(most=1000)  # (method, door, status)
+        self.requests = CountsBy(most=1000)  # (method, route, status)
         self.durations = DurationsBy(most=150)
         self.limited = 0
 
-    def add(self, method: str, door: str, status: int, seconds: float) -> None:
-        """door: the path as the API's description has it; "": no door was found. status 0: nothing was answered."""
+    def add(self, method: str, route: str, status: int, seconds: float) -> None:
+        """route: the path as the API's description has it; "": no route was found. status 0: nothing was answered."""
         if method not in _METHODS:
             method = "other"
-        door = door or "none"
-        self.requests.add(method, door, str(status))
-        if status != 101 and door != "/v1/events":  # a stream lasts as long as somebody listens
-            self.durations.add(door, seconds)
+        route = route or "none"
+        self.requests.add(method, route, str(status))
+        if status != 101 and route != "/v1/events":  # a stream lasts as long as somebody listens
+            self.durations.add(route, seconds)
         if status == 429:
             self.limited += 1
 
 
-class Metrics(Source):
+class Metrics(MetricSource):
     def __init__(self, counts: RequestCounts, listeners: Callable[[], int]) -> None:
         self._counts, self._listeners = counts, listeners
 

@@ -1,11 +1,9 @@
 """The HAD: keeps exactly one negotiator of the pool active.
 
-Two loops: one looks at the lease in Redis, the other talks to the negotiator (inbox "negotiator.<name of
-this HAD>", or that of another HAD_CONTROLLEE), telling it again and again to lead, or to follow. What it answers shows
-that it is alive. In between, `election` decides. A third one copies the accountant's books to this machine's disk.
-
-Longer than most modules: orders, the lease and what was decided hang together by the state that they share. All that
-can be told apart (election, lease, replication, back-off, timing) is in modules of its own.
+One loop looks at the lease in Redis, another talks to the negotiator (inbox "negotiator.<name of this HAD>", or that of
+another HAD_CONTROLLEE) and tells it again and again to lead, or to follow; its answers show that it is alive.
+`core.election` decides, and returns the effects that this module carries out. A third loop copies the accountant's
+records to this machine's disk.
 """
 
 from __future__ import annotations
@@ -13,15 +11,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from prometheus_client.core import Metric
-
-from services.had import election
-from services.had.backoff import Backoff, Limits
-from services.had.election import (
+from services.had.core import election
+from services.had.core.election import (
     Announce,
     Effect,
     GiveWay,
@@ -36,26 +31,27 @@ from services.had.election import (
     StepDown,
     wish,
 )
+from services.had.core.timing import HeldBack, Limits, timing
 from services.had.lease import hand_over, look, release
 from services.had.replication import Replication
-from services.had.timing import timing
-from shared.books import NONE, NOTHING, Version
+from shared.accounting_version import NONE, NOTHING, Version
 from shared.bus.api import Exchange, RemoteFailure
 from shared.classad import ClassAd
 from shared.config import ConfigError, Problem
 from shared.config.knobs import HadSettings
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
-from shared.daemon.clock import set_or_over
+from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
-from shared.daemon.facts import announce
-from shared.daemon.measures import Source, counter, gauge, gauges
-from shared.daemon.orders import obey
+from shared.daemon.events import announce
+from shared.daemon.metrics import Counter, Declared, Gauge, register
+from shared.daemon.orders import handle_order
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages import had as messages
 from shared.messages.base import Ack, Envelope, Message
 from shared.messages.events import LeaderChanged, PriorityChanged, PriorityRestored
 from shared.state import keys
+from shared.tasks import TaskSet
 
 #: Seconds between orders to a negotiator that has not answered: it may be starting, and the pool waits for it.
 KNOCK_S = 0.25
@@ -72,7 +68,7 @@ class NameTaken(PermanentError):
 
 
 class Had(Daemon):
-    """See the module."""
+    """The HAD as a daemon: it carries out what the election decides."""
 
     subsystem: ClassVar[str] = "HAD"
 
@@ -89,7 +85,7 @@ class Had(Daemon):
         self.advertiser = Advertiser(context, "HAD")
         self.inbox = f"{controllee(self.settings.had_controllee)}.{context.name}"
         self.replication = Replication(context, self.settings, shard)
-        self.backoff = Backoff()
+        self.held_back = HeldBack()
         self.limits = Limits(
             float(self.settings.master_had_backoff_constant),
             self.settings.master_backoff_factor,
@@ -111,8 +107,8 @@ class Had(Daemon):
         self._wake_control = asyncio.Event()
         self._wake_election = asyncio.Event()
         self._wake_advertise = asyncio.Event()
-        self._calls: set[asyncio.Task[object]] = set()
-        context.metrics.register(_Metrics(self))
+        self._calls = TaskSet()
+        register(context.metrics, METRICS, self)
 
     async def setup(self) -> None:
         bus = self.context.bus
@@ -142,8 +138,7 @@ class Had(Daemon):
                 await release(self.context.store, self.rules, for_good=True)
             except RetryableError as error:
                 self.context.log.info("lease_left_to_end", reason=str(error))
-        if self._calls:
-            await asyncio.wait(self._calls, timeout=0.5)
+        await self._calls.finish(timeout_s=0.5)
         await self.advertiser.invalidate()
         await self.replication.copy()
 
@@ -179,7 +174,7 @@ class Had(Daemon):
         if isinstance(body, messages.HandedOver):
             self._wake_election.set()
             return Ack()
-        return await obey(self, envelope, self.advertiser)
+        return await handle_order(self, envelope, self.advertiser)
 
     async def _on_event(self, envelope: Envelope) -> None:
         """Epochs that others got are remembered, in case Redis forgets them."""
@@ -213,7 +208,9 @@ class Had(Daemon):
             if self.answering() == answering:
                 hurried = self.standing.behind_since is not None and not self.standing.mending
                 poll_s = self.timing.poll_s
-                await set_or_over(self._wake_election, self.context.clock, min(HURRY_S, poll_s) if hurried else poll_s)
+                await wait_for_event(
+                    self._wake_election, self.context.clock, min(HURRY_S, poll_s) if hurried else poll_s
+                )
 
     async def _decide(self, before: Seen | None, answering: bool) -> Seen | None:
         """One look at the lease, and what follows from it."""
@@ -221,7 +218,7 @@ class Had(Daemon):
         asked_at = clock.monotonic()
         if not answering:
             if self.standing.state is State.LEADER and self._fit == self.standing.epoch:
-                self.backoff = self.backoff.failed(asked_at, self.limits)
+                self.held_back = self.held_back.failed(asked_at, self.limits)
             self._answered = float("-inf")  # it must answer anew, or a silent one would soon be a candidate again
             self._memory = NOTHING
         seen = await self._look(before, answering, asked_at)
@@ -254,7 +251,7 @@ class Had(Daemon):
         return seen
 
     async def _look(self, before: Seen | None, answering: bool, now: float) -> Seen | None:
-        held_back = self.backoff.holds(now)
+        held_back = self.held_back.holds(now)
         try:
             async with asyncio.timeout(self.timing.lease_s / 2):
                 seen = await look(
@@ -314,17 +311,12 @@ class Had(Daemon):
                 )
             self._say(order)
             follow = self.timing.follow_s if self.answering() else min(KNOCK_S, self.timing.lead_s)
-            await set_or_over(self._wake_control, self.context.clock, self.timing.lead_s if leads else follow)
+            await wait_for_event(self._wake_control, self.context.clock, self.timing.lead_s if leads else follow)
 
     def _say(self, order: messages.Lead | messages.StepDown) -> None:
         """Tell the negotiator without waiting: while one answer is late, the next order keeps its lease
         alive."""
-        self._spawn(self._tell(order))
-
-    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        call = asyncio.create_task(work, name="had:order")
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+        self._calls.spawn(self._tell(order), "had:order")
 
     async def _tell(self, order: messages.Lead | messages.StepDown, patience_s: float = 0.0) -> Message | None:
         """What it answered; None when it did not."""
@@ -357,7 +349,7 @@ class Had(Daemon):
         while True:
             self._wake_advertise.clear()
             await self.advertiser.publish({self.context.name: self._ad()})
-            await set_or_over(self._wake_advertise, self.context.clock, float(self.settings.had_update_interval))
+            await wait_for_event(self._wake_advertise, self.context.clock, float(self.settings.had_update_interval))
 
     # What was decided
 
@@ -415,7 +407,9 @@ class Had(Daemon):
         self.context.log.info("lease_handed_over", heir=heir, epoch=given, reason=reason)
         if given:
             self._hear_of(given)
-            self._spawn(self._tell_heir(heir, messages.HandedOver(had=self.context.name, epoch=given)))
+            self._calls.spawn(
+                self._tell_heir(heir, messages.HandedOver(had=self.context.name, epoch=given)), "had:order"
+            )
         return True
 
     async def _tell_heir(self, heir: str, told: messages.HandedOver) -> None:
@@ -468,7 +462,7 @@ class Had(Daemon):
             since=self.since,
             lease_left_s=max(0.0, standing.lease_ends - now) if leads else 0.0,
             answering=self.answering(),
-            held_back_s=max(0.0, self.backoff.until - now),
+            held_back_s=max(0.0, self.held_back.until - now),
             books=standing.books.text,
             in_redis=self._in_redis.text,
             memory=self._memory.text,
@@ -500,24 +494,36 @@ def _version(numbers: list[int]) -> Version:
     return Version(*numbers)
 
 
-class _Metrics(Source):
-    def __init__(self, had: Had) -> None:
-        self._had = had
+def _lease_left_s(had: Had) -> float:
+    leads = had.standing.state is State.LEADER
+    return max(0.0, had.standing.lease_ends - had.context.clock.monotonic()) if leads else 0.0
 
-    def collect(self) -> Iterable[Metric]:
-        had = self._had
-        standing, now = had.standing, had.context.clock.monotonic()
-        states: dict[tuple[str, ...], float] = {(state.value,): float(standing.state is state) for state in State}
-        yield gauges("roost_had_state", "1 for the state it is in", ["state"], states)
-        leads = standing.state is State.LEADER
-        for name, text, value in (
-            ("roost_had_epoch", "Highest epoch ever heard of", standing.known),
-            ("roost_had_state_since_seconds", "When it came to its state, since 1970", had.since),
-            ("roost_had_lease_left_seconds", "Of its own lead", standing.lease_ends - now if leads else 0.0),
-            ("roost_had_controllee_answers", "1 while the negotiator answers", had.answering()),
-            ("roost_had_held_back_seconds", "For how long it stands behind all others", had.backoff.until - now),
-            ("roost_had_books_behind", "1 while Redis lacks some of the books", standing.behind_since is not None),
-            ("roost_had_snapshot_taken_seconds", "When the books were copied last, since 1970", had.replication.taken),
-        ):
-            yield gauge(name, text, max(0.0, float(value)))
-        yield counter("roost_had_changes", "Changes of the lead heard of", had.heard_changes)
+
+METRICS: Final[Declared[Had]] = (
+    Gauge(
+        "roost_had_state",
+        "1 for the state it is in",
+        lambda had: {(state.value,): float(had.standing.state is state) for state in State},
+        labels=["state"],
+    ),
+    Gauge("roost_had_epoch", "Highest epoch ever heard of", lambda had: max(0, had.standing.known)),
+    Gauge("roost_had_state_since_seconds", "When it came to its state, since 1970", lambda had: max(0.0, had.since)),
+    Gauge("roost_had_lease_left_seconds", "Of its own lead", _lease_left_s),
+    Gauge("roost_had_controllee_answers", "1 while the negotiator answers", lambda had: had.answering()),
+    Gauge(
+        "roost_had_held_back_seconds",
+        "For how long it stands behind all others",
+        lambda had: max(0.0, had.held_back.until - had.context.clock.monotonic()),
+    ),
+    Gauge(
+        "roost_had_books_behind",
+        "1 while Redis lacks some of the books",
+        lambda had: had.standing.behind_since is not None,
+    ),
+    Gauge(
+        "roost_had_snapshot_taken_seconds",
+        "When the books were copied last, since 1970",
+        lambda had: max(0.0, had.replication.taken),
+    ),
+    Counter("roost_had_changes", "Changes of the lead heard of", lambda had: had.heard_changes),
+)

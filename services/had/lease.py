@@ -1,9 +1,9 @@
-"""The lease in Redis: one look at it, giving it up, and giving it to another."""
+"""The lease in Redis: read, renewed, released, or handed to another HAD."""
 
 from __future__ import annotations
 
-from services.had.election import Presence, Rules, Seen, Standing, Wish
-from shared.books import NONE, NOTHING, BadVersion, Version, parse
+from services.had.core.election import Presence, Rules, Seen, Standing, Wish
+from shared.accounting_version import NONE, NOTHING, BadVersion, Version, parse
 from shared.state import Store, keys
 
 

@@ -1,8 +1,8 @@
-"""Copies of the accountant's books on this machine's disk, and the books of a Redis that lost them (spec rows HA-13 to
-HA-18).
+"""Copies the accountant's records to this machine's disk, and restores the records of a Redis that lost them (spec rows
+HA-13 to HA-18).
 
-The reference sends files from one central manager to the others. Here each HAD copies from Redis by itself, so nobody
-need be reached but Redis, and a copy that fails harms no other.
+The reference implementation sends files from one central manager to the others. Here each HAD copies from Redis by
+itself, so nobody but Redis must be reachable, and a copy that fails harms no other.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from services.had.disk import Disk
-from services.had.snapshot import Snapshot, next_after
-from shared.books import NOTHING, BadVersion, Version
+from services.had.core.snapshot import Snapshot, next_after
+from services.had.snapshot_file import SnapshotFiles
+from shared.accounting_version import NOTHING, BadVersion, Version
 from shared.config.knobs import HadSettings
 from shared.daemon.context import Context
-from shared.daemon.facts import announce
+from shared.daemon.events import announce
 from shared.errors import RetryableError
 from shared.messages.events import BooksRestored, SnapshotRefused
-from shared.state.books import StoredBooks, begin_books, read_books, restore_books
+from shared.state.accounting import StoredRecords, begin_records, read_records, restore_records
 
 #: A change of an administrator's is copied after this long: others may follow at once (s).
 SOON_S = 1.0
@@ -31,7 +31,7 @@ class Replication:
         ending = f".{shard}" if shard else ""
         self.enabled = settings.had_use_replication
         epoch_file = f"had.{context.name.replace('/', '_')}{ending}.epoch"
-        self.disk = Disk(Path(settings.state_file + ending), context.spool / epoch_file, shard)
+        self.disk = SnapshotFiles(Path(settings.state_file + ending), context.spool / epoch_file, shard)
         self.version: Version = NOTHING
         self.taken = 0.0
         self.problem = ""  # why there is no newer copy
@@ -95,7 +95,7 @@ class Replication:
         log = self._context.log
         try:
             async with self._copying, asyncio.timeout(self._patience_s or None):
-                books = await read_books(self._context.store, self._shard)
+                books = await read_records(self._context.store, self._shard)
                 if books.version > self.version:
                     now = self._context.clock.now()
                     rows = (books.submitters, books.groups, books.claims)
@@ -125,13 +125,13 @@ class Replication:
             snapshot = found.snapshot
             self.version = NOTHING if snapshot is None else snapshot.version
         if snapshot is not None and snapshot.version > max(in_redis, memory):
-            books = StoredBooks(snapshot.version, snapshot.submitters, snapshot.groups, snapshot.claims)
-            after = await restore_books(store, shard, epoch, books)
+            books = StoredRecords(snapshot.version, snapshot.submitters, snapshot.groups, snapshot.claims)
+            after = await restore_records(store, shard, epoch, books)
             await self._tell("snapshot", epoch, snapshot.version, known, after)
         elif memory > in_redis:
             await self._tell("memory", epoch, memory, known, memory)
         else:
-            after = await begin_books(store, shard, epoch, max(NOTHING, known))
+            after = await begin_records(store, shard, epoch, max(NOTHING, known))
             if known > NOTHING:
                 await self._tell("nothing newer", epoch, in_redis, known, after)
 

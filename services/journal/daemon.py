@@ -1,30 +1,29 @@
-"""The journal: writes down what happens in the pool, and answers why it was so.
+"""The journal: records what happens in the pool, and explains why.
 
-It takes every event from a durable queue, in which they wait while it is away; it asks the collector now and then how
-many slots there are in each state, and what new ones offer. Losing the journal loses nothing else: nobody waits for it.
+It takes every event from a durable queue, in which events wait while the journal is away; it asks the collector now and
+then how many slots there are in each state, and what slots offer. Losing the journal loses nothing else, because nobody
+waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from typing import Any, ClassVar
+from collections.abc import Coroutine
+from typing import Any, ClassVar, Final
 
-from prometheus_client.core import Metric
-
-from services.journal.answers import Answers
+from services.journal.pool_sampler import PoolSampler
+from services.journal.queries import JournalQueries
 from services.journal.recorder import PREFETCH, Recorder
 from services.journal.store import JournalUnavailable, Store, url_of
-from services.journal.survey import Survey
 from shared.bus.api import Subscription
 from shared.classad import ClassAd
 from shared.config.knobs import JournalSettings
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
-from shared.daemon.clock import set_or_over
+from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
-from shared.daemon.measures import Source, counter, gauge, histogram
-from shared.daemon.orders import obey
+from shared.daemon.metrics import Counter, Declared, Gauge, Histogram, register
+from shared.daemon.orders import handle_order
 from shared.messages.base import Envelope, Message
 from shared.messages.journal import INBOX, JournalAnswer
 
@@ -39,7 +38,7 @@ QUESTIONS = 20
 
 
 class Journal(Daemon):
-    """See the module."""
+    """The journal as a daemon: its queue of events, root tasks and answers."""
 
     subsystem: ClassVar[str] = "JOURNAL"
     at_start: ClassVar[tuple[str, ...]] = ("ROOST_JOURNAL_URL",)
@@ -50,13 +49,13 @@ class Journal(Daemon):
         self.store = Store(url_of(self.settings.roost_journal_url, context.spool))
         self._tidy = asyncio.Event()
         self.recorder = Recorder(context, self.store, self._tidy.set)
-        self.answers = Answers(self.store, context.clock)
-        self.survey = Survey(context, self.store, self.settings)
+        self.answers = JournalQueries(self.store, context.clock)
+        self.survey = PoolSampler(context, self.store, self.settings)
         self.advertiser = Advertiser(context, MY_TYPE)
         self.bytes = 0
         self.forgotten = 0
         self._subscription: Subscription | None = None
-        context.metrics.register(_Metrics(self))
+        register(context.metrics, METRICS, self)
 
     async def setup(self) -> None:
         """Raises JournalUnusable. A database that is not there yet is waited for; questions are refused till then."""
@@ -102,7 +101,7 @@ class Journal(Daemon):
         answer = self.answers.of.get(type(body))
         if answer is not None:
             return JournalAnswer(data=await answer(body))
-        return await obey(self, envelope, self.advertiser)
+        return await handle_order(self, envelope, self.advertiser)
 
     async def _advertise(self) -> None:
         while True:
@@ -135,28 +134,43 @@ class Journal(Daemon):
                     self.context.log.info("journal_forgot", rows=gone, bytes=self.bytes)
             except JournalUnavailable as error:
                 self.context.log.info("journal_not_tidied", reason=str(error))
-            await set_or_over(self._tidy, clock, TIDY_S)
+            await wait_for_event(self._tidy, clock, TIDY_S)
             await clock.sleep(1.0)
 
 
-class _Metrics(Source):
-    """What the journal measures of itself."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    def collect(self) -> Iterator[Metric]:
-        journal, recorded = self._journal, self._journal.recorder.recorded
-        yield counter("roost_journal_events", "Events written down", recorded.events)
-        yield counter("roost_journal_events_again", "Events that came again, and were there", recorded.again)
-        yield counter("roost_journal_batches", "Transactions of events", recorded.batches)
-        yield histogram("roost_journal_write_duration_seconds", "Transactions of events", recorded.durations)
-        waiting = "Events in hand that are not written down"
-        yield gauge("roost_journal_events_waiting", waiting, journal.recorder.waiting)
-        yield counter("roost_journal_failures", "Transactions that the database did not take", recorded.failures)
-        yield counter("roost_journal_refused", "Events that no database takes", recorded.refused)
-        forgotten = "Rows forgotten for their age or for room"
-        yield counter("roost_journal_forgotten_rows", forgotten, journal.forgotten)
-        yield gauge("roost_journal_size_bytes", "Size of the journal", journal.bytes)
-        newest = "Time of the newest event, seconds since 1970"
-        yield gauge("roost_journal_newest_seconds", newest, recorded.newest)
+METRICS: Final[Declared[Journal]] = (
+    Counter("roost_journal_events", "Events written down", lambda journal: journal.recorder.recorded.events),
+    Counter(
+        "roost_journal_events_again",
+        "Events that came again, and were there",
+        lambda journal: journal.recorder.recorded.again,
+    ),
+    Counter("roost_journal_batches", "Transactions of events", lambda journal: journal.recorder.recorded.batches),
+    Histogram(
+        "roost_journal_write_duration_seconds",
+        "Transactions of events",
+        lambda journal: journal.recorder.recorded.durations,
+    ),
+    Gauge(
+        "roost_journal_events_waiting",
+        "Events in hand that are not written down",
+        lambda journal: journal.recorder.waiting,
+    ),
+    Counter(
+        "roost_journal_failures",
+        "Transactions that the database did not take",
+        lambda journal: journal.recorder.recorded.failures,
+    ),
+    Counter(
+        "roost_journal_refused", "Events that no database takes", lambda journal: journal.recorder.recorded.refused
+    ),
+    Counter(
+        "roost_journal_forgotten_rows", "Rows forgotten for their age or for room", lambda journal: journal.forgotten
+    ),
+    Gauge("roost_journal_size_bytes", "Size of the journal", lambda journal: journal.bytes),
+    Gauge(
+        "roost_journal_newest_seconds",
+        "Time of the newest event, seconds since 1970",
+        lambda journal: journal.recorder.recorded.newest,
+    ),
+)

@@ -1,5 +1,6 @@
-"""Takes events from their queue to the database: as many in one transaction as there are, each acknowledged when it is
-written. While the database takes nothing they stay with the broker, and are tried again and again."""
+"""Writes events from their queue to the database: as many in one transaction as there are, each acknowledged when it is
+written. While the database takes nothing, events stay with the broker, and are tried again.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from services.journal.rows import Rows, rows_of
+from services.journal.core.rows import Rows, rows_of
 from services.journal.store import JournalRefused, JournalUnavailable, Store
+from shared.backoff import Backoff
 from shared.bus.api import Reject
+from shared.counters import Durations
 from shared.daemon.context import Context
 from shared.messages.base import Envelope
-from shared.tally import Durations
 
 #: Events in hand at a time; all others wait with the broker.
 PREFETCH = 2000
@@ -26,7 +28,7 @@ _Entry = tuple[Rows, asyncio.Future[None]]
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecorderCounts:
     """What became of events since the start."""
 
     events: int = 0  # written down
@@ -39,13 +41,14 @@ class Recorded:
 
 
 class Recorder:
-    """See the module. `trouble`: why nothing is written at the moment; empty: all is well."""
+    """Writes events in batches, and acknowledges each once it is written. `trouble`: why nothing is written at the
+    moment; empty: all is well."""
 
     def __init__(self, context: Context, store: Store, relieve: Callable[[], object]) -> None:
         """relieve: called when the database takes nothing, as it may be full."""
         self.context = context
         self.store = store
-        self.recorded = Recorded()
+        self.recorded = RecorderCounts()
         self.trouble = ""
         self._relieve = relieve
         self._pending: list[_Entry] = []
@@ -72,7 +75,7 @@ class Recorder:
 
     async def run(self) -> None:
         """Write, until cancelled."""
-        pause = FIRST_S
+        backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -87,15 +90,15 @@ class Recorder:
                     self.trouble = str(error)
                     self._pending = [entry for entry in batch if not entry[1].done()] + self._pending
                     self._relieve()
-                    await self.context.clock.sleep(pause)
-                    pause = min(LONGEST_S, pause * 2)
+                    await self.context.clock.sleep(backoff.next_s())
                     continue
                 except asyncio.CancelledError:
                     self._pending = batch + self._pending
                     raise
                 if self.trouble:
                     self.context.log.info("journal_written_again", events=len(batch))
-                self.trouble, pause = "", FIRST_S
+                self.trouble = ""
+                backoff.reset()
 
     async def _write(self, batch: list[_Entry]) -> None:
         """One transaction; where one of the events can not be written by any, as many as it takes to find it."""

@@ -1,7 +1,11 @@
-"""The journal's database: SQLite in WAL mode, or PostgreSQL by URL. One thread writes, another reads.
+"""The journal's database: its tables, in SQLite (WAL mode) or PostgreSQL by URL, and the steps that bring an older
+journal to this version. One thread writes, another reads.
 
-Threads rather than an asynchronous driver: batches of a thousand rows keep a thread busy for milliseconds at a time,
-and the same two lines of SQLAlchemy serve both databases. Nothing here waits for ever: who can not write is told, and
+Rows are only added, never changed: an event that comes twice or late finds its place by its id and its time. Times are
+seconds since 1970.
+
+It uses threads rather than an asynchronous driver: a batch of a thousand rows keeps a thread busy for milliseconds, and
+the same SQLAlchemy code serves both databases. Nothing here waits forever: a writer that can not write is told so, and
 may try again.
 """
 
@@ -18,12 +22,162 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 
-from services.journal import schema
-from services.journal.rows import Row, Rows
+from services.journal.core.rows import Row, Rows
 from shared.errors import PermanentError, RetryableError
+
+METADATA: Final = MetaData()
+
+#: The version of the tables, and other facts about the journal itself.
+META: Final = Table("meta", METADATA, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+
+_SERIAL: Final = BigInteger().with_variant(Integer, "sqlite")
+
+#: Every event. cluster, proc: of events about a job; proc -1 where a whole cluster is meant. body: JSON.
+EVENTS: Final = Table(
+    "events",
+    METADATA,
+    Column("seq", _SERIAL, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("at", Float, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("sender", Text, nullable=False),
+    Column("cluster", BigInteger),
+    Column("proc", BigInteger),
+    Column("body", Text, nullable=False),
+    Index("events_at", "at", "id"),
+    Index("events_job", "cluster", "proc"),
+    Index("events_type", "type", "at"),
+)
+
+
+#: Which jobs came to which autocluster: procs first to last of a cluster.
+KINDS: Final = Table(
+    "kinds",
+    METADATA,
+    Column("at", Float, nullable=False),
+    Column("schedd", Text, nullable=False),
+    Column("autocluster", BigInteger, nullable=False),
+    Column("submitter", Text, nullable=False),
+    Column("cluster", BigInteger, nullable=False),
+    Column("first", BigInteger, nullable=False),
+    Column("last", BigInteger, nullable=False),
+    Index("kinds_job", "cluster", "schedd"),
+    Index("kinds_at", "at"),
+)
+
+#: What slots and policies look at in the jobs of an autocluster: a packed ad.
+KIND_ADS: Final = Table(
+    "kind_ads",
+    METADATA,
+    Column("at", Float, nullable=False),
+    Column("schedd", Text, nullable=False),
+    Column("autocluster", BigInteger, nullable=False),
+    Column("ad", LargeBinary, nullable=False),
+    Index("kind_ads_of", "schedd", "autocluster", "at"),
+)
+
+#: Why an autocluster waits from this cycle on; an empty code ends it.
+REASONS: Final = Table(
+    "reasons",
+    METADATA,
+    Column("at", Float, nullable=False),
+    Column("shard", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("cycle", BigInteger, nullable=False),
+    Column("schedd", Text, nullable=False),
+    Column("submitter", Text, nullable=False),
+    Column("autocluster", BigInteger, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("left", BigInteger, nullable=False),
+    Column("counts", Text, nullable=False),
+    Index("reasons_of", "schedd", "autocluster", "at"),
+    Index("reasons_at", "at"),
+)
+
+#: How submitters (kind "submitter") and groups (kind "group") stood. body: JSON.
+STANDINGS: Final = Table(
+    "standings",
+    METADATA,
+    Column("at", Float, nullable=False),
+    Column("shard", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("standings_of", "name", "at"),
+    Index("standings_at", "at"),
+)
+
+#: Slots that were given, a row for each match.
+MATCHES: Final = Table(
+    "matches",
+    METADATA,
+    Column("at", Float, nullable=False),
+    Column("shard", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("cycle", BigInteger, nullable=False),
+    Column("schedd", Text, nullable=False),
+    Column("submitter", Text, nullable=False),
+    Column("autocluster", BigInteger, nullable=False),
+    Column("slot", Text, nullable=False),
+    Column("jobs", BigInteger, nullable=False),
+    Column("weight", Float, nullable=False),
+    Column("rank", Float, nullable=False),
+    Index("matches_slot", "slot", "at"),
+    Index("matches_at", "at"),
+)
+
+#: Numbers of the pool at a moment: slots by state, jobs by state.
+SAMPLES: Final = Table(
+    "samples",
+    METADATA,
+    Column("name", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("value", Float, nullable=False),
+    UniqueConstraint("name", "at", "label", name="samples_once"),
+    Index("samples_at", "at"),
+)
+
+#: What slots offer, as long as it stays so: a packed ad without what changes all the time; empty: the slot is gone.
+SLOTS: Final = Table(
+    "slots",
+    METADATA,
+    Column("slot", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("ad", LargeBinary, nullable=False),
+    UniqueConstraint("slot", "at", name="slots_once"),
+    Index("slots_at", "at"),
+)
+
+#: Tables whose rows go by their age. Of SLOTS the newest of each slot stays: it may be true still.
+AGING: Final = (EVENTS, KINDS, KIND_ADS, REASONS, STANDINGS, MATCHES, SAMPLES)
+
+
+def _first(connection: Connection) -> None:
+    METADATA.create_all(connection)
+
+
+#: Step n brings a journal from version n to n + 1. A released step is never changed: what comes later is added.
+STEPS: Final[tuple[Callable[[Connection], None], ...]] = (_first,)
+VERSION: Final = len(STEPS)
+
 
 #: Seconds that a statement waits for a lock, and for the database's answer.
 PATIENCE_S: Final = 10
@@ -70,7 +224,7 @@ def url_of(configured: str | None, spool: Path) -> URL:
 
 
 class Store:
-    """See the module. Every method may raise JournalUnavailable."""
+    """The open database. Every method may raise JournalUnavailable."""
 
     def __init__(self, url: URL) -> None:
         self.url = url
@@ -207,7 +361,7 @@ class Store:
         return kind(table).on_conflict_do_nothing()
 
     def _write(self, batch: Sequence[Rows]) -> int:
-        events = schema.EVENTS
+        events = EVENTS
         with self.engine().begin() as connection:
             ids = list(dict.fromkeys(rows["events"][0]["id"] for rows in batch))
             known: set[str] = set()
@@ -226,7 +380,7 @@ class Store:
                     together.setdefault(table, []).extend(added)
             for table, added in together.items():
                 if added:
-                    connection.execute(self._insert(schema.METADATA.tables[table]), added)
+                    connection.execute(self._insert(METADATA.tables[table]), added)
         return new
 
     def _add(self, table: sa.Table, rows: Sequence[Row]) -> None:
@@ -242,7 +396,7 @@ class Store:
         forgotten = self._delete(before)
         while (size := self._size()) > most_bytes:
             with self.engine().connect() as connection:
-                events = schema.EVENTS.c.at
+                events = EVENTS.c.at
                 oldest, newest = connection.execute(sa.select(sa.func.min(events), sa.func.max(events))).one()
             if oldest is None or newest <= oldest:
                 break
@@ -254,10 +408,10 @@ class Store:
 
     def _delete(self, before: float) -> int:
         forgotten = 0
-        for table in schema.AGING:
+        for table in AGING:
             with self.engine().begin() as connection:  # one at a time: writers wait no longer than they must
                 forgotten += connection.execute(sa.delete(table).where(table.c.at < before)).rowcount
-        slots = schema.SLOTS
+        slots = SLOTS
         later = slots.alias()
         newer = sa.exists().where(later.c.slot == slots.c.slot, later.c.at > slots.c.at, later.c.at < before)
         with self.engine().begin() as connection:
@@ -280,29 +434,29 @@ class Store:
                     for name in ("page_count", "freelist_count", "page_size")
                 )
                 return (pages - free) * size
-            names = [table.name for table in schema.METADATA.sorted_tables]
+            names = [table.name for table in METADATA.sorted_tables]
             sizes = (sa.func.pg_total_relation_size(sa.literal(name)) for name in names)
             return sum(int(connection.scalar(sa.select(size)) or 0) for size in sizes)
 
 
 def migrate(connection: sa.Connection) -> None:
     """Bring the tables to this version. Raises JournalUnusable for those of a later one."""
-    meta = schema.META
+    meta = META
     if not sa.inspect(connection).has_table(meta.name):
         version = 0
     else:
         found = connection.scalar(sa.select(meta.c.value).where(meta.c.key == "version"))
         version = int(found) if found and found.isdigit() else 0
-    if version > schema.VERSION:
+    if version > VERSION:
         raise JournalUnusable(
-            f"the journal has version {version} of its tables, this Roost knows {schema.VERSION}: use the newer Roost, "
+            f"the journal has version {version} of its tables, this Roost knows {VERSION}: use the newer Roost, "
             "or another place (ROOST_JOURNAL_URL)"
         )
-    for step in schema.STEPS[version:]:
+    for step in STEPS[version:]:
         step(connection)
-    if version < schema.VERSION:
+    if version < VERSION:
         connection.execute(sa.delete(meta).where(meta.c.key == "version"))
-        connection.execute(sa.insert(meta).values(key="version", value=str(schema.VERSION)))
+        connection.execute(sa.insert(meta).values(key="version", value=str(VERSION)))
 
 
 def _said(error: Exception) -> str:

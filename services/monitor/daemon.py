@@ -1,36 +1,35 @@
 """The monitor (HTCondor's GANGLIAD): makes metrics of the pool's ads, by definitions that an administrator may add to,
 and gives them to Prometheus, at its /metrics, and to Ganglia.
 
-Every GANGLIAD_INTERVAL it asks the collector for what the definitions read. Nobody waits for it, and it keeps nothing.
+Every GANGLIAD_INTERVAL it asks the collector for the attributes that the definitions read. Nobody waits for it, and it
+stores nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from prometheus_client.core import Metric as Family
 
-from services.monitor import pool
-from services.monitor.channels import BadChannel, Channel, of_gmond, of_list
-from services.monitor.definitions import Definition, chosen, read, wanted
-from services.monitor.exposition import families
+from services.monitor import collector_client
+from services.monitor.core.definitions import Definition, published, read, wanted
+from services.monitor.core.gmond import BadChannel, Channel, channels_of_gmond_conf, channels_of_list
+from services.monitor.core.metrics import Default, MetricIdentity, Result, measure
 from services.monitor.ganglia import Ganglia, GangliaUnavailable
-from services.monitor.metrics import Result, measure
-from services.monitor.owners import Default, Owners
-from services.monitor.web import Page
+from services.monitor.prometheus import Page, families
 from shared.classad import unparse
 from shared.config.errors import config_error
 from shared.config.knobs import MonitorSettings
-from shared.daemon.clock import set_or_over
+from shared.counters import Durations
+from shared.daemon.auxiliary import AuxiliaryDaemon
+from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
-from shared.daemon.measures import Source, counter, gauge, histogram
-from shared.daemon.satellite import Satellite
+from shared.daemon.metrics import Counter, Declared, Families, Gauge, Histogram, register
 from shared.errors import RoostError
-from shared.tally import Durations
 
 #: The definitions that come with it; a file of this name in GANGLIAD_METRICS_CONFIG_DIR takes their place.
 DEFAULT_FILE: Final = "00_default_metrics"
@@ -40,8 +39,8 @@ _LEFT_BEHIND: Final = ("~", ".bak", ".rpmsave", ".rpmnew", ".dpkg-old", ".dpkg-d
 _MOST_PROBLEMS, _MOST_TOLD = 50, 1000
 
 
-class Monitor(Satellite):
-    """See the module."""
+class Monitor(AuxiliaryDaemon):
+    """The monitor as a daemon: it measures the pool once in each interval."""
 
     subsystem: ClassVar[str] = "GANGLIAD"
     my_type: ClassVar[str] = "Gangliad"
@@ -64,7 +63,7 @@ class Monitor(Satellite):
         self._told: set[str] = set()
         self._again = asyncio.Event()
         self._page = Page(context.metrics)
-        context.metrics.register(_Pool(self))
+        register(context.metrics, METRICS, self)
 
     async def setup(self) -> None:
         await self._read()
@@ -101,7 +100,7 @@ class Monitor(Satellite):
         settings = self.settings
         found = read(await asyncio.to_thread(definition_files, Path(settings.gangliad_metrics_config_dir)))
         channels = await asyncio.to_thread(channels_of, settings)
-        self.definitions = chosen(
+        self.definitions = published(
             found.definitions, settings.gangliad_verbosity, per_node=settings.gangliad_per_execute_node_metrics
         )
         self.problems, self.channels = found.problems, channels
@@ -128,23 +127,23 @@ class Monitor(Satellite):
             self._again.clear()
             began = clock.monotonic()
             try:
-                await self.look()
+                await self.run_pass()
                 self.trouble = ""
             except RoostError as error:
                 self.failures += 1
                 self.trouble = f"a look at the pool: {error}"
                 self.context.log.info("pool_not_measured", reason=str(error))
             took = clock.monotonic() - began
-            await set_or_over(self._again, clock, max(1.0, self.settings.gangliad_interval - took))
+            await wait_for_event(self._again, clock, max(1.0, self.settings.gangliad_interval - took))
 
-    async def look(self) -> None:
+    async def run_pass(self) -> None:
         """One pass: ask, work out, give on. Raises RoostError where the collector does not answer."""
         clock, settings = self.context.clock, self.settings
         began = clock.monotonic()
         owners = await self._owners()
         requirements = "" if settings.gangliad_requirements is None else unparse(settings.gangliad_requirements)
         definitions = self.definitions
-        ads = await pool.ads(self.context.bus, wanted(definitions), owners.reads(), requirements)
+        ads = await collector_client.ads(self.context.bus, wanted(definitions), owners.reads(), requirements)
         lifetime = max(6 * settings.gangliad_interval, settings.gangliad_min_metric_lifetime)
         self.result, self.shown = await asyncio.to_thread(_worked_out, definitions, ads, owners, lifetime, clock.now())
         self._tell(self.result.problems)
@@ -153,11 +152,11 @@ class Monitor(Satellite):
         self.durations.add(clock.monotonic() - began)
         await self._to_ganglia()
 
-    async def _owners(self) -> Owners:
+    async def _owners(self) -> MetricIdentity:
         settings = self.settings
-        ad = await pool.collector_ad(self.context.bus)
+        ad = await collector_client.collector_ad(self.context.bus)
         host = (ad.eval_string("Machine") if ad is not None else "") or settings.condor_host or self.context.name
-        return Owners(
+        return MetricIdentity(
             host.split(",")[0].strip(),
             "",
             Default.of(settings.gangliad_default_machine),
@@ -190,10 +189,10 @@ class Monitor(Satellite):
             self.context.log.warning("ganglia_unavailable", reason=unsent)
         self.unsent = unsent
 
-    def update_s(self) -> float:
+    def update_interval_s(self) -> float:
         return float(self.settings.master_update_interval)
 
-    def said(self) -> Mapping[str, object]:
+    def ad_attributes(self) -> Mapping[str, object]:
         return {
             "MetricDefinitions": len(self.definitions),
             "MetricProblems": len(self.problems) + len(self.result.problems),
@@ -203,7 +202,7 @@ class Monitor(Satellite):
 
 
 def _worked_out(
-    definitions: list[Definition], ads: Any, owners: Owners, lifetime: int, now: float
+    definitions: list[Definition], ads: Any, owners: MetricIdentity, lifetime: int, now: float
 ) -> tuple[Result, list[Family]]:
     """In a thread: a pool of 100,000 slots takes a second."""
     result = measure(definitions, ads, owners, lifetime, now)
@@ -230,34 +229,44 @@ def channels_of(settings: MonitorSettings) -> list[Channel]:
     """Where Ganglia's packets go; nowhere if neither we nor a gmond.conf say. Raises ConfigError."""
     try:
         if settings.roost_ganglia_channels:
-            return of_list(settings.roost_ganglia_channels, "ROOST_GANGLIA_CHANNELS")
+            return channels_of_list(settings.roost_ganglia_channels, "ROOST_GANGLIA_CHANNELS")
         path = Path(settings.ganglia_config)
         if not path.is_file():
             return []
-        return of_gmond(path.read_text(encoding="utf-8", errors="replace"), str(path))
+        return channels_of_gmond_conf(path.read_text(encoding="utf-8", errors="replace"), str(path))
     except OSError as error:
         raise config_error(f"GANGLIA_CONFIG: {error.filename}: {error.strerror}") from error
     except BadChannel as error:
         raise config_error(str(error)) from error
 
 
-class _Pool(Source):
-    """The pool's metrics, and what the monitor measures of itself."""
-
-    def __init__(self, monitor: Monitor) -> None:
-        self._monitor = monitor
-
-    def collect(self) -> Iterator[Family]:
-        monitor = self._monitor
-        yield counter("roost_monitor_passes", "Looks at the pool", monitor.passes)
-        yield counter("roost_monitor_failures", "Looks at the pool that came to nothing", monitor.failures)
-        newest = "Time of the newest look at the pool, seconds since 1970; 0: none yet"
-        yield gauge("roost_monitor_newest_seconds", newest, monitor.newest)
-        yield gauge("roost_monitor_definitions", "Definitions of metrics", len(monitor.definitions))
-        problems = len(monitor.problems) + len(monitor.result.problems)
-        yield gauge("roost_monitor_problems", "What is wrong with definitions, or metrics of theirs", problems)
-        yield gauge("roost_monitor_metrics", "Metrics of the pool, as of the newest look", len(monitor.result.metrics))
-        yield counter("roost_monitor_ganglia_sent", "Packets or commands to Ganglia", monitor.ganglia.sent)
-        yield counter("roost_monitor_ganglia_failures", "Looks that Ganglia was not told whole", monitor.ganglia.failed)
-        yield histogram("roost_monitor_pass_duration_seconds", "Looks at the pool, worked out", monitor.durations)
-        yield from monitor.shown
+METRICS: Final[Declared[Monitor]] = (
+    Counter("roost_monitor_passes", "Looks at the pool", lambda monitor: monitor.passes),
+    Counter("roost_monitor_failures", "Looks at the pool that came to nothing", lambda monitor: monitor.failures),
+    Gauge(
+        "roost_monitor_newest_seconds",
+        "Time of the newest look at the pool, seconds since 1970; 0: none yet",
+        lambda monitor: monitor.newest,
+    ),
+    Gauge("roost_monitor_definitions", "Definitions of metrics", lambda monitor: len(monitor.definitions)),
+    Gauge(
+        "roost_monitor_problems",
+        "What is wrong with definitions, or metrics of theirs",
+        lambda monitor: len(monitor.problems) + len(monitor.result.problems),
+    ),
+    Gauge(
+        "roost_monitor_metrics",
+        "Metrics of the pool, as of the newest look",
+        lambda monitor: len(monitor.result.metrics),
+    ),
+    Counter("roost_monitor_ganglia_sent", "Packets or commands to Ganglia", lambda monitor: monitor.ganglia.sent),
+    Counter(
+        "roost_monitor_ganglia_failures",
+        "Looks that Ganglia was not told whole",
+        lambda monitor: monitor.ganglia.failed,
+    ),
+    Histogram(
+        "roost_monitor_pass_duration_seconds", "Looks at the pool, worked out", lambda monitor: monitor.durations
+    ),
+    Families(lambda monitor: monitor.shown),
+)

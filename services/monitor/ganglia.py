@@ -1,4 +1,4 @@
-"""The way to Ganglia: packets over UDP, or the gmetric command; and whom it watches, by the gstat command."""
+"""Sends metrics to Ganglia, as packets over UDP or by the gmetric command, and asks gstat which hosts it watches."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Final
 
-from services.monitor import packets
-from services.monitor.channels import Channel, hosts_of, is_known
-from services.monitor.metrics import Metric
+from services.monitor.core import gmond
+from services.monitor.core.gmond import Channel, hosts_of, is_known
+from services.monitor.core.metrics import Metric
 from shared.daemon.context import Context
 from shared.errors import RetryableError
-from shared.program import ProgramFailed, clean_environment, run
+from shared.subprocess_runner import ProgramFailed, clean_environment, run
 
 #: Seconds that a command may take.
 _PATIENCE_S: Final = 20.0
@@ -39,7 +39,7 @@ class GangliaUnavailable(RetryableError):
 
 
 class Ganglia:
-    """See the module."""
+    """The connection to one Ganglia."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -69,15 +69,15 @@ class Ganglia:
         if all_hosts:
             for machine, host in hosts.items():
                 if machine.lower() not in self.hosts:
-                    data += packets.heartbeat(host)
+                    data += gmond.heartbeat_packets(host)
         for one in chosen:
             host = hosts[one.machine]
-            described = packets.description(one, host, tmax)
+            described = gmond.description_packet(one, host, tmax)
             said_at, said = self._described.get((host, one.name), (0.0, b""))
             if said != described or now - said_at > _DESCRIBE_S:
                 data.append(described)
                 self._described[host, one.name] = (now, described)
-            data.append(packets.value(one, host))
+            data.append(gmond.value_packet(one, host))
         if len(self._described) > 2 * len(chosen) + 1000:
             self._described.clear()  # of machines that are gone
         await self._packets(data, channels)
@@ -180,7 +180,7 @@ class Ganglia:
 def gmetric_options(metric: Metric, host: str, tmax: int) -> list[str]:
     """What gmetric is told."""
     slope = "derivative" if metric.derivative else "zero" if metric.type == "string" else "both"
-    found = [f"--name={metric.name}", f"--value={packets.as_text(metric)}", f"--type={metric.type}"]
+    found = [f"--name={metric.name}", f"--value={gmond.as_text(metric)}", f"--type={metric.type}"]
     found += [f"--units={metric.units}", f"--slope={slope}", f"--tmax={tmax}", f"--dmax={metric.lifetime}"]
     found += [f"--group={metric.group}", f"--desc={metric.desc}", f"--title={metric.title}", f"--spoof={host}"]
     return [*found, f"--cluster={metric.cluster}"] if metric.cluster else found

@@ -1,4 +1,4 @@
-"""The negotiator: listens to ads, runs cycles while it leads, keeps the accountant's books.
+"""The negotiator: listens to ads, runs cycles while it leads, keeps the accounting records.
 
 It leads for as long as its HAD says so (`Lead`, a lease with an epoch). When the lease runs out it stops deciding by
 itself; schedds and the accountant's scripts refuse what still carries the old epoch.
@@ -14,19 +14,18 @@ from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, ClassVar
 
-from services.negotiator.accountant import Accountant, Ended
-from services.negotiator.books import Books
-from services.negotiator.conduct import Conduct
-from services.negotiator.intake import Intake, Taken
-from services.negotiator.metrics import CycleCounts, Metrics
-from services.negotiator.pool import Request
-from services.negotiator.questions import Questions
-from services.negotiator.quota_changes import Quota, with_quotas
-from services.negotiator.requests import Bearings, Schedds
-from services.negotiator.settings import groups_of, read_policy
-from services.negotiator.slot_table import SlotTable, by_schedd
-from services.negotiator.statistics import CycleStatistics, attributes
-from services.negotiator.timing import LastCycle, next_start
+from engine.fairshare.quotas import QuotaSetting, with_quotas
+from engine.match.model import Request
+from engine.match.slot_table import SlotTable
+from engine.policy import groups_of, read_policy
+from services.negotiator.accountant import Accountant, EndedChange
+from services.negotiator.accountant_rpc import AccountantRpc
+from services.negotiator.ad_intake import AdIntake, IntakeResult, by_schedd
+from services.negotiator.analyze_rpc import AnalyzeRpc
+from services.negotiator.cycle_runner import CycleRunner
+from services.negotiator.metrics import CycleCounts, CycleStatistics, Metrics, attributes
+from services.negotiator.schedd_client import CycleIdentity, ScheddClient
+from services.negotiator.settings import LastCycle, next_start, read_request_lists, read_timing
 from shared.bus.api import Exchange, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
@@ -35,9 +34,10 @@ from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, Outcome, inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
-from shared.daemon.clock import set_or_over
+from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
-from shared.daemon.orders import ORDERS, obey
+from shared.daemon.invariants import Invariants
+from shared.daemon.orders import ORDERS, handle_order
 from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, AskForAds, PrivateAds, SendAds
 from shared.messages.analysis import Analyze
@@ -64,7 +64,7 @@ _UNUSED = "unused-matches"
 
 
 class Negotiator(Daemon):
-    """See the module. `epoch` is 0 until a HAD gave one."""
+    """The negotiator daemon. `epoch` is 0 until a HAD gave one."""
 
     subsystem: ClassVar[str] = "NEGOTIATOR"
     at_start: ClassVar[tuple[str, ...]] = ()
@@ -72,13 +72,15 @@ class Negotiator(Daemon):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.policy = read_policy(context.config, context.clock.monotonic)
-        self._files = context.config  # without the quotas that are set in the books
+        self._files = context.config  # without the quotas that are set in the accounting records
         self._tree_files = context.config  # those that the group tree was made of
-        self._quotas: Mapping[str, Quota] = {}  # those in the policy
+        self._quotas: Mapping[str, QuotaSetting] = {}  # those in the policy
         settings = self.policy.settings
+        self.timing = read_timing(settings, context.config)
         self.shard = settings.negotiator_name or ""
         self.name = self.shard or context.name
         self.inbox = negotiator_inbox(self.shard)
+        self.invariants = Invariants("negotiator", context)
         self.accountant = Accountant(
             context.store,
             self.name,
@@ -86,14 +88,17 @@ class Negotiator(Daemon):
             float(settings.priority_halflife),
             self.shard,
             self.policy.tree,
+            check=self.invariants.check,
         )
-        self.books = Books(context, self.name, self.accountant)
-        self.schedds = Schedds(context, self.policy.lists)
+        self.accountant_rpc = AccountantRpc(context, self.name, self.accountant)
+        self.schedd_client = ScheddClient(context, read_request_lists(settings, context.config))
         self.table = SlotTable(self.policy.cycle)
-        self.conduct = Conduct(context, self.policy, self.table, self.accountant, self.schedds, self._charge)
+        self.cycle_runner = CycleRunner(
+            context, self.policy, self.table, self.accountant, self.schedd_client, self._charge
+        )
         self.ads = AdTable(float(settings.classad_lifetime))
-        self.intake = Intake(self.policy, self.ads, self.table, context.clock, self._unreadable)
-        self.questions = Questions(context.clock, self.ads, self.intake.owner)
+        self.ad_intake = AdIntake(self.policy, self.ads, self.table, context.clock, self._unreadable)
+        self.analyze_rpc = AnalyzeRpc(context.clock, self.ads, self.ad_intake.owner)
         self.advertiser = Advertiser(context, "Negotiator")
         self.epoch = 0
         self.leads_until = 0.0  # monotonic
@@ -107,20 +112,20 @@ class Negotiator(Daemon):
                 self.counts,
                 lambda: self.epoch if self.leading() else 0,
                 lambda: self.table.charged(self.policy.cycle) if self.leading() else {},
-                self._books_behind,
-                lambda: (self.conduct.herald.waiting, self.conduct.herald.lost),
+                self._records_behind,
+                lambda: (self.cycle_runner.publisher.waiting, self.cycle_runner.publisher.lost),
             )
         )
         self._loaded = False
         self._taking_over = asyncio.Lock()
         self._triggers: set[str] = set()
         self._triggered_at = 0.0  # wall clock: when the first of them came
-        self._written_at = 0.0  # monotonic: when all of the books was in Redis
+        self._written_at = 0.0  # monotonic: when all accounting records were in Redis
         self._wake = asyncio.Event()
         self._active_subscription: Subscription | None = None
         self._started = int(context.clock.now())
         self._asked: dict[tuple[str, str], float] = {}  # daemon and type: when it was asked for all ads, monotonic
-        self._ended: list[Ended] = []  # changes for a while that are over, not told yet
+        self._ended: list[EndedChange] = []  # changes for a while that are over, not told yet
         self._report_problems()
 
     # --- life
@@ -134,46 +139,47 @@ class Negotiator(Daemon):
         await bus.publish(Exchange.ADS, "ask.all", AskForAds(by=f"negotiator.{self.context.name}"))
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {"cycles": self._run_cycles(), "advertise": self._advertise(), "tell": self.conduct.herald.run()}
+        return {"cycles": self._run_cycles(), "advertise": self._advertise(), "tell": self.cycle_runner.publisher.run()}
 
     async def drain(self) -> None:
-        await self.conduct.herald.drain()
+        await self.cycle_runner.publisher.drain()
         if self.leading():
             await self._commit()
-        await self.books.withdraw()
+        await self.accountant_rpc.withdraw()
         await self.advertiser.invalidate()
 
     def check(self, config: Config) -> None:
         read_policy(config, self.context.clock.monotonic)
 
     async def reconfigure(self) -> None:
-        await self._take_policy(self.context.config, whole=True)
+        await self._apply_policy(self.context.config, whole=True)
         self._trigger("reconfigured")
 
-    async def _take_policy(self, files: Config, *, whole: bool) -> None:
-        """Go by this configuration from now on, and by the quotas in the books; not `whole`: of the files the
-        group tree stays as it was (NEG-40). Raises ConfigError, and changes nothing then."""
+    async def _apply_policy(self, files: Config, *, whole: bool) -> None:
+        """Go by this configuration from now on, and by the quotas in the accounting records; not `whole`: of the files
+        the group tree stays as it was (NEG-40). Raises ConfigError, and changes nothing then."""
         quotas, tree_files = self.accountant.quotas(), files if whole else self._tree_files
         config = with_quotas(files, quotas)
         groups = None if tree_files is files else groups_of(with_quotas(tree_files, quotas))
         policy = read_policy(config, self.context.clock.monotonic, groups)
         self.context.config, self._files, self._tree_files, self._quotas = config, files, tree_files, quotas
         before, self.policy = self.policy, policy
-        self.conduct.policy = policy
-        self.intake.adopt(policy)
-        self.schedds.lists = policy.lists
+        self.cycle_runner.policy = policy
+        self.ad_intake.configure(policy)
+        self.timing = read_timing(policy.settings, config)
+        self.schedd_client.settings = read_request_lists(policy.settings, config)
         now = self.context.clock.now()
         self.accountant.configure(policy.factors, float(policy.settings.priority_halflife), policy.tree, now)
         if policy.problems != before.problems:
             self._report_problems()
         others = (str(getattr(policy.settings, k)) != str(getattr(before.settings, k)) for k in _ABOUT_SLOTS)
         if policy.match_exprs != before.match_exprs or any(others):
-            await self._take_all()
+            await self._apply_all_slots()
 
-    async def _take_quotas(self) -> None:
-        """Go by the quotas in the books, if they are others than before."""
+    async def _apply_quotas(self) -> None:
+        """Go by the quotas in the accounting records, if they are others than before."""
         if self.accountant.quotas() != self._quotas:
-            await self._take_policy(self._files, whole=False)
+            await self._apply_policy(self._files, whole=False)
             self._trigger("reconfigured")
 
     def _unreadable(self, my_type: str, daemon: str, name: str, error: Exception) -> None:
@@ -195,7 +201,7 @@ class Negotiator(Daemon):
     # --- what comes in
 
     async def _on_control(self, envelope: Envelope) -> Message:
-        """Inbox of this very negotiator: its HAD, and who wants its ads."""
+        """Handle the inbox of this very negotiator: its HAD, and daemons that want its ads."""
         body = envelope.body
         if isinstance(body, Lead):
             await self._lead(body)
@@ -204,22 +210,22 @@ class Negotiator(Daemon):
                 self._told_to_stop += 1
                 await self._stop_leading(body.reason)
         elif isinstance(body, SendAds):
-            for my_type, advertiser in (("Negotiator", self.advertiser), ("Accounting", self.books)):
+            for my_type, advertiser in (("Negotiator", self.advertiser), ("Accounting", self.accountant_rpc)):
                 if body.my_type in ("", my_type):
                     await advertiser.resend(body)
             return Ack()
         elif isinstance(body, ORDERS):
-            return await obey(self, envelope)
+            return await handle_order(self, envelope)
         else:
             return await self._on_request(envelope)
-        version, away = self.accountant.version, self.books.cut_off()
+        version, away = self.accountant.version, self.accountant_rpc.cut_off()
         books = [version.epoch, version.count]
         return Following(
             negotiator=self.name, active=self.leading(), epoch=self.epoch, cycle=self.cycle, books=books, cut_off=away
         )
 
     async def _on_request(self, envelope: Envelope) -> Message:
-        """Inbox of the active negotiator: what people and schedds ask."""
+        """Handle the inbox of the active negotiator: what people and schedds ask."""
         body = envelope.body
         if not self.leading():
             return Failure(code="not-leader", reason=f"negotiator {self.name} is not the active one", retryable=True)
@@ -231,7 +237,7 @@ class Negotiator(Daemon):
             self._trigger("requested")
             return Ack()
         if isinstance(body, GetPriorities | SetPriority):
-            return await self._ask_books(body)
+            return await self._ask_accountant(body)
         if isinstance(body, Analyze):
             return await self._analyze(body)
         return Failure(code="bad-request", reason=f"a negotiator does not answer {body.type}")
@@ -248,11 +254,11 @@ class Negotiator(Daemon):
         if change.my_type == "Machine":
             if change.outcome in (Outcome.APPLIED, Outcome.ALIVE):
                 clock = self.context.clock
-                self.intake.clocks.heard(change.daemon, envelope.ts, clock.now(), clock.monotonic())
-            self._took(self.intake.take(change.daemon, change.updated, change.removed))
+                self.ad_intake.clock_offsets.heard(change.daemon, envelope.ts, clock.now(), clock.monotonic())
+            self._slots_changed(self.ad_intake.apply(change.daemon, change.updated, change.removed))
         else:
-            self.schedds.heard(inbox_of(change.daemon))
-            if self.intake.wants_slots(change.daemon, change.updated):
+            self.schedd_client.heard(inbox_of(change.daemon))
+            if self.ad_intake.wants_slots(change.daemon, change.updated):
                 self._trigger("new-jobs")
         if change.ask:
             await self._ask_again(change.daemon, change.my_type)
@@ -265,14 +271,14 @@ class Negotiator(Daemon):
             mine = {
                 slot: claim
                 for slot, claim in body.claims.items()
-                if self.intake.owner(slot, body.daemon) == body.daemon
+                if self.ad_intake.owner(slot, body.daemon) == body.daemon
             }
             self.table.claims.update(mine)
             if len(self.table.claims) > before:
                 self._trigger(_FREED)
 
     async def _on_gap(self) -> None:
-        """Broadcasts were missed while the broker was away: read the collector's state again."""
+        """Read the collector's state again: broadcasts were missed while the broker was away."""
         if self._loaded:
             await self._load_ads()
 
@@ -290,26 +296,26 @@ class Negotiator(Daemon):
         except RoostError as error:
             self.context.log.info("send_ads_failed", of=daemon, my_type=my_type, error=str(error))
 
-    def _took(self, taken: Taken) -> None:
-        """Slots changed: so may who uses them, and what can be given away."""
+    def _slots_changed(self, taken: IntakeResult) -> None:
+        """Charge and start a cycle where slots have changed: so may their users, and what can be given away."""
         if taken.slots >= _MANY:
-            self.conduct.settle()
+            self.cycle_runner.flush_slots()
         if taken.touched:
             self._charge()
         if taken.freed:
             self._trigger(_FREED)
 
-    async def _take_all(self) -> None:
-        """All slots again, a slice at a time: a large pool takes seconds, and the lease must be kept."""
-        whole, unsettled = Taken(), 0
-        for taken in self.intake.take_all():
+    async def _apply_all_slots(self) -> None:
+        """Take in all slots again, a slice at a time: a large pool takes seconds, and the lease must be kept."""
+        whole, unsettled = IntakeResult(), 0
+        for taken in self.ad_intake.apply_all():
             whole.add(taken)
             unsettled += taken.slots
             if unsettled >= _MANY:
-                self.conduct.settle()
+                self.cycle_runner.flush_slots()
                 unsettled = 0
             await asyncio.sleep(0)
-        self._took(whole)
+        self._slots_changed(whole)
 
     def _trigger(self, why: str) -> None:
         if not self._triggers:
@@ -340,7 +346,8 @@ class Negotiator(Daemon):
         self.leads_until = max(longest, heard + lead.lease_s)
         if fresh:
             self._loaded = False
-        # Orders to lead keep coming while the books are read: one of them reads, the others keep the lease alive.
+        # Orders to lead keep coming while the accounting records are read: one of them reads, the others keep the
+        # lease alive.
         if not self._loaded and not self._taking_over.locked():
             async with self._taking_over:
                 try:
@@ -373,26 +380,26 @@ class Negotiator(Daemon):
             self.context.log.info("stepped_down", epoch=self.epoch, reason=reason)
 
     async def _load(self) -> None:
-        """Books, slots, claims and submitters as Redis has them."""
+        """Read accounting records, slots, claims and submitters from Redis."""
         if await self.accountant.load(self.epoch):
             self.context.log.warning("books_restored", source="memory", version=self.accountant.version.text)
         await self._load_ads()
         if self.accountant.unreadable:
             self.context.log.error("books_unreadable", records=self.accountant.unreadable)
-        self.accountant.take_over(self.intake.tally, self.context.clock.now())
-        await self._take_quotas()
+        self.accountant.take_over(self.ad_intake.claim_charges, self.context.clock.now())
+        await self._apply_quotas()
         self._loaded = True
         self._written_at = self.context.clock.monotonic()
         self._charge()  # at once: what is in use goes on from here
 
     async def _load_ads(self) -> None:
-        """Slots, claims and submitters as Redis has them; what the bus brought since stays where newer."""
+        """Read slots, claims and submitters from Redis; what the bus brought since stays where it is newer."""
         store = self.context.store
         for my_type in ("Machine", "Submitter"):
             for stored in await load_ads(store, my_type):
                 self._load_group(stored)
         self.table.claims = {**await load_claims(store), **self.table.claims}
-        await self._take_all()
+        await self._apply_all_slots()
 
     def _load_group(self, stored: StoredGroup) -> None:
         self.ads.load(
@@ -405,16 +412,16 @@ class Negotiator(Daemon):
             ads=stored.ads,
         )
 
-    async def _spare_sleepers(self) -> None:
+    async def _keep_sleeping_machines(self) -> None:
         """Take the ads of sleeping machines as the collector keeps them, with the time for which it does."""
-        silent = self.intake.sleepers(self.context.clock.now())
+        silent = self.ad_intake.sleeping_daemons(self.context.clock.now())
         if silent:
             for stored in await load_groups(self.context.store, [("Machine", daemon) for daemon in silent]):
                 known = self.ads.group("Machine", stored.daemon)
                 gone = set(known.rows) - stored.ads.keys() if known is not None else set()
                 self.ads.remove("Machine", stored.daemon)
                 self._load_group(stored)
-                self._took(self.intake.take(stored.daemon, stored.ads, gone))
+                self._slots_changed(self.ad_intake.apply(stored.daemon, stored.ads, gone))
 
     # --- cycles
 
@@ -423,7 +430,7 @@ class Negotiator(Daemon):
         while True:
             if self.table.expire(clock.monotonic()):
                 self._trigger(_FREED)
-            start = next_start(self.policy.timing, self.last_cycle, bool(self._triggers))
+            start = next_start(self.timing, self.last_cycle, bool(self._triggers))
             if not self._triggers and (given_up := self.table.next_end()) is not None:
                 start = min(start, given_up)
             wait = start - clock.monotonic()
@@ -432,14 +439,14 @@ class Negotiator(Daemon):
                 if self._triggers:
                     await clock.sleep(wait)
                 else:
-                    await set_or_over(self._wake, clock, wait)
+                    await wait_for_event(self._wake, clock, wait)
                 continue
             if not self.leading() or not self._loaded:
-                # Not while the books are read for a lead that has just begun.
+                # Not while the accounting records are read for a lead that has just begun.
                 if self._active_subscription is not None and not self.leading():
                     await self._stop_leading("the lease ran out")
                 self._wake.clear()
-                await set_or_over(self._wake, clock, 1.0)
+                await wait_for_event(self._wake, clock, 1.0)
                 continue
             triggered_at = self._triggered_at if self._triggers else None
             triggers, self._triggers = self._triggers or {"periodic"}, set()
@@ -465,20 +472,20 @@ class Negotiator(Daemon):
         if self.policy.settings.negotiator_read_config_before_cycle:
             await self._reread_config()
         epoch = self.epoch
-        await self._spare_sleepers()
-        self._took(self.intake.expire(self.context.clock.now()))
-        self._took(self.intake.take_kept_back())
-        asking = self.intake.submitters()
+        await self._keep_sleeping_machines()
+        self._slots_changed(self.ad_intake.expire(self.context.clock.now()))
+        self._slots_changed(self.ad_intake.apply_kept_back())
+        asking = self.ad_intake.submitters()
         if trigger == _FREED and not by_schedd(asking):
             return  # nobody waits for it: who comes later starts a cycle
         self.cycle += 1
-        bearings = Bearings(self.name, self.shard, epoch, self.cycle)
-        done = await self.conduct.cycle(
-            asking, bearings, trigger, lambda: self._loaded and self.leading() and epoch == self.epoch, triggered_at
+        identity = CycleIdentity(self.name, self.shard, epoch, self.cycle)
+        done = await self.cycle_runner.cycle(
+            asking, identity, trigger, lambda: self._loaded and self.leading() and epoch == self.epoch, triggered_at
         )
         if done is None:
             return
-        self.questions.remember(done.result.rejections)
+        self.analyze_rpc.remember(done.result.rejections)
         self.statistics.appendleft(done.statistics)
         self.counts.add(done.statistics, done.result.rejections)
         if done.unused and trigger != _UNUSED:  # else two of us could play this ball for ever
@@ -487,14 +494,15 @@ class Negotiator(Daemon):
             await self.advertiser.publish({self.name: self._ad()})
 
     async def _reread_config(self) -> None:
-        """NEGOTIATOR_READ_CONFIG_BEFORE_CYCLE. What can not be read leaves everything as it was."""
+        """Read the configuration again, for NEGOTIATOR_READ_CONFIG_BEFORE_CYCLE. What can not be read leaves
+        everything as it was."""
         if self.context.reread is None:
             return
         try:
             config = await asyncio.to_thread(self.context.reread)
             if list(config.macros()) == list(self._files.macros()):
                 return
-            await self._take_policy(config, whole=False)
+            await self._apply_policy(config, whole=False)
         except ConfigError as error:
             self.context.log.error("configuration_kept", reason=str(error))
 
@@ -504,11 +512,11 @@ class Negotiator(Daemon):
         if asked.negotiator not in ("", self.name):
             return Failure(code="not-found", reason=f"this is negotiator {self.name}, not {asked.negotiator[:80]}")
         try:
-            return await self.questions.answer(
+            return await self.analyze_rpc.answer(
                 asked,
                 claims=self.table.claims,
                 pending=self.table.pending,
-                waking=self.conduct.calls.names,
+                waking=self.cycle_runner.wake_calls.names,
                 constraint=self.policy.cycle.slot_constraint,
                 requests=self._waiting,
             )
@@ -518,20 +526,20 @@ class Negotiator(Daemon):
 
     async def _waiting(self) -> Mapping[str, Sequence[Request]]:
         """What all submitters ask for at this moment."""
-        answers = await self.conduct.requests(
-            self.intake.submitters(), Bearings(self.name, self.shard, self.epoch, self.cycle)
+        answers = await self.cycle_runner.requests(
+            self.ad_intake.submitters(), CycleIdentity(self.name, self.shard, self.epoch, self.cycle)
         )
         return answers.requests
 
     # --- accounting
 
-    def _books_behind(self) -> float:
+    def _records_behind(self) -> float:
         if not self.leading() or not self._loaded:
             return 0.0
         return max(0.0, self.context.clock.monotonic() - self._written_at)
 
     def _charge(self) -> None:
-        late, changed = self.intake.tally.take_late(), self.intake.tally.take_changed()
+        late, changed = self.ad_intake.claim_charges.take_late(), self.ad_intake.claim_charges.take_changed()
         if self.leading() and self._loaded:  # else whoever leads charges for it
             now = self.context.clock.now()
             self.accountant.charge(self.table.charged(self.policy.cycle), now, late, changed)
@@ -546,31 +554,31 @@ class Negotiator(Daemon):
             return
         self._written_at = self.context.clock.monotonic()
         while self._ended:
-            await self.books.tell_ended(self._ended[0])
+            await self.accountant_rpc.tell_ended(self._ended[0])
             del self._ended[0]
 
-    async def _ask_books(self, asked: GetPriorities | SetPriority) -> Message:
+    async def _ask_accountant(self, asked: GetPriorities | SetPriority) -> Message:
         self._charge()
         try:
-            return await self.books.answer(asked, self.epoch)
+            return await self.accountant_rpc.answer(asked, self.epoch)
         except StaleEpoch as error:
             await self._stop_leading(str(error))
             return Failure(code="not-leader", reason=str(error), retryable=True)
         finally:
-            await self._take_quotas()  # also when there was nobody to tell of the change
+            await self._apply_quotas()  # also when there was nobody to tell of the change
 
     async def _advertise(self) -> None:
-        """The negotiator's own ad, and the books kept current between cycles."""
+        """Publish the negotiator's own ad, and keep the accounting records current between cycles."""
         while True:
-            self.intake.tally.tidy(self.context.clock.now())
+            self.ad_intake.claim_charges.tidy(self.context.clock.now())
             if self.leading() and self._loaded:
                 try:
                     await self._commit()
                 except RetryableError as error:
                     self.context.log.warning("books_not_written", error=str(error))
-                await self.books.publish()
+                await self.accountant_rpc.publish()
             else:
-                await self.books.withdraw()
+                await self.accountant_rpc.withdraw()
             await self.advertiser.publish({self.name: self._ad()})
             await self.context.clock.sleep(min(5.0, max(0.1, float(self.policy.settings.negotiator_update_interval))))
 

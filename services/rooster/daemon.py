@@ -1,9 +1,9 @@
-"""The rooster: wakes machines that sleep and that jobs wait for (spec rows PWR-06, PWR-07; docs/power.md).
+"""The rooster: wakes sleeping machines that jobs wait for (spec rows PWR-06, PWR-07; docs/power.md).
 
 Every ROOSTER_INTERVAL it asks the collector for the machines of which ROOSTER_UNHIBERNATE is true, and wakes them. Of
-several roosters one acts (shared.daemon.lead); when its last round was is noted there, so neither a restart nor a
-change of the lead wakes more machines in an interval than ROOSTER_MAX_UNHIBERNATE. Losing it loses nothing: what sleeps
-goes on to sleep, and the next round finds it.
+several roosters one leads (shared.daemon.lead); the time of its last cycle is noted in Redis, so neither a restart nor
+a change of the leader wakes more machines in an interval than ROOSTER_MAX_UNHIBERNATE. Losing the rooster loses
+nothing: machines go on sleeping, and the next cycle finds them.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import ClassVar, Final
 
-from prometheus_client.core import Metric
-
-from services.rooster.crow import NotWoken, crow
-from services.rooster.policy import Rules, Sleeper, sleepers
+from services.rooster.core.policy import Rules, SleepingMachine, machines_to_wake
+from services.rooster.waker import WakeFailed, wake
 from shared.classad import ClassAd, unparse
 from shared.config import ConfigError, Problem
 from shared.config.knobs import RoosterSettings
 from shared.daemon.context import Context
-from shared.daemon.facts import announce
-from shared.daemon.measures import Source, counter, gauge
+from shared.daemon.events import announce
+from shared.daemon.metrics import Counter, Declared, Gauge, register
+from shared.daemon.periodic import PeriodicDaemon, remaining_s
 from shared.daemon.pool_ads import pool_ads
-from shared.daemon.rounds import Rounds, left_s
 from shared.job_text import words_v2
 from shared.messages.events import RoosterRound
 
@@ -36,8 +34,8 @@ LEASE_S: Final = 30.0
 AT_ONCE: Final = 10
 
 
-class Rooster(Rounds):
-    """See the module."""
+class Rooster(PeriodicDaemon):
+    """The rooster as a daemon: each cycle wakes the machines that the policy names."""
 
     subsystem: ClassVar[str] = "ROOSTER"
     my_type: ClassVar[str] = "Rooster"
@@ -49,39 +47,39 @@ class Rooster(Rounds):
         super().__init__(context, LEASE_S)
         self.last_round = 0.0  # wall clock
         self.woken = self.failures = 0  # of this life
-        context.metrics.register(_Metrics(self))
+        register(context.metrics, METRICS, self)
 
     async def reconfigure(self) -> None:
         settings = RoosterSettings.from_config(self.context.config)
         self.rules, self.settings = rules_of(settings), settings
-        self.hurry()
+        self.wake()
 
-    def update_s(self) -> float:
+    def update_interval_s(self) -> float:
         return float(self.settings.master_update_interval)
 
-    def learn(self, note: bytes) -> None:
+    def load_note(self, note: bytes) -> None:
         self.last_round = max(self.last_round, _read(note))
 
-    # Rounds
+    # Cycles
 
     def due_s(self) -> float:
-        return left_s(self.last_round, self.rules.interval_s, self.context.clock.now())
+        return remaining_s(self.last_round, self.rules.interval_s, self.context.clock.now())
 
-    async def round(self) -> None:
+    async def run_cycle(self) -> None:
         context, rules = self.context, self.rules
         ads: list[ClassAd] = []
         async for page in pool_ads(context.bus, "Machine", constraint=unparse(rules.unhibernate)):
             ads += page
-        found = sleepers(ads, rules, context.clock.now())
+        found = machines_to_wake(ads, rules, context.clock.now())
         now = context.clock.now()
         # Before anybody is woken: who leads next must not do so again in the same interval.
-        await self.lead.write(json.dumps({"last_round": now}).encode())
+        await self.lead.write_note(json.dumps({"last_round": now}).encode())
         self.last_round = now
         self.rounds += 1
-        woken, failed = await self._crow(found)
+        woken, failed = await self._wake_machines(found)
         self.woken += len(woken)
         self.failures += len(failed)
-        self.tell()
+        self.advertise_soon()
         if not found:
             return
         left_out = len(found) - len(woken) - len(failed)
@@ -89,7 +87,7 @@ class Rooster(Rounds):
         event = RoosterRound(at=now, rooster=context.name, woken=woken, failed=failed, waiting=left_out)
         await announce(context, event)
 
-    async def _crow(self, found: list[Sleeper]) -> tuple[list[str], dict[str, str]]:
+    async def _wake_machines(self, found: list[SleepingMachine]) -> tuple[list[str], dict[str, str]]:
         """Wake them in their order, until ROOSTER_MAX_UNHIBERNATE are. What can not be woken does not count."""
         most = self.rules.most or len(found)
         woken: list[str] = []
@@ -101,7 +99,7 @@ class Rooster(Rounds):
                 break
             if not self.lead.holds():
                 break  # commands may be slow, and another one lead by now
-            answers = await asyncio.gather(*(self._one(one) for one in some))
+            answers = await asyncio.gather(*(self._wake_one(one) for one in some))
             for one, reason in zip(some, answers, strict=True):
                 if reason:
                     failed[one.machine] = reason
@@ -109,18 +107,18 @@ class Rooster(Rounds):
                     woken.append(one.machine)
         return woken, failed
 
-    async def _one(self, one: Sleeper) -> str:
+    async def _wake_one(self, one: SleepingMachine) -> str:
         """Why a machine could not be woken; "": it was."""
         try:
-            await crow(one.ad, self.rules.command)
-        except NotWoken as error:
+            await wake(one.ad, self.rules.command)
+        except WakeFailed as error:
             self.context.log.warning("not_woken", machine=one.machine[:200], reason=str(error))
             return str(error)
         return ""
 
-    # What it tells
+    # The ad
 
-    def said(self) -> Mapping[str, object]:
+    def ad_attributes(self) -> Mapping[str, object]:
         return {
             "Machine": self.context.config.get("FULL_HOSTNAME") or self.context.name,
             "MyCurrentTime": int(self.context.clock.now()),
@@ -160,21 +158,23 @@ def _read(note: bytes) -> float:
         return 0.0
 
 
-class _Metrics(Source):
-    """What the rooster measures of itself."""
-
-    def __init__(self, rooster: Rooster) -> None:
-        self._rooster = rooster
-
-    def collect(self) -> Iterator[Metric]:
-        rooster = self._rooster
-        yield gauge("roost_rooster_acts", "1 for the one that acts", rooster.leads)
-        yield counter("roost_rooster_rounds", "Looks for machines to wake", rooster.rounds)
-        yield counter(
-            "roost_rooster_woken", "Machines that were woken: commands that went well, or packets", rooster.woken
-        )
-        yield counter("roost_rooster_failures", "Machines that could not be woken", rooster.failures)
-        since = "When the last round was, since 1970; 0: none yet"
-        yield gauge("roost_rooster_last_round_seconds", since, rooster.last_round if rooster.leads else 0.0)
-        text = "1 while a round can not be made: Redis or the collector does not answer"
-        yield gauge("roost_rooster_troubled", text, bool(rooster.ready()))
+METRICS: Final[Declared[Rooster]] = (
+    Gauge("roost_rooster_acts", "1 for the one that acts", lambda rooster: rooster.leads),
+    Counter("roost_rooster_rounds", "Looks for machines to wake", lambda rooster: rooster.rounds),
+    Counter(
+        "roost_rooster_woken",
+        "Machines that were woken: commands that went well, or packets",
+        lambda rooster: rooster.woken,
+    ),
+    Counter("roost_rooster_failures", "Machines that could not be woken", lambda rooster: rooster.failures),
+    Gauge(
+        "roost_rooster_last_round_seconds",
+        "When the last round was, since 1970; 0: none yet",
+        lambda rooster: rooster.last_round if rooster.leads else 0.0,
+    ),
+    Gauge(
+        "roost_rooster_troubled",
+        "1 while a round can not be made: Redis or the collector does not answer",
+        lambda rooster: bool(rooster.ready()),
+    ),
+)

@@ -1,7 +1,7 @@
-"""The schedd's shell: recovers the queue, serves its inbox, keeps the pool told, and runs the timers.
+"""The schedd: recovers the queue, serves its inbox, advertises, and runs its timers.
 
-What is decided lives in the other rooms: `submission`, `actions`, `queries` and `requests` answer messages, `runs`
-follows jobs on their slots, `leases` keeps claims alive, `keeper` carries every change of a job out.
+`core` decides, `io` carries out: `submission`, `actions` and `queries` answer messages, `claims` turns matches into
+claims and keeps them alive, `runs` follows jobs on their slots, and `job_updates` carries out every change of a job.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from services.schedd import factories, history
-from services.schedd.actions import Actions, may_act
-from services.schedd.autoclusters import Autoclusters
-from services.schedd.claims import Claims
-from services.schedd.cron import ScheddCron
-from services.schedd.jobs import Cluster, JobId, JobStatus, make_job
-from services.schedd.keeper import Keeper, QueueDamaged
-from services.schedd.leases import Leases
-from services.schedd.materializer import Materializer
+from engine.queue import late_materialization
+from engine.queue.autoclusters import Autoclusters
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import Cluster, JobId, JobStatus, make_job
+from engine.queue.submitters import Identity, schedd_ad, submitter_ad
+from services.schedd.core.claim import Claim
+from services.schedd.io import history
+from services.schedd.io.actions import Actions, may_act
+from services.schedd.io.claim_table import ClaimTable
+from services.schedd.io.claims import Claims, Keepalive
+from services.schedd.io.cron import ScheddCron
+from services.schedd.io.file_server import FileServer
+from services.schedd.io.job_updates import JobUpdates
+from services.schedd.io.late_materialization import LateMaterialization
+from services.schedd.io.queries import Queries, ResourceRequests, parse_ids
+from services.schedd.io.queue_db import QueueDamaged, QueueDatabase, rows
+from services.schedd.io.runs import Runs
+from services.schedd.io.ssh_to_job import SshToJob
+from services.schedd.io.submission import Submission
 from services.schedd.metrics import Metrics
-from services.schedd.queries import Queries, parse_ids
-from services.schedd.queue import Queue, rows
-from services.schedd.requests import Requests
-from services.schedd.runs import Runs
 from services.schedd.settings import Settings
-from services.schedd.shadow import Claim
-from services.schedd.submission import Submission
-from services.schedd.submitters import Identity, schedd_ad, submitter_ad
-from services.schedd.table import JobTable
-from services.schedd.transfer import Endpoint
-from services.schedd.visits import Visits
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.config import Config
+from shared.cooperative import Yielder
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.epochs import check_possible
-from shared.daemon.orders import obey
+from shared.daemon.invariants import Invariants
+from shared.daemon.orders import handle_order
 from shared.host import host_id
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Message
@@ -60,7 +62,6 @@ from shared.messages.queue import (
     Submitted,
 )
 from shared.messages.visits import VisitJob
-from shared.turns import Turns
 from shared.version import VERSION
 
 #: Counts that only go down, or move between running and held, are told this much later, many at a time.
@@ -82,21 +83,28 @@ class Schedd(Daemon):
         super().__init__(context)
         self.settings = Settings.from_config(context.config)
         folder = Path(context.spool) / "schedd" / context.name
-        self.queue = Queue(folder / "job_queue.db")
+        self.queue = QueueDatabase(folder / "job_queue.db", self._on_full)
         self.table = JobTable(Autoclusters(significant=self.settings.significant))
-        self.keeper = Keeper(context, self.queue, self.table, folder / "sandboxes")
-        self.runs = Runs(self.keeper, self.settings)
-        self.claims = Claims(self.runs)
-        self.leases = Leases(self.runs)
-        self.keeper.log.of_all, self.keeper.log.history = self.settings.event_log, self.settings.history
-        self.endpoint = Endpoint(self.keeper, self.settings, self.runs.claims)
-        self.materializer = Materializer(self.keeper, self.settings)
-        self.submission = Submission(self.keeper, self.settings, self.materializer.materialize)
-        self.actions = Actions(self.keeper, self.settings)
-        self.queries = Queries(self.keeper)
-        self.requests = Requests(self.keeper, self.settings)
-        self.runs.on_duration = self.actions.duration_reached
-        self.cron = ScheddCron(context, self.keeper.counts_changed.set)
+        self.claim_table = ClaimTable(context, self.queue, self.table)
+        self.updates = JobUpdates(
+            context,
+            self.settings,
+            self.queue,
+            self.table,
+            self.claim_table,
+            folder / "sandboxes",
+            Invariants("schedd", context),
+        )
+        self.runs = Runs(self.updates)
+        self.claims = Claims(self.updates, self.runs)
+        self.keepalive = Keepalive(self.updates, self.runs)
+        self.file_server = FileServer(self.updates)
+        self.late_materialization = LateMaterialization(self.updates)
+        self.submission = Submission(self.updates, self.late_materialization)
+        self.actions = Actions(self.updates)
+        self.queries = Queries(self.updates)
+        self.requests = ResourceRequests(self.updates)
+        self.cron = ScheddCron(context, self.updates.counts_changed.set)
         self.epochs: dict[str, int] = {}  # by shard: the highest seen
         self._submitter_ads = Advertiser(context, "Submitter", subsystem="SCHEDD")
         self._schedd_ads = Advertiser(context, "Scheduler", subsystem="SCHEDD")
@@ -110,9 +118,9 @@ class Schedd(Daemon):
         self._answers: dict[type[Message], Answer] = {
             SubmitJobs: self._submit,
             QueryJobs: self.queries.query,
-            ActOnJobs: self._act,
+            ActOnJobs: self.actions.act,
             FetchFiles: self._fetch_files,
-            VisitJob: Visits(self.keeper, self.settings, self.runs.claims).visit,
+            VisitJob: SshToJob(self.updates).visit,
             DescribeSchedd: self._describe,
             GetRequests: self._get_requests,
             Matches: self._matches,
@@ -121,8 +129,7 @@ class Schedd(Daemon):
             ClaimReady: self._claim_ready,
             SendAds: self._send_ads,
         }
-        context.metrics.register(Metrics(self.keeper, self.runs, self.endpoint.counts))
-        self.queue.on_full = self._on_full
+        context.metrics.register(Metrics(self.updates, self.file_server.counts))
         self._stored_claims: list[Claim] = []
         self._meta: dict[str, Any] = {}
         self._recovered = asyncio.Event()  # claims of an earlier life are known: till then no question is answered
@@ -133,19 +140,20 @@ class Schedd(Daemon):
     async def setup(self) -> None:
         await self.queue.open()
         events = await self._load()
-        await self.endpoint.recover()
+        await self.file_server.recover()
         port = await self._listen()
-        self.endpoint.url = self.runs.transfer_url = f"http://{_bracketed(self.settings.transfer_host)}:{port}"
-        await self.keeper.log.recover(events)
+        self.file_server.url = self.runs.transfer_url = f"http://{_bracketed(self.settings.transfer_host)}:{port}"
+        await self.updates.log.recover(events)
         await self.context.bus.serve(self._identity.inbox, self._on_request, prefetch=500)
         for claim in self._stored_claims:
             self.claims.recover(claim)
         self._stored_claims = []
+        self.updates.recovered()
         self._recovered.set()
-        await self.keeper.commit()
+        await self.updates.commit()
         self._ready = True
-        self.keeper.demand_grew.set()
-        self.context.log.info("queue_loaded", jobs=self.table.total, running=len(self.runs.claims))
+        self.updates.demand_grew.set()
+        self.context.log.info("queue_loaded", jobs=self.table.total, running=len(self.claim_table.claims))
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {
@@ -153,10 +161,10 @@ class Schedd(Daemon):
             "advertise": self._advertise(),
             "leases": self._keep_alive(),
             "policies": self._look(),
-            "factories": self.materializer.run(),
+            "factories": self.late_materialization.run(),
             "tidy": self._tidy(),
             "cron": self.cron.run(),
-            "sorted": self.keeper.repeat_sorted(),
+            "sorted": self.updates.repeat_autoclusters(),
         }
 
     def check(self, config: Config) -> None:
@@ -168,18 +176,7 @@ class Schedd(Daemon):
         self.settings = replace(
             new, significant=now.significant, transfer_host=now.transfer_host, transfer_port=now.transfer_port
         )
-        for room in (
-            self.runs,
-            self.claims,
-            self.endpoint,
-            self.submission,
-            self.materializer,
-            self.actions,
-            self.requests,
-        ):
-            room.settings = self.settings
-        self.keeper.log.of_all, self.keeper.log.history = new.event_log, new.history
-        self.table.all_due()  # limits may have grown
+        self.updates.reconfigure(self.settings)
         self.cron.reread()
 
     async def drain(self) -> None:
@@ -193,17 +190,18 @@ class Schedd(Daemon):
             log.error("spool_full", reason=reason, mend="make room: what happens to jobs is written down then")
         else:
             log.info("spool_has_room")
-            self.table.all_due()
+            self.updates.factories_may_go_on()
 
     async def close(self) -> None:
         await self.cron.close()
         self.queue.last_try()
-        await self.runs.close()
-        await self.endpoint.close()
-        await self.keeper.close()
-        if not self.keeper.broken.is_set():
+        self.updates.cancel_timers()
+        await self.claim_table.close()
+        await self.file_server.close()
+        await self.updates.close()
+        if not self.updates.broken.is_set():
             await self.queue.close()
-        self.table.newcomers.gone()
+        self.updates.newcomers.release()
 
     def ready(self) -> str:
         return "" if self._ready else "the job queue to be read"
@@ -212,7 +210,7 @@ class Schedd(Daemon):
 
     async def _load(self) -> list[tuple[int, str, bytes]]:
         """Read the database; returns the events that may not be in users' logs yet."""
-        now = self.keeper.now()
+        now = self.updates.now()
 
         def read(database: sqlite3.Connection) -> dict[str, list[tuple[Any, ...]]]:
             self.submission.load(database, now)
@@ -240,29 +238,19 @@ class Schedd(Daemon):
         self.epochs = json.loads(self._meta.get("epochs", "{}"))
         self._reserve(int(self._meta.get("autoclusters", 1)))
         clusters: dict[int, Cluster] = {}
-        for number, user, submitter, qdate, spool, submit_id, next_proc, ad in found["clusters"]:
-            clusters[number] = Cluster(
-                id=number,
-                owner=user.partition("@")[0],
-                user=user,
-                submitter=submitter,
-                qdate=qdate,
-                ad=ClassAd.unpack(ad),
-                spool=bool(spool),
-                submit_id=submit_id,
-                next_proc=next_proc,
-            )
-            clusters[number].factory = factories.restored(clusters[number].ad, next_proc)
-            if clusters[number].factory is not None:
-                self.table.clusters[number] = clusters[number]
-                self.table.note_due(clusters[number])
-        turns = Turns()
+        for row in found["clusters"]:
+            stored = _stored_cluster(*row)
+            clusters[stored.id] = stored
+            if stored.factory is not None:
+                self.table.clusters[stored.id] = stored
+                self.table.note_due(stored)
+        yielder = Yielder()
         for cluster, proc, ad, status, priority, submitter in found["jobs"]:
             owner = clusters[cluster]
             job = make_job(owner, proc, ad, JobStatus(status), priority, submitter)
-            self.table.newcomers.add()
+            self.updates.newcomers.add()
             self.table.add(owner, [job])
-            await turns.give_way()
+            await yielder.yield_if_due()
         self._stored_claims = [Claim.unpack(key, body) for key, body in found["claims"]]
         for claim in self._stored_claims:
             run = claim.shadow
@@ -277,27 +265,28 @@ class Schedd(Daemon):
                 self.table.refresh(running)
         await self._mend(now)
         last = found["last_event"][0][0] if found["last_event"] else 0
-        self.keeper.next_log = int(last) + 1
+        self.updates.next_log = int(last) + 1
         return [(seq, os.fsdecode(path), text) for seq, path, text in found["events"]]
 
     async def _mend(self, now: float) -> None:
-        """Jobs that would wait for ever: running or removed without a run, cooling down."""
-        turns = Turns()
+        """Mend jobs that would wait for ever: those that run or are removed, but have no run, and those that cool
+        down."""
+        yielder = Yielder()
         for job in list(self.table.jobs()):
-            await turns.give_way()
+            await yielder.yield_if_due()
             if job.shadow is None and job.status in (
                 JobStatus.RUNNING,
                 JobStatus.TRANSFERRING_OUTPUT,
                 JobStatus.SUSPENDED,
             ):
                 self.table.set_status(job, JobStatus.IDLE, now)
-                self.keeper.save(job)
+                self.updates.queue.put(job)
             elif job.shadow is None and job.status in (JobStatus.REMOVED, JobStatus.COMPLETED):
-                self.keeper.leave(job)
+                self.updates.leave(job)
             if job.status == JobStatus.IDLE and "jobcooldownexpiration" in job.ad.table():
                 until = job.number("JobCoolDownExpiration")
                 if until > now:
-                    self.runs.cool(job, until - now)
+                    self.updates.cool(job, until - now)
 
     def _reserve(self, first: int) -> None:
         """Take a block of autocluster numbers."""
@@ -306,12 +295,12 @@ class Schedd(Daemon):
 
     def _set_meta(self, key: str, value: Any) -> None:
         self._meta[key] = value
-        self.queue.do("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
+        self.queue.put_meta(key, value)
 
     async def _listen(self) -> int:
         """Start the transfer endpoint, on the port it had before: runs under way have its address."""
         wanted = self.settings.transfer_port or int(self._meta.get("transfer_port", 0))
-        port = await self.endpoint.start(self.settings.transfer_host, wanted)
+        port = await self.file_server.start(self.settings.transfer_host, wanted)
         if port != self._meta.get("transfer_port"):
             self._set_meta("transfer_port", port)
         return port
@@ -324,7 +313,7 @@ class Schedd(Daemon):
         await self._recovered.wait()
         answer = self._answers.get(type(envelope.body))
         if answer is None:
-            return await obey(self, envelope)
+            return await handle_order(self, envelope)
         if self.queue.full and _changes_the_queue(envelope.body):
             # At once, for who waits would keep a place that questions need; whoever asked asks again.
             raise RemoteFailure("unavailable", f"the spool of this schedd is full: {self.queue.full}", retryable=True)
@@ -336,7 +325,7 @@ class Schedd(Daemon):
     async def _submit(self, asked: SubmitJobs) -> Message:
         answer = await self.submission.submit(asked)
         if asked.spool and not asked.more:
-            url, token = self.endpoint.grant(JobId(answer.cluster, -1))
+            url, token = self.file_server.grant(JobId(answer.cluster, -1))
             return Submitted(
                 cluster=answer.cluster,
                 first_proc=answer.first_proc,
@@ -345,9 +334,6 @@ class Schedd(Daemon):
                 upload_token=token,
             )
         return answer
-
-    async def _act(self, asked: ActOnJobs) -> Message:
-        return await self.actions.act(asked)
 
     async def _fetch_files(self, asked: FetchFiles) -> Message:
         job_id = parse_ids([asked.job_id])[0]
@@ -360,7 +346,7 @@ class Schedd(Daemon):
             raise RemoteFailure(
                 "bad-request", f"job {asked.job_id} was not spooled: its files are in its own directory"
             )
-        url, token = self.endpoint.grant(job_id)
+        url, token = self.file_server.grant(job_id)
         return FileAccess(url=url, token=token)
 
     async def _describe(self, asked: DescribeSchedd) -> Message:
@@ -374,7 +360,7 @@ class Schedd(Daemon):
         if clusters.next_id >= int(self._meta["autoclusters"]):
             # Before anybody hears of these numbers, they must be set aside.
             self._set_meta("autoclusters", clusters.next_id + BLOCK)
-            await self.keeper.commit()
+            await self.updates.commit()
         return answer
 
     async def _matches(self, asked: Matches) -> Message:
@@ -396,7 +382,7 @@ class Schedd(Daemon):
         if epoch > highest:
             self.epochs[shard] = epoch
             self._set_meta("epochs", json.dumps(self.epochs))
-            await self.keeper.commit()
+            await self.updates.commit()
 
     def _rejected(self, submitter: str, autocluster: int, reason: str) -> None:
         """The first job of the request remembers why it did not get a slot."""
@@ -404,7 +390,7 @@ class Schedd(Daemon):
         key = idle.first(autocluster) if idle is not None else None
         if key is not None:
             job = self.table.at(key)
-            job.ad["LastRejMatchTime"] = int(self.keeper.now())
+            job.ad["LastRejMatchTime"] = int(self.updates.now())
             job.ad["LastRejMatchReason"] = reason[:1000]
 
     async def _claim_lost(self, message: ClaimLost) -> Message:
@@ -425,19 +411,21 @@ class Schedd(Daemon):
 
     async def _watch_queue(self) -> None:
         """A schedd that can not write its queue must not go on promising."""
-        await self.keeper.broken.wait()
+        await self.updates.broken.wait()
+        if self.updates.violation is not None:
+            raise self.updates.violation
         raise QueueDamaged(f"{self.queue.path}: {self.queue.failed}")
 
     async def _advertise(self) -> None:
         """Submitter ads: at once when there is more to do, a little later for all else, and every interval."""
-        keeper = self.keeper
+        updates = self.updates
         while True:
-            keeper.demand_grew.clear()
-            keeper.counts_changed.clear()
+            updates.demand_grew.clear()
+            updates.counts_changed.clear()
             await self._publish()
             await self.context.clock.sleep(min(self.settings.min_interval_s, self.settings.update_interval_s))
-            grew = asyncio.ensure_future(keeper.demand_grew.wait())
-            changed = asyncio.ensure_future(keeper.counts_changed.wait())
+            grew = asyncio.ensure_future(updates.demand_grew.wait())
+            changed = asyncio.ensure_future(updates.counts_changed.wait())
             try:
                 done, _ = await asyncio.wait(
                     (grew, changed), timeout=self.settings.update_interval_s, return_when=asyncio.FIRST_COMPLETED
@@ -461,15 +449,15 @@ class Schedd(Daemon):
         mine = schedd_ad(
             self._identity,
             self.table.counts.values(),
-            transfer_url=self.endpoint.url,
+            transfer_url=self.file_server.url,
             max_jobs=self.settings.max_jobs_running,
         )
         mine.update(self.cron.attributes())
         await self._schedd_ads.publish({self.context.name: mine})
 
     async def _keep_alive(self) -> None:
-        await self.leases.tell_all()
-        await self.leases.run()
+        await self.keepalive.tell_all()
+        await self.keepalive.run()
 
     async def _look(self) -> None:
         """Periodic policies, every PERIODIC_EXPR_INTERVAL."""
@@ -484,6 +472,25 @@ class Schedd(Daemon):
             await self.submission.tidy()
             await self.queue.read(lambda database: history.prune(database, self.settings.history_max_bytes))
             await self.context.clock.sleep(TIDY_EVERY_S)
+
+
+def _stored_cluster(
+    number: int, user: str, submitter: str, qdate: int, spool: int, submit_id: str, next_proc: int, ad: bytes
+) -> Cluster:
+    """A cluster as the database has it."""
+    cluster = Cluster(
+        id=number,
+        owner=user.partition("@")[0],
+        user=user,
+        submitter=submitter,
+        qdate=qdate,
+        ad=ClassAd.unpack(ad),
+        spool=bool(spool),
+        submit_id=submit_id,
+        next_proc=next_proc,
+    )
+    cluster.factory = late_materialization.restored(cluster.ad, next_proc)
+    return cluster
 
 
 def _changes_the_queue(message: Message) -> bool:

@@ -1,16 +1,56 @@
-"""From knobs to what the schedd's parts take."""
+"""What a schedd is told by its configuration, from knobs to one frozen value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
 
-from services.schedd.event_log import EventLog, HistoryFile
-from services.schedd.policies import SystemPolicy
-from services.schedd.rules import Rules, read_rules
+from services.schedd.core.policies import SystemPolicy
+from services.schedd.core.rules import Rules, read_rules
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.config import Config, ConfigError, Problem
 from shared.config.knobs import ScheddSettings
 from shared.config.knobs.base import to_list
+from shared.files import beside
+
+
+@dataclass(frozen=True, slots=True)
+class EventLog:
+    """The log of the events of all jobs (EVENT_LOG). path: absolute; empty: none is written. max_bytes: then it is put
+    away; 0: never. rotations: how many files are kept."""
+
+    path: str = ""
+    max_bytes: int = 1_000_000
+    rotations: int = 1
+
+    def older(self) -> list[Path]:
+        """The files it is rotated to, the newest first: `.old`, or `.1`, `.2` and so on, as HTCondor names them."""
+        if self.rotations == 1:
+            return [beside(Path(self.path), ".old")]
+        return [beside(Path(self.path), f".{number}") for number in range(1, self.rotations + 1)]
+
+    def must_rotate(self, size: int) -> bool:
+        """Whether it is so large that it is rotated."""
+        return 0 < self.max_bytes <= size
+
+    def moves(self) -> list[tuple[Path, Path]]:
+        """Which file becomes which when it is rotated, in this order."""
+        names = [Path(self.path), *self.older()]
+        return list(pairwise(names))[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """The jobs that left the queue, in a file besides (HISTORY). path: absolute; empty: none is written."""
+
+    path: str = ""
+    max_bytes: int = 20_971_520
+    rotations: int = 2
+
+    def must_rotate(self, size: int) -> bool:
+        """Whether it is so large that it is rotated."""
+        return 0 < self.max_bytes <= size
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgpack
 
+from shared.disk_space import is_full
 from shared.errors import RetryableError
-from shared.room import is_full
 
 _SCHEMA = 1
 

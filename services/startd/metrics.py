@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from shared.daemon.measures import Source, counter, counters, gauge, gauges, histograms
-from shared.tally import WORK_S, CountsBy, DurationsBy
+from services.startd.core.slots.slot_manager import SlotManager
+from shared.counters import WORK_S, CountsBy, DurationsBy
+from shared.daemon.metrics import MetricSource, counter, counters, gauge, gauges, histograms
 from shared.transfer.counts import TransferCounts
-
-if TYPE_CHECKING:
-    from services.startd.book.claims import Book
 
 
 class RunCounts:
@@ -36,19 +33,21 @@ class Backlog:
     untold: int = 0  # ends of runs that no schedd has acknowledged
 
 
-class Metrics(Source):
-    """book: None before the slots are set up."""
+class Metrics(MetricSource):
+    """slot_manager: None before the slots are set up."""
 
-    def __init__(self, book: Callable[[], Book | None], runs: RunCounts, backlog: Callable[[], Backlog]) -> None:
-        self._book, self._runs, self._backlog = book, runs, backlog
+    def __init__(
+        self, slot_manager: Callable[[], SlotManager | None], runs: RunCounts, backlog: Callable[[], Backlog]
+    ) -> None:
+        self._slot_manager, self._runs, self._backlog = slot_manager, runs, backlog
 
     def collect(self) -> Iterable[Metric]:
-        book = self._book()
-        slots = list(book.slots.values()) if book is not None else []
+        manager = self._slot_manager()
+        slots = list(manager.slots.values()) if manager is not None else []
         states: Counter[tuple[str, ...]] = Counter((slot.state.value, slot.activity.value) for slot in slots)
         yield gauges("roost_startd_slots", "Slots", ["state", "activity"], states)
-        yield gauge("roost_startd_claims", "Claims on its slots", len(book.claims) if book is not None else 0)
-        draining = book is not None and book.steering.drain is not None
+        yield gauge("roost_startd_claims", "Claims on its slots", len(manager.claims) if manager is not None else 0)
+        draining = manager is not None and manager.machine_orders.drain is not None
         yield gauge("roost_startd_draining", "1 while the machine is drained", draining)
         yield counter("roost_startd_runs_started", "Runs of jobs begun", self._runs.started)
         yield counters(

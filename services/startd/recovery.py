@@ -1,77 +1,83 @@
-"""Takes up the claims and runs of an earlier life of this startd."""
+"""Adopts the claims and runs of an earlier life of this startd."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
-from services.startd.book import records, restoring
-from services.startd.book.draining import Steering
-from services.startd.book.records import RunRecord
+from services.startd.context import StartdContext
+from services.startd.core import journal_records
+from services.startd.core.journal_records import RunRecord
+from services.startd.core.slots.drain import MachineOrders
+from services.startd.core.slots.effects import SlotEffects
+from services.startd.isolation import scratch_dirs
 from services.startd.journal import Journal
-from services.startd.parts import Inside
-from services.startd.sandbox import directories
+from services.startd.slot_services import SlotServices
 
 
 def _sweep(places: set[Path], startd: str, keep: set[str]) -> list[str]:
-    return [name for place in places if place.is_dir() for name in directories.sweep(place, startd, keep)]
+    return [name for place in places if place.is_dir() for name in scratch_dirs.sweep(place, startd, keep)]
 
 
-async def recover(inside: Inside, journal: Journal) -> None:
-    """What the journal knows comes back to life. Launchers are asked which runs they still have; directories that
+async def recover(startd: StartdContext, journal: Journal) -> SlotEffects:
+    """Bring back to life what the journal knows. Launchers are asked which runs they still have; directories that
     nobody owns are removed; claims that do not fit any more are told to their access points."""
-    lost = _claims(inside, journal)
+    lost, effects = _claims(startd, journal)
     kept = [RunRecord.unpack(record) for record in journal.load("runs").values()]
-    for name, launcher in inside.launchers.items():
+    for name, launcher in startd.launchers.items():
         await launcher.adopt({one.name for one in kept if one.launcher == name})
-    inside.fork_server.forget_others({one.name for one in kept})
+    startd.fork_server.forget_others({one.name for one in kept})
     scratch = {Path(one.scratch).name for one in kept if one.scratch}
-    places = {inside.context.execute, *(Path(path) for slot, path in inside.settings.execute.items() if slot)}
-    resisted = await asyncio.to_thread(_sweep, places, inside.name, scratch)
+    places = {startd.context.execute, *(Path(path) for slot, path in startd.settings.execute.items() if slot)}
+    resisted = await asyncio.to_thread(_sweep, places, startd.name, scratch)
     if resisted:
-        inside.context.log.warning("scratch_not_removed", names=resisted)
+        startd.context.log.warning("scratch_not_removed", names=resisted)
     for one in kept:
         # Without files to fetch, a start is written down up to JOURNAL_S late: it may have been. Who knows of no
         # such process then says that the run is lost, rather than to start it twice under one attempt.
         one.launched |= not one.transfer_url
-        run = inside.runs.take_up(one)
+        run = startd.runs.adopt(one)
         if one.claim_id in lost:
             run.stop("evicted", "evict", lost[one.claim_id], fast=True)
-    for claim in list(inside.book.claims.values()):
-        known = inside.runs.by_key.get(claim.run)
+    for claim in list(startd.slot_manager.claims.values()):
+        known = startd.runs.by_key.get(claim.run)
         if claim.run and (known is None or known.ended):
             # Killed between writing down the end and freeing the slot.
-            inside.book.run_gone(claim.claim_id, claim.run, inside.now())
-    inside.book.resume(inside.now())
-    if kept or inside.book.claims:
-        inside.context.log.info("recovered", runs=len(kept), claims=len(inside.book.claims), lost=len(lost))
+            effects.add(startd.slot_manager.run_gone(claim.claim_id, claim.run, startd.now()))
+    effects.add(startd.slot_manager.resume(startd.now()))
+    if kept or startd.slot_manager.claims:
+        startd.context.log.info("recovered", runs=len(kept), claims=len(startd.slot_manager.claims), lost=len(lost))
+    return effects
 
 
-def _claims(inside: Inside, journal: Journal) -> dict[str, str]:
-    """Give the book its claims back; those that do not fit any more, with the reason."""
-    book, mono = inside.book, inside.context.clock.monotonic()
+def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, str], SlotEffects]:
+    """Give the slots their claims back. Returns those that do not fit any more, with the reason."""
+    effects = SlotEffects()
+    manager, mono = startd.slot_manager, startd.context.clock.monotonic()
     for record in journal.load("steering").values():
-        book.restore_steering(Steering.unpack(record))
+        effects.add(manager.restore_machine_orders(MachineOrders.unpack(record)))
     for slot_name, offer in journal.load("offers").items():
-        book.restore_offer(slot_name, offer["claim_id"], offer["children"])
+        effects.add(manager.restore_offer(slot_name, offer["claim_id"], offer["children"]))
     for slot_name, record in journal.load("past").items():
-        restoring.past(book.slots, slot_name, records.unpack_past(record))
+        effects.add(manager.restore_past(slot_name, journal_records.unpack_past(record)))
     lost: dict[str, str] = {}
     for claim_id, record in journal.load("claims").items():
-        claim, slot = records.unpack_claim(record)
-        trouble = book.restore(claim, slot, inside.now())
+        claim, slot = journal_records.unpack_claim(record)
+        trouble, changed = manager.restore(claim, slot, startd.now())
+        effects.add(changed)
         if trouble:
             lost[claim_id] = trouble
             journal.write([("claims", claim_id, None)])
-            inside.herald.lost(claim.schedd, claim.slot, claim_id, trouble)
+            startd.publisher.lost(claim.schedd, claim.slot, claim_id, trouble)
         else:
-            inside.leases.grant(claim_id, claim.lease_s, mono)
+            startd.leases.grant(claim_id, claim.lease_s, mono)
     for claim_id, record in journal.load("waiting").items():
-        waiting = records.unpack_waiting(record)
-        trouble = book.restore_waiting(waiting, inside.now())
+        waiting = journal_records.unpack_waiting(record)
+        trouble, changed = manager.restore_waiting(waiting, startd.now())
+        effects.add(changed)
         if trouble:
             journal.write([("waiting", claim_id, None)])
-            inside.herald.lost(waiting.claim.schedd, waiting.claim.slot, claim_id, trouble)
+            startd.publisher.lost(waiting.claim.schedd, waiting.claim.slot, claim_id, trouble)
         else:
-            inside.leases.grant(claim_id, waiting.claim.lease_s, mono)
-    return lost
+            startd.leases.grant(claim_id, waiting.claim.lease_s, mono)
+    return lost, effects

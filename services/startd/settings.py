@@ -7,20 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from services.startd.book.amounts import CPUS, DISK, MEMORY
-from services.startd.book.partition import Carving
-from services.startd.book.policy import Policy, never
-from services.startd.chores.backfill_client import BadBackfill, client
-from services.startd.hooks.keywords import Keywords, keywords
-from services.startd.launchers.apptainer.plan import Rules, read_rules
-from services.startd.launchers.docker import rules as docker
-from services.startd.launchers.vm import rules as vm
-from services.startd.machine.detection import Detected
-from services.startd.machine.resources import resource_names
-from services.startd.machine.shares import MAX_TYPES
-from services.startd.machine.survey import execute_directories
-from services.startd.power import levels
-from services.startd.walls.rules import WallRules, read_walls
+from engine.slots.amounts import CPUS, DISK, MEMORY
+from engine.slots.carving import Carving
+from services.startd.core.backfill_client import BadBackfill, backfill_client
+from services.startd.core.isolation import IsolationSettings, read_isolation_settings
+from services.startd.core.machine import power_states
+from services.startd.core.machine.detected import Detected
+from services.startd.core.machine.resources import resource_names
+from services.startd.core.machine.slot_plan import execute_directories
+from services.startd.core.machine.slot_types import MAX_TYPES
+from services.startd.core.run.job_hooks import HookConfig, read_hook_config
+from services.startd.core.slots.policy import Policy, never
+from services.startd.exec.registry import read_launcher_settings
 from shared.classad import Expr, ParseError, parse_expr, unparse
 from shared.config import Config
 from shared.config.knobs import StartdSettings
@@ -45,15 +43,13 @@ class Settings:
     orphan: float  # how long jobs live on without any startd
     filesystem_domain: str
     uid_domain: str
-    walls: WallRules
-    docker: docker.Rules
-    containers: Rules  # Apptainer's
-    vm: vm.Rules
+    isolation: IsolationSettings
+    launchers: Mapping[str, Any]  # of each launcher, by its name
     visits: Expr  # whether owners may look into running jobs
     most_visits: int
     policies: Mapping[int, Policy]  # by slot type; 0 for all that are not there
     carving: Carving
-    hooks: Keywords
+    hooks: HookConfig
     attributes: Mapping[str, Expr]  # STARTD_ATTRS
     execute: Mapping[int, str]  # EXECUTE, by slot id; of those that are not there, the one of 0
     type_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT_TYPE_<N>_STARTD_ATTRS and _attr, by slot type
@@ -66,9 +62,7 @@ class Settings:
     console_devices: tuple[str, ...]
     job_attributes: tuple[str, ...]  # STARTD_JOB_ATTRS
     sibling_attributes: tuple[str, ...]  # STARTD_SLOT_ATTRS
-    power: levels.Rules  # HIBERNATE and what goes with it
-
-    wrapper: str  # USER_JOB_WRAPPER; empty: none
+    power: power_states.HibernationSettings  # HIBERNATE and what goes with it
 
     def policy(self, type_id: int) -> Policy:
         return self.policies.get(type_id) or self.policies[0]
@@ -88,17 +82,14 @@ def read(config: Config, detected: Detected) -> Settings:
         orphan=knobs.roost_startd_orphan_timeout,
         filesystem_domain=knobs.filesystem_domain or detected.hostname,
         uid_domain=knobs.uid_domain or detected.hostname,
-        walls=read_walls(
+        isolation=read_isolation_settings(
             knobs,
             uid_domain=knobs.uid_domain or detected.hostname,
             machine_memory_mib=(
                 knobs.memory if knobs.memory is not None else detected.memory_mib - knobs.reserved_memory
             ),
         ),
-        docker=docker.read_rules(knobs),
-        containers=read_rules(knobs),
-        vm=vm.read_rules(knobs),
-        wrapper=knobs.user_job_wrapper or "",
+        launchers=read_launcher_settings(knobs),
         visits=knobs.roost_visits,
         most_visits=knobs.roost_max_visits,
         policies={n: _policy(knobs, config, n) for n in (0, *used_types(config))},
@@ -110,7 +101,7 @@ def read(config: Config, detected: Detected) -> Settings:
             },
             knobs.must_modify_request_exprs,
         ),
-        hooks=keywords(knobs),
+        hooks=read_hook_config(knobs),
         attributes=_attributes(config, _published(config, knobs), ""),
         execute=execute_directories(config),
         type_attributes=_type_attributes(config, knobs),
@@ -123,7 +114,7 @@ def read(config: Config, detected: Detected) -> Settings:
         console_devices=knobs.console_devices,
         job_attributes=knobs.startd_job_attrs,
         sibling_attributes=knobs.startd_slot_attrs,
-        power=levels.Rules(
+        power=power_states.HibernationSettings(
             interval_s=knobs.hibernate_check_interval,
             hibernate=knobs.hibernate,
             unhibernate=knobs.unhibernate,
@@ -211,7 +202,7 @@ def _policy(knobs: StartdSettings, config: Config, type_id: int) -> Policy:
 def _can_fill(knobs: StartdSettings) -> bool:
     """Backfill is switched on, and its client is described: what is wrong with it is told by who starts it."""
     try:
-        return client(knobs, root=False) is not None
+        return backfill_client(knobs, root=False) is not None
     except BadBackfill:
         return False
 

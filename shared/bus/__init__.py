@@ -25,7 +25,7 @@ def connect(url: str, sender: str, **options: Any) -> Bus:
         from shared.bus.memory import MemoryBus, MemoryHub
 
         hub = options.pop("hub", None) or MemoryHub()
-        options.pop("shelf", None)  # a hub does not outlive its process, nor go away before
+        options.pop("spool", None)  # a hub does not outlive its process, nor go away before
         options.pop("tls", None)
         return MemoryBus(hub, sender=sender, **options)
     raise ValueError(f"bus URL scheme {scheme!r}: want amqp://, amqps:// or memory:")

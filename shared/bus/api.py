@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from shared.counters import CountsBy, Durations, DurationsBy
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages.base import Envelope, Message
-from shared.tally import CountsBy, Durations, DurationsBy
 
 
 class Exchange(StrEnum):
@@ -146,7 +146,7 @@ class Bus(Protocol):
     async def start(self) -> None:
         """Connect and declare the topology. Waits for the broker (with back-off) until cancelled."""
 
-    async def deafen(self) -> None:
+    async def stop_consuming(self) -> None:
         """End all subscriptions; handlers under way finish first. What comes from now on is for the next life: who is
         about to close what its handlers use calls this before. Publishing and calling go on."""
 

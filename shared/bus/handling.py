@@ -1,6 +1,6 @@
-"""What becomes of a delivery: one implementation for all transports.
+"""Handles a delivery: one implementation for all transports.
 
-A transport hands over the bytes; the outcome is a value. Nothing a handler raises ends its consumer.
+A transport hands over the bytes; the outcome is a value. Nothing that a handler raises ends its consumer.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from shared import tracing
+from shared.backoff import wait_s
 from shared.bus.api import (
     BusHealth,
     Exchange,
@@ -52,7 +53,7 @@ class RetryPolicy:
 
     def delay_s(self, deliveries: int) -> float:
         """Seconds to wait after this many deliveries have failed."""
-        return min(self.cap_s, self.first_s * self.factor ** (deliveries - 1))
+        return wait_s(deliveries, self.first_s, self.cap_s, self.factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ TAKEN = Outcome()
 LATER = Outcome(later=True)
 
 
-def unpacked(data: bytes, role: str | None) -> Envelope:
+def unpack_checked(data: bytes, role: str | None) -> Envelope:
     """The message, from whom it says it is. role: what the broker knows of who published it, None where
     nobody knows. Raises BadMessage."""
     envelope = Envelope.unpack(data)
@@ -82,7 +83,7 @@ def unpacked(data: bytes, role: str | None) -> Envelope:
     return envelope
 
 
-async def take(
+async def handle_message(
     data: bytes,
     deliveries: int,
     handler: Handler,
@@ -94,7 +95,7 @@ async def take(
     """Offer a message to a handler until it is taken or given up. deliveries: how often it was offered
     before. role: see unpacked. health: where calls of the handler are counted."""
     try:
-        envelope = unpacked(data, role)
+        envelope = unpack_checked(data, role)
     except BadMessage as error:
         return Outcome(dead=str(error))
     if deliveries >= policy.limit:
@@ -132,14 +133,14 @@ async def take(
             return TAKEN
 
 
-async def answer(
+async def answer_request(
     data: bytes, handler: RequestHandler, log: Log, role: str | None = None, health: BusHealth | None = None
 ) -> Outcome:
     """Answer a request somebody waits for. It is never offered twice, since the caller knows best whether to
     ask again; and it is not dead-lettered when it was refused or failed, since its caller was told. Only what
     could not be read is: that is a mistake in a program. health: see take."""
     try:
-        envelope = unpacked(data, role)
+        envelope = unpack_checked(data, role)
     except BadMessage as error:
         return Outcome(dead=str(error), answer=Failure(code="bad-message", reason=str(error)))
     began = time.perf_counter()
@@ -233,7 +234,7 @@ def reconnected(sender: str, now: float, since: float, outbox: Outbox) -> Daemon
         daemon=f"{role}@{name}",
         since=since,
         waiting=len(outbox),
-        lost=lost.facts,
+        lost=lost.events,
         lost_from=lost.first,
         lost_to=lost.last,
     )
@@ -262,7 +263,7 @@ def explain(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-async def tell_of_gap(callback: Callable[[], Awaitable[None]], policy: RetryPolicy, log: Log) -> None:
+async def report_gap(callback: Callable[[], Awaitable[None]], policy: RetryPolicy, log: Log) -> None:
     """Run a callback of Bus.on_gap until it succeeds; give up where the policy does, or on a permanent
     error."""
     for deliveries in range(1, policy.limit + 1):

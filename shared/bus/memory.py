@@ -38,18 +38,18 @@ from shared.bus.handling import (
     Log,
     Outcome,
     RetryPolicy,
-    answer,
+    answer_request,
     check_inbox,
     check_topic,
+    handle_message,
     one_way,
     packed,
     packed_answer,
     reconnected,
+    report_gap,
     result_of,
-    take,
-    tell_of_gap,
 )
-from shared.bus.outbox import Fact, Outbox
+from shared.bus.outbox import Outbox, PendingEvent
 from shared.bus.topics import matches
 from shared.bus.topology import (
     INBOX_DURABLE_WAIT_S,
@@ -61,6 +61,7 @@ from shared.bus.topology import (
     work_queue,
 )
 from shared.messages.base import BadMessage, Envelope, Message, new_id, type_of
+from shared.tasks import TaskSet
 
 #: How many messages a busy consumer takes before others get their turn, should its handler never wait for
 #: anything.
@@ -426,7 +427,7 @@ class MemoryBus:
         self._health = BusHealth(waiting_for="start")
         self._consumers: list[_Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
-        self._background: dict[asyncio.Task[None], None] = {}
+        self._background = TaskSet()
         self._calls: dict[asyncio.Future[bytes], None] = {}
         self._connected = asyncio.Event()
         self._stopped = False
@@ -447,7 +448,7 @@ class MemoryBus:
         self._stopped = False
         self._connect()
 
-    async def deafen(self) -> None:
+    async def stop_consuming(self) -> None:
         caller = asyncio.current_task()
         await asyncio.gather(*(consumer.cancel(caller) for consumer in self._consumers))
 
@@ -456,7 +457,7 @@ class MemoryBus:
         current = asyncio.current_task()
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
-                await self.deafen()
+                await self.stop_consuming()
         except TimeoutError:
             self._log.warning("bus.handlers_cut_short", messages=self.health.in_hand)
         stuck = self._consumers
@@ -465,10 +466,7 @@ class MemoryBus:
             await consumer.cut_short(current)
         self._consumers = []
         self._health.waiting_for = "start"
-        tasks = [task for task in self._background if task is not current]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._background.cancel()
 
     # What a simulation does to a daemon's connection
 
@@ -495,9 +493,7 @@ class MemoryBus:
             self._health.reconnects += 1
             self._repeat()
             for callback in self._gap_callbacks:
-                task = asyncio.get_running_loop().create_task(tell_of_gap(callback, self.retry, self._log))
-                self._background[task] = None
-                task.add_done_callback(self._background.pop)
+                self._background.spawn(report_gap(callback, self.retry, self._log), "bus:gap")
 
     def _connect(self) -> None:
         if self._connected.is_set():
@@ -511,10 +507,10 @@ class MemoryBus:
     def _repeat(self) -> None:
         """Send what was said without a connection, and tell how that was."""
         told = reconnected(self.sender, self.hub.now(), self._away_since, self._outbox)
-        while (fact := self._outbox.next()) is not None:
-            self._outbox.sent(fact, 0.0)
-            assert isinstance(fact.item, Item)
-            self._route(fact.item, Exchange.EVENTS, 0.0)
+        while (event := self._outbox.next()) is not None:
+            self._outbox.mark_sent(event, 0.0)
+            assert isinstance(event.item, Item)
+            self._route(event.item, Exchange.EVENTS, 0.0)
         self._outbox = Outbox()
         if told is not None:
             if told.lost:
@@ -538,7 +534,7 @@ class MemoryBus:
         if body.kept and exchange is Exchange.EVENTS and not self._connected.is_set():
             if self._stopped:
                 raise BusUnavailable("the bus is stopped")
-            self._outbox.add(Fact(key, item.data, "", body.type, self.hub.now(), item=item))
+            self._outbox.add(PendingEvent(key, item.data, "", body.type, self.hub.now(), item=item))
             return
         if await self._may_send(body):
             self._route(item, exchange, began)
@@ -663,13 +659,13 @@ class MemoryBus:
         async def handle(item: Item) -> Outcome:
             if item.caller is None:
                 return await take_one_way(item)
-            return await answer(item.data, handler, self._log, health=self._health)
+            return await answer_request(item.data, handler, self._log, health=self._health)
 
         return self._subscribe(self.hub.inbox(inbox), handle, prefetch)
 
     def _taker(self, handler: Handler) -> Callable[[Item], Awaitable[Outcome]]:
         health = self._health
-        return lambda item: take(item.data, item.deliveries, handler, self.retry, self._log, health=health)
+        return lambda item: handle_message(item.data, item.deliveries, handler, self.retry, self._log, health=health)
 
     def _subscribe(
         self,

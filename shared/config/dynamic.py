@@ -16,8 +16,9 @@ import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from shared.config.config import Config
 from shared.config.errors import ConfigError, Problem, Source
 from shared.config.evaluate import number
 from shared.config.files import read_text
@@ -27,9 +28,6 @@ from shared.config.macros import Macro, MacroTable
 from shared.config.settable import misnamed, unusable
 from shared.errors import ConfigurationError
 from shared.files import beside, replace_on_disk
-
-if TYPE_CHECKING:
-    from shared.config.config import Config
 
 RUNTIME: Final = Source("<set until restart>")
 REFUSED: Final = ".refused"

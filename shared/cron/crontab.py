@@ -12,7 +12,8 @@ import structlog
 from shared.cron.jobs import CronJob, Crontab
 from shared.cron.output import CronAd, OutputReader
 from shared.cron.schedule import Schedule, Start, Stop
-from shared.program import Program, ProgramFailed, clean_environment
+from shared.subprocess_runner import Program, ProgramFailed, clean_environment
+from shared.tasks import TaskSet
 
 #: Bytes of output that are read at once, and then each second.
 RATE: Final = 128 * 1024
@@ -54,7 +55,7 @@ class CronTable:
         self._changed = asyncio.Event()
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._programs: dict[str, Program] = {}
-        self._stops: set[asyncio.Task[None]] = set()
+        self._stops = TaskSet()
         self._told: dict[str, str] = {}  # by job: the last trouble, which is told once
         self._tell(table)
 
@@ -117,9 +118,7 @@ class CronTable:
         self._log.info("cron_job_stopped", cron_job=job.name, reason=order.reason)
         program = self._programs.get(key)
         if program is not None:
-            stop = asyncio.create_task(program.stop(), name=f"{self._base}:stop:{job.name}")
-            self._stops.add(stop)
-            stop.add_done_callback(self._stops.discard)
+            self._stops.spawn(program.stop(), f"{self._base}:stop:{job.name}")
         elif key in self._runs:  # it is about to start
             self._runs[key].cancel()
 

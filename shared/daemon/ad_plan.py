@@ -1,6 +1,6 @@
-"""What a daemon says of its ads next: everything, what changed, or that nothing did.
+"""Decides what a daemon publishes of its ads next: all of them, what changed, or that nothing did.
 
-Pure: the shell is `advertiser`, the receiving half `ad_table`.
+Pure: `advertiser` sends it, `ad_table` is the receiving half.
 """
 
 from __future__ import annotations

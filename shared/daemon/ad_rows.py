@@ -12,7 +12,7 @@ from typing import Any
 
 import msgpack
 
-from shared.squeeze import MAGIC, Squeezer
+from shared.compression import MAGIC, AdCompressor
 
 #: An ad's own lifetime in seconds, instead of CLASSAD_LIFETIME.
 LIFETIME = "ClassAdLifetime"
@@ -71,16 +71,16 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-class Row:
+class StoredAd:
     """One ad as received: packed, with patches that are merged when somebody reads it; compressed once it was stored,
-    where there is a squeezer. Reading is safe in any thread, as the state changes in one step."""
+    where there is a compressor. Reading is safe in any thread, as the state changes in one step."""
 
-    __slots__ = ("_held", "_squeezer", "lifetime_s")
+    __slots__ = ("_compressor", "_held", "lifetime_s")
 
-    def __init__(self, packed: bytes, squeezer: Squeezer | None = None) -> None:
+    def __init__(self, packed: bytes, compressor: AdCompressor | None = None) -> None:
         #: The ad, or with what is to be merged into it.
         self._held: bytes | tuple[bytes, tuple[Patch, ...]] = packed
-        self._squeezer = squeezer
+        self._compressor = compressor
         #: The ad's own lifetime, or None for the collector's. An ad that has one is never compressed.
         self.lifetime_s: float | None = None
         if packed.startswith(MAGIC):
@@ -101,40 +101,40 @@ class Row:
         """The whole ad as it is now. Raises BadAd when what came was none."""
         held = self._held
         if isinstance(held, bytes):
-            return self._opened(held)
+            return self._decompressed(held)
         merged = self._held = pack(self.attributes())
         return merged
 
     def read(self) -> bytes:
         """The same without keeping anything, for threads beside the one that changes ads. Raises BadAd."""
         held = self._held
-        return self._opened(held) if isinstance(held, bytes) else pack(self._merged(held))
+        return self._decompressed(held) if isinstance(held, bytes) else pack(self._merged(held))
 
     def stored(self) -> bytes:
         """The ad as it is kept in the store and from now on here: compressed if that is of use. Raises BadAd."""
         held = self._held if isinstance(self._held, bytes) else self.packed()
-        if self._squeezer is not None and self.lifetime_s is None:
-            held = self._held = self._squeezer.squeeze(held)
+        if self._compressor is not None and self.lifetime_s is None:
+            held = self._held = self._compressor.compress(held)
         return held
 
     def attributes(self) -> Attributes:
         """The whole ad as it is now, unpacked. Raises BadAd."""
         held = self._held
-        return unpack(self._opened(held)) if isinstance(held, bytes) else self._merged(held)
+        return unpack(self._decompressed(held)) if isinstance(held, bytes) else self._merged(held)
 
     def _merged(self, held: tuple[bytes, tuple[Patch, ...]]) -> Attributes:
-        attributes = unpack(self._opened(held[0]))
+        attributes = unpack(self._decompressed(held[0]))
         for patch in held[1]:
             for name in patch.removed:
                 attributes.pop(name, None)
             attributes.update(patch.changed)
         return attributes
 
-    def _opened(self, held: bytes) -> bytes:
-        if self._squeezer is None:
+    def _decompressed(self, held: bytes) -> bytes:
+        if self._compressor is None:
             return held
         try:
-            return self._squeezer.opened(held)
+            return self._compressor.decompress(held)
         except ValueError as error:
             raise BadAd(str(error)) from error
 
@@ -166,7 +166,7 @@ def own_lifetime(attributes: Iterable[tuple[str, Any]]) -> float | None:
 _MAP16, _MAP32 = 0xDE, 0xDF
 
 
-def added(packed: bytes, more: Attributes) -> bytes:
+def with_attributes(packed: bytes, more: Attributes) -> bytes:
     """The packed ad with these attributes set, without unpacking it: what comes later in the map counts.
     Raises BadAd."""
     first = packed[0] if packed else 0

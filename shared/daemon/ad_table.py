@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from shared.daemon.ad_rows import BadAd, Patch, Row, unpack
+from shared.compression import AdCompressor
+from shared.daemon.ad_rows import BadAd, Patch, StoredAd, unpack
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
-from shared.squeeze import Squeezer
 
 AdMessage = AdUpdate | AdDelta | AdHeartbeat | AdInvalidate
 GroupKey = tuple[str, str]  # (my_type, daemon)
@@ -66,7 +66,7 @@ class Group:
     sequence: int  # the highest seen
     content: int  # the last that changed something
     heard: float  # seconds since 1970, the receiver's clock
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, StoredAd] = field(default_factory=dict)
     received: int = 0  # messages taken
     lost: int = 0  # sequence numbers never seen
     queued: float = math.inf  # when the table looks at it next
@@ -95,10 +95,10 @@ class AdTable:
     A name belongs to its daemon: two schedds may both have a submitter ad of the same name (COL-07).
     """
 
-    def __init__(self, lifetime_s: float = 900.0, squeezer: Squeezer | None = None) -> None:
-        """`squeezer`: for ads that are kept compressed."""
+    def __init__(self, lifetime_s: float = 900.0, compressor: AdCompressor | None = None) -> None:
+        """`compressor`: for ads that are kept compressed."""
         self.lifetime_s = lifetime_s
-        self._squeezer = squeezer
+        self._compressor = compressor
         self._types: dict[str, dict[str, Group]] = {}
         #: type -> folded name -> the daemon; where there are several, or the name is spelt otherwise, daemon -> name.
         self._named: dict[str, dict[str, str | dict[str, str]]] = {}
@@ -119,11 +119,11 @@ class AdTable:
     def group(self, my_type: str, daemon: str) -> Group | None:
         return self._types.get(my_type, {}).get(daemon)
 
-    def row(self, my_type: str, daemon: str, name: str) -> Row | None:
+    def row(self, my_type: str, daemon: str, name: str) -> StoredAd | None:
         group = self.group(my_type, daemon)
         return group.rows.get(name) if group else None
 
-    def rows(self, my_type: str = "") -> Iterator[tuple[str, str, Row]]:
+    def rows(self, my_type: str = "") -> Iterator[tuple[str, str, StoredAd]]:
         """(daemon, name, row) of every ad, of one type or all."""
         for group in self.groups(my_type):
             for name, row in group.rows.items():
@@ -170,7 +170,7 @@ class AdTable:
         group = self.group(my_type, daemon)
         if group is None or (group.start_time, group.sequence) < (start_time, sequence):
             queued = group.queued if group is not None else math.inf
-            rows = {name: Row(packed, self._squeezer) for name, packed in ads.items()}
+            rows = {name: StoredAd(packed, self._compressor) for name, packed in ads.items()}
             group = Group(my_type, daemon, start_time, sequence, content, heard, rows, queued=queued)
             self._put(group)
         return group
@@ -224,7 +224,9 @@ class AdTable:
     def _update(self, group: Group | None, message: AdUpdate, now: float) -> Change:
         if len(message.names) != len(message.ads):
             raise BadAd(f"{message.daemon}: {len(message.names)} names for {len(message.ads)} ads")
-        rows = {name: Row(packed, self._squeezer) for name, packed in zip(message.names, message.ads, strict=True)}
+        rows = {
+            name: StoredAd(packed, self._compressor) for name, packed in zip(message.names, message.ads, strict=True)
+        }
         updated: dict[str, Patch | None] = dict.fromkeys(rows)
         if message.complete:
             removed = tuple(n for n in group.rows if n not in rows) if group else ()
@@ -260,7 +262,7 @@ class AdTable:
         for name, packed in zip(message.names, message.changes, strict=True):
             patch = updated[name]
             if patch is None:
-                self._set(group, name, Row(packed, self._squeezer))
+                self._set(group, name, StoredAd(packed, self._compressor))
             else:
                 group.rows[name].apply(patch)
         removed = tuple(n for n in message.gone if group.rows.pop(n, None) is not None)
@@ -282,7 +284,7 @@ class AdTable:
         return updated
 
     def _successor(
-        self, group: Group | None, message: AdUpdate | AdInvalidate, now: float, rows: dict[str, Row]
+        self, group: Group | None, message: AdUpdate | AdInvalidate, now: float, rows: dict[str, StoredAd]
     ) -> Group:
         new = Group(message.my_type, message.daemon, message.start_time, message.sequence, message.sequence, now, rows)
         new.received = 1
@@ -315,7 +317,7 @@ class AdTable:
             self._name(group.my_type, group.daemon, name)
         self._queue(group)
 
-    def _set(self, group: Group, name: str, row: Row) -> None:
+    def _set(self, group: Group, name: str, row: StoredAd) -> None:
         group.rows[name] = row
         self._name(group.my_type, group.daemon, name)
 

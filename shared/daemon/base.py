@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from shared.config import Config
 from shared.daemon.context import Context
-
-if TYPE_CHECKING:
-    from shared.config import Config
 
 
 class Daemon(ABC):
@@ -25,7 +23,7 @@ class Daemon(ABC):
     subsystem: ClassVar[str]  # HTCondor's name: "SCHEDD"
     #: What it reads only as it starts: shell patterns of knobs in upper case (besides `orders.AT_START`).
     at_start: ClassVar[tuple[str, ...]] = ("*",)
-    #: Whether `roost off` may put a caretaker in its place.
+    #: Whether `roost off` may put an OffDaemon in its place.
     can_be_off: ClassVar[bool] = True
 
     def __init__(self, context: Context) -> None:

@@ -30,7 +30,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-async def set_or_over(event: asyncio.Event, clock: Clock, seconds: float) -> None:
+async def wait_for_event(event: asyncio.Event, clock: Clock, seconds: float) -> None:
     """Return when the event is set, or after so many seconds of the clock, whichever comes first."""
     waiting = asyncio.ensure_future(event.wait())
     sleeping = asyncio.ensure_future(clock.sleep(seconds))

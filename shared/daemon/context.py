@@ -1,5 +1,6 @@
-"""What a daemon gets to work with. The same daemon code runs on RabbitMQ and Redis, in a personal pool (one
-process), and in a simulation: only this differs."""
+"""The surroundings of a daemon. The same daemon code runs on RabbitMQ and Redis, in a personal pool (one process), and
+in a simulation: only this differs.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +8,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from shared.bus.api import Bus
+from shared.config import Config
+from shared.config.dynamic import Dynamic
 from shared.daemon.clock import Clock, SystemClock
 from shared.messages.base import new_id
 from shared.state.api import Store
-
-if TYPE_CHECKING:
-    from shared.config import Config
-    from shared.config.dynamic import Dynamic
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Epochs as they come in messages, to those who obey no negotiator that was replaced."""
+"""Checks epochs in messages, for daemons that obey no negotiator that was replaced."""
 
 from __future__ import annotations
 

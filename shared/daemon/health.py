@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 from shared.bus.api import BusHealth
 from shared.daemon.base import Daemon
 from shared.daemon.lag import EVERY_S, LoopLag
-from shared.daemon.measures import Source, counter, counters, gauge, gauges, histogram, histograms
+from shared.daemon.metrics import MetricSource, counter, counters, gauge, gauges, histogram, histograms
 from shared.state.api import StoreHealth
 from shared.version import VERSION
 
@@ -109,7 +109,7 @@ class HealthServer:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-class _Own(Source):
+class _Own(MetricSource):
     """What every daemon measures of itself."""
 
     def __init__(self, daemon: Daemon, lag: LoopLag) -> None:

@@ -1,4 +1,4 @@
-"""How late the event loop is: what one piece of work keeps all others waiting."""
+"""Measures how late the event loop is, which is how long one piece of work keeps all others waiting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Final
 
-from shared.tally import Durations
+from shared.counters import Durations
 
 #: Seconds between two looks. What keeps the loop for longer than this is always seen, shorter work by chance.
 EVERY_S: Final = 0.25

@@ -1,7 +1,8 @@
-"""One acts, the others stand by: for daemons of which a pool may have several, where two at work would do everything
-twice. A lease in Redis says who it is; with it lies a note, in which the leader writes what the next one must know.
+"""Leadership among daemons of one kind, where two at work would do everything twice: one leads, the others stand by. A
+lease in Redis says who leads, and holds a note in which the leader writes what the next one must know.
 
-The negotiators have an election of their own (services/had): who leads them must answer, and have the newest books.
+The negotiators have an election of their own (services/had): their leader must answer, and have the newest accounting
+records.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from shared.errors import RetryableError
 from shared.state import StaleEpoch, keys
 
 #: Looks at the lease in its length: the lead is lost only where two of them fail.
-LOOKS = 3
+RENEWALS_PER_LEASE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LeaseView:
     """What a look at the lease has shown."""
 
     leads: bool
@@ -25,7 +26,7 @@ class Standing:
     note: bytes
 
 
-class Lead:
+class LeaderLease:
     """A daemon's part in it. group: those of another group act by themselves (its name; "": the one without)."""
 
     def __init__(self, context: Context, subsystem: str, lease_s: float, group: str = "") -> None:
@@ -38,15 +39,15 @@ class Lead:
         self._until = float("-inf")  # monotonic: until then the lead is ours whatever happens
 
     @property
-    def look_s(self) -> float:
+    def renew_interval_s(self) -> float:
         """How often to look, seconds."""
-        return self.lease_s / LOOKS
+        return self.lease_s / RENEWALS_PER_LEASE
 
     def holds(self) -> bool:
         """Whether nobody else can lead at this moment."""
         return self._context.clock.monotonic() < self._until
 
-    async def look(self) -> Standing:
+    async def acquire(self) -> LeaseView:
         """Take the lead, or keep it, if it is to be had. Raises StoreUnavailable."""
         asked = self._context.clock.monotonic()
         reply = await self._context.store.run(
@@ -57,9 +58,9 @@ class Lead:
         self._first = False
         self._until = asked + self.lease_s if mine else float("-inf")
         self.owner = owner.decode()
-        return Standing(bool(mine), self.owner, note)
+        return LeaseView(bool(mine), self.owner, note)
 
-    async def write(self, note: bytes) -> None:
+    async def write_note(self, note: bytes) -> None:
         """Keep this for whoever leads next. Raises StaleEpoch where another one leads by now, StoreUnavailable."""
         try:
             await self._context.store.run(
@@ -69,7 +70,7 @@ class Lead:
             self._until = float("-inf")
             raise
 
-    async def give_up(self) -> None:
+    async def release(self) -> None:
         """Let another one lead at once, or, where that can not be told, when the lease is over."""
         self._until = float("-inf")
         try:

@@ -22,19 +22,20 @@ import structlog
 
 from shared import bus as transport
 from shared import tracing
-from shared.bus import shelf
 from shared.bus.api import Bus
+from shared.bus.spool import spool_file
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.tls import TlsSettings
-from shared.daemon import logs, orders, sole
+from shared.daemon import instance_lock, logs, orders
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.health import HealthServer
-from shared.daemon.life import TaskEnded, live
-from shared.daemon.starting import begin, read_by
+from shared.daemon.lifecycle import TaskEnded, run_daemon
+from shared.daemon.startup import make_daemon_or_reset, set_config_loader
 from shared.errors import RoostError
 from shared.state import Store, open_store
+from shared.tasks import TaskSet
 from shared.tls import ClientTls
 
 EXIT_DIED, EXIT_AGAIN, EXIT_CONFIG = 1, 75, 78
@@ -136,11 +137,11 @@ def spool_of(config: Config) -> Path:
 async def _process(daemon_class: type[Daemon], options: argparse.Namespace, config: Config) -> int:
     try:
         context = _connections(daemon_class, options, config)
-        sole.hold(context.spool, daemon_class.subsystem, context.name)
-        read_by(context, lambda dynamic: _configuration(daemon_class, options, dynamic))
-        daemon = begin(daemon_class, context)
+        instance_lock.acquire(context.spool, daemon_class.subsystem, context.name)
+        set_config_loader(context, lambda dynamic: _configuration(daemon_class, options, dynamic))
+        daemon = make_daemon_or_reset(daemon_class, context)
         health = _health(daemon, config)
-    except sole.NotAlone as error:  # worth another try: the other one may end
+    except instance_lock.AlreadyRunning as error:  # worth another try: the other one may end
         sys.stderr.write(f"{daemon_class.subsystem.lower()}: {error}\n")
         return EXIT_DIED
     except (ConfigError, RoostError, ValueError, OSError) as error:
@@ -179,7 +180,7 @@ def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config
     tls = ClientTls.of(TlsSettings.from_config(config))
     for url in (str(amqp), str(redis)):
         tls.check(url)  # what is missing at the start is a mistake; later it may be about to be renewed
-    bus = transport.connect(str(amqp), sender, shelf=shelf.place(spool_of(config), sender), tls=tls)
+    bus = transport.connect(str(amqp), sender, spool=spool_file(spool_of(config), sender), tls=tls)
     return make_context(daemon_class, config, name, bus, open_store(str(redis), tls=tls))
 
 
@@ -201,7 +202,7 @@ async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
             return
         await opening
         pinging = asyncio.create_task(_ping(context), name="ping")
-        await live(daemon, started=(lambda: setattr(health, "set_up", True)) if health else None)
+        await run_daemon(daemon, started=(lambda: setattr(health, "set_up", True)) if health else None)
     finally:
         for task in (opening, stopping, pinging):
             if task is not None:
@@ -222,7 +223,7 @@ async def _ping(context: Context) -> None:
 def _signals(daemon: Daemon) -> None:
     loop = asyncio.get_running_loop()
     context = daemon.context
-    background: set[asyncio.Task[None]] = set()
+    background = TaskSet()
 
     def stop(name: str) -> None:
         if context.stopping.is_set():
@@ -232,9 +233,7 @@ def _signals(daemon: Daemon) -> None:
         context.stopping.set()
 
     def reconfigure() -> None:
-        task = loop.create_task(_reconfigure(daemon), name="reconfigure")
-        background.add(task)
-        task.add_done_callback(background.discard)
+        background.spawn(_reconfigure(daemon), "reconfigure")
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         loop.add_signal_handler(number, stop, number.name)

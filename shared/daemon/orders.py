@@ -12,12 +12,12 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from shared.config import Config, ConfigError
-from shared.daemon import off
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
-from shared.daemon.config_told import told
-from shared.daemon.life import install_user_maps
-from shared.daemon.setting import set_config
+from shared.daemon.config_query import describe_config
+from shared.daemon.config_set import set_config
+from shared.daemon.lifecycle import install_user_maps
+from shared.daemon.off_mark import mark_off
 from shared.errors import PermanentError, RoostError
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
@@ -52,7 +52,7 @@ AT_START: Final = (
 )
 
 
-def stranger(envelope: Envelope, also: str = "") -> Failure | None:
+def refuse_stranger(envelope: Envelope, also: str = "") -> Failure | None:
     """The refusal for an order that comes from elsewhere than a gateway. also: another role that may give this one."""
     sender = envelope.sender
     if sender.partition(".")[0] in (GATEWAY, also or GATEWAY):
@@ -61,7 +61,7 @@ def stranger(envelope: Envelope, also: str = "") -> Failure | None:
     return Failure(code="denied", reason=f"a daemon takes this order of {who}, not of {sender[:80] or 'nobody'}")
 
 
-async def obey(daemon: Daemon, envelope: Envelope, ads: Advertiser | None = None) -> Message:
+async def handle_order(daemon: Daemon, envelope: Envelope, ads: Advertiser | None = None) -> Message:
     """Carry out an order; what is none is refused. For requests that a daemon has no answer of its own to. ads: its
     own, for who asks to have them again."""
     body = envelope.body
@@ -70,11 +70,11 @@ async def obey(daemon: Daemon, envelope: Envelope, ads: Advertiser | None = None
         return Ack()
     if not isinstance(body, ORDERS):
         return Failure(code="bad-request", reason=f"a {daemon.subsystem.lower()} does not answer {body.type}")
-    if (refused := stranger(envelope)) is not None:
+    if (refused := refuse_stranger(envelope)) is not None:
         return refused
     context = daemon.context
     if isinstance(body, AskConfig):
-        return await asyncio.to_thread(told, context.config, body)
+        return await asyncio.to_thread(describe_config, context.config, body)
     context.log.info("ordered", order=body.type, by=body.by[:200])
     try:
         if isinstance(body, Reconfigure):
@@ -92,16 +92,16 @@ async def obey(daemon: Daemon, envelope: Envelope, ads: Advertiser | None = None
                 return Failure(
                     code="refused", reason=f"a {kind} that is off could not be switched on: stop its process"
                 )
-            await asyncio.to_thread(off.mark, context, daemon.subsystem, body.by, body.reason)
+            await asyncio.to_thread(mark_off, context, daemon.subsystem, body.by, body.reason)
             said = "it is off until `roost on`"
     except (RoostError, ValueError, OSError) as error:
         context.log.error("order_refused", order=body.type, reason=str(error))
         return Failure(code="refused", reason=str(error))
-    again(daemon)
+    restart(daemon)
     return OrderTaken(said=said)
 
 
-def again(daemon: Daemon) -> None:
+def restart(daemon: Daemon) -> None:
     """End this life in good order, for another one to begin."""
     daemon.context.again = True
     daemon.context.stopping.set()
@@ -128,14 +128,14 @@ async def reconfigure(daemon: Daemon) -> Reconfigured:
             context.config = before
             await install_user_maps(daemon)
             raise
-        changed = different(before, context.config)
+        changed = changed_macros(before, context.config)
         at_start = [name for name in changed if waits_for_restart(name, (*AT_START, *daemon.at_start))]
         warnings = [str(problem) for problem in context.config.warnings]
     context.log.info("reconfigured", changed=changed, at_start=at_start)
     return Reconfigured(changed=changed, at_start=at_start, warnings=warnings)
 
 
-def different(before: Config, after: Config) -> list[str]:
+def changed_macros(before: Config, after: Config) -> list[str]:
     """Macros whose value is another, as they are written, sorted. Their values are not told: some are secret."""
     written = {macro.name.lower(): macro.name for config in (before, after) for macro in config.macros()}
     names = {*before.names(), *after.names()}

@@ -1,4 +1,4 @@
-"""The pool's ads, asked of the collector a page at a time."""
+"""Asks the collector for the pool's ads, a page at a time."""
 
 from __future__ import annotations
 

@@ -10,9 +10,10 @@ from enum import Enum
 
 import structlog
 
+from shared.backoff import Backoff
 from shared.daemon.base import Daemon
 from shared.daemon.health import report
-from shared.daemon.life import DRAIN_S, live
+from shared.daemon.lifecycle import DRAIN_S, run_daemon
 
 #: Seconds before a daemon that died is started again; doubled up to the longest, forgotten after a good life.
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S, GOOD_LIFE_S = 0.1, 30.0, 60.0
@@ -23,11 +24,6 @@ class State(Enum):
     RUNNING = "running"
     WAITING = "waiting"  # died, and will be started again
     STOPPED = "stopped"
-
-
-def backoff(deaths: int) -> float:
-    """Seconds to wait after that many deaths in a row."""
-    return float(min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(deaths - 1, 20)))
 
 
 class Runner:
@@ -76,7 +72,7 @@ class Runner:
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
-        in_a_row = 0
+        backoff = Backoff(FIRST_BACKOFF_S, LONGEST_BACKOFF_S)
         while not self._stop.is_set():
             began = loop.time()
             life = asyncio.create_task(self._one_life(), name=f"daemon:{self.name}")
@@ -89,13 +85,15 @@ class Runner:
                 self._log.info("daemon_restarts")
                 self._set(State.STARTING)
                 continue
-            in_a_row = 1 if loop.time() - began > GOOD_LIFE_S else in_a_row + 1
+            if loop.time() - began > GOOD_LIFE_S:
+                backoff.reset()
+            wait = backoff.next_s()
             self.deaths += 1
             self.last_error = f"{type(error).__name__}: {error}" if error else "it stopped by itself"
-            self._log.error("daemon_died", error=self.last_error, again_in_s=backoff(in_a_row))
+            self._log.error("daemon_died", error=self.last_error, again_in_s=wait)
             self._set(State.WAITING)
             try:
-                async with asyncio.timeout(backoff(in_a_row)):
+                async with asyncio.timeout(wait):
                     await self._stop.wait()
             except TimeoutError:
                 self._set(State.STARTING)
@@ -119,7 +117,7 @@ class Runner:
         try:
             if self._stop.is_set():
                 return
-            await live(daemon, drain_s=self._drain_s, started=lambda: self._set(State.RUNNING))
+            await run_daemon(daemon, drain_s=self._drain_s, started=lambda: self._set(State.RUNNING))
         finally:
             await bus.stop()
 

@@ -62,7 +62,7 @@ def _text(buffer: ctypes.Array[ctypes.c_char]) -> str:
 
 
 class DriverLibraries:
-    """See the module."""
+    """The backend that asks the drivers' libraries."""
 
     def find(self, *, opencl: bool, dynamic: bool) -> Found:
         troubles: list[str] = []

@@ -1,6 +1,19 @@
 """Every message on the bus. Importing this package registers the whole catalogue."""
 
-from shared.messages import ads, analysis, base, claims, events, had, journal, negotiation, orders, past, queue, visits
+from shared.messages import (
+    ads,
+    analysis,
+    base,
+    claims,
+    events,
+    had,
+    journal,
+    negotiation,
+    orders,
+    pool_history,
+    queue,
+    visits,
+)
 from shared.messages.base import Ack, BadMessage, Envelope, Failure, Message, catalogue, message, new_id
 
 __all__ = [
@@ -21,7 +34,7 @@ __all__ = [
     "negotiation",
     "new_id",
     "orders",
-    "past",
+    "pool_history",
     "queue",
     "visits",
 ]

@@ -17,7 +17,7 @@ class AdUpdate(Message):
     """The daemon's ads of one type, whole. Ads of that daemon and type that are not listed are gone."""
 
     type: ClassVar[str] = "ads.update"
-    squeezed: ClassVar[bool] = True
+    compressed: ClassVar[bool] = True
     my_type: str  # MyType of every ad in it: Machine, Scheduler, Submitter, Negotiator, HAD, Accounting, ...
     daemon: str  # who owns the ads, e.g. "startd@node1"
     start_time: int  # DaemonStartTime, seconds; with `sequence` it tells newer from older
@@ -33,7 +33,7 @@ class AdDelta(Message):
     the daemon for everything with SendAds."""
 
     type: ClassVar[str] = "ads.delta"
-    squeezed: ClassVar[bool] = True
+    compressed: ClassVar[bool] = True
     my_type: str
     daemon: str
     start_time: int
@@ -104,7 +104,7 @@ class ForwardedAds(Message):
     `forward.<MyType>.<daemon>`: all of them, or that they live on (`base`), or are gone."""
 
     type: ClassVar[str] = "ads.forwarded"
-    squeezed: ClassVar[bool] = True
+    compressed: ClassVar[bool] = True
     by: str  # the inbox of who forwards
     my_type: str
     daemon: str
@@ -157,11 +157,11 @@ class AdCounts(Message):
 @message
 class AdPage(Message):
     """Answer to QueryAds. `next` is empty on the last page. fits: how many ads all pages have, where an order was asked
-    for; else -1. columns: in place of `ads` a page of so many rows as shared.classad.sheet has it, where that was asked
-    for and the collector has columns."""
+    for; else -1. columns: in place of `ads` a page of so many rows as shared.classad.column_page has it, where that
+    was asked for and the collector has columns."""
 
     type: ClassVar[str] = "collector.page"
-    squeezed: ClassVar[bool] = True
+    compressed: ClassVar[bool] = True
     ads: list[bytes]
     next: str = ""
     fits: int = -1

@@ -1,5 +1,5 @@
 """What people ask the active negotiator about jobs that do not run (inbox `negotiator`); reports are made by
-shared.analysis."""
+engine.analyze."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Analyze(Message):
 
 @message
 class Analysis(Message):
-    """A report for each job asked about, in order, or for each slot: JobReport and SlotReport of shared.analysis as
+    """A report for each job asked about, in order, or for each slot: JobReport and SlotReport of engine.analyze as
     maps."""
 
     type: ClassVar[str] = "negotiation.analysis"

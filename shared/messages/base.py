@@ -15,12 +15,12 @@ from typing import Any, ClassVar, TypeVar
 import msgpack
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from shared.compression import LARGEST, compress, decompress
 from shared.errors import PermanentError
-from shared.squeeze import LARGEST, opened, squeeze
 
 ENVELOPE_VERSION = 1
-#: Messages of kinds that are `squeezed` and longer than this (bytes) travel compressed (shared.squeeze).
-SQUEEZE_ABOVE = 4096
+#: Messages of kinds that are `compressed` and longer than this (bytes) travel compressed (shared.compression).
+COMPRESS_ABOVE = 4096
 
 
 M = TypeVar("M", bound="type[Message]")
@@ -43,7 +43,7 @@ class Message(BaseModel):
     #: True for transient messages that wait, in their order, while their sender has no connection: facts.
     kept: ClassVar[bool] = False
     #: True where a message may hold many ads, which say much the same: large ones travel compressed.
-    squeezed: ClassVar[bool] = False
+    compressed: ClassVar[bool] = False
 
 
 _REGISTRY: dict[tuple[str, int], type[Message]] = {}
@@ -97,15 +97,15 @@ class Envelope:
                 "body": body.model_dump(),
             }
         )
-        if body.squeezed and SQUEEZE_ABOVE < len(packed) <= LARGEST:
-            return squeeze(packed)
+        if body.compressed and COMPRESS_ABOVE < len(packed) <= LARGEST:
+            return compress(packed)
         return packed
 
     @classmethod
     def unpack(cls, data: bytes) -> Envelope:
         """Raises BadMessage for anything that is not a message of a known type and version."""
         try:
-            raw = msgpack.unpackb(opened(data), strict_map_key=False)
+            raw = msgpack.unpackb(decompress(data), strict_map_key=False)
         except Exception as error:
             raise BadMessage(f"not a msgpack envelope: {error}") from error
         if not isinstance(raw, dict) or raw.get("v") != ENVELOPE_VERSION:
@@ -136,7 +136,7 @@ def type_of(data: bytes) -> str:
     """The type a message claims to have, empty where that can not be read: for those who look at dead
     letters."""
     try:
-        raw = msgpack.unpackb(opened(data), strict_map_key=False)
+        raw = msgpack.unpackb(decompress(data), strict_map_key=False)
     except Exception:  # noqa: BLE001  msgpack raises many unrelated types on garbage
         return ""
     name = raw.get("type") if isinstance(raw, dict) else None

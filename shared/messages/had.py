@@ -48,7 +48,8 @@ class Following(Message):
     active: bool
     epoch: int
     cycle: int
-    books: list[int] = []  # version of the accountant's books that it has in memory: epoch, count (shared.books)
+    # version of the accountant's books that it has in memory: epoch, count (shared.accounting_version)
+    books: list[int] = []
     cut_off: bool = False  # it can not reach Redis: it could neither charge nor read
 
 

@@ -52,8 +52,8 @@ class QueryJobs(Message):
 
 @message
 class JobPage(Message):
-    """columns: in place of `ads` pages of so many rows in all as shared.classad.sheet has them, one behind the other,
-    where that was asked for."""
+    """columns: in place of `ads` pages of so many rows in all as shared.classad.column_page has them, one behind the
+    other, where that was asked for."""
 
     type: ClassVar[str] = "queue.page"
     ads: list[bytes]

@@ -4,8 +4,8 @@ reads them.
 All ads of one daemon and type are a group: a hash of packed ads whose field "" tells how new it is.
 `ADS_EXPIRY` lists the groups and when they expire. Several collectors may write the same: the newest stays.
 
-Ads of large pools are compressed against dictionaries (shared.squeeze), which lie beside them and are there before any
-ad that needs them: a write names all that its ads may need, and is refused where Redis lacks one.
+Ads of large pools are compressed against dictionaries (shared.compression), which lie beside them and are there before
+any ad that needs them: a write names all that its ads may need, and is refused where Redis lacks one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import msgpack
 
-from shared.squeeze import Squeezer
+from shared.compression import AdCompressor
 from shared.state import keys
 from shared.state.api import ScriptError, Store, Value
 
@@ -35,7 +35,7 @@ class StoredGroup:
     sequence: int  # the highest heard of
     content: int  # sequence number of the last message that changed something
     heard: float  # seconds since 1970
-    ads: Mapping[str, bytes] = field(default_factory=dict)  # name -> packed; compressed for who has a squeezer
+    ads: Mapping[str, bytes] = field(default_factory=dict)  # name -> packed; compressed for who has a compressor
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,14 @@ class GroupRemoval:
     rest_expires: float | None = None
 
 
-async def write_ads(store: Store, writes: Sequence[GroupWrite], squeezer: Squeezer | None = None) -> list[GroupWrite]:
-    """Write groups, in several calls when they are large. `squeezer`: whose dictionaries their ads may need. Returns
+async def write_ads(
+    store: Store, writes: Sequence[GroupWrite], compressor: AdCompressor | None = None
+) -> list[GroupWrite]:
+    """Write groups, in several calls when they are large. `compressor`: whose dictionaries their ads may need. Returns
     those whose base Redis lacks: write them whole."""
     lacking: list[GroupWrite] = []
     for batch in _batches(writes):
-        args: list[Value] = [" ".join(map(str, squeezer.numbers)) if squeezer is not None else ""]
+        args: list[Value] = [" ".join(map(str, compressor.numbers)) if compressor is not None else ""]
         for write in batch:
             group = write.group
             args += [keys.group(group.my_type, group.daemon), repr(write.expires)]
@@ -78,9 +80,9 @@ async def write_ads(store: Store, writes: Sequence[GroupWrite], squeezer: Squeez
         try:
             reply = await store.run("ads_write", named, args)
         except ScriptError as error:
-            if squeezer is None or "NODICTIONARY" not in str(error):
+            if compressor is None or "NODICTIONARY" not in str(error):
                 raise
-            await _write_dictionaries(store, squeezer)
+            await _write_dictionaries(store, compressor)
             reply = await store.run("ads_write", named, args)
         assert isinstance(reply, list)
         lacking += [batch[number - 1] for number in reply]
@@ -103,10 +105,10 @@ async def remove_ads(store: Store, removals: Sequence[GroupRemoval]) -> list[Gro
     return [removals[number - 1] for number in reply]
 
 
-async def load_ads(store: Store, my_type: str = "", squeezer: Squeezer | None = None) -> list[StoredGroup]:
-    """All groups of a type (empty: of every type) as the collectors wrote them. AdTable.load takes them. `squeezer`:
+async def load_ads(store: Store, my_type: str = "", compressor: AdCompressor | None = None) -> list[StoredGroup]:
+    """All groups of a type (empty: of every type) as the collectors wrote them. AdTable.load takes them. `compressor`:
     gets the dictionaries, and the ads stay compressed."""
-    return await load_groups(store, await stored_groups(store, my_type), squeezer)
+    return await load_groups(store, await stored_groups(store, my_type), compressor)
 
 
 async def stored_groups(store: Store, my_type: str = "") -> list[tuple[str, str]]:
@@ -117,12 +119,12 @@ async def stored_groups(store: Store, my_type: str = "") -> list[tuple[str, str]
 
 
 async def load_groups(
-    store: Store, groups: Sequence[tuple[str, str]], squeezer: Squeezer | None = None
+    store: Store, groups: Sequence[tuple[str, str]], compressor: AdCompressor | None = None
 ) -> list[StoredGroup]:
     """These groups, given as (my_type, daemon), as far as they are there."""
     hashes = await store.hgetall_many([keys.ads(*pair) for pair in groups])
     # After the ads, since a dictionary is there before what needs it.
-    known = squeezer if squeezer is not None else Squeezer()
+    known = compressor if compressor is not None else AdCompressor()
     if hashes:
         await load_dictionaries(store, known)
     found: list[StoredGroup] = []
@@ -132,32 +134,32 @@ async def load_groups(
             continue
         start, sequence, content, heard = meta.split()
         ads = {
-            name.decode("utf-8", "surrogateescape"): packed if squeezer is not None else _opened(known, packed)
+            name.decode("utf-8", "surrogateescape"): packed if compressor is not None else _decompressed(known, packed)
             for name, packed in fields.items()
         }
         found.append(StoredGroup(my_type, daemon, int(start), int(sequence), int(content), float(heard), ads))
     return found
 
 
-async def load_dictionaries(store: Store, squeezer: Squeezer) -> None:
+async def load_dictionaries(store: Store, compressor: AdCompressor) -> None:
     """Make all dictionaries known. What is none is left out: ads that need it are unreadable, and told as such."""
     for number, value in (await store.hgetall(keys.ADS_DICTIONARIES)).items():
-        if number.isdigit() and int(number) not in squeezer and len(value) > 8:
+        if number.isdigit() and int(number) not in compressor and len(value) > 8:
             with contextlib.suppress(ValueError):
-                squeezer.add(int(number), value[8:], *struct.unpack(">d", value[:8]))
+                compressor.add(int(number), value[8:], *struct.unpack(">d", value[:8]))
 
 
-async def _write_dictionaries(store: Store, squeezer: Squeezer) -> None:
+async def _write_dictionaries(store: Store, compressor: AdCompressor) -> None:
     held = {}
-    for number in squeezer.numbers:
-        data, since = squeezer.dictionary(number)
+    for number in compressor.numbers:
+        data, since = compressor.dictionary(number)
         held[str(number)] = struct.pack(">d", since) + data
     await store.hset(keys.ADS_DICTIONARIES, held)
 
 
-def _opened(squeezer: Squeezer, packed: bytes) -> bytes:
+def _decompressed(compressor: AdCompressor, packed: bytes) -> bytes:
     try:
-        return squeezer.opened(packed)
+        return compressor.decompress(packed)
     except ValueError:
         return packed  # whoever reads it says that it is no ad
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from shared.counters import CountsBy, DurationsBy
 from shared.errors import PermanentError, RetryableError
-from shared.tally import CountsBy, DurationsBy
 
 Value = bytes | str | int | float
 

@@ -21,7 +21,7 @@ import structlog
 from redis import exceptions
 
 from shared.state.api import ScriptError, StaleEpoch, StoreHealth, StoreInUse, StoreUnavailable, Value
-from shared.state.journal import Command, Journal
+from shared.state.append_log import Command, Journal
 from shared.state.recording import absolute, recorded
 
 #: Where the data lie, in the pool's directory.

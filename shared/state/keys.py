@@ -6,7 +6,7 @@
     roost:ads:<MyType>/<daemon>      hash        the group: ad name -> packed ad, compressed; field "" -> what
                                                  orders it (shared.state.ads)
     roost:ads:dictionaries           hash        number -> since when, and the dictionary that ads are compressed with
-                                                 (shared.squeeze)
+                                                 (shared.compression)
     roost:ads:columns                hash        MyType -> what a collector has read of these ads, so that the next one
                                                  need not
     roost:claims                     hash        daemon -> its slots' claim ids: secrets, for central managers only
@@ -23,7 +23,7 @@
     roost:accountant-claims:<shard>  hash        when a claim began (its startd's clock) and its slot -> for whom, since
                                                  when and until when it was charged; field "" -> version of the books
                                                  these claims are of, and until when those that go on were charged
-    roost:accountant-version:<shard> string      "epoch count": version of these books (shared.books)
+    roost:accountant-version:<shard> string      "epoch count": version of these books (shared.accounting_version)
     roost:accountant-aside:<shard>   hash        records of books that are being restored, not in force yet
     roost:accountant-groups-aside:<shard>  hash  likewise of groups
     roost:accountant-claims-aside:<shard>  hash  likewise of claims

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import structlog
 
+from shared.backoff import Backoff
 from shared.state.api import StoreInUse, StoreUnavailable
 from shared.state.redis_store import RedisStore
 from shared.state.urls import StoreUrl
@@ -141,13 +142,12 @@ class PrivateRedis(RedisStore):
         self._log.info("redis_started", pid=self._process.pid, directory=str(self._directory))
 
     async def _keep(self) -> None:
-        wait = 0.05
+        backoff = Backoff(0.05, 5.0)
         while True:
             assert self._process is not None
             code = await self._process.wait()
             self._log.warning("redis_ended", code=code, log=str(self._directory / "redis.log"))
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, 5.0)
+            await asyncio.sleep(backoff.next_s())
             try:
                 await self._launch()
             except (OSError, StoreUnavailable) as error:

@@ -17,6 +17,7 @@ from redis.asyncio.sentinel import Sentinel, SentinelManagedConnection
 from redis.backoff import NoBackoff
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from shared.backoff import Backoff
 from shared.state.api import ScriptError, StaleEpoch, StoreHealth, StoreUnavailable, Unconfirmed, Value
 from shared.state.scripts import script as lua
 from shared.state.urls import StoreUrl
@@ -65,7 +66,7 @@ class RedisStore:
         return self._health
 
     async def start(self) -> None:
-        wait = FIRST_WAIT_S
+        backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         said = ""
         while True:
             try:
@@ -74,8 +75,7 @@ class RedisStore:
                 if str(error) != said:
                     said = str(error)
                     self._logger.warning("store.unavailable", error=said)
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, LONGEST_WAIT_S)
+                await asyncio.sleep(backoff.next_s())
             else:
                 return
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import Metric
 
-from shared.daemon.measures import counters, gauge, histograms
-from shared.tally import WORK_S, CountsBy, DurationsBy
+from shared.counters import WORK_S, CountsBy, DurationsBy
+from shared.daemon.metrics import counters, gauge, histograms
 
 
 class TransferCounts:

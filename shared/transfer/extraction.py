@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Literal
 
-from shared.room import is_full
+from shared.disk_space import is_full
 from shared.transfer.errors import NoRoom, TransferError
 from shared.transfer.members import (
     BLOCK,

@@ -37,8 +37,8 @@ class AmqpPool:
         """Lose the connection of this bus, once it has one; it comes back by itself."""
         # Messages come as soon as their consumer is on a new link, a moment before the bus has that link: to cut only
         # what the bus has would now and then cut nothing.
-        await eventually(lambda: bus._link is not None and bus._link.usable, what="a connection to cut")
-        bus._link.connection.abort()
+        await eventually(lambda: bus._publisher.link is not None, what="a connection to cut")
+        bus._publisher.current.connection.abort()
 
     async def close(self) -> None:
         for bus in self.buses:

@@ -841,7 +841,7 @@ async def test_deaf_bus_leaves_what_comes_to_the_next_life(pool):
     await other.serve("schedd.ap1", Catch())
     await other.send("startd.node1", lost("first"))
     await begun.wait()
-    deafening = asyncio.ensure_future(ending.deafen())
+    deafening = asyncio.ensure_future(ending.stop_consuming())
     await asyncio.sleep(0)
     assert not deafening.done()
     may_end.set()

@@ -9,7 +9,7 @@ from shared.bus import connect
 from shared.bus.amqp.link import Link
 from shared.bus.api import BusUnavailable, CallTimeout, Exchange, NotAllowed, RemoteFailure
 from shared.bus.definitions import definitions
-from shared.bus.shelf import Shelf
+from shared.bus.spool import EventSpool
 from shared.bus.topology import ROLES, inbox_queue
 from shared.messages import Ack
 from shared.messages.ads import SendAds
@@ -104,7 +104,7 @@ def removed(number, reason="so"):
 
 async def test_facts_of_who_is_killed_while_there_is_no_broker_are_told_in_the_next_life(pool, rabbit_server, tmp_path):
     """Those that it said meanwhile, and those of the moments before, each under its id."""
-    schedd = await pool.bus("schedd.ap", shelf=tmp_path / "facts")
+    schedd = await pool.bus("schedd.ap", spool=tmp_path / "events")
     journal, heard = await pool.bus("journal.j"), {}
 
     async def record(envelope):
@@ -121,17 +121,17 @@ async def test_facts_of_who_is_killed_while_there_is_no_broker_are_told_in_the_n
     schedd._supervisor.cancel()  # it is killed: nothing of it goes on
     await asyncio.wait({schedd._supervisor})
     await asyncio.to_thread(rabbit_server.start)
-    again = await pool.bus("schedd.ap", shelf=tmp_path / "facts")
+    again = await pool.bus("schedd.ap", spool=tmp_path / "events")
     await again.publish(Exchange.EVENTS, "job.removed", removed(100))
-    await eventually(lambda: len([at for at in heard.values() if at < 1000]) == 101, what="every fact")
+    await eventually(lambda: len([at for at in heard.values() if at < 1000]) == 101, what="every event")
     assert sorted(heard.values())[:101] == list(range(101))
-    await eventually(lambda: not again._facts.shelf.used, what="the shelf to be cleared")
+    await eventually(lambda: not again._events.spool.used, what="the spool to be cleared")
     await again.stop()
-    assert Shelf(tmp_path / "facts").take() == []
+    assert EventSpool(tmp_path / "events").take() == []
 
 
 async def test_facts_that_wait_when_their_daemon_is_stopped_are_told_in_the_next_life(pool, rabbit_server, tmp_path):
-    schedd = await pool.bus("schedd.ap", shelf=tmp_path / "facts")
+    schedd = await pool.bus("schedd.ap", spool=tmp_path / "events")
     journal, heard = await pool.bus("journal.j"), Catch()
     await journal.consume("roost.view", heard)
     await registered()
@@ -140,10 +140,10 @@ async def test_facts_that_wait_when_their_daemon_is_stopped_are_told_in_the_next
     await schedd.publish(Exchange.EVENTS, "job.removed", removed(7))
     await schedd.stop()
     await asyncio.to_thread(rabbit_server.start)
-    again = await pool.bus("schedd.ap", shelf=tmp_path / "facts")
+    again = await pool.bus("schedd.ap", spool=tmp_path / "events")
     await eventually(lambda: 7.0 in [getattr(envelope.body, "at", 0) for envelope in heard.envelopes])
     await again.stop()
-    assert Shelf(tmp_path / "facts").take() == []
+    assert EventSpool(tmp_path / "events").take() == []
 
 
 async def test_facts_of_who_is_cancelled_do_not_wait_for_the_next_word(pool):
@@ -184,7 +184,7 @@ async def test_what_is_cancelled_while_a_connection_is_opened_stays_cancelled(po
     go_on.set()
     await cancelling
     await eventually(lambda: negotiator.health.connected, what="the new connection")
-    state = await negotiator._link.state(inbox_queue("negotiator.active"))
+    state = await negotiator._publisher.current.state(inbox_queue("negotiator.active"))
     assert (state.consumer_count, negotiator.health.consumers, negotiator.health.reconnects) == (0, 1, 1)
 
 
@@ -197,7 +197,7 @@ async def test_facts_of_a_time_without_a_broker_go_out_before_a_stop(pool):
         back.set()
 
     sender.on_gap(note)
-    sender._link.fail("cut by the test")
+    sender._publisher.current.fail("cut by the test")
     for number in range(2000):
         await sender.publish(Exchange.EVENTS, "job.removed", removed(number))
     assert not heard.envelopes
@@ -245,11 +245,11 @@ async def test_facts_said_to_a_broker_that_dies_reach_the_history(pool, rabbit_s
         await eventually(lambda: len(said) > before + 50)
         stop.set()
 
-    def facts():
+    def events():
         return [body.at for body in heard.values() if isinstance(body, JobRemoved)]
 
-    await eventually(lambda: len(facts()) == len(said), what="every fact")
-    assert sorted(facts()) == said
+    await eventually(lambda: len(events()) == len(said), what="every event")
+    assert sorted(events()) == said
     assert schedd.health.unpublished.by_name == {}
     names = ("schedd@ap", "journal@j")
 
@@ -317,7 +317,7 @@ async def test_channel_error_on_a_publishing_channel_heals(pool):
     await bus.listen(Exchange.ADS, ["#"], heard)
     for channel in ("plain", "confirming", "calling", "control"):
         reconnects = bus.health.reconnects
-        await getattr(bus._link, channel).queue_declare("no-such-queue", passive=True, nowait=True)
+        await getattr(bus._publisher.current, channel).queue_declare("no-such-queue", passive=True, nowait=True)
         await eventually(
             lambda n=reconnects: bus.health.reconnects > n and not bus.health.waiting_for, what=f"healing of {channel}"
         )
@@ -384,7 +384,7 @@ async def test_subscriptions_that_come_and_go_leave_the_connection_alone(pool):
         await asyncio.wait({visitor}, timeout=0.0005 * (number % 40))
         visitor.cancel()
         await asyncio.gather(visitor, return_exceptions=True)
-    await eventually(lambda: not bus._background, what="what was given up to be undone")
+    await eventually(lambda: not bus._publisher.background, what="what was given up to be undone")
     assert bus.health.expected_consumers == 0
     assert (bus.health.reconnects, bus.health.last_error) == (0, "")
 

@@ -8,8 +8,16 @@ import time
 
 import pytest
 
-from shared.books import NOTHING, Version
+from shared.accounting_version import NOTHING, Version
 from shared.state import ScriptError, StaleEpoch, StoreInUse, StoreUnavailable, keys, open_store
+from shared.state.accounting import (
+    StoredRecords,
+    begin_records,
+    read_records,
+    restore_records,
+    stage_claims,
+    write_records,
+)
 from shared.state.ads import (
     GroupRemoval,
     GroupWrite,
@@ -21,8 +29,8 @@ from shared.state.ads import (
     write_ads,
     write_claims,
 )
-from shared.state.books import StoredBooks, begin_books, read_books, restore_books, stage_claims, write_books
 from tests.simulation.store import SimulatedStore
+from tests.spec import spec
 from tests.waiting import eventually
 
 KEPT = ["embedded", "private"]
@@ -115,49 +123,52 @@ async def _gone(store, key):
     return await store.get(key) is None
 
 
+@spec("ACC-16")
 async def test_claims_are_of_the_books_that_they_were_written_with(store):
-    """ACC-16: who reads them knows what the charges in the same books were for, or that he does not know."""
-    first = await write_books(store, "", 0, NOTHING, submitters=[(b"a@p", b"old")], claims=[(b"1 old", b"row")])
-    assert (await read_books(store, "")).until is None  # nobody said until when
-    second = await write_books(
+    """Who reads them knows what the charges in the same books were for, or that he does not know."""
+    first = await write_records(store, "", 0, NOTHING, submitters=[(b"a@p", b"old")], claims=[(b"1 old", b"row")])
+    assert (await read_records(store, "")).until is None  # nobody said until when
+    second = await write_records(
         store, "", 0, first, until=12.5, groups=[(b"g", b"1")], claims=[(b"1 old", b""), (b"2 slot1@ep", b"row")]
     )
-    third = await write_books(store, "", 0, second, submitters=[(b"idle@p", b"1")])
-    books = await read_books(store, "")
+    third = await write_records(store, "", 0, second, submitters=[(b"idle@p", b"1")])
+    books = await read_records(store, "")
     assert (books.version, books.until) == (third, 12.5)
     assert set(books.claims) == {b"", b"2 slot1@ep"}
     await stage_claims(store, "", 0, [(b"3 slot1@ep", b"staged"), (b"4 slot1@ep", b"staged")])
     rows = [(b"4 slot1@ep", b""), (b"5 slot1@ep", b"later")]
-    fourth = await write_books(store, "", 0, third, until=13.0, claims=rows, staged=True)
-    assert await write_books(store, "", 0, third, until=13.0, claims=rows, staged=True) > fourth  # its answer was lost
-    books = await read_books(store, "")
+    fourth = await write_records(store, "", 0, third, until=13.0, claims=rows, staged=True)
+    assert (
+        await write_records(store, "", 0, third, until=13.0, claims=rows, staged=True) > fourth
+    )  # its answer was lost
+    books = await read_records(store, "")
     assert books.until == 13.0
     assert set(books.claims) == {b"", b"3 slot1@ep", b"5 slot1@ep"}
     # A version that somebody else gives without a word of them: they are of other books.
     await store.set(keys.accountant_version(""), "0 9")
-    assert (await read_books(store, "")).until is None
+    assert (await read_records(store, "")).until is None
     many = {b"%d slot1@ep" % number: b"x" for number in range(6000)}
-    kept = StoredBooks.of(Version(0, 10), {b"b@p": b"new"}, {}, many, 20.0)
-    restored = await restore_books(store, "", 0, kept)
-    books = await read_books(store, "")
+    kept = StoredRecords.of(Version(0, 10), {b"b@p": b"new"}, {}, many, 20.0)
+    restored = await restore_records(store, "", 0, kept)
+    books = await read_records(store, "")
     assert (books.version, books.until, len(books.claims)) == (restored, 20.0, 6001)
-    begun = await begin_books(store, "", 0, Version(0, 50))
-    books = await read_books(store, "")
+    begun = await begin_records(store, "", 0, Version(0, 50))
+    books = await read_records(store, "")
     assert (books.version, books.until) == (begun, 20.0)
     assert begun > Version(0, 50)
     # Books that are restored without claims leave none behind.
-    await restore_books(store, "", 0, StoredBooks(Version(0, 99), {b"b@p": b"new"}))
-    assert (await read_books(store, "")).claims == {}
+    await restore_records(store, "", 0, StoredRecords(Version(0, 99), {b"b@p": b"new"}))
+    assert (await read_records(store, "")).claims == {}
 
 
 async def test_stale_epoch_is_refused_and_writes_nothing(store):
     books = keys.accountant("")
-    await write_books(store, "", 0, Version(0, 0), submitters=[(b"a@p", b"old\x00")])
+    await write_records(store, "", 0, Version(0, 0), submitters=[(b"a@p", b"old\x00")])
     await _win(store, "had1", times=1)
     with pytest.raises(StaleEpoch):
-        await write_books(store, "", 0, Version(0, 1), submitters=[(b"a@p", b"new")])
+        await write_records(store, "", 0, Version(0, 1), submitters=[(b"a@p", b"new")])
     assert await store.hgetall(books) == {b"a@p": b"old\x00"}
-    await write_books(store, "", 1, Version(0, 1), submitters=[(b"a@p", b"new")])
+    await write_records(store, "", 1, Version(0, 1), submitters=[(b"a@p", b"new")])
     assert await store.hgetall(books) == {b"a@p": b"new"}
 
 

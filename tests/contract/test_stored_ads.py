@@ -3,7 +3,7 @@
 import msgpack
 import pytest
 
-from shared.squeeze import MAGIC, Squeezer, trained
+from shared.compression import MAGIC, AdCompressor, train_dictionary
 from shared.state import keys, open_store
 from shared.state.ads import GroupWrite, StoredGroup, load_ads, write_ads
 
@@ -26,19 +26,19 @@ async def test_a_write_brings_the_dictionary_that_is_not_there(store):
         f"s{n}": msgpack.packb({**{f"Attribute{i}": f"value {i}" for i in range(60)}, "Name": f"s{n}"})
         for n in range(200)
     }
-    squeezer = Squeezer()
-    squeezer.add(70000, trained(list(ads.values()), 70000), 12.5)
-    squeezed = {name: squeezer.squeeze(packed) for name, packed in ads.items()}
-    assert all(packed.startswith(MAGIC) for packed in squeezed.values())
-    assert await write_ads(store, [GroupWrite(group(squeezed), 1900)], squeezer) == []
+    compressor = AdCompressor()
+    compressor.add(70000, train_dictionary(list(ads.values()), 70000), 12.5)
+    compressed = {name: compressor.compress(packed) for name, packed in ads.items()}
+    assert all(packed.startswith(MAGIC) for packed in compressed.values())
+    assert await write_ads(store, [GroupWrite(group(compressed), 1900)], compressor) == []
     # Again, after the store lost it.
     await store.delete(keys.ADS_DICTIONARIES)
-    change = GroupWrite(group({"s0": squeezed["s1"]}, 2), 1900, base=1)
-    assert await write_ads(store, [change], squeezer) == []
+    change = GroupWrite(group({"s0": compressed["s1"]}, 2), 1900, base=1)
+    assert await write_ads(store, [change], compressor) == []
     assert (await load_ads(store, "Machine"))[0].ads == {**ads, "s0": ads["s1"]}
-    other = Squeezer()
-    assert (await load_ads(store, squeezer=other))[0].ads == {**squeezed, "s0": squeezed["s1"]}
-    assert other.dictionary(70000) == squeezer.dictionary(70000)
+    other = AdCompressor()
+    assert (await load_ads(store, compressor=other))[0].ads == {**compressed, "s0": compressed["s1"]}
+    assert other.dictionary(70000) == compressor.dictionary(70000)
     # Whoever has no dictionaries writes as ever.
-    assert await write_ads(store, [GroupWrite(group({"s": b"\x80"}, 3), 1900)], Squeezer()) == []
+    assert await write_ads(store, [GroupWrite(group({"s": b"\x80"}, 3), 1900)], AdCompressor()) == []
     assert (await load_ads(store))[0].ads == {"s": b"\x80"}

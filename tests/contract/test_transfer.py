@@ -184,10 +184,10 @@ async def test_a_limit_on_output_is_kept(pool, http, iwd, scratch):
 
 
 async def test_output_begun_by_a_killed_schedd_is_finished_by_the_next(pool, http, iwd, scratch, monkeypatch):
-    from services.schedd import transfer
+    from services.schedd.io import file_server
 
     run = await pool.run_one(ad=transfer_ad(iwd))
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
 
     def killed(staging, moves, *, begun):
         # A kill leaves everything where it is; the handler's own clean-up must not run either.
@@ -195,7 +195,7 @@ async def test_output_begun_by_a_killed_schedd_is_finished_by_the_next(pool, htt
         raise asyncio.CancelledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(transfer, "put_in_place", killed)
+        patch.setattr(file_server, "put_in_place", killed)
         with pytest.raises(TransferUnavailable):
             await send_output(http, run, made(scratch, _condor_stdout="kept"), patience_s=0)
     await pool.end()
@@ -208,7 +208,7 @@ async def test_output_begun_by_a_killed_schedd_is_finished_by_the_next(pool, htt
 
 async def test_the_endpoint_keeps_its_address_over_a_restart(pool, http, iwd, scratch):
     run = await pool.run_one(ad=transfer_ad(iwd))
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
     await pool.end()
     fetching = asyncio.ensure_future(fetch_input(http, run, scratch))
     await pool.begin()

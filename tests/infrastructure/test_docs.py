@@ -10,6 +10,7 @@ import pytest
 
 from roost.cli.main import COMMANDS
 from roost.cli.options import Option
+from tests.infrastructure.picture import pictures
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -125,3 +126,69 @@ def test_the_check_sees_commands_and_options():
     ]
     assert unknown_in("q", " -nobatch -const x -af:hj A -nonsense") == ["nonsense"]
     assert unknown_in("up", "-port 0 -colour red") == ["colour"]
+
+
+def test_the_rooms_of_the_glossary_are_there():
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith(("| word", "| ---"))]
+    assert len(rows) > 50
+    named = [path for row in rows for path in re.findall(r"`([\w./]+)`", row.rsplit("|", 2)[1])]
+    assert len(named) >= len(rows) - 1
+    lost = [path for path in named if not (ROOT / path).exists()]
+    lost += [path for path in named if path.endswith("/core") and not list((ROOT / path).glob("*.py"))]
+    assert not set(lost) - {"core"}, "rooms of the glossary that are not there"
+
+
+def test_the_rooms_of_the_architecture_are_there():
+    """Modules and folders that the page names by path, and what its tables name within the folder of their heading."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for path in re.findall(r"`((?:services|engine|shared|roost)/[\w./]+)`", text):
+        assert (ROOT / path).exists(), path
+    for table in re.findall(r"^\| folder of \[(services/\w+)\].*\n(?:\|.*\n)*", text, re.MULTILINE):
+        rows = text.partition(f"| folder of [{table}]")[2].partition("\n\n")[0].splitlines()[2:]
+        for row in rows:
+            for name in re.findall(r"`([\w/]+)`", row.split("|")[1]):
+                assert (ROOT / table / name).exists() or (ROOT / table / f"{name}.py").exists(), f"{table}/{name}"
+    others = text.partition("### The others")[2].partition("\n\n## ")[0]
+    for daemon, row in re.findall(r"^\| \[(\w+)\]\(\S+\) \|(.*)$", others, re.MULTILINE):
+        for name in re.findall(r"`([\w/]+)`", row):
+            place = ROOT / "services" / daemon / name
+            assert place.exists() or place.with_suffix(".py").exists(), place
+
+
+def test_five_questions_are_answered_by_path():
+    """docs/architecture.md, "Found by path": what the table names is there, and does what the question asks about."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rows = text.partition("## Found by path")[2].partition("\n## ")[0].strip().splitlines()[4:]
+    assert len(rows) == 5
+    answers = [[(ROOT / "docs" / path).resolve() for path in LINK.findall(row)] for row in rows]
+    assert all(path.exists() for paths in answers for path in paths)
+    drains, leases, charges, analyze, launchers = answers
+    assert "class Drain" in drains[0].read_text()
+    assert "def renew" in leases[0].read_text()
+    assert "Alive(" in leases[1].read_text()
+    assert "preempting" in charges[0].read_text()
+    assert "Analyze" in analyze[0].read_text()
+    assert "LauncherKind" in launchers[1].read_text()
+    kinds = {path.stem for path in launchers[0].iterdir() if (path / "launcher.py").exists()}
+    assert kinds
+    assert all(f"exec.{kind}.launcher import" in launchers[2].read_text() for kind in kinds)
+
+
+def test_pictures_are_up_to_date():
+    """`python -m tests.infrastructure.house --write docs/architecture.md` makes them anew."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    shown = text.partition("<!-- pictures: begin -->\n")[2].partition("<!-- pictures: end -->")[0]
+    assert shown.strip() == pictures().strip()
+
+
+def test_decisions_have_a_page_each():
+    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        text = page.read_text()
+        assert text.startswith(f"# {int(page.name[:4])}. "), page.name
+        for part in ("Problem", "Decision", "Rejected"):
+            assert f"**{part}.**" in text, f"{page.name} lacks its {part}"
+        paths = re.findall(r"`((?:services|engine|shared|roost|tests|docs)/[\w./]+)`", text)
+        assert not [path for path in paths if not (ROOT / path).exists()], page.name

@@ -5,9 +5,9 @@ import dataclasses
 import re
 from pathlib import Path
 
-from shared.config.config import CONFIG
 from shared.config.knobs import KNOBS, SETTINGS
 from shared.config.knobs.unread import UNREAD
+from shared.config.load import CONFIG
 from shared.config.reference import helpers
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ COMPUTED = {"SCHEDD_CRON_<Job>_*", "SLOT<N>_<attr>", "SLOT<N>_EXECUTE"}
 
 
 def sources():
-    for package in ("services", "shared", "roost"):
+    for package in ("engine", "services", "shared", "roost"):
         for path in (ROOT / package).rglob("*.py"):
             if "knobs" not in path.parts:
                 yield ast.parse(path.read_text(encoding="utf-8"))

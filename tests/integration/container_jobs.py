@@ -7,8 +7,8 @@ from pathlib import Path
 
 from docker.errors import APIError
 
-from services.startd.launchers.docker.engine import EngineAway, Refused
-from services.startd.launchers.docker.plan import STARTD_LABEL
+from services.startd.exec.docker.engine import EngineAway, EngineRefused
+from services.startd.exec.docker.plan import STARTD_LABEL
 from shared.classad import ClassAd
 from tests.startd_pool import Pool
 from tests.waiting import eventually
@@ -37,11 +37,11 @@ async def running_pool(path, **macros):
             yield pool
         finally:
             if pool.startd is not None:
-                for record in pool.startd.ledger.journal.load("runs").values():
+                for record in pool.startd.shared.journal_writer.journal.load("runs").values():
                     await launcher(pool).forget(record["name"])
                 # Those that the startd is about to remove, too: what is left would have its watcher wait for long.
-                with contextlib.suppress(EngineAway, Refused):
-                    await launcher(pool).engine.ask(lambda api: remove_all(api, launcher(pool).startd))
+                with contextlib.suppress(EngineAway, EngineRefused):
+                    await launcher(pool)._engine.ask(lambda api: remove_all(api, launcher(pool).startd))
 
 
 def remove_all(api, startd):
@@ -51,11 +51,11 @@ def remove_all(api, startd):
 
 
 def launcher(pool):
-    return pool.startd.launchers["docker"]
+    return pool.startd.shared.launchers["docker"]
 
 
 def machine(pool, slot="slot1@node1"):
-    return pool.startd.runs.machine_ad(slot)
+    return pool.startd.shared.runs.machine_ad(slot)
 
 
 def containers(engine, pool):

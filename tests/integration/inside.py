@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 class InsidePool:
     """Started when made; to be closed."""
 
-    def __init__(self, directory: Path, **knobs: str) -> None:
+    def __init__(self, directory: Path, *, redis_url: str = "", **knobs: str) -> None:
         self.directory = directory
         prepare(directory)
         self.loop = asyncio.new_event_loop()
@@ -33,6 +33,7 @@ class InsidePool:
         self._thread.start()
         plan = Plan(
             directory,
+            redis_url=redis_url,
             knobs={"ROOST_GATEWAY_PORT": "0", "NUM_CPUS": "2", "MEMORY": "4096", "ROOST_JOBS_AS_ROOT": "true", **knobs},
         )
         self.pool = PersonalPool(plan)

@@ -1,14 +1,15 @@
 """The accountant on a real Redis: negotiators come, are killed, freeze and come back, and every second of use is
-charged exactly once (spec rows ACC-16, ACC-18, MUL-02)."""
+charged exactly once (ACC-16, ACC-18, MUL-02)."""
 
 import random
 
 import pytest
 
+from engine.fairshare.group_tree import GroupConfig, GroupTree
+from engine.fairshare.priorities import Factors
 from services.negotiator.accountant import Accountant
-from services.negotiator.group_tree import GroupConfig, Tree
-from services.negotiator.priorities import Factors
 from shared.state import StaleEpoch, keys, open_store
+from tests.spec import spec
 
 T0 = 1_000_000_000.0
 DAY = 86400.0
@@ -26,7 +27,7 @@ async def stores(redis_url, tmp_path):
 
 
 def accountant(store, shard=""):
-    tree = Tree.of(GroupConfig(names=("g",), quota={"g": 5}))
+    tree = GroupTree.of(GroupConfig(names=("g",), quota={"g": 5}))
     return Accountant(store, shard or "cm", Factors(), DAY, shard, tree)
 
 
@@ -85,8 +86,9 @@ async def test_every_second_is_charged_once_across_restarts_and_fail_overs(store
     assert record.priority > 0.5
 
 
+@spec("ACC-16", "W-11")
 @pytest.mark.servers
-async def test_priorities_factors_and_changes_survive_as_ACC_16_has_it(stores):
+async def test_priorities_factors_and_changes_survive(stores):
     first = await lead(stores[0], 1)
     first.charge({"alice@p": (100.0, 100)}, T0)
     first.change("alice@p", "factor", 77.0, T0)
@@ -98,9 +100,10 @@ async def test_priorities_factors_and_changes_survive_as_ACC_16_has_it(stores):
     assert [one.submitter for one in second.end_changes(T0 + DAY)] == ["bob@p"]
 
 
+@spec("MUL-02")
 @pytest.mark.servers
 async def test_negotiators_of_different_names_have_books_of_their_own(stores):
-    """MUL-02: use in one shard does not change priorities in the other."""
+    """Use in one shard does not change priorities in the other."""
     gpus, cpus = await lead(stores[0], 1, "gpus"), await lead(stores[1], 1, "cpus")
     gpus.charge({"alice@p": (100.0, 100)}, T0)
     cpus.charge({"bob@p": (1.0, 1)}, T0)

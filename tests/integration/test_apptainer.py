@@ -8,11 +8,11 @@ import psutil
 import pytest
 from aiohttp import web
 
-from services.startd.launchers.apptainer.watch import ApptainerWatch
 from shared.messages.claims import DeactivateClaim
 from shared.messages.visits import StartVisit, Wish
+from tests.integration.isolated_pool import NOBODY, IsolatedPool, is_root, open_directory
 from tests.integration.test_visits import USER, Visitor
-from tests.integration.walls import NOBODY, WalledPool, is_root, open_directory
+from tests.spec import spec
 from tests.startd_pool import Endpoint, Pool
 from tests.waiting import eventually
 
@@ -71,18 +71,14 @@ def broken(runtime, tmp_path):
     return found
 
 
-def watch_of(pool):
-    return next(part for part in pool.startd.parts if isinstance(part, ApptainerWatch))
-
-
 def ad_of(pool):
-    return pool.startd.runs.machine_ad("slot1@node1")
+    return pool.startd.shared.runs.machine_ad("slot1@node1")
 
 
 async def tried(pool):
     """What was found when the runtime was tried."""
-    await eventually(lambda: watch_of(pool).found is not None)
-    return watch_of(pool).found
+    await eventually(lambda: pool.startd.shared.launchers["apptainer"].found is not None)
+    return pool.startd.shared.launchers["apptainer"].found
 
 
 async def start(pool, files, text=None, **attrs):
@@ -119,8 +115,8 @@ def processes_in(directory):
 # ---------------------------------------------------------------- what the machine says
 
 
+@spec("SNG-01")
 async def test_a_working_runtime_is_told_of(make_pool):
-    """SNG-01"""
     async with make_pool() as pool:
         found = await tried(pool)
         ad = ad_of(pool)
@@ -132,8 +128,9 @@ async def test_a_working_runtime_is_told_of(make_pool):
         assert not list(pool.execute.glob(".apptainer-*"))
 
 
+@spec("SNG-01")
 async def test_a_runtime_that_runs_nothing_is_told_of_until_it_is_mended(make_pool, broken):
-    """SNG-01: false, with the reason"""
+    """False, with the reason"""
     broken.break_()
     async with make_pool(SINGULARITY=str(broken.program)) as pool:
         await tried(pool)
@@ -158,8 +155,8 @@ async def test_a_machine_without_a_runtime_says_so_and_gives_no_reason(make_pool
 # ---------------------------------------------------------------- jobs
 
 
+@spec("SNG-02", "SNG-03", "SNG-04")
 async def test_a_job_runs_in_its_image(make_pool, files, runtime):
-    """SNG-02, SNG-03, SNG-04"""
     rules = {
         "SINGULARITY_JOB": "!isUndefined(TARGET.SingularityImage)",
         "SINGULARITY_IMAGE_EXPR": "TARGET.SingularityImage",
@@ -178,8 +175,8 @@ async def test_a_job_runs_in_its_image(make_pool, files, runtime):
         await eventually(lambda: not list(pool.execute.glob("dir_*")))
 
 
+@spec("SNG-02", "W-70")
 async def test_without_the_attribute_a_job_runs_plain(make_pool, files):
-    """SNG-02: W-70"""
     async with make_pool(SINGULARITY_JOB="!isUndefined(TARGET.SingularityImage)") as pool:
         assert await run(pool, files, "test -e /etc/image || echo plain") == "plain\n"
 
@@ -203,9 +200,10 @@ async def web_of(path):
         await runner.cleanup()
 
 
+@spec("SNG-03")
 @pytest.mark.parametrize("how", ["file", "relative", "http"])
 async def test_images_of_other_kinds(in_image, files, runtime, how):
-    """SNG-03: a file, one that came with the job, and one that is fetched"""
+    """A file, one that came with the job, and one that is fetched"""
     async with web_of(runtime.sif) as url:
         image = {"file": str(runtime.sif), "relative": "image.sif", "http": url}[how]
         if how == "relative":
@@ -225,8 +223,9 @@ async def test_the_container_universe_runs_files_and_directories(make_pool, file
         assert await run(pool, files, None, **attrs, **program) == "debian\n"
 
 
+@spec("SNG-03")
 async def test_an_expression_that_gives_no_image_holds_the_job(in_image, files):
-    """SNG-03: it must be a string"""
+    """It must be a string"""
     async with in_image(SINGULARITY_IMAGE_EXPR="TARGET.ClusterId") as pool:
         activation, _ = await start(pool, files, "exit 0")
         end = await end_of(pool, activation)
@@ -234,8 +233,8 @@ async def test_an_expression_that_gives_no_image_holds_the_job(in_image, files):
         assert "SINGULARITY_IMAGE_EXPR" in end.message
 
 
+@spec("SNG-05")
 async def test_more_directories_are_mounted_and_missing_ones_passed_over(in_image, files, tmp_path):
-    """SNG-05"""
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "table").write_text("numbers\n")
@@ -245,9 +244,10 @@ async def test_more_directories_are_mounted_and_missing_ones_passed_over(in_imag
         assert await run(pool, files, text, More=f"{tmp_path}/missing:/opt/missing") == "numbers\n"
 
 
+@spec("SNG-06")
 @pytest.mark.parametrize("ignore", ["true", "false"])
 async def test_a_mount_without_a_place_in_an_exploded_image(in_image, files, tmp_path, ignore):
-    """SNG-06: left out where the knob says so; else the runtime gets it, and this one makes the place"""
+    """Left out where the knob says so; else the runtime gets it, and this one makes the place"""
     shared = tmp_path / "shared"
     shared.mkdir()
     knobs = {"SINGULARITY_BIND_EXPR": f'"{shared}:/nowhere/at/all {shared}:/opt"'}
@@ -256,23 +256,24 @@ async def test_a_mount_without_a_place_in_an_exploded_image(in_image, files, tmp
         assert await run(pool, files, text) == ("0\n1\n" if ignore == "true" else "1\n1\n")
 
 
+@spec("SNG-07")
 async def test_the_jobs_environment_gets_through(in_image, files):
-    """SNG-07"""
     async with in_image() as pool:
         text = 'printf "%s|" "$ODD" "$BATCH_SYSTEM" "$OMP_NUM_THREADS"; test "$TMPDIR" = "$PWD" && test ! "$RABBIT"'
         out = await run(pool, files, text, Environment="ODD='a,b = \"c\" $d'", RequestCpus=2)
         assert out == 'a,b = "c" $d|HTCondor|2|'
 
 
+@spec("SNG-07")
 async def test_a_slot_with_gpus_shows_them_to_the_container(in_image, files, capsys):
-    """SNG-07: the flag; this machine has none to be seen"""
+    """The flag; this machine has none to be seen"""
     async with in_image(MACHINE_RESOURCE_GPUs="1") as pool:
         await run(pool, files, "true", RequestGPUs=1)
         assert " --nv --no-home -C " in capsys.readouterr().out
 
 
+@spec("SNG-08")
 async def test_an_image_that_fails_its_test_holds_the_job(in_image, files, tmp_path):
-    """SNG-08"""
     async with in_image(SINGULARITY_IMAGE_EXPR=f'"{tmp_path}/no-image"') as pool:
         activation, _ = await start(pool, files, "exit 0")
         end = await end_of(pool, activation)
@@ -281,8 +282,9 @@ async def test_an_image_that_fails_its_test_holds_the_job(in_image, files, tmp_p
         assert ad_of(pool).eval("HasSingularity") is True
 
 
+@spec("SNG-08")
 async def test_an_images_own_test_is_run(in_image, files, runtime, tmp_path):
-    """SNG-08: the image's test, and none where the knob says so"""
+    """The image's test, and none where the knob says so"""
     tests = tmp_path / "actions"
     tests.mkdir()
     (tests / "test").write_text("#!/bin/sh\necho the moon is wrong\nexit 5\n")
@@ -313,24 +315,25 @@ async def test_an_images_own_test_is_run(in_image, files, runtime, tmp_path):
         assert "the moon" not in end.message, end
 
 
+@spec("SNG-09")
 async def test_the_command_is_logged_in_the_order_of_the_manual(in_image, files, runtime, capsys):
-    """SNG-09"""
     async with in_image() as pool:
         where = (await run(pool, files, "pwd", Arguments="3")).strip()
         command = f"{runtime.program} -s exec -S /var/tmp --pwd {where} -B {where} --no-home -C {runtime.sandbox}"
         assert f"{command} {where}/condor_exec.exe 3" in capsys.readouterr().out
 
 
+@spec("SNG-10")
 async def test_directories_under_scratch_are_the_jobs_own(in_image, files):
-    """SNG-10"""
     async with in_image(MOUNT_UNDER_SCRATCH='"/opt,/srv"') as pool:
         text = "echo x > /opt/made && cat /opt/made && echo y > /srv/made && ls /srv && ! touch /usr/made 2>&-"
         assert await run(pool, files, text) == "x\nmade\n"
         assert await run(pool, files, "ls /opt /srv") == "/opt:\n\n/srv:\n"
 
 
+@spec("SNG-11")
 async def test_the_scratch_directory_may_have_another_name_inside(in_image, files):
-    """SNG-11: the knob beats the job"""
+    """The knob beats the job"""
     text = "pwd; echo $_CONDOR_SCRATCH_DIR $TMPDIR; test -r $_CONDOR_JOB_AD && echo x > made; echo $0"
     async with in_image() as pool:
         out = await run(pool, files, text, ContainerTargetDir="/mine")
@@ -343,17 +346,18 @@ async def test_the_scratch_directory_may_have_another_name_inside(in_image, file
         assert out == "/srv\n/srv /srv\n/srv/condor_exec.exe\n"
 
 
+@spec("SNG-12")
 @pytest.mark.parametrize(
     "knob", ["--env FROM_KNOB=42", 'ifThenElse(TARGET.Special && MY.Cpus > 0, "--env FROM_KNOB=42", "")']
 )
 async def test_more_arguments_as_they_are_or_by_an_expression(in_image, files, knob):
-    """SNG-12"""
     async with in_image(SINGULARITY_EXTRA_ARGUMENTS=knob) as pool:
         assert await run(pool, files, "echo $FROM_KNOB", Special=True) == "42\n"
 
 
+@spec("SNG-13")
 async def test_the_runtime_says_more_if_asked(in_image, files):
-    """SNG-13: in the job's standard error"""
+    """In the job's standard error"""
     async with in_image(SINGULARITY_VERBOSITY="-d") as pool:
         await run(pool, files, "true")
         assert "DEBUG" in files.text("_condor_stderr")
@@ -477,7 +481,7 @@ async def walled(runtime):
         "SINGULARITY_IMAGE_EXPR": f'"{runtime.sandbox}"',
     }
     with open_directory() as path:
-        async with WalledPool(path, **knobs) as pool:
+        async with IsolatedPool(path, **knobs) as pool:
             yield pool
 
 
@@ -508,7 +512,7 @@ async def test_files_as_images_run_where_the_machine_says_so(walled, runtime):
 
 async def test_more_memory_than_the_slot_has_holds_the_job(walled):
     """By the cgroup that the runtime is in: there the limit works without the runtime's help."""
-    if not walled.startd.warden.cgroups:
+    if not walled.startd.shared.isolation.cgroups:
         pytest.skip("this machine has no cgroups to be used")
     report, _ = await walled.run("python3 -c 'x = bytearray(1 << 30)'", RequestMemory=64)
     assert (report.exit.reason, report.exit.hold_code) == ("hold", 34), report.exit

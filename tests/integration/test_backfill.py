@@ -1,4 +1,4 @@
-"""Backfill with a stand-in for the BOINC client (spec rows BKF-01 to BKF-06, STM-07, STM-26 to STM-32)."""
+"""Backfill with a stand-in for the BOINC client (BKF-01 to BKF-06, STM-07, STM-26 to STM-32)."""
 
 import os
 
@@ -7,6 +7,7 @@ import structlog
 
 from shared.messages.base import Ack
 from shared.messages.negotiation import MatchNotice, NoticedSlot
+from tests.spec import spec
 from tests.startd_pool import Machine, Pool
 from tests.waiting import eventually
 
@@ -66,8 +67,9 @@ async def busy(pool, folder, lives=1):
     await eventually(lambda: set(pool.conditions().values()) == {"Backfill/Busy"})
 
 
+@spec("BKF-02", "BKF-05", "STM-07", "STM-26")
 async def test_a_client_fills_an_idle_machine_and_leaves_with_all_it_started(tmp_path, boinc):
-    """BKF-02, BKF-05, STM-07, STM-26; and it goes when the startd goes."""
+    """It goes when the startd goes."""
     folder, knobs = boinc
     async with Pool(tmp_path, **knobs, **static(1)) as pool:
         await busy(pool, folder)
@@ -77,19 +79,20 @@ async def test_a_client_fills_an_idle_machine_and_leaves_with_all_it_started(tmp
     await eventually(lambda: not any(map(alive, pids(folder) + pids(folder, "children"))))
 
 
+@spec("BKF-01", "BKF-02")
 @pytest.mark.parametrize("change", [{"ENABLE_BACKFILL": "FALSE"}, {"START_BACKFILL": "undefined"}])
 async def test_backfill_only_where_it_is_wanted(tmp_path, boinc, change):
-    """BKF-01, BKF-02."""
     folder, knobs = boinc
     async with Pool(tmp_path, **(knobs | change)) as pool:
         await eventually(lambda: pool.conditions() == {"slot1@node1": "Unclaimed/Idle"})
-        pool.startd.clockwork.review_now()
+        pool.startd.shared.review()
         assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
         assert not pids(folder)
 
 
+@spec("BKF-03", "W-60")
 async def test_the_sample_policy(tmp_path, boinc):
-    """BKF-03: after some time in the state, here one second; away when the machine is busy, and the owner's then."""
+    """After some time in the state, here one second; away when the machine is busy, and the owner's then."""
     folder, knobs = boinc
     mark = tmp_path / "busy"
     watch = tmp_path / "watch"
@@ -115,8 +118,9 @@ async def test_the_sample_policy(tmp_path, boinc):
         await busy(pool, folder, lives=2)
 
 
+@spec("BKF-04", "BKF-06")
 async def test_there_is_one_client_for_all_slots(tmp_path, boinc):
-    """BKF-04; BKF-06: one slot's eviction ends it, and it comes again for the others."""
+    """One slot's eviction ends it, and it comes again for the others."""
     folder, knobs = boinc
     async with Pool(tmp_path, Machine(cpus=3), **knobs, **static(3)) as pool:
         await busy(pool, folder)
@@ -132,8 +136,8 @@ async def test_there_is_one_client_for_all_slots(tmp_path, boinc):
         assert pool.conditions()["slot1@node1"] == "Claimed/Idle"
 
 
+@spec("BKF-06", "STM-28", "STM-29", "STM-31")
 async def test_a_claim_gets_the_slot_when_the_client_and_its_children_are_gone(tmp_path, boinc):
-    """BKF-06, STM-28, STM-29, STM-31."""
     folder, knobs = boinc
     async with Pool(tmp_path, **knobs, **static(1)) as pool:
         await busy(pool, folder)
@@ -147,20 +151,21 @@ async def test_a_claim_gets_the_slot_when_the_client_and_its_children_are_gone(t
         assert end.exit.exit_code == 0
 
 
+@spec("STM-28", "STM-32")
 async def test_a_match_ends_it_too(tmp_path, boinc):
-    """STM-28, STM-32."""
     folder, knobs = boinc
     async with Pool(tmp_path, **knobs, **static(1)) as pool:
         await busy(pool, folder)
-        offer = pool.startd.book.slots["slot1@node1"].offer
+        offer = pool.startd.shared.slot_manager.slots["slot1@node1"].offer
         notice = MatchNotice(negotiator="n", epoch=1, shard="", slots=[NoticedSlot(slot="slot1@node1", claim_id=offer)])
         assert isinstance(await pool.call(notice), Ack)
         await eventually(lambda: pool.conditions() == {"slot1@node1": "Matched/Idle"})
         assert not any(map(alive, pids(folder) + pids(folder, "children")))
 
 
+@spec("STM-27")
 async def test_a_client_that_ends_by_itself_is_started_again(tmp_path, boinc):
-    """STM-27: at once the first time."""
+    """At once the first time."""
     folder, knobs = boinc
     async with Pool(tmp_path, **knobs, **static(1)) as pool:
         await busy(pool, folder)
@@ -169,8 +174,8 @@ async def test_a_client_that_ends_by_itself_is_started_again(tmp_path, boinc):
         assert not alive(pids(folder, "children")[0])
 
 
+@spec("BKF-05")
 async def test_a_client_that_can_not_be_had_is_told_and_the_slot_can_be_claimed(tmp_path, boinc):
-    """BKF-05."""
     _, knobs = boinc
     with structlog.testing.capture_logs() as logs:
         async with Pool(tmp_path, **(knobs | {"BOINC_Universe": ""})) as pool:

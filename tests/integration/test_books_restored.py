@@ -1,5 +1,5 @@
-"""Redis loses the accountant's books, with and without the central managers: HADs and negotiators as processes (spec
-rows HA-13, HA-15, HA-16)."""
+"""Redis loses the accountant's books, with and without the central managers: HADs and negotiators as processes (HA-13,
+HA-15, HA-16)."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.books import Version, parse
+from shared.accounting_version import Version, parse
 from shared.bus import connect
 from shared.bus.api import Exchange
 from shared.bus.topology import negotiator_inbox
@@ -18,6 +18,7 @@ from shared.messages.had import AskHad
 from shared.messages.negotiation import GetPriorities, SetPriority
 from shared.state import keys, open_store
 from tests.processes import DaemonProcess, daemons
+from tests.spec import spec
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.servers
@@ -95,8 +96,9 @@ async def central_managers(tmp_path, amqp_url, redis_url, **config):
         await bus.stop()
 
 
+@spec("HA-15")
 async def test_emptied_redis_gets_the_leaders_memory_back(tmp_path, amqp_url, redis_server):
-    """Without any copy on disk (HA-15): who led has it all, and an epoch above the one before."""
+    """Without any copy on disk: who led has it all, and an epoch above the one before."""
     async with central_managers(tmp_path, amqp_url, redis_server.url) as cms:
         before = await cms.leader()
         await cms.set_factor("alice@p", 17.0)
@@ -119,8 +121,8 @@ async def _in(store, *names):
     return set(names) <= (await store.hgetall(keys.accountant(""))).keys()
 
 
+@spec("HA-13", "HA-16")
 async def test_all_central_managers_and_redis_lost_at_once_and_one_copy_torn(tmp_path, amqp_url, redis_server):
-    """HA-13, HA-16."""
     config = {"HAD_USE_REPLICATION": "true"}
     async with central_managers(tmp_path, amqp_url, redis_server.url, **config) as cms:
         before = await cms.leader()

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from roost import AsyncClient, Client
-from roost.aiovisit import AsyncVisit
+from roost.aio import AsyncJob
+from roost.aio_visit import AsyncVisit
+from roost.client import Job
 from roost.errors import ClientError
 from roost.functions import FunctionFailed
-from roost.job import AsyncJob, Job
 from roost.visit import Visit
 from tests.integration import functions_to_run
 from tests.integration.inside import InsidePool

@@ -16,6 +16,7 @@ from shared.state import open_store
 from shared.state.ads import load_ads, load_claims
 from tests.daemons import make_context
 from tests.processes import DaemonProcess, daemons
+from tests.spec import spec
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.servers
@@ -89,8 +90,8 @@ def collector(tmp_path, amqp_url, redis_url):
         yield process
 
 
+@spec("COL-03", "COL-04")
 async def test_ads_are_shown_changed_and_taken_back(collector, bus, amqp_url):
-    """COL-03, COL-04."""
     async with FakeStartd("n1", amqp_url) as startd:
         await startd.show(3)
         await eventually(lambda: _is(count(bus, my_types=["Machine"]), 3))
@@ -110,6 +111,7 @@ async def _is(answer, expected):
     return await answer == expected
 
 
+@spec("COL-01")
 async def test_killed_collector_forgets_nothing_and_answers_again_soon(collector, bus, amqp_url, redis_url):
     """COL-01 the other way round: a restart forgets nothing."""
     store = open_store(redis_url)
@@ -156,8 +158,8 @@ async def test_collector_that_lost_a_delta_asks_for_everything(collector, bus, a
         assert startd.asked == 1
 
 
+@spec("COL-06")
 async def test_with_two_collectors_the_death_of_one_is_not_noticed(collector, bus, amqp_url, redis_url, tmp_path):
-    """COL-06."""
     other = DaemonProcess("collector", "cm2", tmp_path, amqp_url=amqp_url, redis_url=redis_url)
     with daemons(other):
         async with FakeStartd("n1", amqp_url) as startd:
@@ -194,8 +196,8 @@ async def _not_ready(process, word):
     return status == 503 and any(word in reason for reason in json.loads(text)["waiting_for"])
 
 
+@spec("COL-02", "ABS-01", "ABS-02", "ABS-03", "ABS-05", "W-78")
 async def test_silent_machine_expires_and_becomes_absent(tmp_path, bus, amqp_url, redis_url):
-    """COL-02, ABS-01, ABS-02, ABS-03, ABS-05."""
     config = {
         "CLASSAD_LIFETIME": 2,
         "ABSENT_REQUIREMENTS": "Cpus > 2",

@@ -13,6 +13,7 @@ from tests.containers.engine import ROOT
 from tests.containers.pool import COMPOSE_FILE, DAEMONS, SERVERS, ComposePool
 from tests.integration.test_visit_commands import Terminal
 from tests.readme import block
+from tests.spec import spec
 from tests.waiting import wait_until
 
 IMAGE = "debian:bookworm-slim"
@@ -251,8 +252,9 @@ def test_further_execution_points_are_asked_for_by_their_number(compose_pool: Co
         wait_until(lambda: not more(), 90, "only the pool's own machines")
 
 
+@spec("TLS-14")
 def test_an_interactive_job_is_a_shell_in_its_container(compose_pool: ComposePool, tmp_path):
-    """TLS-14, in a container of a real engine: its files are there, and what is made there comes back."""
+    """In a container of a real engine: its files are there, and what is made there comes back."""
     (tmp_path / "note").write_text("brought along\n")
     text = f"universe = docker\ndocker_image = {IMAGE}\nrequest_memory = 64\nshould_transfer_files = YES\n"
     text += "transfer_input_files = note\ntransfer_output_files = made\nwhen_to_transfer_output = ON_EXIT\nqueue\n"

@@ -11,6 +11,7 @@ from bench.faults.leaders import LeaderWatch
 from bench.faults.verdict import two_leaders, without_leader
 from bench.faults.workload import Workload
 from tests.containers.engine import Engine
+from tests.spec import spec
 from tests.waiting import wait_until
 
 SERVED_S = 150.0
@@ -88,8 +89,9 @@ def test_daemons_that_are_cut_off_say_what_they_wait_for(pool: ContainerPool):
         pool.wait_ready(service)
 
 
+@spec("HA-05")
 def test_returning_primary_takes_the_lead_while_nobody_else_does(pool: ContainerPool):
-    """HA-05, with the defaults: the others are told, and never are there two."""
+    """With the defaults: the others are told, and never are there two."""
     daemons = [pool["negotiator"], pool["had"]]
     with dead_primary(pool, "", *daemons):
         watched = [pool[name].where for name in ("negotiator", "negotiator2", "negotiator3")]

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.containers.pool import ComposePool
+from tests.spec import spec
 from tests.waiting import wait_until
 
 PROFILES = ("--profile", "defrag", "--profile", "rooster", "--profile", "monitoring")
@@ -63,10 +64,11 @@ def test_each_has_its_own_key_and_no_more_rights_than_others(compose_pool: Compo
         assert set(re.findall(r"//[a-z]+:", text)) == {f"//{service}:"}
 
 
+@spec("DFR-01")
 def test_defrag_drains_a_machine_that_is_in_pieces_and_does_so_after_a_crash(
     compose_pool: ComposePool, profiles, tmp_path
 ):
-    """DFR-01, with the users that the broker and Redis have for it."""
+    """With the users that the broker and Redis have for it."""
     drained = 0
 
     def drains() -> bool:

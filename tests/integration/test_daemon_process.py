@@ -14,6 +14,7 @@ from shared.bus.api import RemoteFailure
 from shared.messages.orders import Restart, SwitchOff, SwitchOn
 from tests.processes import DaemonProcess, daemons
 from tests.servers import free_port
+from tests.spec import spec
 from tests.waiting import registered, wait_until
 
 pytestmark = pytest.mark.servers
@@ -105,8 +106,9 @@ def test_hangup_with_a_broken_configuration_keeps_the_old_one(tmp_path, amqp_url
         assert process.ready()
 
 
+@spec("TLS-08", "TLS-09")
 async def test_a_process_that_is_told_to_restart_or_to_be_off_says_so_by_its_status(tmp_path, amqp_url, redis_url):
-    """TLS-08, TLS-09: status 75, and what is off stays so in the next life. Nobody but a gateway may say so."""
+    """Status 75, and what is off stays so in the next life. Nobody but a gateway may say so."""
     process = collector(tmp_path, amqp_url, redis_url)
     gateway, stranger = (connect(amqp_url, sender=f"{role}.node1") for role in ("gateway", "schedd"))
     await gateway.start()

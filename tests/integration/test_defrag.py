@@ -7,6 +7,7 @@ from shared.bus.memory import MemoryBus
 from shared.classad import ClassAd
 from shared.messages.orders import Vacate
 from tests.integration.inside import InsidePool
+from tests.spec import spec
 from tests.waiting import wait_until
 
 CPUS = 3
@@ -38,8 +39,9 @@ def statuses(client, ids):
     return [job.eval("JobStatus") for job in client.jobs(*ids)]
 
 
+@spec("DFR-01", "DFR-03", "DFR-04", "DFR-05", "DFR-06", "DFR-07", "DFR-11", "DFR-12", "DFR-02")
 def test_a_job_that_needs_a_whole_machine_gets_one(pool):
-    """DFR-01, DFR-03 to DFR-07, DFR-11, DFR-12, from the submit file's side to what tools show."""
+    """From the submit file's side to what tools show."""
     with pool.client() as client:
         small = client.submit(sleeper(600, RequestCpus=1), [ClassAd() for _ in range(CPUS)]).ids()
         wait_until(lambda: statuses(client, small) == [RUNNING] * CPUS, what="small jobs everywhere")
@@ -63,7 +65,7 @@ def test_a_job_that_needs_a_whole_machine_gets_one(pool):
 
         (drained,) = {event["drained"][0] for event in events(client) if event["drained"]}
         assert drained == pool.runner("startd").daemon.context.name
-        assert defrag.book.successes >= 1
+        assert defrag.state.successes >= 1
         (machine,) = [ad for ad in client.ads("Machine") if ad.eval("PartitionableSlot") is True]
         assert machine.eval("TotalMachineDrainingBadput") > 0
         assert machine.eval("LastDrainStopTime") >= machine.eval("LastDrainStartTime")

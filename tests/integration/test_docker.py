@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from services.startd.launchers.docker import streams
-from services.startd.launchers.docker.arguments import OPTIONS
-from services.startd.launchers.docker.runs import container_name
-from services.startd.launchers.docker.streams import write_all
+from services.startd.exec.docker import streams
+from services.startd.exec.docker.container_run import container_name
+from services.startd.exec.docker.extra_arguments import OPTIONS
+from services.startd.exec.docker.streams import write_all
 from shared.messages.claims import DeactivateClaim
 from tests.integration.container_jobs import (
     IMAGE,
@@ -25,6 +25,7 @@ from tests.integration.container_jobs import (
     up,
     use_engine,
 )
+from tests.spec import spec
 from tests.startd_pool import Endpoint, Pool
 from tests.waiting import eventually
 
@@ -48,8 +49,8 @@ async def files(tmp_path):
         yield endpoint
 
 
+@spec("DKR-01")
 async def test_the_ad_tells_of_the_engine(pool):
-    """DKR-01."""
     ad = machine(pool)
     assert ad.eval("HasDocker") is True
     assert ad.eval("HasContainer") is True
@@ -57,8 +58,9 @@ async def test_the_ad_tells_of_the_engine(pool):
     assert ad.eval("DockerVersion").startswith("Docker version ")
 
 
+@spec("DKR-03")
 async def test_a_job_runs_in_its_container_and_leaves_nothing(pool, files, engine):
-    """DKR-03: the scratch directory is the job's directory inside; the container goes."""
+    """The scratch directory is the job's directory inside; the container goes."""
     (files.input / "data").write_text("input\n")
     text = "cat /etc/os-release | grep ^ID=; cat data; id -u; echo bad >&2; echo x > made; exit 3"
     activation, _ = await start(pool, files, text)
@@ -73,8 +75,8 @@ async def test_a_job_runs_in_its_container_and_leaves_nothing(pool, files, engin
     await eventually(lambda: not list(pool.execute.glob("dir_*")))
 
 
+@spec("DKR-08")
 async def test_a_job_may_do_little_in_its_container(pool, files):
-    """DKR-08."""
     text = "grep -E 'CapEff|NoNewPrivs' /proc/self/status; echo $OMP_NUM_THREADS"
     await run(pool, files, text, RequestCpus=2)
     assert files.text("_condor_stdout").split() == ["CapEff:", "0000000000000000", "NoNewPrivs:", "1", "2"]
@@ -157,7 +159,7 @@ async def test_a_container_stands_still_and_goes_on(pool, files, engine):
     text = "echo up > up; while [ ! -e go ]; do sleep 0.05; done; exit 4"
     activation, _ = await start(pool, files, text)
     path = await up(pool)
-    (name,) = [record["name"] for record in pool.startd.ledger.journal.load("runs").values()]
+    (name,) = [record["name"] for record in pool.startd.shared.journal_writer.journal.load("runs").values()]
     await launcher(pool).suspend(name)
     await launcher(pool).suspend(name)  # it stands already
     assert containers(engine, pool)[0].status == "paused"
@@ -173,7 +175,7 @@ async def test_a_container_stands_still_and_goes_on(pool, files, engine):
 async def test_a_container_that_stands_still_can_be_killed(pool, files, engine):
     activation, granted = await start(pool, files, "echo up > up; sleep 600")
     await up(pool)
-    (name,) = [record["name"] for record in pool.startd.ledger.journal.load("runs").values()]
+    (name,) = [record["name"] for record in pool.startd.shared.journal_writer.journal.load("runs").values()]
     await launcher(pool).suspend(name)
     await pool.call(
         DeactivateClaim(claim_id=granted.claim_id, job_id=activation.job_id, attempt=1, why="remove", fast=True)
@@ -251,8 +253,9 @@ async def test_a_pipe_in_the_place_of_the_output_holds_nobody_up(pool, files):
     assert (end.exit.reason, end.exit.hold_code) == ("hold", 7), end.exit
 
 
+@spec("DKR-04", "DKR-05", "DKR-06")
 async def test_volumes_are_mounted(engine, files, tmp_path):
-    """DKR-04, DKR-05, DKR-06: with another name inside, read-only, and where the condition is true."""
+    """With another name inside, read-only, and where the condition is true."""
     for name in ("plain", "renamed", "fixed", "never"):
         (tmp_path / name).mkdir(mode=0o777)
         (tmp_path / name).chmod(0o777)
@@ -278,8 +281,9 @@ async def test_volumes_are_mounted(engine, files, tmp_path):
     assert "Read-only" in files.text("_condor_stderr")
 
 
+@spec("DKR-08", "DKR-09", "DKR-11")
 async def test_rights_arguments_and_shared_memory(engine, files, tmp_path):
-    """DKR-08, DKR-09, DKR-11: expressions see slot and job; further arguments come last."""
+    """Expressions see slot and job; further arguments come last."""
     macros = {
         "DOCKER_DROP_ALL_CAPABILITIES": 'TARGET.Owner != "alice"',
         "DOCKER_SHM_SIZE": "ifThenElse(isInteger(DevShmSize), DevShmSize, Memory * 1024 * 1024 / 2)",
@@ -293,8 +297,9 @@ async def test_rights_arguments_and_shared_memory(engine, files, tmp_path):
         assert files.text("_condor_stdout").split() == ["NoNewPrivs:", "1", "box", "north", str(128 * 1024), "1024"]
 
 
+@spec("DKR-10")
 async def test_networks(engine, files, tmp_path):
-    """DKR-10: one of the administrator's, none, and one that the engine lacks: another machine may have it."""
+    """One of the administrator's, none, and one that the engine lacks: another machine may have it."""
     network = engine.client.networks.create(f"roost-{tmp_path.name}"[:60])
     try:
         async with running_pool(tmp_path, DOCKER_NETWORKS=f"{network.name}, no-such-network") as pool:
@@ -356,8 +361,8 @@ async def test_a_full_disk_holds_the_job_whose_output_does_not_fit(pool, files, 
     await eventually(lambda: not containers(engine, pool))
 
 
+@spec("DKR-01")
 async def test_without_an_engine_the_machine_says_so_and_jobs_go_elsewhere(tmp_path, files, monkeypatch):
-    """DKR-01."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
     async with Pool(tmp_path, ROOST_DOCKER="true") as pool:
         assert machine(pool).eval("HasDocker") is False

@@ -6,10 +6,11 @@ import contextlib
 import pytest
 from docker.errors import ImageNotFound
 
-from services.startd.launchers.docker import larder
+from services.startd.exec.docker import image_cache
 from shared.messages.claims import DeactivateClaim
 from tests.containers.registry import Registry
 from tests.integration.container_jobs import end_of, launcher, machine, running_pool, start, up, use_engine
+from tests.spec import spec
 from tests.startd_pool import Endpoint
 from tests.waiting import eventually
 
@@ -64,8 +65,9 @@ async def test_an_image_is_pulled_once(pool, files, registry):
     assert registry.pulls() == 1
 
 
+@spec("DKR-07")
 async def test_the_least_recently_used_of_our_images_go(pool, files, registry, engine):
-    """DKR-07, with DOCKER_IMAGE_CACHE_SIZE = 2, also over a restart; what others brought stays."""
+    """With DOCKER_IMAGE_CACHE_SIZE = 2, also over a restart; what others brought stays."""
     others = registry.add("others:1")
     await asyncio.to_thread(engine.client.images.pull, *others.rsplit(":", 1))
     one, two, three, four = (registry.add(f"{name}:1") for name in ("one", "two", "three", "four"))
@@ -80,8 +82,9 @@ async def test_the_least_recently_used_of_our_images_go(pool, files, registry, e
     await eventually(lambda: tags(engine, registry) == ["four:1", "others:1", "three:1"])
 
 
+@spec("DKR-07")
 async def test_an_image_in_use_stays(engine, tmp_path, files, registry):
-    """DKR-07: where none may stay, one stays while a job runs in it."""
+    """Where none may stay, one stays while a job runs in it."""
     # The image has no shell: this machine's is mounted.
     volumes = {"bin": "/usr/bin:/bin:ro", "lib": "/usr/lib:/lib:ro", "lib64": "/usr/lib64:/lib64:ro"}
     macros = {f"DOCKER_VOLUME_DIR_{name}": path for name, path in volumes.items()}
@@ -127,7 +130,7 @@ async def test_a_damaged_image_holds_the_job(pool, files, registry):
 
 
 async def test_a_registry_that_is_away_for_a_moment_does_no_harm(pool, files, registry, monkeypatch):
-    monkeypatch.setattr(larder, "PULL_AGAIN_S", (0.1, 0.1, 0.1, 0.1))
+    monkeypatch.setattr(image_cache, "PULL_AGAIN_S", (0.1, 0.1, 0.1, 0.1))
     image = registry.add("moment:1")
     registry.refuse = [503, 503, 503]
     end = await run(pool, files, image)
@@ -136,7 +139,7 @@ async def test_a_registry_that_is_away_for_a_moment_does_no_harm(pool, files, re
 
 
 async def test_a_registry_that_stays_away_holds_the_job(pool, files, registry, monkeypatch):
-    monkeypatch.setattr(larder, "PULL_AGAIN_S", (0.1, 0.1))
+    monkeypatch.setattr(image_cache, "PULL_AGAIN_S", (0.1, 0.1))
     image = registry.add("away:1")
     registry.refuse = [503] * 100
     end = await run(pool, files, image)

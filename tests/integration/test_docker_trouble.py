@@ -5,8 +5,8 @@ import secrets
 
 import pytest
 
-from services.startd.launchers.docker import engine as engine_module
-from services.startd.starter import faults
+from services.startd.core.run import failures
+from services.startd.exec.docker import engine as engine_module
 from shared.classad import parse_expr
 from tests.integration.container_jobs import (
     IMAGE,
@@ -22,6 +22,7 @@ from tests.integration.container_jobs import (
     up,
     use_engine,
 )
+from tests.spec import spec
 from tests.startd_pool import Endpoint
 from tests.waiting import eventually
 
@@ -34,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture
 def engine(docker_engine, monkeypatch):
-    monkeypatch.setattr(faults, "FIRST_S", 0.2)
+    monkeypatch.setattr(failures, "FIRST_S", 0.2)
     return use_engine(docker_engine, monkeypatch)
 
 
@@ -55,8 +56,8 @@ def offered(pool):
     return machine(pool).eval("HasDocker") is True
 
 
+@spec("DKR-01")
 async def test_an_engine_that_went_away_is_not_offered_until_it_is_back(proxy, files, tmp_path):
-    """DKR-01."""
     async with running_pool(tmp_path) as pool:
         assert machine(pool).eval("DockerOfflineReason").__class__.__name__ == "Undefined"
         await proxy.cut()
@@ -137,11 +138,12 @@ async def test_a_container_whose_removal_failed_is_removed_later(proxy, files, t
         await eventually(lambda: offered(pool), PATIENCE_S)
 
 
+@spec("DKR-01")
 async def test_an_engine_that_runs_no_container_is_not_offered(engine, files, tmp_path, monkeypatch):
-    """DKR-01: it answers, but its test container does not run."""
+    """It answers, but its test container does not run."""
     good = engine_module.TEST_COMMAND
     monkeypatch.setattr(engine_module, "TEST_COMMAND", ("/sbin/docker-init", "-z"))
-    monkeypatch.setattr(faults, "LONGEST_S", 0.5)
+    monkeypatch.setattr(failures, "LONGEST_S", 0.5)
     probed = running_pool(tmp_path, DOCKER_PERFORM_TEST="true")
     entering = asyncio.create_task(probed.__aenter__())
     try:
@@ -164,7 +166,7 @@ async def test_an_engine_that_runs_no_container_is_not_offered(engine, files, tm
 async def test_a_refusal_is_the_jobs_where_other_containers_run_and_the_machines_where_none_does(
     engine, files, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(faults, "FIRST_S", 3600.0)
+    monkeypatch.setattr(failures, "FIRST_S", 3600.0)
     async with running_pool(tmp_path, DOCKER_EXTRA_ARGUMENTS="--runtime no-such-runtime") as pool:
         end = await run(pool, files, "exit 0")
         assert (end.exit.reason, end.exit.hold_code) == ("hold", 6), end.exit
@@ -177,8 +179,8 @@ async def test_a_refusal_is_the_jobs_where_other_containers_run_and_the_machines
         assert "no-such-runtime" in machine(pool).eval("DockerOfflineReason")
 
 
+@spec("DKR-04")
 async def test_a_volume_that_is_not_there_is_the_machines_fault(engine, files, tmp_path):
-    """DKR-04."""
     volume = tmp_path / "volume"
     macros = {"DOCKER_VOLUMES": "a", "DOCKER_VOLUME_DIR_a": volume, "DOCKER_MOUNT_VOLUMES": "a"}
     async with running_pool(tmp_path, **macros) as pool:

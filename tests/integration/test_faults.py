@@ -8,6 +8,7 @@ import pytest
 from bench.faults.faults import endure, of_daemons
 from bench.faults.pool import FaultPool
 from bench.faults.workload import Workload
+from tests.spec import spec
 
 #: The other faults of that bench are these again, in another mixture.
 LEFT_OUT = {"the active negotiator killed", "the active HAD killed", "both collectors killed"}
@@ -15,10 +16,10 @@ LEFT_OUT = {"the active negotiator killed", "the active HAD killed", "both colle
 CALM = {"ROOST_HAD_LEASE": "2.5"}
 
 
+@spec("HA-03", "HA-07", "HA-09", "COL-06", "LEA-02")
 @pytest.mark.servers
 @pytest.mark.timeout(600)
 def test_whatever_daemon_dies_or_hangs_no_job_is_lost_and_none_runs_twice(tmp_path, amqp_url, redis_url):
-    """HA-03, HA-07, HA-09, COL-06, LEA-02."""
     with (
         FaultPool(tmp_path / "pool", amqp_url, redis_url, **CALM) as pool,
         Workload(tmp_path / "work", pool.connect) as work,

@@ -1,4 +1,4 @@
-"""Fetched work with real hooks (spec rows FHK-01 to FHK-14)."""
+"""Fetched work with real hooks (FHK-01 to FHK-14)."""
 
 import os
 
@@ -6,6 +6,7 @@ import pytest
 import structlog
 
 from shared.classad import ClassAd, parse_ad, parse_ads
+from tests.spec import spec
 from tests.startd_pool import Machine, Pool
 from tests.waiting import eventually
 
@@ -81,8 +82,9 @@ def factory(tmp_path):
     return Factory(folder)
 
 
+@spec("FHK-02", "FHK-04", "FHK-05", "FHK-07", "FHK-11", "FHK-13")
 async def test_a_fetched_job_runs_without_an_access_point(tmp_path, factory):
-    """FHK-02, FHK-04, FHK-05, FHK-07, FHK-11, FHK-13: it is claimed, run, replied to; more work goes on the same claim,
+    """It is claimed, run, replied to; more work goes on the same claim,
     and when there is none the claim ends."""
     script = factory.script("job", 'echo "$A $B $* in $(pwd -P)"; cat; echo err >&2')
     (factory.folder / "in").write_text("input\n")
@@ -91,19 +93,23 @@ async def test_a_fetched_job_runs_without_an_access_point(tmp_path, factory):
     factory.job(script, Args="3", **(streams | {"Out": "out2"}))
     async with Pool(tmp_path, **factory.macros, **STATIC) as pool:
         seen = set()
-        original = pool.startd.runs.activate
+        original = pool.startd.shared.runs.activate
 
         def noted(claim_id, activation, job):
             seen.add(claim_id)
             return original(claim_id, activation, job)
 
-        pool.startd.runs.activate = noted
+        pool.startd.shared.runs.activate = noted
         await eventually(
             lambda: (factory.folder / "out2").exists() and "input" in (factory.folder / "out2").read_text()
         )
         assert (factory.folder / "out").read_text() == f"b d 1 2 in {factory.folder.resolve()}\ninput\n"
         await eventually(lambda: (factory.folder / "err").read_text() == "err\n")
-        await eventually(lambda: pool.conditions() == {"slot1@node1": "Unclaimed/Idle"} and not pool.startd.book.claims)
+        await eventually(
+            lambda: (
+                pool.conditions() == {"slot1@node1": "Unclaimed/Idle"} and not pool.startd.shared.slot_manager.claims
+            )
+        )
         assert len(seen) == 1
         await eventually(lambda: len(factory.told("reply")) == 2)
         for word, job, slot in factory.told("reply"):
@@ -115,6 +121,7 @@ async def test_a_fetched_job_runs_without_an_access_point(tmp_path, factory):
         assert pool.schedd.lost == []
 
 
+@spec("FHK-04", "FHK-11", "FHK-06")
 async def test_the_ad_of_the_slot_says_whose_job_it_is(tmp_path, factory):
     """FHK-04: a claim like any other; FHK-11: KillSig by name."""
     mark = factory.folder / "asked"
@@ -123,15 +130,16 @@ async def test_the_ad_of_the_slot_says_whose_job_it_is(tmp_path, factory):
     )
     async with Pool(tmp_path, **factory.macros, **STATIC, UID_DOMAIN="here") as pool:
         await eventually(lambda: pool.conditions() == {"slot1@node1": "Claimed/Busy"})
-        ad = pool.startd.showcase.ad_of(pool.startd.book.slots["slot1@node1"])
+        ad = pool.startd.shared.ads.ad_of(pool.startd.shared.slot_manager.slots["slot1@node1"])
         assert ad.eval("RemoteUser") == f"{'root' if os.geteuid() == 0 else 'me'}@here"
-        claim = next(iter(pool.startd.book.claims))
-        await eventually(lambda: any(run.record.launched for run in pool.startd.runs.by_key.values()))
+        claim = next(iter(pool.startd.shared.slot_manager.claims))
+        await eventually(lambda: any(run.record.launched for run in pool.startd.shared.runs.by_key.values()))
         # Its shell sets the trap first; a signal before that would end it unasked.
-        await eventually(lambda: sum(run.record.pid > 0 for run in pool.startd.runs.by_key.values()))
-        await eventually(lambda: _traps(next(iter(pool.startd.runs.by_key.values())).record.pid))
-        pool.startd.book.vacate(claim, "test", graceful=True, now=pool.startd.now())
-        pool.startd.write_down()
+        await eventually(lambda: sum(run.record.pid > 0 for run in pool.startd.shared.runs.by_key.values()))
+        await eventually(lambda: _traps(next(iter(pool.startd.shared.runs.by_key.values())).record.pid))
+        startd = pool.startd.shared
+        _, effects = startd.slot_manager.vacate(claim, "test", graceful=True, now=startd.now())
+        startd.effects.carry_out(effects)
         await eventually(mark.exists)
         await eventually(lambda: len(factory.told("evict")) == 1)  # FHK-06
         _, job, slot = factory.told("evict")[0]
@@ -145,8 +153,8 @@ def _traps(pid):
     return int(caught.split()[1], 16) & 1 << 9
 
 
+@spec("FHK-12")
 async def test_the_event_log(tmp_path, factory):
-    """FHK-12."""
     factory.job("/bin/true", StarterUserLog="log")
     factory.job("/bin/sh", Args="-c exit", StarterUserLog="log.xml", StarterUserLogUseXML=True)
     async with Pool(tmp_path, **factory.macros, **STATIC):
@@ -166,19 +174,20 @@ def _count(factory, name, words):
     return path.read_text().count(words) if path.exists() else 0
 
 
+@spec("FHK-10")
 async def test_a_partitionable_slot_is_divided_for_fetched_work(tmp_path, factory):
-    """FHK-10."""
     amounts = {"RequestCpus": 2, "RequestMemory": 100, "RequestDisk": 1024}
     factory.job("/bin/sleep", Args="1000")  # without: refused
     factory.job("/bin/sleep", Args="1000", **amounts)
     factory.job("/bin/sleep", Args="1000", **amounts)
     async with Pool(tmp_path, Machine(cpus=4), **factory.macros) as pool:
         await eventually(lambda: len([one for one in pool.conditions().values() if one == "Claimed/Busy"]) == 2)
-        assert pool.startd.book.slots["slot1@node1"].free["Cpus"] == 0
+        assert pool.startd.shared.slot_manager.slots["slot1@node1"].free["Cpus"] == 0
         await eventually(lambda: len(factory.told("reply")) == 3)
         assert sorted(word for word, *_ in factory.told("reply")) == ["accept", "accept", "reject"]
 
 
+@spec("FHK-04", "FHK-05", "FHK-10")
 @pytest.mark.parametrize(
     ("policy", "attrs"),
     [
@@ -189,7 +198,7 @@ async def test_a_partitionable_slot_is_divided_for_fetched_work(tmp_path, factor
     ],
 )
 async def test_work_that_does_not_fit_is_refused(tmp_path, factory, policy, attrs):
-    """FHK-04, FHK-05, FHK-10: and the next is taken if it does."""
+    """The next is taken if it does."""
     factory.job(**attrs)
     macros = factory.macros | policy
     async with Pool(tmp_path, **macros, **STATIC) as pool:
@@ -198,8 +207,8 @@ async def test_work_that_does_not_fit_is_refused(tmp_path, factory, policy, attr
         assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
 
 
+@spec("FHK-04", "FHK-06")
 async def test_only_work_of_a_higher_rank_takes_a_claimed_slot(tmp_path, factory):
-    """FHK-04, FHK-06."""
     macros = factory.macros | {"FetchWorkDelay": "0", "RANK": "TARGET.Weight ?: 0"}
     async with Pool(tmp_path, **macros, **STATIC) as pool:
         activation, _ = await pool.run("/bin/sleep", Args="1000", Weight=5)
@@ -216,11 +225,11 @@ async def test_only_work_of_a_higher_rank_takes_a_claimed_slot(tmp_path, factory
 
 
 def _fetched(pool):
-    return [claim for claim in pool.startd.book.claims.values() if not claim.schedd]
+    return [claim for claim in pool.startd.shared.slot_manager.claims.values() if not claim.schedd]
 
 
+@spec("FHK-08", "FHK-06")
 async def test_a_better_job_of_an_access_point_takes_the_slot_from_fetched_work(tmp_path, factory):
-    """FHK-08, FHK-06."""
     factory.job("/bin/sleep", Args="1000")
     macros = factory.macros | {"FetchWorkDelay": "3600"}
     async with Pool(tmp_path, **macros, **STATIC, RANK="TARGET.Weight ?: 0") as pool:
@@ -235,18 +244,20 @@ async def test_a_better_job_of_an_access_point_takes_the_slot_from_fetched_work(
         await eventually(lambda: len(factory.told("evict")) == 1)
 
 
+@spec("FHK-09")
 async def test_the_delay_counts_from_the_end_of_the_last_fetch(tmp_path, factory):
-    """FHK-09: a timer fires when it is over, without anything else happening."""
+    """A timer fires when it is over, without anything else happening."""
     macros = factory.macros | {"FetchWorkDelay": "1"}
     async with Pool(tmp_path, **macros, **STATIC) as pool:
         await eventually(lambda: len(factory.slots()) == 1)
-        part = next(part for part in pool.startd.parts if type(part).__name__ == "FetchWork")
+        part = next(part for part in pool.startd.components if type(part).__name__ == "FetchWork")
         await eventually(lambda: "slot1@node1" in part._ended)
         first = part._ended["slot1@node1"]
         await eventually(lambda: len(factory.slots()) == 2)
         assert pool.startd.context.clock.monotonic() - first >= 1
 
 
+@spec("FHK-02", "FHK-14")
 async def test_a_hook_that_hangs_floods_or_fails_does_no_harm(tmp_path, factory):
     """FHK-02: its exit status is ignored; FHK-14: its stderr is in the log."""
     hang = factory.script("hang", "sleep 1000")
@@ -271,18 +282,18 @@ async def test_fetched_work_goes_on_when_the_startd_comes_back(tmp_path, factory
     job = factory.script("job", f"while [ ! -e {go} ]; do sleep 0.05; done; echo done")
     factory.job(job, Out="out", StarterUserLog="log")
     async with Pool(tmp_path, **factory.macros, **STATIC) as pool:
-        await eventually(lambda: any(run.record.launched for run in pool.startd.runs.by_key.values()))
+        await eventually(lambda: any(run.record.launched for run in pool.startd.shared.runs.by_key.values()))
         await pool.restart()
         assert pool.conditions() == {"slot1@node1": "Claimed/Busy"}
-        assert not any(claim in pool.startd.leases for claim in pool.startd.book.claims)
+        assert not any(claim in pool.startd.shared.leases for claim in pool.startd.shared.slot_manager.claims)
         go.touch()
         await eventually(lambda: _count(factory, "out", "done") == 1)
         await eventually(lambda: pool.conditions() == {"slot1@node1": "Unclaimed/Idle"})
         await eventually(lambda: "005 (" in (factory.folder / "log").read_text())
 
 
+@spec("FHK-01", "FHK-03")
 async def test_without_a_keyword_nothing_is_fetched(tmp_path, factory):
-    """FHK-01, FHK-03."""
     factory.job()
     macros = factory.macros | {"STARTD_JOB_HOOK_KEYWORD": "none"}
     async with Pool(tmp_path, **macros, **STATIC) as pool:

@@ -631,7 +631,7 @@ def test_a_listener_that_hangs_up_is_forgotten(pool):
         thread.start()
         assert opened.wait(PATIENCE_S)
         assert client.pool()["listeners"] == before + 1
-        follower._connection.sock.shutdown(socket.SHUT_RDWR)
+        follower._transport.connection.sock.shutdown(socket.SHUT_RDWR)
         # It reconnects by itself; what counts is that the old one does not stay.
         wait_until(lambda: client.pool()["listeners"] <= before + 1, what="the listener to go")
 

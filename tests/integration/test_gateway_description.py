@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from services.gateway.api import description
+from services.gateway.routes import submit_description
 from tests.integration.inside import InsidePool
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -195,7 +195,7 @@ def test_a_description_reaches_nothing_on_the_gateways_machine(pool, tmp_path, m
 
 
 def test_a_description_that_would_never_end_is_given_up(pool, monkeypatch):
-    monkeypatch.setattr(description, "CPU_S", 1)
+    monkeypatch.setattr(submit_description, "CPU_S", 1)
     said = refused(pool, "executable = x.sh\narguments = $(Item)\nqueue 2000000000", {"x.sh": SCRIPT})
     assert "queue fewer jobs" in said
     assert pool.ask("GET", "/v1/whoami")[0] == 200

@@ -14,7 +14,7 @@ import pytest
 
 from roost import AsyncClient, Client
 from roost.errors import ClientError
-from services.gateway import tokens
+from services.gateway.auth import tokens
 from services.gateway.daemon import Gateway
 from shared.bus.memory import MemoryBus
 from shared.classad import ClassAd

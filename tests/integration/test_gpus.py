@@ -4,9 +4,10 @@ import sys
 
 import pytest
 
-from services.startd.machine.gpu_monitor import GpuMonitor
+from services.startd.components.gpu_monitor import GpuMonitor
 from shared.classad import ClassAd, parse_expr
 from shared.messages.claims import ClaimGranted, ClaimRefused, ReleaseClaim
+from tests.spec import spec
 from tests.startd_pool import Pool
 from tests.waiting import eventually
 from tests.wholepool import WholePool
@@ -37,8 +38,8 @@ async def pool(tmp_path, monkeypatch):
 
 
 def ad(pool, slot="slot1@node1"):
-    book = pool.startd.book
-    return pool.startd.showcase.ad_of(book.slots[slot])
+    manager = pool.startd.shared.slot_manager
+    return pool.startd.shared.ads.ad_of(manager.slots[slot])
 
 
 def devices(pool):
@@ -74,7 +75,7 @@ async def test_jobs_get_gpus_that_suit_them_and_give_them_back(pool, tmp_path):
     assert (tmp_path / "none").read_text().split() == ["10000", "10000", "none"]
     # After a crash of the startd the job goes on, with the GPU it had.
     await pool.restart()
-    await eventually(lambda: granted.slot in pool.startd.book.slots)
+    await eventually(lambda: granted.slot in pool.startd.shared.slot_manager.slots)
     assert devices(pool) == [FIRST]
     assert ad(pool, granted.slot).eval("AssignedGPUs") == SECOND
     await pool.call(ReleaseClaim(claim_id=granted.claim_id, reason="over", graceful=False))
@@ -89,7 +90,7 @@ async def test_slots_and_jobs_tell_how_busy_their_gpus_are(pool):
     await eventually(lambda: ad(pool, granted.slot).eval("DeviceGPUsMemoryPeakUsage") == 1234)
     await eventually(lambda: (ad(pool, granted.slot).eval("DeviceGPUsAverageUsage") or 0) > 0)
     assert ad(pool)["DeviceGPUsMemoryPeakUsage"] == 1234
-    (run,) = pool.startd.runs.by_key.values()
+    (run,) = pool.startd.shared.runs.by_key.values()
     await eventually(lambda: run.extras.get("GPUsAverageUsage", 0) > 0)
     await pool.call(ReleaseClaim(claim_id=granted.claim_id, reason="over", graceful=False))
     end = await pool.schedd.end_of(activation.job_id)
@@ -99,8 +100,9 @@ async def test_slots_and_jobs_tell_how_busy_their_gpus_are(pool):
     assert told["GPUsAverageUsage"] > 0
 
 
-async def test_the_negotiator_gives_jobs_the_gpus_that_they_require_GPU_04(tmp_path):
-    """GPU-04, from the queue to the device: with the words that roost submit writes. One GPU of a kind serves jobs one
+@spec("GPU-04")
+async def test_the_negotiator_gives_jobs_the_gpus_that_they_require(tmp_path):
+    """From the queue to the device: with the words that roost submit writes. One GPU of a kind serves jobs one
     after the other; a job that no device suits waits."""
     job = tmp_path / "job"
     job.write_text('#!/bin/sh\necho "$1 $CUDA_VISIBLE_DEVICES" >> seen\n')

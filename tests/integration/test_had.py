@@ -7,14 +7,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.books import NOTHING
+from shared.accounting_version import NOTHING
 from shared.bus import connect
 from shared.bus.api import Exchange
 from shared.messages.events import LeaderChanged
 from shared.messages.had import Following, Lead, StepDown
 from shared.state import StaleEpoch, keys, open_store
-from shared.state.books import write_books
+from shared.state.accounting import write_records
 from tests.processes import DaemonProcess, daemons
+from tests.spec import spec
 from tests.waiting import PATIENCE_S, eventually, registered, wait_until
 
 pytestmark = pytest.mark.servers
@@ -87,8 +88,8 @@ async def central_managers(names, tmp_path, amqp_url, redis_url, **config):
         await bus.stop()
 
 
+@spec("HA-02", "HA-03", "HA-06", "HA-09", "W-37")
 async def test_killed_leader_is_replaced_and_its_epoch_is_over(tmp_path, amqp_url, redis_url):
-    """HA-02, HA-03, HA-06, HA-09."""
     async with central_managers(NAMES, tmp_path, amqp_url, redis_url, **CALM) as cms:
         first = await cms.leader(*NAMES)
         await asyncio.to_thread(cms.hads[first.name].kill)
@@ -98,8 +99,8 @@ async def test_killed_leader_is_replaced_and_its_epoch_is_over(tmp_path, amqp_ur
         store = open_store(redis_url)
         await store.start()
         with pytest.raises(StaleEpoch):
-            await write_books(store, "", first.epoch, NOTHING, submitters=[(b"a", b"b")])
-        await write_books(store, "", second.epoch, NOTHING, submitters=[(b"a", b"b")])
+            await write_records(store, "", first.epoch, NOTHING, submitters=[(b"a", b"b")])
+        await write_records(store, "", second.epoch, NOTHING, submitters=[(b"a", b"b")])
         await store.stop()
         # It comes back, and does not take the lead (HAD_USE_PRIMARY false).
         await asyncio.to_thread(cms.hads[first.name].start)
@@ -143,8 +144,8 @@ async def test_lead_goes_on_when_the_negotiator_does_not_answer(tmp_path, amqp_u
         assert second.epoch > first.epoch
 
 
+@spec("HA-05", "W-37")
 async def test_returning_primary_takes_the_lead_back(tmp_path, amqp_url, redis_url):
-    """HA-05."""
     async with central_managers(NAMES[:2], tmp_path, amqp_url, redis_url, HAD_USE_PRIMARY="true", **CALM) as cms:
         await cms.leader("cm1")
         await asyncio.to_thread(cms.hads["cm1"].kill)
@@ -154,8 +155,9 @@ async def test_returning_primary_takes_the_lead_back(tmp_path, amqp_url, redis_u
         assert again.epoch > cms.negotiators["cm2"].epoch
 
 
+@spec("HA-01")
 async def test_single_had_restarted_carries_on_at_once(tmp_path, amqp_url, redis_url):
-    """HA-01: nothing need be configured."""
+    """Nothing need be configured."""
     async with central_managers(NAMES[:1], tmp_path, amqp_url, redis_url, HAD_LIST="") as cms:
         only = await cms.leader("cm1")
         epoch = only.epoch
@@ -224,8 +226,9 @@ def _role(process):
     return json.loads(text)["role"] if status else ""
 
 
+@spec("HA-03", "HA-07", "HA-10", "W-37")
 async def test_killed_negotiator_hands_the_lead_to_the_other_and_comes_back_as_follower(tmp_path, amqp_url, redis_url):
-    """The real negotiators beside their HADs; nothing but kill -9, SIGSTOP and starting again (HA-03, HA-07, HA-10)."""
+    """The real negotiators beside their HADs; nothing but kill -9, SIGSTOP and starting again."""
     config = {"HAD_LIST": "cm1:1, cm2:1"} | CALM
     made = {
         (daemon, name): DaemonProcess(daemon, name, tmp_path, amqp_url=amqp_url, redis_url=redis_url, config=config)

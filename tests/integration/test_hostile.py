@@ -315,7 +315,7 @@ async def test_an_impossible_epoch_is_refused_and_changes_nothing(pool, epoch):
             "startd.ep",
             RequestClaim(
                 request_id="r",
-                claim_id=pool.startd.book.slots["slot1@ep"].offer,
+                claim_id=pool.startd.shared.slot_manager.slots["slot1@ep"].offer,
                 slot="slot1@ep",
                 schedd="ap",
                 submitter=USER,

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.startd.starter.client import ForkServer
-from services.startd.starter.forkserver import kernel
-from tests.integration.walls import NOBODY, WalledPool, alive, open_directory
+from services.startd.forkserver import kernel
+from services.startd.forkserver.client import ForkServer
+from tests.integration.isolated_pool import NOBODY, IsolatedPool, alive, open_directory
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.mounts
@@ -29,7 +29,7 @@ def place():
 
 @pytest.fixture
 async def pool(place):
-    async with WalledPool(place) as pool:
+    async with IsolatedPool(place) as pool:
         yield pool
 
 
@@ -185,7 +185,7 @@ async def test_an_output_file_is_written_as_the_account_not_as_root(pool):
 @pytest.mark.parametrize("knobs", [{}, {"BASE_CGROUP": ""}], ids=["cgroup", "no cgroup"])
 async def test_a_fork_bomb_is_bounded_and_killed_whole(place, knobs):
     """Also one whose processes ignore signals and leave their session."""
-    async with WalledPool(place, ROOST_JOB_MAX_PROCESSES="60", **knobs) as pool:
+    async with IsolatedPool(place, ROOST_JOB_MAX_PROCESSES="60", **knobs) as pool:
         bomb = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen('ready', 'w')\n"
         # Without a limit it must be slow enough for the machine of the test.
         bomb += "while True:\n try:\n  if os.fork() == 0: os.setsid()\n except OSError: pass\n time.sleep(%s)\n"
@@ -315,13 +315,13 @@ async def test_landlock_alone_walls_jobs_that_share_an_account():
 AS_NOBODY = """
 import asyncio, os
 from pathlib import Path
-from tests.integration.walls import WalledPool
+from tests.integration.isolated_pool import IsolatedPool
 
 async def main():
     path = Path("{place}")
     (path / "keys").mkdir()
     (path / "keys/password").write_text("the broker's password")
-    async with WalledPool(path, ROOST_HIDDEN_FROM_JOBS=f"{{path}}/spool, {{path}}/keys") as pool:
+    async with IsolatedPool(path, ROOST_HIDDEN_FROM_JOBS=f"{{path}}/spool, {{path}}/keys") as pool:
         victim, _ = await pool.begin("echo it > secret; export HIDDEN=it; touch ready; exec sleep 1000")
         await pool.running(victim)
         while not (pool.scratch_of(victim) / "ready").exists():
@@ -330,7 +330,7 @@ async def main():
         look = (
             f"cat {{path}}/keys/* {{path}}/spool/startd/* {{run.scratch}}/secret /proc/*/cwd/secret;"
             f"cat /proc/{{os.getpid()}}/environ /proc/{{run.record.pid}}/environ;"
-            f"kill -9 {{run.record.pid}} {{os.getpid()}} {{pool.startd.fork_server.pid}}"
+            f"kill -9 {{run.record.pid}} {{os.getpid()}} {{pool.startd.shared.fork_server.pid}}"
         )
         report, out = await pool.run(f"({{look}}) 2>/dev/null; id -u; echo mine > own; cat own")
         print(report.exit.reason, out.split(), os.path.exists(f"/proc/{{run.record.pid}}/cwd"))

@@ -1,4 +1,4 @@
-"""Walls of process jobs on the real machine: accounts, cgroups, namespaces (spec rows ISO-*). Needs root."""
+"""Walls of process jobs on the real machine: accounts, cgroups, namespaces (rows ISO). Needs root."""
 
 import asyncio
 import os
@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.walls import NOBODY, WalledPool, alive, open_directory
+from tests.integration.isolated_pool import NOBODY, IsolatedPool, alive, open_directory
+from tests.spec import spec
 from tests.startd_pool import Machine
 from tests.waiting import eventually
 
@@ -27,7 +28,7 @@ def place():
 
 @pytest.fixture
 async def pool(place):
-    async with WalledPool(place) as pool:
+    async with IsolatedPool(place) as pool:
         yield pool
 
 
@@ -43,8 +44,8 @@ def memory_cgroup(pool, job_id) -> Path:
 
 
 def described_cgroup(pool, job_id):
-    warden = pool.startd.warden
-    return warden.cgroups.describe(warden.wards[pool.run_of(job_id).record.name].group)
+    manager = pool.startd.shared.isolation
+    return manager.cgroups.describe(manager.runs[pool.run_of(job_id).record.name].group)
 
 
 def cgroups_of(prefix: str) -> list[Path]:
@@ -84,10 +85,11 @@ async def test_a_job_of_a_root_startd_is_nobody_and_works_in_its_own_directory(p
     assert (mask, made, own) == ("0022", "yes", "id ")
 
 
-async def test_iso_02_a_slot_has_its_own_user(place):
+@spec("ISO-02")
+async def test_a_slot_has_its_own_user(place):
     account = login(0)
     knobs = {"SLOT1_1_USER": account.pw_name, "DEDICATED_EXECUTE_ACCOUNT_REGEXP": re.escape(account.pw_name)}
-    async with WalledPool(place, **knobs) as pool:
+    async with IsolatedPool(place, **knobs) as pool:
         job_id, _ = await pool.begin(f"id -u > who; {READY}")
         scratch = await ready(pool, job_id)
         assert int((scratch / "who").read_text()) == account.pw_uid
@@ -98,7 +100,7 @@ async def test_iso_02_a_slot_has_its_own_user(place):
 
 async def test_root_by_another_name_and_unknown_users_are_refused_with_the_knob(place):
     for name in ("root", "no-such-account"):
-        async with WalledPool(place / name, SLOT1_USER=name) as pool:
+        async with IsolatedPool(place / name, SLOT1_USER=name) as pool:
             report, _ = await pool.run("true")
             assert report.exit.reason == "failed"
             assert "SLOT1_USER" in report.exit.message
@@ -107,16 +109,17 @@ async def test_root_by_another_name_and_unknown_users_are_refused_with_the_knob(
 async def test_a_job_runs_as_its_owner_where_the_domain_is_this_ones(place):
     account = login(1)
     who = {"User": f"{account.pw_name}@here", "Owner": account.pw_name}
-    async with WalledPool(place, UID_DOMAIN="here") as pool:
+    async with IsolatedPool(place, UID_DOMAIN="here") as pool:
         assert int((await pool.run("id -u", **who))[1]) == account.pw_uid
         assert int((await pool.run("id -u", **(who | {"User": f"{account.pw_name}@there"})))[1]) == NOBODY
         assert int((await pool.run("id -u", User="root@here", Owner="root"))[1]) == NOBODY
-    async with WalledPool(place / "second", UID_DOMAIN="here", STARTER_ALLOW_RUNAS_OWNER="false") as pool:
+    async with IsolatedPool(place / "second", UID_DOMAIN="here", STARTER_ALLOW_RUNAS_OWNER="false") as pool:
         assert int((await pool.run("id -u", **who))[1]) == NOBODY
 
 
-async def test_iso_01_killing_pid_1_of_a_jobs_namespace_kills_all_of_it(place):
-    async with WalledPool(place, USE_PID_NAMESPACES="true") as pool:
+@spec("ISO-01")
+async def test_killing_pid_1_of_a_jobs_namespace_kills_all_of_it(place):
+    async with IsolatedPool(place, USE_PID_NAMESPACES="true") as pool:
         job_id, _ = await pool.begin(f"echo $$ > pid; setsid sleep 1000 & {READY}")
         scratch = await ready(pool, job_id)
         assert int((scratch / "pid").read_text()) < 100  # of a namespace of its own
@@ -131,7 +134,8 @@ async def test_iso_01_killing_pid_1_of_a_jobs_namespace_kills_all_of_it(place):
         await eventually(lambda: not any(alive(process.pid) for process in family))
 
 
-async def test_iso_01_a_jobs_status_comes_through_its_namespace(pool):
+@spec("ISO-01")
+async def test_a_jobs_status_comes_through_its_namespace(pool):
     for script, code, number in (("exit 7", 7, None), ("kill -9 $$", None, 9), ("kill -TERM $$", None, 15)):
         report, _ = await pool.run(script)
         assert (report.exit.exit_code, report.exit.exit_signal) == (code, number)
@@ -147,9 +151,10 @@ async def test_a_namespace_is_no_wall_for_signals_from_outside(pool):
     assert (report.exit.reason, report.exit.exit_code) == ("evicted", 5)  # by its own hand
 
 
-async def test_iso_03_gids_of_tracking_run_out_with_a_message(place):
+@spec("ISO-03")
+async def test_gids_of_tracking_run_out_with_a_message(place):
     knobs = {"USE_GID_PROCESS_TRACKING": "true", "MIN_TRACKING_GID": "750", "MAX_TRACKING_GID": "751"}
-    async with WalledPool(place, Machine(cpus=4), **knobs) as pool:
+    async with IsolatedPool(place, Machine(cpus=4), **knobs) as pool:
         jobs = [(await pool.begin(f"id -G > groups; {READY}"))[0] for _ in range(2)]
         found = {
             number
@@ -167,10 +172,11 @@ async def test_iso_03_gids_of_tracking_run_out_with_a_message(place):
         assert report.exit.reason == "exited"
 
 
-async def test_iso_04_what_leaves_the_family_is_found_by_its_gid(place):
+@spec("ISO-04")
+async def test_what_leaves_the_family_is_found_by_its_gid(place):
     """With USE_PROCD false too: the tracking by groups needs the process that tracks."""
     knobs = {"USE_GID_PROCESS_TRACKING": "true", "MIN_TRACKING_GID": "750", "MAX_TRACKING_GID": "750"}
-    async with WalledPool(place, USE_PROCD="false", **knobs) as pool:
+    async with IsolatedPool(place, USE_PROCD="false", **knobs) as pool:
         job_id, _ = await pool.begin(READY)
         await ready(pool, job_id)
         # As if cron had started it for the job: no descendant, in no cgroup of the job's.
@@ -182,11 +188,12 @@ async def test_iso_04_what_leaves_the_family_is_found_by_its_gid(place):
         assert await asyncio.wait_for(stray.wait(), 60) == -signal.SIGKILL
 
 
-async def test_iso_02_what_a_dedicated_account_left_elsewhere_is_killed(place):
+@spec("ISO-02")
+async def test_what_a_dedicated_account_left_elsewhere_is_killed(place):
     account = login(2)
     assert not [p for p in psutil.process_iter() if p.uids().real == account.pw_uid], "the test needs it for itself"
     knobs = {"SLOT1_1_USER": account.pw_name, "DEDICATED_EXECUTE_ACCOUNT_REGEXP": account.pw_name}
-    async with WalledPool(place, **knobs) as pool:
+    async with IsolatedPool(place, **knobs) as pool:
         job_id, _ = await pool.begin(READY)
         await ready(pool, job_id)
         stray = await asyncio.create_subprocess_exec("sleep", "1000", user=account.pw_uid, start_new_session=True)
@@ -195,7 +202,8 @@ async def test_iso_02_what_a_dedicated_account_left_elsewhere_is_killed(place):
         assert await asyncio.wait_for(stray.wait(), 60) == -signal.SIGKILL
 
 
-async def test_iso_05_a_job_has_a_cgroup_named_from_execute_and_slot(pool):
+@spec("ISO-05")
+async def test_a_job_has_a_cgroup_named_from_execute_and_slot(pool):
     job_id, _ = await pool.begin(READY)
     await ready(pool, job_id)
     name = "condor" + str(pool.execute).replace("/", "_") + "_slot1_1"
@@ -205,14 +213,15 @@ async def test_iso_05_a_job_has_a_cgroup_named_from_execute_and_slot(pool):
     assert described_cgroup(pool, job_id)["unified"].endswith(f"/htcondor/{name}")
 
 
+@spec("ISO-06", "ISO-07", "ISO-13")
 @pytest.mark.parametrize(
     ("policy", "hard_mib", "soft_mib"), [("hard", 200, 180), ("soft", 8192 - 100, 200)], ids=["iso_06", "iso_07"]
 )
 async def test_memory_limits_follow_the_policy(place, policy, hard_mib, soft_mib):
-    """ISO-06, ISO-07, and ISO-13: the slot is a dynamic one, of what the job asked for."""
+    """The slot is a dynamic one, of what the job asked for."""
     knobs = {"CGROUP_MEMORY_LIMIT_POLICY": policy, "RESERVED_MEMORY": "100", "MEMORY": ""}
     knobs["MODIFY_REQUEST_EXPR_REQUESTMEMORY"] = "RequestMemory"
-    async with WalledPool(place, Machine(memory_mib=8192), **knobs) as pool:
+    async with IsolatedPool(place, Machine(memory_mib=8192), **knobs) as pool:
         job_id, _ = await pool.begin(READY, RequestMemory=200)
         await ready(pool, job_id)
         folder = memory_cgroup(pool, job_id)
@@ -220,8 +229,9 @@ async def test_memory_limits_follow_the_policy(place, policy, hard_mib, soft_mib
         assert soft_limit_of(folder) == soft_mib * 2**20
 
 
-async def test_iso_08_without_a_policy_there_is_no_limit(place):
-    async with WalledPool(place, CGROUP_MEMORY_LIMIT_POLICY="none") as pool:
+@spec("ISO-08")
+async def test_without_a_policy_there_is_no_limit(place):
+    async with IsolatedPool(place, CGROUP_MEMORY_LIMIT_POLICY="none") as pool:
         job_id, _ = await pool.begin(READY)
         await ready(pool, job_id)
         folder = memory_cgroup(pool, job_id)
@@ -231,7 +241,8 @@ async def test_iso_08_without_a_policy_there_is_no_limit(place):
 HOG = "python3 -c \"import time; x = []\nwhile True: x.append(b'x' * 1000000)\""
 
 
-async def test_iso_09_a_job_over_its_memory_is_held(pool):
+@spec("ISO-09")
+async def test_a_job_over_its_memory_is_held(pool):
     """Also when the process that is killed is not the main one."""
     for script in (HOG, f"({HOG}) & sleep 1000"):
         report, _ = await pool.run(script, RequestMemory=64)
@@ -241,10 +252,11 @@ async def test_iso_09_a_job_over_its_memory_is_held(pool):
         assert 64 <= peak <= 129
 
 
-async def test_iso_10_a_job_killed_for_the_machines_memory_goes_back_to_the_queue(place):
+@spec("ISO-10")
+async def test_a_job_killed_for_the_machines_memory_goes_back_to_the_queue(place):
     """What is above the job's cgroup is the machine to it: here one that has less memory than the job was promised."""
     base = f"htcondor/{place.name}"
-    async with WalledPool(place, BASE_CGROUP=base) as pool:
+    async with IsolatedPool(place, BASE_CGROUP=base) as pool:
         job_id, _ = await pool.begin(f"touch ready; while [ ! -e go ]; do sleep 0.05; done; {HOG}", RequestMemory=512)
         scratch = await ready(pool, job_id)
         machine = memory_cgroup(pool, job_id).parent
@@ -257,20 +269,22 @@ async def test_iso_10_a_job_killed_for_the_machines_memory_goes_back_to_the_queu
         assert "ran out of memory" in report.exit.message
 
 
-async def test_iso_11_cpu_shares_are_a_hundred_for_each_core(pool):
+@spec("ISO-11")
+async def test_cpu_shares_are_a_hundred_for_each_core(pool):
     for cpus, shares in ((1, "100"), (4, "400")):
         job_id, _ = await pool.begin(READY, RequestCpus=cpus)
         await ready(pool, job_id)
-        group = pool.startd.warden.wards[pool.run_of(job_id).record.name].group
-        found = pool.startd.warden.cgroups.hierarchies
+        group = pool.startd.shared.isolation.runs[pool.run_of(job_id).record.name].group
+        found = pool.startd.shared.isolation.cgroups.hierarchies
         if "cpu" in found.old:
             assert (found.old["cpu"] / group / "cpu.shares").read_text().strip() == shares
         else:
             assert (found.unified / group / "cpu.weight").read_text().strip() == shares
 
 
-async def test_iso_12_swap_can_be_forbidden(place):
-    async with WalledPool(place, DISABLE_SWAP_FOR_JOB="true") as pool:
+@spec("ISO-12")
+async def test_swap_can_be_forbidden(place):
+    async with IsolatedPool(place, DISABLE_SWAP_FOR_JOB="true") as pool:
         job_id, _ = await pool.begin(READY)
         await ready(pool, job_id)
         folder = memory_cgroup(pool, job_id)
@@ -288,10 +302,11 @@ ESCAPES = {
 }
 
 
+@spec("ISO-14")
 @pytest.mark.parametrize("how", ESCAPES)
 @pytest.mark.parametrize("knobs", [{}, {"BASE_CGROUP": ""}], ids=["cgroup", "no cgroup"])
-async def test_iso_14_no_process_of_a_job_outlives_it(place, how, knobs):
-    async with WalledPool(place, SLOT1_1_USER="daemon", **knobs) as pool:  # without a PID namespace, that is
+async def test_no_process_of_a_job_outlives_it(place, how, knobs):
+    async with IsolatedPool(place, SLOT1_1_USER="daemon", **knobs) as pool:  # without a PID namespace, that is
         marker = f"{os.getpid()}.{len(how)}"
         script = ESCAPES[how].replace("1000", f"1000.{marker}") + "\nsleep 0.2; exit 3"
         report, _ = await pool.run(script)
@@ -301,7 +316,7 @@ async def test_iso_14_no_process_of_a_job_outlives_it(place, how, knobs):
 
 @pytest.mark.parametrize("knobs", [{}, {"BASE_CGROUP": ""}], ids=["freezer", "signals"])
 async def test_suspending_stops_all_of_a_job_and_continuing_lets_it_go_on(place, knobs):
-    async with WalledPool(place, **knobs) as pool:
+    async with IsolatedPool(place, **knobs) as pool:
         counting = "i=0; while :; do i=$((i+1)); echo $i > {}; sleep 0.01; done"
         job_id, _ = await pool.begin(f"({counting.format('one')}) & touch ready; {counting.format('two')}")
         scratch = await ready(pool, job_id)
@@ -331,22 +346,23 @@ async def test_suspending_stops_all_of_a_job_and_continuing_lets_it_go_on(place,
 async def test_a_restarted_startd_adopts_the_walls(pool):
     job_id, _ = await pool.begin(f"touch ready; while [ ! -e go ]; do sleep 0.05; done; {HOG}")
     scratch = await ready(pool, job_id)
-    group = pool.startd.warden.wards[pool.run_of(job_id).record.name].group
+    group = pool.startd.shared.isolation.runs[pool.run_of(job_id).record.name].group
     await pool.pool.restart()
-    assert pool.startd.warden.wards[pool.run_of(job_id).record.name].group == group
+    assert pool.startd.shared.isolation.runs[pool.run_of(job_id).record.name].group == group
     (scratch / "go").touch()
     report = await pool.pool.schedd.end_of(job_id)
     assert (report.exit.reason, report.exit.hold_code) == ("hold", 34)
 
 
 async def test_cgroups_go_with_claims_and_the_startd(place):
-    async with WalledPool(place) as pool:
+    async with IsolatedPool(place) as pool:
         job_id, _ = await pool.begin(READY)
         await ready(pool, job_id)
         folder = memory_cgroup(pool, job_id)
         claim = pool.run_of(job_id).record.claim_id
-        pool.startd.book.vacate(claim, "the test", graceful=False, now=pool.startd.now())
-        pool.startd.write_down()
+        startd = pool.startd.shared
+        _, effects = startd.slot_manager.vacate(claim, "the test", graceful=False, now=startd.now())
+        startd.effects.carry_out(effects)
         await pool.pool.schedd.end_of(job_id)
         await eventually(lambda: not folder.exists())
         await pool.begin("exec sleep 1000")  # the startd ends, this goes on until the fork server ends
@@ -356,7 +372,7 @@ async def test_cgroups_go_with_claims_and_the_startd(place):
 
 async def test_nice_address_space_and_private_directories(place):
     knobs = {"JOB_RENICE_INCREMENT": "TARGET.Niceness ?: 5", "STARTER_RLIMIT_AS": "TARGET.RequestMemory * 10"}
-    async with WalledPool(place, **knobs) as pool:
+    async with IsolatedPool(place, **knobs) as pool:
         script = "nice; ulimit -v; ls -A /tmp /var/tmp /dev/shm | wc -w; echo x > /tmp/x; echo y > /dev/shm/y; ls /tmp"
         _, out = await pool.run(script, RequestMemory=100)
         nice, space, *_ = out.splitlines()
@@ -379,7 +395,7 @@ async def test_a_job_that_works_in_tmp_sees_the_machines(pool):
 
 async def test_an_execute_that_the_account_can_not_enter_is_told(place):
     place.chmod(0o700)
-    async with WalledPool(place) as pool:
+    async with IsolatedPool(place) as pool:
         report, _ = await pool.run("true")
         assert report.exit.reason == "failed"
         assert str(place) in report.exit.message
@@ -390,7 +406,7 @@ async def test_signals_are_as_a_login_shell_has_them(place):
     previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     try:
-        async with WalledPool(place) as pool:
+        async with IsolatedPool(place) as pool:
             _, out = await pool.run("grep -E 'Sig(Blk|Ign)' /proc/self/status")
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])

@@ -1,4 +1,4 @@
-"""Hooks of jobs with real programs (spec rows JHK-02 to JHK-09, FHK-14)."""
+"""Hooks of jobs with real programs (JHK-02 to JHK-09, FHK-14)."""
 
 import os
 import signal
@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import structlog
 
-from services.startd.hooks.calling import HookRefused, call
-from services.startd.hooks.keywords import Hook, Hooks
-from services.startd.launchers.api import Account
+from services.startd.core.run.job_hooks import Hook, Hooks
+from services.startd.core.run.job_launch import Account
+from services.startd.isolation.manager import IsolationManager
+from services.startd.run.hook_runner import HookRefused, call_hook
 from shared.classad import parse_ad
+from tests.spec import spec
 from tests.startd_pool import Endpoint, Pool
 from tests.waiting import eventually
 
@@ -40,8 +42,9 @@ def keep(folder, name):
     return f"cat > {folder}/.{name}; mv {folder}/.{name} {folder}/{name}"
 
 
+@spec("JHK-01", "JHK-02")
 async def test_prepare_hooks_change_the_job_before_and_after_the_input_came(tmp_path, folder):
-    """JHK-01, JHK-02: the first sees no input, the second does; Cmd is a path of the machine."""
+    """The first sees no input, the second does; Cmd is a path of the machine."""
     before = script(folder, "before", f"{keep(folder, 'ad1')}; ls > {folder}/files1; echo 'Extra = 7'")
     other = script(folder, "other", "echo this is the other; cat in.txt; pwd")
     after = script(folder, "after", f"{keep(folder, 'ad2')}; ls > {folder}/files2; echo 'Cmd = \"{other}\"'")
@@ -61,6 +64,7 @@ async def test_prepare_hooks_change_the_job_before_and_after_the_input_came(tmp_
         assert told(folder, "ad2").eval("Extra") == 7
 
 
+@spec("JHK-03", "JHK-04", "JHK-05")
 @pytest.mark.parametrize(
     ("text", "reason", "code", "subcode", "message"),
     [
@@ -76,7 +80,6 @@ async def test_prepare_hooks_change_the_job_before_and_after_the_input_came(tmp_
     ],
 )
 async def test_a_prepare_hook_decides_whether_the_job_runs(tmp_path, folder, text, reason, code, subcode, message):
-    """JHK-03, JHK-04, JHK-05."""
     hook = script(folder, "hook", f"ulimit -c 0; {text}")
     async with Pool(tmp_path, X_HOOK_PREPARE_JOB=hook, STARTER_DEFAULT_JOB_HOOK_KEYWORD="X") as pool:
         activation, _ = await pool.run("/bin/true")
@@ -103,15 +106,17 @@ async def test_a_job_that_is_evicted_while_its_hook_runs_leaves_at_once(tmp_path
     async with Pool(tmp_path, X_HOOK_PREPARE_JOB=hook, STARTER_JOB_HOOK_KEYWORD="X") as pool:
         activation, answer = await pool.run("/bin/true")
         await eventually(lambda: pid.exists() and pid.read_text().strip())
-        pool.startd.book.vacate(answer.claim_id, "test", graceful=True, now=pool.startd.now())
-        pool.startd.write_down()
+        startd = pool.startd.shared
+        _, effects = startd.slot_manager.vacate(answer.claim_id, "test", graceful=True, now=startd.now())
+        startd.effects.carry_out(effects)
         end = (await pool.schedd.end_of(activation.job_id)).exit
         assert end.reason == "evicted"
         await eventually(lambda: not os.path.exists(f"/proc/{pid.read_text().strip()}"))
 
 
+@spec("JHK-06", "JHK-07", "JHK-08")
 async def test_update_and_exit_hooks_are_told_how_the_job_does(tmp_path, folder):
-    """JHK-06, JHK-07, JHK-08: JOB_EXIT comes before the output is sent, and its status means nothing."""
+    """JOB_EXIT comes before the output is sent, and its status means nothing."""
     update = script(folder, "update", f"{keep(folder, 'update.ad')}; echo 'Cmd = \"ignored\"'; exit 5")
     leave = script(
         folder,
@@ -151,9 +156,9 @@ async def test_update_and_exit_hooks_are_told_how_the_job_does(tmp_path, folder)
         assert endpoint.text("_condor_stdout") == "out\n"
 
 
+@spec("JHK-07", "JHK-08")
 @pytest.mark.parametrize(("why", "word"), [("remove", "remove"), ("hold", "hold"), ("vacate", "evict")])
 async def test_the_exit_hook_hears_why_a_job_was_stopped(tmp_path, folder, why, word):
-    """JHK-07, JHK-08."""
     from shared.messages.claims import DeactivateClaim
 
     leave = script(folder, "leave", f'echo "$@" > {folder}/word; {keep(folder, "ad")}')
@@ -168,8 +173,9 @@ async def test_the_exit_hook_hears_why_a_job_was_stopped(tmp_path, folder, why, 
         assert [ad.eval("ExitBySignal"), ad.eval("ExitSignal")] == [True, signal.SIGTERM]
 
 
+@spec("JHK-08")
 async def test_a_job_that_ends_by_a_signal_is_told_so(tmp_path, folder):
-    """JHK-08, whatever signal it is and whatever the startd ignores."""
+    """Whatever signal it is and whatever the startd ignores."""
     leave = script(folder, "leave", keep(folder, "ad"))
     numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGPIPE, signal.SIGTERM)
     before = [signal.signal(one, signal.SIG_IGN) for one in (signal.SIGHUP, signal.SIGQUIT)]
@@ -197,29 +203,30 @@ async def test_the_exit_hook_comes_after_a_prepare_hook_that_failed(tmp_path, fo
         assert (folder / "word").read_text() == "evict\n"
 
 
+@spec("FHK-14")
 async def test_stderr_is_in_the_log_and_open_hooks_are_refused(tmp_path, folder):
-    """FHK-14."""
     hook = script(folder, "hook", "echo it was me >&2; exit 1")
     hooks = Hooks("X", {Hook.PREPARE_JOB: str(hook)}, timeout_s=60)
     with structlog.testing.capture_logs() as logs:
-        ended = await call(hooks, Hook.PREPARE_JOB, structlog.get_logger(), stdin="")
+        ended = await call_hook(hooks, Hook.PREPARE_JOB, structlog.get_logger(), stdin="")
         assert ended.exit_code == 1
         hook.chmod(0o757)
         with pytest.raises(HookRefused, match="everybody may write it: chmod o-w"):
-            await call(hooks, Hook.PREPARE_JOB, structlog.get_logger(), stdin="")
+            await call_hook(hooks, Hook.PREPARE_JOB, structlog.get_logger(), stdin="")
         hook.chmod(0o755)
         folder.chmod(0o777)
         with pytest.raises(HookRefused, match="everybody may write its directory"):
-            await call(hooks, Hook.PREPARE_JOB, structlog.get_logger(), stdin="")
+            await call_hook(hooks, Hook.PREPARE_JOB, structlog.get_logger(), stdin="")
         gone = Hooks("X", {Hook.PREPARE_JOB: str(folder / "none")}, timeout_s=60)
         with pytest.raises(HookRefused, match="No such file"):
-            await call(gone, Hook.PREPARE_JOB, structlog.get_logger(), stdin="")
+            await call_hook(gone, Hook.PREPARE_JOB, structlog.get_logger(), stdin="")
     assert any("it was me" in one.get("stderr", "") for one in logs)
 
 
+@spec("JHK-09")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 async def test_hooks_of_jobs_run_as_the_jobs_user(monkeypatch):
-    """JHK-09, and see nothing of the startd's secrets."""
+    """See nothing of the startd's secrets."""
     monkeypatch.setenv("ROOST_AMQP_PASSWORD", "secret")
     monkeypatch.setenv("ANYTHING", "of the startd")
     # Not below pytest's directory, which only root may enter.
@@ -238,23 +245,23 @@ async def called_as_nobody(hook):
     hooks = Hooks("X", {Hook.UPDATE_JOB_INFO: str(hook)}, timeout_s=60)
     account = Account("nobody", uid=65534, gid=65534, groups=(65533,), home="/nonexistent")
     env = {"_CONDOR_SLOT": "slot1"}
-    return await call(hooks, Hook.UPDATE_JOB_INFO, structlog.get_logger(), stdin="", account=account, env=env)
+    return await call_hook(hooks, Hook.UPDATE_JOB_INFO, structlog.get_logger(), stdin="", account=account, env=env)
 
 
+@spec("JHK-09")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can choose")
 async def test_the_hooks_of_a_run_get_its_account(tmp_path, folder, monkeypatch):
-    """JHK-09: what the walls chose for the job counts for its hooks."""
-    from services.startd.runs import Runs
+    """What the walls chose for the job counts for its hooks."""
 
     seen = []
 
     async def noted(hooks, hook, log, *arguments, account=None, **more):
         seen.append((hook, account))
-        return await call(hooks, hook, log, *arguments, **more)
+        return await call_hook(hooks, hook, log, *arguments, **more)
 
-    monkeypatch.setattr("services.startd.hooks.of_run.call", noted)
+    monkeypatch.setattr("services.startd.run.hook_runner.call_hook", noted)
     account = Account("slot1", uid=os.geteuid(), gid=os.getegid())
-    monkeypatch.setattr(Runs, "account", lambda self, slot, job: account)
+    monkeypatch.setattr(IsolationManager, "account", lambda self, slot, job: account)
     hook = script(folder, "hook", "exit 0")
     macros = {f"X_HOOK_{name}": hook for name in ("PREPARE_JOB", "PREPARE_JOB_BEFORE_TRANSFER", "JOB_EXIT")}
     async with Pool(tmp_path, **macros, STARTER_JOB_HOOK_KEYWORD="X") as pool:

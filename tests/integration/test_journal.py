@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.integration.pools import EmbeddedPool
+from tests.spec import spec
 from tests.waiting import wait_until
 
 CONFIG = """\
@@ -196,8 +197,9 @@ def test_what_can_not_be_explained_is_told_plainly(pool, words, said):
     assert "Traceback" not in done.stderr
 
 
+@spec("TLS-06", "TLS-09")
 def test_the_journal_is_a_daemon_of_the_pool_and_takes_orders(pool, tmp_path):
-    """TLS-06, TLS-09: it is listed, reads its configuration again, and is off until it is on."""
+    """It is listed, reads its configuration again, and is off until it is on."""
 
     def listed() -> str:
         return pool.roost("status", "-any", "-af", "MyType", "JournalProblem", "MyAddress").stdout

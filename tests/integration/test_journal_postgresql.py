@@ -10,11 +10,10 @@ import pytest
 import sqlalchemy as sa
 import structlog
 
-from services.journal import schema
-from services.journal.answers import Answers
+from services.journal.core.rows import rows_of
+from services.journal.queries import JournalQueries
 from services.journal.recorder import Recorder
-from services.journal.rows import rows_of
-from services.journal.store import JournalRefused, JournalUnavailable, Store, url_of
+from services.journal.store import EVENTS, METADATA, SAMPLES, SLOTS, JournalRefused, JournalUnavailable, Store, url_of
 from shared.bus.api import Reject
 from shared.daemon.clock import SystemClock
 from shared.messages.base import Envelope
@@ -100,7 +99,7 @@ async def store(postgres):
     yield made
 
     def empty(connection: sa.Connection) -> None:
-        schema.METADATA.drop_all(connection)
+        METADATA.drop_all(connection)
         connection.commit()
 
     await made.read(empty)
@@ -130,10 +129,10 @@ async def test_the_same_questions_have_the_same_answers_as_on_sqlite(store, tmp_
         assert await one.write([rows_of(event) for event in events]) == len(events)
         assert await one.write([rows_of(event) for event in events[:7]]) == 0
         samples = [{"name": "slots", "label": "Claimed", "at": NOW + 5, "value": 3.0}]
-        await one.add(schema.SAMPLES, samples)
-        await one.add(schema.SAMPLES, samples)
-        await one.add(schema.SLOTS, [{"slot": "slot1@a", "at": NOW, "ad": b"\x80"}])
-    theirs, ours = (Answers(one, SystemClock()) for one in (store, other))
+        await one.add(SAMPLES, samples)
+        await one.add(SAMPLES, samples)
+        await one.add(SLOTS, [{"slot": "slot1@a", "at": NOW, "ad": b"\x80"}])
+    theirs, ours = (JournalQueries(one, SystemClock()) for one in (store, other))
     job = AskJob(job_id="7.0")
     found = await theirs.job(job)
     assert found == await ours.job(job)
@@ -186,7 +185,7 @@ async def test_a_server_that_dies_costs_no_event(store, postgres):
         await asyncio.to_thread(postgres.start)
     await asyncio.gather(*waiting)
     assert recorder.trouble == ""
-    count = sa.select(sa.func.count()).select_from(schema.EVENTS)
+    count = sa.select(sa.func.count()).select_from(EVENTS)
     assert await store.read(lambda connection: connection.scalar(count)) == 10
     bad = life(3)[3]
     with pytest.raises(Reject):

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from services.schedd import garbage
+from services.schedd.io import gc_tuning
 from shared.classad import ClassAd
 from shared.messages.queue import ActOnJobs, QueryJobs
 from tests import scheddpool
@@ -124,7 +124,7 @@ async def test_pages_go_on_where_the_last_one_ended_whatever_left_meanwhile(pool
 
 
 async def test_jobs_of_a_large_queue_are_no_business_of_the_garbage_collector(pool, monkeypatch):
-    monkeypatch.setattr(garbage, "EVERY", 1000)
+    monkeypatch.setattr(gc_tuning, "EVERY", 1000)
     before = gc.get_freeze_count()
     await submit_many(pool)
     assert gc.get_freeze_count() > before + MANY

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from roost.joblog import Reader, Waiting
+from engine.queue.jobs import JobId
+from roost.cli.job_log_reader import JobsToEnd, LogReader
 from roost.submit import Description, here
-from services.schedd.jobs import JobId
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.config.errors import ConfigError
@@ -97,9 +97,9 @@ async def test_the_log_tells_of_the_whole_cluster_too(tmp_path, reference, end):
     assert (last["NextProcId"], last["Completion"], last.get("Notes")) == (
         (1, 0, "enough") if end == "removed" else (3, 1, None)
     )
-    waiting = Waiting("1")
+    waiting = JobsToEnd("1")
     done = []
-    for event in Reader().feed(log.read_text()):
+    for event in LogReader().feed(log.read_text()):
         assert waiting.take(event)
         done.append(waiting.done())
     assert done == [False] * (len(done) - 1) + [True]
@@ -240,7 +240,7 @@ async def test_limits_can_be_edited_and_edits_of_a_whole_cluster_count_for_later
 async def test_what_happens_to_a_cluster_while_its_jobs_are_made_counts_for_them(tmp_path, deed):
     async with Pool(tmp_path) as pool:
         await submit(pool, 20, JobMaterializeLimit=2)
-        materializer = pool.schedd.materializer
+        materializer = pool.schedd.late_materialization
         made = materializer._made
 
         async def disturbed(*arguments):
@@ -434,7 +434,7 @@ async def test_the_files_of_a_spooled_factory_are_sent_once(tmp_path, hold):
         assert [(job["JobStatus"], job["HoldReasonCode"]) for job in await pool.jobs()] == [(5, 16)] * 2
         status, text = await put(f"{done.upload_url}.4", done.upload_token, body)
         assert status == 403  # the token is for the cluster
-        url, token = pool.schedd.endpoint.grant(JobId(1, 4))
+        url, token = pool.schedd.file_server.grant(JobId(1, 4))
         status, text = await put(url, token, body)
         assert (status, "not materialized yet" in text) == (404, True)
         status, text = await put(done.upload_url, done.upload_token, body)
@@ -446,7 +446,7 @@ async def test_the_files_of_a_spooled_factory_are_sent_once(tmp_path, hold):
         await eventually(lambda: pool.schedd.table.clusters[1].next_proc == 4)
         assert [(job["JobStatus"], job.get("HoldReasonCode")) for job in await pool.jobs()] == after
         assert "HoldReasonSubCode" not in await pool.job("1.3") or hold
-        folder = pool.schedd.keeper.spool / "1"
+        folder = pool.schedd.updates.spool / "1"
         assert (folder / "shared" / "in.txt").read_text() == "input"
         log = folder / "proc3" / "out" / "job.log"
         await eventually(lambda: log.exists() and b"000 (001.003" in log.read_bytes())

@@ -4,6 +4,7 @@ import pytest
 
 from shared.messages.claims import ActivateClaim, Alive, ClaimRefused, DeactivateClaim, JobReportAck
 from tests.integration.inside import InsidePool
+from tests.spec import spec
 from tests.startd_pool import Pool
 from tests.waiting import eventually, wait_until
 
@@ -48,8 +49,9 @@ def ended(pool, job) -> dict[str, int]:
 ONCE = {"JobStatus": 4, "ExitCode": 0, "NumShadowStarts": 1, "NumJobStarts": 1}
 
 
+@spec("LEA-02")
 def test_a_restarted_schedd_finds_its_running_jobs_again(whole, tmp_path):
-    """LEA-02: within the lease it is as if it had never been away."""
+    """Within the lease it is as if it had never been away."""
     job = submit(whole, tmp_path)
     whole.stop_daemon("schedd")
     whole.start_daemon("schedd")
@@ -71,21 +73,22 @@ def test_a_job_that_ends_while_its_schedd_is_away_has_ended_once(whole, tmp_path
     assert len((tmp_path / "pids").read_text().split()) == 1
 
 
+@spec("LEA-02")
 def test_an_orphaned_job_ends_with_its_lease_and_runs_again_when_its_schedd_is_back(whole, tmp_path):
-    """LEA-02: nobody speaks for it any more, so it is evicted; the slot is free for others meanwhile."""
+    """Nobody speaks for it any more, so it is evicted; the slot is free for others meanwhile."""
     job = submit(whole, tmp_path, lease=20)
     whole.stop_daemon("schedd")
     # The startd's clock can not be turned; its lease can.
     startd = whole.runner("startd").daemon
 
     async def end_the_lease():
-        (claim,) = startd.book.claims.values()
-        startd.leases.drop(claim.claim_id)
-        startd.leases.grant(claim.claim_id, 0.0, startd.context.clock.monotonic())
-        startd.clockwork.leased()
+        (claim,) = startd.shared.slot_manager.claims.values()
+        startd.shared.leases.drop(claim.claim_id)
+        startd.shared.leases.grant(claim.claim_id, 0.0, startd.context.clock.monotonic())
+        startd.shared.wakeups.lease_granted.set()
 
     whole.run(end_the_lease())
-    wait_until(lambda: not startd.book.claims, what="the end of the claim")
+    wait_until(lambda: not startd.shared.slot_manager.claims, what="the end of the claim")
     assert not (tmp_path / "out").exists()
     whole.start_daemon("schedd")
     wait_until(lambda: len((tmp_path / "pids").read_text().split()) == 2, 110, "the second start of the job")
@@ -94,8 +97,9 @@ def test_an_orphaned_job_ends_with_its_lease_and_runs_again_when_its_schedd_is_b
     assert (tmp_path / "out").read_text() == "done\n"
 
 
+@spec("LEA-01", "LEA-06")
 async def test_a_further_job_brings_its_own_lease(pool):
-    """LEA-01; LEA-06: the interval by which a job without a lease is judged is that of the claim."""
+    """The interval by which a job without a lease is judged is that of the claim."""
     short = pool.activation(cmd="/bin/sleep", Arguments="1000", JobLeaseDuration=1, job_id="99.0")
     first = pool.activation(cmd="/bin/true")
     pool.schedd.next_job = lambda report: JobReportAck(next=short) if report.job_id != "99.0" else JobReportAck()
@@ -106,16 +110,17 @@ async def test_a_further_job_brings_its_own_lease(pool):
     assert "1 s" in pool.schedd.lost[0].reason
     pool.schedd.next_job = lambda report: JobReportAck()
     second = await pool.call(pool.request(pool.activation(cmd="/bin/true"), lease_s=2400, alive_interval_s=50))
-    claim = pool.startd.book.claims[second.claim_id]
+    claim = pool.startd.shared.slot_manager.claims[second.claim_id]
     await eventually(lambda: not claim.run)
     await pool.call(ActivateClaim(claim_id=second.claim_id, activation=pool.activation(cmd="/bin/true")))
     assert claim.lease_s == 300
 
 
+@spec("LEA-07", "LEA-02")
 async def test_losses_of_keep_alives_cost_nothing_before_the_lease_is_over(pool):
-    """LEA-07, LEA-02: one that arrives begins the lease anew, whatever came before it."""
+    """One that arrives begins the lease anew, whatever came before it."""
     granted = await pool.call(pool.request(lease_s=2400))
-    leases, clock = pool.startd.leases, pool.startd.context.clock
+    leases, clock = pool.startd.shared.leases, pool.startd.context.clock
     before = leases.next_end()
     assert before == pytest.approx(clock.monotonic() + 2400, abs=60)
     await eventually(lambda: clock.monotonic() + 2400 > before)
@@ -125,11 +130,11 @@ async def test_losses_of_keep_alives_cost_nothing_before_the_lease_is_over(pool)
     assert granted.claim_id in leases
 
 
+@spec("LEA-08")
 @pytest.mark.parametrize(
     "change", [lambda claim: claim + "x", lambda claim: claim.rpartition("#")[0] + "#", lambda _: "guess"]
 )
 async def test_only_who_knows_the_claim_id_has_the_claim(pool, change):
-    """LEA-08."""
     activation, granted = await pool.run("/bin/sleep", Arguments="1000")
     await pool.running(activation.job_id)
     wrong = change(granted.claim_id)
@@ -142,10 +147,11 @@ async def test_only_who_knows_the_claim_id_has_the_claim(pool, change):
     assert pool.conditions()["slot1_1@node1"] == "Claimed/Busy"
 
 
+@spec("LEA-02")
 async def test_a_claim_whose_lease_ended_while_the_startd_was_away_has_another(pool, tmp_path):
-    """LEA-02: after a crash of the startd nobody can have kept it, so that the lease begins anew."""
+    """After a crash of the startd nobody can have kept it, so that the lease begins anew."""
     granted = await pool.call(pool.request(pool.activation(cmd="/bin/sleep", Arguments="1000"), lease_s=2400))
     await pool.running("1.0")
     await pool.restart()
-    assert granted.claim_id in pool.startd.leases
-    assert pool.startd.leases.next_end() >= pool.startd.context.clock.monotonic() + 2300
+    assert granted.claim_id in pool.startd.shared.leases
+    assert pool.startd.shared.leases.next_end() >= pool.startd.context.clock.monotonic() + 2300

@@ -3,8 +3,8 @@ lists. The schedd and the startd each against a script of the other side."""
 
 import pytest
 
-from services.negotiator.limits import counts_of
-from services.negotiator.match_exprs import match_exprs
+from engine.match.concurrency_limits import counts_of
+from engine.policy import match_exprs
 from shared.bus.api import Exchange
 from shared.classad import UNDEFINED, ClassAd
 from shared.daemon.ad_table import AdTable
@@ -12,6 +12,7 @@ from shared.messages.claims import Alive, ClaimGranted, JobExit, JobReportAck, R
 from shared.messages.negotiation import GetRequests, Match, Matches
 from tests import scheddpool, startd_pool
 from tests.scheddpool import USER, slot_ad
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -55,13 +56,15 @@ def asked(pool):
 # Concurrency limits on their way
 
 
-async def test_the_slot_is_asked_for_with_the_limits_it_was_matched_for_LIM_08(pool):
+@spec("LIM-08")
+async def test_the_slot_is_asked_for_with_the_limits_it_was_matched_for(pool):
     await submit(pool, ConcurrencyLimits="=TARGET.Network")
     await give(pool, concurrency_limits="network_a:2")
     assert asked(pool) == ["network_a:2"]
 
 
-async def test_limits_that_a_match_does_not_tell_are_those_of_the_job_LIM_12(pool):
+@spec("LIM-12")
+async def test_limits_that_a_match_does_not_tell_are_those_of_the_job(pool):
     await submit(pool, ConcurrencyLimits='=strcat("SWX:2 ", TARGET.Network)')
     await give(pool, slot_ad(Network="NETWORK_A"))
     assert asked(pool) == ["swx:2,network_a"]
@@ -76,8 +79,9 @@ async def test_a_restarted_schedd_still_knows_what_a_claim_was_matched_for(pool)
     assert ack.next.job_id == "2.0"
 
 
+@spec("LIM-01")
 @pytest.mark.parametrize("limits", [{}, {"ConcurrencyLimits": "xsw:2"}, {"ConcurrencyLimits": "xsw,db"}])
-async def test_a_claim_goes_to_no_job_that_takes_other_limits_LIM_01(pool, limits):
+async def test_a_claim_goes_to_no_job_that_takes_other_limits(pool, limits):
     await submit(pool, ConcurrencyLimits="xsw")
     run = await give(pool, concurrency_limits="xsw")
     await submit(pool, **limits)
@@ -86,7 +90,8 @@ async def test_a_claim_goes_to_no_job_that_takes_other_limits_LIM_01(pool, limit
     assert (await pool.job("2.0"))["JobStatus"] == 1
 
 
-async def test_a_claim_without_limits_goes_to_no_job_that_has_some_LIM_01(pool):
+@spec("LIM-01")
+async def test_a_claim_without_limits_goes_to_no_job_that_has_some(pool):
     await submit(pool)
     run = await give(pool)
     await submit(pool, ConcurrencyLimits="xsw")
@@ -100,13 +105,15 @@ def listed(answer):
     return [(request.first_job, request.count) for request in answer.requests.get(USER, ())]
 
 
-async def test_jobs_come_by_priority_then_age_NEG_15(pool):
+@spec("NEG-15")
+async def test_jobs_come_by_priority_then_age(pool):
     for priority, memory in ((0, 1), (5, 2), (-5, 3), (5, 4)):
         await submit(pool, JobPrio=priority, RequestMemory=memory)
     assert [job for job, _ in listed(await pool.requests())] == ["2.0", "4.0", "1.0", "3.0"]
 
 
-async def test_consecutive_jobs_of_an_autocluster_are_one_request_NEG_29(pool):
+@spec("NEG-29")
+async def test_consecutive_jobs_of_an_autocluster_are_one_request(pool):
     await pool.submit(procs=3)
     await submit(pool, RequestMemory=7, JobPrio=1)
     await pool.submit(procs=2)
@@ -116,14 +123,16 @@ async def test_consecutive_jobs_of_an_autocluster_are_one_request_NEG_29(pool):
     assert listed(await pool.requests(counts=False, job_constraint="RequestMemory == 7")) == [("2.0", 1)]
 
 
-async def test_the_access_points_own_knob_makes_each_job_a_request_too_NEG_29(tmp_path):
+@spec("NEG-29")
+async def test_the_access_points_own_knob_makes_each_job_a_request_too(tmp_path):
     async with scheddpool.Pool(tmp_path, USE_RESOURCE_REQUEST_COUNTS="false") as pool:
         await pool.submit(procs=2)
         assert listed(await pool.requests()) == [("1.0", 1), ("1.1", 1)]
 
 
+@spec("NEG-30")
 @pytest.mark.parametrize("constraint", ["", "RequestMemory > 0"])
-async def test_lists_come_in_parts_NEG_30(pool, constraint):
+async def test_lists_come_in_parts(pool, constraint):
     for memory in range(1, 6):
         await submit(pool, RequestMemory=memory)
     found, skip = [], 0
@@ -135,7 +144,8 @@ async def test_lists_come_in_parts_NEG_30(pool, constraint):
     assert found == [f"{cluster}.0" for cluster in range(1, 6)]
 
 
-async def test_huge_ads_come_in_several_answers_and_keep_nobody_else_waiting_NEG_30(pool):
+@spec("NEG-30")
+async def test_huge_ads_come_in_several_answers_and_keep_nobody_else_waiting(pool):
     # Every other submitter's requests fit into each answer, whatever one of them fills his ads with.
     for memory in range(6):
         await pool.submit(scheddpool.job_ad(RequestMemory=memory + 1, Environment="x" * 900_000))
@@ -160,7 +170,8 @@ async def test_huge_ads_come_in_several_answers_and_keep_nobody_else_waiting_NEG
     assert answers > 1
 
 
-async def test_a_match_never_starts_a_job_outside_the_job_constraint_NEG_31(pool):
+@spec("NEG-31")
+async def test_a_match_never_starts_a_job_outside_the_job_constraint(pool):
     # The two differ in nothing that slots or the schedd look at.
     await submit(pool, Site="far")
     await submit(pool, Site="near")
@@ -172,23 +183,26 @@ async def test_a_match_never_starts_a_job_outside_the_job_constraint_NEG_31(pool
     assert [run.job_id for run in pool.startd.activations] == ["2.0"]
 
 
+@spec("NEG-31")
 @pytest.mark.parametrize(
     "constraint", ["ProcId == 1", 'regexp("#1[.]1#", GlobalJobId)', "ClusterId == 1 && MY.ProcId > 0", "Number == 7"]
 )
-async def test_the_job_constraint_is_asked_of_each_job_NEG_31(pool, constraint):
+async def test_the_job_constraint_is_asked_of_each_job(pool, constraint):
     await pool.submit(procs=[ClassAd({"Number": number}) for number in (6, 7)])
     await pool.submit()
     assert listed(await pool.requests(job_constraint=constraint)) == [("1.1", 1)]
 
 
-async def test_the_negotiators_significant_attributes_divide_autoclusters_NEG_17(pool):
+@spec("NEG-17")
+async def test_the_negotiators_significant_attributes_divide_autoclusters(pool):
     await submit(pool, Colour="red")
     await submit(pool, Colour="blue")
     assert listed(await pool.requests()) == [("1.0", 2)]
     assert listed(await pool.requests(significant=["colour"])) == [("1.0", 1), ("2.0", 1)]
 
 
-async def test_a_job_that_ran_is_sorted_anew_by_what_its_run_changed_NEG_17(pool):
+@spec("NEG-17")
+async def test_a_job_that_ran_is_sorted_anew_by_what_its_run_changed(pool):
     await pool.submit(procs=2)
     significant = ["NumJobStarts"]
     assert listed(await pool.requests(significant=significant)) == [("1.0", 2)]
@@ -199,7 +213,8 @@ async def test_a_job_that_ran_is_sorted_anew_by_what_its_run_changed_NEG_17(pool
     assert listed(await pool.requests(significant=significant)) == [("1.0", 1), ("1.1", 1)]
 
 
-async def test_the_administrators_significant_attributes_replace_the_negotiators_NEG_17(tmp_path):
+@spec("NEG-17")
+async def test_the_administrators_significant_attributes_replace_the_negotiators(tmp_path):
     async with scheddpool.Pool(tmp_path, SIGNIFICANT_ATTRIBUTES="Size, Weight") as pool:
         await submit(pool, Colour="red", Size=1)
         await submit(pool, Colour="blue", Size=1)
@@ -210,7 +225,8 @@ async def test_the_administrators_significant_attributes_replace_the_negotiators
 # Claims that go on
 
 
-async def test_a_claim_serves_several_jobs_without_new_negotiation_NEG_42(pool):
+@spec("NEG-42")
+async def test_a_claim_serves_several_jobs_without_new_negotiation(pool):
     await pool.submit(procs=3)
     run = await give(pool)
     order = []
@@ -223,8 +239,9 @@ async def test_a_claim_serves_several_jobs_without_new_negotiation_NEG_42(pool):
     assert len(pool.startd.requests) == 1
 
 
+@spec("NEG-42")
 @pytest.mark.parametrize(("worklife", "over"), [(0, True), (1_000_000, False), (-1, False), ("", False)])
-async def test_a_claim_takes_jobs_until_its_worklife_is_over_NEG_42(tmp_path, worklife, over):
+async def test_a_claim_takes_jobs_until_its_worklife_is_over(tmp_path, worklife, over):
     """CLAIM_WORKLIFE is the execution point's: it tells the schedd when there is no use in another job."""
     async with startd_pool.Pool(tmp_path, CLAIM_WORKLIFE=worklife) as pool:
         second = pool.activation(cmd="/bin/true")
@@ -235,8 +252,9 @@ async def test_a_claim_takes_jobs_until_its_worklife_is_over_NEG_42(tmp_path, wo
         assert ("slot1_1@node1" in pool.conditions()) is not over
 
 
+@spec("LEA-02")
 async def test_a_claim_that_ended_with_its_run_is_known_until_the_end_is_told(tmp_path):
-    """LEA-02: a schedd that was away meanwhile would run the job a second time."""
+    """A schedd that was away meanwhile would run the job a second time."""
     async with startd_pool.Pool(tmp_path, CLAIM_WORKLIFE=0) as pool:
         pool.schedd.refuse = 1_000_000
         activation, granted = await pool.run("/bin/true")
@@ -263,7 +281,8 @@ EXPRS = match_exprs(
 )
 
 
-async def test_the_matched_job_carries_the_negotiators_match_expressions_W_06_NEG_32(pool):
+@spec("NEG-32", "W-06")
+async def test_the_matched_job_carries_the_negotiators_match_expressions(pool):
     await pool.submit(procs=2)
     slot = ClassAd.unpack(EXPRS.into(slot_ad().pack()))
     run = await give(pool, slot)
@@ -276,7 +295,8 @@ async def test_the_matched_job_carries_the_negotiators_match_expressions_W_06_NE
     assert ClassAd.unpack(following.job_ad)["NegotiatorMatchExprNegotiatorName"] == "My Negotiator"
 
 
-async def test_what_another_negotiator_told_is_gone_NEG_32(pool):
+@spec("NEG-32")
+async def test_what_another_negotiator_told_is_gone(pool):
     await submit(pool)
     run = await give(pool, ClassAd.unpack(EXPRS.into(slot_ad().pack())))
     await pool.startd.finish(run, exit=JobExit(reason="evicted"))
@@ -310,7 +330,8 @@ class Ads:
         return self.of(slot).eval("ConcurrencyLimits")
 
 
-async def test_a_claimed_slot_shows_the_matched_limits_until_it_is_free_LIM_12(point):
+@spec("LIM-12")
+async def test_a_claimed_slot_shows_the_matched_limits_until_it_is_free(point):
     ads = await Ads(point).listen()
     job = startd_pool.job_ad(ConcurrencyLimits="something else")
     granted = await point.call(point.request(ad=job, concurrency_limits="xsw:2,network_a"))

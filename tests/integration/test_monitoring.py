@@ -10,6 +10,7 @@ from roost.cli.condor_names import NAMES
 from roost.cli.main import main
 from shared.classad import ClassAd, unparse_old
 from tests.integration.inside import InsidePool
+from tests.spec import spec
 from tests.waiting import wait_until
 
 
@@ -40,8 +41,26 @@ def lines(directory):
     return [json.loads(line) for file in sorted(directory.glob("*.jsonl")) for line in file.read_text().splitlines()]
 
 
+@spec(
+    "MON-01",
+    "MON-02",
+    "MON-03",
+    "MON-04",
+    "MON-05",
+    "MON-06",
+    "MON-07",
+    "MON-08",
+    "MON-09",
+    "MON-10",
+    "MON-11",
+    "MON-12",
+    "MON-13",
+    "MON-14",
+    "MON-15",
+    "MON-16",
+)
 def test_the_pools_ads_are_metrics(pool):
-    """MON-01 to MON-16, as a whole: what `use FEATURE : ganglia` adds to DAEMON_LIST."""
+    """As a whole: what `use FEATURE : ganglia` adds to DAEMON_LIST."""
     monitor = pool.runner("gangliad").daemon
 
     def value(name):
@@ -57,8 +76,8 @@ def test_the_pools_ads_are_metrics(pool):
     assert "gangliad" in pool.roost("reconfig", "-gangliad")
 
 
+@spec("MON-17", "MON-19", "MON-20")
 def test_the_daemon_exports_histories(pool):
-    """MON-17, MON-19, MON-20"""
     directory = pool.directory / "spool" / "adstash"
     wait_until(lambda: len(lines(directory)) >= 3, what="the jobs of the history")
     found = lines(directory)
@@ -86,8 +105,9 @@ def roost(pool, tmp_path, monkeypatch, capsys):
     return run
 
 
+@spec("MON-20", "MON-19")
 def test_the_command_exports_histories(pool, roost, tmp_path):
-    """MON-20: stand-alone, through the gateway or from a file, each record once (MON-19)."""
+    """Stand-alone, through the gateway or from a file, each record once."""
     assert NAMES["condor_adstash"][0] == ("adstash",)
     options = ("adstash", "-interface", "jsonfile")
     assert roost(*options) == (0, ["3 records exported"], "")

@@ -16,6 +16,7 @@ from shared.messages.ads import AdPage
 from shared.messages.queue import JobPage
 from tests.integration.pools import ROOT
 from tests.servers import Leashed, free_port
+from tests.spec import spec
 from tests.unit.adstash.server import Search
 from tests.unit.compose.test_prepare import load
 from tests.waiting import eventually
@@ -44,8 +45,9 @@ async def place(rabbit_server, amqp_url, redis_url):
         await asyncio.to_thread(rabbit_server.api, "DELETE", f"/api/users/{user}")
 
 
+@spec("MON-19", "MON-20")
 async def test_a_killed_exporter_repeats_nothing_and_metrics_go_on(place, tmp_path):
-    """MON-19, MON-20: SIGKILL in the middle of an export. And the monitor does its work with its own rights."""
+    """SIGKILL in the middle of an export. And the monitor does its work with its own rights."""
     amqp, store = place
     buses, processes = [], []
     schedd = ClassAd({"MyType": "Scheduler", "Name": "ap", "MyAddress": "schedd.ap", "TotalIdleJobs": 5})

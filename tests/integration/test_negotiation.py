@@ -7,13 +7,14 @@ import time
 
 import pytest
 
-from services.schedd.jobs import JobStatus
+from engine.queue.jobs import JobStatus
 from shared.bus.api import Exchange
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.messages.events import PreemptionLoop
 from shared.messages.negotiation import GetPriorities, Reschedule
 from shared.messages.queue import ActOnJobs
+from tests.spec import spec
 from tests.waiting import eventually
 from tests.wholepool import USER, WholePool
 
@@ -130,7 +131,8 @@ class Pool(WholePool):
 # --- concurrency limits
 
 
-async def test_a_fourth_job_starts_when_one_of_three_ends_W_27_LIM_01(tmp_path):
+@spec("LIM-01", "W-27")
+async def test_a_fourth_job_starts_when_one_of_three_ends(tmp_path):
     async with Pool(tmp_path, XSW_LIMIT="3") as pool:
         await pool.queue("x", 5, ConcurrencyLimits="xsw")
         await pool.runs(_1=3)
@@ -139,7 +141,8 @@ async def test_a_fourth_job_starts_when_one_of_three_ends_W_27_LIM_01(tmp_path):
         await pool.runs(_1=3)
 
 
-async def test_limits_by_default_by_set_and_by_units_W_28_W_29_W_30_LIM_04_LIM_05_LIM_06(tmp_path):
+@spec("LIM-04", "LIM-05", "LIM-06", "W-28", "W-29", "W-30")
+async def test_limits_by_default_by_set_and_by_units(tmp_path):
     limits = {
         "CONCURRENCY_LIMIT_DEFAULT": "1",
         "CONCURRENCY_LIMIT_DEFAULT_LARGE": "3",
@@ -153,7 +156,8 @@ async def test_limits_by_default_by_set_and_by_units_W_28_W_29_W_30_LIM_04_LIM_0
         await pool.runs(_1=1, _2=3, _3=3, _4=2)
 
 
-async def test_a_full_limit_skips_the_slots_of_that_network_only_W_31_LIM_08_LIM_09(tmp_path):
+@spec("LIM-08", "LIM-09", "W-31")
+async def test_a_full_limit_skips_the_slots_of_that_network_only(tmp_path):
     limits = {"NETWORK_A_LIMIT": "2", "NETWORK_B_LIMIT": "1", "SWX_LIMIT": "5"}
     async with Pool(tmp_path, 4, STARTD_ATTRS="NETWORK", NETWORK='"network_a"', **limits) as pool:
         await pool.begin("startd", "ep2", "startd2", NETWORK='"network_b"')
@@ -187,7 +191,8 @@ async def fail_over(pool):
         await pool.begin(kind, f"cm{one}", f"{kind}{one}")
 
 
-async def test_counts_outlive_a_kill_of_the_negotiator_and_a_fail_over_LIM_12(tmp_path):
+@spec("LIM-12")
+async def test_counts_outlive_a_kill_of_the_negotiator_and_a_fail_over(tmp_path):
     async with two_central_managers(tmp_path, XSW_LIMIT="3") as pool:
         await pool.queue("x", 6, ConcurrencyLimits="xsw")
         await pool.runs(_1=3)
@@ -213,7 +218,8 @@ async def usage(pool, name=USER):
     return found[name].eval("WeightedAccumulatedUsage"), found[name].eval("Priority")
 
 
-async def test_use_is_charged_once_through_a_fail_over_ACC_16_ACC_18(tmp_path):
+@spec("ACC-16", "ACC-18")
+async def test_use_is_charged_once_through_a_fail_over(tmp_path):
     """Also the seconds in which nobody led."""
     async with two_central_managers(tmp_path, PRIORITY_HALFLIFE="60") as pool:
         began = time.time()
@@ -238,14 +244,16 @@ def member(group, user="ada"):
     return {"AccountingGroup": f"{group}.{user}", "AcctGroup": group, "AcctGroupUser": user}
 
 
-async def test_groups_use_their_quotas_and_leave_the_rest_idle_W_18_GRP_12(tmp_path):
+@spec("GRP-12", "W-18")
+async def test_groups_use_their_quotas_and_leave_the_rest_idle(tmp_path):
     async with Pool(tmp_path, 4, **QUOTAS) as pool:
         await pool.queue("p", 4, **member("physics"))
         await pool.queue("c", 4, **member("chemistry"))
         await pool.runs(_1=2, _2=1)
 
 
-async def test_use_of_members_is_charged_to_the_names_that_schedds_ask_for_ACC_04_GRP_25(tmp_path):
+@spec("ACC-04", "GRP-25")
+async def test_use_of_members_is_charged_to_the_names_that_schedds_ask_for(tmp_path):
     """Group.user@domain, though the job's own AccountingGroup has no domain."""
     async with Pool(tmp_path, 1, **QUOTAS) as pool:
         await pool.queue("p", 1, **member("physics"))
@@ -261,7 +269,8 @@ async def test_use_of_members_is_charged_to_the_names_that_schedds_ask_for_ACC_0
         await eventually(in_use, 30, "one name has the slot")
 
 
-async def test_surplus_is_used_until_its_owner_asks_W_21_GRP_12_GRP_18(tmp_path):
+@spec("GRP-12", "GRP-18", "W-21")
+async def test_surplus_is_used_until_its_owner_asks(tmp_path):
     """Nobody loses a slot; the next one that gets free goes to the group that is below its quota."""
     async with Pool(tmp_path, 3, **QUOTAS, GROUP_ACCEPT_SURPLUS_physics="true", CLAIM_WORKLIFE="0") as pool:
         await pool.queue("p", 5, **member("physics"))
@@ -272,7 +281,8 @@ async def test_surplus_is_used_until_its_owner_asks_W_21_GRP_12_GRP_18(tmp_path)
         await pool.runs(_1=2, _2=1)
 
 
-async def test_members_share_their_groups_quota_by_priority_GRP_24(tmp_path):
+@spec("GRP-24")
+async def test_members_share_their_groups_quota_by_priority(tmp_path):
     """Two slots for the group: one each, however many jobs one of them has. Outside of it nobody asks for the rest."""
     async with Pool(tmp_path, 4, **QUOTAS, **LATER) as pool:
         await pool.queue("a", 6, **member("physics", "ada"))
@@ -281,7 +291,8 @@ async def test_members_share_their_groups_quota_by_priority_GRP_24(tmp_path):
         await pool.runs(_1=1, _2=1)
 
 
-async def test_jobs_of_two_users_under_one_name_run_first_come_first_served_W_17_ACC_20(tmp_path):
+@spec("ACC-20", "W-17")
+async def test_jobs_of_two_users_under_one_name_run_first_come_first_served(tmp_path):
     """Without it, the two users have half of the pool each."""
     async with Pool(tmp_path, 2, **LATER) as pool:
         for user in ("alice", "bob"):
@@ -299,8 +310,9 @@ async def test_jobs_of_two_users_under_one_name_run_first_come_first_served_W_17
         await pool.runs(_1=1, _2=1)
 
 
+@spec("NEG-35", "NEG-36")
 @pytest.mark.parametrize("knob", ["NEGOTIATOR_SLOT_POOLSIZE_CONSTRAINT", "GROUP_DYNAMIC_MACH_CONSTRAINT"])
-async def test_quotas_are_of_the_slots_that_count_NEG_35_NEG_36(tmp_path, knob):
+async def test_quotas_are_of_the_slots_that_count(tmp_path, knob):
     """Half of one machine of two; the job runs on the other machine all the same."""
     groups = {"GROUP_NAMES": "physics", "GROUP_QUOTA_DYNAMIC_physics": "0.5"}
     async with Pool(tmp_path, 2, **groups, **{knob: 'regexp("@ep$", Name)'}) as pool:
@@ -314,7 +326,8 @@ async def test_quotas_are_of_the_slots_that_count_NEG_35_NEG_36(tmp_path, knob):
 # --- constraints and what surrounds a match
 
 
-async def test_who_and_what_is_outside_the_constraints_waits_NEG_06_NEG_31_NEG_32_W_06(tmp_path):
+@spec("NEG-06", "NEG-31", "NEG-32", "W-06")
+async def test_who_and_what_is_outside_the_constraints_waits(tmp_path):
     knobs = {
         "NEGOTIATOR_SUBMITTER_CONSTRAINT": 'regexp("^alice@", Name)',
         "NEGOTIATOR_JOB_CONSTRAINT": "Size < 5",
@@ -328,13 +341,14 @@ async def test_who_and_what_is_outside_the_constraints_waits_NEG_06_NEG_31_NEG_3
         await pool.runs(_3=1)
         (job,) = pool.jobs()
         assert job.ad.eval("NegotiatorMatchExprNegotiatorName") == "My Negotiator"
-        assert [submitter.name for submitter in pool.negotiator.intake.submitters()] == ["alice@pool"]
+        assert [submitter.name for submitter in pool.negotiator.ad_intake.submitters()] == ["alice@pool"]
         await pool.read_again(NEGOTIATOR_SUBMITTER_CONSTRAINT="true", NEGOTIATOR_JOB_CONSTRAINT="true")
         await pool.runs(_1=1, _2=1, _3=1)
 
 
+@spec("NEG-40")
 @pytest.mark.parametrize("how", ["SIGHUP", "cycle"])
-async def test_a_higher_limit_lets_the_next_job_start_NEG_40(tmp_path, how):
+async def test_a_higher_limit_lets_the_next_job_start(tmp_path, how):
     async with Pool(tmp_path, 4, XSW_LIMIT="1", NEGOTIATOR_READ_CONFIG_BEFORE_CYCLE=str(how == "cycle")) as pool:
         await pool.queue("x", 4, ConcurrencyLimits="xsw")
         await pool.runs(_1=1)
@@ -346,22 +360,23 @@ async def test_a_higher_limit_lets_the_next_job_start_NEG_40(tmp_path, how):
         await pool.runs(_1=3)
 
 
+@spec("NEG-39")
 @pytest.mark.parametrize("informs", [True, False])
-async def test_a_slot_is_matched_before_it_is_claimed_where_startds_are_informed_NEG_39(tmp_path, monkeypatch, informs):
+async def test_a_slot_is_matched_before_it_is_claimed_where_startds_are_informed(tmp_path, monkeypatch, informs):
     async with Pool(tmp_path, 1, NEGOTIATOR_INFORM_STARTD=str(informs), **STATIC) as pool:
-        book, states = pool.startd.book, []
-        matched = book.matched
+        manager, states = pool.startd.shared.slot_manager, []
+        matched = manager.matched
 
         def note(slot, *more):
-            ignored = matched(slot, *more)
-            states.append((ignored, book.slots[slot].state))
-            return ignored
+            ignored, effects = matched(slot, *more)
+            states.append((ignored, manager.slots[slot].state))
+            return ignored, effects
 
-        monkeypatch.setattr(book, "matched", note)
+        monkeypatch.setattr(manager, "matched", note)
         await pool.queue("x")
         await pool.runs(_1=1)
         assert states == ([("", "Matched")] if informs else [])
-        assert book.slots["slot1@ep"].state == "Claimed"
+        assert manager.slots["slot1@ep"].state == "Claimed"
 
 
 # --- to and fro

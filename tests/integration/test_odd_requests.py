@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.spec import spec
 from tests.waiting import eventually
 from tests.wholepool import WholePool
 
@@ -14,6 +15,7 @@ POLICY = {
 }
 
 
+@spec("SLT-10")
 @pytest.mark.parametrize(
     "requests",
     [
@@ -30,7 +32,7 @@ POLICY = {
     ],
     ids=lambda requests: ",".join(f"{name[7:]} {value}" for name, value in requests.items()),
 )
-async def test_jobs_that_ask_for_next_to_nothing_run_SLT_10(tmp_path, requests):
+async def test_jobs_that_ask_for_next_to_nothing_run(tmp_path, requests):
     async with WholePool(tmp_path, cpus=2) as pool:
         cluster = await pool.submit(pool.job(**requests), procs=3)
         ended = await pool.rests(cluster, procs=3)
@@ -38,8 +40,9 @@ async def test_jobs_that_ask_for_next_to_nothing_run_SLT_10(tmp_path, requests):
         assert pool.consistent() == []
 
 
+@spec("CON-02")
 @pytest.mark.parametrize("requests", [{"RequestCpus": 0}, {"RequestMemory": 0}], ids=["Cpus 0", "Memory 0"])
-async def test_a_consumption_policy_may_give_none_of_a_resource_CON_02(tmp_path, requests):
+async def test_a_consumption_policy_may_give_none_of_a_resource(tmp_path, requests):
     async with WholePool(tmp_path, cpus=2, **POLICY) as pool:
         cluster = await pool.submit(pool.job(**requests), procs=3)
         ended = await pool.rests(cluster, procs=3)
@@ -47,6 +50,7 @@ async def test_a_consumption_policy_may_give_none_of_a_resource_CON_02(tmp_path,
         assert pool.consistent() == []
 
 
+@spec("NEG-25")
 @pytest.mark.parametrize(
     ("requests", "config"),
     [
@@ -61,7 +65,7 @@ async def test_a_consumption_policy_may_give_none_of_a_resource_CON_02(tmp_path,
     ],
     ids=["2^62", "1e300", "infinity", "NaN", "error", "text", "nothing by policy", "undefined by policy"],
 )
-async def test_a_job_that_fits_nowhere_stays_idle_and_says_why_NEG_25(tmp_path, requests, config):
+async def test_a_job_that_fits_nowhere_stays_idle_and_says_why(tmp_path, requests, config):
     async with WholePool(tmp_path, cpus=2, **config) as pool:
         cluster = await pool.submit(pool.job(**requests))
 

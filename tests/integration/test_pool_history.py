@@ -1,4 +1,4 @@
-"""A pool whose collector keeps its history, read by `roost stats`; and a view of other pools (VIEW-01 to 09)."""
+"""A pool whose collector keeps its history, read by `roost stats`; and a view of other pools (VIEW-01 to VIEW-09)."""
 
 import json
 import time
@@ -9,6 +9,7 @@ from shared.bus.api import Exchange
 from shared.classad import ClassAd
 from shared.messages.ads import ForwardedAds
 from tests.integration.inside import InsidePool
+from tests.spec import spec
 from tests.waiting import wait_until
 
 #: Slots of other pools, which one of the tests forwards.
@@ -28,8 +29,9 @@ def pool(tmp_path_factory):
     inside.close()
 
 
+@spec("VIEW-01", "VIEW-03")
 def test_stats_tells_how_slots_and_users_stood(pool):
-    """VIEW-01, VIEW-03: the pool's own collector is the view server."""
+    """The pool's own collector is the view server."""
     with pool.client() as client:
         client.submit(
             ClassAd({"Cmd": "/bin/true", "Iwd": "/tmp", "JobStatus": 5, "ShouldTransferFiles": "NO"}), [ClassAd()]
@@ -76,8 +78,9 @@ def test_what_stats_refuses(pool, words, says):
     assert says in pool.roost("stats", *words, ok=False)
 
 
+@spec("VIEW-07", "VIEW-08")
 def test_a_view_answers_status_from_what_was_forwarded_to_it(pool):
-    """VIEW-07, VIEW-08: `status -pool view:port`, asked elsewhere."""
+    """`status -pool view:port`, asked elsewhere."""
     for number, other in enumerate(("east", "west")):
         name = f"slot1@{other}"
         ad = ClassAd({"MyType": "Machine", "Name": name, "Machine": other, "State": "Claimed", "Activity": "Busy"})

@@ -3,7 +3,7 @@ the machine and for what wakes it (PWR-01, PWR-02, PWR-05 to PWR-07, ABS-07)."""
 
 import pytest
 
-from services.startd.power.hibernation import Hibernation
+from services.startd.components.hibernation import Hibernation
 from shared.classad import ClassAd, parse_ads
 from shared.messages.events import OfflineMatched, RoosterRound
 from tests.integration.inside import InsidePool

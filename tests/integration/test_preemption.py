@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.schedd.job_id import JobId
+from engine.queue.jobs import JobId
 from shared.bus.api import Exchange
 from shared.classad import ClassAd
 from shared.daemon.ad_table import AdTable
@@ -24,6 +24,7 @@ from shared.messages.negotiation import Match, Matches, MatchNotice, NoticedSlot
 from shared.messages.queue import QueryJobs
 from tests import scheddpool, startd_pool
 from tests.scheddpool import USER, slot_ad
+from tests.spec import spec
 from tests.startd_pool import job_ad
 from tests.waiting import eventually
 
@@ -50,7 +51,9 @@ async def wait_for_a_slot(pool, procs=1, **match):
 
 
 async def waits_at_all(pool):
-    await eventually(lambda: [c for c in pool.schedd.runs.claims.values() if c.waits_as], what="a claim that waits")
+    await eventually(
+        lambda: [c for c in pool.schedd.claim_table.claims.values() if c.waits_as], what="a claim that waits"
+    )
 
 
 async def test_a_job_waits_idle_and_is_offered_to_nobody_else(point):
@@ -70,11 +73,11 @@ async def test_a_job_waits_idle_and_is_offered_to_nobody_else(point):
     await point.startd.report(run, "running", started_at=1000.0)
     await point.startd.finish(run)
     assert (await point.history("1.0"))[0]["NumJobStarts"] == 1
-    assert not point.schedd.runs.claims
+    assert not point.schedd.claim_table.claims
 
 
 async def test_a_hint_that_is_lost_costs_only_time(point, monkeypatch):
-    monkeypatch.setattr("services.schedd.claims.ASK_EVERY_S", 0.05)
+    monkeypatch.setattr("services.schedd.io.claims.ASK_EVERY_S", 0.05)
     await wait_for_a_slot(point)
     await eventually(lambda: len(point.startd.asked) > 2, what="further requests")
     assert len(point.startd.requests) == 1
@@ -88,8 +91,9 @@ async def test_a_hint_may_be_faster_than_the_answer(point):
     await eventually(lambda: point.startd.activations, 10, "a run")
 
 
+@spec("PRE-17")
 @pytest.mark.parametrize("preempts", [True, False], ids=["dynamic slots", "the slot itself"])
-async def test_the_request_proves_what_the_negotiator_chose_PRE_17(point, preempts):
+async def test_the_request_proves_what_the_negotiator_chose(point, preempts):
     await point.submit()
     autocluster = (await point.requests()).requests[USER][0].autocluster
     chosen = {"preempts": ["slot1_1@ep", "slot1_2@ep"], "preempt_claims": ["<a>", "<b>"]} if preempts else {}
@@ -130,7 +134,7 @@ async def test_any_number_of_jobs_that_can_not_start_are_held_and_the_claim_is_g
     await point.startd.empties()
     await eventually(lambda: point.startd.released, what="the release")
     assert (await point.call(QueryJobs(constraint="JobStatus == 5", limit=1))).totals["Held"] == 1200
-    assert not point.schedd.runs.claims
+    assert not point.schedd.claim_table.claims
 
 
 async def test_where_no_job_is_left_the_claim_is_given_back(point):
@@ -139,7 +143,7 @@ async def test_where_no_job_is_left_the_claim_is_given_back(point):
     await point.act("hold", "1.0")
     await eventually(lambda: point.startd.released, what="the release")
     assert point.startd.released[0].startswith("<waiting")
-    assert not point.schedd.runs.claims
+    assert not point.schedd.claim_table.claims
     await point.act("release", "1.0")
     await eventually(lambda: point.schedd.table.idle[USER].total == 1, what="the job is offered again")
 
@@ -147,10 +151,10 @@ async def test_where_no_job_is_left_the_claim_is_given_back(point):
 async def test_a_claim_that_is_lost_while_it_waits_frees_its_job(point):
     await wait_for_a_slot(point)
     await waits_at_all(point)
-    (claim,) = point.schedd.runs.claims.values()
+    (claim,) = point.schedd.claim_table.claims.values()
     lost = ClaimLost(startd="ep", slot="slot1@ep", claim_id=claim.waits_as, reason="a better claim came")
     await point.startd.bus.send("schedd.ap", lost)
-    await eventually(lambda: not point.schedd.runs.claims, what="the claim is gone")
+    await eventually(lambda: not point.schedd.claim_table.claims, what="the claim is gone")
     assert USER in (await point.requests()).requests
     job = await point.job("1.0")
     assert (job["JobStatus"], "NumShadowExceptions" in job, "LastVacateTime" in job) == (1, False, False)
@@ -159,15 +163,15 @@ async def test_a_claim_that_is_lost_while_it_waits_frees_its_job(point):
 async def test_a_refused_preemption_costs_the_job_nothing(point):
     point.startd.refuse = ClaimRefused(reason="RANK is 0 for this job, 1 for the one there", code="requirements")
     await wait_for_a_slot(point)
-    await eventually(lambda: not point.schedd.runs.claims, what="the claim is gone")
+    await eventually(lambda: not point.schedd.claim_table.claims, what="the claim is gone")
     await eventually(lambda: point.schedd.table.idle[USER].total == 1, what="the job is offered again")
     assert "NumShadowExceptions" not in await point.job("1.0")
 
 
 async def test_a_slot_that_never_empties_is_given_up(point, monkeypatch):
     """After REQUEST_CLAIM_TIMEOUT."""
-    point.schedd.claims.settings = replace(point.schedd.settings, request_claim_timeout_s=0.1)
-    monkeypatch.setattr("services.schedd.claims.ASK_EVERY_S", 0.02)
+    point.schedd.updates.settings = replace(point.schedd.settings, request_claim_timeout_s=0.1)
+    monkeypatch.setattr("services.schedd.io.claims.ASK_EVERY_S", 0.02)
     await wait_for_a_slot(point)
     await eventually(lambda: point.startd.released, what="the release")
     assert USER in (await point.requests()).requests
@@ -243,10 +247,11 @@ async def runs(pool, tmp_path, text=SLEEPS, **attributes):
 
 def ad_of(pool, slot="slot1@node1"):
     """As everybody sees it."""
-    return pool.startd.showcase.ad_of(pool.startd.book.slots[slot]).public()
+    return pool.startd.shared.ads.ad_of(pool.startd.shared.slot_manager.slots[slot]).public()
 
 
-async def test_a_better_claim_gets_the_slot_when_the_job_has_left_PRE_10(machine, tmp_path):
+@spec("PRE-10")
+async def test_a_better_claim_gets_the_slot_when_the_job_has_left(machine, tmp_path):
     old, _ = await runs(machine, tmp_path)
     new = machine.activation(ad=job_ad(User="bob@pool"))
     request = machine.request(new, submitter="bob@pool")
@@ -266,7 +271,8 @@ async def test_a_better_claim_gets_the_slot_when_the_job_has_left_PRE_10(machine
     assert machine.schedd.lost == []  # the end of the run said it
 
 
-async def test_who_does_not_leave_is_killed_when_its_time_is_over_STM_21(machine, tmp_path):
+@spec("STM-21")
+async def test_who_does_not_leave_is_killed_when_its_time_is_over(machine, tmp_path):
     old, _ = await runs(machine, tmp_path, STUBBORN, JobMaxVacateTime=1)
     await machine.call(machine.request(ad=job_ad(Liked=1)))
     assert machine.conditions()["slot1@node1"] == "Preempting/Vacating"
@@ -275,7 +281,8 @@ async def test_who_does_not_leave_is_killed_when_its_time_is_over_STM_21(machine
     assert "asked" in (tmp_path / "out").read_text()
 
 
-async def test_a_job_in_its_retirement_is_left_alone_and_stays_where_the_preemptor_goes_STM_19(tmp_path):
+@spec("STM-19")
+async def test_a_job_in_its_retirement_is_left_alone_and_stays_where_the_preemptor_goes(tmp_path):
     macros = {"NUM_SLOTS_TYPE_1": 1, "SLOT_TYPE_1": "100%", "MAXJOBRETIREMENTTIME": "3600"}
     async with startd_pool.Pool(tmp_path, **macros) as pool:
         await runs(pool, tmp_path)
@@ -301,7 +308,8 @@ async def test_a_claim_that_waits_ends_with_its_lease(tmp_path):
         assert pool.conditions()["slot1@node1"] == "Claimed/Busy"
 
 
-async def test_an_idle_claim_that_is_preempted_is_told_so_STM_57(machine):
+@spec("STM-57")
+async def test_an_idle_claim_that_is_preempted_is_told_so(machine):
     first = await machine.call(machine.request())
     second = await machine.call(machine.request(submitter="bob@pool"))
     assert isinstance(second, ClaimGranted)
@@ -318,9 +326,11 @@ async def test_a_job_handed_over_while_the_slot_was_taken_is_put_back_unharmed(m
 
     def hand_over(report):
         if report.job_id == old.job_id:
-            taken.append(machine.startd.book.claims.get(granted.claim_id))
+            taken.append(machine.startd.shared.slot_manager.claims.get(granted.claim_id))
             # The end was reported of an idle claim; the slot goes to somebody else before the answer arrives.
-            machine.startd.book.vacate(granted.claim_id, "taken away", graceful=False, now=0.0)
+            startd = machine.startd.shared
+            _, effects = startd.slot_manager.vacate(granted.claim_id, "taken away", graceful=False, now=0.0)
+            startd.effects.carry_out(effects)
             return JobReportAck(next=following)
         return JobReportAck()
 
@@ -331,13 +341,14 @@ async def test_a_job_handed_over_while_the_slot_was_taken_is_put_back_unharmed(m
     assert (end.exit.reason, end.started_at) == ("evicted", 0.0)
 
 
-async def test_a_partitionable_slot_makes_room_W_47_PRE_17(tmp_path):
+@spec("PRE-17", "W-47")
+async def test_a_partitionable_slot_makes_room(tmp_path):
     """8 cpus in four dynamic slots, liked 3, 1, 2 and 0; a job of 4 cpus, liked 5: those of 0 and 1 go."""
     async with startd_pool.Pool(tmp_path, RANK="TARGET.Liked ?: 0") as pool:
         cmd = script(tmp_path / "job", SLEEPS)
         for liked in (3, 1, 2, 0):
             await pool.run(cmd, Iwd=str(tmp_path), Out=f"out{liked}", RequestCpus=2, Liked=liked)
-        book = pool.startd.book
+        manager = pool.startd.shared.slot_manager
         await eventually(lambda: all((tmp_path / f"out{n}").exists() for n in range(4)))
         parent = ad_of(pool)
         assert parent.eval("ChildCurrentRank") == [3.0, 1.0, 2.0, 0.0]
@@ -347,7 +358,7 @@ async def test_a_partitionable_slot_makes_room_W_47_PRE_17(tmp_path):
                 ad=job_ad(RequestCpus=4, Liked=5, User="bob@pool"),
                 submitter="bob@pool",
                 preempts=chosen,
-                preempt_claims=[book.slots[name].offer for name in chosen],
+                preempt_claims=[manager.slots[name].offer for name in chosen],
             )
         )
         assert isinstance(waiting, ClaimWaiting)
@@ -358,7 +369,7 @@ async def test_a_partitionable_slot_makes_room_W_47_PRE_17(tmp_path):
             "slot1_3@node1": "Claimed/Busy",
             "slot1_5@node1": "Claimed/Idle",
         }
-        assert book.slots["slot1_5@node1"].total["Cpus"] == 4
+        assert manager.slots["slot1_5@node1"].total["Cpus"] == 4
 
 
 async def test_a_restarted_startd_goes_on_emptying_its_slot(machine, tmp_path):
@@ -374,8 +385,9 @@ async def test_a_restarted_startd_goes_on_emptying_its_slot(machine, tmp_path):
     assert isinstance(await machine.call(request), ClaimGranted)
 
 
-async def test_the_negotiators_notice_and_the_claim_that_follows_NEG_39(machine):
-    offer = machine.startd.book.slots["slot1@node1"].offer
+@spec("NEG-39", "STM-43")
+async def test_the_negotiators_notice_and_the_claim_that_follows(machine):
+    offer = machine.startd.shared.slot_manager.slots["slot1@node1"].offer
     notice = MatchNotice(negotiator="n", epoch=3, slots=[NoticedSlot(slot="slot1@node1", claim_id=offer)])
     await machine.call(notice)
     assert machine.conditions()["slot1@node1"] == "Matched/Idle"
@@ -386,17 +398,19 @@ async def test_the_negotiators_notice_and_the_claim_that_follows_NEG_39(machine)
     await machine.schedd.end_of(activation.job_id)
 
 
-async def test_a_match_that_nobody_claims_is_over_after_MATCH_TIMEOUT_STM_08(tmp_path):
+@spec("STM-08")
+async def test_a_match_that_nobody_claims_is_over_after_MATCH_TIMEOUT(tmp_path):
     macros = {"NUM_SLOTS_TYPE_1": 1, "SLOT_TYPE_1": "100%", "MATCH_TIMEOUT": "1"}
     async with startd_pool.Pool(tmp_path, **macros) as pool:
-        offer = pool.startd.book.slots["slot1@node1"].offer
+        offer = pool.startd.shared.slot_manager.slots["slot1@node1"].offer
         await pool.call(MatchNotice(negotiator="n", epoch=1, slots=[NoticedSlot(slot="slot1@node1", claim_id=offer)]))
         assert pool.conditions()["slot1@node1"] == "Matched/Idle"
         await eventually(lambda: pool.conditions()["slot1@node1"] == "Unclaimed/Idle")
-        assert pool.startd.book.slots["slot1@node1"].offer != offer
+        assert pool.startd.shared.slot_manager.slots["slot1@node1"].offer != offer
 
 
-async def test_the_owners_wish_is_looked_at_every_POLLING_INTERVAL_from_the_first_claim_on_STM_42(tmp_path):
+@spec("STM-42")
+async def test_the_owners_wish_is_looked_at_every_POLLING_INTERVAL_from_the_first_claim_on(tmp_path):
     macros = {"POLLING_INTERVAL": "1", "PREEMPT": "TotalJobRunTime >= 1", "MACHINEMAXVACATETIME": "1"}
     async with startd_pool.Pool(tmp_path, **macros) as pool:
         activation, _ = await pool.run("/bin/sleep", Arguments="1000")
@@ -458,7 +472,8 @@ async def test_a_partitionable_slot_rolls_up_its_dynamic_slots(tmp_path):
         assert parent.eval("ChildRetirementTimeRemaining", now=since + 30.0) == [70, 0]
 
 
-async def test_slots_show_attributes_of_their_siblings_SLT_26(tmp_path):
+@spec("SLT-26")
+async def test_slots_show_attributes_of_their_siblings(tmp_path):
     macros = {
         "NUM_SLOTS_TYPE_1": 2,
         "SLOT_TYPE_1": "cpus=1, memory=25%, disk=25%",
@@ -480,7 +495,8 @@ async def test_slots_show_attributes_of_their_siblings_SLT_26(tmp_path):
         await pool.call(ActivateClaim(claim_id=granted.claim_id, activation=activation))
 
 
-async def test_siblings_are_told_again_when_what_they_show_has_changed_SLT_26(tmp_path):
+@spec("SLT-26")
+async def test_siblings_are_told_again_when_what_they_show_has_changed(tmp_path):
     macros = {
         "NUM_SLOTS_TYPE_1": 2,
         "SLOT_TYPE_1": "cpus=1, memory=25%, disk=25%",

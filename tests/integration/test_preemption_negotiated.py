@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.spec import spec
 from tests.waiting import eventually
 from tests.wholepool import WholePool
 
@@ -80,10 +81,11 @@ async def both_end(pool, alice, bob, code):
     assert pool.consistent() == []
 
 
+@spec("PRE-01", "W-51")
 @pytest.mark.parametrize(
     "slots", [STATIC, {"NUM_CPUS": "1", "ROOST_SCHEDD_FILE_USERS": "alice, bob"}], ids=["static", "dynamic"]
 )
-async def test_the_machine_prefers_another_job_PRE_01_W_51(tmp_path, slots):
+async def test_the_machine_prefers_another_job(tmp_path, slots):
     """RANK needs no PREEMPTION_REQUIREMENTS."""
     async with Pool(tmp_path, RANK='(TARGET.Owner == "bob") * 10', **slots) as pool:
         alice = await first_runs(pool)
@@ -91,7 +93,8 @@ async def test_the_machine_prefers_another_job_PRE_01_W_51(tmp_path, slots):
         await both_end(pool, alice, bob, 1018)
 
 
-async def test_a_better_priority_preempts_where_the_policy_lets_it_PRE_02(tmp_path):
+@spec("PRE-02")
+async def test_a_better_priority_preempts_where_the_policy_lets_it(tmp_path):
     policy = {"PREEMPTION_REQUIREMENTS": "RemoteUserPrio > SubmitterUserPrio * 1.2"}
     async with Pool(tmp_path, **policy, **STATIC) as pool:
         now = pool.negotiator.context.clock.now()
@@ -101,7 +104,8 @@ async def test_a_better_priority_preempts_where_the_policy_lets_it_PRE_02(tmp_pa
         await both_end(pool, alice, bob, 1019)
 
 
-async def test_without_a_policy_nobody_is_preempted_PRE_03(tmp_path):
+@spec("PRE-03")
+async def test_without_a_policy_nobody_is_preempted(tmp_path):
     async with Pool(tmp_path, **STATIC) as pool:
         now = pool.negotiator.context.clock.now()
         pool.negotiator.accountant.change("alice@pool", "factor", 100000.0, now)

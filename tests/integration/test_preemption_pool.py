@@ -14,13 +14,14 @@ from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.daemon.ad_table import AdTable
-from shared.daemon.life import live
+from shared.daemon.lifecycle import run_daemon
 from shared.messages.ads import PrivateAds, SendAds
 from shared.messages.negotiation import GetRequests, Match, Matches
 from shared.messages.queue import QueryJobs, SubmitJobs
 from tests.daemons import make_context
 from tests.integration.test_startd_crash import StartdProcess
 from tests.processes import DaemonProcess
+from tests.spec import spec
 from tests.startd_pool import Machine, end_fork_server
 from tests.waiting import eventually
 
@@ -180,7 +181,7 @@ async def embedded(directory, **knobs):
         await context.bus.start()
         daemon = Startd(context, Machine()) if subsystem == "STARTD" else Schedd(context)
         started = asyncio.Event()
-        lives.append((context, asyncio.ensure_future(live(daemon, drain_s=5, started=started.set))))
+        lives.append((context, asyncio.ensure_future(run_daemon(daemon, drain_s=5, started=started.set))))
         await asyncio.wait_for(started.wait(), 60)
     try:
         yield negotiator
@@ -268,18 +269,21 @@ async def jones_garrison_and_an_outsider(pool):
         assert (ended["ExitCode"], ended["NumJobStarts"], ended["NumShadowStarts"]) == (0, 2, 2)
 
 
-async def test_jones_garrison_and_an_outsider_W_51(tmp_path):
+@spec("W-51")
+async def test_jones_garrison_and_an_outsider(tmp_path):
     async with embedded(tmp_path, RANK=BASS, **STATIC) as pool:
         await jones_garrison_and_an_outsider(pool)
 
 
+@spec("W-51")
 @pytest.mark.servers
-async def test_jones_garrison_and_an_outsider_on_real_servers_W_51(tmp_path, amqp_url, redis_url):
+async def test_jones_garrison_and_an_outsider_on_real_servers(tmp_path, amqp_url, redis_url):
     async with on_servers(tmp_path, amqp_url, redis_url, RANK=BASS, **STATIC) as (pool, _):
         await jones_garrison_and_an_outsider(pool)
 
 
-async def test_a_user_of_better_priority_gets_the_slot_when_retirement_is_over_PRE_02(tmp_path):
+@spec("PRE-02")
+async def test_a_user_of_better_priority_gets_the_slot_when_retirement_is_over(tmp_path):
     """The negotiator decides by priority; RANK is the same for both. The job keeps the time it was promised."""
     knobs = STATIC | {"MAXJOBRETIREMENTTIME": "4", "MachineMaxVacateTime": "1"}
     async with embedded(tmp_path, **knobs) as pool:
@@ -319,7 +323,8 @@ async def test_a_job_that_ends_in_its_retirement_loses_nothing(tmp_path):
         assert (waits["JobStatus"], waits["NumJobStarts"], "NumShadowExceptions" in waits) == (1, 0, False)
 
 
-async def test_room_is_made_on_a_partitionable_slot_W_47(tmp_path):
+@spec("W-47")
+async def test_room_is_made_on_a_partitionable_slot(tmp_path):
     """8 cpus in four dynamic slots, liked 3, 1, 2 and 0; one of 4 cpus, liked 5, makes those of 0 and 1 go."""
     async with embedded(tmp_path, RANK="TARGET.Liked ?: 0", **PARTITIONABLE) as pool:
         jobs = {}

@@ -14,6 +14,7 @@ from shared.messages.events import OfflineMatched
 from tests.integration.pools import ROOT
 from tests.place import place_of
 from tests.servers import Leashed
+from tests.spec import spec
 from tests.unit.rooster.test_policy import sleeper
 from tests.waiting import eventually
 
@@ -24,8 +25,9 @@ async def place(rabbit_server, amqp_url, redis_url):
         yield made
 
 
+@spec("PWR-06", "ABS-07")
 async def test_killed_amid_a_command_it_wakes_nobody_twice_in_an_interval(place, tmp_path):
-    """PWR-06. And what the negotiator tells of sleeping machines a collector may hear (ABS-07)."""
+    """And what the negotiator tells of sleeping machines a collector may hear."""
     url_of, redis_of_rooster = place
     woken, go = tmp_path / "woken", tmp_path / "go"
     command = tmp_path / "wake"

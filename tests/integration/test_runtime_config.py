@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from roost.aio import AsyncClient
-from roost.cli import config_val, daemons, output, told
+from roost.cli import config_val, daemon_commands, daemons, output
 from roost.cli.main import main
 from roost.errors import ClientError
 from tests.integration.inside import InsidePool
@@ -36,7 +36,7 @@ def roost(pool, monkeypatch, capsys):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ROOST_POOL_DIR", str(pool.directory))
     said: list[str] = []  # not what the pool in this process logs to standard output meanwhile
-    for module in (output, config_val, daemons, told):
+    for module in (output, config_val, daemons, daemon_commands):
         monkeypatch.setattr(module, "say", lambda text="": said.append(text + "\n"))
 
     def run(*words, fails=False):
@@ -55,8 +55,8 @@ def of_schedd(pool):
 def test_a_macro_is_set_until_the_restart(pool, roost):
     usual = of_schedd(pool)
     name = pool.runner("schedd").daemon.context.name
-    told = roost("config-val", "-rset", "-schedd", "MAX_JOBS_RUNNING = $(MY_MOST) * 2", "MY_MOST = 21")
-    assert told == (
+    answered = roost("config-val", "-rset", "-schedd", "MAX_JOBS_RUNNING = $(MY_MOST) * 2", "MY_MOST = 21")
+    assert answered == (
         f"schedd {name}: MAX_JOBS_RUNNING, MY_MOST set until it restarts; it takes effect with `roost reconfig`\n"
     )
     assert of_schedd(pool) == usual
@@ -89,11 +89,11 @@ def test_what_is_set_for_good_outlives_the_daemon(pool, roost):
 
 
 def test_all_daemons_do_it_or_say_why_not(pool, roost):
-    told = roost("config-val", "-rset", "-all", "MY_OWN = 1").splitlines()
-    assert len(told) == len(pool.pool.runners)
-    assert all("MY_OWN set until it restarts" in line for line in told)
-    told = roost("config-val", "-rset", "-all", "SCHEDD.MAX_JOBS_RUNNING = 5", fails=True)
-    assert told.count("SCHEDD.MAX_JOBS_RUNNING is read by a schedd only") == len(pool.pool.runners) - 1
+    answered = roost("config-val", "-rset", "-all", "MY_OWN = 1").splitlines()
+    assert len(answered) == len(pool.pool.runners)
+    assert all("MY_OWN set until it restarts" in line for line in answered)
+    answered = roost("config-val", "-rset", "-all", "SCHEDD.MAX_JOBS_RUNNING = 5", fails=True)
+    assert answered.count("SCHEDD.MAX_JOBS_RUNNING is read by a schedd only") == len(pool.pool.runners) - 1
     roost("config-val", "-runset", "-schedd", "SCHEDD.MAX_JOBS_RUNNING")
 
 
@@ -140,13 +140,15 @@ def test_who_may_set_what_over_http_and_who_did(pool):
 def test_an_asynchronous_client_sets_the_same(pool):
     async def set_both():
         async with AsyncClient(pool.url, pool.token) as client:
-            told = await client.set_config({"MY_ASYNC": "1"}, subsystems=["COLLECTOR"], everybody=True, persistent=True)
-            gone = await client.set_config({}, unset=["MY_ASYNC"], daemons=[told[0]["name"]], persistent=True)
+            answered = await client.set_config(
+                {"MY_ASYNC": "1"}, subsystems=["COLLECTOR"], everybody=True, persistent=True
+            )
+            gone = await client.set_config({}, unset=["MY_ASYNC"], daemons=[answered[0]["name"]], persistent=True)
             for change in (client.set_quota("nowhere", dynamic=0.5), client.unset_quota("nowhere")):
                 with pytest.raises(ClientError, match="there is no accounting group 'nowhere'"):
                     await change
-            return told, gone
+            return answered, gone
 
-    told, gone = asyncio.run(set_both())
-    assert [answer["done"] for answer in told] == [True]
+    answered, gone = asyncio.run(set_both())
+    assert [answer["done"] for answer in answered] == [True]
     assert any("MY_ASYNC unset" in answer["said"] for answer in gone)

@@ -7,14 +7,15 @@ import threading
 
 import pytest
 
-from services.schedd import submission
-from services.schedd.jobs import JobId
+from engine.queue.jobs import JobId
+from services.schedd.core import acceptance
 from shared.bus.api import RemoteFailure
 from shared.bus.memory import MemoryBus
 from shared.classad import ClassAd
 from shared.messages.claims import ClaimLost, ClaimRefused, JobExit, Usage
 from shared.messages.queue import DescribeSchedd, QueryJobs, SubmitJobs
 from tests.scheddpool import USER, Pool, job_ad
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -80,7 +81,8 @@ async def test_the_ack_of_an_end_hands_over_the_next_job(pool):
     assert len(await pool.history()) == 2
 
 
-async def test_a_claim_that_ends_with_its_run_takes_no_further_job_NEG_42(pool):
+@spec("NEG-42")
+async def test_a_claim_that_ends_with_its_run_takes_no_further_job(pool):
     """The startd says so: CLAIM_WORKLIFE is over, or a better claim waits for the slot."""
     await pool.submit(procs=2)
     await pool.match()
@@ -164,7 +166,7 @@ async def test_a_held_running_job_starts_only_after_its_run_is_over(pool):
 
 async def test_remove_by_force_does_not_wait(pool):
     run = await pool.run_one()
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
     await pool.act("remove-force", "1.0")
     assert await pool.jobs() == []
     await eventually(lambda: pool.startd.released)
@@ -187,7 +189,7 @@ async def test_an_evicted_job_runs_again_as_a_new_attempt(pool):
 
 async def test_a_lost_claim_puts_its_job_back(pool):
     run = await pool.run_one()
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
     claim, slot = pool.startd.claim_of[run.job_id, run.attempt]
     await pool.startd.bus.send("schedd.ap", ClaimLost(startd="ep", slot=slot, claim_id=claim, reason="drained"))
 
@@ -294,15 +296,15 @@ async def test_a_submit_in_parts_is_seen_only_as_a_whole(pool):
 
 async def test_a_user_has_so_many_submits_begun(pool, monkeypatch):
     """What is begun and never ended is kept here: it counts among the user's jobs, and there are only so many."""
-    monkeypatch.setattr(submission, "MAX_UNFINISHED", 3)
+    monkeypatch.setattr(acceptance, "MAX_UNFINISHED", 3)
     for number in range(3):
         await pool.submit(procs=2, submit_id=f"begun{number}", more=True, part=0)
     with pytest.raises(RemoteFailure, match=r"3 other submits of .* have not had their last part"):
         await pool.submit(submit_id="whole")
     await pool.submit(procs=0, submit_id="begun1", part=1)
     assert len(await pool.jobs()) == 2
-    taking = pool.schedd.submission
-    monkeypatch.setattr(taking, "settings", dataclasses.replace(taking.settings, max_jobs_per_owner=7))
+    updates = pool.schedd.updates
+    monkeypatch.setattr(updates, "settings", dataclasses.replace(updates.settings, max_jobs_per_owner=7))
     with pytest.raises(RemoteFailure, match="2 jobs besides 6 in the queue are more than MAX_JOBS_PER_OWNER = 7"):
         await pool.submit(procs=2, submit_id="more")
     await pool.submit(procs=1, submit_id="one")
@@ -333,7 +335,7 @@ async def test_what_a_client_is_told_of_the_schedd(pool):
 
 async def test_running_jobs_survive_a_restart_of_the_schedd(pool):
     run = await pool.run_one()
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
     await pool.restart()
     assert (await pool.job("1.0"))["JobStatus"] == 2
     await eventually(lambda: pool.startd.alive)
@@ -342,10 +344,11 @@ async def test_running_jobs_survive_a_restart_of_the_schedd(pool):
     assert (await pool.history())[0]["NumShadowStarts"] == 1
 
 
+@spec("LEA-02")
 async def test_an_end_that_is_reported_while_the_schedd_starts_is_heard(pool, monkeypatch):
-    """LEA-02: between the first moment of its inbox and the last claim of its earlier life."""
+    """Between the first moment of its inbox and the last claim of its earlier life."""
     run = await pool.run_one()
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
     await pool.end()
     reports = []
     serve = MemoryBus.serve
@@ -371,7 +374,7 @@ async def test_an_end_reported_again_after_a_restart_is_answered_with_the_same_n
     await pool.match()
     await eventually(lambda: pool.startd.activations)
     first = pool.startd.activations[0]
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
     ack = await pool.startd.finish(first)
     await pool.restart()
     again = await pool.startd.finish(first)
@@ -381,7 +384,7 @@ async def test_an_end_reported_again_after_a_restart_is_answered_with_the_same_n
 
 async def test_an_end_that_comes_twice_is_not_acknowledged_before_it_is_on_disk(pool):
     run = await pool.run_one()
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
     write, goes_on = pool.schedd.queue._transaction, threading.Event()
 
     def slow(*rows):
@@ -404,7 +407,7 @@ async def test_a_run_that_begins_after_it_was_told_to_stop_is_told_again(pool):
     """The answer that brought it was lost and given again, so the first order found no run to stop."""
     await pool.submit(procs=2)
     await pool.match()
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
     ack = await pool.startd.finish(pool.startd.activations[0])
     assert await pool.act("hold", "1.1") == {"1.1": "done"}
     await eventually(lambda: len(pool.startd.deactivated) == 1)
@@ -424,7 +427,7 @@ async def test_a_removed_job_that_begins_late_or_is_lost_is_not_told_of_again(po
     log = tmp_path / "user.log"
     await pool.submit(job_ad(UserLog=str(log)), procs=2)
     await pool.match(count=2)
-    await eventually(lambda: len(pool.schedd.runs.by_claim_id) == 2)
+    await eventually(lambda: len(pool.schedd.claim_table.by_claim_id) == 2)
     late = pool.startd.activations[0]
     assert await pool.act("remove", "1.0", "1.1") == {"1.0": "done", "1.1": "done"}
     await pool.startd.report(late, "running", started_at=5.0)
@@ -443,7 +446,7 @@ async def test_a_removed_job_that_begins_late_or_is_lost_is_not_told_of_again(po
 
 async def test_a_claim_that_nobody_knows_makes_the_job_run_again(pool):
     run = await pool.run_one()
-    await eventually(lambda: pool.schedd.runs.by_claim_id)
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
     pool.startd.unknown = [pool.startd.claim_of[run.job_id, run.attempt][0]]
     await pool.restart()
 
@@ -488,4 +491,4 @@ async def test_a_job_refused_again_and_again_waits_longer_each_time(pool):
     job = next(pool.schedd.table.jobs())
     await eventually(lambda: job.refusals == 3)
     assert job.cooling
-    assert [pool.schedd.runs.cool_down.refused_s(count) for count in (1, 2, 3, 50)] == [0.05, 0.1, 0.2, 10]
+    assert [pool.schedd.updates.cool_down.refused_s(count) for count in (1, 2, 3, 50)] == [0.05, 0.1, 0.2, 10]

@@ -1,10 +1,11 @@
-"""Schedd cron with real programs (spec row CRN-11)."""
+"""Schedd cron with real programs (CRN-11)."""
 
 import structlog
 
 from shared.classad import ClassAd
 from tests.daemons import make_context
 from tests.scheddpool import Pool
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -30,8 +31,9 @@ def told(pool, name):
     return None
 
 
+@spec("CRN-11")
 async def test_an_access_point_has_one_ad_for_each_job(tmp_path):
-    """CRN-11: no names, so each dash replaces all of it; SLOTS and selectors mean nothing."""
+    """No names, so each dash replaces all of it; SLOTS and selectors mean nothing."""
     program = script(
         tmp_path, "x", "printf 'A = 1\\nB = 1\\n- one\\nSlotId = 1\\nName = \"x\"\\nA = 2\\n- two update:true\\n'"
     )
@@ -46,6 +48,7 @@ async def test_an_access_point_has_one_ad_for_each_job(tmp_path):
         await eventually(lambda: told(pool, "A") == 2)
 
 
+@spec("CRN-11", "CRN-08")
 async def test_its_jobs_are_read_at_the_start_and_run_again_at_a_reconfiguration(tmp_path):
     """CRN-11: a change needs a restart; CRN-08: RECONFIG_RERUN."""
     count = tmp_path / "count"
@@ -58,8 +61,9 @@ async def test_its_jobs_are_read_at_the_start_and_run_again_at_a_reconfiguration
         await eventually(lambda: pool.schedd.cron.attributes().eval("Runs") == 2)
 
 
+@spec("CRN-10")
 async def test_a_failing_or_missing_program_does_no_harm(tmp_path):
-    """CRN-10, for access points."""
+    """For access points."""
     bad = script(tmp_path, "bad", "echo because >&2; exit 2")
     macros = cron(("bad", bad, {}), ("none", "/no/such", {}), ("vague", "here", {}))
     with structlog.testing.capture_logs() as logs:

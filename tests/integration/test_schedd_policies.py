@@ -64,7 +64,7 @@ async def test_a_limit_on_the_execution_time_is_kept_when_it_is_reached(tmp_path
 async def test_super_users_may_act_on_the_jobs_of_others(tmp_path):
     async with Pool(tmp_path, QUEUE_SUPER_USERS="boss", GRACEFULLY_REMOVE_JOBS="false") as pool:
         await pool.run_one()
-        await eventually(lambda: pool.schedd.runs.by_claim_id)
+        await eventually(lambda: pool.schedd.claim_table.by_claim_id)
         assert await pool.act("hold", "1.0", user="mallory@pool") == {"1.0": "denied"}
         assert await pool.act("hold", "1.0", user="boss@pool") == {"1.0": "done"}
         await eventually(lambda: pool.startd.deactivated)

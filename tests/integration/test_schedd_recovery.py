@@ -11,6 +11,7 @@ import pytest
 
 from shared.messages.claims import JobExit, Usage
 from tests.scheddpool import Pool, job_ad
+from tests.spec import spec
 from tests.waiting import eventually
 
 #: A schedd that takes submits for ever, printing each before it is sent and after it is answered.
@@ -108,7 +109,7 @@ async def test_held_jobs_and_their_reasons_survive(tmp_path):
 async def test_a_removal_under_way_is_carried_on(tmp_path):
     async with Pool(tmp_path) as pool:
         run = await pool.run_one()
-        await eventually(lambda: pool.schedd.runs.by_claim_id)
+        await eventually(lambda: pool.schedd.claim_table.by_claim_id)
         pool.startd.mute = True
         await pool.act("remove", "1.0")
         await pool.restart()
@@ -130,7 +131,7 @@ async def test_matches_of_before_a_restart_hit_no_other_jobs(tmp_path):
 
 
 async def test_a_queue_that_can_not_be_written_ends_the_daemon_and_is_not_answered(tmp_path):
-    from services.schedd.keeper import QueueDamaged
+    from services.schedd.io.queue_db import QueueDamaged
     from shared.bus.api import RemoteFailure
 
     pool = Pool(tmp_path)
@@ -148,12 +149,11 @@ async def test_a_queue_that_can_not_be_written_ends_the_daemon_and_is_not_answer
 
 
 async def test_a_damaged_database_is_refused_with_a_mend(tmp_path):
-    from services.schedd.keeper import QueueDamaged
-    from services.schedd.queue import Queue
+    from services.schedd.io.queue_db import QueueDamaged, QueueDatabase
 
     path = tmp_path / "job_queue.db"
     path.write_bytes(b"this is no database, " * 100)
-    queue = Queue(path)
+    queue = QueueDatabase(path)
     with pytest.raises(QueueDamaged, match=r"job_queue\.db.*move the file away"):
         await queue.open()
 
@@ -161,20 +161,21 @@ async def test_a_damaged_database_is_refused_with_a_mend(tmp_path):
 # Leases
 
 
+@spec("LEA-01", "LEA-07")
 async def test_a_silent_execution_point_is_waited_for_until_its_lease_is_over(tmp_path):
-    """LEA-01, LEA-07: 40 minutes, and losses are tolerated until then."""
+    """40 minutes, and losses are tolerated until then."""
     async with Pool(tmp_path) as pool:
         log = tmp_path / "job.log"
         run = await pool.run_one(ad=job_ad(UserLog=str(log)))
-        await eventually(lambda: pool.schedd.runs.by_claim_id)
+        await eventually(lambda: pool.schedd.claim_table.by_claim_id)
         pool.startd.mute = True
-        leases = pool.schedd.leases
+        leases = pool.schedd.keepalive
         await leases.tell("startd.ep")
         assert (await pool.job("1.0"))["JobStatus"] == 2
         pool.startd.mute = False
         await leases.tell("startd.ep")
         pool.startd.mute = True
-        (claim,) = pool.schedd.runs.claims.values()
+        (claim,) = pool.schedd.claim_table.claims.values()
         assert leases.lease_of(claim) == 2400
         claim.heard -= 2406
         await leases.tell("startd.ep")
@@ -185,8 +186,8 @@ async def test_a_silent_execution_point_is_waited_for_until_its_lease_is_over(tm
         assert [line[:3] for line in log.read_text().splitlines() if "(001.000" in line] == ["000", "022", "023", "024"]
 
 
+@spec("LEA-03", "LEA-04", "LEA-05")
 async def test_the_alive_interval_is_a_third_of_the_lease(tmp_path):
-    """LEA-03, LEA-04, LEA-05."""
     async with Pool(tmp_path) as pool:
         await pool.run_one(ad=job_ad(JobLeaseDuration=60))
         (request,) = pool.startd.requests.values()
@@ -194,8 +195,11 @@ async def test_the_alive_interval_is_a_third_of_the_lease(tmp_path):
         await pool.run_one(ad=job_ad(JobLeaseDuration=0))
         *_, request = pool.startd.requests.values()
         assert (request.lease_s, request.alive_interval_s) == (0, 300)
-        await eventually(lambda: len(pool.schedd.runs.by_claim_id) == 2)
-        assert {pool.schedd.leases.lease_of(claim) for claim in pool.schedd.runs.claims.values()} == {60, 1800}
+        await eventually(lambda: len(pool.schedd.claim_table.by_claim_id) == 2)
+        assert {pool.schedd.keepalive.lease_of(claim) for claim in pool.schedd.claim_table.claims.values()} == {
+            60,
+            1800,
+        }
 
 
 # The user's log

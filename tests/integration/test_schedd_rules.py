@@ -1,4 +1,4 @@
-"""Accounting groups that a schedd assigns by a map file, from the submit to the submitter ad (spec rows GRP-26, GRP-27;
+"""Accounting groups that a schedd assigns by a map file, from the submit to the submitter ad (GRP-26, GRP-27;
 worked example W-26)."""
 
 import getpass
@@ -8,8 +8,9 @@ import pytest
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.config import load_config
-from shared.daemon.life import install_user_maps
+from shared.daemon.lifecycle import install_user_maps
 from tests.scheddpool import USER, Pool, job_ad
+from tests.spec import spec
 from tests.waiting import eventually
 
 ME = getpass.getuser()
@@ -25,7 +26,8 @@ async def pool(tmp_path):
         yield pool
 
 
-async def test_jobs_go_into_the_group_of_the_map_W_26_GRP_26(pool):
+@spec("GRP-26", "W-26")
+async def test_jobs_go_into_the_group_of_the_map(pool):
     done = await pool.submit(procs=2)
     assert (await pool.job(f"{done.cluster}.0"))["AccountingGroup"] == f"group_a.{ME}"
     asked = await pool.submit(job_ad(AcctGroup="group_b", AccountingGroup=f"group_b.{ME}"))
@@ -34,15 +36,17 @@ async def test_jobs_go_into_the_group_of_the_map_W_26_GRP_26(pool):
     assert pool.submitter(f"group_a.{USER}")["IdleJobs"] == 2
 
 
-async def test_jobs_of_one_cluster_may_ask_for_different_groups_GRP_26(pool):
+@spec("GRP-26")
+async def test_jobs_of_one_cluster_may_ask_for_different_groups(pool):
     done = await pool.submit(procs=[ClassAd(), ClassAd({"AcctGroup": "group_b"})])
     jobs = await pool.jobs(f"{done.cluster}.0", f"{done.cluster}.1")
     assert [job["AccountingGroup"] for job in jobs] == [f"group_a.{ME}", f"group_b.{ME}"]
     await eventually(lambda: pool.submitter(f"group_b.{USER}"))
 
 
+@spec("GRP-27", "W-26")
 @pytest.mark.parametrize("where", ["cluster", "job"])
-async def test_another_group_is_refused_and_nothing_is_queued_W_26_GRP_27(pool, where):
+async def test_another_group_is_refused_and_nothing_is_queued(pool, where):
     asked = {"AcctGroup": "group_c", "AccountingGroup": f"group_c.{ME}"}
     jobs = {"cluster": {"ad": job_ad(**asked)}, "job": {"procs": [ClassAd(), ClassAd(asked)]}}
     with pytest.raises(RemoteFailure, match="You may not use accounting group group_c"):
@@ -50,14 +54,16 @@ async def test_another_group_is_refused_and_nothing_is_queued_W_26_GRP_27(pool, 
     assert await pool.jobs() == []
 
 
-async def test_the_group_can_not_be_changed_afterwards_GRP_26(pool):
+@spec("GRP-26")
+async def test_the_group_can_not_be_changed_afterwards(pool):
     done = await pool.submit()
     edits = ClassAd({"AccountingGroup": "group_c.x"}).pack()
     with pytest.raises(RemoteFailure, match="AccountingGroup: this pool lets nobody change it"):
         await pool.act("edit", f"{done.cluster}.0", edits=edits, admin=True)
 
 
-async def test_the_map_is_read_anew_at_a_reconfiguration_GRP_26_GRP_27(pool, tmp_path):
+@spec("GRP-26", "GRP-27")
+async def test_the_map_is_read_anew_at_a_reconfiguration(pool, tmp_path):
     (tmp_path / "map").write_text("* somebody group_a\n")
     await pool.submit()  # not before
     await install_user_maps(pool.schedd)

@@ -1,4 +1,4 @@
-"""Scratch directories with a file system of their own (spec rows SCR-*): loop devices for real, LVM's commands by
+"""Scratch directories with a file system of their own (rows SCR): loop devices for real, LVM's commands by
 stand-ins. Needs root."""
 
 import asyncio
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.walls import WalledPool, open_directory
+from tests.integration.isolated_pool import IsolatedPool, open_directory
+from tests.spec import spec
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.mounts
@@ -27,8 +28,8 @@ def place():
 
 @pytest.fixture
 async def pool(place):
-    async with WalledPool(place, **ENFORCE) as pool:
-        assert pool.startd.warden.disks.trouble == ""
+    async with IsolatedPool(place, **ENFORCE) as pool:
+        assert pool.startd.shared.isolation.volumes.trouble == ""
         yield pool
 
 
@@ -47,7 +48,8 @@ def loops() -> str:
     return subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=True).stdout
 
 
-async def test_scr_01_a_job_has_a_file_system_of_its_disk(pool):
+@spec("SCR-01")
+async def test_a_job_has_a_file_system_of_its_disk(pool):
     report, out = await pool.run("df -k . | tail -1; touch x; cat script.sh | head -c 2", RequestDisk=20480)
     assert report.exit.reason == "exited", report.exit
     size = int(out.split()[1])
@@ -55,7 +57,8 @@ async def test_scr_01_a_job_has_a_file_system_of_its_disk(pool):
     assert out.endswith("df")
 
 
-async def test_scr_02_a_job_that_fills_it_is_held(pool):
+@spec("SCR-02")
+async def test_a_job_that_fills_it_is_held(pool):
     """Also one that goes on as if nothing had happened."""
     for script in (f"{FILL}; exit 1", f"{FILL}; exec sleep 1000"):
         report, _ = await pool.run(script, RequestDisk=8192)
@@ -63,21 +66,24 @@ async def test_scr_02_a_job_that_fills_it_is_held(pool):
         assert "KB" in report.exit.message
 
 
-async def test_scr_03_without_it_a_job_may_write_what_there_is_room_for(place):
-    async with WalledPool(place) as pool:
+@spec("SCR-03")
+async def test_without_it_a_job_may_write_what_there_is_room_for(place):
+    async with IsolatedPool(place) as pool:
         report, _ = await pool.run(FILL, RequestDisk=1024, TransferOutput="")
         assert report.exit.exit_code == 0
         assert not (place / "spool" / "startd_disk.img").exists()
 
 
-async def test_scr_05_the_smallest_volume_has_4_mb(pool):
+@spec("SCR-05")
+async def test_the_smallest_volume_has_4_mb(pool):
     """The file system itself takes some of it."""
     _, out = await pool.run("df -k . | tail -1; head -c 2000000 /dev/zero > x && echo enough", RequestDisk=1)
     assert int(out.split()[1]) <= 5120
     assert out.endswith("enough\n")
 
 
-async def test_scr_06_it_is_private_to_the_job_and_goes_with_it(pool):
+@spec("SCR-06")
+async def test_it_is_private_to_the_job_and_goes_with_it(pool):
     job_id, endpoint = await pool.begin("echo mine > file; touch ready; while [ ! -e go ]; do sleep 0.05; done")
     scratch = await ready(pool, job_id)
     outside = pool.execute / pool.run_of(job_id).record.scratch
@@ -92,17 +98,18 @@ async def test_scr_06_it_is_private_to_the_job_and_goes_with_it(pool):
     assert report.exit.exit_code == 0
     assert (endpoint.output / "file").read_text() == "mine\n"
     await eventually(lambda: not outside.exists())
-    server = pool.startd.fork_server.pid
+    server = pool.startd.shared.fork_server.pid
     await eventually(lambda: outside.name not in mounts(server))
     await eventually(lambda: outside.name not in loops())
     assert not [name for name in os.listdir(pool.path / "spool") if name.startswith("startd_disk")]
 
 
-async def test_scr_06_the_knobs_take_effect_on_restart_only(place):
-    async with WalledPool(place) as pool:
-        warden = pool.startd.warden
-        warden.reread(replace(warden.rules, disk=replace(warden.rules.disk, enforce=True)))
-        assert not warden.rules.disk.enforce
+@spec("SCR-06")
+async def test_the_knobs_take_effect_on_restart_only(place):
+    async with IsolatedPool(place) as pool:
+        manager = pool.startd.shared.isolation
+        manager.reread(replace(manager.rules, disk=replace(manager.rules.disk, enforce=True)))
+        assert not manager.rules.disk.enforce
         report, _ = await pool.run(FILL, RequestDisk=1024, TransferOutput="")
         assert report.exit.exit_code == 0
 
@@ -126,8 +133,8 @@ async def test_without_the_tools_the_disk_is_measured(place, monkeypatch):
         found = next(p for folder in ("/usr/bin", "/bin") if (p := Path(folder, name)).exists())
         (empty / name).symlink_to(found)
     monkeypatch.setenv("PATH", str(empty))
-    async with WalledPool(place, **ENFORCE) as pool:
-        assert "mkfs.ext4" in pool.startd.warden.disks.trouble
+    async with IsolatedPool(place, **ENFORCE) as pool:
+        assert "mkfs.ext4" in pool.startd.shared.isolation.volumes.trouble
         report, _ = await pool.run(f"{FILL}; exec sleep 1000", RequestDisk=8192)
         assert (report.exit.reason, report.exit.hold_code, report.exit.hold_subcode) == ("hold", 34, 104), report.exit
         assert re.search("limit of (8|9)[0-9]{3} KB", report.exit.message)
@@ -159,6 +166,7 @@ def detach(devices):
         subprocess.run(["losetup", "--detach", device], check=False)
 
 
+@spec("SCR-04")
 @pytest.mark.parametrize(
     ("knobs", "expected"),
     [
@@ -168,7 +176,7 @@ def detach(devices):
     ],
     ids=["thick", "thin", "thin forbidden"],
 )
-async def test_scr_04_a_volume_group_is_used_where_there_is_one(place, monkeypatch, knobs, expected):
+async def test_a_volume_group_is_used_where_there_is_one(place, monkeypatch, knobs, expected):
     programs, log, volumes = place / "bin", place / "log", place / "volumes"
     for folder in (programs, volumes):
         folder.mkdir()
@@ -186,10 +194,12 @@ async def test_scr_04_a_volume_group_is_used_where_there_is_one(place, monkeypat
         attached[target] = (await done.communicate())[0].decode().strip()
         await really(attached[target], target, fstype, options)
 
-    monkeypatch.setattr("services.startd.walls.volumes.device", lambda rules, name: str(volumes / name))
-    async with WalledPool(place, **ENFORCE, LVM_VOLUME_GROUP_NAME="vg", **knobs) as pool:
-        really = pool.startd.fork_server.mount
-        pool.startd.fork_server.mount = mount
+    monkeypatch.setattr(
+        "services.startd.isolation.scratch_volumes.volume_device", lambda rules, name: str(volumes / name)
+    )
+    async with IsolatedPool(place, **ENFORCE, LVM_VOLUME_GROUP_NAME="vg", **knobs) as pool:
+        really = pool.startd.shared.fork_server.mount
+        pool.startd.shared.fork_server.mount = mount
         try:
             report, out = await pool.run("df -k . | tail -1; pwd", RequestDisk=20480)
             assert report.exit.reason == "exited", report.exit
@@ -217,7 +227,7 @@ async def test_a_volume_group_that_is_not_there_sends_the_job_elsewhere(place, m
         (programs / name).write_text("#!/bin/sh\necho 'no such volume group' >&2\n[ $0 = lvs ] || exit 5\n")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    async with WalledPool(place, **ENFORCE, LVM_VOLUME_GROUP_NAME="vg") as pool:
+    async with IsolatedPool(place, **ENFORCE, LVM_VOLUME_GROUP_NAME="vg") as pool:
         report, _ = await pool.run("true")
         assert report.exit.reason == "failed"
         assert "no such volume group" in report.exit.message

@@ -1,4 +1,4 @@
-"""Several negotiators in one pool, each with slots and books of its own (spec rows MUL-01 to MUL-05)."""
+"""Several negotiators in one pool, each with slots and books of its own (MUL-01 to MUL-05)."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.messages.ads import QueryAds
 from shared.messages.negotiation import GetPriorities, SetPriority
+from tests.spec import spec
 from tests.waiting import eventually
 from tests.wholepool import USER, WholePool
 
@@ -41,16 +42,18 @@ async def ran_on(pool, cluster: int) -> set[str]:
     return {str(ad.eval("LastRemoteHost")).rpartition("@")[2] for ad in ads}
 
 
+@spec("MUL-01")
 @pytest.mark.timeout(120)
-async def test_each_negotiator_matches_its_own_slots_and_both_lead_at_once_MUL_01(pool):
+async def test_each_negotiator_matches_its_own_slots_and_both_lead_at_once(pool):
     here = await pool.submit(pool.job(Requirements=wants("ep")))
     there = await pool.submit(pool.job(Requirements=wants("ep2")))
     assert await ran_on(pool, here) == {"ep"}
     assert await ran_on(pool, there) == {"ep2"}
 
 
+@spec("MUL-03")
 @pytest.mark.timeout(120)
-async def test_each_is_known_to_the_collector_by_its_name_MUL_03(pool):
+async def test_each_is_known_to_the_collector_by_its_name(pool):
     async def known():
         page = await pool.call("collector", QueryAds(my_types=["Negotiator"]))
         ads = [ClassAd.unpack(ad) for ad in page.ads]
@@ -59,8 +62,9 @@ async def test_each_is_known_to_the_collector_by_its_name_MUL_03(pool):
     await eventually(known, what="both by name")
 
 
+@spec("MUL-01")
 @pytest.mark.timeout(120)
-async def test_slot_outside_all_shards_is_never_matched_MUL_01(pool):
+async def test_slot_outside_all_shards_is_never_matched(pool):
     await pool.begin("startd", "ep3", "startd3")
     await eventually(lambda: any(name == "slot1@ep3" for _, name, _ in pool.negotiator.ads.rows("Machine")))
     nowhere = await pool.submit(pool.job(Requirements=wants("ep3")))
@@ -72,8 +76,9 @@ async def test_slot_outside_all_shards_is_never_matched_MUL_01(pool):
     assert [ad.eval("JobStatus") for ad in await pool.ads(str(nowhere))] == [1]
 
 
+@spec("MUL-02")
 @pytest.mark.timeout(120)
-async def test_use_in_one_shard_leaves_the_priorities_of_the_other_alone_MUL_02(pool):
+async def test_use_in_one_shard_leaves_the_priorities_of_the_other_alone(pool):
     cluster = await pool.submit(pool.job("/bin/sleep", Arguments="1", Requirements=wants("ep2")))
     await ran_on(pool, cluster)
     blue = (await books(pool, "blue"))[USER]
@@ -83,8 +88,9 @@ async def test_use_in_one_shard_leaves_the_priorities_of_the_other_alone_MUL_02(
     assert red is None or red.eval("WeightedAccumulatedUsage") == 0
 
 
+@spec("MUL-04")
 @pytest.mark.timeout(120)
-async def test_change_of_a_priority_is_for_the_negotiator_that_was_named_MUL_04(pool):
+async def test_change_of_a_priority_is_for_the_negotiator_that_was_named(pool):
     await pool.call(negotiator_inbox("blue"), SetPriority(submitter="a@p", what="factor", value=7.0))
     assert (await books(pool, "blue"))["a@p"].eval("PriorityFactor") == 7.0
     assert "a@p" not in await books(pool, "red")
@@ -92,8 +98,9 @@ async def test_change_of_a_priority_is_for_the_negotiator_that_was_named_MUL_04(
         await pool.call(negotiator_inbox("green"), GetPriorities(), timeout=5)
 
 
+@spec("MUL-05")
 @pytest.mark.timeout(120)
-async def test_jobs_that_either_may_match_run_once_MUL_05(pool):
+async def test_jobs_that_either_may_match_run_once(pool):
     cluster = await pool.submit(pool.job("/bin/true"), procs=30)
     await ran_on(pool, cluster)
     assert not pool.consistent()

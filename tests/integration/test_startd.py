@@ -7,7 +7,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.negotiator.tally import read_past
 from shared.classad import ClassAd
 from shared.messages.claims import (
     ActivateClaim,
@@ -19,6 +18,8 @@ from shared.messages.claims import (
     JobReportAck,
     ReleaseClaim,
 )
+from shared.past_claims import read_past
+from tests.spec import spec
 from tests.startd_pool import Pool, job_ad
 from tests.waiting import eventually
 
@@ -86,13 +87,13 @@ async def test_the_ack_of_an_end_brings_the_next_job(pool, tmp_path):
     await pool.schedd.end_of(jobs[-1].job_id)
     assert {r.claim_id for r in pool.schedd.reports} == {granted.claim_id}
     await eventually(lambda: pool.conditions() == {"slot1@node1": "Unclaimed/Idle"})
-    slot = pool.startd.book.slots["slot1@node1"]
+    slot = pool.startd.shared.slot_manager.slots["slot1@node1"]
     assert slot.free == slot.total
-    assert not pool.startd.runs.by_key
+    assert not pool.startd.shared.runs.by_key
 
 
 async def test_several_jobs_are_carved_by_leftovers_until_nothing_is_left(pool):
-    offer = pool.startd.book.slots["slot1@node1"].offer
+    offer = pool.startd.shared.slot_manager.slots["slot1@node1"].offer
     first = await pool.call(pool.request(ad=job_ad(RequestCpus=3)))
     assert first.leftover.claim_id == offer
     assert ClassAd.unpack(first.leftover.slot_ad).eval("Cpus") == 5
@@ -105,7 +106,7 @@ async def test_several_jobs_are_carved_by_leftovers_until_nothing_is_left(pool):
     for granted in (first, second):
         await pool.call(ReleaseClaim(claim_id=granted.claim_id))
     assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
-    assert pool.startd.book.slots["slot1@node1"].free["Cpus"] == 8
+    assert pool.startd.shared.slot_manager.slots["slot1@node1"].free["Cpus"] == 8
 
 
 async def test_requests_that_come_twice_are_answered_alike(pool):
@@ -116,7 +117,7 @@ async def test_requests_that_come_twice_are_answered_alike(pool):
     again = ActivateClaim(claim_id=answers[0].claim_id, activation=activation)
     assert await pool.call(again) == Activated(job_id=activation.job_id, attempt=1)
     await pool.running(activation.job_id)
-    assert len(pool.startd.runs.by_key) == 1
+    assert len(pool.startd.shared.runs.by_key) == 1
     stop = DeactivateClaim(claim_id=answers[0].claim_id, job_id=activation.job_id, attempt=1, how="fast")
     for _ in range(3):
         await pool.call(stop)
@@ -229,8 +230,8 @@ async def test_an_end_is_reported_until_it_is_acknowledged(pool):
     end = await pool.schedd.end_of(activation.job_id)
     assert end.exit.exit_code == 0
     assert pool.schedd.phases(activation.job_id).count("ended") == 4
-    await eventually(lambda: not pool.startd.runs.by_key)
-    assert pool.startd.ledger.journal.load("runs") == {}
+    await eventually(lambda: not pool.startd.shared.runs.by_key)
+    assert pool.startd.shared.journal_writer.journal.load("runs") == {}
 
 
 async def test_a_run_whose_end_nobody_acknowledged_does_not_begin_again_on_another_claim(pool):
@@ -244,12 +245,13 @@ async def test_a_run_whose_end_nobody_acknowledged_does_not_begin_again_on_anoth
     assert "not acknowledged" in again.refusal
     pool.schedd.refuse = 0
     await pool.schedd.end_of(activation.job_id)
-    await eventually(lambda: not pool.startd.runs.by_key)
+    await eventually(lambda: not pool.startd.shared.runs.by_key)
     await pool.call(ReleaseClaim(claim_id=again.claim_id))
     assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
 
 
-async def test_a_request_that_comes_again_after_its_run_has_ended_does_not_keep_the_claim_for_ever_STM_11(pool):
+@spec("STM-11")
+async def test_a_request_that_comes_again_after_its_run_has_ended_does_not_keep_the_claim_for_ever(pool):
     """Its answer was lost, and so were the first reports of the end."""
     pool.schedd.refuse = 10**6
     activation = pool.activation(cmd="/bin/true")
@@ -258,32 +260,36 @@ async def test_a_request_that_comes_again_after_its_run_has_ended_does_not_keep_
     await pool.schedd.until(lambda: pool.schedd.phases(activation.job_id).count("ended") >= 1)
     again = await pool.call(request)
     assert (again.claim_id, again.activated) == (granted.claim_id, True)
-    assert pool.startd.book.claims[granted.claim_id].run == ""
+    assert pool.startd.shared.slot_manager.claims[granted.claim_id].run == ""
     pool.schedd.refuse = 0
     await pool.schedd.end_of(activation.job_id)
-    await eventually(lambda: not pool.startd.runs.by_key)
+    await eventually(lambda: not pool.startd.shared.runs.by_key)
     await pool.call(ReleaseClaim(claim_id=granted.claim_id))
     assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
 
 
-async def test_claims_that_are_over_are_told_of_and_a_restart_does_not_forget_them_ACC_18(pool):
+@spec("ACC-18")
+async def test_claims_that_are_over_are_told_of_and_a_restart_does_not_forget_them(pool):
     """What the negotiator charges by, should it have heard of neither begin nor end."""
     before = pool.startd.context.clock.now()
     activation, granted = await pool.run()
     await pool.schedd.end_of(activation.job_id)
-    slot = pool.startd.book.slots[granted.slot]
+    slot = pool.startd.shared.slot_manager.slots[granted.slot]
     assert ClassAd.unpack(granted.slot_ad).eval("RoostClaimedAt") == slot.claim.made_at
     await pool.call(ReleaseClaim(claim_id=granted.claim_id))
-    told = pool.startd.showcase.ad_of(pool.startd.book.slots["slot1@node1"]).eval("RoostPastClaims")
+    told = pool.startd.shared.ads.ad_of(pool.startd.shared.slot_manager.slots["slot1@node1"]).eval("RoostPastClaims")
     (past,) = read_past(told)
     assert (past.slot, past.cpus, past.user) == (granted.slot, 1.0, "alice@pool")
     assert before <= past.began <= past.ended <= pool.startd.context.clock.now()
     await pool.restart()
-    assert pool.startd.showcase.ad_of(pool.startd.book.slots["slot1@node1"]).eval("RoostPastClaims") == told
+    assert (
+        pool.startd.shared.ads.ad_of(pool.startd.shared.slot_manager.slots["slot1@node1"]).eval("RoostPastClaims")
+        == told
+    )
 
 
+@spec("LEA-02")
 async def test_a_silent_schedd_loses_its_claim_and_its_job_at_the_end_of_the_lease(pool):
-    """LEA-02."""
     activation = pool.activation(cmd="/bin/sleep", Arguments="1000")
     granted = await pool.call(pool.request(activation, lease_s=1))
     running = await pool.running(activation.job_id)
@@ -301,8 +307,8 @@ async def test_a_silent_schedd_loses_its_claim_and_its_job_at_the_end_of_the_lea
     assert await unknown() == [granted.claim_id]
 
 
+@spec("LEA-02")
 async def test_alive_keeps_a_claim(pool):
-    """LEA-02."""
     granted = await pool.call(pool.request(lease_s=2))
     loop_end = pool.startd.context.clock.monotonic() + 2.6
     sequence = 0
@@ -310,7 +316,7 @@ async def test_alive_keeps_a_claim(pool):
         sequence += 1
         answer = await pool.call(Alive(schedd="schedd1", sequence=sequence, claim_ids=[granted.claim_id, "other"]))
         assert answer.unknown == ["other"]
-    assert granted.claim_id in pool.startd.book.claims
+    assert granted.claim_id in pool.startd.shared.slot_manager.claims
 
 
 async def test_a_release_ends_the_job_and_frees_the_slot(pool):
@@ -329,14 +335,14 @@ async def test_a_restarted_startd_adopts_what_runs_and_what_ended_meanwhile(pool
     for number in (3, 4):
         runs.append(await pool.run(cmd, Iwd=str(tmp_path), Arguments=str(number), Out=f"out{number}"))
         await pool.running(runs[-1][0].job_id)
-    before = pool.startd.book.slots["slot1@node1"].offer
-    claims = set(pool.startd.book.claims)
+    before = pool.startd.shared.slot_manager.slots["slot1@node1"].offer
+    claims = set(pool.startd.shared.slot_manager.claims)
     await pool.stop()
     (tmp_path / "go3").touch()
     await eventually(lambda: (tmp_path / "out3").read_text() == "done3\n")
     await pool.start()
-    assert set(pool.startd.book.claims) == claims
-    assert pool.startd.book.slots["slot1@node1"].offer == before
+    assert set(pool.startd.shared.slot_manager.claims) == claims
+    assert pool.startd.shared.slot_manager.slots["slot1@node1"].offer == before
     assert (await pool.schedd.end_of(runs[0][0].job_id)).exit.exit_code == 3
     assert pool.conditions()["slot1_2@node1"] == "Claimed/Busy"
     answer = await pool.call(Alive(schedd="schedd1", sequence=1, claim_ids=sorted(claims)))
@@ -360,7 +366,9 @@ async def test_an_end_that_was_not_acknowledged_is_reported_by_the_next_life(poo
 async def test_jobs_die_with_the_fork_server_and_are_run_again(pool):
     activation, granted = await pool.run("/bin/sleep", Arguments="1000")
     running = await pool.running(activation.job_id)
-    nanny = pool.startd.fork_server.running[pool.startd.runs.of_claim(granted.claim_id)[0].record.name].nanny
+    nanny = pool.startd.shared.fork_server.running[
+        pool.startd.shared.run_table.of_claim(granted.claim_id)[0].record.name
+    ].nanny
     psutil.Process(nanny).parent().kill()
     end = await pool.schedd.end_of(activation.job_id)
     assert end.exit.reason == "evicted"
@@ -370,8 +378,8 @@ async def test_jobs_die_with_the_fork_server_and_are_run_again(pool):
     assert (await pool.schedd.end_of(activation.job_id, 2)).exit.exit_code == 0
 
 
+@spec("LEA-08")
 async def test_a_wrong_claim_id_opens_nothing(pool):
-    """LEA-08."""
     refused = await pool.call(pool.request(claim_id="<node1>#1#1#guess"))
     assert isinstance(refused, ClaimRefused)
     assert refused.code == "unknown-claim"
@@ -394,7 +402,7 @@ async def test_start_decides_on_each_job(tmp_path):
 async def test_static_slots_get_a_new_claim_id_for_every_claim(tmp_path):
     types = {"NUM_SLOTS_TYPE_1": 2, "SLOT_TYPE_1": "cpus=1, 25%"}
     async with Pool(tmp_path, **types) as pool:
-        offer = pool.startd.book.slots["slot2@node1"].offer
+        offer = pool.startd.shared.slot_manager.slots["slot2@node1"].offer
         activation = pool.activation()
         granted = await pool.call(pool.request(activation, slot="slot2@node1"))
         assert granted.slot == "slot2@node1"
@@ -402,4 +410,4 @@ async def test_static_slots_get_a_new_claim_id_for_every_claim(tmp_path):
         assert (await pool.schedd.end_of(activation.job_id)).exit.exit_code == 0
         await pool.call(ReleaseClaim(claim_id=granted.claim_id))
         assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle", "slot2@node1": "Unclaimed/Idle"}
-        assert pool.startd.book.slots["slot2@node1"].offer not in ("", offer)
+        assert pool.startd.shared.slot_manager.slots["slot2@node1"].offer not in ("", offer)

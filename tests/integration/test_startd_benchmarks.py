@@ -1,4 +1,4 @@
-"""Benchmarks of a startd, its own and others (spec rows CRN-12 to CRN-14, STM-03, STM-04, STM-58)."""
+"""Benchmarks of a startd, its own and others (CRN-12 to CRN-14, STM-03, STM-04, STM-58)."""
 
 import subprocess
 import sys
@@ -6,8 +6,9 @@ import sys
 import pytest
 import structlog
 
-from services.startd.chores.benchmarks import BUILT_IN
+from services.startd.components.benchmarks import BUILT_IN
 from shared.classad import parse_ad
+from tests.spec import spec
 from tests.startd_pool import Machine, Pool
 from tests.waiting import eventually
 
@@ -21,7 +22,7 @@ def script(path, name, text):
 
 def value(pool, name, slot="slot1@node1"):
     startd = pool.startd
-    return startd.showcase.ad_of(startd.book.slots[slot]).eval(name)
+    return startd.shared.ads.ad_of(startd.shared.slot_manager.slots[slot]).eval(name)
 
 
 @pytest.fixture
@@ -36,9 +37,10 @@ def quick(tmp_path):
     return macros | {"RUNBENCHMARKS": "LastBenchmark == 0"}
 
 
+@spec("CRN-12")
 @pytest.mark.parametrize(("name", "attribute", "least"), [("mips", "Mips", 100), ("kflops", "KFlops", 10_000)])
 def test_our_own_programs_measure_on_htcondors_scale(name, attribute, least):
-    """CRN-12: what any machine of this century makes, and no Python counts would be."""
+    """What any machine of this century makes, and no Python counts would be."""
     command = BUILT_IN[name]
     assert command[0] == sys.executable
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
@@ -47,63 +49,66 @@ def test_our_own_programs_measure_on_htcondors_scale(name, attribute, least):
     assert subprocess.run([*command[:-1], "x"], capture_output=True, timeout=100).returncode
 
 
+@spec("CRN-14", "STM-03", "STM-04", "W-62")
 async def test_benchmarks_run_once_by_themselves(tmp_path, quick):
-    """CRN-14, STM-03, STM-04: one slot is Benchmarking, all show what was measured."""
+    """One slot is Benchmarking, all show what was measured."""
     seen = []
     macros = quick | {"NUM_SLOTS_TYPE_1": 2, "SLOT_TYPE_1": "auto"}
     async with Pool(tmp_path, Machine(cpus=2), **macros) as pool:
         startd = pool.startd
-        before = startd.book.benchmarked
+        before = startd.shared.slot_manager.benchmarked
 
         def noted(name, now):
             seen.append(pool.conditions())
-            before(name, now)
+            return before(name, now)
 
-        startd.book.benchmarked = noted
+        startd.shared.slot_manager.benchmarked = noted
         await eventually(lambda: value(pool, "LastBenchmark") > 0)
         assert [value(pool, name, "slot2@node1") for name in ("Mips", "KFlops")] == [1000, 1000]
         assert sorted(seen[0].values()) == ["Unclaimed/Benchmarking", "Unclaimed/Idle"]
         await eventually(lambda: set(pool.conditions().values()) == {"Unclaimed/Idle"})
-        startd.clockwork.review_now()
+        startd.shared.review()
         assert set(pool.conditions().values()) == {"Unclaimed/Idle"}
         assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
+@spec("CRN-13", "W-62")
 async def test_benchmarks_run_again_when_the_expression_says_so(tmp_path, quick):
-    """CRN-13: the manual's example, with a second instead of four hours; averages."""
+    """The manual's example, with a second instead of four hours; averages."""
     macros = quick | {"RUNBENCHMARKS": "(time() - LastBenchmark) >= 1"}
     async with Pool(tmp_path, **macros) as pool:
         await eventually(lambda: value(pool, "LastBenchmark") > 0)
 
         async def again():
-            pool.startd.clockwork.review_now()
+            pool.startd.shared.review()
             return value(pool, "Mips") > 1000
 
         await eventually(again)
         assert value(pool, "Mips") == 1100
 
 
+@spec("CRN-13")
 async def test_false_disables_them_also_at_the_start(tmp_path, quick):
-    """CRN-13."""
     async with Pool(tmp_path, **(quick | {"RUNBENCHMARKS": "FALSE"})) as pool:
         await eventually(lambda: pool.conditions() == {"slot1@node1": "Unclaimed/Idle"})
-        pool.startd.clockwork.review_now()
+        pool.startd.shared.review()
         assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle"}
         assert value(pool, "LastBenchmark") == 0
         assert not list((tmp_path / "runs").iterdir())
 
 
+@spec("CRN-13")
 async def test_any_other_expression_runs_them_at_the_start(tmp_path, quick):
-    """CRN-13: it is not true now, and need not be."""
+    """It is not true now, and need not be."""
     async with Pool(tmp_path, **(quick | {"RUNBENCHMARKS": "KeyboardIdle < -5"})) as pool:
         await eventually(lambda: value(pool, "LastBenchmark") > 0)
         assert (value(pool, "Mips"), value(pool, "KFlops")) == (1000, 1000)
 
 
+@spec("STM-58")
 async def test_there_are_none_in_owner(tmp_path, quick):
-    """STM-58."""
     async with Pool(tmp_path, **quick, IS_OWNER="true") as pool:
-        pool.startd.clockwork.review_now()
+        pool.startd.shared.review()
         assert pool.conditions() == {"slot1@node1": "Owner/Idle"}
         assert not list((tmp_path / "runs").iterdir())
 

@@ -1,4 +1,4 @@
-"""Startd cron with real programs (spec rows CRN-01 to CRN-10)."""
+"""Startd cron with real programs (CRN-01 to CRN-10)."""
 
 import signal
 
@@ -7,6 +7,7 @@ import structlog
 
 from shared.bus.api import Exchange
 from shared.classad import ClassAd
+from tests.spec import spec
 from tests.startd_pool import Machine, Pool
 from tests.waiting import eventually
 
@@ -29,13 +30,14 @@ def cron(*jobs, **knobs):
 
 def ad(pool, slot="slot1@node1"):
     startd = pool.startd
-    return startd.showcase.ad_of(startd.book.slots[slot])
+    return startd.shared.ads.ad_of(startd.shared.slot_manager.slots[slot])
 
 
 def value(pool, name, slot="slot1@node1"):
     return ad(pool, slot).eval(name)
 
 
+@spec("CRN-01", "CRN-02", "CRN-03", "CRN-04", "CRN-05", "CRN-08", "W-65")
 @pytest.mark.parametrize(
     ("dash", "autopublish", "told"),
     [
@@ -100,8 +102,8 @@ async def test_requirements_see_what_a_program_prints(tmp_path):
         await eventually(lambda: value(pool, "Requirements") is False)
 
 
+@spec("CRN-08")
 async def test_arguments_environment_directory_and_what_is_kept_back(tmp_path, monkeypatch):
-    """CRN-08."""
     monkeypatch.setenv("CONDOR_INHERIT", "12 <1.2.3.4:5>")
     monkeypatch.setenv("ROOST_AMQP_URL", "amqp://u:secret@host/")
     program = script(
@@ -117,8 +119,9 @@ async def test_arguments_environment_directory_and_what_is_kept_back(tmp_path, m
         assert [value(pool, name) for name in names] == ["mine", str(tmp_path.resolve()), "/bin/config_val", ""]
 
 
+@spec("CRN-08")
 async def test_kill_ends_an_overdue_run_with_all_of_its_group(tmp_path):
-    """CRN-08: the next run comes as soon as the hanging one is gone."""
+    """The next run comes as soon as the hanging one is gone."""
     pids = tmp_path / "pids"
     program = script(tmp_path, "hang", f"trap '' TERM; sleep 1000 & echo $$ $! >> {pids}; while :; do sleep 1000; done")
     job = ("hang", program, {"MODE": "Periodic", "PERIOD": "1s", "KILL": "true"})
@@ -138,8 +141,9 @@ def alive(pid):
         return False
 
 
+@spec("CRN-01", "CRN-09")
 async def test_programs_that_flood_hang_or_crash_do_no_harm(tmp_path):
-    """CRN-01, CRN-09: the startd answers, the others run."""
+    """The startd answers, the others run."""
     flood = script(tmp_path, "flood", "yes 'A = 1' ")
     endless = script(tmp_path, "endless", "tr '\\0' x < /dev/zero")
     crash = script(tmp_path, "crash", "kill -9 $$")
@@ -157,8 +161,8 @@ async def test_programs_that_flood_hang_or_crash_do_no_harm(tmp_path):
         assert end.exit.exit_code == 0
 
 
+@spec("CRN-10")
 async def test_a_failing_program_is_logged_with_what_it_printed(tmp_path):
-    """CRN-10."""
     program = script(tmp_path, "bad", "echo 'A = 1'; echo '-'; echo 'it is wrong'; echo 'because' >&2; exit 3")
     with structlog.testing.capture_logs() as logs:
         async with Pool(tmp_path, **cron(("bad", program, {}), STARTD_CRON_LOG_NON_ZERO_EXIT="true")) as pool:
@@ -178,8 +182,8 @@ async def test_a_job_left_out_is_logged(tmp_path):
     assert any("give the full path" in one.get("problem", "") for one in logs)
 
 
+@spec("CRN-06", "CRN-08")
 async def test_reconfiguration_runs_again_adds_and_takes_away(tmp_path):
-    """CRN-06, CRN-08."""
     count = tmp_path / "count"
     count.touch()  # either may be the first to run
     again = script(tmp_path, "again", f'echo x >> {count}; echo "Runs = $(wc -l < {count})"')

@@ -4,6 +4,7 @@ import pytest
 
 from roost.cli.main import main
 from shared.messages.claims import DeactivateClaim, JobReportAck
+from tests.spec import spec
 from tests.startd_pool import Pool
 from tests.waiting import eventually
 
@@ -36,12 +37,12 @@ def script(path, text):
     return str(path)
 
 
+@spec("TLS-12")
 async def test_runs_are_in_the_history_of_the_machine(pool, history, tmp_path):
-    """TLS-12"""
     assert "there is no history of an execution point" in history()
     first, _ = await pool.run(script(tmp_path / "seven", "exit 7"), Environment="A='*** b'")
     await pool.schedd.end_of(first.job_id)
-    await eventually(lambda: not pool.startd.book.claims)
+    await eventually(lambda: not pool.startd.shared.slot_manager.claims)
     second, _ = await pool.run("/bin/sleep", ClusterId=2, Arguments="600", Owner="bob")
     await pool.schedd.until(lambda: "running" in pool.schedd.phases(second.job_id))
     claim = next(r.claim_id for r in pool.schedd.reports if r.job_id == second.job_id)
@@ -64,8 +65,8 @@ async def test_runs_are_in_the_history_of_the_machine(pool, history, tmp_path):
     assert banners[1] == '*** Offset = 0 ClusterId = 2 ProcId = 0 Owner = "bob" CompletionDate = 0'
 
 
+@spec("TLS-12")
 async def test_a_restarted_startd_writes_a_run_once(pool, history):
-    """TLS-12"""
     pool.schedd.refuse = 1_000_000
     activation, _ = await pool.run()
     await pool.schedd.until(lambda: "ended" in pool.schedd.phases(activation.job_id))
@@ -75,8 +76,8 @@ async def test_a_restarted_startd_writes_a_run_once(pool, history):
     assert history("-af", "ClusterId") == "1\n"
 
 
+@spec("TLS-12")
 async def test_full_files_are_put_away_and_read_in_their_order(tmp_path, monkeypatch, history):
-    """TLS-12"""
     file = tmp_path / "log" / "runs"
     monkeypatch.setenv("_CONDOR_STARTD_HISTORY", str(file))
     async with Pool(tmp_path, STARTD_HISTORY=file, MAX_HISTORY_LOG=100, MAX_HISTORY_ROTATIONS=2) as pool:
@@ -87,6 +88,6 @@ async def test_full_files_are_put_away_and_read_in_their_order(tmp_path, monkeyp
             now += 1
             activation, _ = await pool.run(ClusterId=cluster)
             await pool.schedd.end_of(activation.job_id)
-            await eventually(lambda: not pool.startd.book.claims)
+            await eventually(lambda: not pool.startd.shared.slot_manager.claims)
         assert history("-af", "ClusterId").split() == ["4", "3", "2"]
         assert history("-forwards", "-limit", "2", "-af", "ClusterId").split() == ["2", "3"]

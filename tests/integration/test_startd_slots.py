@@ -4,38 +4,40 @@ from pathlib import Path
 
 import pytest
 
-from services.startd.machine.gear import Gear
-from services.startd.machine.refusal import ImpossiblePartition
-from services.startd.sandbox import directories
+from services.startd.components.device_ads import DeviceAds
+from services.startd.core.machine.slot_types import ImpossiblePartition
+from services.startd.isolation import scratch_dirs
 from shared.messages.claims import ClaimGranted, ReleaseClaim
 from tests.daemons import make_context
+from tests.spec import spec
 from tests.startd_pool import Pool
 from tests.waiting import eventually
 
 
 def ads(pool):
-    return [pool.startd.showcase.ad_of(slot) for slot in pool.startd.book.slots.values()]
+    return [pool.startd.shared.ads.ad_of(slot) for slot in pool.startd.shared.slot_manager.slots.values()]
 
 
-async def test_load_and_idle_times_are_shown_SLT_29(tmp_path):
-    """SLT-29."""
+@spec("SLT-29")
+async def test_load_and_idle_times_are_shown(tmp_path):
     async with Pool(tmp_path, NUM_SLOTS_TYPE_1=2) as pool:
         for ad in ads(pool):
             for name in ("LoadAvg", "TotalLoadAvg", "KeyboardIdle", "ConsoleIdle"):
                 assert isinstance(ad.eval(name), int | float), name
 
 
-async def test_a_disk_that_fills_is_seen_SLT_08(tmp_path):
-    """SLT-08: and what jobs of this startd have written is counted as theirs."""
+@spec("SLT-08")
+async def test_a_disk_that_fills_is_seen(tmp_path):
+    """What jobs of this startd have written is counted as theirs."""
     macros = {"DISK": "", "NUM_SLOTS_TYPE_1": 1, "SLOT_TYPE_1": "disk=50%, 1/4", "SLOT_TYPE_1_PARTITIONABLE": "true"}
     async with Pool(tmp_path, **macros) as pool:
-        (gear,) = (part for part in pool.startd.parts if isinstance(part, Gear))
+        (gear,) = (part for part in pool.startd.components if isinstance(part, DeviceAds))
         gear.look_at_disks()
         assert ads(pool)[0]["TotalSlotDisk"] == 5_000_000
         activation, granted = await pool.run("/bin/sleep", Arguments="1000", RequestDisk=1_000_000)
         assert isinstance(granted, ClaimGranted)
         await pool.running(activation.job_id)
-        (run,) = pool.startd.runs.by_key.values()
+        (run,) = pool.startd.shared.runs.by_key.values()
         run.record.usage["disk_kib"] = 200_000
         pool.machine.now = type(pool.machine.now)(disk_kib=7_800_000)
         gear.look_at_disks()
@@ -47,6 +49,7 @@ async def test_a_disk_that_fills_is_seen_SLT_08(tmp_path):
         assert ads(pool)[0]["Disk"] == 0
 
 
+@spec("SLT-09")
 @pytest.mark.parametrize(
     "macros",
     [
@@ -55,15 +58,15 @@ async def test_a_disk_that_fills_is_seen_SLT_08(tmp_path):
         {"NUM_SLOTS_TYPE_1": 1, "SLOT_TYPE_1": "cogs=2"},
     ],
 )
-async def test_a_startd_that_can_not_divide_its_machine_ends_and_says_why_SLT_09(tmp_path, macros):
-    """SLT-09."""
+async def test_a_startd_that_can_not_divide_its_machine_ends_and_says_why(tmp_path, macros):
     with pytest.raises(ImpossiblePartition, match=r"SLOT_TYPE_1|MACHINE_RESOURCE_INVENTORY_Cogs"):
         async with Pool(tmp_path, **macros):
             pytest.fail("it started")
 
 
-async def test_reconfiguring_to_what_can_not_be_changes_nothing_SLT_09(tmp_path):
-    """SLT-09: the mistake is told while the old division still holds, not by a startd that does not come back."""
+@spec("SLT-09")
+async def test_reconfiguring_to_what_can_not_be_changes_nothing(tmp_path):
+    """The mistake is told while the old division still holds, not by a startd that does not come back."""
     async with Pool(tmp_path) as pool:
         before = [ad["Cpus"] for ad in ads(pool)]
         kept = pool.startd.context.config
@@ -81,8 +84,9 @@ async def test_reconfiguring_to_what_can_not_be_changes_nothing_SLT_09(tmp_path)
         assert [ad["Cpus"] for ad in ads(pool)] == before
 
 
-async def test_jobs_run_on_the_disk_that_their_slot_shows_SLT_08(tmp_path):
-    """SLT-08: SLOT<N>_EXECUTE; also for a startd that was killed meanwhile, and nothing is left there."""
+@spec("SLT-08")
+async def test_jobs_run_on_the_disk_that_their_slot_shows(tmp_path):
+    """SLOT<N>_EXECUTE; also for a startd that was killed meanwhile, and nothing is left there."""
     other = tmp_path / "other"
     job = tmp_path / "job"
     job.write_text("#!/bin/sh\necho $_CONDOR_SCRATCH_DIR\ntest -w $_CONDOR_SCRATCH_DIR/. || exit 1\nexec sleep 1000\n")
@@ -96,7 +100,7 @@ async def test_jobs_run_on_the_disk_that_their_slot_shows_SLT_08(tmp_path):
             await eventually(lambda slot=slot: (tmp_path / slot).read_text())
         assert Path((tmp_path / "slot1@node1").read_text().strip()).parent == pool.execute
         assert Path((tmp_path / "slot2@node1").read_text().strip()).parent == other
-        abandoned = other / f"{directories.prefix('node1')}abandoned"
+        abandoned = other / f"{scratch_dirs.prefix('node1')}abandoned"
         abandoned.mkdir()
         await pool.restart()
         assert not abandoned.exists()

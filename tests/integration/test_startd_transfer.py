@@ -107,7 +107,7 @@ async def test_output_waits_for_an_endpoint_that_is_away(pool, files, tmp_path):
     await eventually((tmp_path / "up").exists)
     files.status = 503
     (tmp_path / "go").touch()
-    await eventually(lambda: not pool.startd.fork_server.running)
+    await eventually(lambda: not pool.startd.shared.fork_server.running)
     assert activation.job_id + "/1" not in pool.schedd.ends
     files.status = 0
     end = await pool.schedd.end_of(activation.job_id)

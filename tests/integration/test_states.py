@@ -2,12 +2,13 @@
 
 import pytest
 
-from services.startd.book.draining import Completion, How, Off
-from services.startd.doors.command import Command
-from shared.config.config import load_config
+from services.startd.core.slots.drain import Completion, DrainMode, OffMode
+from services.startd.rpc.admin_rpc import AdminRpc
+from shared.config import load_config
 from shared.messages.claims import ReleaseClaim
 from shared.messages.orders import Drain, OrderTaken
 from tests.scheddpool import Pool as AccessPoint
+from tests.spec import spec
 from tests.startd_pool import Machine, Pool
 from tests.waiting import eventually
 
@@ -29,9 +30,9 @@ COUNTS = "import time, sys\nwhile True:\n    open(sys.argv[1], 'a').write('x')\n
 
 def flip(pool, **values):
     """As an administrator: set attributes, and have them looked at."""
-    pool.startd.showcase.add_on_top("flipped", lambda slot, ad: values)
-    pool.startd.changed()
-    pool.startd.look()
+    pool.startd.shared.ads.add_on_top("flipped", lambda slot, ad: values)
+    pool.startd.shared.publisher.attributes_changed()
+    pool.startd.shared.look()
 
 
 async def counting(pool, path, **attrs):
@@ -71,7 +72,8 @@ def phases(pool, job_id):
     return [phase for n, phase in enumerate(found) if n == 0 or found[n - 1] != phase]
 
 
-async def test_a_suspended_job_stands_still_and_goes_on_STM_14_STM_15(tmp_path):
+@spec("STM-14", "STM-15")
+async def test_a_suspended_job_stands_still_and_goes_on(tmp_path):
     async with Pool(tmp_path, **FLIPPED) as pool:
         job = await counting(pool, tmp_path)
         flip(pool, Flip=1)
@@ -79,7 +81,7 @@ async def test_a_suspended_job_stands_still_and_goes_on_STM_14_STM_15(tmp_path):
         await pool.schedd.until(lambda: phases(pool, job.job_id) == ["running", "suspended"], PATIENCE)
         assert pool.schedd.reports[-1].usage.procs >= 1  # for the event of the job's log
         await stands_still(tmp_path)
-        ad = pool.startd.showcase.ad_of(pool.startd.book.slots[SLOT])
+        ad = pool.startd.shared.ads.ad_of(pool.startd.shared.slot_manager.slots[SLOT])
         assert ad.eval("NumJobSuspensions") == 1
         flip(pool, Flip=0)
         await condition(pool, "Claimed/Busy")
@@ -87,7 +89,8 @@ async def test_a_suspended_job_stands_still_and_goes_on_STM_14_STM_15(tmp_path):
         await goes_on(tmp_path)
 
 
-async def test_a_suspended_job_that_must_leave_can_STM_16_STM_17(tmp_path):
+@spec("STM-16", "STM-17")
+async def test_a_suspended_job_that_must_leave_can(tmp_path):
     async with Pool(tmp_path, **FLIPPED, PREEMPT="Flip == 2") as pool:
         job = await counting(pool, tmp_path)
         flip(pool, Flip=1)
@@ -161,42 +164,51 @@ def expanded(path):
     return {name: value for name in names if (value := config.get(name))}
 
 
-async def test_a_drained_machine_empties_tells_so_and_takes_jobs_again_TLS_07(tmp_path):
+@spec("TLS-07")
+async def test_a_drained_machine_empties_tells_so_and_takes_jobs_again(tmp_path):
     async with Pool(tmp_path, **FLIPPED) as pool:
         job = await counting(pool, tmp_path)
-        book = pool.startd.book
-        refused = book.drain(
-            "d1", now=pool.startd.now(), how=How.QUICK, reason="a new kernel", completion=Completion.NOTHING
+        manager = pool.startd.shared.slot_manager
+        refused, effects = manager.drain(
+            "d1",
+            now=pool.startd.shared.now(),
+            how=DrainMode.QUICK,
+            reason="a new kernel",
+            completion=Completion.NOTHING,
         )
         assert refused is None
-        pool.startd.write_down()
+        pool.startd.shared.effects.carry_out(effects)
         end = await pool.schedd.end_of(job.job_id, timeout=PATIENCE)
         assert (end.exit.reason, end.exit.vacate_code) == ("evicted", 1014)
         await condition(pool, "Drained/Idle")
-        ad = pool.startd.showcase.ad_of(book.slots[SLOT])
+        ad = pool.startd.shared.ads.ad_of(manager.slots[SLOT])
         told = [ad.eval(name) for name in ("Draining", "DrainingRequestId", "DrainReason", "Requirements", "Start")]
         assert told == [True, "d1", "a new kernel", False, False]
         assert ad.eval("TotalMachineDrainingBadput") >= 0
         await pool.restart()
         await condition(pool, "Drained/Idle")
-        assert pool.startd.book.cancel_drain("d1", pool.startd.now()) is None
-        pool.startd.write_down()
+        startd = pool.startd.shared
+        refused, effects = startd.slot_manager.cancel_drain("d1", startd.now())
+        assert refused is None
+        startd.effects.carry_out(effects)
         assert pool.conditions()[SLOT] == "Unclaimed/Idle"
         _, granted = await pool.run("/bin/true")
         assert granted.activated
 
 
-async def test_a_machine_that_is_off_stays_off_over_a_restart_STM_51(tmp_path):
+@spec("STM-51")
+async def test_a_machine_that_is_off_stays_off_over_a_restart(tmp_path):
     async with Pool(tmp_path, **FLIPPED) as pool:
-        pool.startd.book.off(Off.PEACEFUL, pool.startd.now())
-        pool.startd.write_down()
+        startd = pool.startd.shared
+        startd.effects.carry_out(startd.slot_manager.off(OffMode.PEACEFUL, startd.now()))
         await pool.restart()
         assert pool.conditions()[SLOT] == "Drained/Idle"
         answer = await pool.call(pool.request(pool.activation()))
         assert answer.code == "draining"
 
 
-async def test_a_slot_shows_its_owner_and_loads_SLT_29(tmp_path):
+@spec("SLT-29")
+async def test_a_slot_shows_its_owner_and_loads(tmp_path):
     machine = Machine(cpus=2)
     machine.now = machine.now.__class__(disk_kib=10_000_000, load_avg=1.5, keyboard_idle_s=7, console_idle_s=90)
     macros = {
@@ -211,8 +223,8 @@ async def test_a_slot_shows_its_owner_and_loads_SLT_29(tmp_path):
     async with Pool(tmp_path, machine, **macros) as pool:
 
         def ads_now():
-            pool.startd.showcase.renew()
-            return [pool.startd.showcase.ad_of(slot) for slot in pool.startd.book.slots.values()]
+            pool.startd.shared.ads.renew()
+            return [pool.startd.shared.ads.ad_of(slot) for slot in pool.startd.shared.slot_manager.slots.values()]
 
         await eventually(lambda: [ad.eval("LoadAvg") for ad in ads_now()] == [1.0, 0.5])
         ads = ads_now()
@@ -224,7 +236,8 @@ async def test_a_slot_shows_its_owner_and_loads_SLT_29(tmp_path):
         assert ads[0].eval("CpuBusyTime") > 0
 
 
-async def test_the_access_point_counts_suspensions_STM_14_STM_15(tmp_path):
+@spec("STM-14", "STM-15")
+async def test_the_access_point_counts_suspensions(tmp_path):
     async with AccessPoint(tmp_path) as pool:
         run = await pool.run_one()
         await pool.startd.report(run, "running", started_at=5.0)
@@ -246,7 +259,7 @@ async def test_graceful_drains_take_the_jobs_of_DEFRAG_DRAINING_START_EXPR(tmp_p
     macros |= {"SLOT_TYPE_1": "1/2", "DEFRAG_DRAINING_START_EXPR": "TARGET.Short =?= true", "WANT_SUSPEND": "false"}
     async with Pool(tmp_path, Machine(cpus=2), **macros) as pool:
         await counting(pool, tmp_path)
-        command = next(part for part in pool.startd.parts if isinstance(part, Command))
+        command = next(part for part in pool.startd.components if isinstance(part, AdminRpc))
         assert isinstance(command._drain(Drain(request_id="d1", how="graceful", by="test")), OrderTaken)
         await condition(pool, "Drained/Retiring", "slot2@node1")
         refused = await pool.call(pool.request(pool.activation(), "slot2@node1"))

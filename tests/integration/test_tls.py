@@ -254,7 +254,7 @@ async def test_bus_outlives_a_certificate_that_expires(rabbit, amqps, certificat
     await bus.start()
     certificates.serve(certificates.expired)
     await asyncio.to_thread(rabbit.reread)
-    bus._link.connection.abort()
+    bus._publisher.current.connection.abort()
     await is_told(bus, f"127.0.0.1:{rabbit.port}", "renew it")
     certificates.serve(certificates.good)
     await asyncio.to_thread(rabbit.reread)

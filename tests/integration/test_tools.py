@@ -6,6 +6,7 @@ import pytest
 
 from shared.classad import UNDEFINED
 from tests.integration.inside import InsidePool
+from tests.spec import spec
 from tests.waiting import wait_until
 
 #: Nothing but the events under test may start a negotiation cycle.
@@ -75,7 +76,7 @@ def pool(shared):
     shared.roost("undrain", "-all")
     with shared.client() as client:
         client.act("remove-force", constraint="true")
-    wait_until(lambda: shared.startd and not shared.startd.book.claims, what="the end of all claims")
+    wait_until(lambda: shared.startd and not shared.startd.shared.slot_manager.claims, what="the end of all claims")
     shared.until_slots(slot1="Unclaimed/Idle")
 
 
@@ -87,15 +88,15 @@ def own(tmp_path):
     pool.close()
 
 
+@spec("TLS-06")
 def test_vacated_jobs_run_again_and_their_claims_are_gone(pool, tmp_path):
-    """TLS-06."""
     cluster = pool.submit(tmp_path, jobs=2)
     pool.until_running(cluster, 2)
-    claims = set(pool.startd.book.claims)
-    slot = min(claim.slot for claim in pool.startd.book.claims.values())
+    claims = set(pool.startd.shared.slot_manager.claims)
+    slot = min(claim.slot for claim in pool.startd.shared.slot_manager.claims.values())
     told = pool.roost("vacate", slot)
     assert told.startswith(f"startd {pool.host}: {slot}: ")
-    wait_until(lambda: len(claims & set(pool.startd.book.claims)) == 1, what="the end of one claim")
+    wait_until(lambda: len(claims & set(pool.startd.shared.slot_manager.claims)) == 1, what="the end of one claim")
     wait_until(lambda: len((tmp_path / "pids").read_text().split()) == 3, what="the job's second run")
     pool.until_running(cluster, 2)
     with pool.client() as client:
@@ -103,13 +104,14 @@ def test_vacated_jobs_run_again_and_their_claims_are_gone(pool, tmp_path):
     assert starts == [1, 2]
 
 
+@spec("TLS-06")
 def test_a_fast_vacate_kills_what_will_not_leave(pool, tmp_path):
-    """TLS-06: -fast is a hard kill, of all slots of the machine."""
+    """-fast is a hard kill, of all slots of the machine."""
     cluster = pool.submit(tmp_path, first="trap '' TERM")
     pool.until_running(cluster)
-    (claim,) = pool.startd.book.claims
+    (claim,) = pool.startd.shared.slot_manager.claims
     pool.roost("vacate", "-fast", pool.host)
-    wait_until(lambda: claim not in pool.startd.book.claims, what="the end of the claim")
+    wait_until(lambda: claim not in pool.startd.shared.slot_manager.claims, what="the end of the claim")
     (tmp_path / "go").touch()
 
 
@@ -122,8 +124,9 @@ def test_what_is_not_there_is_told(pool):
     assert "ParseError" not in pool.roost("vacate", "-constraint", "Cpus >", ok=False)
 
 
+@spec("TLS-07")
 def test_a_drained_machine_takes_no_job_until_it_is_undrained_and_then_at_once(pool, tmp_path):
-    """TLS-07: a drain ends by itself only where that was asked for. The end of it starts a cycle."""
+    """A drain ends by itself only where that was asked for. The end of it starts a cycle."""
     told = json.loads(pool.roost("drain", pool.host, "-reason", "new kernel", "-json"))
     (request_id,) = {answer["request_id"] for answer in told}
     pool.until_slots(slot1="Drained/Idle")
@@ -136,8 +139,9 @@ def test_a_drained_machine_takes_no_job_until_it_is_undrained_and_then_at_once(p
     pool.until_running(cluster)
 
 
+@spec("TLS-07")
 def test_a_drain_that_resumes_lets_jobs_end_and_takes_the_next(pool, tmp_path):
-    """TLS-07: -quick asks them to leave now; the machine is back by itself."""
+    """-quick asks them to leave now; the machine is back by itself."""
     first = pool.submit(tmp_path)
     pool.until_running(first)
     other = tmp_path / "other"
@@ -149,24 +153,24 @@ def test_a_drain_that_resumes_lets_jobs_end_and_takes_the_next(pool, tmp_path):
         wait_until(lambda at=folder: len((at / "pids").read_text().split()) == 2, what="a second run of each")
     pool.until_running(first)
     pool.until_running(second)
-    assert pool.startd.book.steering.drain is None
+    assert pool.startd.shared.slot_manager.machine_orders.drain is None
 
 
+@spec("TLS-07", "TLS-09")
 def test_a_drain_that_ends_the_startd_leaves_it_off(pool, tmp_path):
-    """TLS-07, TLS-09."""
     cluster = pool.submit(tmp_path)
     pool.until_running(cluster)
     pool.roost("drain", "-fast", "-exit-on-completion", pool.host)
-    wait_until(lambda: pool.startd.book.steering.off is not None, what="the end of the draining")
-    assert pool.startd.book.steering.drain is None
+    wait_until(lambda: pool.startd.shared.slot_manager.machine_orders.off is not None, what="the end of the draining")
+    assert pool.startd.shared.slot_manager.machine_orders.drain is None
     pool.until_slots(slot1="Drained/Idle")
     wait_until(lambda: pool.statuses(cluster) == [1], what="the job, idle again")
     assert "is on already" not in pool.roost("on", "-startd", pool.host)
     pool.until_running(cluster)
 
 
+@spec("TLS-07")
 def test_a_drain_that_restarts_the_startd_has_it_take_jobs_again(pool, tmp_path):
-    """TLS-07."""
     before = pool.startd
     pool.roost("drain", "-restart-on-completion", pool.host)
     wait_until(lambda: pool.startd not in (None, before) and not pool.startd.ready(), what="another life")
@@ -177,16 +181,17 @@ def test_a_drain_that_restarts_the_startd_has_it_take_jobs_again(pool, tmp_path)
 def test_a_check_that_is_false_drains_nothing(pool):
     assert "Cpus > 1000" in pool.roost("drain", "-check", "Cpus > 1000", pool.host, ok=False)
     assert "start" in pool.roost("drain", "-start", "Cpus >", pool.host, ok=False)
-    assert pool.startd.book.steering.drain is None
+    assert pool.startd.shared.slot_manager.machine_orders.drain is None
     assert pool.slots() == {"slot1": "Unclaimed/Idle"}
 
 
+@spec("TLS-09", "TLS-08")
 def test_off_is_kept_over_a_restart_and_on_runs_jobs_at_once(pool, tmp_path):
-    """TLS-09, TLS-08: for a startd, whose jobs leave first."""
+    """For a startd, whose jobs leave first."""
     cluster = pool.submit(tmp_path)
     pool.until_running(cluster)
     assert "takes no jobs" in pool.roost("off", "-startd", "-fast", pool.host)
-    wait_until(lambda: not pool.startd.book.claims, what="the end of the claim")
+    wait_until(lambda: not pool.startd.shared.slot_manager.claims, what="the end of the claim")
     pool.until_slots(slot1="Drained/Idle")
     before = pool.startd
     assert "restarts" in pool.roost("restart", "-startd", pool.host)
@@ -198,8 +203,9 @@ def test_off_is_kept_over_a_restart_and_on_runs_jobs_at_once(pool, tmp_path):
     pool.until_running(cluster)
 
 
+@spec("TLS-08")
 def test_a_restart_loses_no_job(pool, tmp_path):
-    """TLS-08: restart -startd restarts that daemon only."""
+    """Restart -startd restarts that daemon only."""
     cluster = pool.submit(tmp_path)
     pool.until_running(cluster)
     startd, schedd = pool.startd, pool.runner("schedd").daemon
@@ -213,8 +219,9 @@ def test_a_restart_loses_no_job(pool, tmp_path):
     assert (ad.eval("ExitCode"), ad.eval("NumShadowStarts")) == (0, 1)
 
 
+@spec("TLS-11")
 def test_attributes_set_by_hand_match_jobs_at_once(pool, tmp_path):
-    """TLS-11: and are kept until they are removed, or the startd restarts."""
+    """Are kept until they are removed, or the startd restarts."""
     cluster = pool.submit(tmp_path, requirements="TARGET.HasVM && Room == 17")
     (tmp_path / "ad").write_text("HasVM = True\nRoom = 10 + 7\n")
     assert pool.statuses(cluster) == [1]
@@ -227,16 +234,17 @@ def test_attributes_set_by_hand_match_jobs_at_once(pool, tmp_path):
     assert "State" in pool.roost("update-machine-ad", "-name", pool.host, str(tmp_path / "ad"), ok=False)
 
 
+@spec("TLS-08")
 def test_reconfiguring_keeps_claims_and_tells_what_changed(own, tmp_path):
-    """TLS-08: START takes effect, the claim stays; a broken file is refused with its place."""
+    """START takes effect, the claim stays; a broken file is refused with its place."""
     cluster = own.submit(tmp_path, jobs=2)
     own.until_running(cluster, 2)
-    claims = set(own.startd.book.claims)
+    claims = set(own.startd.shared.slot_manager.claims)
     config = own.directory / "config"
     config.write_text("START = false\nSLOT_TYPE_1 = cpus=1\n")
     told = own.roost("reconfig", "-startd", own.host)
     assert told == f"startd {own.host}: reconfigured; in force: START; after a restart: SLOT_TYPE_1\n"
-    assert set(own.startd.book.claims) == claims
+    assert set(own.startd.shared.slot_manager.claims) == claims
     assert "nothing has changed" in own.roost("reconfig", "-startd", own.host)
     config.write_text("START = true\nSTART = (\n")
     told = own.roost("reconfig", "-startd", own.host, ok=False)
@@ -250,13 +258,14 @@ def test_reconfiguring_keeps_claims_and_tells_what_changed(own, tmp_path):
     assert len(told) == 7
     assert any(line.startswith("schedd") and "in force: MAX_JOBS_RUNNING" in line for line in told)
     assert own.runner("schedd").daemon.settings.max_jobs_running == 7
-    assert own.runner("schedd").daemon.claims.settings.max_jobs_running == 7
+    assert own.runner("schedd").daemon.claims.updates.settings.max_jobs_running == 7
 
 
+@spec("TLS-09")
 def test_a_negotiator_that_is_off_makes_no_matches(own, tmp_path):
-    """TLS-09: off -all -neg, then on -neg."""
+    """Off -all -neg, then on -neg."""
     own.roost("off", "-all", "-neg")
-    wait_until(lambda: not hasattr(own.runner("negotiator").daemon, "conduct"), what="a caretaker")
+    wait_until(lambda: not hasattr(own.runner("negotiator").daemon, "conduct"), what="the daemon to be off")
     cluster = own.submit(tmp_path)
     assert own.statuses(cluster) == [1]
     own.roost("on", "-neg", own.host)
@@ -264,8 +273,9 @@ def test_a_negotiator_that_is_off_makes_no_matches(own, tmp_path):
     assert own.runner("negotiator").deaths == 0
 
 
+@spec("TLS-09")
 def test_a_whole_machine_off_and_on(own, tmp_path):
-    """TLS-09: all daemons but the collector and the gateway, also where nobody knows of those that are off yet."""
+    """All daemons but the collector and the gateway, also where nobody knows of those that are off yet."""
     told = own.roost("off", own.host)
     assert {line.split()[0] for line in told.splitlines()} == {"startd", "schedd", "had", "negotiator", "journal"}
     told = own.roost("on", own.host)
@@ -276,7 +286,7 @@ def test_a_whole_machine_off_and_on(own, tmp_path):
 
 def test_a_collector_that_is_off_is_switched_on_by_name(own, tmp_path):
     own.roost("off", "-collector", own.host)
-    wait_until(lambda: not hasattr(own.runner("collector").daemon, "directory"), what="a caretaker")
+    wait_until(lambda: not hasattr(own.runner("collector").daemon, "directory"), what="the daemon to be off")
     own.roost("on", "-collector", own.host)
     wait_until(lambda: own.runner("collector").daemon and hasattr(own.runner("collector").daemon, "directory"))
     own.until_slots(slot1="Unclaimed/Idle")
@@ -307,11 +317,16 @@ def test_only_administrators_give_orders(pool, path):
     status, _, answer = pool.ask("POST", f"/v1/{path}", body={})
     assert status == 400
     assert "say who is meant" in str(answer)
-    assert pool.startd.book.steering.off is pool.startd.book.steering.drain is None
+    assert (
+        pool.startd.shared.slot_manager.machine_orders.off
+        is pool.startd.shared.slot_manager.machine_orders.drain
+        is None
+    )
 
 
+@spec("TLS-05")
 def test_queued_jobs_are_edited_within_their_owners_rights(pool, tmp_path):
-    """TLS-05: who may change what is the schedd's to say; nobody becomes somebody else."""
+    """Who may change what is the schedd's to say; nobody becomes somebody else."""
     cluster = pool.submit(tmp_path, 2, requirements="false")
     with pool.client() as client:
         (owner,) = {ad.eval("Owner") for ad in client.jobs(cluster)}
@@ -328,8 +343,9 @@ def test_queued_jobs_are_edited_within_their_owners_rights(pool, tmp_path):
     assert pool.roost("q", cluster, "-af", "Color", "Owner").splitlines() == [f"blue {owner}"] * 2
 
 
+@spec("TLS-10")
 def test_the_pool_says_who_you_are_what_runs_and_what_daemons_go_by(pool, tmp_path):
-    """TLS-10: config_val of a running daemon, too."""
+    """config_val of a running daemon, too."""
     assert "ADMINISTRATOR command succeeded" in pool.roost("ping", "ADMINISTRATOR", "-verbose")
     assert pool.roost("config-val", "-startd", "UPDATE_INTERVAL") == "36000\n"
     assert "Not defined: NO_SUCH_KNOB" in pool.roost(

@@ -10,6 +10,7 @@ from roost.cli import userprio as command
 from roost.cli.main import main
 from shared.messages.negotiation import GetPriorities
 from tests.integration.inside import InsidePool
+from tests.spec import spec
 from tests.waiting import wait_until
 
 HEP, LEP = "group_physics.hep", "group_physics.lep"
@@ -53,8 +54,9 @@ def rows(text):
     return {line.split()[0]: line.split()[1:] for line in text.splitlines() if line and not line.startswith("-")}
 
 
+@spec("TLS-03")
 def test_every_setting_is_made_and_shown(userprio):
-    """TLS-03, with the spellings in use."""
+    """With the spellings in use."""
     for words in (
         ("-setfactor", "alice@x", "77"),
         ("-setprio", "alice@x", "3"),
@@ -97,8 +99,8 @@ def test_a_change_for_a_while_is_shown_with_its_end(userprio):
     wait_until(lambda: "erin@x" not in userprio("-allusers"), what="the change to end")
 
 
+@spec("TLS-02", "W-10")
 def test_quotas_are_shown_in_the_manuals_table(userprio):
-    """TLS-02, W-10."""
     shown = userprio("-quotas", "-allusers").splitlines()
     assert shown[0].startswith("Last Priority Update: ")
     assert " ".join(shown[1].split()) == "Group Effective Config Use Subtree Requested" or (
@@ -111,8 +113,9 @@ def test_quotas_are_shown_in_the_manuals_table(userprio):
     assert groups[LEP][1:3] == ["5.00", "no"]
 
 
+@spec("GRP-04")
 def test_a_quota_is_set_shown_and_taken_back(userprio):
-    """GRP-04, while the pool runs."""
+    """While the pool runs."""
 
     def quota(group):
         return userprio("-constraint", f'Name == "{group}"', "-af", "ConfigQuota", "QuotaIsSet").strip()
@@ -185,8 +188,8 @@ def test_books_go_through_a_file_in_both_forms(userprio, tmp_path):
     assert "NumSubmittors" in file.read_text()
 
 
+@spec("ACC-21")
 def test_the_collector_knows_them_too(userprio):
-    """ACC-21."""
     userprio("-setfactor", "henry@x", "13")
     wait_until(lambda: "henry@x 13.0" in userprio("-collector", "-af", "Name", "PriorityFactor"), what="the ad")
     assert "henry@x" not in userprio("-collector", "-name", "gpus", "-af", "Name")

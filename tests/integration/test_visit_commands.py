@@ -16,6 +16,7 @@ import pytest
 from roost.client import Client
 from roost.errors import ClientError
 from tests.integration.pools import ROOT, EmbeddedPool
+from tests.spec import spec
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("visit-commands")]
@@ -213,8 +214,9 @@ def test_only_the_owner_and_administrators_are_let_in(pool, job, monkeypatch):
     name.close()
 
 
+@spec("TLS-14")
 def test_an_interactive_job_is_a_shell_and_ends_with_it(pool):
-    """TLS-14: at a terminal, with the job's environment."""
+    """At a terminal, with the job's environment."""
     words, how = command(pool, "submit", "-interactive", "request_memory=64")
     terminal = Terminal(words, 40, 100, **how)
     terminal.until(b"Welcome to slot")
@@ -233,8 +235,9 @@ def test_an_interactive_job_is_a_shell_and_ends_with_it(pool):
     assert pool.roost("history", str(cluster), "-af", "InteractiveJob").stdout == "true\n"
 
 
+@spec("TLS-14")
 def test_an_interactive_job_does_not_outlive_its_terminal(pool):
-    """TLS-14: while it runs, and while it waits; of the latter the reason is told."""
+    """While it runs, and while it waits; of the latter the reason is told."""
     words, how = command(pool, "submit", "-interactive")
     terminal = Terminal(words, 40, 100, **how)
     terminal.until(b"Welcome to slot")
@@ -257,8 +260,8 @@ def test_an_interactive_job_does_not_outlive_its_terminal(pool):
     assert {status for status, _, _ in pool.final(cluster).values()} == {3}
 
 
+@spec("TLS-14")
 def test_a_session_that_nobody_uses_ends(pool):
-    """TLS-14"""
     words, how = command(pool, "submit", "-interactive", "-idle", "1")
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, **how)
     said = process.stderr.read()

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.startd.doors.sessions import Sessions
+from services.startd.rpc.ssh_to_job import SshToJob
 from shared.bus.api import RemoteFailure
 from shared.messages.claims import DeactivateClaim
 from shared.messages.visits import ReadVisit, StartVisit, SteerVisit, Wish, WriteVisit
-from tests.integration.walls import WalledPool, is_root, open_directory
+from tests.integration.isolated_pool import IsolatedPool, is_root, open_directory
 from tests.startd_pool import Pool
 from tests.waiting import eventually
 
@@ -102,7 +102,7 @@ async def visit(pool, activation, granted, *command, **wish):
 
 
 def sessions_of(pool):
-    return next(part for part in pool.startd.parts if isinstance(part, Sessions))
+    return next(part for part in pool.startd.components if isinstance(part, SshToJob))
 
 
 async def test_a_program_runs_where_the_job_runs(pool, tmp_path):
@@ -113,7 +113,7 @@ async def test_a_program_runs_where_the_job_runs(pool, tmp_path):
     await visitor.write(b"typed\n", eof=True)
     end = await visitor.finish()
     assert (end.exit_code, end.exit_signal, end.reason) == (3, None, "")
-    main = pool.startd.fork_server.running
+    main = pool.startd.shared.fork_server.running
     (process,) = main.values()
     uid = os.stat(f"/proc/{process.pid}").st_uid
     assert visitor.out.decode() == f"{iwd}\njob 2\n{uid}\ntyped\n"
@@ -140,7 +140,7 @@ def assert_same_rights(pid, told):
 
 async def test_a_visitor_has_no_right_that_the_job_has_not(pool, tmp_path):
     job, claim = await running(pool, tmp_path / "iwd")
-    (process,) = pool.startd.fork_server.running.values()
+    (process,) = pool.startd.shared.fork_server.running.values()
     visitor = await visit(pool, job, claim, "/bin/sh", "-c", TELL)
     await visitor.finish()
     assert_same_rights(process.pid, visitor.out.decode())
@@ -151,12 +151,12 @@ async def test_nor_has_one_behind_walls(knobs):
     if not is_root():
         pytest.skip("only root puts up walls")
     with open_directory() as path:
-        async with WalledPool(path, **knobs) as walled:
+        async with IsolatedPool(path, **knobs) as walled:
             job_id, _ = await walled.begin("echo up > up; exec sleep 1000")
             await walled.running(job_id)
             await eventually(lambda: list(walled.execute.glob("dir_*/up")))
             run = walled.run_of(job_id)
-            (process,) = walled.startd.fork_server.running.values()
+            (process,) = walled.startd.shared.fork_server.running.values()
             forbidden = f"cat {walled.path}/spool/startd/*; kill -9 {process.nanny}"
             text = f"{TELL}; ls -a {walled.execute} | grep -c dir_; {forbidden}"
             wish = Wish(kind="run", command=["/bin/sh", "-c", text])
@@ -261,7 +261,7 @@ async def test_who_leaves_leaves_nothing_behind(pool, tmp_path):
     await visitor.steer(leave=True)
     await visitor.finish()
     await eventually(lambda: not left())
-    assert pool.startd.runs.by_key  # the job goes on
+    assert pool.startd.shared.runs.by_key  # the job goes on
 
 
 async def test_much_output_waits_for_its_reader_and_arrives_whole(pool, tmp_path):
@@ -405,7 +405,7 @@ async def test_a_stream_that_goes_nowhere_is_told(pool, tmp_path):
 
 
 async def test_a_visit_that_nobody_reads_is_ended(pool, tmp_path, monkeypatch):
-    monkeypatch.setattr("services.startd.doors.sessions.UNHEARD_S", 0.6)
+    monkeypatch.setattr("services.startd.rpc.ssh_to_job.UNHEARD_S", 0.6)
     job, claim = await running(pool, tmp_path / "iwd")
     await visit(pool, job, claim, "/bin/cat")
     # The watch began with the old patience; a new one has the new.

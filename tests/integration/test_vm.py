@@ -4,14 +4,14 @@ import shutil
 
 import pytest
 
-from services.startd.launchers.vm.plan import CONSOLE
-from services.startd.launchers.vm.watch import VmWatch
+from services.startd.exec.vm.plan import CONSOLE
 from shared.bus.memory import MemoryBus
 from shared.classad import ClassAd
 from shared.messages.claims import DeactivateClaim, JobReportAck
 from shared.messages.orders import UpdateMachineAd
 from tests.guests import DEAF, GREETING, POLITE
-from tests.integration.walls import is_root
+from tests.integration.isolated_pool import is_root
+from tests.spec import spec
 from tests.startd_pool import Endpoint, Pool
 from tests.waiting import eventually
 
@@ -50,11 +50,11 @@ async def files(tmp_path):
 
 
 def ad_of(pool, slot="slot1@node1"):
-    return pool.startd.runs.machine_ad(slot)
+    return pool.startd.shared.runs.machine_ad(slot)
 
 
 async def tried(pool):
-    launcher = next(part for part in pool.startd.parts if isinstance(part, VmWatch))._launcher
+    launcher = pool.startd.shared.launchers["vm"]
     await eventually(lambda: launcher.found is not None, what="QEMU to be tried")
 
 
@@ -97,8 +97,8 @@ async def says(pool, word):
     await eventually(heard, what=f"the guest to say {word!r}")
 
 
+@spec("VMU-01")
 async def test_the_machine_says_what_it_can(make_pool):
-    """VMU-01"""
     async with make_pool(VM_MEMORY=512, VM_MAX_NUMBER=3) as pool:
         await tried(pool)
         ad = ad_of(pool)
@@ -144,6 +144,7 @@ async def test_a_guest_that_does_not_hear_is_killed_when_its_time_is_over(make_p
         assert (end.reason, end.exit_signal) == ("killed", 9), end
 
 
+@spec("VMU-03")
 @pytest.mark.parametrize(
     ("attrs", "words"),
     [
@@ -155,7 +156,6 @@ async def test_a_guest_that_does_not_hear_is_killed_when_its_time_is_over(make_p
     ],
 )
 async def test_a_job_at_fault_is_held_with_the_reason(make_pool, files, attrs, words):
-    """VMU-03"""
     async with make_pool() as pool:
         await tried(pool)
         end = await end_of(pool, await start(pool, files, GREETING, **attrs))
@@ -164,8 +164,8 @@ async def test_a_job_at_fault_is_held_with_the_reason(make_pool, files, attrs, w
         assert ad_of(pool).eval("HasVM") is True
 
 
+@spec("VMU-04", "VMU-06", "W-79")
 async def test_a_machine_at_fault_takes_no_more_until_it_is_mended(make_pool, files, qemu, tmp_path):
-    """VMU-04, VMU-06"""
     program = tmp_path / "qemu.sh"
 
     def write(guests):

@@ -11,7 +11,7 @@ from shared.bus.api import Exchange
 from shared.bus.handling import packed
 from shared.bus.memory import Item, MemoryBus
 from shared.daemon.base import Daemon
-from shared.daemon.life import DRAIN_S, drained, hear_out
+from shared.daemon.lifecycle import DRAIN_S, drain, stop_consuming
 from shared.messages.base import Envelope, Message
 from shared.state.api import StoreUnavailable
 from tests.simulation.loop import LIFE
@@ -174,13 +174,13 @@ class Life:
         self.kill()
 
     async def _end(self, daemon: Daemon, tasks: list[asyncio.Task[None]]) -> None:
-        """As `shared.daemon.life` and `shared.daemon.main` do it."""
-        await hear_out(self.bus)
-        await drained(daemon, DRAIN_S)
+        """As `shared.daemon.lifecycle` and `shared.daemon.main` do it."""
+        await stop_consuming(self.bus)
+        await drain(daemon, DRAIN_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await hear_out(self.bus)
+        await stop_consuming(self.bus)
         async with asyncio.timeout(DRAIN_S):
             await daemon.close()
         self.said_all = self.bus.health.connected and self.can_write()

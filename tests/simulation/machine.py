@@ -8,11 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from services.startd.book.claims import Book
-from services.startd.daemon import Startd
-from services.startd.docker_watch import DockerWatch
+from services.startd.components.launchers import LauncherAds
+from services.startd.core.run.job_launch import Finished, Launch, Measured, Started
+from services.startd.core.slots.slot_table import SlotTable
+from services.startd.daemon import Execution, Startd
+from services.startd.exec.api import Launcher
+from services.startd.isolation.manager import no_isolation
 from services.startd.journal import JournalFull
-from services.startd.launchers.api import Finished, Launch, Measured, Started
+from services.startd.journal_writer import JournalWriter
+from services.startd.publisher import Publisher
+from services.startd.run_table import RunTable
 from tests.simulation.loop import LIFE
 from tests.startd_pool import Machine as Hardware
 
@@ -44,9 +49,11 @@ class Process:
 
 
 class Host:
-    """One machine. `tell(process)` when one begins or ends; `watch(book)` when a startd makes its book."""
+    """One machine. `tell(process)` when one begins or ends; `watch(table)` when a startd makes its slots."""
 
-    def __init__(self, name: str, cpus: int, tell: Callable[[Process], None], watch: Callable[[Book], None]) -> None:
+    def __init__(
+        self, name: str, cpus: int, tell: Callable[[Process], None], watch: Callable[[SlotTable], None]
+    ) -> None:
         self.watch = watch
         self.name = name
         self.hardware = Hardware(cpus=cpus, memory_mib=1024 * cpus)
@@ -105,8 +112,8 @@ class Host:
         self.processes.clear()
 
 
-class Launcher:
-    """What `services.startd.launchers.api.Launcher` asks for, with processes of a `Host`."""
+class SimulatedLauncher(Launcher):
+    """A launcher with processes of a `Host`."""
 
     def __init__(self, host: Host, wall: Callable[[], float]) -> None:
         self.host = host
@@ -182,16 +189,18 @@ class ForkServer:
 class SimulatedStartd(Startd):
     """The real one, but for what starts processes."""
 
-    kinds_of_parts = tuple(part for part in Startd.kinds_of_parts if part is DockerWatch)
+    kinds_of_components = tuple(kind for kind in Startd.kinds_of_components if kind is LauncherAds)
 
     def __init__(self, context: Any, host: Host, full: Callable[[], bool]) -> None:
         super().__init__(context, host.hardware)
         self.host = host
         self.full = full
 
-    async def open_launchers(self, identity: str) -> None:
-        self.host.watch(self.book)
-        journal = self.ledger.journal
+    async def open_launchers(
+        self, table: SlotTable, journal_writer: JournalWriter, run_table: RunTable, publisher: Publisher
+    ) -> Execution:
+        self.host.watch(table)
+        journal = journal_writer.journal
         write = journal.write
 
         def unless_full(changes: Any) -> None:
@@ -200,5 +209,11 @@ class SimulatedStartd(Startd):
             write(changes)
 
         journal.write = unless_full  # type: ignore[method-assign]
-        self.fork_server = ForkServer(self.host)
-        self.launchers["process"] = Launcher(self.host, self.context.clock.now)
+        isolation = no_isolation(
+            self.current.settings.isolation,
+            execute=self.context.execute,
+            hostname=self.machine.detected.hostname,
+            log=self.context.log,
+        )
+        launchers = {"process": SimulatedLauncher(self.host, self.context.clock.now)}
+        return Execution(ForkServer(self.host), isolation, launchers)

@@ -28,13 +28,15 @@ from shared.config import Config
 from shared.config.knobs.base import Settings
 from shared.errors import RoostError
 from shared.messages.negotiation import GetPriorities
-from tests.consistency import book_faults, queue_faults
+from tests.consistency import queue_faults, slot_faults
 from tests.simulation import faults
 from tests.simulation.loop import Stuck, VirtualLoop
 from tests.simulation.news import log_of, wrong_in_log
 from tests.simulation.workload import Job, Users
 from tests.simulation.world import START, World
 
+# Daemons check after every operation that what they hold agrees with itself; a contradiction ends the history.
+os.environ.setdefault("ROOST_STRICT_INVARIANTS", "1")
 #: Faults begin in the first so many seconds; everything is mended when the last of them is over.
 FAULTS_S = 60.0
 #: Then all jobs must be done after so many seconds more: leases of a minute end, some jobs run again.
@@ -300,8 +302,10 @@ async def _rests(world: World) -> list[str]:
             if kind == "schedd":
                 wrong += [f"{name}: {one}" for one in queue_faults(daemon)]
             elif kind == "startd":
-                wrong += [f"{name}: {one}" for one in book_faults(daemon.book)]
-                wrong += [f"{name}: {slot} is claimed" for slot, one in daemon.book.slots.items() if one.claim]
+                wrong += [f"{name}: {one}" for one in slot_faults(daemon.shared.slot_manager)]
+                wrong += [
+                    f"{name}: {slot} is claimed" for slot, one in daemon.shared.slot_manager.slots.items() if one.claim
+                ]
         wrong += [f"{one.job} runs on {one.host}" for one in world.processes if one.alive]
         hads = {name: life.daemon for name, life in world.lives.items() if name.startswith("had")}
         leaders = [name for name, had in hads.items() if had.role() == "leader"]

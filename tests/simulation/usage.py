@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from services.negotiator.clocks import CLOCK_S
-from services.startd.book.claims import Book
-from services.startd.book.registry import PAST_S, Registry
-from services.startd.book.slots import Claim, Slot
+from services.negotiator.ad_intake import CLOCK_S
+from services.startd.core.slots.model import Claim, Slot
+from services.startd.core.slots.slot_manager import SlotManager
+from services.startd.core.slots.slot_table import PAST_S, SlotTable
 
 
 @dataclass(slots=True)
@@ -43,10 +43,9 @@ class Usage:
         self.set_back: dict[str, tuple[float, float]] = {}
         self.fog: list[tuple[float, float, float]] = []  # since when, until when, how late messages may be
 
-    def watch(self, host: str, book: Book) -> None:
-        """Hear of every change of a startd's book from its first moment on."""
-        registry: Registry = book._registry
-        occupy, end_claim = registry.occupy, registry.end_claim
+    def watch(self, host: str, table: SlotTable) -> None:
+        """Hear of every claim of a startd from its first moment on."""
+        occupy, end_claim = table.occupy, table.end_claim
 
         def occupied(slot: Slot, claim: Claim) -> None:
             occupy(slot, claim)
@@ -62,13 +61,13 @@ class Usage:
             self.claims[slot.claim.claim_id].ended = self.time()
             end_claim(slot, now, broken=broken)
 
-        registry.occupy, registry.end_claim = occupied, ended  # type: ignore[method-assign]
+        table.occupy, table.end_claim = occupied, ended  # type: ignore[method-assign]
 
-    def lives(self, host: str, book: Book) -> None:
+    def lives(self, host: str, manager: SlotManager) -> None:
         """A startd is there again, with what it had written down."""
         now = self.time()
         for claim_id, claim in self.claims.items():
-            if claim.host == host and claim.ended is None and claim_id not in book.claims:
+            if claim.host == host and claim.ended is None and claim_id not in manager.claims:
                 claim.ended, claim.perhaps_until = claim.began, now  # it was never written down
 
     def stepped(self, host: str, seconds: float) -> None:

@@ -195,7 +195,7 @@ class World:
             self.leave(life.name, self.time(), since=life.begun)
         subsystem, _, host = life.name.partition(".")
         if subsystem == "startd" and life.daemon is not None:
-            self.usage.lives(host, life.daemon.book)
+            self.usage.lives(host, life.daemon.shared.slot_manager)
 
     def _make(self, life: Life) -> Daemon:
         subsystem, _, name = life.name.partition(".")

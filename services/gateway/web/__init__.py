@@ -1,1 +1,1 @@
-"""The dashboard's files, as browsers get them; services/gateway/api/web.py serves them."""
+"""The dashboard's files, as browsers get them; services/gateway/routes/static_files.py serves them."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from services.startd.book.slots import Claim, Slot
-from services.startd.book.transitions import Activity, State
+from services.startd.core.slots.model import Claim, Slot
+from services.startd.core.slots.transitions import Activity, State
 from shared.classad import UNDEFINED, ClassAd, Expr, flatten, parse_expr
 from shared.classad.expr import Literal
 from shared.messages.claims import public_claim_id

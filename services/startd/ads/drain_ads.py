@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.startd.book.draining import Expected, Steering
-from services.startd.book.slots import Slot
+from services.startd.core.slots.drain import ExpectedDrain, MachineOrders
+from services.startd.core.slots.model import Slot
 
 
-def drain_attributes(steering: Steering, expected: Expected, slot: Slot) -> Mapping[str, object]:
+def drain_attributes(machine_orders: MachineOrders, expected: ExpectedDrain, slot: Slot) -> Mapping[str, object]:
     """Times are wall-clock seconds, badput and unclaimed time cpu-seconds since the startd was first started."""
     told: dict[str, object] = {
         "AcceptedWhileDraining": slot.claim is not None and slot.claim.while_draining,
@@ -16,19 +16,19 @@ def drain_attributes(steering: Steering, expected: Expected, slot: Slot) -> Mapp
         "ExpectedMachineGracefulDrainingBadput": int(expected.graceful_badput),
         "ExpectedMachineQuickDrainingCompletion": int(expected.quick_completion),
         "ExpectedMachineQuickDrainingBadput": int(expected.quick_badput),
-        "TotalMachineDrainingBadput": int(steering.badput),
-        "TotalMachineDrainingUnclaimedTime": int(steering.unclaimed),
+        "TotalMachineDrainingBadput": int(machine_orders.badput),
+        "TotalMachineDrainingUnclaimedTime": int(machine_orders.unclaimed),
     }
-    if steering.since:
-        told["RoostDrainingCountedSince"] = int(steering.since)
-    if steering.last_start:
-        told["LastDrainStartTime"] = int(steering.last_start)
-    if steering.last_stop:
-        told["LastDrainStopTime"] = int(steering.last_stop)
-    if steering.drain is not None:
-        told |= {"Draining": True, "DrainingRequestId": steering.drain.request_id}
-        if steering.drain.reason:
-            told["DrainReason"] = steering.drain.reason
-    if steering.off is not None:
-        told["RoostOff"] = str(steering.off)
+    if machine_orders.since:
+        told["RoostDrainingCountedSince"] = int(machine_orders.since)
+    if machine_orders.last_start:
+        told["LastDrainStartTime"] = int(machine_orders.last_start)
+    if machine_orders.last_stop:
+        told["LastDrainStopTime"] = int(machine_orders.last_stop)
+    if machine_orders.drain is not None:
+        told |= {"Draining": True, "DrainingRequestId": machine_orders.drain.request_id}
+        if machine_orders.drain.reason:
+            told["DrainReason"] = machine_orders.drain.reason
+    if machine_orders.off is not None:
+        told["RoostOff"] = str(machine_orders.off)
     return told

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.startd.ads.children import Children
+from engine.slots.amounts import STANDARD, Amounts
+from engine.slots.carving import SlotKind
+from services.startd.ads.ad_layers import AdLayers
+from services.startd.ads.child_lists import ChildLists
 from services.startd.ads.claim_ads import put_claim, put_waiting
-from services.startd.ads.layers import Layers
-from services.startd.book.amounts import STANDARD, Amounts
-from services.startd.book.partition import SlotKind
-from services.startd.book.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
-from services.startd.book.slots import Claim, Slot
-from services.startd.book.transitions import State
-from services.startd.machine import wiring
-from services.startd.machine.detection import Detected, Sample
-from services.startd.machine.devices import machine_attributes
-from services.startd.machine.resources import Stock
-from services.startd.machine.shares import SWAP
+from services.startd.core.machine.detected import Detected, Sample, interface_attributes
+from services.startd.core.machine.devices import machine_attributes
+from services.startd.core.machine.resources import Stock
+from services.startd.core.machine.slot_types import SWAP
+from services.startd.core.slots.model import Claim, Slot
+from services.startd.core.slots.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
+from services.startd.core.slots.transitions import State
 from services.startd.settings import Settings
 from shared.classad import ClassAd, Expr, parse_expr
 from shared.consumption import within_limits
@@ -27,7 +26,7 @@ _WITHIN_LIMITS = parse_expr(WITHIN_LIMITS)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class MachineInfo:
     """What all slots of the machine share."""
 
     startd: str
@@ -39,7 +38,7 @@ class Surroundings:
     stock: Stock = field(default_factory=Stock)
 
 
-def machine_ad(around: Surroundings) -> ClassAd:
+def machine_ad(around: MachineInfo) -> ClassAd:
     """The attributes that all slot ads of this machine have alike."""
     detected, settings = around.detected, around.settings
     opsys_and_version = f"{detected.opsys_name}{detected.opsys_major}"
@@ -82,17 +81,17 @@ def machine_ad(around: Surroundings) -> ClassAd:
         ad[f"Total{name}"] = around.total[name]
     ad["MachineResources"] = " ".join((*STANDARD, SWAP, *(name for name in around.total if name not in STANDARD)))
     ad.update(machine_attributes(around.stock))
-    ad.update(wiring.attributes(detected.interface))
+    ad.update(interface_attributes(detected.interface))
     return ad
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class RelatedSlots:
     """What the ad of a slot tells of others. siblings: see `claim_ads.sibling_attributes`."""
 
     dynamic: Sequence[Slot] = ()  # slots carved from it
-    children: Children = field(default_factory=Children)  # the texts about them
-    layers: Layers = field(default_factory=Layers)
+    children: ChildLists = field(default_factory=ChildLists)  # the texts about them
+    layers: AdLayers = field(default_factory=AdLayers)
     waiting: Claim | None = None  # the claim that waits for it to empty
     siblings: Mapping[str, Expr] = field(default_factory=dict)
     parts: Sequence[Mapping[str, object]] = ()  # what parts of the startd say of it, later ones win
@@ -103,8 +102,8 @@ def slot_ad(
     base: ClassAd,
     slot: Slot,
     sample: Sample,
-    around: Surroundings,
-    others: Neighbours,
+    around: MachineInfo,
+    others: RelatedSlots,
     now: float,
     policy: Policy | None = None,
 ) -> ClassAd:
@@ -194,7 +193,7 @@ def _rules(slot: Slot, policy: Policy, settings: Settings) -> ClassAd:
     return ad
 
 
-def _put_claim(ad: ClassAd, slot: Slot, settings: Settings, layers: Layers) -> None:
+def _put_claim(ad: ClassAd, slot: Slot, settings: Settings, layers: AdLayers) -> None:
     claim = slot.claim
     if claim is None:
         ad["CurrentRank"] = 0.0

@@ -1,1 +1,0 @@
-"""What the machine is, has, and is busy with."""

@@ -14,19 +14,21 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
-from pamqp.commands import Basic
 from yarl import URL
 
-from shared.bus.amqp import graves
+from shared.backoff import Backoff
+from shared.bus.amqp import dead_letters as dead_letter_queue
 from shared.bus.amqp.calls import Calls
-from shared.bus.amqp.consumer import DELIVERIES_HEADER, REQUEUED_HEADER, Consumer, Delivery
-from shared.bus.amqp.facts import Facts
+from shared.bus.amqp.consumer import Consumer
+from shared.bus.amqp.delivery import REQUEUED_HEADER, Delivery
+from shared.bus.amqp.event_publisher import EventPublisher
 from shared.bus.amqp.link import Link, LinkLost, Refused
+from shared.bus.amqp.publisher import REFUSALS, Publisher
 from shared.bus.amqp.watchdog import Watchdog
 from shared.bus.api import (
     BusHealth,
@@ -39,25 +41,23 @@ from shared.bus.api import (
     Outgoing,
     Reject,
     RequestHandler,
-    unpublished_as,
 )
 from shared.bus.handling import (
     STOP_PATIENCE_S,
     Log,
     Outcome,
     RetryPolicy,
-    answer,
+    answer_request,
     check_inbox,
     check_topic,
     explain,
+    handle_message,
     one_way,
     packed,
-    packed_answer,
-    take,
-    tell_of_gap,
+    report_gap,
 )
-from shared.bus.outbox import Fact
-from shared.bus.shelf import Shelf
+from shared.bus.outbox import PendingEvent
+from shared.bus.spool import EventSpool
 from shared.bus.topology import (
     CONSUMER,
     INBOX_DURABLE_WAIT_S,
@@ -68,16 +68,11 @@ from shared.bus.topology import (
     private_declaration,
     work_queue_declaration,
 )
-from shared.errors import RoostError
-from shared.messages.base import Envelope, Message, new_id, type_of
+from shared.messages.base import Message, new_id
 from shared.tls import ClientTls, TlsTrouble, explained
 
-TRANSIENT, PERSISTENT = 1, 2
-CONTENT_TYPE = "application/msgpack"
 #: Confirms awaited at a time by publish_many.
 WINDOW = 500
-#: A channel that closes under a publish may have been closed over another one's: so often it is tried again.
-REFUSALS = 3
 RECONNECT_FIRST_S = 0.05
 #: Where there are several nodes each try is another one: all of them are tried within a few seconds.
 RECONNECT_CAP_S = 2.0
@@ -89,7 +84,7 @@ class AmqpBus:
     of amqps://, unless they say otherwise; files that can not be used are waited for like a broker.
     sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long a durable message waits
     for a connection and its confirm. watch_s: how often the watchdog looks. heartbeat_s: AMQP's own, the
-    second line. shelf: a file that keeps facts while there is no broker (shared.bus.shelf)."""
+    second line. spool: a file that keeps events while there is no broker (shared.bus.spool)."""
 
     def __init__(
         self,
@@ -101,7 +96,7 @@ class AmqpBus:
         watch_s: float = 5.0,
         heartbeat_s: int = 10,
         connect_timeout_s: float = 10.0,
-        shelf: Path | None = None,
+        spool: Path | None = None,
         tls: ClientTls | None = None,
         now: Callable[[], float] = time.time,
         new_id: Callable[[], str] = new_id,
@@ -116,38 +111,29 @@ class AmqpBus:
         self._node = 0  # of the urls, the one to try first
         self.sender = sender
         self.retry = retry or RetryPolicy()
-        self.publish_wait_s = publish_wait_s
         self.watch_s = watch_s
         self.heartbeat_s = heartbeat_s
         self.connect_timeout_s = connect_timeout_s
-        self.now = now
-        self.new_id = new_id
         self.log: Log = log or structlog.get_logger().bind(sender=sender)
-        self._user = URL(self.urls[0]).user or "guest"
+        user = URL(self.urls[0]).user or "guest"
+        self._publisher = Publisher(sender=sender, user=user, publish_wait_s=publish_wait_s, now=now, new_id=new_id)
+        self._health = self._publisher.health
         # Where every role has its own user, the broker vouches for senders; else nobody does.
-        self._verify = self._user in ROLES
-        self._health = BusHealth(waiting_for="start")
+        self._verify = user in ROLES
         self._consumers: list[Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
-        self._link: Link | None = None
         self._links = 0  # opened so far
-        self._connected = asyncio.Event()
         self._attaching = asyncio.Lock()
         self._supervisor: asyncio.Task[None] | None = None
-        self._background: dict[asyncio.Task[None], None] = {}
-        self._publishing = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._stopped = False
         self._jitter = random.Random()
         self._watchdog = Watchdog(self.watch_s)
-        self._facts = Facts(self, Shelf(shelf) if shelf is not None else None)
-        self._calls = Calls(self)
+        self._events = EventPublisher(self._publisher, EventSpool(spool) if spool is not None else None)
+        self._calls = Calls(self._publisher)
 
     @property
     def health(self) -> BusHealth:
         health = self._health
-        connected = self._link is not None and self._link.usable and self._connected.is_set()
+        connected = self._publisher.link is not None and self._publisher.connected.is_set()
         health.connected = connected
         health.expected_consumers = len(self._consumers)
         health.consumers = sum(consumer.attached for consumer in self._consumers) if connected else 0
@@ -162,10 +148,10 @@ class AmqpBus:
 
     async def start(self) -> None:
         if self._supervisor is None:
-            self._stopped = False
-            self._facts.begin()
+            self._publisher.stopped = False
+            self._events.begin()
             self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="bus:supervisor")
-        ready = asyncio.ensure_future(self._connected.wait())
+        ready = asyncio.ensure_future(self._publisher.connected.wait())
         try:
             await asyncio.wait({ready, self._supervisor}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -173,41 +159,40 @@ class AmqpBus:
         if self._supervisor is not None and self._supervisor.done():
             self._supervisor.result()
 
-    async def deafen(self) -> None:
+    async def stop_consuming(self) -> None:
         caller = asyncio.current_task()
         await asyncio.gather(*(consumer.cancel(caller) for consumer in self._consumers))
 
     async def stop(self) -> None:
         if self._supervisor is None:
-            self._stopped = True
+            self._publisher.stopped = True
             return
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
-                await self.deafen()
+                await self.stop_consuming()
         except TimeoutError:  # they are cancelled below, and their messages come again
             self.log.warning("bus.handlers_cut_short", messages=self.health.in_hand)
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
-                await self._idle.wait()
-                await self._facts.finish()
+                await self._publisher.idle.wait()
+                await self._events.finish()
         except TimeoutError:
-            self.log.warning("bus.unconfirmed_at_stop", messages=self._publishing, facts=self._facts.waiting)
-        self._stopped = True
+            self.log.warning("bus.unconfirmed_at_stop", messages=self._publisher.publishing, facts=self._events.waiting)
+        self._publisher.stopped = True
         supervisor, self._supervisor = self._supervisor, None
-        current = asyncio.current_task()
-        pending = {supervisor, *(task for task in self._background if task is not current)}
+        pending = {supervisor, *self._publisher.background.others()}
         while pending:
             # More than once: asyncio.wait_for, which the client library uses, may swallow a cancellation that comes
             # just when its work is done (Python 3.11).
             for task in pending:
                 task.cancel()
             _, pending = await asyncio.wait(pending, timeout=1.0)
-        self._facts.close()
+        self._events.close()
         self._health.connected = False
         self._health.waiting_for = "start"
 
     async def _supervise(self) -> None:
-        attempt = 0
+        backoff = Backoff(RECONNECT_FIRST_S, RECONNECT_CAP_S, jitter=self._jitter.uniform)
         while True:
             try:
                 link = await self._open(self.urls[self._node % len(self.urls)])
@@ -215,25 +200,24 @@ class AmqpBus:
                 self._health.last_error = self._told(error)
                 self._health.waiting_for = f"the broker: {self._health.last_error}"
                 self._node += 1
-                pause = min(RECONNECT_CAP_S, RECONNECT_FIRST_S * 2**attempt) * self._jitter.uniform(0.5, 1.0)
-                attempt = min(attempt + 1, 30)
+                pause = backoff.next_s()
                 self.log.warning("bus.unavailable", error=self._health.last_error, retry_in_s=round(pause, 2))
                 await asyncio.sleep(pause)
                 continue
             try:
-                attempt = 0
-                if self._stopped:
+                backoff.reset()
+                if self._publisher.stopped:
                     return
                 self.log.info("bus.connected", consumers=len(self._consumers))
                 loop = asyncio.get_running_loop()
                 watch = loop.create_task(self._watchdog.watch(link, self._consumers), name="bus:watchdog")
-                settle = loop.create_task(self._facts.settle(link), name="bus:facts")
+                settle = loop.create_task(self._events.settle(link), name="bus:facts")
                 try:
                     reason = await asyncio.shield(link.broken)
                 finally:
                     # At once: whoever waits for a link would take this one again and again while the watchdog ends.
-                    self._link = None
-                    self._connected.clear()
+                    self._publisher.current = None
+                    self._publisher.connected.clear()
                     watch.cancel()
                     settle.cancel()
                     await asyncio.gather(watch, settle, return_exceptions=True)
@@ -242,9 +226,9 @@ class AmqpBus:
                 self._node += 1  # a node that hangs would take a whole timeout before the next one is tried
                 self.log.warning("bus.disconnected", reason=reason)
             finally:
-                self._link = None
-                self._connected.clear()
-                self._facts.broke()
+                self._publisher.current = None
+                self._publisher.connected.clear()
+                self._events.broke()
                 self._calls.fail("the connection was lost while waiting for the answer")
                 for consumer in self._consumers:
                     await consumer.detach()
@@ -268,9 +252,9 @@ class AmqpBus:
                         await consumer.attach(link)
                     if not link.usable:
                         raise LinkLost(link.broken.result())
-                    self._link = link
-                    self._facts.opened(again=self._links > 0)
-                    self._connected.set()
+                    self._publisher.current = link
+                    self._events.opened(again=self._links > 0)
+                    self._publisher.connected.set()
         except BaseException:
             for consumer in self._consumers:
                 await consumer.detach()
@@ -278,46 +262,13 @@ class AmqpBus:
             raise
         self._links += 1
         if self._links == 1:
-            self.spawn(self._facts.send())  # of the last life
+            self._publisher.spawn(self._events.send())  # of the last life
         else:
             self._health.reconnects += 1
-            self.spawn(self._facts.repeat())
+            self._publisher.spawn(self._events.repeat())
             for callback in self._gap_callbacks:
-                self.spawn(tell_of_gap(callback, self.retry, self.log))
+                self._publisher.spawn(report_gap(callback, self.retry, self.log))
         return link
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name="bus:background")
-        self._background[task] = None
-        task.add_done_callback(self._background.pop)
-        return task
-
-    @property
-    def link(self) -> Link | None:
-        """The present link, if it is of any use."""
-        link = self._link
-        return link if link is not None and link.usable else None
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped
-
-    async def wait_link(self, deadline: float) -> Link:
-        """The present link; waits for one until `deadline` (loop time). Raises BusUnavailable."""
-        while True:
-            if self._stopped:
-                raise BusUnavailable("the bus is stopped")
-            link = self._link
-            if link is not None and link.usable:
-                return link
-            try:
-                async with asyncio.timeout_at(deadline):
-                    if link is None:
-                        await self._connected.wait()
-                    else:
-                        await asyncio.sleep(0)  # broken just now: the supervisor is about to notice
-            except TimeoutError:
-                raise BusUnavailable(f"no connection to the broker: {self._health.last_error}") from None
 
     # Publishing
 
@@ -361,18 +312,19 @@ class AmqpBus:
         expires_s: float | None = None,
         mandatory: bool = False,
     ) -> None:
-        envelope = self.envelope(body, epoch, trace)
+        out = self._publisher
+        envelope = out.envelope(body, epoch, trace)
         data = packed(envelope)
-        properties = self.properties(envelope.id, body.type, durable=body.durable, expires_s=expires_s)
+        properties = out.properties(envelope.id, body.type, durable=body.durable, expires_s=expires_s)
         if body.durable:
-            await self.publish_durable(exchange, key, data, properties, mandatory=mandatory)
+            await out.publish_durable(exchange, key, data, properties, mandatory=mandatory)
         elif body.kept and exchange == Exchange.EVENTS:
-            await self._facts.tell(Fact(key, data, envelope.id, body.type, envelope.ts))
+            await self._events.tell(PendingEvent(key, data, envelope.id, body.type, envelope.ts))
             return
         else:
-            link = self._link
+            link = out.current
             if link is None or not link.usable:
-                if self._stopped:
+                if out.stopped:
                     raise BusUnavailable("the bus is stopped")
                 self._health.unpublished.add("dropped")
                 return
@@ -383,67 +335,6 @@ class AmqpBus:
                 self._health.unpublished.add("dropped")
                 return
         self._health.published += 1
-
-    async def publish_durable(
-        self, exchange: str, key: str, data: bytes, properties: Basic.Properties, *, mandatory: bool = False
-    ) -> None:
-        """Publish until it is confirmed: over several links if need be, so it may arrive more than once."""
-        deadline = asyncio.get_running_loop().time() + self.publish_wait_s
-        began = time.perf_counter()
-        refusals = 0
-        self._publishing += 1
-        self._idle.clear()
-        try:
-            while True:
-                link = await self.wait_link(deadline)
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await link.publish_confirmed(exchange, key, data, properties, mandatory=mandatory)
-                        self._health.confirmed.add(time.perf_counter() - began)
-                        return
-                except TimeoutError:
-                    raise BusUnavailable(f"not confirmed within {self.publish_wait_s:g} s") from None
-                except LinkLost as error:
-                    link.fail(f"publishing failed: {error}")
-                except Refused as error:
-                    link.fail(f"publishing was refused: {error}")
-                    refusals += 1
-                    if refusals >= REFUSALS:
-                        raise NotAllowed(f"the broker refuses {exchange} {key!r}: {error}") from error
-        except RoostError as error:
-            self._health.unpublished.add(unpublished_as(error))
-            raise
-        finally:
-            self._publishing -= 1
-            if not self._publishing:
-                self._idle.set()
-
-    def envelope(self, body: Message, epoch: int | None = None, trace: str | None = None) -> Envelope:
-        return Envelope(body, self.sender, self.new_id(), self.now(), epoch, trace)
-
-    def properties(
-        self,
-        message_id: str,
-        kind: str,
-        *,
-        durable: bool,
-        expires_s: float | None = None,
-        reply_to: str | None = None,
-        correlation_id: str | None = None,
-        headers: dict[str, Any] | None = None,
-    ) -> Basic.Properties:
-        return Basic.Properties(
-            content_type=CONTENT_TYPE,
-            headers=headers,
-            delivery_mode=PERSISTENT if durable else TRANSIENT,
-            correlation_id=correlation_id,
-            reply_to=reply_to,
-            expiration=None if expires_s is None else str(max(1, round(expires_s * 1000))),
-            message_id=message_id,
-            message_type=kind,
-            user_id=self._user,  # the broker refuses what is not the user it knows us by
-            app_id=self.sender,
-        )
 
     # Calls
 
@@ -470,7 +361,7 @@ class AmqpBus:
         self, exchange: Exchange, patterns: Sequence[str], handler: Handler, *, prefetch: int = 500
     ) -> Consumer:
         check_topic(exchange)
-        name = f"roost.listen.{self.sender}.{self.new_id()[-12:]}"
+        name = f"roost.listen.{self.sender}.{self._publisher.new_id()[-12:]}"
         queue = private_declaration(name, exchange, patterns)
         return await self._subscribe(queue, self._taker(handler), prefetch=prefetch, in_order=True)
 
@@ -488,7 +379,7 @@ class AmqpBus:
 
     async def depth(self, queue: str) -> int:
         """How many messages of a queue wait to be delivered. Raises BusUnavailable."""
-        link = await self.wait_link(asyncio.get_running_loop().time() + self.publish_wait_s)
+        link = await self._publisher.wait_link(asyncio.get_running_loop().time() + self._publisher.publish_wait_s)
         try:
             return (await link.state(queue)).message_count or 0
         except (LinkLost, Refused) as error:
@@ -501,7 +392,7 @@ class AmqpBus:
         async def handle(delivery: Delivery) -> Outcome:
             if not delivery.reply_to:
                 return await take_one_way(delivery)
-            return await answer(delivery.data, handler, self.log, self._role_of(delivery), self._health)
+            return await answer_request(delivery.data, handler, self.log, self._role_of(delivery), self._health)
 
         return await self._subscribe(
             inbox_declaration(inbox, clustered=self.clustered), handle, prefetch=prefetch, in_order=False
@@ -509,11 +400,11 @@ class AmqpBus:
 
     def _taker(self, handler: Handler) -> Callable[[Delivery], Awaitable[Outcome]]:
         health = self._health
-        return lambda d: take(d.data, d.deliveries, handler, self.retry, self.log, self._role_of(d), health)
+        return lambda d: handle_message(d.data, d.deliveries, handler, self.retry, self.log, self._role_of(d), health)
 
     def _role_of(self, delivery: Delivery) -> str | None:
         """Whom the broker vouches for; None where it can not, or where we checked before."""
-        if not self._verify or delivery.requeued_by in (self._user, "gateway"):
+        if not self._verify or delivery.requeued_by in (self._publisher.user, "gateway"):
             return None
         return delivery.user_id
 
@@ -525,13 +416,22 @@ class AmqpBus:
         prefetch: int,
         in_order: bool,
     ) -> Consumer:
-        tag = f"{self.sender}:{self.new_id()[-12:]}"
-        consumer = Consumer(self, queue, handle, prefetch=prefetch, in_order=in_order, tag=tag)
-        attaching = self.spawn(self._attach(consumer))
+        tag = f"{self.sender}:{self._publisher.new_id()[-12:]}"
+        consumer = Consumer(
+            self._publisher,
+            queue,
+            handle,
+            prefetch=prefetch,
+            in_order=in_order,
+            tag=tag,
+            log=self.log,
+            ended=self._forget,
+        )
+        attaching = self._publisher.spawn(self._attach(consumer))
         try:
             await asyncio.wait({attaching})
         except asyncio.CancelledError:
-            self.spawn(_undo(attaching, consumer))
+            self._publisher.spawn(_undo(attaching, consumer))
             raise
         if attaching.cancelled():
             raise BusUnavailable("the bus is stopped")
@@ -542,13 +442,13 @@ class AmqpBus:
         """Put a new consumer on the link. In a task of its own: where somebody gives up waiting for an answer on a
         channel the library closes the channel, and the link with all that is on it would break."""
         queue = consumer.queue
-        deadline = asyncio.get_running_loop().time() + self.publish_wait_s
+        deadline = asyncio.get_running_loop().time() + self._publisher.publish_wait_s
         refusals = 0
         while True:
-            link = await self.wait_link(deadline)
+            link = await self._publisher.wait_link(deadline)
             try:
                 async with self._attaching, asyncio.timeout_at(deadline):
-                    if link is not self._link:
+                    if link is not self._publisher.current:
                         continue
                     await consumer.attach(link)
                     if not link.usable:  # it broke behind the broker's answer: nobody would take the consumer off it
@@ -570,48 +470,23 @@ class AmqpBus:
     def on_gap(self, callback: Callable[[], Awaitable[None]]) -> None:
         self._gap_callbacks.append(callback)
 
-    # What consumers need of us (consumer.Port)
-
-    def received(self, *, again: bool) -> None:
-        self._health.received += 1
-        self._health.redelivered += again
-
-    def forget(self, consumer: Consumer) -> None:
+    def _forget(self, consumer: Consumer) -> None:
         if consumer in self._consumers:
             self._consumers.remove(consumer)
-
-    async def settle(self, link: Link, delivery: Delivery, outcome: Outcome) -> None:
-        if outcome.answer is not None and delivery.reply_to:
-            data = packed_answer(outcome.answer, lambda body: packed(self.envelope(body)), self.log)
-            properties = self.properties(
-                self.new_id(), outcome.answer.type, durable=False, correlation_id=delivery.correlation_id
-            )
-            await link.publish_plain("", delivery.reply_to, data, properties)
-        if outcome.dead:
-            headers = graves.headers(delivery, outcome.dead, by=self.sender, now=self.now())
-            properties = self.properties(self.new_id(), type_of(delivery.data), durable=True, headers=headers)
-            await self.publish_durable(Exchange.DEAD, "", delivery.data, properties)
-            self._health.dead_lettered += 1
-
-    async def republish_counted(self, delivery: Delivery) -> None:
-        headers = {DELIVERIES_HEADER: delivery.deliveries + 1, REQUEUED_HEADER: self._user}
-        properties = self.properties(delivery.message_id, "", durable=True, headers=headers)
-        properties.expiration = delivery.expiration
-        await self.publish_durable(Exchange.RPC, delivery.key, delivery.data, properties, mandatory=True)
 
     # Dead letters
 
     async def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
-        return await self._with_link(lambda link: graves.look(link, limit))
+        return await self._with_link(lambda link: dead_letter_queue.peek(link, limit))
 
     async def requeue(self, ids: Sequence[str]) -> list[str]:
-        return await self._with_link(lambda link: graves.take_out(link, ids, self._put_back))
+        return await self._with_link(lambda link: dead_letter_queue.remove(link, ids, self._put_back))
 
     async def discard(self, ids: Sequence[str]) -> list[str]:
         async def forget(_: DeadLetter) -> None:
             return None
 
-        return await self._with_link(lambda link: graves.take_out(link, ids, forget))
+        return await self._with_link(lambda link: dead_letter_queue.remove(link, ids, forget))
 
     async def _put_back(self, letter: DeadLetter) -> None:
         if self._verify and letter.by not in ROLES and not of_consumer(letter):
@@ -620,17 +495,17 @@ class AmqpBus:
                 f"dead letter {letter.id}: its user {letter.by!r} may not have anything put into queue "
                 f"{letter.queue!r}; discard it"
             )
-        headers = {REQUEUED_HEADER: self._user}
-        properties = self.properties(self.new_id(), letter.type, durable=True, headers=headers)
+        headers = {REQUEUED_HEADER: self._publisher.user}
+        properties = self._publisher.properties(self._publisher.new_id(), letter.type, durable=True, headers=headers)
         try:
-            await self.publish_durable("", letter.queue, letter.data, properties, mandatory=True)
+            await self._publisher.publish_durable("", letter.queue, letter.data, properties, mandatory=True)
         except NobodyThere:
             if self._verify and letter.by not in ROLES:
                 return  # a consumer that is gone: others have had this event
-            await self.publish_durable(letter.exchange, letter.key, letter.data, properties)
+            await self._publisher.publish_durable(letter.exchange, letter.key, letter.data, properties)
 
     async def _with_link(self, work: Callable[[Link], Awaitable[list[Any]]]) -> list[Any]:
-        link = await self.wait_link(asyncio.get_running_loop().time() + self.publish_wait_s)
+        link = await self._publisher.wait_link(asyncio.get_running_loop().time() + self._publisher.publish_wait_s)
         try:
             return await work(link)
         except (LinkLost, Refused) as error:

@@ -1,53 +1,25 @@
 """Calls over RabbitMQ and their answers, by its direct reply-to: an answer comes on the link that its request went out
-on, so a call ends with its link."""
+on, so a call ends with its link.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
-
-from pamqp.commands import Basic
 
 from shared import tracing
-from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, Link, LinkLost, Refused
-from shared.bus.api import BusHealth, BusUnavailable, CallTimeout, NobodyThere
+from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, LinkLost, Refused
+from shared.bus.amqp.publisher import Publisher
+from shared.bus.api import BusUnavailable, CallTimeout, NobodyThere
 from shared.bus.handling import packed, result_of
-from shared.messages.base import Envelope, Message
-
-
-class Port(Protocol):
-    """What calls need of their bus."""
-
-    @property
-    def health(self) -> BusHealth: ...
-
-    @property
-    def link(self) -> Link | None:
-        """The present one; None: there is none that is of any use."""
-
-    async def wait_link(self, deadline: float) -> Link:
-        """deadline: loop time. Raises BusUnavailable."""
-
-    def envelope(self, body: Message, epoch: int | None = None, trace: str | None = None) -> Envelope: ...
-
-    def properties(
-        self,
-        message_id: str,
-        kind: str,
-        *,
-        durable: bool,
-        expires_s: float | None = None,
-        reply_to: str | None = None,
-        correlation_id: str | None = None,
-    ) -> Basic.Properties: ...
+from shared.messages.base import Message
 
 
 class Calls:
     """Those under way."""
 
-    def __init__(self, port: Port) -> None:
-        self._port = port
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
         self._waiting: dict[str, asyncio.Future[bytes]] = {}  # by the request's id
 
     def __len__(self) -> int:
@@ -59,9 +31,9 @@ class Calls:
         """See shared.bus.api.Bus.call."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        envelope = self._port.envelope(request, epoch, trace or tracing.current())
+        envelope = self._publisher.envelope(request, epoch, trace or tracing.current())
         data = packed(envelope)
-        link = self._port.link or await self._port.wait_link(deadline)
+        link = self._publisher.link or await self._publisher.wait_link(deadline)
         began = time.perf_counter()
         future: asyncio.Future[bytes] = loop.create_future()
         self._waiting[envelope.id] = future
@@ -69,7 +41,7 @@ class Calls:
         try:
             # Never persistent: a call is worth nothing once its caller is gone, and the answer is its
             # confirm.
-            properties = self._port.properties(
+            properties = self._publisher.properties(
                 envelope.id,
                 request.type,
                 durable=False,
@@ -87,12 +59,12 @@ class Calls:
             except (LinkLost, Refused) as error:
                 link.fail(f"a request failed: {error}")
                 raise BusUnavailable(f"the connection was lost: {error}") from error
-            self._port.health.published += 1
+            self._publisher.health.published += 1
             return result_of(await future)
         finally:
             timer.cancel()
             del self._waiting[envelope.id]
-            self._port.health.called.add(request.type, time.perf_counter() - began)
+            self._publisher.health.called.add(request.type, time.perf_counter() - began)
             if future.done() and not future.cancelled():
                 future.exception()  # seen, also when the publishing failed first
 

@@ -6,82 +6,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from shared.bus.amqp.acks import AckWindow
+from shared.bus.amqp.dead_letters import headers
+from shared.bus.amqp.delivery import DELIVERIES_HEADER, REQUEUED_HEADER, Delivery
 from shared.bus.amqp.link import DeliveredMessage, Link, LinkLost, RawChannel, Refused, guarded
-from shared.bus.handling import Outcome
+from shared.bus.amqp.publisher import Publisher
+from shared.bus.api import Exchange
+from shared.bus.handling import Log, Outcome, packed, packed_answer
 from shared.bus.topology import Queue
 from shared.errors import RoostError
-
-#: Header that counts deliveries of one-way messages in classic queues, which do not count them.
-DELIVERIES_HEADER = "x-roost-deliveries"
-#: Header of what was published a second time by somebody else than its sender, who checked it then.
-REQUEUED_HEADER = "x-roost-requeued-by"
-
-
-@dataclass(slots=True)
-class Delivery:
-    """A message as it came."""
-
-    data: bytes
-    tag: int
-    exchange: str
-    key: str
-    queue: str
-    message_id: str
-    reply_to: str  # empty: nobody waits for an answer
-    correlation_id: str
-    user_id: str
-    deliveries: int  # how often it was handed to a consumer that went away without taking it
-    again: bool  # somebody had it before
-    uncounted: bool  # it was delivered before, and the broker does not count
-    expiration: str | None
-    requeued_by: str  # the user who put it back into its queue, when the broker vouches for that; else empty
-
-    @classmethod
-    def of(cls, message: DeliveredMessage, queue: Queue) -> Delivery:
-        properties = message.header.properties
-        headers = properties.headers or {}
-        counter = headers.get("x-delivery-count" if queue.counted else DELIVERIES_HEADER)
-        redelivered = bool(message.redelivered)
-        reply_to = properties.reply_to or ""
-        user_id = properties.user_id or ""
-        return cls(
-            data=message.body,
-            tag=message.delivery_tag or 0,
-            exchange=message.exchange or "",
-            key=message.routing_key or "",
-            queue=queue.name,
-            message_id=properties.message_id or "",
-            reply_to=reply_to,
-            correlation_id=properties.correlation_id or "",
-            user_id=user_id,
-            deliveries=counter if isinstance(counter, int) and counter >= 0 else 0,
-            again=redelivered,
-            uncounted=redelivered and not queue.counted and not queue.exclusive and not reply_to,
-            expiration=properties.expiration,
-            requeued_by=user_id if user_id and headers.get(REQUEUED_HEADER) == user_id else "",
-        )
-
-
-class Port(Protocol):
-    """What a consumer needs of its bus."""
-
-    def received(self, *, again: bool) -> None: ...
-
-    async def settle(self, link: Link, delivery: Delivery, outcome: Outcome) -> None:
-        """Answer, and put to the dead letters, as the outcome says. Raises LinkLost, Refused or
-        BusUnavailable: then the delivery is not acknowledged and comes again."""
-
-    async def republish_counted(self, delivery: Delivery) -> None:
-        """Put the message into its inbox again with its deliveries counted; raises like settle."""
-
-    def forget(self, consumer: Consumer) -> None: ...
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something to its end, at the latest when the bus stops."""
+from shared.messages.base import type_of
 
 
 class _Session:
@@ -116,15 +53,20 @@ class Consumer:
 
     def __init__(
         self,
-        port: Port,
+        publisher: Publisher,
         queue: Queue,
         handle: Callable[[Delivery], Awaitable[Outcome]],
         *,
         prefetch: int,
         in_order: bool,
         tag: str,
+        log: Log,
+        ended: Callable[[Consumer], None],
     ) -> None:
-        self.port = port
+        """ended: called once it consumes no more, and its handlers have finished."""
+        self._publisher = publisher
+        self._log = log
+        self._ended = ended
         self.queue = queue
         self.handle = handle
         self.prefetch = max(1, min(prefetch, 65535))
@@ -214,21 +156,47 @@ class Consumer:
     async def _work(self, session: _Session, delivery: Delivery) -> None:
         if session is not self._session or not session.link.usable or (not self.open and self.in_order):
             return  # lost, or cancelled before it was begun: it comes again
-        self.port.received(again=delivery.again)
+        health = self._publisher.health
+        health.received += 1
+        health.redelivered += delivery.again
         try:
             if delivery.uncounted:
-                await self.port.republish_counted(delivery)
+                await self._republish_counted(delivery)
             else:
                 outcome = await self.handle(delivery)
                 if session is not self._session or outcome.later:
                     return
                 if outcome.dead or outcome.answer is not None:
-                    await self.port.settle(session.link, delivery, outcome)
+                    await self._settle(session.link, delivery, outcome)
         except (LinkLost, Refused, RoostError) as error:
             session.link.fail(f"could not settle a message of {self.queue.name}: {error}")
             return
         session.window.done(delivery.tag)
         session.wake.set()
+
+    async def _settle(self, link: Link, delivery: Delivery, outcome: Outcome) -> None:
+        """Answer, and put to the dead letters, as the outcome says. Raises LinkLost, Refused or BusUnavailable: then
+        the delivery is not acknowledged and comes again."""
+        out = self._publisher
+        if outcome.answer is not None and delivery.reply_to:
+            data = packed_answer(outcome.answer, lambda body: packed(out.envelope(body)), self._log)
+            properties = out.properties(
+                out.new_id(), outcome.answer.type, durable=False, correlation_id=delivery.correlation_id
+            )
+            await link.publish_plain("", delivery.reply_to, data, properties)
+        if outcome.dead:
+            about = headers(delivery, outcome.dead, by=out.sender, now=out.now())
+            properties = out.properties(out.new_id(), type_of(delivery.data), durable=True, headers=about)
+            await out.publish_durable(Exchange.DEAD, "", delivery.data, properties)
+            out.health.dead_lettered += 1
+
+    async def _republish_counted(self, delivery: Delivery) -> None:
+        """Put the message into its inbox again with its deliveries counted. Raises as `_settle` does."""
+        out = self._publisher
+        counted = {DELIVERIES_HEADER: delivery.deliveries + 1, REQUEUED_HEADER: out.user}
+        properties = out.properties(delivery.message_id, "", durable=True, headers=counted)
+        properties.expiration = delivery.expiration
+        await out.publish_durable(Exchange.RPC, delivery.key, delivery.data, properties, mandatory=True)
 
     async def cancel(self, caller: asyncio.Task[Any] | None = None) -> None:
         """Stop consuming; handlers under way finish first (but for the one that calls this). Goes on by itself where
@@ -237,7 +205,7 @@ class Consumer:
         self.open = False
         caller = caller or asyncio.current_task()
         if self._ending is None:
-            self._ending = self.port.spawn(self._end(caller))
+            self._ending = self._publisher.spawn(self._end(caller))
         elif caller in self._tasks:
             return  # the end waits for us
         await asyncio.wait({self._ending})
@@ -253,10 +221,10 @@ class Consumer:
         under_way = [task for task in self._tasks if task is not caller]
         if under_way:
             await asyncio.gather(*under_way, return_exceptions=True)
-        self.port.forget(self)
+        self._ended(self)
         if caller in self._tasks:
             # Called by a handler of ours: its own message is still to be acknowledged.
-            self.port.spawn(self._finish(session, caller))
+            self._publisher.spawn(self._finish(session, caller))
         else:
             await self._finish(session, None)
 

@@ -1,4 +1,4 @@
-"""Notices a broker that does not answer and consumers that are registered but get nothing."""
+"""Notices a broker that does not answer, and consumers that are registered but get nothing."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Vector:
 
 @dataclass(slots=True)
 class Column:
-    """See the module. `tags` has bit t set if tag t occurs."""
+    """One attribute of many ads, as arrays. `tags` has bit t set if tag t occurs."""
 
     tag: NDArray[np.uint8]
     number: Floats

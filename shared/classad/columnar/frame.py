@@ -42,7 +42,8 @@ class Over(Mapping[str, Column]):
 
 
 class Frame:
-    """See the module. Has what `Matching` asks a Table for; rows and their order are the table's.
+    """A table with some of its columns replaced. Has what `Matching` asks a Table for; rows and their order are the
+    table's.
 
     live: folded names of the columns that change while results are kept; epoch: how often they did; live_from: the
     first row in which they can.

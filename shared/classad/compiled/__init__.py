@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from shared.classad.compiled.gear import Compiled, Matcher, compile_expr, compile_match
+from shared.classad.compiled.runtime import Compiled, Matcher, compile_expr, compile_match
 
 __all__ = ["Compiled", "Matcher", "compile_expr", "compile_match"]

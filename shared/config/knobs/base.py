@@ -23,14 +23,12 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from shared.classad import Expr, ParseError
+from shared.config.config import Config
 from shared.config.errors import ConfigError, Problem
 from shared.config.evaluate import evaluate_text, parse_whole
-
-if TYPE_CHECKING:
-    from shared.config.config import Config
 
 _BOOLEANS = {"true": True, "t": True, "yes": True, "false": False, "f": False, "no": False}
 _PLACEHOLDER = re.compile(r"<[A-Za-z]+>")

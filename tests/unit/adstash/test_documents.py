@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.adstash import fields
-from services.adstash.documents import AD_FILE, SCHEDD_HISTORY, STARTD_HISTORY, document
-from services.adstash.marks import BadCheckpoint, Mark, Marks
-from services.adstash.records import records
+from services.adstash.core import documents
+from services.adstash.core.checkpoint import BadCheckpoint, Checkpoint, SourceCheckpoint
+from services.adstash.core.documents import AD_FILE, SCHEDD_HISTORY, STARTD_HISTORY, document, records
 from shared.classad import ClassAd, parse_ad, unparse_old
 from shared.classad.expr import fold
+from tests.spec import spec
 
 JOB = {
     "GlobalJobId": "ap#12.0#1700000000", "ClusterId": 12, "ProcId": 0, "Owner": "ann", "JobStatus": 4, "ExitCode": 0,
@@ -26,8 +26,8 @@ def made(more, source=SCHEDD_HISTORY):
     return document(ad, source, "ap")
 
 
+@spec("MON-18")
 def test_known_attributes_have_types_and_others_are_keywords():
-    """MON-18"""
     found = made(
         {
             "exitcode": "3", "QDate": "1700000000", "ExitBySignal": "false", "RemoteUserCpu": "3", "MyFloat": "2.5",
@@ -42,9 +42,9 @@ def test_known_attributes_have_types_and_others_are_keywords():
     assert (found["RecordTime"], found["Source"], found["ScheddName"]) == (1700000500, "schedd_history", "ap")
 
 
+@spec("MON-18")
 def test_the_index_is_told_of_every_type():
-    """MON-18"""
-    mappings = fields.mappings()
+    mappings = documents.mappings()
     properties = mappings["properties"]
     assert properties["ExitCode"] == {"type": "long"}
     assert properties["QDate"] == {"type": "date", "format": "epoch_second"}
@@ -52,7 +52,7 @@ def test_the_index_is_told_of_every_type():
     assert properties["ExitBySignal"] == {"type": "boolean"}
     others = mappings["dynamic_templates"][0]["others"]
     assert (others["match_mapping_type"], others["mapping"]["type"]) == ("string", "keyword")
-    names = [fold(name) for words in fields._WORDS.values() for name in words.split()]
+    names = [fold(name) for words in documents._WORDS.values() for name in words.split()]
     assert len(names) == len(set(names))  # each attribute has one type
 
 
@@ -78,8 +78,8 @@ def test_secrets_are_not_exported():
     assert "PASSWORD" not in json.dumps(found)
 
 
+@spec("MON-19")
 def test_ids_follow_from_the_job_and_the_source():
-    """MON-19"""
     assert made({}).id == made({"Note": '"other"'}).id == "ap#12.0#1700000000#1700000500"
     run = {"JobCurrentStartDate": "1700000100"}
     assert made(run, STARTD_HISTORY).id != made({"JobCurrentStartDate": "1700000200"}, STARTD_HISTORY).id
@@ -107,10 +107,11 @@ VALUES = st.one_of(
 )
 
 
+@spec("MON-18")
 @settings(max_examples=80, deadline=None)
-@given(st.dictionaries(st.sampled_from(["Own", *sorted(name for name, _ in fields.KNOWN.values())]), VALUES))
+@given(st.dictionaries(st.sampled_from(["Own", *sorted(name for name, _ in documents.KNOWN.values())]), VALUES))
 def test_every_document_is_json_of_the_types_of_its_fields(attributes):
-    """MON-18: one field of another type, and the server refuses the whole document."""
+    """One field of another type, and the server refuses the whole document."""
     attributes = {
         name: value.replace("\0", "") if isinstance(value, str) else value for name, value in attributes.items()
     }
@@ -124,7 +125,7 @@ def test_every_document_is_json_of_the_types_of_its_fields(attributes):
     json.dumps(found, allow_nan=False).encode()
     kinds = {"long": int, "date": int, "double": float, "boolean": bool}
     for name, value in found.items():
-        wanted = kinds.get(fields.KNOWN.get(fold(name), ("", "keyword"))[1], str)
+        wanted = kinds.get(documents.KNOWN.get(fold(name), ("", "keyword"))[1], str)
         assert type(value) is wanted, name
 
 
@@ -132,8 +133,9 @@ def history(*ads, banner="*** Offset = 0 ClusterId = 1"):
     return b"".join(f"{unparse_old(ad).rstrip()}\n{banner}\n".encode() for ad in ads)
 
 
+@spec("MON-19")
 def test_records_of_a_history_file():
-    """MON-19: what is still being written waits, what can not be read is passed over, epochs are told apart."""
+    """What is still being written waits, what can not be read is passed over, epochs are told apart."""
     whole = history(ClassAd(JOB), ClassAd({"ClusterId": 13}))
     data = whole + b"ClusterId = 14\n"
     found = list(records(data, "x"))
@@ -149,9 +151,9 @@ def test_records_of_a_history_file():
 
 
 def test_checkpoints_are_read_as_they_were_written():
-    marks = Marks({"schedd-ap": Mark("ap#1", {}, 3), "file-/x": Mark("", {"1-2": 77}, 1)})
-    assert Marks.parse(marks.text()) == marks
+    marks = Checkpoint({"schedd-ap": SourceCheckpoint("ap#1", {}, 3), "file-/x": SourceCheckpoint("", {"1-2": 77}, 1)})
+    assert Checkpoint.parse(marks.text()) == marks
     for bad in ("", "[]", "{}", '{"version": 2, "sources": {}}', '{"version": 1, "sources": {"a": {}}}',
                 '{"version": 1, "sources": {"a": {"newest": "", "passes": 0, "offsets": {"1": -1}}}}'):  # fmt: skip
         with pytest.raises(BadCheckpoint):
-            Marks.parse(bad)
+            Checkpoint.parse(bad)

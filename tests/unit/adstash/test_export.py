@@ -8,24 +8,25 @@ from pathlib import Path
 import pytest
 import structlog
 
+from services.adstash.core.checkpoint import Checkpoint
+from services.adstash.core.documents import Document
 from services.adstash.daemon import Adstash
-from services.adstash.documents import Document
-from services.adstash.elastic import ATTEMPTS, Elastic, Where
+from services.adstash.elastic import ATTEMPTS, Elastic, Server
 from services.adstash.exporter import Exporter
-from services.adstash.jsonfiles import JsonFiles
-from services.adstash.marks import Marks
+from services.adstash.json_files import JsonFiles
 from services.adstash.sources import HistoryFile, ScheddHistory
 from shared.bus.api import RemoteFailure
 from shared.bus.memory import MemoryHub
 from shared.classad import ClassAd, unparse_old
 from shared.config import ConfigError
 from shared.config.knobs import KNOBS, AdstashSettings
-from shared.daemon.life import live
+from shared.cooperative import SLICE_S
+from shared.daemon.lifecycle import run_daemon
 from shared.errors import PermanentError
 from shared.messages.ads import AdPage
 from shared.messages.queue import JobPage
-from shared.turns import TURN_S
 from tests.daemons import make_context
+from tests.spec import spec
 from tests.unit.adstash.server import Search
 from tests.waiting import eventually
 
@@ -80,7 +81,7 @@ async def made(search, tmp_path):
     targets = []
 
     def make(bunch=10, **more):
-        target = Elastic(Where(f"http://{search.host}", "htcondor-000001", **more), Clock(), LOG)
+        target = Elastic(Server(f"http://{search.host}", "htcondor-000001", **more), Clock(), LOG)
         targets.append(target)
         return Exporter(target, tmp_path / "checkpoint", bunch, LOG)
 
@@ -89,6 +90,7 @@ async def made(search, tmp_path):
         await target.close()
 
 
+@spec("MON-17", "MON-19")
 async def test_the_index_is_made_with_its_fields_and_each_record_exported_once(search, made):
     """MON-17: htcondor-000001 is made if it is missing. MON-19: a checkpoint tells what has been exported."""
     schedd = Schedd(job(number) for number in range(25))
@@ -111,8 +113,9 @@ async def test_the_index_is_made_with_its_fields_and_each_record_exported_once(s
     assert (await again.run([schedd.source()])).records == 0
 
 
+@spec("MON-19")
 async def test_a_killed_exporter_repeats_nothing(search, made):
-    """MON-19: what was sent before the checkpoint moved is sent again, and stays as it is."""
+    """What was sent before the checkpoint moved is sent again, and stays as it is."""
     schedd = Schedd(job(number) for number in range(25))
     exporter = made()
     search.plan["POST /_bulk"] = ["deaf"] * 2 + [None, "die"] + [503] * 100
@@ -213,8 +216,9 @@ async def test_one_source_that_fails_does_not_keep_others_from_being_exported(se
     assert len(search.documents) == 1
 
 
+@spec("MON-19")
 async def test_history_files_are_followed_through_their_renaming(search, made, tmp_path):
-    """MON-19: histories of execution points are files, which are renamed when they are long."""
+    """Histories of execution points are files, which are renamed when they are long."""
     path = tmp_path / "startd_history"
 
     def text(*numbers):
@@ -239,18 +243,19 @@ async def test_history_files_are_followed_through_their_renaming(search, made, t
 
 def made_again(made, before):
     exporter = made()
-    exporter.marks = Marks.parse(before.checkpoint.read_text())
+    exporter.marks = Checkpoint.parse(before.checkpoint.read_text())
     return exporter
 
 
+@spec("MON-19")
 async def test_files_of_json_lines_have_each_record_once(tmp_path):
-    """MON-19: also when the exporter is killed between its file and its checkpoint."""
+    """Also when the exporter is killed between its file and its checkpoint."""
     schedd = Schedd(job(number) for number in range(3))
 
     def exporter():
         found = Exporter(JsonFiles(tmp_path / "out"), tmp_path / "checkpoint", 2, LOG)
         if found.checkpoint.exists():
-            found.marks = Marks.parse(found.checkpoint.read_text())
+            found.marks = Checkpoint.parse(found.checkpoint.read_text())
         return found
 
     def exported():
@@ -277,7 +282,7 @@ async def test_others_have_their_turn_while_records_are_read(tmp_path):
 
         async def documents(self, mark):
             for number in range(60):
-                until = time.perf_counter() + TURN_S / 2
+                until = time.perf_counter() + SLICE_S / 2
                 while time.perf_counter() < until:
                     pass
                 seen.add(turns)
@@ -321,8 +326,9 @@ async def test_a_checkpoint_that_can_not_be_read_is_for_a_person(made):
         await exporter.read_checkpoint()
 
 
+@spec("MON-17", "W-80")
 def test_defaults():
-    """MON-17: every 20 minutes, all schedds, localhost, htcondor-000001."""
+    """Every 20 minutes, all schedds, localhost, htcondor-000001."""
     defaults = {name: KNOBS[f"adstash_{name}"].default for name in (
         "sample_interval", "read_schedds", "se_host", "se_index_name", "schedd_history", "startd_history"
     )}  # fmt: skip
@@ -342,10 +348,10 @@ def test_defaults():
     ],
 )
 def test_where_the_server_is(config, url):
-    from services.adstash.making import where_of
+    from services.adstash.daemon import server_of
 
     context = make_context("ADSTASH", config=config)
-    assert where_of(AdstashSettings.from_config(context.config)).url == url
+    assert server_of(AdstashSettings.from_config(context.config)).url == url
 
 
 @pytest.mark.parametrize(
@@ -358,15 +364,16 @@ def test_where_the_server_is(config, url):
     ],
 )
 def test_what_can_not_be_used_is_refused_by_name(config):
-    from services.adstash.making import target_of
+    from services.adstash.daemon import target_of
 
     context = make_context("ADSTASH", config=config)
     with pytest.raises(ConfigError, match=next(iter(config))):
         target_of(AdstashSettings.from_config(context.config), context.clock, LOG)
 
 
+@spec("MON-17", "MON-20")
 async def test_the_daemon_exports_all_schedds_of_the_collector(search, tmp_path):
-    """MON-17, MON-20: the daemon's form."""
+    """The daemon's form."""
     hub = MemoryHub()
     config = {"ADSTASH_SE_HOST": search.host, "ADSTASH_CHECKPOINT_FILE": tmp_path / "checkpoint"}
     config["ADSTASH_SAMPLE_INTERVAL"] = 3600
@@ -411,7 +418,7 @@ async def test_the_daemon_exports_all_schedds_of_the_collector(search, tmp_path)
     context = make_context("ADSTASH", "cm", hub=hub, config=config, directory=tmp_path)
     await context.bus.start()
     adstash = Adstash(context)
-    life = asyncio.create_task(live(adstash))
+    life = asyncio.create_task(run_daemon(adstash))
     await eventually(lambda: adstash.passes == 1)
     assert adstash.ready() == ""
     assert sorted(document["ClusterId"] for document in search.documents.values()) == [2, 3, 4, 5, 7]

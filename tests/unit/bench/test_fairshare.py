@@ -11,26 +11,30 @@ import pytest
 
 from bench.fairshare import scenarios
 from bench.fairshare.simulation import User, always, at, deal, simulate
-from services.negotiator.priorities import Record
+from engine.fairshare.priorities import Record
+from tests.spec import spec
 
 ROOT = Path(__file__).parents[3]
 
 
+@spec("W-09")
 @pytest.mark.parametrize(("days", "rup"), [(1, 5.0), (2, 2.5), (3, 1.25), (4.3, 0.5077), (4.33, 0.5), (6, 0.5)])
-def test_a_priority_without_use_decays_W_09(days, rup):
+def test_a_priority_without_use_decays(days, rup):
     assert at(scenarios.decay(), 24 * days).rup["user"] == pytest.approx(rup, abs=1e-3)
 
 
+@spec("W-11")
 @pytest.mark.parametrize(
     ("hour", "rup"),
     [(0, 0.5), (1, 3.3326), (6, 16.3308), (12, 29.6429), (24, 50.25), (36, 64.8214), (48, 75.125), (72, 87.5625)],
 )
-def test_a_priority_grows_with_use_W_11(hour, rup):
+def test_a_priority_grows_with_use(hour, rup):
     assert at(scenarios.growth(), hour).rup["user"] == pytest.approx(rup, abs=1e-3)
 
 
+@spec("W-11")
 @pytest.mark.parametrize(("hours", "rup"), [(12, 35.5321), (24, 25.125), (48, 12.5625), (96, 3.1406), (240, 0.5)])
-def test_a_priority_sinks_when_the_jobs_are_gone_W_11(hours, rup):
+def test_a_priority_sinks_when_the_jobs_are_gone(hours, rup):
     assert at(scenarios.growth_and_decay(), 24 + hours).rup["user"] == pytest.approx(rup, abs=1e-3)
 
 
@@ -39,7 +43,8 @@ def a_against_b():
     return scenarios.a_against_b()
 
 
-def test_a_newcomer_deserves_150_times_as_much_W_12(a_against_b):
+@spec("W-12")
+def test_a_newcomer_deserves_150_times_as_much(a_against_b):
     moment = at(a_against_b, 48)
     assert moment.rup["A"] == pytest.approx(75.125, abs=1e-3)
     assert moment.rup["B"] == 0.5
@@ -48,20 +53,23 @@ def test_a_newcomer_deserves_150_times_as_much_W_12(a_against_b):
     assert moment.cores["B"] == pytest.approx(99.34, abs=0.01)
 
 
+@spec("W-12")
 @pytest.mark.parametrize(
     ("hours", "cores"), [(1, 4.3), (3, 10.7), (6, 18.4), (12, 29.4), (24, 40.9), (48, 48.0), (96, 49.9)]
 )
-def test_two_users_come_to_halves_W_12(a_against_b, hours, cores):
+def test_two_users_come_to_halves(a_against_b, hours, cores):
     moment = at(a_against_b, 48 + hours)
     assert moment.cores["A"] == pytest.approx(cores, rel=0.02)
     assert sum(moment.cores.values()) == pytest.approx(100.0)
 
 
-def test_who_came_first_never_has_more_than_half_again_W_12(a_against_b):
+@spec("W-12")
+def test_who_came_first_never_has_more_than_half_again(a_against_b):
     assert max(moment.cores["A"] for moment in a_against_b if moment.seconds >= 48 * 3600) <= 50.0
 
 
-def test_whole_cycles_with_whole_slots_come_to_halves_too_W_12(a_against_b):
+@spec("W-12")
+def test_whole_cycles_with_whole_slots_come_to_halves_too(a_against_b):
     moments = scenarios.a_against_b_in_cycles()
     for hours in (1, 3, 6, 12, 24, 48):
         whole, ideal = at(moments, hours), at(a_against_b, 48 + hours)
@@ -72,12 +80,14 @@ def test_whole_cycles_with_whole_slots_come_to_halves_too_W_12(a_against_b):
     assert all(98 <= sum(moment.cores.values()) <= 100 for moment in moments if moment.seconds >= 1800)
 
 
-def test_shares_are_inverse_to_priorities_W_13():
+@spec("W-13")
+def test_shares_are_inverse_to_priorities():
     assert dict(scenarios.inverse_ratio()) == pytest.approx({"A": 40.0, "B": 20.0, "C": 10.0})
     assert dict(scenarios.inverse_ratio(10.0)) == pytest.approx({"A": 10.0, "B": 40.0, "C": 20.0})
 
 
-def test_a_larger_factor_gets_less_W_14():
+@spec("W-14")
+def test_a_larger_factor_gets_less():
     moments = scenarios.factors()
     assert dict(moments[0].cores) == pytest.approx({"factor 1000": 60.0, "factor 2000": 30.0})
     # The priorities follow: in the long run the ratio is the root of that of the factors.
@@ -85,7 +95,8 @@ def test_a_larger_factor_gets_less_W_14():
     assert last["factor 1000"] / last["factor 2000"] == pytest.approx(2**0.5, rel=1e-3)
 
 
-def test_floors_come_first_and_ceilings_hold_W_15():
+@spec("W-15")
+def test_floors_come_first_and_ceilings_hold():
     moments = scenarios.floor_and_ceiling()
     for moment in moments:
         late = moment.seconds >= 24 * 3600
@@ -95,7 +106,8 @@ def test_floors_come_first_and_ceilings_hold_W_15():
     assert [m.seconds for m in moments] == sorted({m.seconds for m in moments})
 
 
-def test_steps_of_any_length_give_the_same_priorities_ACC_05():
+@spec("ACC-05")
+def test_steps_of_any_length_give_the_same_priorities():
     coarse, fine = (simulate({"u": User(always(100.0))}, 100.0, 24, step=step)[-1].rup["u"] for step in (7200.0, 10.0))
     assert coarse == pytest.approx(fine, abs=1e-9)
 

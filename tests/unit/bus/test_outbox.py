@@ -1,19 +1,19 @@
-"""Facts on their way to the broker: in order, some twice, none lost but for lack of room."""
+"""Events on their way to the broker: in order, some twice, none lost but for lack of room."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.bus.outbox import AGAIN_S, TRIES, Fact, Lost, Outbox
+from shared.bus.outbox import AGAIN_S, TRIES, Lost, Outbox, PendingEvent
 
 
-def fact(number: int, size: int = 10) -> Fact:
-    return Fact("job.started", b"x" * size, str(number), "job.started", 1000.0 + number)
+def event(number: int, size: int = 10) -> PendingEvent:
+    return PendingEvent("job.started", b"x" * size, str(number), "job.started", 1000.0 + number)
 
 
 def send_all(outbox: Outbox, now: float) -> list[str]:
     gone = []
     while (one := outbox.next()) is not None:
-        outbox.sent(one, now)
+        outbox.mark_sent(one, now)
         gone.append(one.id)
     return gone
 
@@ -21,74 +21,74 @@ def send_all(outbox: Outbox, now: float) -> list[str]:
 def test_facts_leave_in_their_order_and_are_forgotten_when_the_broker_has_them():
     outbox = Outbox()
     for number in range(3):
-        outbox.add(fact(number))
+        outbox.add(event(number))
     assert send_all(outbox, 0.0) == ["0", "1", "2"]
-    assert outbox.unanswered == 3
-    outbox.answered(outbox.asked(), 1.0)
-    assert outbox.unanswered == 0
-    outbox.broke(0.5 + AGAIN_S)
+    assert outbox.unconfirmed == 3
+    outbox.confirm(outbox.checkpoint(), 1.0)
+    assert outbox.unconfirmed == 0
+    outbox.connection_lost(0.5 + AGAIN_S)
     assert send_all(outbox, 10.0) == []
 
 
 def test_what_the_broker_has_had_for_a_moment_only_goes_out_again_first():
     outbox = Outbox()
-    outbox.add(fact(0))
+    outbox.add(event(0))
     send_all(outbox, 0.0)
-    outbox.answered(outbox.asked(), 0.1)
-    outbox.add(fact(1))
+    outbox.confirm(outbox.checkpoint(), 0.1)
+    outbox.add(event(1))
     send_all(outbox, 1.0)
-    outbox.broke(2.0)
-    outbox.add(fact(2))
+    outbox.connection_lost(2.0)
+    outbox.add(event(2))
     assert send_all(outbox, 3.0) == ["0", "1", "2"]
 
 
 def test_what_a_hung_broker_never_answered_for_goes_out_again_however_old():
     outbox = Outbox()
-    outbox.add(fact(0))
+    outbox.add(event(0))
     send_all(outbox, 0.0)
-    asked = outbox.asked()
-    outbox.add(fact(1))
+    asked = outbox.checkpoint()
+    outbox.add(event(1))
     send_all(outbox, 1.0)
-    outbox.answered(asked, 1.1)
-    outbox.broke(100.0)
+    outbox.confirm(asked, 1.1)
+    outbox.connection_lost(100.0)
     assert send_all(outbox, 101.0) == ["1"]
 
 
 def test_where_there_is_no_room_the_oldest_are_lost_and_told():
     outbox = Outbox(most=3)
     for number in range(5):
-        outbox.add(fact(number))
+        outbox.add(event(number))
     assert outbox.take_lost() == Lost(2, 1000.0, 1001.0)
     assert outbox.take_lost() == Lost()
     assert send_all(outbox, 0.0) == ["2", "3", "4"]
     large = Outbox(most_bytes=100)
     for number in range(5):
-        large.add(fact(number, 40))
+        large.add(event(number, 40))
     assert len(large) == 2
     assert large.crowded
-    large.add(fact(9, 1000))
+    large.add(event(9, 1000))
     assert send_all(large, 0.0) == ["9"]  # one of any size is taken
 
 
 def test_what_was_sent_makes_room_without_being_lost():
     outbox = Outbox(most=3)
     for number in range(3):
-        outbox.add(fact(number))
+        outbox.add(event(number))
     send_all(outbox, 0.0)
-    outbox.add(fact(3))
+    outbox.add(event(3))
     assert outbox.take_lost() == Lost()
-    outbox.broke(1.0)
+    outbox.connection_lost(1.0)
     assert send_all(outbox, 2.0) == ["1", "2", "3"]
 
 
 def test_a_fact_that_breaks_every_connection_is_given_up():
     outbox = Outbox()
-    outbox.add(fact(0))
+    outbox.add(event(0))
     for turn in range(TRIES):
         assert send_all(outbox, float(turn)) == ["0"]
-        outbox.broke(turn + 0.5)
+        outbox.connection_lost(turn + 0.5)
     assert send_all(outbox, 9.0) == []
-    assert outbox.take_lost().facts == 1
+    assert outbox.take_lost().events == 1
 
 
 @settings(max_examples=60)
@@ -103,12 +103,12 @@ def test_every_fact_arrives_in_order_whatever_the_connection_does(steps):
     for step in steps:
         now += 0.5
         if step == "say":
-            outbox.add(fact(said))
+            outbox.add(event(said))
             said += 1
         elif step == "send":
             held += [(now, one) for one in send_all(outbox, now)]
         elif step == "ask":
-            outbox.answered(outbox.asked(), now)
+            outbox.confirm(outbox.checkpoint(), now)
             safe += [one for at, one in held if at <= now - AGAIN_S]
             held = [(at, one) for at, one in held if at > now - AGAIN_S]
             known = len(held)
@@ -119,7 +119,7 @@ def test_every_fact_arrives_in_order_whatever_the_connection_does(steps):
                 else:
                     breaks[one] = breaks.get(one, 0) + 1
             held, known = [], 0
-            outbox.broke(now)
+            outbox.connection_lost(now)
         else:
             now += 2.0
     safe += [one for _, one in held] + send_all(outbox, now)

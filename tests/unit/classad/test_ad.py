@@ -29,8 +29,10 @@ from shared.classad import (
     symmetric_match,
     unparse,
 )
+from tests.spec import spec
 
 
+@spec("CLA-09")
 def test_names_ignore_case_keep_the_first_spelling_and_the_last_value():
     ad = ClassAd({"Memory": 1})
     ad["MEMORY"] = 2
@@ -236,6 +238,7 @@ def test_a_stored_ad_costs_no_more_than_twice_its_bytes():
     assert sys.getsizeof(ad) + sys.getsizeof(packed) < 2 * len(packed)
 
 
+@spec("CLA-23")
 def test_a_match_needs_both_sides():
     job = parse_ad("[Requirements = TARGET.Memory >= RequestMemory; RequestMemory = 10; Rank = TARGET.Memory]")
     big, small = (parse_ad(f"[Memory = {memory}; Requirements = true]") for memory in (20, 5))
@@ -249,6 +252,7 @@ def test_a_match_needs_both_sides():
     assert rank(job, big) == 20.0
 
 
+@spec("CLA-23")
 @pytest.mark.parametrize(
     ("requirements", "matches"),
     [
@@ -266,6 +270,7 @@ def test_what_satisfies(requirements, matches):
     assert half_match(parse_ad(f"[Requirements = {requirements}]"), ClassAd()) is matches
 
 
+@spec("CLA-25")
 @pytest.mark.parametrize(("text", "value"), [("3", 3.0), ("true", 1.0), ('"x"', 0.0), ("undefined", 0.0), ("1/0", 0.0)])
 def test_rank_is_a_real(text, value):
     assert rank(parse_ad(f"[Rank = {text}]"), ClassAd()) == value
@@ -289,5 +294,6 @@ def test_xml_has_an_element_for_every_type():
     )
 
 
+@spec("CLA-21")
 def test_streams_of_new_syntax():
     assert [unparse(ad) for ad in parse_ads("[a=1] [b=2],\n[c=3];", "new")] == ["[ a = 1 ]", "[ b = 2 ]", "[ c = 3 ]"]

@@ -1,8 +1,9 @@
-"""Places where re-implementations of the language go wrong: spec rows CLA-01 to CLA-28, and HTCondor's own answers."""
+"""Places where re-implementations of the language go wrong: CLA-01 to CLA-28, and HTCondor's own answers."""
 
 import pytest
 
 from shared.classad import ERROR, UNDEFINED, ParseError, evaluate, parse_ad, parse_expr, unparse
+from tests.spec import spec
 
 CORNERS = [
     # text, value, MY, TARGET
@@ -103,6 +104,26 @@ CORNERS = [
 ]
 
 
+@spec(
+    "CLA-01",
+    "CLA-02",
+    "CLA-03",
+    "CLA-04",
+    "CLA-05",
+    "CLA-06",
+    "CLA-07",
+    "CLA-08",
+    "CLA-09",
+    "CLA-10",
+    "CLA-18",
+    "CLA-19",
+    "CLA-20",
+    "CLA-24",
+    "CLA-26",
+    "CLA-27",
+    "CLA-28",
+    "W-64",
+)
 @pytest.mark.parametrize(("text", "value", "my", "target"), CORNERS, ids=[f"{c[0]} {c[2] or ''}" for c in CORNERS])
 def test_corner(text, value, my, target):
     answer = evaluate(parse_expr(text), *(None if ad is None else parse_ad(ad) for ad in (my, target)))

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from shared.classad import ParseError, from_json, parse_ad, parse_ads, parse_expr
+from tests.spec import spec
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,7 @@ def test_ad(text, line, column, expected):
     assert (fault.value.line, fault.value.column, fault.value.expected) == (line, column, expected)
 
 
+@spec("CLA-22")
 @pytest.mark.parametrize(
     ("text", "line", "column"),
     [

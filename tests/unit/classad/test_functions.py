@@ -11,6 +11,7 @@ from shared.classad.functions import FUNCTIONS, UserMap, UserMapError, set_debug
 from shared.classad.functions.coerce import MAX_ITEMS, MAX_TEXT
 from shared.classad.functions.pcre import MAX_PATTERN
 from shared.classad.unparse import node_of
+from tests.spec import spec
 from tests.unit.classad.functions_cases import FAMILIES, VALUES
 
 
@@ -144,6 +145,7 @@ def test_a_part_of_a_character_survives_until_it_is_whole_again():
 # Time
 
 
+@spec("CLA-17")
 def test_time_is_the_moment_of_the_evaluation_all_through_it():
     assert value("{time(), time() + 1, int(currentTime())}", now=1_700_000_000.75) == [
         1_700_000_000,
@@ -261,6 +263,7 @@ def test_the_home_of_a_user_is_the_machines():
 # Laziness
 
 
+@spec("CLA-11")
 def test_only_the_branch_that_is_needed_is_evaluated():
     told = []
     set_debug_listener(lambda expr, found: told.append(unparse(expr)))
@@ -272,6 +275,7 @@ def test_only_the_branch_that_is_needed_is_evaluated():
     assert told == []
 
 
+@spec("CLA-16")
 def test_eval_that_calls_itself_ends():
     assert parse_ad('[a = eval("a")]').eval("a") is UNDEFINED
     assert value("eval(" * 160 + '"1"' + ")" * 160) == 1

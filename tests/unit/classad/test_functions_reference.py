@@ -5,6 +5,7 @@ import random
 import pytest
 
 from shared.classad.functions import FUNCTIONS
+from tests.spec import spec
 from tests.unit.classad.compare import Theirs, ours
 from tests.unit.classad.functions_cases import FAMILIES, RANDOM, calls, stated_deviation
 
@@ -29,6 +30,7 @@ def differences(theirs, cases, my=None, target=None):
     return found[:5]
 
 
+@spec("CLA-12", "CLA-13", "CLA-14", "CLA-15")
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - RANDOM))
 def test_every_type_and_number_of_arguments(theirs, name):
     cases = [case for case in calls(name, seed=1, pairs=150, more=60) if not stated_deviation(case)]

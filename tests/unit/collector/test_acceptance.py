@@ -4,12 +4,13 @@ import itertools
 
 import pytest
 
-from services.collector.acceptance import AbsentPolicy, absent, check, returned
-from services.collector.asking import FIRST_WAIT_S, GRACE_S, MOST, Asking
+from services.collector.core.acceptance import AbsentPolicy, absent_ad, check, returned
+from services.collector.core.resync import FIRST_WAIT_S, GRACE_S, MOST, Resync
 from shared.classad import parse_expr
 from shared.daemon.ad_rows import pack, unpack
 from shared.daemon.ad_table import AdTable
 from shared.messages.ads import AdHeartbeat, AdInvalidate, AdUpdate
+from tests.spec import spec
 
 
 def update(**changes):
@@ -57,16 +58,16 @@ def test_invalidation_of_everything_names_nothing():
 POLICY = AbsentPolicy(parse_expr("Memory > 5"), keep_s=100.0)
 
 
+@spec("ABS-01", "ABS-04")
 def test_expiring_machine_ad_that_fits_becomes_absent():
-    """ABS-01, ABS-04."""
-    ad = absent(POLICY, "Machine", "s", "startd@a", pack({"Memory": 10}), 50.0, 1000.0)
+    ad = absent_ad(POLICY, "Machine", "s", "startd@a", pack({"Memory": 10}), 50.0, 1000.0)
     assert unpack(ad.packed) == {"Memory": 10, "Absent": True}
     assert (ad.expires, ad.last_heard) == (1100.0, 50.0)
 
 
+@spec("ABS-04")
 def test_absent_ad_may_be_kept_for_ever():
-    """ABS-04."""
-    assert absent(AbsentPolicy(parse_expr("true"), keep_s=0), "Machine", "s", "d", pack({}), 1, 2).expires == 0
+    assert absent_ad(AbsentPolicy(parse_expr("true"), keep_s=0), "Machine", "s", "d", pack({}), 1, 2).expires == 0
 
 
 @pytest.mark.parametrize(
@@ -80,12 +81,12 @@ def test_absent_ad_may_be_kept_for_ever():
     ],
 )
 def test_other_ads_are_not_remembered(policy, my_type, packed):
-    assert absent(policy, my_type, "s", "startd@a", packed, 1.0, 2.0) is None
+    assert absent_ad(policy, my_type, "s", "startd@a", packed, 1.0, 2.0) is None
 
 
+@spec("ABS-03")
 def test_update_replaces_the_absent_ad():
-    """ABS-03."""
-    gone = {"s": absent(POLICY, "Machine", "s", "startd@a", pack({"Memory": 10}), 1.0, 2.0)}
+    gone = {"s": absent_ad(POLICY, "Machine", "s", "startd@a", pack({"Memory": 10}), 1.0, 2.0)}
     assert returned(update(), gone) == ["s"]
     assert returned(update(names=["t"]), gone) == []
     assert returned(update(my_type="Scheduler"), gone) == []
@@ -96,7 +97,7 @@ KEY = ("Machine", "startd@a")
 
 
 def test_late_message_is_waited_for_before_asking():
-    table, asking = AdTable(), Asking()
+    table, asking = AdTable(), Resync()
     asking.missed(KEY, 1, 5, 100.0)
     assert asking.due(table, 100.0) == []
     table.apply(update(sequence=5), 0)
@@ -105,7 +106,7 @@ def test_late_message_is_waited_for_before_asking():
 
 
 def test_daemon_is_asked_again_ever_more_slowly_and_then_left_alone():
-    table, asking = AdTable(), Asking()
+    table, asking = AdTable(), Resync()
     asking.missed(KEY, 1, 5, 0.0)
     asked, now = [], 0.0
     while len(asking):
@@ -121,7 +122,7 @@ def test_daemon_is_asked_again_ever_more_slowly_and_then_left_alone():
 
 
 def test_what_was_missed_in_an_older_life_is_answered_by_a_newer():
-    table, asking = AdTable(), Asking()
+    table, asking = AdTable(), Resync()
     asking.missed(KEY, 1, 500, 0.0)
     table.apply(update(start_time=2, sequence=1), 0)
     assert asking.due(table, 10.0) == []

@@ -4,13 +4,13 @@ import pytest
 import structlog
 
 from services.collector import directory as module
-from services.collector.acceptance import AbsentPolicy
-from services.collector.directory import Directory, _Sizes
+from services.collector.core.acceptance import AbsentPolicy
+from services.collector.directory import AdIndex, Directory, _Sizes
 from shared.classad import ClassAd
-from shared.daemon.ad_rows import Row
+from shared.compression import MAGIC
+from shared.daemon.ad_rows import StoredAd
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdDelta, AdUpdate
-from shared.squeeze import MAGIC
 from shared.state import keys
 from shared.state.ads import load_ads
 from shared.state.embedded import EmbeddedStore
@@ -31,7 +31,7 @@ def small(monkeypatch):
 
 
 def collector(store):
-    return Directory(store, SystemClock(), structlog.get_logger(), 900.0, AbsentPolicy())
+    return Directory(store, SystemClock(), structlog.get_logger(), AdIndex(900.0), AbsentPolicy())
 
 
 def ad(name, **attributes):
@@ -76,9 +76,9 @@ async def test_ads_are_compressed_once_there_are_enough_and_read_back_as_they_we
     made = await filled(store)
     told = {name: ad(name) for number in range(60) for name in machine(number).names}
     assert shown(made) == told
-    squeezed = [packed for packed in held(made).values() if packed.startswith(MAGIC)]
-    assert len(squeezed) >= 150
-    assert sum(map(len, squeezed)) * 5 < sum(map(len, map(made.squeezer.opened, squeezed)))
+    compressed = [packed for packed in held(made).values() if packed.startswith(MAGIC)]
+    assert len(compressed) >= 150
+    assert sum(map(len, compressed)) * 5 < sum(map(len, map(made.compressor.decompress, compressed)))
     again = collector(store)
     assert await again.load() == 300
     assert shown(again) == told
@@ -157,7 +157,7 @@ async def test_two_collectors_with_a_dictionary_each_read_each_other(store):
         two.apply(machine(number))
     while two.waiting:
         await two.write_some()
-    assert one.squeezer.current != two.squeezer.current
+    assert one.compressor.current != two.compressor.current
     again = collector(store)
     assert await again.load() == 600
     assert shown(again) == shown(one) | shown(two)
@@ -174,5 +174,5 @@ def test_a_new_dictionary_is_made_when_ads_have_become_others(monkeypatch):
 
 @pytest.mark.parametrize("name", ["ClassAdLifetime", "CLASSADLIFETIME", "classadlifetime"])
 def test_a_lifetime_is_found_in_any_spelling(name):
-    assert Row(ClassAd({"Name": "x", name: 33}).pack()).lifetime_s == 33.0
-    assert Row(ClassAd({"Name": "x", f"{name}s": 33, "ClassAdComments": 1}).pack()).lifetime_s is None
+    assert StoredAd(ClassAd({"Name": "x", name: 33}).pack()).lifetime_s == 33.0
+    assert StoredAd(ClassAd({"Name": "x", f"{name}s": 33, "ClassAdComments": 1}).pack()).lifetime_s is None

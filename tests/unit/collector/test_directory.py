@@ -3,10 +3,10 @@
 import pytest
 import structlog
 
-from services.collector.acceptance import AbsentPolicy
+from services.collector.core.acceptance import AbsentPolicy
+from services.collector.core.queries import answer, overlay_of, read
 from services.collector.daemon import policy
-from services.collector.directory import Directory
-from services.collector.queries import answer, overlay_of, read
+from services.collector.directory import AdIndex, Directory
 from shared.classad import ClassAd, parse_expr
 from shared.config import load_config
 from shared.config.knobs import CollectorSettings
@@ -15,6 +15,7 @@ from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
 from shared.state.ads import load_ads
 from shared.state.embedded import EmbeddedStore
+from tests.spec import spec
 
 ALL = AbsentPolicy(parse_expr("Cpus > 2"), persistent=True)
 
@@ -33,7 +34,7 @@ class Here:
         self.store, self.clock = EmbeddedStore(), Clock()
 
     def collector(self, policy=ALL, lifetime_s=900.0):
-        return Directory(self.store, self.clock, structlog.get_logger(), lifetime_s, policy)
+        return Directory(self.store, self.clock, structlog.get_logger(), AdIndex(lifetime_s), policy)
 
     async def pass_by(self, directory, seconds):
         self.clock.time += seconds
@@ -80,8 +81,9 @@ def shown(directory, constraint="", absent=False, now=0.0):
     return [ClassAd.unpack(ad) for ad in page.ads]
 
 
+@spec("COL-02")
 async def test_silent_ads_go_after_classad_lifetime_and_those_of_a_longer_one_stay(here):
-    """COL-02: three of the updates every 300 s may be lost."""
+    """Three of the updates every 300 s may be lost."""
     collector = here.collector(AbsentPolicy())
     collector.apply(whole())
     collector.apply(whole(daemon="startd@n2", name="slot1@n2", ClassAdLifetime=5000))
@@ -93,8 +95,8 @@ async def test_silent_ads_go_after_classad_lifetime_and_those_of_a_longer_one_st
     assert shown(collector) == []
 
 
+@spec("COL-07")
 async def test_submitter_ads_of_one_name_belong_to_their_schedds(here):
-    """COL-07."""
     collector = here.collector()
     for schedd in ("ap1", "ap2"):
         collector.apply(
@@ -119,8 +121,8 @@ async def test_submitter_ads_of_one_name_belong_to_their_schedds(here):
     assert [ClassAd.unpack(ad)["ScheddName"] for ad in page.ads] == ["ap2"]
 
 
+@spec("COL-08")
 async def test_sequence_numbers_tell_what_was_lost_and_what_is_older(here):
-    """COL-08."""
     collector = here.collector()
     collector.apply(whole(1))
     assert collector.apply(whole(5, State="Claimed")).outcome is Outcome.APPLIED
@@ -133,8 +135,8 @@ async def test_sequence_numbers_tell_what_was_lost_and_what_is_older(here):
     assert overlay_of(group)["UpdatesLost"] == 3
 
 
+@spec("ABS-01", "ABS-02", "ABS-03", "ABS-04", "ABS-08", "W-78")
 async def test_expired_machine_is_absent_until_it_is_heard_of_or_forgotten(here):
-    """ABS-01, ABS-02, ABS-03, ABS-04, ABS-08."""
     collector = here.collector()
     collector.apply(whole())
     collector.apply(whole(daemon="startd@n2", name="slot1@n2", Cpus=1))  # ABSENT_REQUIREMENTS is not true for it
@@ -157,8 +159,8 @@ async def test_expired_machine_is_absent_until_it_is_heard_of_or_forgotten(here)
     assert again.absentees == {}
 
 
+@spec("ABS-06", "COL-04")
 async def test_invalidated_machine_is_absent_only_where_that_is_wanted(here):
-    """ABS-06, COL-04."""
     for invalidated_too, expected in ((False, 0), (True, 1)):
         collector = here.collector(AbsentPolicy(parse_expr("true"), invalidated_too=invalidated_too, persistent=True))
         collector.apply(whole())
@@ -167,8 +169,9 @@ async def test_invalidated_machine_is_absent_only_where_that_is_wanted(here):
         assert len(shown(collector, absent=True)) == expected
 
 
+@spec("ABS-07", "ABS-05")
 async def test_sleeping_machine_is_kept_with_what_is_true_of_it(here):
-    """ABS-07, ABS-05: also across a restart."""
+    """Also across a restart."""
     collector = here.collector(AbsentPolicy(persistent=True, offline_s=10_000.0))
     collector.apply(whole(Offline=True, State="Claimed", Activity="Busy", LoadAvg=3.5, TotalLoadAvg=4.0))
     collector.apply(whole(daemon="startd@n2", name="slot1@n2", Offline=False))
@@ -185,8 +188,9 @@ async def test_sleeping_machine_is_kept_with_what_is_true_of_it(here):
     assert shown(again) == []
 
 
+@spec("ABS-07")
 async def test_machine_that_wakes_is_asked_for_all_its_ads(here):
-    """ABS-07: what it changes does not stand on what is kept."""
+    """What it changes does not stand on what is kept."""
     collector = here.collector(AbsentPolicy(persistent=True))
     collector.apply(whole(1, Offline=True, State="Owner"))
     assert collector.apply(beat(2)).outcome is Outcome.ALIVE
@@ -199,9 +203,9 @@ async def test_machine_that_wakes_is_asked_for_all_its_ads(here):
     assert collector.apply(delta(7, 6, Offline=True)).ask  # and so it is when it goes to sleep by a change
 
 
+@spec("ABS-07")
 @pytest.mark.parametrize("said", ["undefined", "error", "1", '"true"', "Nothing"])
 async def test_offline_is_true_or_it_is_not(here, said):
-    """ABS-07."""
     collector = here.collector(AbsentPolicy(persistent=True))
     collector.apply(whole(Offline=parse_expr(said), State="Claimed"))
     assert shown(collector)[0]["State"] == "Claimed"
@@ -212,6 +216,7 @@ def settings(**config):
     return CollectorSettings.from_config(load_config([], subsystem="COLLECTOR", env=overrides))
 
 
+@spec("ABS-09", "ABS-04", "ABS-07")
 async def test_without_the_persistent_log_nothing_is_absent_or_offline(here):
     """ABS-09; ABS-04 and ABS-07 for the defaults."""
     off = policy(settings(ABSENT_REQUIREMENTS="true"))
@@ -226,6 +231,7 @@ async def test_without_the_persistent_log_nothing_is_absent_or_offline(here):
     assert (on.keep_s, on.offline_s, on.invalidated_too) == (2592000.0, 2147483647.0, False)
 
 
+@spec("COL-01", "COL-03")
 async def test_everything_is_there_after_a_restart(here):
     """COL-01: the reference forgets; COL-03: an ad stands where its Name and daemon say."""
     collector = here.collector()

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from services.collector.core.forwarding import Inbox, Outbox, targets
 from services.collector.daemon import Collector
-from services.collector.forwarding import Inbox, Outbox, targets
-from services.collector.views import Views
+from services.collector.view_links import ViewLinks
 from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
@@ -17,11 +17,13 @@ from shared.daemon.advertiser import Advertiser
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, ForwardedAds, QueryAds, SendAds
 from shared.messages.base import Ack
 from tests.daemons import make_context
+from tests.spec import spec
 from tests.waiting import eventually
 
 OWN = "amqp://collector:secret@cm.x.org/pool"
 
 
+@spec("COL-09", "VIEW-04", "VIEW-05")
 @pytest.mark.parametrize(
     ("hosts", "expected"),
     [
@@ -34,7 +36,7 @@ OWN = "amqp://collector:secret@cm.x.org/pool"
     ],
 )
 def test_hosts_of_condor_view_host(hosts, expected):
-    """COL-09, VIEW-04, VIEW-05: every host but itself, on the default port if it names none."""
+    """Every host but itself, on the default port if it names none."""
     assert targets(hosts, OWN) == (expected, [])
 
 
@@ -147,7 +149,7 @@ def test_nothing_new_is_a_short_word_and_all_of_it_comes_now_and_then():
 
 
 def test_many_ads_come_in_parts(monkeypatch):
-    from services.collector import forwarding
+    from services.collector.core import forwarding
 
     monkeypatch.setattr(forwarding, "PART_BYTES", 60)
     source, view, outbox, inbox = AdTable(), AdTable(), Outbox("collector.cm", 300.0), Inbox()
@@ -177,7 +179,7 @@ class Pool:
         await self.context.store.start()
         self.collector = Collector(self.context)
         if view is not None:
-            self.collector.views = Views(
+            self.collector.views = ViewLinks(
                 ["amqp://view"],
                 f"collector.{self.context.name}",
                 self.collector.directory.table,
@@ -205,8 +207,9 @@ class Pool:
         return sorted(str(ClassAd.unpack(ad)["Name"]) for ad in page.ads)
 
 
+@spec("COL-09", "VIEW-07")
 async def test_two_pools_are_seen_in_the_view_and_a_view_does_not_forward_again():
-    """COL-09, VIEW-07: one view serves several pools."""
+    """One view serves several pools."""
     hubs = {name: MemoryHub() for name in ("a", "b", "view", "other")}
     view = await Pool("view", hubs["view"]).start(hubs["other"])
     beyond, heard = MemoryBus(hubs["other"], sender="collector.beyond"), set()

@@ -5,9 +5,9 @@ import pytest
 import structlog
 
 from services.collector import search as module
-from services.collector.acceptance import AbsentPolicy
-from services.collector.directory import Directory
-from services.collector.queries import read
+from services.collector.core.acceptance import AbsentPolicy
+from services.collector.core.queries import read
+from services.collector.directory import AdIndex, Directory, StoredColumns
 from services.collector.search import Search
 from shared.classad import parse_expr
 from shared.classad.columnar import Table, keeping
@@ -39,10 +39,9 @@ class Life:
     """A collector from its start to its end."""
 
     def __init__(self, store):
-        self.directory = Directory(store, Clock(), structlog.get_logger(), 900.0, AbsentPolicy())
-        directory = self.directory
-        self.search = Search(directory.table, directory.order, {}, Clock(), directory)
-        directory.on_change = self.search.note
+        index, self.stored = AdIndex(900.0), StoredColumns(store)
+        self.search = Search(index.table, index.order, {}, Clock(), self.stored)
+        self.directory = Directory(store, Clock(), structlog.get_logger(), index, AbsentPolicy(), self.search.note)
 
     async def begin(self):
         """As the root task `follow` begins."""
@@ -135,7 +134,7 @@ async def test_what_changes_while_columns_are_taken_over_is_read(store):
     after = Life(store)
     await after.directory.load()
     kind = after.search._kind("Machine")
-    held = keeping.unpack(await after.directory.columns_of("Machine"))
+    held = keeping.unpack(await after.stored.get("Machine"))
     unchanged = kind.columns.unchanged(held)
     for life in (before, after):
         life.hear(change("n9", 1, 2))
@@ -173,12 +172,12 @@ async def test_changes_that_were_not_read_yet_are_not_kept_as_read(store):
 )
 async def test_what_is_none_is_left_alone_and_all_is_read(store, held):
     before = await full(store)
-    await before.directory.put_columns("Machine", held)
+    await before.stored.put("Machine", held)
     after = await Life(store).begin()
     assert after.search.taken_over == 0
     assert await after.says() == await before.says()
     await store.hset(keys.ADS_COLUMNS, {"Machine": b"not compressed"})
-    assert await after.directory.columns_of("Machine") is None
+    assert await after.stored.get("Machine") is None
 
 
 def table():
@@ -252,7 +251,7 @@ class Steps(Clock):
 
 async def test_machines_are_followed_before_anybody_asks_and_other_columns_forgotten(store):
     life = await full(store)
-    search = Search(life.directory.table, life.directory.order, {}, Steps(1), life.directory)
+    search = Search(life.directory.table, life.directory.order, {}, Steps(1), life.stored)
     with pytest.raises(EOFError):
         await search.follow()
     kind = search._kinds["Machine"]

@@ -6,16 +6,18 @@ import random
 import msgpack
 import pytest
 
-from services.collector import columns, search
-from services.collector.queries import Order, answer, chosen, read
+from services.collector import search
+from services.collector.core import columns
+from services.collector.core.queries import GroupOrder, answer, chosen, read
 from services.collector.search import Search
 from shared.classad import ClassAd, parse_expr
 from shared.classad.quick import QuickAd
+from shared.compression import AdCompressor, train_dictionary
 from shared.daemon.ad_rows import pack, unpack
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdDelta, AdInvalidate, AdUpdate
-from shared.squeeze import Squeezer, trained
+from tests.spec import spec
 
 NOW = 5000.0
 LISTINGS = [
@@ -57,8 +59,8 @@ def slot(dice, number):
     return ClassAd(ad).pack()
 
 
-def pool(squeezer=None, daemons=20):
-    dice, table = random.Random(3), AdTable(squeezer=squeezer)
+def pool(compressor=None, daemons=20):
+    dice, table = random.Random(3), AdTable(compressor=compressor)
     for daemon in range(daemons):
         names = [f"slot{number}@n{daemon}" for number in range(25)]
         ads = [slot(dice, daemon * 100 + number) for number in range(len(names))]
@@ -72,7 +74,7 @@ def pool(squeezer=None, daemons=20):
 
 class Asked:
     def __init__(self, table):
-        self.table, self.order = table, Order(table)
+        self.table, self.order = table, GroupOrder(table)
         self.search = Search(table, self.order, {}, Clock())
         self.sheets = 0
 
@@ -132,13 +134,13 @@ def folded(ads):
     return [sorted((name.lower(), value) for name, value in ad) for ad in ads]
 
 
-@pytest.mark.parametrize("squeezed", [False, True])
-async def test_listings_say_what_the_ads_say(squeezed):
-    squeezer = Squeezer() if squeezed else None
-    table = pool(squeezer)
-    if squeezer is not None:
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_listings_say_what_the_ads_say(compressed):
+    compressor = AdCompressor() if compressed else None
+    table = pool(compressor)
+    if compressor is not None:
         samples = [row.packed() for _, _, row in table.rows()]
-        squeezer.add(70000, trained(samples, 70000), 1.0)
+        compressor.add(70000, train_dictionary(samples, 70000), 1.0)
         for _, _, row in table.rows():
             row.stored()
     asked = Asked(table)
@@ -252,8 +254,9 @@ async def test_many_may_ask_at_once():
     assert all(other == first for other in others)
 
 
+@spec("COL-05")
 async def test_what_an_expression_names_comes_along():
-    """COL-05: an attribute has the same value in a smaller ad, however many others that takes."""
+    """An attribute has the same value in a smaller ad, however many others that takes."""
     whole = {"Name": "a", "A": parse_expr("MY.b + TARGET.D"), "B": parse_expr("C * 2"), "C": 4, "D": 1, "E": 2}
     text = parse_expr("nothing + E")
     found = chosen(frozenset(("name", "a")), unpack(ClassAd(whole).pack()))

@@ -3,13 +3,13 @@
 import pytest
 import structlog
 
-from services.collector.acceptance import AbsentPolicy
-from services.collector.directory import Directory
-from services.collector.offline import wakes
+from services.collector.core.acceptance import AbsentPolicy, needs_whole_ad
+from services.collector.directory import AdIndex, Directory
 from shared.classad import parse_ad
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
 from shared.state.embedded import EmbeddedStore
+from tests.spec import spec
 
 AWAKE, ASLEEP = (parse_ad(text).pack() for text in ('[Name = "a"]', '[Name = "a"; Offline = true]'))
 
@@ -42,13 +42,14 @@ def delta(change='[State = "Owner"]', my_type="Machine"):
     ],
 )
 def test_a_change_needs_the_whole_ad_where_sleep_is_touched(message, kept, expected):
-    assert wakes(message, {"a": kept}, 1000.0) is expected
+    assert needs_whole_ad(message, {"a": kept}, 1000.0) is expected
 
 
+@spec("PWR-06")
 def test_a_match_is_written_into_the_ads_of_those_that_sleep_only():
-    """PWR-06: MachineLastMatchTime, by which UNHIBERNATE goes; what is awake has none."""
+    """MachineLastMatchTime, by which UNHIBERNATE goes; what is awake has none."""
     clock = SystemClock()
-    directory = Directory(EmbeddedStore(), clock, structlog.get_logger(), 900.0, AbsentPolicy(persistent=True))
+    directory = Directory(EmbeddedStore(), clock, structlog.get_logger(), AdIndex(900.0), AbsentPolicy(persistent=True))
     for name, ad in (("a", ASLEEP), ("b", AWAKE)):
         directory.apply(
             AdUpdate(my_type="Machine", daemon=f"d@{name}", start_time=1, sequence=2, names=[name], ads=[ad])

@@ -11,20 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.collector.core.history_samples import KINDS, MOST, Averaging, Sample, TooLong, level_for, shown
 from services.collector.daemon import Collector
-from services.collector.past.averages import MOST, Averaging, TooLong, level_for
-from services.collector.past.files import NoHistory, PoolHistory
-from services.collector.past.keeper import misplaced
-from services.collector.past.records import Reader, record
-from services.collector.past.sample import KINDS, Sample, shown
+from services.collector.pool_history import location_problem
+from services.collector.pool_history_files import NoHistory, PoolHistory, Reader, record
 from shared.bus.api import Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.config.knobs import CollectorSettings
 from shared.daemon.advertiser import Advertiser
-from shared.messages.past import INBOX, AskPoolHistory
+from shared.messages.pool_history import INBOX, AskPoolHistory
 from tests.daemons import make_context
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -32,8 +31,8 @@ def slot(name, state="Unclaimed", load=0.0, idle=0, **more):
     return {"name": name, "state": state, "loadavg": load, "keyboardidle": idle, **more}
 
 
+@spec("VIEW-01", "VIEW-09")
 def test_a_sample_counts_slots_by_platform_and_state_and_jobs_by_submitter():
-    """VIEW-01, VIEW-09."""
     sample = Sample(6000.0)
     sample.machine(slot("slot1@a", "Claimed", 1.234, 120, arch="X86_64", opsys="LINUX"))
     sample.machine(slot("slot2@a", arch="X86_64", opsys="LINUX", mycurrenttime=5940, keyboardidle=60))
@@ -68,10 +67,11 @@ def told(samples):
     return parts
 
 
+@spec("VIEW-02")
 @given(st.lists(ROWS, max_size=12), st.integers(0, 400))
 @settings(max_examples=60, deadline=None)
 def test_records_say_again_what_was_sampled_and_a_torn_one_nothing(samples, cut):
-    """VIEW-02: whatever a crash leaves of a file, whole samples are read and no half ones."""
+    """Whatever a crash leaves of a file, whole samples are read and no half ones."""
     parts = told(samples)
     data = b"".join(parts)
     reader = Reader(io.BytesIO(data))
@@ -156,8 +156,9 @@ def test_coarser_levels_tell_of_what_the_finer_have_forgotten_and_the_other_way_
     kept.close()
 
 
+@spec("VIEW-02")
 def test_all_files_together_stay_within_the_storage(tmp_path):
-    """VIEW-02: after each sample, also of kinds that grow at very different speed, and after a knob was lowered."""
+    """After each sample, also of kinds that grow at very different speed, and after a knob was lowered."""
     chance = random.Random(1)
     kept = history(tmp_path, 60_000)
     for minute in range(700):
@@ -187,8 +188,9 @@ def test_a_sample_without_room_is_left_out_and_named(tmp_path):
     kept.close()
 
 
+@spec("VIEW-02")
 def test_a_restart_goes_on_with_files_and_averages_and_cuts_off_what_is_torn(tmp_path):
-    """VIEW-02: never half-written."""
+    """Never half-written."""
     one = history(tmp_path / "new" / "directory")
     for minute in range(63):
         one.add(60.0 * minute, users(minute))
@@ -233,13 +235,14 @@ def test_a_full_disk_costs_samples_and_no_more(tmp_path, small_disk):
     again.close()
 
 
+@spec("VIEW-02")
 def test_a_directory_of_its_own_is_wanted(tmp_path):
-    """VIEW-02: not spool, not log."""
+    """Not spool, not log."""
     spool, log = str(tmp_path / "spool"), str(tmp_path / "log")
-    assert "names no directory" in misplaced(None, spool, log)
-    assert "is SPOOL" in misplaced(f"{spool}/../spool", spool, log)
-    assert "is LOG" in misplaced(log, spool, log)
-    assert misplaced(str(tmp_path / "past"), spool, log) == ""
+    assert "names no directory" in location_problem(None, spool, log)
+    assert "is SPOOL" in location_problem(f"{spool}/../spool", spool, log)
+    assert "is LOG" in location_problem(log, spool, log)
+    assert location_problem(str(tmp_path / "past"), spool, log) == ""
 
 
 # --- collectors
@@ -288,8 +291,9 @@ async def shows(bus, startd, state="Claimed"):
     await Advertiser(context, "Machine").publish({name: ad})
 
 
+@spec("VIEW-03", "VIEW-06", "VIEW-01", "W-35")
 async def test_two_view_servers_by_local_name_keep_a_history_each_and_forward_nothing(tmp_path):
-    """VIEW-03, VIEW-06: the manual's example; the plain collector beside them keeps none (VIEW-01)."""
+    """The manual's example; the plain collector beside them keeps none."""
     path = tmp_path / "pool.conf"
     path.write_text(TWO_VIEWS.format(place=tmp_path))
 
@@ -350,8 +354,9 @@ async def test_a_collector_that_can_keep_none_works_and_says_why(knobs, says):
     await bus.stop()
 
 
+@spec("VIEW-09")
 async def test_a_sample_is_taken_every_interval_and_questions_are_checked(tmp_path):
-    """VIEW-09: every 60 s."""
+    """Every 60 s."""
     hub = MemoryHub()
     bus = MemoryBus(hub, sender="gateway.g")
     await bus.start()

@@ -2,12 +2,13 @@
 
 import pytest
 
-from services.collector.acceptance import AbsentAd
-from services.collector.queries import PAGE_LOOKS, BadQuery, Order, answer, pinned_name, read
+from services.collector.core.acceptance import AbsentAd
+from services.collector.core.queries import PAGE_LOOKS, BadQuery, GroupOrder, answer, pinned_name, read
 from shared.classad import ClassAd, parse_expr
 from shared.daemon.ad_rows import pack, unpack
 from shared.daemon.ad_table import AdTable
 from shared.messages.ads import AdUpdate
+from tests.spec import spec
 
 NOW = 5000.0
 
@@ -25,12 +26,12 @@ def table(groups):
 
 def ask(made, *, types=(), constraint="", projection=(), limit=0, after="", absent=False, absentees=None, order=None):
     query = read(types, constraint, projection, limit, after, absent)
-    return answer(query, order or Order(made), absentees or {}, NOW)
+    return answer(query, order or GroupOrder(made), absentees or {}, NOW)
 
 
 def everything(made, **question):
     """All pages: (names, number of pages)."""
-    names, pages, after, order = [], 0, "", Order(made)
+    names, pages, after, order = [], 0, "", GroupOrder(made)
     while True:
         page = ask(made, after=after, order=order, **question)
         names += [ClassAd.unpack(ad)["Name"] for ad in page.ads]
@@ -59,8 +60,8 @@ def test_all_types_in_order(pool):
     assert names(ask(pool)) == ["slot1@a", "slot1@b", "slot2@b", "a"]
 
 
+@spec("COL-05")
 def test_one_type(pool):
-    """COL-05."""
     assert names(ask(pool, types=["Scheduler"])) == ["a"]
     assert names(ask(pool, types=["Nothing"])) == []
 
@@ -77,8 +78,8 @@ def test_constraint_sees_what_the_collector_adds(pool):
     assert names(ask(pool, constraint="time() - LastHeardFrom == 1000", types=["Scheduler"])) == ["a"]
 
 
+@spec("COL-10")
 def test_every_ad_has_type_and_time_it_was_heard(pool):
-    """COL-10."""
     for question in ({}, {"projection": ["Memory"]}, {"constraint": "true"}):
         for ad in ask(pool, **question).ads:
             assert {"MyType", "LastHeardFrom"} <= unpack(ad).keys()
@@ -103,7 +104,7 @@ def test_page_is_bounded_however_much_is_looked_at():
 
 
 def test_pages_go_on_while_daemons_come_and_go(pool):
-    order = Order(pool)
+    order = GroupOrder(pool)
     first = ask(pool, limit=1, order=order)
     pool.remove("Machine", "startd@a")
     order.changed("Machine")
@@ -138,8 +139,8 @@ def absentee(name="slot1@gone"):
     return AbsentAd(name, "startd@gone", pack({"Name": name, "Absent": True, "Memory": 1}), 100.0, 9e9)
 
 
+@spec("ABS-02")
 def test_absent_ads_appear_only_when_asked_for(pool):
-    """ABS-02."""
     gone = {a.name: a for a in (absentee(), absentee("slot2@gone"))}
     assert len(names(ask(pool, absentees=gone))) == 4
     assert names(ask(pool, absentees=gone, absent=True))[-2:] == ["slot1@gone", "slot2@gone"]

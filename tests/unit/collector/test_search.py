@@ -5,15 +5,16 @@ import random
 
 import pytest
 
-from services.collector import columns
-from services.collector.columns import LEAST_ADS, Columns
-from services.collector.queries import Order, answer, read
+from services.collector.core import columns
+from services.collector.core.columns import LEAST_ADS, Columns
+from services.collector.core.queries import GroupOrder, answer, read
 from services.collector.search import Search
 from shared.classad import ClassAd, parse_expr
 from shared.daemon.ad_rows import BadAd, pack, unpack
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdDelta, AdInvalidate, AdUpdate
+from tests.spec import spec
 
 NOW = 5000.0
 QUESTIONS = [
@@ -74,7 +75,7 @@ class Clock(SystemClock):
 
 
 def searching(table):
-    order = Order(table)
+    order = GroupOrder(table)
     return Search(table, order, {}, Clock()), order
 
 
@@ -104,9 +105,9 @@ def asking(constraint, projection=(), limit=0):
     return {"constraint": constraint, "projection": projection, "limit": limit, "absent": False}
 
 
+@spec("COL-05")
 @pytest.mark.parametrize("seed", range(3))
 async def test_columns_answer_as_the_ads_do(seed):
-    """COL-05."""
     table = pool(seed)
     search, order = searching(table)
     for question in QUESTIONS:
@@ -115,8 +116,9 @@ async def test_columns_answer_as_the_ads_do(seed):
     assert search.from_columns >= len(QUESTIONS) - 3
 
 
+@spec("COL-05", "COL-10")
 async def test_projection_limit_and_pages():
-    """COL-05, COL-10: MyType and LastHeardFrom are in every answer."""
+    """MyType and LastHeardFrom are in every answer."""
     table = pool()
     search, order = searching(table)
     question = asking("Cpus > 1", ("Name", "Cpus"), 7)

@@ -5,13 +5,14 @@ import random
 
 import pytest
 
-from services.collector.queries import BadQuery, Order, read
+from services.collector.core.queries import BadQuery, GroupOrder, read
+from services.collector.core.sorting import NEITHER, NUMBER, TEXT, BadOrder, Position, SortOrder, page, position_of
 from services.collector.search import Search
-from services.collector.sorting import NEITHER, NUMBER, TEXT, BadOrder, Place, Wish, page, place_of
 from shared.classad import ClassAd
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdUpdate
+from tests.spec import spec
 
 VALUES = [0, 1, 2, 2.5, -3, True, 10**15, "b", "B", "a", "ä", "", [1], None, float("inf"), 2**70]
 
@@ -48,13 +49,14 @@ async def walk(search, order, constraint="", limit=7, change=None):
 
 
 def searching(made):
-    return Search(made, Order(made), {}, SystemClock())
+    return Search(made, GroupOrder(made), {}, SystemClock())
 
 
+@spec("COL-05")
 @pytest.mark.parametrize("order", ["Size", "-Size", "size", "-Name", "Nothing"])
 @pytest.mark.parametrize("constraint", ["", "Cpus > 1"])
 async def test_columns_and_looking_agree(order, constraint, monkeypatch):
-    """COL-05: the same order from columns and by looking at each ad; every ad once."""
+    """The same order from columns and by looking at each ad; every ad once."""
     made = table(3, 260)
     from_columns = await walk(searching(made), order, constraint)
     monkeypatch.setattr("services.collector.search.LEAST_ADS", 10_000)
@@ -71,7 +73,7 @@ async def test_numbers_then_texts_then_the_rest():
     rows = {name: group.rows[name].packed() for group in made.groups("Machine") for name in group.rows}
 
     def kinds(names):
-        return [place_of(ClassAd.unpack(rows[name]).eval("Size"), "").kind for name in names]
+        return [position_of(ClassAd.unpack(rows[name]).eval("Size"), "").kind for name in names]
 
     up, _ = await walk(searching(made), "Size", limit=50)
     down, _ = await walk(searching(made), "-Size", limit=50)
@@ -131,13 +133,13 @@ async def test_what_the_collector_adds_is_no_order():
 
 def test_a_place_survives_its_cursor():
     for value in (1, -2.5, "ä\0", None, float("inf"), True):
-        place = place_of(value, "d\0n")
-        assert Place.of_cursor(place.cursor()) == place
+        place = position_of(value, "d\0n")
+        assert Position.of_cursor(place.cursor()) == place
     with pytest.raises(BadOrder):
-        Place.of_cursor(json.dumps([0, None, "k"]))
+        Position.of_cursor(json.dumps([0, None, "k"]))
 
 
 def test_equal_values_come_by_key():
-    places = [place_of(1, key) for key in "cab"]
-    assert [one.key for one in page(places, Wish("x", True), None, 9)[0]] == ["a", "b", "c"]
-    assert [one.key for one in page(places, Wish("x"), places[1], 1)[0]] == ["b"]
+    places = [position_of(1, key) for key in "cab"]
+    assert [one.key for one in page(places, SortOrder("x", True), None, 9)[0]] == ["a", "b", "c"]
+    assert [one.key for one in page(places, SortOrder("x"), places[1], 1)[0]] == ["b"]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.config import CONFIG
 from shared.config.errors import ConfigError
 from shared.config.knobs import DEFAULTS
+from shared.config.load import CONFIG
 from shared.config.macros import MacroTable
 from shared.config.reader import Dialect, Reader
 

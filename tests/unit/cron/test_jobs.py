@@ -1,10 +1,11 @@
-"""What the knobs of cron jobs mean (spec rows CRN-06 to CRN-10, CRN-12)."""
+"""What the knobs of cron jobs mean (CRN-06 to CRN-10, CRN-12)."""
 
 import pytest
 
 from shared.config import load_config
 from shared.config.knobs import ScheddSettings, StartdSettings
 from shared.cron.jobs import Mode, benchmarks, period, schedd_cron, startd_cron
+from tests.spec import spec
 
 #: The manual's sample, as far as it is about cron jobs.
 SAMPLE = """
@@ -66,8 +67,8 @@ def one(text, tmp_path, base="STARTD_CRON_JOBLIST = x\nSTARTD_CRON_X_EXECUTABLE 
     return table.jobs[0]
 
 
+@spec("CRN-06", "CRN-07", "CRN-08", "CRN-09", "W-66")
 def test_the_sample_of_the_manual(tmp_path):
-    """CRN-06, CRN-07, CRN-08, CRN-09."""
     table = startd(SAMPLE, tmp_path)
     assert (table.problems, table.max_load) == ((), 0.2)
     test, date, foo = table.jobs
@@ -78,16 +79,18 @@ def test_the_sample_of_the_manual(tmp_path):
     assert (foo.period_s, foo.prefix, foo.load) == (600, "Foo", 0.2)
 
 
+@spec("CRN-11")
 def test_the_sample_of_an_access_point(tmp_path):
-    """CRN-11: a PERIOD that a OneShot job does not need does no harm."""
+    """A PERIOD that a OneShot job does not need does no harm."""
     table = schedd_cron(settings(ScheddSettings, SAMPLE, tmp_path))
     assert (table.problems, table.max_load) == ((), 0.1)
     (job,) = table.jobs
     assert (job.mode, job.args, job.prefix, job.period_s) == (Mode.ONE_SHOT, ("abc", "123"), "test_", 0)
 
 
+@spec("CRN-12")
 def test_benchmarks_of_the_sample_are_our_own_programs(tmp_path):
-    """CRN-12: mips and kflops, load 1.0 each; one at a time as the sum may be 1.0."""
+    """Mips and kflops, load 1.0 each; one at a time as the sum may be 1.0."""
     own = {"mips": ("/py", "-m", "a b"), "kflops": ("/py", "k")}
     for text in (SAMPLE, ""):
         table = benchmarks(settings(StartdSettings, text, tmp_path), own)
@@ -102,9 +105,9 @@ def test_benchmarks_of_the_sample_are_our_own_programs(tmp_path):
     assert [(job.executable, job.args) for job in table.jobs] == [("/my/mips", ()), ("/d", ())]
 
 
+@spec("CRN-07")
 @pytest.mark.parametrize(("text", "seconds"), [("15s", 15), ("10m", 600), ("5M", 300), ("2h", 7200), ("7", 7)])
 def test_period(text, seconds):
-    """CRN-07."""
     assert period(text) == seconds
 
 
@@ -138,8 +141,8 @@ def test_a_job_that_makes_no_sense_is_told_and_the_others_run(text, mend, tmp_pa
     assert all("names x" in problem for problem in table.problems)
 
 
+@spec("CRN-08")
 def test_arguments_and_environment_in_both_forms(tmp_path):
-    """CRN-08."""
     job = one('STARTD_CRON_X_ARGS = a  "b" c\nSTARTD_CRON_X_ENV = A=1;B=two words', tmp_path)
     assert (job.args, job.env) == (("a", '"b"', "c"), {"A": "1", "B": "two words"})
     job = one("STARTD_CRON_X_ARGS = \"a 'b c' d\"\nSTARTD_CRON_X_ENV = \"A=1 B='x y'\"", tmp_path)

@@ -1,4 +1,4 @@
-"""What cron jobs print (spec rows CRN-01, CRN-02, CRN-05, CRN-08)."""
+"""What cron jobs print (CRN-01, CRN-02, CRN-05, CRN-08)."""
 
 import pytest
 from hypothesis import given, settings
@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from shared.classad import unparse_old
 from shared.cron import output
 from shared.cron.output import OutputReader
+from tests.spec import spec
 
 
 def read(text, prefix="", cut=None):
@@ -26,9 +27,10 @@ def plain(ad):
 MANUAL = "Value=1\nSlotId=1\n-s1\nValue=2\nSlotId=2\n-s2\nValue=10\n- update:true\n"
 
 
+@spec("CRN-01", "CRN-02", "CRN-05")
 @pytest.mark.parametrize("cut", [1, 2, 7, 1000])
 def test_the_example_of_the_manual(cut):
-    """CRN-01, CRN-02, CRN-05, in whatever pieces it comes."""
+    """In whatever pieces it comes."""
     ads, problems = read(MANUAL, cut=cut)
     assert [plain(ad) for ad in ads] == [
         ("s1", {"Value": 1}, {"SlotId": 1}, None),
@@ -38,6 +40,7 @@ def test_the_example_of_the_manual(cut):
     assert problems == ()
 
 
+@spec("CRN-02")
 @pytest.mark.parametrize(
     ("line", "name", "update"),
     [
@@ -54,7 +57,6 @@ def test_the_example_of_the_manual(cut):
     ],
 )
 def test_what_stands_behind_the_dash(line, name, update):
-    """CRN-02."""
     ((ad,), _) = read(f"A = 1\n{line}\n")
     assert (ad.name, ad.update, ad.problems) == (name, update, ())
 
@@ -66,8 +68,8 @@ def test_wrong_words_behind_the_dash_are_told():
     assert "update:true or update:false" in ad.problems[0]
 
 
+@spec("CRN-01")
 def test_output_without_a_dash_is_an_ad_when_the_program_ends():
-    """CRN-01."""
     ads, problems = read("A = 1\nB = A + 1")
     assert [plain(ad)[0] for ad in ads] == [""]
     assert ads[0].attributes.eval("B") == 2
@@ -78,14 +80,16 @@ def test_nothing_between_dashes_is_no_ad():
     assert read("-\n- s1\n\n# comment\n-\n")[0] == []
 
 
+@spec("CRN-02")
 def test_selectors_alone_are_an_ad_that_takes_away():
-    """CRN-02: it replaces the ad of its name."""
+    """It replaces the ad of its name."""
     ((ad,), _) = read("SlotId = 1\n- s1\n")
     assert plain(ad) == ("s1", {}, {"SlotId": 1}, None)
 
 
+@spec("CRN-08")
 def test_prefix():
-    """CRN-08; what chooses slots needs none, Name is data then."""
+    """What chooses slots needs none, Name is data then."""
     ((ad,), _) = read('Size = 3\nSlotId = 2\nName = "x"\n-\n', prefix="Disk_")
     assert plain(ad) == ("", {"Disk_Size": 3, "Disk_Name": "x"}, {"SlotId": 2}, None)
 
@@ -140,8 +144,8 @@ def test_an_ad_that_never_ends_is_bounded():
     assert len(unparse_old(ad.attributes)) < output.MAX_AD + 1000
 
 
+@spec("CRN-10")
 def test_leftovers_are_what_no_dash_has_followed():
-    """CRN-10."""
     reader = OutputReader(lambda ad: None)
     reader.feed(b"A = 1\n-\nwhat is wrong\nhalf a li")
     assert reader.leftovers() == "what is wrong\nhalf a li"

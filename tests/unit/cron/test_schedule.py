@@ -1,10 +1,11 @@
-"""Who runs when (spec rows CRN-06, CRN-08, CRN-09)."""
+"""Who runs when (CRN-06, CRN-08, CRN-09)."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.cron.jobs import SLACK, CronJob, Mode
 from shared.cron.schedule import Schedule, Start, Stop
+from tests.spec import spec
 
 
 def job(name="j", mode=Mode.PERIODIC, period_s=10.0, **fields):
@@ -19,8 +20,8 @@ def stopped(orders):
     return [order.job.name for order in orders if isinstance(order, Stop)]
 
 
+@spec("CRN-06")
 def test_periodic_runs_at_once_and_keeps_its_rhythm():
-    """CRN-06."""
     plan = Schedule([job()], 1.0, 100.0)
     assert started(plan.due(100.0)) == ["j"]
     plan.ended("j", 102.0)
@@ -30,8 +31,8 @@ def test_periodic_runs_at_once_and_keeps_its_rhythm():
     assert plan.next_look(111.0) == 120.0  # not 120.3
 
 
+@spec("CRN-06")
 def test_a_periodic_job_that_still_runs_leaves_turns_out():
-    """CRN-06."""
     plan = Schedule([job()], 1.0, 0.0)
     plan.due(0.0)
     assert plan.due(10.0) == []
@@ -41,8 +42,8 @@ def test_a_periodic_job_that_still_runs_leaves_turns_out():
     assert started(plan.due(20.0)) == ["j"]
 
 
+@spec("CRN-08")
 def test_kill_ends_an_overdue_run_and_starts_the_next_when_it_is_gone():
-    """CRN-08."""
     plan = Schedule([job(kill=True)], 1.0, 0.0)
     plan.due(0.0)
     assert stopped(plan.due(10.0)) == ["j"]
@@ -53,8 +54,8 @@ def test_kill_ends_an_overdue_run_and_starts_the_next_when_it_is_gone():
     assert plan.next_look(11.0) == 20.0
 
 
+@spec("CRN-06")
 def test_wait_for_exit_counts_from_the_end():
-    """CRN-06."""
     plan = Schedule([job(mode=Mode.WAIT_FOR_EXIT, kill=True)], 1.0, 0.0)
     assert started(plan.due(0.0)) == ["j"]
     assert (plan.due(500.0), plan.next_look(500.0)) == ([], None)
@@ -70,8 +71,8 @@ def test_a_program_that_ends_at_once_is_not_run_without_a_pause():
     assert plan.next_look(0.0) == 1.0
 
 
+@spec("CRN-06", "CRN-08")
 def test_one_shot_runs_once_and_again_at_a_reconfiguration_if_it_says_so():
-    """CRN-06, CRN-08."""
     once, again = job("a", Mode.ONE_SHOT), job("b", Mode.ONE_SHOT, reconfig_rerun=True)
     plan = Schedule([once, again], 1.0, 0.0)
     assert started(plan.due(0.0)) == ["a", "b"]
@@ -91,8 +92,8 @@ def test_a_rerun_waits_for_the_run_that_goes_on():
     assert started(plan.due(6.0)) == ["b"]
 
 
+@spec("CRN-06")
 def test_on_demand_runs_when_asked():
-    """CRN-06."""
     plan = Schedule([job("a", Mode.ON_DEMAND), job("b", Mode.ON_DEMAND)], 1.0, 0.0)
     assert (plan.due(0.0), plan.next_look(0.0)) == ([], None)
     plan.demand(3.0, ["A"])
@@ -104,8 +105,9 @@ def test_on_demand_runs_when_asked():
     assert plan.due(1e9) == []
 
 
+@spec("CRN-09", "W-66")
 def test_loads_add_up_to_the_maximum_at_most():
-    """CRN-09: with loads 0.01, 0.01, 0.2 and the sample's 0.2 the third waits until it fits."""
+    """With loads 0.01, 0.01, 0.2 and the sample's 0.2 the third waits until it fits."""
     jobs = [job("a", load=0.01), job("b", load=0.01), job("c", load=0.2)]
     plan = Schedule(jobs, 0.2, 0.0)
     assert started(plan.due(0.0)) == ["a", "b"]
@@ -126,8 +128,8 @@ def test_who_waits_longest_is_first():
     assert order == ["a", "b", "c"]
 
 
+@spec("CRN-08")
 def test_reconfiguration_adds_removes_and_keeps():
-    """CRN-08."""
     keep, gone = job("keep"), job("gone", mode=Mode.WAIT_FOR_EXIT)
     plan = Schedule([keep, gone], 1.0, 0.0)
     plan.due(0.0)
@@ -153,10 +155,11 @@ JOBS = st.builds(
 )
 
 
+@spec("CRN-09")
 @settings(max_examples=150)
 @given(st.lists(JOBS, max_size=6), st.data())
 def test_any_history_keeps_the_rules(jobs, data):
-    """CRN-09, and nobody runs twice at a time, and time never goes by without an answer changing."""
+    """Nobody runs twice at a time, and time never goes by without an answer changing."""
     plan = Schedule(jobs, 0.1, 0.0)
     now, running = 0.0, {}
     for _ in range(30):

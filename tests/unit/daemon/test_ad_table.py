@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.daemon.ad_plan import Published, first_sequence, plan
-from shared.daemon.ad_rows import BadAd, Row, difference, pack, unpack
+from shared.daemon.ad_rows import BadAd, StoredAd, difference, pack, unpack
 from shared.daemon.ad_table import AdTable, Outcome, inbox_of
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
+from tests.spec import spec
 
 
 def said(ads=None, *, last=None, start=1000):
@@ -48,7 +49,7 @@ def test_value_that_changes_only_its_type_is_a_change():
 
 def test_new_spelling_of_a_name_leaves_one_attribute():
     before, after = pack({"memory": 4, "X": 1}), pack({"Memory": 5, "X": 1})
-    row = Row(before)
+    row = StoredAd(before)
     row.apply(difference(before, after))
     assert row.attributes() == {"Memory": 5, "X": 1}
 
@@ -56,7 +57,7 @@ def test_new_spelling_of_a_name_leaves_one_attribute():
 def test_expressions_survive_patching():
     expression = msgpack.ExtType(1, b"TARGET.x > 3")
     before, after = pack({"R": expression, "S": 1}), pack({"R": expression, "S": 2})
-    row = Row(before)
+    row = StoredAd(before)
     row.apply(difference(before, after))
     assert unpack(row.packed()) == {"R": expression, "S": 2}
 
@@ -211,7 +212,8 @@ def test_silent_ads_expire_after_their_lifetime():
     assert table.expired(1e9) == []
 
 
-def test_heartbeats_keep_ads_alive_W_08():
+@spec("W-08")
+def test_heartbeats_keep_ads_alive():
     table = AdTable(lifetime_s=900)
     last, message = said({"s": WIDE})
     table.apply(message, 0)

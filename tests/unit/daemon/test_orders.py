@@ -4,15 +4,17 @@ import pytest
 
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.config import ConfigError, load_config
-from shared.daemon import off, orders
+from shared.daemon import off_mark, orders
 from shared.daemon.base import Daemon
-from shared.daemon.caretaker import Caretaker, inbox, life_of
-from shared.daemon.life import live
+from shared.daemon.lifecycle import run_daemon
+from shared.daemon.off_daemon import OffDaemon, inbox
 from shared.daemon.runner import Runner, State
+from shared.daemon.startup import make_daemon
 from shared.messages.base import Ack, Envelope, Failure
 from shared.messages.orders import OrderTaken, Reconfigure, Reconfigured, Restart, SwitchOff, SwitchOn
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -29,7 +31,7 @@ class Example(Daemon):
         await self.context.bus.serve(f"schedd.{self.context.name}", self.on)
 
     async def on(self, envelope):
-        return await orders.obey(self, envelope)
+        return await orders.handle_order(self, envelope)
 
     def tasks(self):
         return {"wait": self.context.stopping.wait()}
@@ -59,18 +61,18 @@ def daemon(tmp_path):
     return made
 
 
+@spec("CFG-16")
 async def test_reconfiguring_tells_what_changed_and_what_wants_a_restart(daemon):
-    """CFG-16."""
-    answer = await orders.obey(daemon, sent(Reconfigure(by="root@x")))
+    answer = await orders.handle_order(daemon, sent(Reconfigure(by="root@x")))
     assert answer == Reconfigured(changed=["FAST_ONE", "NEW", "SLOW_ONE"], at_start=["SLOW_ONE"])
     assert daemon.goes_by.get("FAST_ONE") == "2"
-    assert (await orders.obey(daemon, sent(Reconfigure()))) == Reconfigured()
+    assert (await orders.handle_order(daemon, sent(Reconfigure()))) == Reconfigured()
 
 
 async def test_a_value_that_changes_through_another_macro_is_told(daemon):
     daemon.context.config = config(BASE="1", DERIVED="$(BASE) + 1")
     daemon.context.reread = lambda: config(BASE="2", DERIVED="$(BASE) + 1")
-    answer = await orders.obey(daemon, sent(Reconfigure()))
+    answer = await orders.handle_order(daemon, sent(Reconfigure()))
     assert answer.changed == ["BASE", "DERIVED"]
 
 
@@ -79,7 +81,7 @@ async def test_a_broken_configuration_is_refused_with_its_place_and_the_old_one_
     file.write_text("A = 1\nif true\n")
     daemon.context.reread = lambda: load_config([file], subsystem="SCHEDD", env={})
     before = daemon.context.config
-    answer = await orders.obey(daemon, sent(Reconfigure()))
+    answer = await orders.handle_order(daemon, sent(Reconfigure()))
     assert isinstance(answer, Failure)
     assert f"{file}, line 2" in answer.reason
     assert daemon.context.config is before
@@ -88,7 +90,7 @@ async def test_a_broken_configuration_is_refused_with_its_place_and_the_old_one_
 async def test_one_that_the_daemon_can_not_use_is_refused_too(daemon):
     before = daemon.context.config
     daemon.refuses = "yes"
-    assert isinstance(await orders.obey(daemon, sent(Reconfigure())), Failure)
+    assert isinstance(await orders.handle_order(daemon, sent(Reconfigure())), Failure)
     assert daemon.context.config is daemon.goes_by is before
 
 
@@ -97,7 +99,7 @@ async def test_no_daemon_restarts_into_a_configuration_that_can_not_be_read(daem
         return load_config([tmp_path / "none"], subsystem="SCHEDD", env={})
 
     daemon.context.reread = broken
-    answer = await orders.obey(daemon, sent(Restart()))
+    answer = await orders.handle_order(daemon, sent(Restart()))
     assert isinstance(answer, Failure)
     assert str(tmp_path / "none") in answer.reason
     assert not daemon.context.stopping.is_set()
@@ -106,35 +108,35 @@ async def test_no_daemon_restarts_into_a_configuration_that_can_not_be_read(daem
 @pytest.mark.parametrize("order", [Reconfigure(), Restart(), SwitchOff(), SwitchOn()])
 @pytest.mark.parametrize("sender", ["schedd.node1", "", "gatewayx.a"])
 async def test_orders_come_from_gateways_only(daemon, order, sender):
-    answer = await orders.obey(daemon, sent(order, sender))
+    answer = await orders.handle_order(daemon, sent(order, sender))
     assert isinstance(answer, Failure)
     assert answer.code == "denied"
     assert not daemon.context.stopping.is_set()
 
 
 async def test_what_is_no_order_is_refused(daemon):
-    answer = await orders.obey(daemon, sent(Ack()))
+    answer = await orders.handle_order(daemon, sent(Ack()))
     assert answer == Failure(code="bad-request", reason="a schedd does not answer ack")
 
 
 async def test_a_gateway_can_not_be_off(tmp_path):
     gateway = Gatewayish(make_context("SCHEDD", directory=tmp_path))
-    answer = await orders.obey(gateway, sent(SwitchOff()))
+    answer = await orders.handle_order(gateway, sent(SwitchOff()))
     assert isinstance(answer, Failure)
-    assert off.marked(gateway.context, "SCHEDD") is None
+    assert off_mark.read_off_mark(gateway.context, "SCHEDD") is None
 
 
 @pytest.mark.parametrize("text", ["", "null", "{}", '{"since": "x"}', "\x00"])
 def test_a_mark_counts_whatever_is_in_it(tmp_path, text):
     context = make_context("SCHEDD", directory=tmp_path)
-    assert off.marked(context, "SCHEDD") is None
-    off.mark(context, "SCHEDD", "root@x", "repair")
-    assert off.marked(context, "SCHEDD").by == "root@x"
+    assert off_mark.read_off_mark(context, "SCHEDD") is None
+    off_mark.mark_off(context, "SCHEDD", "root@x", "repair")
+    assert off_mark.read_off_mark(context, "SCHEDD").by == "root@x"
     next((tmp_path / "spool" / "off").iterdir()).write_text(text)
-    assert off.marked(context, "SCHEDD") == off.Off(0.0)
-    assert isinstance(life_of(Example, context), Caretaker)
-    off.unmark(context, "SCHEDD")
-    assert isinstance(life_of(Example, context), Example)
+    assert off_mark.read_off_mark(context, "SCHEDD") == off_mark.OffMark(0.0)
+    assert isinstance(make_daemon(Example, context), OffDaemon)
+    off_mark.clear_off_mark(context, "SCHEDD")
+    assert isinstance(make_daemon(Example, context), Example)
 
 
 @pytest.fixture
@@ -147,7 +149,7 @@ async def running(tmp_path):
     def make():
         context = make_context("SCHEDD", hub=hub, store=store, directory=tmp_path)
         context.reread = lambda: context.config
-        lives.append(life_of(Example, context))
+        lives.append(make_daemon(Example, context))
         return lives[-1]
 
     runner = Runner("schedd", make)
@@ -168,15 +170,16 @@ async def test_a_restart_is_no_death(running):
     assert isinstance(await gateway.call("schedd.node1", Reconfigure()), Reconfigured)
 
 
-async def test_off_leaves_a_caretaker_until_on(running):
-    """TLS-09, over restarts too."""
+@spec("TLS-09")
+async def test_off_leaves_an_off_daemon_until_on(running):
+    """Over restarts too."""
     runner, gateway, lives = running
     await gateway.call("schedd.node1", SwitchOff(by="root@x", reason="repair"))
     await eventually(lambda: len(lives) == 2 and runner.state is State.RUNNING)
     minder = inbox("SCHEDD", "node1")
     await runner.stop()
     await runner.start()
-    assert [type(life).__name__ for life in lives] == ["Example", "ExampleCaretaker", "ExampleCaretaker"]
+    assert [type(life).__name__ for life in lives] == ["Example", "ExampleOff", "ExampleOff"]
     ad = lives[-1]._ad()
     assert (ad.eval("MyType"), ad.eval("DaemonState"), ad.eval("OffBy")) == ("DaemonMaster", "Off", "root@x")
     assert ad.eval("OffReason") == "repair"
@@ -190,7 +193,7 @@ async def test_off_leaves_a_caretaker_until_on(running):
 
 async def test_a_life_that_is_to_be_followed_by_another_says_so(daemon):
     await daemon.context.bus.start()
-    orders.again(daemon)
-    await live(daemon)
+    orders.restart(daemon)
+    await run_daemon(daemon)
     assert daemon.context.again
     await daemon.context.bus.stop()

@@ -4,18 +4,20 @@ import asyncio
 
 import pytest
 
+from shared.backoff import wait_s
 from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.config import load_config
 from shared.daemon.base import Daemon
 from shared.daemon.health import waiting_for
-from shared.daemon.life import TaskEnded, live, shutdown_s
-from shared.daemon.runner import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Runner, State, backoff
+from shared.daemon.lifecycle import TaskEnded, run_daemon, shutdown_s
+from shared.daemon.runner import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Runner, State
 from shared.messages import Ack
 from shared.messages.ads import SendAds
 from shared.state.api import StoreUnavailable
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -122,7 +124,7 @@ async def make(hub, store):
 async def living(daemon, **options):
     await daemon.context.bus.start()
     started = asyncio.Event()
-    task = asyncio.create_task(live(daemon, started=started.set, **options))
+    task = asyncio.create_task(run_daemon(daemon, started=started.set, **options))
     waiting = asyncio.create_task(started.wait())
     await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -267,15 +269,16 @@ async def test_health_names_what_is_waited_for(make):
     assert any(reason.startswith("store") for reason in waiting_for(daemon))
 
 
+@spec("CFG-20")
 def test_backoff_doubles_up_to_a_bound():
-    """CFG-20."""
-    waits = [backoff(deaths) for deaths in range(1, 40)]
+    waits = [wait_s(deaths, FIRST_BACKOFF_S, LONGEST_BACKOFF_S) for deaths in range(1, 40)]
     assert waits[:3] == [FIRST_BACKOFF_S, 2 * FIRST_BACKOFF_S, 4 * FIRST_BACKOFF_S]
     assert waits[-1] == LONGEST_BACKOFF_S
 
 
+@spec("CFG-20")
 async def test_runner_starts_a_dead_daemon_again_with_everything_new(make):
-    """CFG-20: what a master does, in a personal pool."""
+    """What a master does, in a personal pool."""
     runner = Runner("schedd", make)
     await runner.start()
     assert runner.state is State.RUNNING

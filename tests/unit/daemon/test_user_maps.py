@@ -1,4 +1,4 @@
-"""The maps of userMap(): from the configuration into the process, and anew at a reconfiguration (spec row GRP-26)."""
+"""The maps of userMap(): from the configuration into the process, and anew at a reconfiguration (GRP-26)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared.classad import UNDEFINED, evaluate, parse_expr
 from shared.config import load_config
 from shared.daemon import user_maps
 from shared.daemon.ad_table import daemon_name
-from shared.daemon.life import install_user_maps
+from shared.daemon.lifecycle import install_user_maps
 from tests.daemons import make_context
 
 

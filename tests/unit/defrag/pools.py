@@ -2,8 +2,8 @@
 
 from itertools import count
 
-from services.defrag.machines import CONSTRAINT, Expressions, machines_of
-from services.defrag.policy import Rules, decide, prefix
+from services.defrag.core.machines import CONSTRAINT, Expressions, machines_of
+from services.defrag.core.policy import Rules, decide, prefix
 from shared.classad import ClassAd, evaluate, is_true, parse_expr
 from shared.config import load_config
 from shared.config.knobs import DefragSettings
@@ -50,9 +50,9 @@ def read(policy, *ads, now=DAY0):
     return machines_of([ad for ad in ads if is_true(evaluate(asked, ad))], policy.expressions, now)
 
 
-def round_of(policy, book, *ads, now=DAY0):
+def round_of(policy, state, *ads, now=DAY0):
     numbers = count(1)
-    return decide(policy, book, read(policy, *ads, now=now), now, lambda: f"n{next(numbers)}")
+    return decide(policy, state, read(policy, *ads, now=now), now, lambda: f"n{next(numbers)}")
 
 
 EVERY = Expressions(None, parse_expr("Cpus == TotalSlotCpus"), None, parse_expr("0"))

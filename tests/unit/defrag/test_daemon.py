@@ -7,20 +7,21 @@ import pytest
 from prometheus_client import generate_latest
 
 from services.defrag import daemon as shell
-from services.defrag.book import Book, Order
+from services.defrag.core.policy import DefragState, Order
 from services.defrag.daemon import Defrag
 from shared.bus.api import Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd, evaluate, is_true, parse_expr
 from shared.config import load_config
-from shared.daemon import rounds
-from shared.daemon.lead import Lead
+from shared.daemon import periodic
+from shared.daemon.lead import LeaderLease
 from shared.messages.ads import AdPage, AdUpdate
 from shared.messages.base import Failure
 from shared.messages.orders import CancelDrain, Drain, OrderTaken, Restart
 from shared.state import StoreUnavailable, keys
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
+from tests.spec import spec
 from tests.unit.defrag.pools import slot_ad
 from tests.waiting import eventually
 
@@ -133,7 +134,8 @@ async def pool_of(tmp_path, *machines, **more):
         yield pool
 
 
-async def test_a_round_drains_tells_and_advertises_DFR_05_DFR_06_DFR_11_DFR_12(tmp_path):
+@spec("DFR-05", "DFR-06", "DFR-11", "DFR-12")
+async def test_a_round_drains_tells_and_advertises(tmp_path):
     async with pool_of(tmp_path, "a") as pool:
         await pool.machine("b", ExpectedMachineGracefulDrainingBadput=5, TotalMachineDrainingBadput=80)
         await pool.machine("c", cpus=8)
@@ -178,13 +180,13 @@ async def test_one_that_was_killed_amid_its_orders_is_gone_on_with_and_no_machin
         pool.speak.set()
         pool.orders.clear()
         defrag = await pool.begin("cm", **knobs)
-        await eventually(lambda: defrag.book.successes == 2)
+        await eventually(lambda: defrag.state.successes == 2)
         again = dict(pool.orders)
         assert {inbox: order.request_id for inbox, order in again.items()} == {
             inbox: order.request_id for inbox, order in first.items()
         }
         assert sorted(pool.drained()) == ["startd.a", "startd.b"]
-        assert defrag.book.failures == 0
+        assert defrag.state.failures == 0
 
 
 async def test_an_order_that_comes_again_after_its_drain_is_over_drains_nothing(tmp_path):
@@ -199,20 +201,21 @@ async def test_an_order_that_comes_again_after_its_drain_is_over_drains_nothing(
         await pool.machine("a", LastDrainStartTime=1)  # drained, and carved up again
         pool.orders.clear()
         defrag = await pool.begin("cm")
-        await eventually(lambda: defrag.book.failures == 1)
+        await eventually(lambda: defrag.state.failures == 1)
         assert len(pool.orders) == 1
         assert pool.drained() == []
 
 
-async def test_the_rate_is_kept_over_a_restart_DFR_01(tmp_path):
+@spec("DFR-01")
+async def test_the_rate_is_kept_over_a_restart(tmp_path):
     async with pool_of(tmp_path, "a", "b") as pool:
         defrag = await pool.begin("cm")
         await eventually(lambda: pool.events)
-        last = defrag.book.last_round
+        last = defrag.state.last_round
         await pool.kill("cm")
         again = await pool.begin("cm")
-        await eventually(lambda: again.leads and again.book.last_round == last)
-        await eventually(lambda: again.book.successes == 1)
+        await eventually(lambda: again.leads and again.state.last_round == last)
+        await eventually(lambda: again.state.successes == 1)
         assert again.rounds == 0
         assert len(pool.orders) == 1
 
@@ -228,9 +231,9 @@ async def test_of_two_only_one_acts_and_the_other_goes_on_when_it_stops(tmp_path
         await first.drain()  # stops in good order: the other need not wait for the lease to end
         await pool.kill("cm1")
         await eventually(lambda: second.leads)
-        assert second.book.last_round == first.book.last_round
+        assert second.state.last_round == first.state.last_round
         assert len(pool.orders) == 1
-        assert second.book.successes == 1
+        assert second.state.successes == 1
 
 
 async def test_one_that_dies_is_replaced_when_its_lease_is_over(tmp_path):
@@ -248,11 +251,11 @@ async def test_two_of_one_name_do_not_take_turns(tmp_path):
     """Two containers of one host name, say: the younger one has the lead, and keeps it."""
     async with pool_of(tmp_path, "a") as pool:
         contexts = [make_context("DEFRAG", "cm", hub=pool.hub, store=pool.store) for _ in range(2)]
-        older, younger = (Lead(context, "DEFRAG", 30.0) for context in contexts)
-        assert (await older.look()).leads
-        assert (await younger.look()).leads
-        assert not (await older.look()).leads
-        assert (await younger.look()).leads
+        older, younger = (LeaderLease(context, "DEFRAG", 30.0) for context in contexts)
+        assert (await older.acquire()).leads
+        assert (await younger.acquire()).leads
+        assert not (await older.acquire()).leads
+        assert (await younger.acquire()).leads
         assert not older.holds()
 
 
@@ -261,9 +264,9 @@ async def test_whoever_lost_the_lead_gives_no_order(tmp_path):
     async with pool_of(tmp_path, "a") as pool:
 
         async def overtaken():
-            lead = Lead(make_context("DEFRAG", "other", hub=pool.hub, store=pool.store), "DEFRAG", 15.0)
+            lead = LeaderLease(make_context("DEFRAG", "other", hub=pool.hub, store=pool.store), "DEFRAG", 15.0)
             await pool.store.hset(keys.lead("DEFRAG"), {"until": 0})
-            assert (await lead.look()).leads
+            assert (await lead.acquire()).leads
             pool.before_answer = None
 
         pool.before_answer = overtaken
@@ -275,7 +278,7 @@ async def test_whoever_lost_the_lead_gives_no_order(tmp_path):
 
 
 async def test_policies_of_several_names_act_side_by_side(tmp_path):
-    """DEFRAG_NAME: each has a lead, a book and drains of its own."""
+    """DEFRAG_NAME: each has a lead, a state and drains of its own."""
     async with pool_of(tmp_path, "a", "b", "c") as pool:
         await pool.begin("one", DEFRAG_NAME="gpus", DEFRAG_REQUIREMENTS='Machine == "a"')
         await eventually(lambda: len(pool.events) == 1)
@@ -284,7 +287,7 @@ async def test_policies_of_several_names_act_side_by_side(tmp_path):
         await eventually(lambda: len(pool.events) == 2)
         assert [inbox for inbox, _ in pool.orders] == ["startd.a", "startd.b"]
         assert pool.events[1].name == "cpus"
-        assert other.book.seen.draining == 1
+        assert other.state.seen.draining == 1
 
 
 async def test_own_drains_that_are_not_needed_any_more_end(tmp_path):
@@ -297,7 +300,7 @@ async def test_own_drains_that_are_not_needed_any_more_end(tmp_path):
         ((inbox, order),) = pool.orders
         assert (inbox, order.request_id) == ("startd.ours", "defrag:1")
         assert pool.events[0].cancelled == ["ours"]
-        assert defrag.book.cancels == 1
+        assert defrag.state.cancels == 1
 
 
 async def test_a_refusal_is_told_and_counted(tmp_path):
@@ -307,7 +310,7 @@ async def test_a_refusal_is_told_and_counted(tmp_path):
         defrag = await pool.begin("cm")
         await eventually(lambda: pool.events)
         assert pool.events[0].failed == {"z": "not today"}
-        assert (defrag.book.failures, dict(defrag.book.orders)) == (1, {})
+        assert (defrag.state.failures, dict(defrag.state.orders)) == (1, {})
 
 
 async def _refused():
@@ -315,7 +318,7 @@ async def _refused():
 
 
 async def test_what_keeps_it_from_working_is_told_and_costs_no_round(tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, "RETRY_S", 0.05)
+    monkeypatch.setattr(periodic, "RETRY_S", 0.05)
     async with pool_of(tmp_path) as pool:
         pool.silent.add("collector")
         defrag = await pool.begin("cm")
@@ -325,7 +328,7 @@ async def test_what_keeps_it_from_working_is_told_and_costs_no_round(tmp_path, m
         await eventually(lambda: defrag.trouble == shell.NO_MACHINE)
         assert defrag.ready() == ""  # there is nothing wrong with it
         assert "roost_defrag_no_round 1.0" in generate_latest(defrag.context.metrics).decode()
-        assert defrag.book.last_round == 0
+        assert defrag.state.last_round == 0
         await pool.machine("a")
         await eventually(lambda: pool.events)
         assert defrag.ready() == ""
@@ -353,7 +356,7 @@ async def test_a_damaged_note_is_no_end(tmp_path):
         await pool.store.hset(keys.lead("DEFRAG"), {"note": b"{half"})
         await pool.begin("cm")
         await eventually(lambda: pool.events)
-        assert Book.unpack(await pool.store.hget(keys.lead("DEFRAG"), "note")).successes == 1
+        assert DefragState.unpack(await pool.store.hget(keys.lead("DEFRAG"), "note")).successes == 1
 
 
 async def test_what_redis_lost_is_written_again_by_who_stood_by(tmp_path):
@@ -361,11 +364,11 @@ async def test_what_redis_lost_is_written_again_by_who_stood_by(tmp_path):
         await pool.begin("cm1", ROOST_DEFRAG_LEASE="1")
         await eventually(lambda: pool.events)
         second = await pool.begin("cm2", ROOST_DEFRAG_LEASE="1")
-        await eventually(lambda: second.book.successes == 1)
+        await eventually(lambda: second.state.successes == 1)
         await pool.kill("cm1")
         await pool.store.delete(keys.lead("DEFRAG"))
         await eventually(lambda: second.leads)
-        assert second.book.successes == 1
+        assert second.state.successes == 1
         assert second.rounds == 0
 
 
@@ -391,7 +394,7 @@ async def test_it_takes_orders_of_gateways_and_nobody_else(tmp_path):
 
 
 def test_unanswered_orders_of_long_ago_are_left_alone():
-    book = Book(orders={"startd.a": Order("startd.a", "defrag:1", 1000.0, None)})
-    assert [order.machine for order in book.unanswered(1500.0)] == ["startd.a"]
-    assert book.unanswered(1600.0) == []
-    assert book.unanswered(900.0) == []
+    state = DefragState(orders={"startd.a": Order("startd.a", "defrag:1", 1000.0, None)})
+    assert [order.machine for order in state.unanswered(1500.0)] == ["startd.a"]
+    assert state.unanswered(1600.0) == []
+    assert state.unanswered(900.0) == []

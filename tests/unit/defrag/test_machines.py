@@ -2,12 +2,14 @@
 
 import pytest
 
-from services.defrag.machines import ATTRIBUTES, Expressions, averages, machines_of
+from services.defrag.core.machines import ATTRIBUTES, Expressions, averages, machines_of
 from shared.classad import ClassAd, parse_expr
+from tests.spec import spec
 from tests.unit.defrag.pools import DAY0, read, rules, slot_ad
 
 
-def test_a_machine_is_whole_when_all_cpus_of_a_partitionable_slot_are_left_DFR_04():
+@spec("DFR-04")
+def test_a_machine_is_whole_when_all_cpus_of_a_partitionable_slot_are_left():
     policy = rules()
     found = read(policy, slot_ad("a", 8), slot_ad("b", 7), slot_ad("c", 0), slot_ad("d", 8, PartitionableSlot=False))
     assert {name: machine.whole for name, machine in found.items()} == {
@@ -68,7 +70,8 @@ def test_expressions_say_what_is_asked_of_the_collector():
     assert set(ATTRIBUTES) <= set(asked)
 
 
-def test_costs_are_averaged_over_the_time_of_all_cpus_DFR_11():
+@spec("DFR-11")
+def test_costs_are_averaged_over_the_time_of_all_cpus():
     """AvgDrainingBadput and AvgDrainingUnclaimed, by each machine's own clock and since it counts."""
     policy = rules()
     found = read(

@@ -2,23 +2,38 @@
 
 from functools import cache
 
-from services.gateway.api.app import build
-from services.gateway.api.doors import Doors
-from services.gateway.api.guard import Guards
-from services.gateway.rates import Limiter, Line, Room
-from services.gateway.stream import EventStream
-from services.gateway.turnstile import Turnstile
+from services.gateway.admission import AdmissionQueue
+from services.gateway.app import build
+from services.gateway.auth.guards import Guards
+from services.gateway.core.limits import ConcurrencyLimit, FairQueue, RateLimiter
+from services.gateway.events import EventStream
+from services.gateway.pool_client import PoolClient
+from services.gateway.routes.context import RouteContext
 from shared.config import load_config
 from shared.config.knobs import GatewaySettings
 from shared.daemon.clock import SystemClock
 
 
-@cache
-def application():
+def context(bus=None) -> RouteContext:
     settings = GatewaySettings.from_config(load_config([], subsystem="GATEWAY", env={}))
     clock = SystemClock()
-    guards = Guards(Room(0), Room(0), Turnstile(Line(0, 0)), Limiter(0, 1), clock)
+    guards = Guards(ConcurrencyLimit(0), ConcurrencyLimit(0), AdmissionQueue(FairQueue(0, 0)), RateLimiter(0, 1), clock)
     nothing = None
-    return build(
-        Doors(nothing, nothing, nothing, EventStream(), nothing, nothing, guards, settings, clock, "gateway.test")
+    return RouteContext(
+        bus,
+        PoolClient(bus, clock),
+        nothing,
+        EventStream(),
+        nothing,
+        nothing,
+        guards,
+        settings,
+        clock,
+        "gateway.test",
+        nothing,
     )
+
+
+@cache
+def application():
+    return build(context())

@@ -1,6 +1,7 @@
 import pytest
 
-from services.gateway.authorization import (
+from services.gateway.auth.tokens import TokenStore
+from services.gateway.core.authorization import (
     NEEDS,
     Identity,
     Level,
@@ -12,7 +13,6 @@ from services.gateway.authorization import (
     refusal,
     why_not,
 )
-from services.gateway.tokens import Tokens
 from shared.state.embedded import EmbeddedStore
 
 TABLE = {
@@ -98,12 +98,12 @@ async def test_the_first_token_is_in_a_file_for_its_owner_only(tmp_path):
     store = EmbeddedStore()
     await store.start()
     path = tmp_path / "deep" / "token"
-    tokens = Tokens(store, lambda: 1000.0)
+    tokens = TokenStore(store, lambda: 1000.0)
     await tokens.bootstrap(path, "me@here")
     assert path.stat().st_mode & 0o777 == 0o600
     token = path.read_text().strip()
     assert await tokens.identity(token) == Identity("me@here", Level.ADMINISTRATOR, digest(token)[:12])
-    again = Tokens(store, lambda: 1000.0)
+    again = TokenStore(store, lambda: 1000.0)
     await again.bootstrap(path, "me@here")
     assert path.read_text().strip() == token
     assert await again.identity(token + "x") is None

@@ -7,12 +7,12 @@ import msgpack
 import pytest
 from fastapi import Request
 
-from services.gateway.api.wire import column_response, wants_columns
-from services.gateway.pool import PAGE_IN_COLUMNS, PoolView
+from services.gateway.pool_client import PAGE_IN_COLUMNS, PoolClient
+from services.gateway.serialization import column_response, wants_columns
 from shared.bus.api import RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
-from shared.classad.sheet import Sheet, page, reader
+from shared.classad.column_page import Sheet, page, reader
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdPage, QueryAds
 from shared.messages.base import Failure
@@ -55,7 +55,7 @@ async def pool():
 
     async def with_collector(collector):
         await served.serve("collector", collector.answer)
-        return PoolView(asking, SystemClock())
+        return PoolClient(asking, SystemClock())
 
     yield with_collector
     await asking.stop()

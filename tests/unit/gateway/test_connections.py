@@ -18,7 +18,7 @@ from services.gateway.connections import (
     READER_S,
     REST_S,
     Connections,
-    Moves,
+    Progress,
     most_connections,
     overdue,
 )
@@ -235,7 +235,7 @@ async def test_there_are_so_many_of_one_address_and_of_all():
 
 
 def test_what_is_overdue():
-    assert overdue(Moves(), 1e9) == ""
+    assert overdue(Progress(), 1e9) == ""
     for what, longest in (
         ("head", HEAD_S),
         ("body", BODY_S),
@@ -243,8 +243,8 @@ def test_what_is_overdue():
         ("reader", READER_S),
         ("closing", CLOSING_S),
     ):
-        assert overdue(Moves(**{what: 5.0}), 5.0 + longest) == ""
-        assert overdue(Moves(**{what: 5.0}), 5.1 + longest) == what
+        assert overdue(Progress(**{what: 5.0}), 5.0 + longest) == ""
+        assert overdue(Progress(**{what: 5.0}), 5.1 + longest) == what
 
 
 def test_connections_leave_files_for_other_ends():

@@ -1,9 +1,9 @@
 """What is shown of a dead letter."""
 
-from services.gateway.api.dead_letters import _peek
+from services.gateway.routes.administration import _peek
+from shared.compression import MAGIC
 from shared.messages.ads import AdUpdate
 from shared.messages.base import Envelope
-from shared.squeeze import MAGIC
 
 
 def test_a_compressed_message_is_shown_as_any_other():

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from services.gateway.api.openapi import guarded
-from services.gateway.authorization import NEEDS, Level
+from services.gateway.app import guarded
+from services.gateway.core.authorization import NEEDS, Level
 from tests.unit.gateway.app import application
 
 DOCS = Path(__file__).parents[3] / "docs"

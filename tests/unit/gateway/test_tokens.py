@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.gateway import tokens as module
-from services.gateway.authorization import Level, Token, digest
-from services.gateway.tokens import BURY_S, Tokens
+from services.gateway.auth import tokens as module
+from services.gateway.auth.tokens import BURY_S, TokenStore
+from services.gateway.core.authorization import Level, Token, digest
 from shared.errors import RetryableError
 from shared.state.embedded import EmbeddedStore
 
@@ -42,7 +42,7 @@ def gateways(store, clock):
         for one in both:
             one.forget(ids)
 
-    both += [Tokens(store, lambda: clock.at, tell) for _ in range(2)]
+    both += [TokenStore(store, lambda: clock.at, tell) for _ in range(2)]
     return both
 
 
@@ -65,8 +65,8 @@ async def test_a_revoked_token_is_refused_at_once_by_every_gateway(gateways, sto
 
 
 async def test_a_gateway_that_did_not_hear_of_it_forgets_by_itself(store, clock):
-    deaf = Tokens(store, lambda: clock.at)
-    other = Tokens(store, lambda: clock.at)
+    deaf = TokenStore(store, lambda: clock.at)
+    other = TokenStore(store, lambda: clock.at)
     token, ident = await deaf.create(Token("a@x", Level.READ))
     assert await deaf.identity(token)
     await other.revoke(ident)
@@ -75,7 +75,7 @@ async def test_a_gateway_that_did_not_hear_of_it_forgets_by_itself(store, clock)
 
 
 async def test_what_was_read_while_it_changed_is_not_remembered(store, clock):
-    tokens = Tokens(store, lambda: clock.at)
+    tokens = TokenStore(store, lambda: clock.at)
     token, ident = await tokens.create(Token("a@x", Level.READ))
     plain = store.hget
 
@@ -109,7 +109,7 @@ async def test_the_list_tells_of_use_and_makers_but_not_of_tokens(gateways, cloc
 
 
 async def test_an_absent_store_loses_no_use(store, clock):
-    tokens = Tokens(store, lambda: clock.at)
+    tokens = TokenStore(store, lambda: clock.at)
     token, ident = await tokens.create(Token("a@x", Level.READ))
     await tokens.look(token)
     plain = store.hset
@@ -121,12 +121,12 @@ async def test_an_absent_store_loses_no_use(store, clock):
     await tokens.write_uses()
     store.hset = plain
     await tokens.write_uses()
-    assert (await Tokens(store, lambda: clock.at).listed())[ident][1] == clock.at
+    assert (await TokenStore(store, lambda: clock.at).listed())[ident][1] == clock.at
 
 
 async def test_who_guesses_fills_no_memory(store, clock, monkeypatch):
     monkeypatch.setattr(module, "_CACHED", 10)
-    tokens = Tokens(store, lambda: clock.at)
+    tokens = TokenStore(store, lambda: clock.at)
     for number in range(100):
         assert (await tokens.look(f"guess {number}"))[0] is None
     assert len(tokens._seen) <= 10
@@ -139,4 +139,4 @@ async def test_a_token_as_an_earlier_release_wrote_it_is_read(store, clock):
 
     row = msgpack.packb({"user": "a@x", "level": 2, "label": "", "expires": 0.0})
     await store.hset(keys.TOKENS, {digest("old"): row})
-    assert (await Tokens(store, lambda: clock.at).identity("old")).level == Level.WRITE
+    assert (await TokenStore(store, lambda: clock.at).identity("old")).level == Level.WRITE

@@ -12,6 +12,7 @@ import pytest
 from shared.gpus.discovery import render
 from shared.gpus.options import BadOption, parse
 from shared.gpus.program import discover
+from tests.spec import spec
 from tests.unit.gpus.machines import Machine
 
 DATA = Path(__file__).parents[2] / "data" / "reference_gpus" / "discoveries.json.gz"
@@ -31,6 +32,7 @@ def run(*argv: str, machine: Machine, environment: dict[str, str] | None = None)
     return status, "".join(out), "".join(errors)
 
 
+@spec("GPU-01", "GPU-02", "TLS-13")
 @pytest.mark.parametrize(
     "one", RECORDED["runs"], ids=lambda one: f"{one['hardware']}-{one['libraries']}-{' '.join(one['options'])}"
 )

@@ -12,6 +12,7 @@ from shared.gpus.discovery import render
 from shared.gpus.libraries import DriverLibraries
 from shared.gpus.monitor import monitor
 from shared.gpus.options import parse
+from tests.spec import spec
 from tests.unit.gpus.machines import Machine
 
 UUIDS = ("1a2b3c4d00112233445566778899aabb", "5e6f7a8b11223344556677889900aabb")
@@ -202,8 +203,9 @@ def test_loads_of_gpus_and_of_instances(there: dict[str, Any]) -> None:
     assert found == {"1a2b3c4d": (0.8, 300), "5e6f7a8b": (0.8, 300), "MIG-a1a1": (0.0, 300)}
 
 
-def test_the_monitor_adds_up_what_gpus_did_GPU_05() -> None:
-    """GPU-05: seconds of work since the last line, and the most memory."""
+@spec("GPU-05")
+def test_the_monitor_adds_up_what_gpus_did() -> None:
+    """Seconds of work since the last line, and the most memory."""
     machine = Machine("driver|0", busy={"gpu-a": (0.5, 100), "gpu-b": (0.0, 7)})
     clock = [0.0]
 

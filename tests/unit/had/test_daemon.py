@@ -19,6 +19,7 @@ from shared.state import keys
 from shared.state.api import StoreUnavailable, Unconfirmed
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -117,8 +118,9 @@ async def pool_of(tmp_path, *names, **config):
         yield pool
 
 
+@spec("HA-20", "HA-22")
 async def test_shut_down_in_the_documented_order_leaves_one_plain_negotiator(tmp_path):
-    """HA-20, HA-22: first the negotiators, then the HADs; a single HAD without HAD_LIST leads one negotiator on."""
+    """First the negotiators, then the HADs; a single HAD without HAD_LIST leads one negotiator on."""
     async with pool_of(tmp_path, "cm1", "cm2") as pool:
         epoch = await pool.leader("cm1")
         for name in ("cm1", "cm2"):
@@ -142,8 +144,9 @@ async def test_clean_hand_over_tells_the_negotiator_first(tmp_path):
         assert await pool.leader("cm2") == epoch + 1
 
 
+@spec("HA-05")
 async def test_returning_primary_is_given_the_lead(tmp_path):
-    """HA-05: the lease goes from one to the other in one step, and the primary is told, rather than to find out."""
+    """The lease goes from one to the other in one step, and the primary is told, rather than to find out."""
     async with pool_of(tmp_path, "cm1", "cm2", HAD_USE_PRIMARY="true") as pool:
         await pool.leader("cm1")
         await pool.off("cm1")
@@ -185,17 +188,18 @@ async def test_lead_is_handed_over_only_by_a_negotiator_that_has_stepped_down(tm
         assert not slow.active
 
 
+@spec("HA-10")
 async def test_controllee_is_started_and_stopped_by_orders(tmp_path):
-    """HA-10: HAD_CONTROLLEE is whatever obeys on `<controllee>.<name>`."""
+    """HAD_CONTROLLEE is whatever obeys on `<controllee>.<name>`."""
     async with pool_of(tmp_path, "cm1", controllee="defrag", HAD_CONTROLLEE="DEFRAG", HAD_LIST="") as pool:
         await pool.leader("cm1")
         await pool.off("cm1")
         assert not pool.controllees["cm1"].active
 
 
+@spec("HA-10")
 @pytest.mark.parametrize("name", ["", "NEGO TIATOR", "negotiator.cm2", "$(UNSET)x y"])
 def test_controllee_that_is_no_name_is_refused(name):
-    """HA-10."""
     if not name:
         assert Had(make_context("HAD", config={"HAD_CONTROLLEE": name})).inbox == "negotiator.node1"
         return
@@ -203,6 +207,7 @@ def test_controllee_that_is_no_name_is_refused(name):
         Had(make_context("HAD", config={"HAD_CONTROLLEE": name}))
 
 
+@spec("HA-07", "HA-12")
 async def test_dead_negotiator_hands_the_lead_on_and_its_had_is_held_back(tmp_path):
     """HA-07: the reference holds an election only when a HAD is silent; ours also when the negotiator beside it is.
     HA-12: the primary does not get the lead back while its negotiator may die again."""
@@ -244,8 +249,9 @@ class Cut:
         return getattr(self.store, name)
 
 
+@spec("HA-04")
 async def test_had_cut_off_from_redis_loses_the_lead_and_gets_it_no_second_time(tmp_path):
-    """HA-04: there is one Redis, so one side at most has a leader, whatever the partition; it stays when all is
+    """There is one Redis, so one side at most has a leader, whatever the partition; it stays when all is
     whole again."""
     async with pool_of(tmp_path) as pool:
         store = Cut(pool.store)
@@ -309,8 +315,9 @@ async def test_had_tells_how_it_stands(tmp_path):
             await pool.bus.call("had.cm1", Reschedule(by="test"))
 
 
+@spec("HA-19")
 async def test_ad_says_who_is_active(tmp_path):
-    """HA-19: HadIsActive, at once when it changes, and at least every HAD_UPDATE_INTERVAL."""
+    """HadIsActive, at once when it changes, and at least every HAD_UPDATE_INTERVAL."""
     async with pool_of(tmp_path, "cm1", HAD_LIST="", HAD_UPDATE_INTERVAL="1") as pool:
         epoch = await pool.leader("cm1")
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.had.disk import MOST_DAMAGED, Disk
-from services.had.snapshot import LEAST_S, MAGIC, Damaged, Snapshot, decode, encode, next_after
-from shared.books import NONE, NOTHING, BadVersion, Version, parse
+from services.had.core.snapshot import LEAST_S, MAGIC, Damaged, Snapshot, decode, encode, next_after
+from services.had.snapshot_file import MOST_DAMAGED, SnapshotFiles
+from shared.accounting_version import NONE, NOTHING, BadVersion, Version, parse
 from shared.state import keys
+from tests.spec import spec
 
 ROWS = st.dictionaries(st.binary(max_size=20), st.binary(max_size=20), max_size=5)
 
@@ -24,7 +25,7 @@ def snapshot(count, epoch=3, shard=""):
 
 @pytest.fixture
 def disk(tmp_path):
-    return Disk(tmp_path / "spool" / "Accountantnew.log", tmp_path / "spool" / "had.epoch", "")
+    return SnapshotFiles(tmp_path / "spool" / "Accountantnew.log", tmp_path / "spool" / "had.epoch", "")
 
 
 def test_versions_are_ordered_by_epoch_first():
@@ -56,10 +57,11 @@ def test_a_copy_of_the_release_before_is_read_and_has_no_claims():
         decode(whole.replace(b"BOOKS-2", b"BOOKS-1", 1), "")
 
 
+@spec("HA-16")
 @settings(max_examples=100)
 @given(data=st.data())
 def test_torn_or_changed_copy_is_refused(data):
-    """HA-16: a torn transfer is never taken for a good file."""
+    """A torn transfer is never taken for a good file."""
     whole = encode(snapshot(30))
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(Damaged):
@@ -73,8 +75,8 @@ def test_copy_of_another_shard_is_refused():
         decode(encode(snapshot(1, shard="gpus")), "")
 
 
+@spec("HA-16")
 def test_the_copy_before_takes_the_place_of_a_damaged_one(disk):
-    """HA-16."""
     disk.write(snapshot(1))
     disk.write(snapshot(2))
     assert disk.read().snapshot == snapshot(2)
@@ -140,8 +142,9 @@ def test_impossible_epoch_on_disk_is_refused_and_told(disk, text):
     assert "is no epoch" in found.problems[0]
 
 
+@spec("HA-14")
 def test_next_copy_comes_soon_where_copies_are_quick_and_at_the_interval_where_not():
-    """HA-14: REPLICATION_INTERVAL (300 s) is the longest wait, not the usual one."""
+    """REPLICATION_INTERVAL (300 s) is the longest wait, not the usual one."""
     assert next_after(0.01, 300.0) == LEAST_S
     assert next_after(1.0, 300.0) == pytest.approx(50.0)
     assert next_after(100.0, 300.0) == 300.0

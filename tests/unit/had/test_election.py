@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from services.had.backoff import Backoff, Limits
-from services.had.election import (
+from services.had.core.election import (
     ABSENT_S,
     SILENT_S,
     Announce,
@@ -30,11 +29,20 @@ from services.had.election import (
     stop,
     wish,
 )
+from services.had.core.timing import HeldBack, Limits
 from services.had.lease import hand_over, look, release
-from shared.books import NONE, NOTHING, Version
+from shared.accounting_version import NONE, NOTHING, Version
 from shared.state import StaleEpoch, keys
-from shared.state.books import StoredBooks, begin_books, read_books, read_version, restore_books, write_books
+from shared.state.accounting import (
+    StoredRecords,
+    begin_records,
+    read_records,
+    read_version,
+    restore_records,
+    write_records,
+)
 from shared.state.embedded import EmbeddedStore
+from tests.spec import spec
 
 ME = Rules("a", "life-a", ("a", "b", "c"))
 
@@ -106,6 +114,7 @@ def test_followers_states():
     assert see(ME, Standing(), seen())[0].state is State.ELECTION
 
 
+@spec("HA-09")
 @pytest.mark.parametrize(
     ("name", "present", "expected"),
     [
@@ -119,7 +128,6 @@ def test_followers_states():
     ],
 )
 def test_earlier_entry_of_had_list_goes_first(name, present, expected):
-    """HA-09."""
     rules = Rules(name, "life", ("a", "b", "c"))
     assert candidate(rules, Standing(State.ELECTION), seen(present=present), True) is expected
 
@@ -128,8 +136,9 @@ def test_no_candidate_without_a_negotiator():
     assert candidate(ME, Standing(State.LEADER), seen(), False) is False
 
 
+@spec("HA-06")
 def test_leader_stays_though_an_earlier_one_is_back():
-    """HA-06: HAD_USE_PRIMARY false."""
+    """HAD_USE_PRIMARY false."""
     rules = Rules("b", "life-b", ("a", "b"))
     standing = Standing(State.LEADER, epoch=1)
     assert candidate(rules, standing, seen(present={"a": (100.0, True)}), True)
@@ -138,8 +147,9 @@ def test_leader_stays_though_an_earlier_one_is_back():
         assert effects == ()
 
 
+@spec("HA-05")
 def test_returning_primary_gets_the_lead_back():
-    """HA-05: HAD_USE_PRIMARY true, once it has been there for a moment."""
+    """HAD_USE_PRIMARY true, once it has been there for a moment."""
     rules = Rules("b", "life-b", ("a", "b"), use_primary=True)
     standing = Standing(State.LEADER, epoch=1)
     standing, effects = see(rules, standing, seen("b", "life-b", 1, now=100.0, present={"a": there_since(100.0)}))
@@ -187,8 +197,9 @@ def test_primary_that_flickers_gets_nothing():
         assert effects == ()
 
 
+@spec("HA-21")
 def test_hosts_of_had_list():
-    """HA-21: entries as HTCondor writes them."""
+    """Entries as HTCondor writes them."""
     assert hosts("cm1.x.org:51450, cm2.x.org:51450 <10.0.0.1:9618?sock=had>,[::1]:5,cm3") == (
         "cm1.x.org", "cm2.x.org", "10.0.0.1", "::1", "cm3",
     )  # fmt: skip
@@ -203,8 +214,8 @@ class World:
         self.now = 1000.0
         self.store = EmbeddedStore(now=lambda: self.now)
         self.rules, self.standing, self.last, self.paused_until, self.answers = {}, {}, {}, {}, {}
-        self.memory = dict.fromkeys("abc", StoredBooks(NOTHING))  # the negotiators'
-        self.copies = dict.fromkeys("abc", StoredBooks(NOTHING))  # on the HADs' disks
+        self.memory = dict.fromkeys("abc", StoredRecords(NOTHING))  # the negotiators'
+        self.copies = dict.fromkeys("abc", StoredRecords(NOTHING))  # on the HADs' disks
         self.committed = 0
         self.handed_over = 0
         self.leads = {}  # epoch -> HAD
@@ -218,7 +229,7 @@ class World:
         self.rules[name] = Rules(name, life, ("a", "b", "c"), self.use_primary, started=self.now)
         self.standing[name], self.last[name], self.paused_until[name] = Standing(), None, 0.0
         self.answers[name] = True
-        self.memory[name] = StoredBooks(NOTHING)
+        self.memory[name] = StoredRecords(NOTHING)
 
     def leaders(self):
         return [n for n, s in self.standing.items() if s.state is State.LEADER and self.now < s.lease_ends]
@@ -263,29 +274,29 @@ class World:
         """As services.had.replication does."""
         copy, memory = self.copies[name], self.memory[name].version
         if copy.version > max(in_redis, memory):
-            await restore_books(self.store, "", epoch, copy)
+            await restore_records(self.store, "", epoch, copy)
         elif memory <= max(NOTHING, in_redis):
-            await begin_books(self.store, "", epoch, self.standing[name].books)
+            await begin_records(self.store, "", epoch, self.standing[name].books)
 
     async def take_over(self, name, epoch):
         """As services.negotiator.accountant does."""
         if self.memory[name].version > await read_version(self.store, ""):
-            await restore_books(self.store, "", epoch, self.memory[name])
-        self.memory[name] = await read_books(self.store, "")
+            await restore_records(self.store, "", epoch, self.memory[name])
+        self.memory[name] = await read_records(self.store, "")
 
     async def commit(self, name):
         """The leader writes one more record; whoever believes to lead may try."""
         record, mine = f"{self.committed + 1}".encode(), self.memory[name]
         epoch = self.standing[name].epoch
         try:
-            version = await write_books(self.store, "", epoch, mine.version, submitters=[(record, record)])
+            version = await write_records(self.store, "", epoch, mine.version, submitters=[(record, record)])
         except StaleEpoch:
             return
         self.committed += 1
-        self.memory[name] = StoredBooks(version, {**mine.submitters, record: record}, mine.groups)
+        self.memory[name] = StoredRecords(version, {**mine.submitters, record: record}, mine.groups)
 
     async def copy(self, name):
-        self.copies[name] = max(self.copies[name], await read_books(self.store, ""), key=lambda books: books.version)
+        self.copies[name] = max(self.copies[name], await read_records(self.store, ""), key=lambda books: books.version)
 
     async def lose(self, *, earlier=None):
         """Redis comes back empty, or with books of some time ago."""
@@ -343,8 +354,9 @@ async def test_never_two_leaders_and_one_in_the_end(seed, use_primary):
     await world.store.stop()
 
 
+@spec("HA-05")
 async def test_primary_gets_the_lease_with_no_moment_in_which_it_is_free():
-    """HA-05: and nobody else can take it meanwhile."""
+    """Nobody else can take it meanwhile."""
     world = World(5, True)
     await world.store.start()
     world.paused_until["a"] = 1008.0
@@ -415,9 +427,10 @@ async def test_clock_of_redis_that_jumps_keeps_nobody_from_leading(jump):
 # --- books that Redis lost
 
 
+@spec("HA-13", "HA-16")
 @pytest.mark.parametrize("seed", range(4))
 async def test_books_survive_the_loss_of_redis_and_of_central_managers(seed):
-    """HA-13, HA-16: nothing is lost that a negotiator's memory or a copy on disk has; no epoch comes twice."""
+    """Nothing is lost that a negotiator's memory or a copy on disk has; no epoch comes twice."""
     world = World(seed, False)
     await world.store.start()
     kept = []
@@ -426,7 +439,7 @@ async def test_books_survive_the_loss_of_redis_and_of_central_managers(seed):
         (leader,) = world.leaders()
         for _ in range(world.chance.randint(1, 4)):
             await world.commit(leader)
-            kept.append(await read_books(world.store, ""))
+            kept.append(await read_records(world.store, ""))
         assert len(kept[-1].submitters) == world.committed
         if world.chance.random() < 0.7:
             await world.copy(world.chance.choice("abc"))
@@ -442,7 +455,7 @@ async def test_books_survive_the_loss_of_redis_and_of_central_managers(seed):
         await world.lose(earlier=world.chance.choice([None, kept[len(kept) // 2]]) if round_ % 3 else None)
         await world.settle(12.0)
         assert len(world.leaders()) == 1, round_
-        after = await read_books(world.store, "")
+        after = await read_records(world.store, "")
         assert len(after.submitters) == world.committed, (round_, crashed, leader)
         assert after.version >= kept[-1].version
     await world.store.stop()
@@ -475,8 +488,9 @@ def behind(rules, present, *, since=100.0, now=100.0, books=NONE):
     return restores(rules, standing, seen(present=present, books=books, expected=LATER), now)
 
 
+@spec("HA-16")
 def test_the_newest_books_are_the_ones_restored():
-    """HA-16: whoever has them goes first, whatever HAD_LIST says."""
+    """Whoever has them goes first, whatever HAD_LIST says."""
     present = {"a": there(EARLIER), "b": there(LATER), "c": there(NOTHING)}
     rules = {name: Rules(name, "life", ("a", "b", "c")) for name in "abc"}
     assert [name for name in "abc" if behind(rules[name], present)] == ["b"]
@@ -534,8 +548,8 @@ def test_lead_that_was_won_unaware_of_newer_books_is_given_back():
 # --- held back
 
 
+@spec("HA-12")
 def test_had_whose_negotiator_keeps_dying_goes_after_all_others():
-    """HA-12."""
     rules = Rules("a", "life", ("a", "b"))
     there = seen(present={"a": (100.0, True, NOTHING, True), "b": (100.0, True)})
     assert not candidate(rules, Standing(State.ELECTION), there, True, held_back=True)
@@ -544,8 +558,8 @@ def test_had_whose_negotiator_keeps_dying_goes_after_all_others():
     assert candidate(rules, Standing(State.ELECTION), alone, True, held_back=True)
 
 
+@spec("HA-05", "HA-12")
 def test_primary_that_is_held_back_does_not_get_the_lead_back():
-    """HA-05, HA-12."""
     rules = Rules("b", "life-b", ("a", "b"), use_primary=True)
     standing = Standing(State.LEADER, epoch=1)
     for now in (100.0, 101.0):
@@ -554,10 +568,11 @@ def test_primary_that_is_held_back_does_not_get_the_lead_back():
         assert effects == ()
 
 
+@spec("HA-12")
 def test_each_death_holds_back_longer_and_good_times_are_remembered():
-    """HA-12: MASTER_HAD_BACKOFF_CONSTANT, MASTER_BACKOFF_FACTOR, MASTER_BACKOFF_CEILING."""
+    """MASTER_HAD_BACKOFF_CONSTANT, MASTER_BACKOFF_FACTOR, MASTER_BACKOFF_CEILING."""
     limits = Limits(360.0, 2.0, 1000.0)
-    backoff, now, lengths = Backoff(), 0.0, []
+    backoff, now, lengths = HeldBack(), 0.0, []
     assert not backoff.holds(now)
     for _ in range(4):
         backoff = backoff.failed(now, limits)
@@ -569,8 +584,9 @@ def test_each_death_holds_back_longer_and_good_times_are_remembered():
     assert backoff.failed(backoff.until + backoff.length_s, limits).length_s == 360.0
 
 
+@spec("HA-21")
 def test_had_list_that_does_not_fit_is_told():
-    """HA-21: the same hosts in the same order as the central managers."""
+    """The same hosts in the same order as the central managers."""
     assert misfits(Rules("a", "l", ("a", "b")), ("a.x.org", "b.x.org")) == []
     assert misfits(Rules("a", "l", ()), ("a", "b")) == []
     (wrong,) = misfits(Rules("a", "l", ("a", "b")), ("b", "a"))
@@ -583,8 +599,9 @@ def test_had_list_that_does_not_fit_is_told():
     assert "no primary" in nobody
 
 
+@spec("HA-08")
 def test_states_go_from_pre_by_way_of_election_to_leader():
-    """HA-08: the same states; a step takes one look at the lease, not an interval of (2 * timeout * HADs + 1) * 2 s."""
+    """The same states; a step takes one look at the lease, not an interval of (2 * timeout * HADs + 1) * 2 s."""
     standing = Standing()
     states = [standing.state]
     for answering, what in (

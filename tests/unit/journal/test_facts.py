@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.journal.answers import Answers
-from services.journal.rows import rows_of
+from services.journal.core.rows import rows_of
+from services.journal.queries import JournalQueries
 from services.journal.store import Store, url_of
 from shared.messages.base import Envelope
 from shared.messages.events import (
@@ -56,7 +56,7 @@ async def waited(tmp_path):
     async def asked(*events):
         await store.open()
         await store.write([rows_of(Envelope(event)) for event in (SUBMITTED, SORTED, BUSY, *events)])
-        return (await Answers(store, Frozen()).job(AskJob(job_id="1.0")))["waited"]
+        return (await JournalQueries(store, Frozen()).job(AskJob(job_id="1.0")))["waited"]
 
     yield asked
     await store.close()

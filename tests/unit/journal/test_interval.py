@@ -1,13 +1,13 @@
 """What jobs asked for in an interval, for a replay."""
 
-from services.journal.interval import by_job, offers_of
-from services.journal.story import JobFact
+from services.journal.core.explain import RecordedEvent
+from services.journal.core.replay import by_job, offers_of
 
 START, END = 1000.0, 2000.0
 
 
-def fact(at: float, kind: str, **body) -> JobFact:
-    return JobFact(at, f"job.{kind}", body)
+def fact(at: float, kind: str, **body) -> RecordedEvent:
+    return RecordedEvent(at, f"job.{kind}", body)
 
 
 def test_a_job_that_comes_runs_and_ends_in_the_interval():

@@ -7,10 +7,9 @@ import sqlalchemy as sa
 import structlog
 
 from services.journal import recorder as module
-from services.journal import schema
+from services.journal.core.rows import rows_of
 from services.journal.recorder import Recorder
-from services.journal.rows import rows_of
-from services.journal.store import Store, url_of
+from services.journal.store import EVENTS, Store, url_of
 from shared.bus.api import Reject
 from shared.daemon.clock import SystemClock
 from shared.messages.base import Ack, Envelope
@@ -43,7 +42,7 @@ async def recorder(tmp_path):
 
 
 async def count(store: Store) -> int:
-    return await store.read(lambda c: c.scalar(sa.select(sa.func.count()).select_from(schema.EVENTS)))
+    return await store.read(lambda c: c.scalar(sa.select(sa.func.count()).select_from(EVENTS)))
 
 
 async def test_events_that_come_together_are_written_together(recorder):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.journal import recording
-from services.journal.answers import Answers
-from services.journal.rows import rows_of
+from services.journal import replay_reader
+from services.journal.core.rows import rows_of
+from services.journal.queries import JournalQueries
 from services.journal.store import Store, url_of
 from shared.bus.api import RemoteFailure
 from shared.daemon.clock import SystemClock
@@ -19,7 +19,7 @@ NOW = 1_700_000_000.0
 async def answers(tmp_path):
     store = Store(url_of(None, tmp_path))
     await store.open()
-    yield Answers(store, SystemClock())
+    yield JournalQueries(store, SystemClock())
     await store.close()
 
 
@@ -49,8 +49,8 @@ def cluster(number: int, count: int, at: float, ranges: list[list[int]] | None =
 
 @pytest.mark.parametrize("most", [1, 7, 10_000])
 async def test_every_offer_comes_once_however_small_the_parts_are(answers, monkeypatch, most):
-    monkeypatch.setattr(recording, "_OFFERS", most)
-    monkeypatch.setattr(recording, "_CLUSTERS", 3)
+    monkeypatch.setattr(replay_reader, "_OFFERS", most)
+    monkeypatch.setattr(replay_reader, "_CLUSTERS", 3)
     for number in range(1, 9):
         await write(answers, *cluster(number, 5, number))
     offers = [tuple(offer[:5]) for part in await parts(answers, 0, 100) for offer in part.get("offers", ())]

@@ -6,9 +6,22 @@ import sqlite3
 import pytest
 import sqlalchemy as sa
 
-from services.journal import schema
-from services.journal.rows import job_id, rows_of
-from services.journal.store import JournalRefused, JournalUnavailable, JournalUnusable, Store, url_of
+from services.journal.core.rows import job_id, rows_of
+from services.journal.store import (
+    EVENTS,
+    KIND_ADS,
+    KINDS,
+    MATCHES,
+    REASONS,
+    SLOTS,
+    STANDINGS,
+    VERSION,
+    JournalRefused,
+    JournalUnavailable,
+    JournalUnusable,
+    Store,
+    url_of,
+)
 from shared.messages.base import Ack, Envelope
 from shared.messages.events import (
     DaemonStarted,
@@ -54,7 +67,7 @@ async def test_an_event_that_comes_twice_is_written_once(store):
     events = [started(1), sorted_, started(2)]
     assert await store.write([rows_of(one) for one in events]) == 3
     assert await store.write([rows_of(one) for one in (*events, events[0], started(3))]) == 1
-    assert [await count(store, table) for table in (schema.EVENTS, schema.KINDS, schema.KIND_ADS)] == [4, 2, 1]
+    assert [await count(store, table) for table in (EVENTS, KINDS, KIND_ADS)] == [4, 2, 1]
 
 
 async def test_all_that_a_cycle_tells_has_its_rows(store):
@@ -71,21 +84,21 @@ async def test_all_that_a_cycle_tells_has_its_rows(store):
         StandingsTold(**by, pool=10.0, half_life=86400.0, submitters=[standing], gone=["bob@p"]),
     ]
     await store.write([rows_of(Envelope.unpack(Envelope(one).pack())) for one in messages])
-    found = await store.read(lambda c: c.execute(sa.select(schema.REASONS.c.autocluster, schema.REASONS.c.code)).all())
+    found = await store.read(lambda c: c.execute(sa.select(REASONS.c.autocluster, REASONS.c.code)).all())
     assert sorted(found) == [(-1, ""), (3, "share")]
-    found = await store.read(lambda c: c.execute(sa.select(schema.MATCHES.c.slot, schema.MATCHES.c.jobs)).all())
+    found = await store.read(lambda c: c.execute(sa.select(MATCHES.c.slot, MATCHES.c.jobs)).all())
     assert sorted(found) == [("a", 1), ("b", 2)]
-    assert await count(store, schema.STANDINGS) == 2
+    assert await count(store, STANDINGS) == 2
 
 
 async def test_what_is_older_is_forgotten_but_not_what_a_slot_offers_still(store):
     await store.write([rows_of(started(number, NOW + number)) for number in range(10)])
     slots = [("a", 1), ("a", 3), ("b", 2), ("c", 8)]
-    await store.add(schema.SLOTS, [{"slot": name, "at": NOW + at, "ad": b"x"} for name, at in slots])
+    await store.add(SLOTS, [{"slot": name, "at": NOW + at, "ad": b"x"} for name, at in slots])
     gone, size = await store.forget(NOW + 5, 1 << 40)
     assert (gone, size > 0) == (5 + 1, True)
-    assert await count(store, schema.EVENTS) == 5
-    left = await store.read(lambda c: c.execute(sa.select(schema.SLOTS.c.slot, schema.SLOTS.c.at - NOW)).all())
+    assert await count(store, EVENTS) == 5
+    left = await store.read(lambda c: c.execute(sa.select(SLOTS.c.slot, SLOTS.c.at - NOW)).all())
     assert sorted(left) == [("a", 3), ("b", 2), ("c", 8)]
 
 
@@ -97,8 +110,8 @@ async def test_the_oldest_goes_when_there_is_too_much(store):
     gone, after = await store.forget(0.0, before // 2)
     assert gone > 0
     assert after <= before // 2
-    oldest = await store.read(lambda c: c.scalar(sa.select(sa.func.min(schema.EVENTS.c.at))))
-    newest = await store.read(lambda c: c.scalar(sa.select(sa.func.max(schema.EVENTS.c.at))))
+    oldest = await store.read(lambda c: c.scalar(sa.select(sa.func.min(EVENTS.c.at))))
+    newest = await store.read(lambda c: c.scalar(sa.select(sa.func.max(EVENTS.c.at))))
     assert oldest > NOW
     assert newest == NOW + 3999
 
@@ -108,7 +121,7 @@ async def test_a_journal_of_a_later_release_is_left_alone(tmp_path):
     await store.open()
     await store.close()
     database = sqlite3.connect(tmp_path / "journal.db")
-    database.execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(schema.VERSION + 1),))
+    database.execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(VERSION + 1),))
     database.commit()
     database.close()
     store = Store(url_of(None, tmp_path))

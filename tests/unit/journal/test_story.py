@@ -5,15 +5,16 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.journal.causes import CAUSES, cause_of
-from services.journal.story import (
+from services.journal.core.explain import (
+    CAUSES,
     GONE,
     WAITING,
-    Facts,
-    JobFact,
-    Kind,
+    AutoclusterChange,
+    JobHistory,
     Outage,
-    Why,
+    RecordedEvent,
+    WaitReason,
+    cause_of,
     clip,
     hours_of,
     moment_map,
@@ -27,24 +28,24 @@ HOUR = 3600.0
 BEGIN = 1_700_000_000.0 - 1_700_000_000.0 % HOUR  # a full hour
 
 
-def fact(at: float, kind: str, **body) -> JobFact:
-    return JobFact(BEGIN + at, f"job.{kind}", body)
+def fact(at: float, kind: str, **body) -> RecordedEvent:
+    return RecordedEvent(BEGIN + at, f"job.{kind}", body)
 
 
-def why(at: float, code: str, autocluster: int = 7, shard: str = "", **counts: int) -> Why:
-    return Why(BEGIN + at, autocluster, code, f"because of {code}", counts, shard)
+def why(at: float, code: str, autocluster: int = 7, shard: str = "", **counts: int) -> WaitReason:
+    return WaitReason(BEGIN + at, autocluster, code, f"because of {code}", counts, shard)
 
 
-def waited(facts: Facts, until: float) -> dict[str, float]:
+def waited(facts: JobHistory, until: float) -> dict[str, float]:
     return seconds_by(spans_of(facts, BEGIN + until), lambda span, piece: piece.code if span.state in WAITING else None)
 
 
 SUBMITTED = fact(0, "submitted", owner="ada", count=1)
-KIND = Kind(BEGIN + 0.5, 7, "ada@pool")
+KIND = AutoclusterChange(BEGIN + 0.5, 7, "ada@pool")
 
 
 def test_a_job_that_waits_for_one_thing_after_the_other():
-    facts = Facts(
+    facts = JobHistory(
         events=[
             SUBMITTED,
             fact(100, "matched", slot="slot1@a", cycle=3, negotiator="cm"),
@@ -87,7 +88,7 @@ def test_a_machine_that_is_drained_is_a_cause_of_its_own():
 
 
 def test_what_stops_everybody_comes_before_the_reason_of_a_cycle():
-    facts = Facts(
+    facts = JobHistory(
         events=[SUBMITTED],
         kinds=[KIND],
         whys=[why(1, "no-match")],
@@ -107,7 +108,7 @@ def test_what_stops_everybody_comes_before_the_reason_of_a_cycle():
 
 
 def test_reasons_end_when_a_new_leader_tells_all_of_its_own_or_the_schedd_begins_anew():
-    facts = Facts(
+    facts = JobHistory(
         events=[SUBMITTED],
         kinds=[KIND],
         whys=[why(1, "share"), why(30, "quota")],
@@ -117,16 +118,16 @@ def test_reasons_end_when_a_new_leader_tells_all_of_its_own_or_the_schedd_begins
 
 
 def test_a_job_is_explained_by_its_own_autocluster_at_each_time():
-    facts = Facts(
+    facts = JobHistory(
         events=[SUBMITTED],
-        kinds=[Kind(BEGIN, 7, "ada@pool"), Kind(BEGIN + 20, 8, "ada@pool")],
+        kinds=[AutoclusterChange(BEGIN, 7, "ada@pool"), AutoclusterChange(BEGIN + 20, 8, "ada@pool")],
         whys=[why(0, "share"), why(25, "limit", 8), why(30, "ceiling")],
     )
     assert waited(facts, 40) == {"share": 20.0, "limit": 15.0, "negotiation": 5.0}
 
 
 def test_the_newest_reason_of_several_negotiators_counts():
-    facts = Facts(
+    facts = JobHistory(
         events=[SUBMITTED],
         kinds=[KIND],
         whys=[why(1, "share", shard="a"), why(5, "quota", shard="b"), why(9, "", shard="b")],
@@ -137,11 +138,11 @@ def test_the_newest_reason_of_several_negotiators_counts():
 def test_a_match_that_empties_a_slot_is_told_apart():
     matches = {("slot1@a", 3): {"rank": 5.0, "preempts": [("slot1@a", "bob@pool")]}}
     events = [SUBMITTED, fact(10, "matched", slot="slot1@a", cycle=3, negotiator="cm"), fact(20, "unmatched", slot="s")]
-    assert waited(Facts(events=events, matches=matches), 25) == {"negotiation": 15.0, "vacating": 10.0}
+    assert waited(JobHistory(events=events, matches=matches), 25) == {"negotiation": 15.0, "vacating": 10.0}
 
 
 def test_a_moment_says_state_cause_and_how_long():
-    facts = Facts(
+    facts = JobHistory(
         events=[SUBMITTED, fact(60, "held", code=13, reason="no file")], kinds=[KIND], whys=[why(10, "ceiling")]
     )
     spans = spans_of(facts, BEGIN + 100)
@@ -179,12 +180,15 @@ TYPES = (
 
 
 @st.composite
-def lives(draw) -> Facts:
+def lives(draw) -> JobHistory:
     """Any facts in the order of time, sensible or not: what is recorded may have gaps."""
     moment = st.integers(0, 20_000_000).map(lambda ms: ms / 1000)
     times = sorted(draw(st.lists(moment, min_size=1, max_size=12)))
     events = [fact(at, draw(st.sampled_from(TYPES)), slot="s", cycle=1, began=BEGIN + draw(moment)) for at in times]
-    kinds = [Kind(BEGIN + at, draw(st.integers(1, 2)), "ada") for at in sorted(draw(st.lists(moment, max_size=4)))]
+    kinds = [
+        AutoclusterChange(BEGIN + at, draw(st.integers(1, 2)), "ada")
+        for at in sorted(draw(st.lists(moment, max_size=4)))
+    ]
     codes = st.sampled_from(("", "share", "no-match", "ceiling"))
     whys = [
         why(at, draw(codes), draw(st.integers(1, 2)), draw(st.sampled_from(("", "b"))))
@@ -198,7 +202,7 @@ def lives(draw) -> Facts:
         Outage(draw(st.sampled_from(("no-negotiator", "schedd-down"))), BEGIN + min(a, b), BEGIN + max(a, b), "")
         for a, b in draw(st.lists(st.tuples(moment, moment), max_size=3))
     ]
-    return Facts(events, kinds, whys, resets, outages)
+    return JobHistory(events, kinds, whys, resets, outages)
 
 
 @settings(max_examples=150)

@@ -15,10 +15,11 @@ from shared.bus.memory import MemoryHub
 from shared.classad import ClassAd
 from shared.config import ConfigError, load_config
 from shared.daemon.advertiser import Advertiser
-from shared.daemon.life import live
+from shared.daemon.lifecycle import run_daemon
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
 from tests.servers import free_port
+from tests.spec import spec
 from tests.waiting import eventually
 
 SLOTS = {
@@ -53,7 +54,7 @@ class Pool:
         await self.store.start()
         collector = Collector(await self.context("COLLECTOR", "cm"))
         started = asyncio.Event()
-        self.life = asyncio.create_task(live(collector, started=started.set))
+        self.life = asyncio.create_task(run_daemon(collector, started=started.set))
         self.collector = collector
         await started.wait()
         for subsystem, my_type, ads in (("STARTD", "Machine", SLOTS), ("SCHEDD", "Scheduler", {"ap": SCHEDD})):
@@ -79,7 +80,7 @@ class Pool:
         await monitor.setup()
 
         async def all_there():
-            await monitor.look()
+            await monitor.run_pass()
             values = {metric.name: metric.value for metric in monitor.result.metrics}
             return values.get("SlotsTotal", 6) == 6 and "SchedulersTotal" in values
 
@@ -136,8 +137,9 @@ async def test_a_pool_of_one_process_shows_metrics_on_a_port_of_their_own(pool):
     await monitor.close()
 
 
+@spec("MON-01")
 async def test_definitions_of_an_administrator(pool):
-    """MON-01: files are read again by reconfig; a bad definition is told with its place, and the others count."""
+    """Files are read again by reconfig; a bad definition is told with its place, and the others count."""
     directory = pool.directory / "ganglia.d"
     directory.mkdir()
     (directory / "50_mine").write_text(
@@ -149,13 +151,14 @@ async def test_definitions_of_an_administrator(pool):
     assert 'value="hello"' in generate_latest(monitor.context.metrics).decode()
     (directory / "50_mine").write_text('[ Name = "Notes"; Regex = "^Not(.)$"; Value = strcat(Regex, "!") ]')
     await monitor.reconfigure()
-    await monitor.look()
+    await monitor.run_pass()
     assert {m.name: m.value for m in monitor.result.metrics}["Notes"] == "hello!"
     assert monitor.problems == []
 
 
+@spec("MON-15")
 async def test_nodes_can_be_left_out_and_ads_limited(pool):
-    """MON-15; GANGLIAD_REQUIREMENTS limits what sums cover."""
+    """GANGLIAD_REQUIREMENTS limits what sums cover."""
     monitor = await pool.monitor(GANGLIAD_VERBOSITY=1)
     assert {m.machine for m in monitor.result.metrics if m.name == "MachineCpusInUse"} == {"ep1", "ep2", "ep3"}
     (pool.directory / "ganglia.d").mkdir()
@@ -167,12 +170,13 @@ async def test_nodes_can_be_left_out_and_ads_limited(pool):
     assert "Cpus" not in {m.name for m in monitor.result.metrics}
     monitor = Monitor(await pool.context("GANGLIAD", "limited", GANGLIAD_REQUIREMENTS='Machine != "ep3"'))
     await monitor.setup()
-    await monitor.look()
+    await monitor.run_pass()
     assert {m.name: m.value for m in monitor.result.metrics}["SlotsTotal"] == 4
 
 
+@spec("MON-14")
 async def test_ganglia_gets_what_it_watches(pool):
-    """MON-14: others are skipped, unless GANGLIA_SEND_DATA_FOR_ALL_HOSTS; then they live by our heartbeats."""
+    """Others are skipped, unless GANGLIA_SEND_DATA_FOR_ALL_HOSTS; then they live by our heartbeats."""
     gstat = pool.directory / "gstat"
     gstat.write_text('#!/bin/sh\necho ap:4\necho "$1" >&2\n')
     gstat.chmod(0o755)
@@ -189,7 +193,7 @@ async def test_ganglia_gets_what_it_watches(pool):
     assert everybody.unsent == ""
     assert any(b"SlotsTotal" in packet and b"spoof" not in packet for packet in packets)
     assert any(b"SPOOF_HEARTBEAT" in packet for packet in packets)
-    await everybody.look()
+    await everybody.run_pass()
     assert not any(b"GROUP" in packet for packet in pool.received())  # what a metric is is not said each time
 
 
@@ -211,12 +215,12 @@ async def test_gmetric_can_do_it(pool):
     assert monitor.unsent == ""
     assert "--name=SlotsTotal --value=6 --type=int32 --units=slots" in said.read_text()
     gmetric.write_text("#!/bin/sh\necho no gmond >&2; exit 3\n")
-    await monitor.look()
+    await monitor.run_pass()
     assert monitor.unsent.endswith("gmetric ended with 3: no gmond")
 
 
+@spec("MON-13")
 async def test_lifetimes_follow_the_interval(pool):
-    """MON-13"""
     for interval, least, expected in ((60, "", 86400), (60, 10, 360), (100_000, "", 600_000)):
         config = {"GANGLIAD_MIN_METRIC_LIFETIME": least} if least else {}
         monitor = await pool.monitor(GANGLIAD_INTERVAL=interval, **config)

@@ -1,8 +1,9 @@
 """Files of metric definitions: what they may hold, and what is told of what they may not (MON-01 to MON-05, MON-15)."""
 
+from services.monitor.core.definitions import ATTRIBUTES, published, read, wanted
 from services.monitor.daemon import DEFAULT_FILE, definition_files
-from services.monitor.definitions import ATTRIBUTES, chosen, read, wanted
 from shared.config.knobs import KNOBS
+from tests.spec import spec
 
 
 def definitions(text):
@@ -11,8 +12,8 @@ def definitions(text):
     return found.definitions
 
 
+@spec("MON-01")
 def test_every_attribute_of_the_manual_is_known():
-    """MON-01"""
     text = """[ Name = "A"; Value = 1; Desc = "d"; Verbosity = 1; TargetType = "Machine"; Requirements = true;
       Title = "t"; Group = "g"; Cluster = "c"; Units = "u"; Scale = 2; Derivative = true; Type = "float";
       Aggregate = "SUM"; AggregateGroup = "ag"; Machine = "m"; IP = "1.2.3.4"; Lifetime = 60 ]
@@ -57,21 +58,23 @@ def test_a_bad_definition_is_named_with_file_and_line_and_the_others_count():
         assert mend in told
 
 
+@spec("MON-03")
 def test_verbosity_decides_what_is_published():
-    """MON-03: up to GANGLIAD_VERBOSITY, which is 0."""
+    """Up to GANGLIAD_VERBOSITY, which is 0."""
     some = definitions('[ Name = "A" ] [ Name = "B"; Verbosity = 1 ] [ Name = "C"; Verbosity = -1 ]')
-    assert len(chosen(some, 0, per_node=True)) == 2
-    assert len(chosen(some, 1, per_node=True)) == 3
+    assert len(published(some, 0, per_node=True)) == 2
+    assert len(published(some, 1, per_node=True)) == 3
     assert KNOBS["gangliad_verbosity"].default == "0"
 
 
+@spec("MON-15")
 def test_metrics_of_execution_nodes_can_be_dropped():
-    """MON-15: sums over them stay, and so do metrics of other daemons."""
+    """Sums over them stay, and so do metrics of other daemons."""
     some = definitions(
         '[ Name = "A"; TargetType = "Machine" ] [ Name = "B"; TargetType = "Machine_slot1" ]'
         '[ Name = "C"; TargetType = "Machine"; Aggregate = "avg" ] [ Name = "D"; TargetType = "Scheduler" ]'
     )
-    kept = chosen(some, 0, per_node=False)
+    kept = published(some, 0, per_node=False)
     assert [one.exprs["name"].value for one in kept] == ["C", "D"]
 
 
@@ -93,8 +96,8 @@ def test_names_that_only_the_ad_knows_take_whole_ads():
         assert [one.attributes for one in wanted(definitions(text))] == [None]
 
 
+@spec("MON-04")
 def test_any_looks_at_all_ads():
-    """MON-04"""
     for text in ('[ Name = "A" ]', '[ Name = "A"; TargetType = "Machine, any" ]'):
         assert [one.my_type for one in wanted(definitions(text))] == [""]
 

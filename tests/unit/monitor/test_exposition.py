@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from services.monitor.exposition import families, family_name
+from services.monitor.prometheus import families, family_name
 from tests.unit.monitor.test_ganglia import metric
 
 

@@ -4,12 +4,23 @@ import socket
 
 import pytest
 
-from services.monitor import packets
-from services.monitor.channels import BadChannel, Channel, hosts_of, is_known, of_gmond, of_list
+from services.monitor.core.gmond import (
+    BadChannel,
+    Channel,
+    as_text,
+    channels_of_gmond_conf,
+    channels_of_list,
+    description_packet,
+    heartbeat_packets,
+    hosts_of,
+    is_known,
+    value_packet,
+)
+from services.monitor.core.metrics import Metric
 from services.monitor.ganglia import Ganglia, gmetric_options
-from services.monitor.metrics import Metric
 from shared.daemon.main import loop_runner
 from tests.daemons import make_context
+from tests.spec import spec
 
 HOST = "10.0.0.5:ap1.example.org"
 
@@ -59,17 +70,17 @@ HEARTBEAT = [
 
 @pytest.mark.parametrize(("one", "described", "valued"), RECORDED)
 def test_packets_are_those_of_gmetric(one, described, valued):
-    assert packets.description(one, HOST, 120).hex() == described
-    assert packets.value(one, HOST).hex() == valued
+    assert description_packet(one, HOST, 120).hex() == described
+    assert value_packet(one, HOST).hex() == valued
 
 
 def test_heartbeats_are_those_of_gmetric():
-    assert [packet.hex() for packet in packets.heartbeat(HOST)] == HEARTBEAT
+    assert [packet.hex() for packet in heartbeat_packets(HOST)] == HEARTBEAT
 
 
 def test_nothing_that_users_name_spoils_the_xml_that_gmond_makes():
     """gmond puts texts into its XML as they are."""
-    sent = packets.description(metric(name='Jobs_<b>&"x"\0\n', title="t" * 5000, desc="ä" * 1000), HOST, 120)
+    sent = description_packet(metric(name='Jobs_<b>&"x"\0\n', title="t" * 5000, desc="ä" * 1000), HOST, 120)
     assert b"Jobs_&lt;b&gt;&amp;&quot;x&quot;  " in sent
     assert len(sent) < 1472
 
@@ -90,10 +101,10 @@ def test_packets_leave_on_the_loop_that_daemons_have():
 
 
 def test_strings_are_no_curves():
-    sent = packets.description(metric(value="up", type="string"), HOST, 120)
+    sent = description_packet(metric(value="up", type="string"), HOST, 120)
     assert sent[:4] == b"\0\0\0\x80"
     assert b"string" in sent
-    assert packets.as_text(metric(value="up", type="string")) == "up"
+    assert as_text(metric(value="up", type="string")) == "up"
     assert "--slope=zero" in gmetric_options(metric(value="up", type="string"), HOST, 120)
 
 
@@ -103,8 +114,9 @@ def test_gmetric_is_told_the_same():
         assert option in found
 
 
+@spec("MON-14")
 def test_hosts_that_ganglia_does_not_watch_are_known_by_gstat():
-    """MON-14: one daemon of several on a host belongs to that host."""
+    """One daemon of several on a host belongs to that host."""
     hosts = hosts_of("ap1.example.org:8\nEP1:16\n\n# comment\n")
     assert hosts == {"ap1.example.org", "ep1"}
     assert is_known(metric(), hosts)
@@ -121,14 +133,14 @@ def test_channels_of_gmond_conf():
     udp_send_channel {
       host = "mon.example.org"
     }"""
-    assert of_gmond(text, "f") == [Channel("239.2.11.71", 8650, 2), Channel("mon.example.org", 8649)]
+    assert channels_of_gmond_conf(text, "f") == [Channel("239.2.11.71", 8650, 2), Channel("mon.example.org", 8649)]
     for bad in ("udp_send_channel { port = 1 }", "udp_send_channel { host = a\n port = 70000 }"):
         with pytest.raises(BadChannel, match="f: "):
-            of_gmond(bad, "f")
+            channels_of_gmond_conf(bad, "f")
 
 
 def test_channels_by_name():
-    assert of_list(["a", "b:1", "[fd00::1]:2"], "K") == [Channel("a"), Channel("b", 1), Channel("fd00::1", 2)]
+    assert channels_of_list(["a", "b:1", "[fd00::1]:2"], "K") == [Channel("a"), Channel("b", 1), Channel("fd00::1", 2)]
     for bad in ("a:b", "a:99999", "[x", ":1"):
         with pytest.raises(BadChannel, match="K: "):
-            of_list([bad], "K")
+            channels_of_list([bad], "K")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.monitor.definitions import read
-from services.monitor.metrics import MOST_PROBLEMS, Problem, measure, typed
-from services.monitor.owners import Default, Owners
+from services.monitor.core.definitions import read
+from services.monitor.core.metrics import MOST_PROBLEMS, Default, MetricIdentity, Problem, measure, typed
 from shared.classad import ClassAd
-from shared.classad.sheet import Sheet
+from shared.classad.column_page import Sheet
+from tests.spec import spec
 
 SCHEDD = {"MyType": "Scheduler", "Name": "ap1", "Machine": "ap1.example.org", "TotalIdleJobs": 7, "Big": 1 << 40}
 
@@ -29,7 +29,9 @@ def sheets(ads):
 def run(text, *ads, **owners):
     found = read([("x", text)])
     assert found.problems == []
-    return measure(found.definitions, sheets(ads), Owners(**{"collector": "cm.example.org"} | owners), 86400, 1000.0)
+    return measure(
+        found.definitions, sheets(ads), MetricIdentity(**{"collector": "cm.example.org"} | owners), 86400, 1000.0
+    )
 
 
 def one(text, *ads, **owners):
@@ -46,8 +48,8 @@ def slot(number, machine="ep1", **more):
     } | more  # fmt: skip
 
 
+@spec("MON-02")
 def test_value_and_title_have_defaults():
-    """MON-02"""
     metric = one('[ Name = "TotalIdleJobs"; TargetType = "Scheduler" ]', SCHEDD)
     assert (metric.value, metric.title, metric.name) == (7, "TotalIdleJobs", "TotalIdleJobs")
     metric = one('[ Name = "X"; Title = "Waiting"; Value = TotalIdleJobs + 1; TargetType = "Scheduler" ]', SCHEDD)
@@ -60,8 +62,9 @@ def test_an_ad_without_the_attribute_has_no_metric():
     assert (result.metrics, result.problems) == ([], [])
 
 
+@spec("MON-04")
 def test_target_types():
-    """MON-04: a list of MyType; Machine_slot1 is slot 1, and nothing carved of it; ANY is all."""
+    """A list of MyType; Machine_slot1 is slot 1, and nothing carved of it; ANY is all."""
     ads = (
         SCHEDD | {"Cpus": 100},
         slot(1),
@@ -79,8 +82,9 @@ def test_target_types():
     assert total("ANY") == total("Scheduler, Machine") == 156
 
 
+@spec("MON-05")
 def test_requirements():
-    """MON-05: true where there are none; UNDEFINED and errors are not true."""
+    """True where there are none; UNDEFINED and errors are not true."""
     ads = slot(1, State="Claimed"), slot(2), slot(3, State=5)
 
     def counted(requirements):
@@ -93,16 +97,17 @@ def test_requirements():
     assert counted("Requirements = 1") == 0
 
 
+@spec("MON-06", "W-77")
 @pytest.mark.parametrize(
     ("value", "scale", "expected"), [("0.25", "100", 25.0), ("3", "1024", 3072), ("3", "1024.0", 3072.0)]
 )
 def test_scale(value, scale, expected):
-    """MON-06"""
     metric = one(f'[ Name = "S"; Value = {value}; Scale = {scale}; TargetType = "Scheduler" ]', SCHEDD)
     assert metric.value == expected
     assert type(metric.value) is type(expected)
 
 
+@spec("MON-07")
 @pytest.mark.parametrize(
     ("value", "asked", "expected", "kind"),
     [
@@ -119,17 +124,16 @@ def test_scale(value, scale, expected):
     ],
 )
 def test_types(value, asked, expected, kind):
-    """MON-07"""
     found = typed(value, asked)
     assert found == (expected, kind)
     assert type(found[0]) is type(expected)
 
 
+@spec("MON-07")
 @pytest.mark.parametrize(
     ("value", "asked"), [("a", "int32"), (300, "uint8"), (-1, "uint32"), (math.inf, "int32"), (None, ""), (1, "int64")]
 )
 def test_values_that_the_type_can_not_hold_are_refused(value, asked):
-    """MON-07"""
     with pytest.raises(Problem):
         typed(value, asked)
 
@@ -144,8 +148,9 @@ def test_what_can_not_be_published_is_told_once_with_its_place():
     ]
 
 
+@spec("MON-08")
 def test_regex_makes_a_metric_of_each_attribute():
-    """MON-08: named after it, or with what its groups matched; Value has it as Regex."""
+    """Named after it, or with what its groups matched; Value has it as Regex."""
     ad = {"MyType": "Negotiator", "Name": "n", "Machine": "cm", "UserPrio_ann": 5, "UserPrio_bob": 7, "Other": 1}
     text = '[ Regex = "^userprio_(.*)"; TargetType = "Negotiator" ]'
     assert {(m.name, m.value) for m in run(text, ad).metrics} == {("UserPrio_ann", 5), ("UserPrio_bob", 7)}
@@ -155,8 +160,8 @@ def test_regex_makes_a_metric_of_each_attribute():
     assert found == {("Prio of a-nn", "of ann", 50), ("Prio of b-ob", "of bob", 70)}
 
 
+@spec("MON-08", "MON-09")
 def test_regex_with_an_aggregate_sums_by_what_it_matched():
-    """MON-08, MON-09"""
     ads = [
         {"MyType": "Scheduler", "Name": name, "Machine": name, "Jobs_ann": 1, "Jobs_bob": 10, "Jobs_cy": cy}
         for name, cy in (("ap1", 3), ("ap2", 4))
@@ -166,9 +171,9 @@ def test_regex_with_an_aggregate_sums_by_what_it_matched():
     assert found == {"Jobs ann": 2, "Jobs bob": 20, "Jobs cy": 7}
 
 
+@spec("MON-09", "W-77")
 @pytest.mark.parametrize(("how", "expected"), [("SUM", 6), ("avg", 2.0), ("Max", 3), ("min", 1)])
 def test_aggregates(how, expected):
-    """MON-09"""
     metric = one(
         f'[ Name = "C"; Value = Cpus; Aggregate = "{how}"; TargetType = "Machine" ]', slot(1), slot(2), slot(3)
     )
@@ -176,8 +181,9 @@ def test_aggregates(how, expected):
     assert metric.type == ("float" if how == "avg" else "int32")
 
 
+@spec("MON-09")
 def test_aggregate_groups():
-    """MON-09: one result for each group; the default group is the metric's name."""
+    """One result for each group; the default group is the metric's name."""
     ads = slot(1), slot(2), slot(3, "ep2")
     text = '[ Name = strcat("Cpus", Machine); Value = Cpus; Aggregate = "sum"; TargetType = "Machine" ]'
     assert {m.name: m.value for m in run(text, *ads).metrics} == {"Cpusep1": 3, "Cpusep2": 3}
@@ -186,8 +192,9 @@ def test_aggregate_groups():
     assert {(m.name, m.machine): m.value for m in run(text, *ads).metrics} == {("InUse", "ep1"): 3, ("InUse", "ep2"): 3}
 
 
+@spec("MON-09")
 def test_what_no_group_can_be_made_of_is_told():
-    """MON-09: lists and ads are like no other ones."""
+    """Lists and ads are like no other ones."""
     text = '[ Name = "N"; Value = 1; Aggregate = "SUM"; TargetType = "Machine"; AggregateGroup = {} ]'
     for group, said in (("{ State }", "["), ("[ a = 1 ]", "[ a = 1 ]"), ("1 / 0", "an error")):
         result = run(text.replace("{}", group), slot(1), slot(2))
@@ -209,13 +216,14 @@ def test_every_ad_may_have_a_name_or_a_problem_of_its_own():
     assert len(result.problems) == MOST_PROBLEMS
 
 
+@spec("MON-10")
 def test_aggregates_belong_to_the_collector():
-    """MON-10"""
     text = '[ Name = "C"; Value = Cpus; Aggregate = "sum"; TargetType = "Machine"{} ]'
     assert one(text.format(""), slot(1)).machine == "cm.example.org"
     assert one(text.format('; Machine = "pool"'), slot(1)).machine == "pool"
 
 
+@spec("MON-11")
 @pytest.mark.parametrize(
     ("ad", "machine"),
     [
@@ -226,12 +234,13 @@ def test_aggregates_belong_to_the_collector():
     ],
 )
 def test_machine(ad, machine):
-    """MON-11: a daemon called name@host is one of several there."""
+    """A daemon called name@host is one of several there."""
     assert one('[ Name = "N"; Value = 1 ]', ad).machine == machine
 
 
+@spec("MON-11", "MON-12")
 def test_machine_and_ip_can_be_configured():
-    """MON-11, MON-12: GANGLIAD_DEFAULT_MACHINE, _IP and _CLUSTER are expressions of the ad, or texts."""
+    """GANGLIAD_DEFAULT_MACHINE, _IP and _CLUSTER are expressions of the ad, or texts."""
     metric = one(
         '[ Name = "N"; Value = 1 ]',
         SCHEDD,
@@ -242,6 +251,7 @@ def test_machine_and_ip_can_be_configured():
     assert (metric.machine, metric.ip, metric.cluster) == ("x-ap1", "10.0.0.1", "my-pool")
 
 
+@spec("MON-12")
 @pytest.mark.parametrize(
     ("more", "ip"),
     [
@@ -252,28 +262,30 @@ def test_machine_and_ip_can_be_configured():
     ],
 )
 def test_ip(more, ip):
-    """MON-12: of MyAddress, or the machine where it is one daemon of several there."""
+    """Of MyAddress, or the machine where it is one daemon of several there."""
     assert one('[ Name = "N"; Value = 1 ]', SCHEDD | more).ip == ip
     assert one('[ Name = "N"; Value = 1; IP = "1.1.1.1" ]', SCHEDD | more).ip == "1.1.1.1"
 
 
+@spec("MON-13")
 def test_lifetime():
-    """MON-13: as worked out from the interval, unless the metric names one."""
+    """As worked out from the interval, unless the metric names one."""
     assert one('[ Name = "N"; Value = 1 ]', SCHEDD).lifetime == 86400
     assert one('[ Name = "N"; Value = 1; Lifetime = 60 * 2 ]', SCHEDD).lifetime == 120
     assert "want a positive number" in run('[ Name = "N"; Value = 1; Lifetime = 0 ]', SCHEDD).problems[0]
 
 
+@spec("MON-16")
 def test_names_are_unique_on_a_machine():
-    """MON-16: the first counts, and the others are told of once."""
+    """The first counts, and the others are told of once."""
     result = run('[ Name = "Cpus"; TargetType = "Machine" ]', slot(1), slot(2), slot(3), slot(4, "ep2"))
     assert [(m.machine, m.value) for m in result.metrics] == [("ep1", 1), ("ep2", 4)]
     (problem,) = result.problems
     assert problem.startswith("x, line 1: there is a metric Cpus of that machine already")
 
 
+@spec("MON-16")
 def test_names_are_unique_across_groups():
-    """MON-16"""
     result = run('[ Name = "N"; Value = 1; TargetType = "Machine, Scheduler" ]', slot(1), SCHEDD)
     assert [m.group for m in result.metrics] == ["HTCondor Startd"]
     (problem,) = result.problems

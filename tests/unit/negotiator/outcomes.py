@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.negotiator.pool import Result, Snapshot
+from engine.match.model import Result, Snapshot
 
 
 @dataclass(frozen=True, order=True)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from services.negotiator.board import frame_of
-from services.negotiator.group_tree import ROOT, GroupConfig, Tree
-from services.negotiator.groups import Turn, negotiate_groups
-from services.negotiator.limits import Counters, Wanted, depends_on_slot, text_of, wanted
-from services.negotiator.pool import (
+from engine.fairshare.claim_charging import charged_to
+from engine.fairshare.group_negotiation import GroupTurn, negotiate_groups
+from engine.fairshare.group_tree import ROOT, GroupConfig, GroupTree
+from engine.fairshare.priorities import Record, effective, pie_fractions
+from engine.fairshare.quotas import assign_quotas
+from engine.match.concurrency_limits import LimitCounters
+from engine.match.model import (
     NEWCOMER,
     NO_PREEMPTION,
     PRIORITY_PREEMPTION,
@@ -24,11 +26,9 @@ from services.negotiator.pool import (
     Slots,
     Snapshot,
 )
-from services.negotiator.priorities import Record, effective
-from services.negotiator.quotas import assign
-from services.negotiator.shares import fractions
-from services.negotiator.usage import charged_to
+from engine.match.slot_arrays import frame_of
 from shared.classad import ClassAd, Expr, evaluate, half_match
+from shared.job_limits import Wanted, depends_on_slot, text_of, wanted
 from tests.unit.negotiator.outcomes import Key, Outcome, gifts_of
 from tests.unit.negotiator.plain_slots import PlainSlot, is_full, is_part_of, natural, number, weight_of, without_part
 
@@ -96,9 +96,9 @@ class _Cycle:
     def __init__(self, snapshot: Snapshot, config: CycleConfig, now: float) -> None:
         self.snapshot, self.config, self.now = snapshot, config, now
         self.groups = config.groups or GroupConfig()
-        self.tree = Tree.of(self.groups)
-        self.quotas = assign(self.tree, self.groups, snapshot.total_weight)
-        self.counters = Counters(config.limits, snapshot.limits_in_use)
+        self.tree = GroupTree.of(self.groups)
+        self.quotas = assign_quotas(self.tree, self.groups, snapshot.total_weight)
+        self.counters = LimitCounters(config.limits, snapshot.limits_in_use)
         self.weight_in_use = {name: use[0] for name, use in snapshot.in_use.items()}
         self.slots_in_use = {name: use[1] for name, use in snapshot.in_use.items()}
         self.slots = [self._slot(name) for name in sorted(snapshot.slots.names, key=natural)]
@@ -112,7 +112,7 @@ class _Cycle:
         self.asks = {name: [_Ask(name, r, r.count) for r in asked] for name, asked in snapshot.requests.items()}
         self.gifts: dict[Key, int] = {}
         self.weights: dict[Key, float] = {}
-        self.turn: Turn | None = None
+        self.turn: GroupTurn | None = None
 
     def _slot(self, name: str) -> PlainSlot:
         table = frame_of(self.snapshot.slots).table
@@ -180,7 +180,7 @@ class _Cycle:
             demand[group] = demand.get(group, 0.0) + asked
         return demand
 
-    def _serve(self, turn: Turn) -> float:
+    def _serve(self, turn: GroupTurn) -> float:
         """A group's turn: floors first, then spins (NEG-08 to NEG-13)."""
         self.turn = turn
         self.given = 0.0
@@ -210,7 +210,7 @@ class _Cycle:
         room = turn.limit - self.kept
         open_weight = sum(slot.weight for slot in self.slots if slot.usable and not slot.claimed and not slot.taken)
         free = min(open_weight, room, max(0.0, self.snapshot.total_weight - sum(self.weight_in_use.values())))
-        parts = fractions(names, {name: self._eup(name) for name in names})
+        parts = pie_fractions(names, {name: self._eup(name) for name in names})
 
         def slice_of(name: str) -> float:
             return max(0.0, parts[name] * pie - self._use(name) if spin <= 1 else parts[name] * free)

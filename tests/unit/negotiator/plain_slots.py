@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from services.negotiator.pool import CycleConfig
+from engine.match.model import CycleConfig
 from shared.classad import ClassAd, evaluate, half_match
 from shared.consumption import Shortage, as_consumed, consumption, has_policy
 

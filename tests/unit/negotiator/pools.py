@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from services.negotiator.cycle import negotiate
-from services.negotiator.group_tree import GroupConfig
-from services.negotiator.limits import LimitConfig
-from services.negotiator.pool import CycleConfig, Request, Snapshot
-from services.negotiator.priorities import Record
-from services.negotiator.snapshot import snapshot_of
+from engine.fairshare.group_tree import GroupConfig
+from engine.fairshare.priorities import Record
+from engine.match.concurrency_limits import LimitConfig
+from engine.match.cycle import negotiate
+from engine.match.model import CycleConfig, Request, Snapshot
+from engine.match.slot_table import snapshot_of
 from shared.classad import ClassAd, parse_expr
 from tests.unit.negotiator.outcomes import Outcome, outcome_of
 from tests.unit.negotiator.plain_cycle import plain_negotiate

@@ -1,4 +1,4 @@
-"""The accountant's books: what is charged, what is written, what is forgotten, what is told (spec rows ACC-*)."""
+"""The accounting records: what is charged, what is written, what is forgotten, what is told (rows ACC)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.negotiator.accountant import MOST_NEWCOMERS, PAGE, SETTLE_S, Accountant, Ended
-from services.negotiator.group_tree import GroupConfig, Tree
-from services.negotiator.groups import negotiate_groups
-from services.negotiator.pool import Share
-from services.negotiator.priorities import Factors
-from services.negotiator.publication import AT_ONCE, MOST
-from services.negotiator.shares import fractions
+from engine.fairshare.accounting_ads import AT_ONCE, MAX_PUBLISHED
+from engine.fairshare.group_negotiation import negotiate_groups
+from engine.fairshare.group_tree import GroupConfig, GroupTree
+from engine.fairshare.priorities import Factors, pie_fractions
+from engine.match.model import Share
+from services.negotiator.accountant import MOST_NEWCOMERS, PAGE_SIZE, SETTLE_S, Accountant, EndedChange
 from shared.state import keys
-from shared.state.books import write_books
+from shared.state.accounting import write_records
 from shared.state.embedded import EmbeddedStore
+from tests.spec import spec
 
 DAY = 86400.0
 HOUR = 3600.0
@@ -38,15 +38,19 @@ def written(monkeypatch):
 
     async def counted(*where, submitters, groups, claims, **options):
         counts.append(len(submitters) + len(groups) + len(claims))
-        return await write_books(*where, submitters=submitters, groups=groups, claims=claims, **options)
+        return await write_records(*where, submitters=submitters, groups=groups, claims=claims, **options)
 
-    monkeypatch.setattr("services.negotiator.accountant.write_books", counted)
+    monkeypatch.setattr("services.negotiator.accountant.write_records", counted)
     return counts
 
 
+def strict(find) -> None:
+    assert find() == []
+
+
 def books(store=None, *, factors=None, half_life=DAY, groups=None, shard="") -> Accountant:
-    tree = Tree.of(groups or GroupConfig())
-    return Accountant(store or EmbeddedStore(), "n", factors or Factors(), half_life, shard, tree)
+    tree = GroupTree.of(groups or GroupConfig())
+    return Accountant(store or EmbeddedStore(), "n", factors or Factors(), half_life, shard, tree, check=strict)
 
 
 def ads_of(accountant, now):
@@ -70,10 +74,11 @@ STEPS = st.lists(
 )
 
 
+@spec("ACC-03", "ACC-05", "ACC-18")
 @settings(max_examples=150)
 @given(steps=STEPS)
 def test_records_that_are_touched_only_when_use_changes_say_what_charging_every_step_says(steps):
-    """ACC-03, ACC-05, ACC-18: against a plain model that charges everybody at every step; groups too."""
+    """Against a plain model that charges everybody at every step; groups too."""
     groups = GroupConfig(names=("g", "g.s"), quota={"g": 2, "g.s": 1})
     accountant = books(groups=groups)
     members = {"g": ("g.b@p", "g.s.c@p"), "g.s": ("g.s.c@p",)}
@@ -104,7 +109,8 @@ def test_records_that_are_touched_only_when_use_changes_say_what_charging_every_
             assert ad.eval("ResourcesUsed") == slots
 
 
-def test_use_counts_by_its_weight_as_ACC_04_has_it():
+@spec("ACC-04")
+def test_use_counts_by_its_weight():
     accountant = books()
     accountant.charge({"alice@p": (8.0, 1)}, T0)
     alice = accountant.record("alice@p", T0 + DAY)
@@ -112,7 +118,8 @@ def test_use_counts_by_its_weight_as_ACC_04_has_it():
     assert (alice.usage, alice.weighted_usage) == (DAY, 8 * DAY)
 
 
-def test_begin_and_last_usage_of_ACC_18():
+@spec("ACC-18")
+def test_begin_and_last_usage():
     accountant = books()
     accountant.charge({}, T0)
     accountant.charge({"alice@p": (1.0, 1)}, T0 + 10)
@@ -122,15 +129,16 @@ def test_begin_and_last_usage_of_ACC_18():
     assert (record.begin, record.last, record.usage) == (T0 + 10, T0 + 30, 20.0)
 
 
-async def test_W_12_a_late_comer_gets_his_share_back():
-    """ACC-12, W-12: 100 cores, factors 1, A alone for 48 h, then ideal shares every minute."""
+@spec("ACC-12", "W-12")
+async def test_a_late_comer_gets_his_share_back():
+    """100 cores, factors 1, A alone for 48 h, then ideal shares every minute."""
     accountant = books(factors=Factors(default=1.0))
     accountant.charge({"a@p": (100.0, 100)}, T0)
     now = T0 + 48 * HOUR
 
     def share_of_a() -> float:
         eup = {name: accountant.record(name, now).priority for name in ("a@p", "b@p")}
-        return 100 * fractions(list(eup), eup)["a@p"]
+        return 100 * pie_fractions(list(eup), eup)["a@p"]
 
     assert accountant.record("a@p", now).priority == pytest.approx(75.125, abs=1e-3)
     assert accountant.record("b@p", now).priority == 0.5
@@ -145,8 +153,9 @@ async def test_W_12_a_late_comer_gets_his_share_back():
         now += 60
 
 
+@spec("ACC-22")
 def test_a_clock_that_steps_back_leaves_priorities_as_they_are():
-    """ACC-22: what uses something goes on from the new time, and so does what only decays."""
+    """What uses something goes on from the new time, and so does what only decays."""
     accountant = books()
     accountant.charge({"idle@p": (10.0, 10), "busy@p": (3.0, 3)}, T0)
     accountant.charge({"busy@p": (3.0, 3)}, T0 + DAY)
@@ -183,8 +192,9 @@ async def test_books_of_a_machine_whose_clock_was_ahead(store):
 # --- factors
 
 
+@spec("ACC-09", "ACC-10", "W-14", "W-25")
 def test_factor_is_chosen_on_first_use_and_kept():
-    """ACC-09, ACC-10, W-14, W-25: stored before nice-user, group, remote, default."""
+    """Stored before nice-user, group, remote, default."""
     factors = Factors(local_domain="p", groups=(("group_physics", 2.0),))
     accountant = books(factors=factors, groups=PHYSICS)
     kinds = {
@@ -237,8 +247,9 @@ async def test_only_what_changed_is_written_however_many_there_are(store, writte
     assert accountant.record("user7@p", T0 + 100 + DAY).priority == pytest.approx(0.5)
 
 
+@spec("ACC-17")
 async def test_the_books_do_not_grow_with_time(store):
-    """ACC-17: records are written in place, so there is no log to compact."""
+    """Records are written in place, so there is no log to compact."""
     accountant = books(store)
     await accountant.load()
     for minute in range(500):
@@ -349,15 +360,15 @@ async def test_a_change_for_a_while_ends_by_itself_also_across_a_restart(store):
     await later.load()
     assert later.end_changes(T0 + 59.0) == []
     assert later.end_changes(T0 + 3600.0) == [
-        Ended("alice@p", "factor", 1000.0),
-        Ended("bob@p", "floor", 0.0),
+        EndedChange("alice@p", "factor", 1000.0),
+        EndedChange("bob@p", "floor", 0.0),
     ]
     assert later.end_changes(T0 + 3601.0) == []
     assert later.record("alice@p", T0 + 3601).factor == 1000.0
     assert later.record("alice@p", T0 + 3601).ceiling == 5.0
     await later.commit(0)
     assert set(await store.hgetall(keys.accountant(""))) == {b"alice@p"}  # of bob there is nothing to remember
-    assert later.end_changes(T0 + 7200.0) == [Ended("alice@p", "ceiling", -1.0)]
+    assert later.end_changes(T0 + 7200.0) == [EndedChange("alice@p", "ceiling", -1.0)]
 
 
 def test_a_change_for_good_ends_one_for_a_while_and_a_second_one_keeps_what_was_before():
@@ -366,7 +377,7 @@ def test_a_change_for_good_ends_one_for_a_while_and_a_second_one_keeps_what_was_
     accountant.change("alice@p", "factor", 10.0, T0, duration=100.0)
     accountant.change("alice@p", "factor", 20.0, T0 + 50, duration=100.0)
     assert accountant.end_changes(T0 + 120) == []
-    assert accountant.end_changes(T0 + 150) == [Ended("alice@p", "factor", 5.0)]
+    assert accountant.end_changes(T0 + 150) == [EndedChange("alice@p", "factor", 5.0)]
     accountant.change("alice@p", "factor", 10.0, T0 + 200, duration=100.0)
     accountant.change("alice@p", "factor", 7.0, T0 + 210)
     assert accountant.end_changes(T0 + 400) == []
@@ -432,8 +443,9 @@ def test_who_is_deleted_while_he_uses_something_begins_anew():
 # --- groups
 
 
+@spec("ACC-21")
 async def test_groups_are_charged_and_told_with_what_the_cycle_gave_them(store):
-    """ACC-21: IsAccountingGroup ads with quotas, demand and use; their usage survives a restart."""
+    """IsAccountingGroup ads with quotas, demand and use; their usage survives a restart."""
     accountant = books(store, groups=PHYSICS)
     await accountant.load()
     use = {"group_physics.hep.higgs@p": (8.0, 2), "group_physics.einstein@p": (2.0, 2), "alice@p": (1.0, 1)}
@@ -442,11 +454,11 @@ async def test_groups_are_charged_and_told_with_what_the_cycle_gave_them(store):
     plans = negotiate_groups(
         accountant.tree, PHYSICS, 100.0, {"group_physics.hep": 60.0}, lambda group: in_use[group], lambda turn: 0.0
     )
-    accountant.note_cycle(plans, {"alice@p": Share(fraction=0.25, limit=24.0, given=3.0)}, 100.0)
+    accountant.record_cycle(plans, {"alice@p": Share(fraction=0.25, limit=24.0, given=3.0)}, 100.0)
     await accountant.commit(0)
     later = books(store, groups=PHYSICS)
     await later.load()
-    later.note_cycle(plans, {}, 100.0)
+    later.record_cycle(plans, {}, 100.0)
     for told in (ads_of(accountant, T0 + DAY), ads_of(later, T0 + DAY)):
         assert list(told)[:3] == ["<none>", "group_physics", "group_physics.hep"]
         hep, physics = told["group_physics.hep"], told["group_physics"]
@@ -479,14 +491,14 @@ async def test_groups_are_charged_and_told_with_what_the_cycle_gave_them(store):
 def test_use_follows_a_change_of_the_groups():
     accountant = books()
     accountant.charge({"group_physics.hep.a@p": (2.0, 2)}, T0)
-    accountant.configure(Factors(), DAY, Tree.of(PHYSICS), T0 + 10)
+    accountant.configure(Factors(), DAY, GroupTree.of(PHYSICS), T0 + 10)
     told = ads_of(accountant, T0 + 20)
     assert told["<none>"].eval("AccumulatedUsage") == 20.0
     assert told["group_physics.hep"].eval("AccumulatedUsage") == 20.0
     assert told["group_physics.hep"].eval("ResourcesUsed") == 2
-    accountant.configure(Factors(), DAY, Tree.of(GroupConfig()), T0 + 30)
+    accountant.configure(Factors(), DAY, GroupTree.of(GroupConfig()), T0 + 30)
     accountant.charge({}, T0 + 40)
-    accountant.configure(Factors(), DAY, Tree.of(PHYSICS), T0 + 50)
+    accountant.configure(Factors(), DAY, GroupTree.of(PHYSICS), T0 + 50)
     told = ads_of(accountant, T0 + 50)
     assert told["<none>"].eval("AccumulatedUsage") == 40.0
     assert told["group_physics.hep"].eval("AccumulatedUsage") == 40.0
@@ -502,7 +514,7 @@ def test_pages_have_everybody_once_groups_first():
         accountant.charge({f"user{number:04}@p": (1.0, 1)}, T0 + number)
     found, after, pages = [], "", 0
     while True:
-        ads, after = accountant.page(T0 + 2500, after=after, most=10 * PAGE)
+        ads, after = accountant.page(T0 + 2500, after=after, most=10 * PAGE_SIZE)
         found += [ad.eval("Name") for ad in ads]
         pages += 1
         if pages == 1:  # names that come meanwhile disturb nobody
@@ -521,45 +533,46 @@ def test_pages_have_everybody_once_groups_first():
     assert [ad.eval("Name") for ad in ads] == ["group_physics", "user0001@p", "user0002@p"]
 
 
+@spec("ACC-21")
 async def test_the_collector_is_told_what_changed_and_no_flood(store):
-    """ACC-21: changes at once, the rest now and then, a few hundred at a time; names that are gone are taken back."""
+    """Changes at once, the rest now and then, a few hundred at a time; names that are gone are taken back."""
     accountant = books(store)
     await accountant.load()
     everybody = {f"user{n}@p": (1.0, 1) for n in range(AT_ONCE + 50)}
     accountant.charge(everybody, T0)
-    first, gone = accountant.news(T0)
+    first, gone = accountant.ads_to_publish(T0)
     assert (len(first), gone) == (AT_ONCE, set())
-    second, _ = accountant.news(T0 + 5)
+    second, _ = accountant.ads_to_publish(T0 + 5)
     assert len({**first, **second}) == AT_ONCE + 50 + 1  # the root group too
-    assert accountant.news(T0 + 10) == ({}, set())
+    assert accountant.ads_to_publish(T0 + 10) == ({}, set())
     accountant.charge({**everybody, "user3@p": (2.0, 2)}, T0 + 11)
-    changed, _ = accountant.news(T0 + 15)
+    changed, _ = accountant.ads_to_publish(T0 + 15)
     assert {name: ad.eval("ResourcesUsed") for name, ad in changed.items()} == {
         "user3@p": 2,
         "<none>": AT_ONCE + 51,
     }
     accountant.charge({}, T0 + 20)
-    while accountant.news(T0 + 20)[0]:
+    while accountant.ads_to_publish(T0 + 20)[0]:
         pass
-    assert not accountant.news(T0 + 20 + SETTLE_S)[0]  # who uses nothing any more only decays
-    again, _ = accountant.news(T0 + 20 + 300)
+    assert not accountant.ads_to_publish(T0 + 20 + SETTLE_S)[0]  # who uses nothing any more only decays
+    again, _ = accountant.ads_to_publish(T0 + 20 + 300)
     assert len(again) == AT_ONCE
     accountant.change("user9@p", "delete", None, T0 + 330)
-    assert accountant.news(T0 + 331)[1] == {"user9@p"}
-    await accountant.load()  # nothing was written: these books are empty
-    told, gone = accountant.news(T0 + 340)
+    assert accountant.ads_to_publish(T0 + 331)[1] == {"user9@p"}
+    await accountant.load()  # nothing was written: these accounting records are empty
+    told, gone = accountant.ads_to_publish(T0 + 340)
     assert set(told) == {"<none>"}
     assert len(gone) == AT_ONCE + 49
 
 
 def test_the_collector_holds_those_who_were_active_last():
     accountant = books()
-    for number in range(MOST + 50):
+    for number in range(MAX_PUBLISHED + 50):
         accountant.charge({f"user{number}@p": (1.0, 1)}, T0 + number)
     held: set[str] = set()
     for step in range(60):
-        told, gone = accountant.news(T0 + MOST + 50 + step)
+        told, gone = accountant.ads_to_publish(T0 + MAX_PUBLISHED + 50 + step)
         held = (held | set(told)) - gone
-    assert len(held) <= MOST
-    assert {f"user{MOST + 49}@p", f"user{MOST}@p"} <= held
+    assert len(held) <= MAX_PUBLISHED
+    assert {f"user{MAX_PUBLISHED + 49}@p", f"user{MAX_PUBLISHED}@p"} <= held
     assert "user0@p" not in held

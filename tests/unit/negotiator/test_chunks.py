@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.negotiator import chunks as module
-from services.negotiator.chunks import MAX_BYTES, MAX_ITEMS, Chunk, chunks
+from services.negotiator import schedd_client as module
+from services.negotiator.schedd_client import CHUNK_BYTES, CHUNK_ITEMS, Chunk, chunks
 from shared.bus.topology import MAX_MESSAGE_BYTES
 from shared.messages.base import Envelope
 from shared.messages.negotiation import Match, Matches, Rejection
@@ -20,8 +20,8 @@ def rejection(number=0, size=10):
 
 
 @given(
-    st.lists(st.sampled_from([0, 1_000, MAX_BYTES // 3, MAX_BYTES * 2]), max_size=30),
-    st.lists(st.sampled_from([0, 1_000, MAX_BYTES // 8]), max_size=30),
+    st.lists(st.sampled_from([0, 1_000, CHUNK_BYTES // 3, CHUNK_BYTES * 2]), max_size=30),
+    st.lists(st.sampled_from([0, 1_000, CHUNK_BYTES // 8]), max_size=30),
 )
 def test_nothing_is_lost_nor_moved_and_no_message_is_too_large(ads, reasons):
     matches = [match(number, size) for number, size in enumerate(ads)]
@@ -34,8 +34,8 @@ def test_nothing_is_lost_nor_moved_and_no_message_is_too_large(ads, reasons):
         assert part.first == at
         at += len(part.matches)
         items = (*part.matches, *part.rejections)
-        assert 0 < len(items) <= MAX_ITEMS
-        assert len(items) == 1 or sum(len(m.slot_ad) for m in part.matches) <= MAX_BYTES
+        assert 0 < len(items) <= CHUNK_ITEMS
+        assert len(items) == 1 or sum(len(m.slot_ad) for m in part.matches) <= CHUNK_BYTES
 
 
 def test_a_small_cycle_is_one_message():
@@ -49,11 +49,11 @@ def test_no_decision_is_no_message():
 
 
 def test_many_small_ones_are_bounded_by_number():
-    parts = list(chunks([match(n) for n in range(2 * MAX_ITEMS + 1)], [rejection()]))
+    parts = list(chunks([match(n) for n in range(2 * CHUNK_ITEMS + 1)], [rejection()]))
     assert [(part.first, len(part.matches), len(part.rejections)) for part in parts] == [
-        (0, MAX_ITEMS, 0),
-        (MAX_ITEMS, MAX_ITEMS, 0),
-        (2 * MAX_ITEMS, 1, 1),
+        (0, CHUNK_ITEMS, 0),
+        (CHUNK_ITEMS, CHUNK_ITEMS, 0),
+        (2 * CHUNK_ITEMS, 1, 1),
     ]
 
 
@@ -63,5 +63,5 @@ def test_a_full_message_is_one_that_the_bus_takes():
     (part, *_) = chunks([large] * 5_000, [])
     message = Matches(negotiator="n", epoch=1, cycle=1, matches=list(part.matches))
     packed = Envelope(sender="negotiator.n", body=message).pack()
-    assert len(packed) <= MAX_BYTES + 10_000 < MAX_MESSAGE_BYTES
+    assert len(packed) <= CHUNK_BYTES + 10_000 < MAX_MESSAGE_BYTES
     assert module._size(large) * len(part.matches) >= len(packed) - 10_000

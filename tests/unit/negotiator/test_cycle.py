@@ -1,4 +1,4 @@
-"""One negotiation cycle: who gets what (spec rows NEG-*, worked examples W-01, W-13, W-15, W-16)."""
+"""One negotiation cycle: who gets what (rows NEG, worked examples W-01, W-13, W-15, W-16)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.negotiator.board import slot_weight
-from services.negotiator.cycle import negotiate
-from services.negotiator.pool import CycleConfig, Request, Result, Snapshot
-from services.negotiator.priorities import Record
-from services.negotiator.snapshot import snapshot_of
+from engine.fairshare.priorities import Record
+from engine.match.cycle import negotiate
+from engine.match.model import CycleConfig, Request, Result, Snapshot
+from engine.match.slot_arrays import slot_weight
+from engine.match.slot_table import snapshot_of
 from shared.classad import ClassAd, parse_expr
+from tests.spec import spec
 
 NOW = 1_000_000_000.0
 PLAIN = CycleConfig()
@@ -79,39 +80,43 @@ def eup(value: float, **more: float) -> Record:
     return Record(priority=value, factor=1.0, updated=NOW, **more)
 
 
+@spec("NEG-08", "W-13")
 def test_shares_are_inverse_to_effective_priority() -> None:
-    """NEG-08, W-13: 5, 10, 20 get 4:2:1 of 70."""
+    """5, 10, 20 get 4:2:1 of 70."""
     everybody = {"a": eup(5), "b": eup(10), "c": eup(20)}
     result = run(pool([slot(i) for i in range(70)], {n: [request(100)] for n in everybody}, everybody))
     assert got(result) == {"a": 40, "b": 20, "c": 10}
 
 
+@spec("NEG-10", "W-13")
 def test_what_one_leaves_is_shared_by_the_others_in_their_ratio() -> None:
-    """NEG-10, W-13: A wants only 10."""
+    """A wants only 10."""
     everybody = {"a": eup(5), "b": eup(10), "c": eup(20)}
     wanted = {"a": [request(10)], "b": [request(100)], "c": [request(100)]}
     result = run(pool([slot(i) for i in range(70)], wanted, everybody))
     assert got(result) == {"a": 10, "b": 40, "c": 20}
 
 
+@spec("NEG-09")
 def test_use_counts_against_the_slice() -> None:
-    """NEG-09: A holds 30 of 70 already."""
+    """A holds 30 of 70 already."""
     everybody = {"a": eup(10), "b": eup(10)}
     wanted = {n: [request(100)] for n in everybody}
     result = run(pool([slot(i) for i in range(40)], wanted, everybody, {"a": 30.0}))
     assert got(result) == {"a": 5, "b": 35}
 
 
+@spec("NEG-13", "W-16")
 def test_slices_below_one_slot_round_up_for_who_has_nothing() -> None:
-    """NEG-13, W-16: two slots of weight 8, four equal users: the first two get one each."""
+    """Two slots of weight 8, four equal users: the first two get one each."""
     everybody = {n: eup(10) for n in "abcd"}
     wanted = {n: [request(1)] for n in everybody}
     result = run(pool([slot(1, 8.0), slot(2, 8.0)], wanted, everybody))
     assert got(result) == {"a": 1, "b": 1}
 
 
+@spec("NEG-11", "NEG-12", "W-15")
 def test_floor_goes_first_and_ceiling_stops() -> None:
-    """NEG-11, NEG-12, W-15."""
     everybody = {"a": eup(500, ceiling=30.0), "b": eup(50_000, floor=10.0)}
     wanted = {n: [request(200)] for n in everybody}
     scarce = run(pool([slot(i) for i in range(10)], wanted, everybody))
@@ -120,8 +125,8 @@ def test_floor_goes_first_and_ceiling_stops() -> None:
     assert got(ample) == {"a": 30, "b": 70}
 
 
+@spec("NEG-21", "W-01")
 def test_order_of_slots_by_pre_job_post_rank() -> None:
-    """NEG-21, W-01."""
     values = [(100, 1, 10), (100, 2, 20), (100, 2, 30), (0, 1, 40), (200, 1, 50)]
     slots = [slot(i, 1.0, Pre=a, Mid=b, Post=c) for i, (a, b, c) in enumerate(values, 1)]
     config = CycleConfig(pre_job_rank=parse_expr("MY.Pre"), post_job_rank=parse_expr("MY.Post"))
@@ -129,8 +134,8 @@ def test_order_of_slots_by_pre_job_post_rank() -> None:
     assert [m.slot for m in one.matches] == ["slot5@m", "slot3@m", "slot2@m"]
 
 
+@spec("NEG-25", "CLA-25")
 def test_rank_that_is_no_number_counts_as_zero() -> None:
-    """NEG-25, CLA-25."""
     slots = [slot(1, 1.0, Speed=5), slot(2, 1.0)]
     chosen = run(
         pool(slots, {"a": [request(1, Rank=parse_expr("TARGET.Speed"))]}, {"a": eup(1)}),
@@ -139,9 +144,9 @@ def test_rank_that_is_no_number_counts_as_zero() -> None:
     assert [m.slot for m in chosen.matches] == ["slot1@m"]
 
 
+@spec("NEG-18", "CLA-23")
 @pytest.mark.parametrize("text", ["false", "undefined", "error", '"yes"', "TARGET.Nope > 1"])
 def test_requirements_must_hold_on_both_sides(text: str) -> None:
-    """NEG-18, CLA-23."""
     picky_job = run(pool([slot(1)], {"a": [request(1, Requirements=parse_expr(text))]}, {"a": eup(1)}))
     assert not picky_job.matches
     assert picky_job.rejections[0].code == "no-match"
@@ -187,8 +192,9 @@ def test_custom_resources_are_carved() -> None:
     assert got(run(pool([machine], {"a": [wants]}, {"a": eup(1)}), PLAIN)) == {"a": 2}
 
 
+@spec("DFR-11")
 def test_slots_that_are_being_drained_are_told_apart_from_those_whose_policy_refuses() -> None:
-    """DFR-11: a drained machine's START is the drain's, so it is no policy of anybody."""
+    """A drained machine's START is the drain's, so it is no policy of anybody."""
     drained = slot(1, Draining=True, Start=False, Requirements=parse_expr("START"))
     refusing = slot(2, Start=False, Requirements=parse_expr("START"))
     taking = slot(3, Draining=True)  # older jobs still run there, and the drain's START takes more
@@ -213,11 +219,11 @@ def test_slot_without_claim_id_is_left_alone_and_the_reason_says_so() -> None:
     assert "claim id" in result.rejections[0].reason
 
 
+@spec("NEG-37")
 @pytest.mark.parametrize(
     ("text", "expected"), [("3.5", 3.5), ("0", 0.0), ("-1", 1.0), ("undefined", 1.0), ('"x"', 1.0), ("true", 1.0)]
 )
 def test_slot_weight_of_odd_values(text: str, expected: float) -> None:
-    """NEG-37."""
     ad = ClassAd({"Cpus": 4, "SlotWeight": parse_expr(text)})
     assert slot_weight(ad, PLAIN) == expected
     assert slot_weight(ClassAd({"Cpus": 4}), PLAIN) == 4.0

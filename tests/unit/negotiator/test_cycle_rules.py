@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from services.negotiator.cycle import negotiate
-from services.negotiator.pool import NO_PREEMPTION, RANK_PREEMPTION, CycleConfig, Result
-from services.negotiator.settings import read_policy
-from services.negotiator.slot_table import SlotTable
-from services.negotiator.snapshot import snapshot_of
+from engine.match.cycle import negotiate
+from engine.match.model import NO_PREEMPTION, RANK_PREEMPTION, CycleConfig, Result
+from engine.match.slot_table import SlotTable, snapshot_of
+from engine.policy import read_policy
 from shared.classad import evaluate, parse_expr
 from shared.config import load_config
+from tests.spec import spec
 from tests.unit.negotiator.pools import NOW, Pool, ad
 from tests.unit.negotiator.test_worked_examples import decide, got, jobs, machine, names, slot, slots, used
 
@@ -32,7 +32,8 @@ def given(result: Result) -> int:
 # --- slots on offer
 
 
-def test_claimed_slots_are_not_looked_at_without_preemption_but_claimed_machines_are_NEG_05() -> None:
+@spec("NEG-05")
+def test_claimed_slots_are_not_looked_at_without_preemption_but_claimed_machines_are() -> None:
     preferred = used("busy@m", "b", Rank="9", CurrentRank="1")
     part = machine("slot1@m2", 2, State='"Claimed"', Activity='"Idle"')
     assert names(decide([preferred, part], [jobs("a", 3)])) == ["busy", "slot1", "slot1"]
@@ -41,17 +42,20 @@ def test_claimed_slots_are_not_looked_at_without_preemption_but_claimed_machines
     assert not decide([used("s@m", "b")], [jobs("a", 1)], consider_preemption=False, **ANYBODY).matches
 
 
-def test_an_unclaimed_slot_is_taken_from_nobody_NEG_20() -> None:
+@spec("NEG-20")
+def test_an_unclaimed_slot_is_taken_from_nobody() -> None:
     (match,) = decide(slots(1, Rank="5"), [jobs("a", 1)], **ANYBODY).matches
     assert (match.reason, match.preempts) == (NO_PREEMPTION, ())
 
 
+@spec("NEG-20")
 @pytest.mark.parametrize("state", ["Owner", "Matched", "Drained", "Backfill"])
-def test_other_states_leave_the_decision_to_START_NEG_20(state: str) -> None:
+def test_other_states_leave_the_decision_to_START(state: str) -> None:
     assert given(decide(slots(1, State=f'"{state}"'), [jobs("a", 1)])) == 1
 
 
-def test_a_slot_that_was_given_leaves_the_list_NEG_22() -> None:
+@spec("NEG-22")
+def test_a_slot_that_was_given_leaves_the_list() -> None:
     offered = [slot("best@m", Quality="9"), slot("next@m", Quality="5"), slot("last@m", Quality="1")]
     asks = [jobs(name, 1, Rank="TARGET.Quality") for name in ("a", "b", "c")]
     result = decide(offered, asks, {"a": 1.0, "b": 1.1, "c": 1.2})
@@ -62,8 +66,9 @@ def test_a_slot_that_was_given_leaves_the_list_NEG_22() -> None:
     ]
 
 
+@spec("NEG-33")
 @pytest.mark.parametrize(("threshold", "expected"), [(0.0, 2), (60.0, 1)])
-def test_slots_that_shut_down_soon_get_no_match_NEG_33(threshold: float, expected: int) -> None:
+def test_slots_that_shut_down_soon_get_no_match(threshold: float, expected: int) -> None:
     leaving = slot("leaving@m", DaemonShutdown=f"time() >= {NOW + 30:.0f}")
     staying = slot("staying@m", DaemonShutdown=f"time() >= {NOW + 90:.0f}")
     result = decide([leaving, staying], [jobs("a", 2)], trim_shutdown_s=threshold)
@@ -71,8 +76,9 @@ def test_slots_that_shut_down_soon_get_no_match_NEG_33(threshold: float, expecte
     assert "staying" in names(result)
 
 
+@spec("NEG-34")
 @pytest.mark.parametrize(("deep", "expected"), [(True, {"m1": 4, "m2": 0}), (False, {"m1": 2, "m2": 2})])
-def test_depth_first_packs_a_machine_before_the_next_NEG_34(deep: bool, expected: dict[str, int]) -> None:
+def test_depth_first_packs_a_machine_before_the_next(deep: bool, expected: dict[str, int]) -> None:
     offered = [machine("slot1@m1", 4, Machine='"m1"'), machine("slot1@m2", 4, Machine='"m2"')]
     # The emptier machine is liked better: without the knob the jobs go to and fro.
     result = decide(offered, [jobs("a", 4)], pre_job_rank="MY.Cpus", depth_first=deep)
@@ -85,19 +91,22 @@ def test_depth_first_packs_a_machine_before_the_next_NEG_34(deep: bool, expected
 # --- whose turn it is, and for how much
 
 
-def test_submitters_go_by_effective_priority_lowest_number_first_NEG_07() -> None:
+@spec("NEG-07")
+def test_submitters_go_by_effective_priority_lowest_number_first() -> None:
     eup = {"worst": 30.0, "best": 10.0, "middle": 20.0}
     result = decide(slots(3), [jobs(name, 1) for name in eup], eup)
     assert users(result) == ["best", "middle", "worst"]
     assert users(decide(slots(1), [jobs(name, 1) for name in eup], eup)) == ["best"]
 
 
-def test_a_name_counts_once_however_many_access_points_it_has_NEG_08_NEG_16() -> None:
+@spec("NEG-08", "NEG-16")
+def test_a_name_counts_once_however_many_access_points_it_has() -> None:
     asks = [jobs("a", 9), jobs("a", 9) | {"schedd": "schedd.b"}, jobs("b", 9)]
     assert got(decide(slots(8), asks, {"a": 1.0, "b": 1.0})) == {"a": 4, "b": 4}
 
 
-def test_all_jobs_of_one_access_point_come_before_those_of_the_next_NEG_16() -> None:
+@spec("NEG-16")
+def test_all_jobs_of_one_access_point_come_before_those_of_the_next() -> None:
     asks = [jobs("a", 2, 1), jobs("a", 1, 2), jobs("a", 9, 1) | {"schedd": "schedd.b"}]
     found = decide(slots(5), asks)
     assert [(match.request.schedd, match.request.autocluster) for match in found.matches] == [
@@ -109,7 +118,8 @@ def test_all_jobs_of_one_access_point_come_before_those_of_the_next_NEG_16() -> 
     ]
 
 
-def test_jobs_that_slots_prefer_ignore_the_share_in_the_first_spin_NEG_14() -> None:
+@spec("NEG-14")
+def test_jobs_that_slots_prefer_ignore_the_share_in_the_first_spin() -> None:
     offered = [used(f"slot{i}@m", "b", Rank="TARGET.Liked") for i in range(4)]
     eup = {"a": 1e6, "b": 1.0, "c": 1.0}  # a share of next to nothing
     asks = [jobs("a", 4, Liked="1"), jobs("c", 1, Liked="0")]
@@ -118,8 +128,9 @@ def test_jobs_that_slots_prefer_ignore_the_share_in_the_first_spin_NEG_14() -> N
     assert not decide(offered, asks, eup, consider_preemption=False).matches
 
 
+@spec("NEG-17")
 @pytest.mark.parametrize(("all_jobs", "expected"), [(False, 0), (True, 1)])
-def test_after_a_rejection_the_rest_of_the_autocluster_is_passed_over_NEG_17(all_jobs: bool, expected: int) -> None:
+def test_after_a_rejection_the_rest_of_the_autocluster_is_passed_over(all_jobs: bool, expected: int) -> None:
     """Jobs of an autocluster can differ where SIGNIFICANT_ATTRIBUTES leaves something out."""
     asks = [jobs("a", 1, 1, Requirements="false"), jobs("a", 1, 1)]
     assert given(decide(slots(1), asks, all_jobs_in_cluster=all_jobs)) == expected
@@ -150,6 +161,7 @@ ASKS = [
 LONG = 1e9
 
 
+@spec("NEG-26")
 @pytest.mark.parametrize(
     ("limit", "who"),
     [
@@ -159,7 +171,7 @@ LONG = 1e9
         ("cycle", {"cycle"}),
     ],
 )
-def test_who_is_out_of_time_is_passed_over_NEG_26(limit: str, who: set[str]) -> None:
+def test_who_is_out_of_time_is_passed_over(limit: str, who: set[str]) -> None:
     knobs: dict[str, Any] = {
         f"max_time_per_{name}_s": 15.0 if name == limit else LONG
         for name in ("submitter", "schedd", "cycle", "piespin")
@@ -175,7 +187,8 @@ def test_who_is_out_of_time_is_passed_over_NEG_26(limit: str, who: set[str]) -> 
     assert all("time" in no.reason for no in late)
 
 
-def test_a_limit_of_one_party_leaves_the_others_their_turn_NEG_26() -> None:
+@spec("NEG-26")
+def test_a_limit_of_one_party_leaves_the_others_their_turn() -> None:
     """Each of three submitters gets something, and each of two access points."""
     pool = Pool(slots(120), ASKS, {})
     config = CycleConfig(monotonic=Ticking(), max_time_per_submitter_s=15.0)
@@ -185,13 +198,15 @@ def test_a_limit_of_one_party_leaves_the_others_their_turn_NEG_26() -> None:
     assert {match.request.schedd for match in result.matches} == {"schedd.a", "schedd.b"}
 
 
-def test_without_a_clock_there_is_no_time_limit_NEG_26() -> None:
+@spec("NEG-26")
+def test_without_a_clock_there_is_no_time_limit() -> None:
     pool = Pool(slots(120), ASKS, {})
     config = CycleConfig(max_time_per_submitter_s=0.0, max_time_per_cycle_s=0.0)
     assert given(negotiate(pool.snapshot(config), config, NOW)) == 120
 
 
-def test_defaults_of_the_time_limits_NEG_26() -> None:
+@spec("NEG-26")
+def test_defaults_of_the_time_limits() -> None:
     cycle = policy().cycle
     times = (cycle.max_time_per_submitter_s, cycle.max_time_per_schedd_s, cycle.max_time_per_cycle_s)
     assert (*times, cycle.max_time_per_piespin_s) == (60.0, 120.0, 1200.0, 120.0)
@@ -200,7 +215,8 @@ def test_defaults_of_the_time_limits_NEG_26() -> None:
 # --- what changes within a cycle
 
 
-def test_the_list_of_a_request_may_be_kept_or_made_anew_NEG_27() -> None:
+@spec("NEG-27")
+def test_the_list_of_a_request_may_be_kept_or_made_anew() -> None:
     offered = [slot(f"slot{i}@m", Quality=str(i * 7 % 5)) for i in range(12)]
     asks = [jobs(name, 3, number, Rank="TARGET.Quality") for name in "ab" for number in (1, 2)]
     kept, anew = (decide(offered, asks, matchlist_caching=caching) for caching in (True, False))
@@ -208,15 +224,17 @@ def test_the_list_of_a_request_may_be_kept_or_made_anew_NEG_27() -> None:
     assert len(kept.matches) == 12
 
 
+@spec("NEG-27", "NEG-43")
 @pytest.mark.parametrize(("caching", "expected"), [(True, 4), (False, 2)])
-def test_without_caching_a_policy_sees_what_the_job_before_got_NEG_27_NEG_43(caching: bool, expected: int) -> None:
+def test_without_caching_a_policy_sees_what_the_job_before_got(caching: bool, expected: int) -> None:
     """A START that looks at SubmitterUserResourcesInUse."""
     offered = slots(4, Requirements="TARGET.SubmitterUserResourcesInUse < 2")
     assert given(decide(offered, [jobs("a", 4)], matchlist_caching=caching)) == expected
 
 
+@spec("NEG-28")
 @pytest.mark.parametrize("knob", ["preemption_requirements_stable", "preemption_rank_stable"])
-def test_a_preemption_policy_that_is_not_stable_is_asked_for_every_job_NEG_28(knob: str) -> None:
+def test_a_preemption_policy_that_is_not_stable_is_asked_for_every_job(knob: str) -> None:
     offered = [used(f"slot{i}@m", "b") for i in range(4)]
     eup = {"a": 1.0, "b": 100.0}
     policy = {"preemption_requirements": "RemoteUserResourcesInUse > SubmitterUserResourcesInUse"}
@@ -225,6 +243,7 @@ def test_a_preemption_policy_that_is_not_stable_is_asked_for_every_job_NEG_28(kn
     assert given(decide(offered, [jobs("a", 4)], eup, **policy, **{knob: False})) == 2
 
 
+@spec("NEG-43")
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
@@ -238,7 +257,7 @@ def test_a_preemption_policy_that_is_not_stable_is_asked_for_every_job_NEG_28(kn
         ("SubmitterUserPrio > RemoteUserPrio", False),
     ],
 )
-def test_policies_see_priorities_and_use_of_both_sides_NEG_43(condition: str, expected: bool) -> None:
+def test_policies_see_priorities_and_use_of_both_sides(condition: str, expected: bool) -> None:
     at = {"Machine": '"m"', "Requirements": "TARGET.Here"}
     offered = [
         used("slot1@m", "b", Machine='"m"', SlotID="1"),
@@ -254,6 +273,7 @@ def test_policies_see_priorities_and_use_of_both_sides_NEG_43(condition: str, ex
 TREE = {"names": ["physics", "chemistry"], "quota": {"physics": 6.0, "chemistry": 3.0}}
 
 
+@spec("NEG-44")
 @pytest.mark.parametrize(
     "condition",
     [
@@ -267,7 +287,7 @@ TREE = {"names": ["physics", "chemistry"], "quota": {"physics": 6.0, "chemistry"
         "SubmitterAutoregroup == false",
     ],
 )
-def test_policies_see_the_groups_of_both_sides_NEG_44(condition: str) -> None:
+def test_policies_see_the_groups_of_both_sides(condition: str) -> None:
     offered = [
         used("target@m", "chemistry.b"),
         used("other@m", "chemistry.c", Requirements="false"),
@@ -279,7 +299,8 @@ def test_policies_see_the_groups_of_both_sides_NEG_44(condition: str) -> None:
     assert given(decide(offered, asks, eup, groups=TREE, preemption_requirements=f"!({condition})")) == 0
 
 
-def test_ephemeral_attributes_are_not_there_without_a_cycle_NEG_43() -> None:
+@spec("NEG-43")
+def test_ephemeral_attributes_are_not_there_without_a_cycle() -> None:
     snapshot = Pool([slot("s@m")], [jobs("a", 1, Requirements="SubmitterUserPrio > 0")], {}).snapshot(CycleConfig())
     (result,) = negotiate(snapshot, CycleConfig(), NOW).matches
     assert "SubmitterUserPrio" not in result.request.ad
@@ -289,8 +310,9 @@ def test_ephemeral_attributes_are_not_there_without_a_cycle_NEG_43() -> None:
 # --- weights, the size of the pool
 
 
+@spec("NEG-04")
 @pytest.mark.parametrize(("knobs", "weight"), [({}, 6.0), ({"slot_constraint": "Cpus > 1"}, 5.0)])
-def test_slots_outside_the_constraint_are_no_part_of_the_pool_NEG_04(knobs: dict[str, str], weight: float) -> None:
+def test_slots_outside_the_constraint_are_no_part_of_the_pool(knobs: dict[str, str], weight: float) -> None:
     config = CycleConfig(**{name: parse_expr(text) for name, text in knobs.items()})
     ads = [ad(slot(f"slot{cpus}@m", Cpus=str(cpus))) for cpus in (1, 2, 3)]
     snapshot = snapshot_of(ads, {}, {}, config)
@@ -304,7 +326,8 @@ def test_slots_outside_the_constraint_are_no_part_of_the_pool_NEG_04(knobs: dict
         assert len(negotiate(taken, config, NOW).matches) == (3 if not knobs else 2)
 
 
-def test_slots_that_do_not_count_for_the_size_are_matched_all_the_same_NEG_35() -> None:
+@spec("NEG-35")
+def test_slots_that_do_not_count_for_the_size_are_matched_all_the_same() -> None:
     """Two of four slots count: quotas and shares are of two, and both users together may have them all."""
     offered = [slot(f"slot{i}@m", Counts="true" if i < 2 else "false") for i in range(4)]
     groups = {"names": ["half"], "dynamic_quota": {"half": 0.5}}
@@ -317,6 +340,7 @@ def test_slots_that_do_not_count_for_the_size_are_matched_all_the_same_NEG_35() 
     assert given(uncounted) == 1
 
 
+@spec("NEG-37")
 @pytest.mark.parametrize(
     ("knobs", "weights"),
     [
@@ -326,7 +350,7 @@ def test_slots_that_do_not_count_for_the_size_are_matched_all_the_same_NEG_35() 
         ({"slot_weight": "Memory / 512"}, [3.0, 2.0, 1.0]),
     ],
 )
-def test_what_a_slot_is_charged_NEG_37(knobs: dict[str, Any], weights: list[float]) -> None:
+def test_what_a_slot_is_charged(knobs: dict[str, Any], weights: list[float]) -> None:
     told, silent, nonsense = slot("told@m", SlotWeight="3"), slot("silent@m", Cpus="4"), slot("odd@m", SlotWeight="-2")
     del silent["SlotWeight"]
     result = decide([told, silent, nonsense], [jobs("a", 3)], **knobs)
@@ -342,6 +366,7 @@ def policy(**knobs: str) -> Any:
     return read_policy(load_config([], subsystem="NEGOTIATOR", env=env), lambda: 0.0)
 
 
+@spec("NEG-23", "W-02")
 @pytest.mark.parametrize(
     ("attributes", "value"),
     [
@@ -351,10 +376,11 @@ def policy(**knobs: str) -> Any:
         ({"Cpus": "4", "Memory": "8192", "Rank": "2"}, 20591808.0),
     ],
 )
-def test_default_of_the_rank_before_the_jobs_NEG_23_W_02(attributes: dict[str, str], value: float) -> None:
+def test_default_of_the_rank_before_the_jobs(attributes: dict[str, str], value: float) -> None:
     assert evaluate(policy().cycle.pre_job_rank, ad(slot("s@m", **attributes)), ad({})) == value
 
 
+@spec("NEG-24", "W-03")
 @pytest.mark.parametrize(
     ("attributes", "value"),
     [
@@ -364,10 +390,11 @@ def test_default_of_the_rank_before_the_jobs_NEG_23_W_02(attributes: dict[str, s
         ({"SlotID": "1", "RemoteOwner": '"b"'}, 0.0),
     ],
 )
-def test_default_of_the_rank_after_the_jobs_NEG_24_W_03(attributes: dict[str, str], value: float) -> None:
+def test_default_of_the_rank_after_the_jobs(attributes: dict[str, str], value: float) -> None:
     assert evaluate(policy().cycle.post_job_rank, ad(slot("s@m", **attributes)), ad({})) == value
 
 
+@spec("PRE-07", "W-04")
 @pytest.mark.parametrize(
     ("attributes", "value"),
     [
@@ -376,13 +403,14 @@ def test_default_of_the_rank_after_the_jobs_NEG_24_W_03(attributes: dict[str, st
         ({"RemoteUserPrio": "20.0", "TotalJobRunTime": "90000"}, 19910000.0),
     ],
 )
-def test_default_of_the_rank_of_preemption_PRE_07_W_04(attributes: dict[str, str], value: float) -> None:
+def test_default_of_the_rank_of_preemption(attributes: dict[str, str], value: float) -> None:
     assert evaluate(policy().cycle.preemption_rank, ad(slot("s@m", **attributes)), ad({})) == value
 
 
 # --- preemption
 
 
+@spec("PRE-04")
 @pytest.mark.parametrize(
     ("requirements", "expected"),
     [
@@ -394,24 +422,26 @@ def test_default_of_the_rank_of_preemption_PRE_07_W_04(attributes: dict[str, str
         ("TARGET.RunningSize == 7", 0),
     ],
 )
-def test_the_policy_sees_slot_and_idle_job_PRE_04(requirements: str, expected: int) -> None:
+def test_the_policy_sees_slot_and_idle_job(requirements: str, expected: int) -> None:
     offered = [used("s@m", "b", Speed="5", RunningSize="7")]
     asks = [jobs("a", 1, Size="3")]
     assert given(decide(offered, asks, {"a": 1.0, "b": 9.0}, preemption_requirements=requirements)) == expected
 
 
+@spec("PRE-03")
 @pytest.mark.parametrize(
     ("requirements", "expected"),
     [(None, 0), ("undefined", 0), ("error", 0), ('"true"', 0), ("1", 0), ("1 + 1", 0), ("Nothing > 3", 0), ("true", 1)],
 )
-def test_only_true_lets_anybody_preempt_PRE_03(requirements: str | None, expected: int) -> None:
+def test_only_true_lets_anybody_preempt(requirements: str | None, expected: int) -> None:
     knobs = {} if requirements is None else {"preemption_requirements": requirements}
     assert given(decide([used("s@m", "b")], [jobs("a", 1)], {"a": 1.0, "b": 9.0}, **knobs)) == expected
     assert policy().cycle.preemption_requirements is not None
     assert evaluate(policy().cycle.preemption_requirements) is False
 
 
-def test_a_policy_that_respects_groups_PRE_09() -> None:
+@spec("PRE-09")
+def test_a_policy_that_respects_groups() -> None:
     offered = [used(f"{group}@m", f"{group}.b", TotalJobRunTime="1") for group in ("physics", "chemistry")]
     eup = {"physics.a": 1.0, "physics.b": 9.0, "chemistry.b": 99.0}
     knobs = {"preemption_requirements": "SubmitterGroup =?= RemoteGroup", "preemption_rank": "RemoteUserPrio"}
@@ -419,7 +449,8 @@ def test_a_policy_that_respects_groups_PRE_09() -> None:
     assert [match.preempts for match in result.matches] == [("physics@m",)]
 
 
-def test_a_full_groups_members_go_on_sharing_it_by_preemption_GRP_24_PRE_02() -> None:
+@spec("GRP-24", "PRE-02")
+def test_a_full_groups_members_go_on_sharing_it_by_preemption() -> None:
     """What a member takes from another is no more use of the group: only free slots wait for its room."""
     groups = TREE | {"quota": {"physics": 4.0, "chemistry": 0.0}}
     offered = [*(used(f"s{n}@m", "physics.b") for n in range(4)), *slots(2)]
@@ -431,8 +462,9 @@ def test_a_full_groups_members_go_on_sharing_it_by_preemption_GRP_24_PRE_02() ->
     assert not none.matches
 
 
+@spec("GRP-14")
 @pytest.mark.parametrize(("accepts", "expected"), [(False, 1), (True, 6)])
-def test_what_a_group_takes_from_others_is_bounded_by_a_hard_cap_GRP_14(accepts: bool, expected: int) -> None:
+def test_what_a_group_takes_from_others_is_bounded_by_a_hard_cap(accepts: bool, expected: int) -> None:
     """Of a quota of 4, b has 3 that do not suit; a takes what is left from the other group, and more only where the
     group was given surplus."""
     groups = TREE | {"quota": {"physics": 4.0, "chemistry": 9.0}, "accept_surplus": accepts}
@@ -445,14 +477,16 @@ def test_what_a_group_takes_from_others_is_bounded_by_a_hard_cap_GRP_14(accepts:
     assert given(result) == expected
 
 
-def test_a_group_above_its_quota_shares_out_no_more_than_that_GRP_24() -> None:
+@spec("GRP-24")
+def test_a_group_above_its_quota_shares_out_no_more_than_that() -> None:
     groups = TREE | {"quota": {"physics": 2.0, "chemistry": 0.0}}
     offered = [used(f"s{n}@m", "physics.b") for n in range(4)]
     result = decide(offered, [jobs("physics.a", 9)], {"physics.a": 1.0, "physics.b": 9.0}, groups=groups, **ANYBODY)
     assert given(result) == 2
 
 
-def test_free_slots_are_measured_against_the_slice_without_what_was_preempted_NEG_13() -> None:
+@spec("NEG-13")
+def test_free_slots_are_measured_against_the_slice_without_what_was_preempted() -> None:
     """A slice of 4.5: three preempted slots, and then a free one of weight 2, which was the first of these."""
     offered = [
         *(used(f"s{n}@m", "b", Quality=str(9 - n)) for n in range(3)),
@@ -465,7 +499,8 @@ def test_free_slots_are_measured_against_the_slice_without_what_was_preempted_NE
     assert sum(match.weight for match in result.matches) == 5.0
 
 
-def test_who_is_in_no_group_is_in_none_NEG_44() -> None:
+@spec("NEG-44")
+def test_who_is_in_no_group_is_in_none() -> None:
     """In a pool with groups; policies that compare the groups see that two such users are in the same."""
     offered = [used("s@m", "b")]
     for condition in ('SubmitterGroup == "<none>"', "SubmitterGroup == RemoteGroup"):
@@ -474,13 +509,15 @@ def test_who_is_in_no_group_is_in_none_NEG_44() -> None:
         assert not decide(offered, [jobs("a", 1)], {"a": 1.0, "b": 9.0}, **knobs).matches
 
 
-def test_the_early_knob_is_ignored_without_preemption_PRE_08() -> None:
+@spec("PRE-08")
+def test_the_early_knob_is_ignored_without_preemption() -> None:
     offered = [used("s@m", "b", Rank="1", RetirementTimeRemaining="60")]
     knobs = {"consider_early_preemption": True, "consider_preemption": False}
     assert not decide(offered, [jobs("a", 1)], **knobs).matches
 
 
-def test_members_that_negotiate_again_in_the_root_are_looked_at_anew_NEG_44_GRP_23() -> None:
+@spec("NEG-44", "GRP-23")
+def test_members_that_negotiate_again_in_the_root_are_looked_at_anew() -> None:
     offered = slots(4, Requirements='TARGET.SubmitterAutoregroup || TARGET.SubmitterNegotiatingGroup == "chemistry"')
     groups = TREE | {"autoregroup_by": {"physics": True}}
     result = decide(offered, [jobs("physics.a", 9), jobs("chemistry.a", 1)], groups=groups)

@@ -14,7 +14,7 @@ from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd, parse_expr
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.clock import SystemClock
-from shared.daemon.life import live
+from shared.daemon.lifecycle import run_daemon
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.had import Following, Lead, StepDown
@@ -113,7 +113,7 @@ class Bench:
         await context.bus.start()
         daemon = Negotiator(context)
         running = asyncio.Event()
-        self._lives[name] = (daemon, asyncio.create_task(live(daemon, started=running.set)))
+        self._lives[name] = (daemon, asyncio.create_task(run_daemon(daemon, started=running.set)))
         await running.wait()
         return daemon
 

@@ -10,21 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.negotiator import shares
-from services.negotiator.groups import (
+from engine.fairshare import priorities
+from engine.fairshare.group_negotiation import (
     KEY_NO_NUMBER,
     KEY_NO_QUOTA,
     KEY_ROOT,
-    ROOT,
-    GroupConfig,
-    Plan,
-    Tree,
-    Turn,
+    GroupResult,
+    GroupTurn,
     negotiate_groups,
 )
+from engine.fairshare.group_tree import ROOT, GroupConfig, GroupTree
 from shared.classad import parse_expr
 from shared.config.knobs import KNOBS
 from tests.group_pools import Pool, configured
+from tests.spec import spec
 
 PHYSICS = """
 GROUP_NAMES = group_physics, group_physics.hep, group_physics.lep, group_chemistry
@@ -44,20 +43,23 @@ def used(pool: Pool, config: GroupConfig, **more: object) -> dict[str, float]:
     return {group: amount for group, amount in pool.in_use.items() if amount}
 
 
-def test_without_groups_there_is_one_turn_without_a_limit_GRP_01_GRP_22():
+@spec("GRP-01", "GRP-22")
+def test_without_groups_there_is_one_turn_without_a_limit():
     pool = Pool(30, {ROOT: 12})
     plans = pool.cycle(configured("GROUP_QUOTA_ROUND_ROBIN_RATE = 1"))  # which has no effect then
-    assert pool.turns == [Turn(ROOT, (ROOT,), math.inf, math.inf)]
+    assert pool.turns == [GroupTurn(ROOT, (ROOT,), math.inf, math.inf)]
     assert (plans[ROOT].in_use, plans[ROOT].given, plans[ROOT].requested) == (12, 12, 12)
 
 
-def test_members_use_their_quota_and_no_more_W_18():
+@spec("W-18")
+def test_members_use_their_quota_and_no_more():
     config = configured("GROUP_NAMES = physics, chemistry\nGROUP_QUOTA_physics = 20\nGROUP_QUOTA_chemistry = 10")
     assert used(Pool(30, {"physics": 60, "chemistry": 60}), config) == {"physics": 20, "chemistry": 10}
     assert used(Pool(60, {"physics": 60, "chemistry": 60}), config) == {"physics": 20, "chemistry": 10}
 
 
-def test_fractions_of_slots_can_not_be_used_W_19_W_20():
+@spec("W-19", "W-20")
+def test_fractions_of_slots_can_not_be_used():
     text = "GROUP_NAMES = p, c\nGROUP_QUOTA_DYNAMIC_c = 0.33\nGROUP_QUOTA_DYNAMIC_p = 0.66\n"
     pool = Pool(30, {"p": 60, "c": 60, ROOT: 60})
     plans = pool.cycle(configured(text))
@@ -72,6 +74,7 @@ SCALED = PHYSICS + "NEGOTIATOR_ALLOW_QUOTA_OVERSUBSCRIPTION = False\n"
 OPEN = SCALED + "GROUP_ACCEPT_SURPLUS_group_physics = true\n"
 
 
+@spec("GRP-12", "GRP-13", "GRP-14", "W-21")
 @pytest.mark.parametrize(
     ("text", "asked", "got"),
     [
@@ -84,14 +87,15 @@ OPEN = SCALED + "GROUP_ACCEPT_SURPLUS_group_physics = true\n"
         (OPEN, (60, 60, 60), (15, 5, 10)),
     ],
 )
-def test_surplus_is_used_W_21_GRP_12_GRP_13_GRP_14(text, asked, got):
+def test_surplus_is_used(text, asked, got):
     names = (HEP, LEP, CHEMISTRY)
     pool = Pool(30, dict(zip(names, asked, strict=True)))
     pool.cycle(configured(text))
     assert [pool.in_use.get(name, 0) for name in names] == list(got)
 
 
-def test_strict_quotas_hold_where_allocations_count_a_quota_twice_W_21_GRP_29():
+@spec("GRP-29", "W-21")
+def test_strict_quotas_hold_where_allocations_count_a_quota_twice():
     everybody = {HEP: 60.0, LEP: 60.0, CHEMISTRY: 60.0}
     pool = Pool(60, dict(everybody))
     plans = pool.cycle(configured(PHYSICS + "GROUP_QUOTA_MAX_ALLOCATION_ROUNDS = 1"))
@@ -103,7 +107,8 @@ def test_strict_quotas_hold_where_allocations_count_a_quota_twice_W_21_GRP_29():
     assert used(Pool(60, everybody), loose) == {HEP: 30, LEP: 10, CHEMISTRY: 10}
 
 
-def test_what_counts_against_a_static_quota_is_as_configured_and_a_dynamic_one_as_computed_GRP_29():
+@spec("GRP-29")
+def test_what_counts_against_a_static_quota_is_as_configured_and_a_dynamic_one_as_computed():
     # Scaled down to 10, the static quota of a caps at 20 only, its allocation at 10; b's is a half of the remainder.
     config = GroupConfig(
         names=("s", "s.x", "d", "d.x"),
@@ -120,13 +125,14 @@ def test_what_counts_against_a_static_quota_is_as_configured_and_a_dynamic_one_a
     assert pool.in_use == {"s": 4, "s.x": 6}
 
 
-def test_preemption_makes_room_below_a_full_parent_at_once_GRP_29():
+@spec("GRP-29")
+def test_preemption_makes_room_below_a_full_parent_at_once():
     """hep takes a slot from lep: physics' use stays the same, so lep's other jobs still have room."""
     config = configured(PHYSICS)
     in_use = {HEP: 9.0, LEP: 9.0}
-    turns: list[Turn] = []
+    turns: list[GroupTurn] = []
 
-    def serve(turn: Turn) -> float:
+    def serve(turn: GroupTurn) -> float:
         turns.append(turn)
         if turn.group == HEP:
             in_use[HEP] += 2
@@ -134,17 +140,19 @@ def test_preemption_makes_room_below_a_full_parent_at_once_GRP_29():
             return 2.0
         return 0.0
 
-    negotiate_groups(Tree.of(config), config, 60, {HEP: 60, LEP: 60}, lambda group: in_use.get(group, 0.0), serve)
+    negotiate_groups(GroupTree.of(config), config, 60, {HEP: 60, LEP: 60}, lambda group: in_use.get(group, 0.0), serve)
     assert [(turn.group, turn.limit) for turn in turns[:2]] == [(HEP, 2.0), (LEP, 2.0)]
 
 
-def test_use_above_the_quota_leaves_no_room_and_does_no_harm_GRP_29():
+@spec("GRP-29")
+def test_use_above_the_quota_leaves_no_room_and_does_no_harm():
     pool = Pool(60, {HEP: 60, LEP: 60}, in_use={HEP: 25})
     pool.cycle(configured(PHYSICS))
     assert pool.in_use == {HEP: 25}
 
 
-def test_strict_priority_by_an_expression_W_23_GRP_28():
+@spec("GRP-28", "W-23")
+def test_strict_priority_by_an_expression():
     text = (
         "GROUP_NAMES = group_physics, group_chemistry\nGROUP_QUOTA_group_physics = 1000000\n"
         "GROUP_QUOTA_group_chemistry = 10000\n"
@@ -168,7 +176,8 @@ def test_strict_priority_by_an_expression_W_23_GRP_28():
 ORDER = "GROUP_NAMES = g1, g2, g3\nGROUP_QUOTA_g1 = 20\nGROUP_QUOTA_g2 = 10\nGROUP_QUOTA_g3 = 0\n"
 
 
-def test_groups_negotiate_in_order_of_use_by_quota_W_24_GRP_18():
+@spec("GRP-18", "W-24")
+def test_groups_negotiate_in_order_of_use_by_quota():
     text = ORDER + "GROUP_ACCEPT_SURPLUS = true\nGROUP_QUOTA_MAX_ALLOCATION_ROUNDS = 1"
     pool = Pool(60, {"g1": 22, "g2": 5, "g3": 60, ROOT: 2}, in_use={"g1": 8, "g2": 1})
     plans = list(pool.cycle(configured(text)).values())
@@ -177,21 +186,24 @@ def test_groups_negotiate_in_order_of_use_by_quota_W_24_GRP_18():
     assert [turn.group for turn in pool.turns] == ["g2", "g1", "g3", ROOT]
 
 
-def test_equal_keys_go_by_name_GRP_18():
+@spec("GRP-18")
+def test_equal_keys_go_by_name():
     config = GroupConfig(names=("B", "a", "C"), quota={"a": 1, "b": 1, "c": 1})
     pool = Pool(30, {"a": 1, "b": 1, "c": 1, ROOT: 1})
     pool.cycle(config)
     assert [turn.group for turn in pool.turns] == ["a", "b", "c", ROOT]
 
 
-def test_equal_keys_go_level_by_level_of_the_tree_GRP_18():
+@spec("GRP-18")
+def test_equal_keys_go_level_by_level_of_the_tree():
     names = ("a", "a.x", "b", "c", "c.x")
     pool = Pool(30, dict.fromkeys(names, 1), weight=1.0)
     pool.cycle(GroupConfig(names=names, quota=dict.fromkeys(names, 2)))
     assert [turn.group for turn in pool.turns] == ["a", "b", "c", "a.x", "c.x"]
 
 
-def test_the_default_expression_is_what_none_stands_for_GRP_18():
+@spec("GRP-18")
+def test_the_default_expression_is_what_none_stands_for():
     built_in = configured(ORDER + "GROUP_ACCEPT_SURPLUS = true\n")
     assert built_in.sort_expr is None
     written = replace(built_in, sort_expr=parse_expr(KNOBS["group_sort_expr"].default))
@@ -203,7 +215,8 @@ def test_the_default_expression_is_what_none_stands_for_GRP_18():
         assert pools[0].turns == pools[1].turns
 
 
-def test_a_sort_expression_sees_four_attributes_GRP_19():
+@spec("GRP-19")
+def test_a_sort_expression_sees_four_attributes():
     config = GroupConfig(
         names=("P", "p.x"),
         quota={"p": 20, "p.x": 5},
@@ -217,8 +230,9 @@ def test_a_sort_expression_sees_four_attributes_GRP_19():
     assert plans["p.x"].sort_key == pytest.approx(5_052, abs=0.2)
 
 
+@spec("GRP-20")
 @pytest.mark.parametrize("text", ["NoSuchAttribute", '"a text"', "error", 'real("NaN")'])
-def test_a_key_that_is_no_number_sorts_last_GRP_20(text):
+def test_a_key_that_is_no_number_sorts_last(text):
     expr = parse_expr(f'ifThenElse(AccountingGroup == "a", {text}, 3.4e38)')
     pool = Pool(30, {"a": 1, "b": 1, ROOT: 1})
     plans = pool.cycle(GroupConfig(names=("a", "b"), quota={"a": 1, "b": 1}, sort_expr=expr))
@@ -226,7 +240,8 @@ def test_a_key_that_is_no_number_sorts_last_GRP_20(text):
     assert [turn.group for turn in pool.turns] == [ROOT, "b", "a"]
 
 
-def test_who_can_not_use_its_allocation_frees_it_for_the_next_round_GRP_21():
+@spec("GRP-21")
+def test_who_can_not_use_its_allocation_frees_it_for_the_next_round():
     text = TWO + "GROUP_ACCEPT_SURPLUS = true\n"
     pool = Pool(20, {"a": 60, "b": 60}, matching={"a": 3})
     plans = pool.cycle(configured(text))
@@ -238,7 +253,8 @@ def test_who_can_not_use_its_allocation_frees_it_for_the_next_round_GRP_21():
     assert pool.in_use == {"a": 3, "b": 10}
 
 
-def test_rounds_end_where_one_more_would_be_the_same_GRP_21():
+@spec("GRP-21")
+def test_rounds_end_where_one_more_would_be_the_same():
     pool = Pool(20, {"a": 60, "b": 60}, in_use={"a": 10, "b": 10})
     pool.cycle(configured(TWO))
     assert len(pool.turns) == 2
@@ -251,7 +267,8 @@ def steps(pool: Pool) -> list[tuple[str, float]]:
     return [(turn.group, turn.limit) for turn in pool.turns if turn.limit]
 
 
-def test_round_robin_hands_out_so_much_per_group_and_step_GRP_22():
+@spec("GRP-22")
+def test_round_robin_hands_out_so_much_per_group_and_step():
     text = "GROUP_NAMES = a, b\nGROUP_QUOTA_a = 6\nGROUP_QUOTA_b = 3\nGROUP_QUOTA_ROUND_ROBIN_RATE = 2\n"
     pool = Pool(9, {"a": 60, "b": 60})
     pool.cycle(configured(text))
@@ -259,7 +276,8 @@ def test_round_robin_hands_out_so_much_per_group_and_step_GRP_22():
     assert pool.in_use == {"a": 6, "b": 3}
 
 
-def test_a_quota_that_nobody_asks_for_sets_the_pace_of_the_round_robin_without_surplus_GRP_22():
+@spec("GRP-22")
+def test_a_quota_that_nobody_asks_for_sets_the_pace_of_the_round_robin_without_surplus():
     # As the reference has it: of 12 steps' worth for `<none>`, a gets one slot in every second step of 2.
     text = "GROUP_NAMES = a\nGROUP_QUOTA_a = 3\nGROUP_QUOTA_ROUND_ROBIN_RATE = 2\n"
     pool = Pool(15, {"a": 60})
@@ -270,14 +288,16 @@ def test_a_quota_that_nobody_asks_for_sets_the_pace_of_the_round_robin_without_s
     assert steps(pool) == [("a", 2)] * 7 + [("a", 1)]
 
 
-def test_round_robin_shares_scarce_slots_GRP_22():
+@spec("GRP-22")
+def test_round_robin_shares_scarce_slots():
     text = "GROUP_NAMES = a, b\nGROUP_QUOTA_a = 10\nGROUP_QUOTA_b = 10\n"
     assert used(Pool(10, {"a": 60, "b": 60}), configured(text)) == {"a": 10}
     even = configured(text + "GROUP_QUOTA_ROUND_ROBIN_RATE = 1")
     assert used(Pool(10, {"a": 60, "b": 60}), even) == {"a": 5, "b": 5}
 
 
-def test_round_robin_does_not_go_on_for_a_million_steps_GRP_22():
+@spec("GRP-22")
+def test_round_robin_does_not_go_on_for_a_million_steps():
     text = "GROUP_NAMES = a, b\nGROUP_QUOTA_a = 1000000\nGROUP_QUOTA_b = 10000\nGROUP_QUOTA_ROUND_ROBIN_RATE = 1\n"
     pool = Pool(30, {"a": 20, "b": 60})
     pool.cycle(configured(text), heaviest=8.0)
@@ -285,7 +305,8 @@ def test_round_robin_does_not_go_on_for_a_million_steps_GRP_22():
     assert len(pool.turns) < 300
 
 
-def test_members_negotiate_a_second_time_in_the_root_GRP_23():
+@spec("GRP-23")
+def test_members_negotiate_a_second_time_in_the_root():
     text = TWO + "GROUP_AUTOREGROUP = true\n"
     pool = Pool(30, {"a": 60, "b": 4, ROOT: 5})
     plans = pool.cycle(configured(text))
@@ -299,7 +320,8 @@ def test_members_negotiate_a_second_time_in_the_root_GRP_23():
     assert plans[ROOT].surplus_policy == plans["a"].surplus_policy == "regroup"
 
 
-def test_autoregroup_of_one_group_and_the_root_last_whatever_the_order_GRP_23():
+@spec("GRP-23")
+def test_autoregroup_of_one_group_and_the_root_last_whatever_the_order():
     text = TWO + 'GROUP_AUTOREGROUP_a = true\nGROUP_SORT_EXPR = ifThenElse(AccountingGroup == "<none>", 0, 1)\n'
     pool = Pool(30, {"a": 60, "b": 60})
     pool.cycle(configured(text))
@@ -311,20 +333,21 @@ def test_autoregroup_of_one_group_and_the_root_last_whatever_the_order_GRP_23():
     assert pool.turns == []
 
 
-def test_members_share_the_quota_by_their_priorities_GRP_24():
+@spec("GRP-24")
+def test_members_share_the_quota_by_their_priorities():
     """The slices of a group's submitters are parts of its quota."""
     config = configured(TWO)
     in_use: Counter[str] = Counter()
 
-    def serve(turn: Turn) -> float:
+    def serve(turn: GroupTurn) -> float:
         eup = {"a.alice@p": 10.0, "a.bob@p": 40.0}
-        parts = shares.fractions(list(eup), eup)
+        parts = priorities.pie_fractions(list(eup), eup)
         for name, part in parts.items():
             in_use[name] = int(part * min(30.0, turn.quota))
         return float(sum(in_use.values()))
 
     negotiate_groups(
-        Tree.of(config), config, 30, {"a": 60}, lambda group: float(sum(in_use.values())) * (group == "a"), serve
+        GroupTree.of(config), config, 30, {"a": 60}, lambda group: float(sum(in_use.values())) * (group == "a"), serve
     )
     assert in_use == {"a.alice@p": 8, "a.bob@p": 2}
 
@@ -332,13 +355,13 @@ def test_members_share_the_quota_by_their_priorities_GRP_24():
 def test_a_group_at_its_allocation_gets_nothing_even_below_its_quota_if_no_group_lacks_any():
     # Its ads tell of 3 jobs, 5 slots are in use, its quota is 10.
     in_use = {"a": 5.0}
-    turns: list[Turn] = []
+    turns: list[GroupTurn] = []
     for preemption in (False, True):
         config = GroupConfig(
             names=("a", "b"), quota={"a": 10, "b": 10}, accept_surplus=True, consider_preemption=preemption
         )
         negotiate_groups(
-            Tree.of(config),
+            GroupTree.of(config),
             config,
             30,
             {"a": 3},
@@ -355,7 +378,7 @@ def test_a_group_at_its_allocation_goes_on_to_its_quota_where_another_lacks_some
         config = GroupConfig(names=("a", "b"), quota={"a": 10, "b": 10}, accept_surplus=accept_surplus)
         pool = Pool(30, dict(asked), in_use={"a": 5.0})
         pool.cycle(config)
-        assert Turn("a", ("a",), 5.0, 10.0) in pool.turns
+        assert GroupTurn("a", ("a",), 5.0, 10.0) in pool.turns
 
 
 def test_groups_of_heavy_slots_leave_the_rounding_to_the_cycle():
@@ -387,10 +410,11 @@ def test_a_pool_without_slots_or_demand_is_no_trouble():
         assert set(plans) == {"a", "b", ROOT}
 
 
-def test_a_plan_tells_what_userprio_shows_W_10():
+@spec("W-10")
+def test_a_plan_tells_what_userprio_shows():
     text = SCALED.replace("_ACCEPT_SURPLUS_group_physics.lep = true", "_ACCEPT_SURPLUS_group_physics.lep = false")
     plans = Pool(30, {HEP: 60, LEP: 60}).cycle(configured(text))
-    assert plans[LEP] == Plan(
+    assert plans[LEP] == GroupResult(
         group=LEP,
         name="group_physics.lep",
         parent="group_physics",
@@ -411,7 +435,7 @@ def test_a_plan_tells_what_userprio_shows_W_10():
 def test_a_thousand_groups_cost_a_few_looks_each():
     names = tuple(f"g{i}" + (f".s{j}" if j else "") for i in range(100) for j in range(10))
     config = GroupConfig(names=names, dynamic_quota={name: 0.01 if "." not in name else 0.1 for name in names})
-    tree = Tree.of(config)
+    tree = GroupTree.of(config)
     looks = Counter[str]()
     in_use = dict.fromkeys(names, 0.0)
 
@@ -419,7 +443,7 @@ def test_a_thousand_groups_cost_a_few_looks_each():
         looks[group] += 1
         return in_use.get(group, 0.0)
 
-    def serve(turn: Turn) -> float:
+    def serve(turn: GroupTurn) -> float:
         in_use[turn.group] += turn.limit
         return turn.limit
 
@@ -457,16 +481,17 @@ def pools(draw: st.DrawFn):
     return config, lambda: Pool(slots, jobs, in_use=dict(have), matching=matching)
 
 
-def below(tree: Tree, key: str) -> list[str]:
+def below(tree: GroupTree, key: str) -> list[str]:
     return [group.key for group in tree.groups if group.key == key or group.key.startswith(key + ".")]
 
 
+@spec("GRP-14", "GRP-29")
 @given(pools())
-def test_nobody_gets_more_than_the_room_that_refusing_groups_leave_GRP_14_GRP_29(case):
+def test_nobody_gets_more_than_the_room_that_refusing_groups_leave(case):
     config, make = case
     pool = make()
     before = dict(pool.in_use)
-    tree = Tree.of(config)
+    tree = GroupTree.of(config)
     plans = pool.cycle(config)
     assert sum(pool.in_use.values()) <= pool.slots
     for group in tree.groups[1:]:
@@ -493,7 +518,7 @@ def test_equal_pools_get_equal_turns_in_any_order_of_group_names(case, random):
 def test_slots_stay_idle_only_if_nobody_may_use_them(case):
     config, make = case
     pool = make()
-    tree = Tree.of(config)
+    tree = GroupTree.of(config)
     plans = pool.cycle(config)
     if sum(pool.in_use.values()) >= pool.slots or config.max_allocation_rounds < 3:
         return

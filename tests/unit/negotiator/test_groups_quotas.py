@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.negotiator.group_tree import ROOT, GroupConfig, Tree
-from services.negotiator.quotas import assign
-from services.negotiator.surplus import allocate, allocate_whole, divide
+from engine.fairshare.group_tree import ROOT, GroupConfig, GroupTree
+from engine.fairshare.quotas import allocate, allocate_whole, assign_quotas, divide
 from tests.group_pools import configured
+from tests.spec import spec
 
 PHYSICS = """
 GROUP_NAMES = group_physics, group_physics.hep, group_physics.lep, group_chemistry
@@ -26,27 +26,28 @@ SCALED = "NEGOTIATOR_ALLOW_QUOTA_OVERSUBSCRIPTION = False\n"
 
 def quotas(text: str, pool: float) -> dict[str, float]:
     config = configured(text)
-    tree = Tree.of(config)
-    return dict(zip([group.key for group in tree.groups], assign(tree, config, pool).own, strict=True))
+    tree = GroupTree.of(config)
+    return dict(zip([group.key for group in tree.groups], assign_quotas(tree, config, pool).own, strict=True))
 
 
 def allocated(text: str, pool: float, **asked: float) -> dict[str, float]:
     """Asked for and given by the last part of a group's name."""
     config = configured(text)
-    tree = Tree.of(config)
+    tree = GroupTree.of(config)
     short = [group.key.rpartition(".")[2].removeprefix("group_") for group in tree.groups]
-    got = allocate(tree, assign(tree, config, pool), [asked.get(name, 0.0) for name in short])
+    got = allocate(tree, assign_quotas(tree, config, pool), [asked.get(name, 0.0) for name in short])
     return {name: amount for name, amount in zip(short, got, strict=True) if name in asked}
 
 
 STATIC = "GROUP_NAMES = physics, chemistry\nGROUP_QUOTA_physics = 20\nGROUP_QUOTA_chemistry = 10\n"
 
 
+@spec("GRP-08", "GRP-09", "W-18")
 @pytest.mark.parametrize(
     ("pool", "more", "physics", "chemistry", "none"),
     [(30, "", 20, 10, 0), (15, SCALED, 10, 5, 0), (15, "", 20, 10, 0), (60, "", 20, 10, 30), (60, SCALED, 20, 10, 30)],
 )
-def test_static_quotas_W_18_GRP_08_GRP_09(pool, more, physics, chemistry, none):
+def test_static_quotas(pool, more, physics, chemistry, none):
     assert quotas(STATIC + more, pool) == pytest.approx({ROOT: none, "physics": physics, "chemistry": chemistry})
     got = allocated(STATIC + more, pool, physics=60, chemistry=60)
     assert got == pytest.approx({"physics": physics, "chemistry": chemistry}, abs=1e-3)
@@ -59,8 +60,9 @@ def dynamic(chemistry: float, physics: float) -> str:
     )
 
 
+@spec("GRP-06", "GRP-10", "W-19")
 @pytest.mark.parametrize("pool", [30, 60])
-def test_dynamic_quotas_follow_the_pool_W_19_GRP_06_GRP_10(pool):
+def test_dynamic_quotas_follow_the_pool(pool):
     times = pool / 30
     expected = {"chemistry": 9.9 * times, "physics": 19.8 * times, ROOT: 0.3 * times}
     assert quotas(dynamic(0.33, 0.66), pool) == pytest.approx(expected, abs=1e-3)
@@ -68,7 +70,8 @@ def test_dynamic_quotas_follow_the_pool_W_19_GRP_06_GRP_10(pool):
     assert quotas(dynamic(0.8, 0.4), pool) == pytest.approx(expected, abs=1e-3)
 
 
-def test_dynamic_quotas_of_subgroups_W_20():
+@spec("W-20")
+def test_dynamic_quotas_of_subgroups():
     text = (
         "GROUP_NAMES = group_physics, group_physics.hep, group_physics.lep, group_chemistry\n"
         "GROUP_QUOTA_DYNAMIC_group_chemistry = 0.33334\nGROUP_QUOTA_DYNAMIC_group_physics = 0.66667\n"
@@ -82,22 +85,25 @@ def test_dynamic_quotas_of_subgroups_W_20():
 MIXED = "GROUP_NAMES = fixed, part\nGROUP_QUOTA_fixed = 10\nGROUP_QUOTA_DYNAMIC_part = 0.5\n"
 
 
-def test_static_children_come_first_and_dynamic_ones_share_the_rest_W_22_GRP_07():
+@spec("GRP-07", "W-22")
+def test_static_children_come_first_and_dynamic_ones_share_the_rest():
     assert quotas(MIXED, 30) == pytest.approx({"fixed": 10, "part": 10, ROOT: 10})
     assert quotas(MIXED + SCALED, 8) == pytest.approx({"fixed": 8, "part": 0, ROOT: 0})
     assert quotas(MIXED, 8) == pytest.approx({"fixed": 10, "part": 0, ROOT: 0})
 
 
-def test_the_root_has_the_whole_pool_GRP_03():
+@spec("GRP-03")
+def test_the_root_has_the_whole_pool():
     config = configured("")
-    tree = Tree.of(config)
-    assert assign(tree, config, 30.0).own == (30.0,)
+    tree = GroupTree.of(config)
+    assert assign_quotas(tree, config, 30.0).own == (30.0,)
     config = configured(PHYSICS)
-    tree = Tree.of(config)
-    assert assign(tree, config, 50.0).subtree[0] == 50.0
+    tree = GroupTree.of(config)
+    assert assign_quotas(tree, config, 50.0).subtree[0] == 50.0
 
 
-def test_what_a_group_with_children_keeps_for_itself_GRP_11():
+@spec("GRP-11")
+def test_what_a_group_with_children_keeps_for_itself():
     # physics leaves 20 - 15 = 5 to itself if lep has no quota; oversubscribed it keeps all 20, the root never does.
     text = PHYSICS.replace("GROUP_QUOTA_group_physics.lep = 5", "GROUP_QUOTA_group_physics.lep = 0")
     assert quotas(text + SCALED, 50)["group_physics"] == pytest.approx(5)
@@ -114,6 +120,7 @@ REFUSES = PHYSICS + SCALED
 ACCEPTS = REFUSES + "GROUP_ACCEPT_SURPLUS_group_physics = true\n"
 
 
+@spec("GRP-13", "GRP-14", "GRP-15", "W-21")
 @pytest.mark.parametrize(
     ("text", "asked", "got"),
     [
@@ -127,7 +134,7 @@ ACCEPTS = REFUSES + "GROUP_ACCEPT_SURPLUS_group_physics = true\n"
         (PHYSICS, (60, 60, 60), (30, 10, 10)),  # raw allocations count the parent's quota twice
     ],
 )
-def test_surplus_W_21_GRP_13_GRP_14_GRP_15(text, asked, got):
+def test_surplus(text, asked, got):
     names = ("hep", "lep", "chemistry")
     found = allocated(text, 30, **dict(zip(names, asked, strict=True)))
     assert found == pytest.approx(dict(zip(names, got, strict=True)), abs=1e-3)
@@ -145,28 +152,31 @@ NEGOTIATOR_ALLOW_QUOTA_OVERSUBSCRIPTION = false
 """
 
 
-def test_siblings_come_before_everybody_else_GRP_13():
+@spec("GRP-13")
+def test_siblings_come_before_everybody_else():
     # p.a leaves 6: its sibling takes 4 of it, and 2 go up, to q.
     assert allocated(SIBLINGS, 30, a=4, b=14, q=60) == pytest.approx({"a": 4, "b": 14, "q": 12})
     assert allocated(SIBLINGS, 30, a=4, b=60, q=60) == pytest.approx({"a": 4, "b": 16, "q": 10})
 
 
-def test_quota_0_shares_only_what_all_others_leave_GRP_15():
+@spec("GRP-15")
+def test_quota_0_shares_only_what_all_others_leave():
     assert allocated(SIBLINGS, 30, a=60, b=0, q=60, zero=60)["zero"] == 0
     assert allocated(SIBLINGS, 30, a=0, b=0, q=22, zero=60) == pytest.approx({"a": 0, "b": 0, "q": 22, "zero": 8})
 
 
-def test_enough_surplus_gives_each_all_it_asks_GRP_16():
+@spec("GRP-16")
+def test_enough_surplus_gives_each_all_it_asks():
     assert allocated(SIBLINGS, 30, a=1, b=12, q=11, zero=3) == pytest.approx({"a": 1, "b": 12, "q": 11, "zero": 3})
 
 
 def test_the_root_takes_surplus_like_a_child():
     text = STATIC + "GROUP_ACCEPT_SURPLUS = true\n"
     config = configured(text)
-    tree = Tree.of(config)
+    tree = GroupTree.of(config)
     # Quotas in a pool of 40: root 10, physics 20, chemistry 10. Physics asks nothing; its 20 go 10:10.
     asked = [60.0 if group.key in (ROOT, "chemistry") else 0.0 for group in tree.groups]
-    assert allocate(tree, assign(tree, config, 40.0), asked) == pytest.approx([20, 20, 0])
+    assert allocate(tree, assign_quotas(tree, config, 40.0), asked) == pytest.approx([20, 20, 0])
 
 
 @pytest.mark.parametrize(
@@ -187,11 +197,11 @@ def test_an_amount_is_divided_by_weight_but_nobody_gets_more_than_it_wants(amoun
 
 
 def in_whole_slots(config: GroupConfig, pool: float, since: dict[str, float], **asked: float):
-    tree = Tree.of(config)
+    tree = GroupTree.of(config)
     keys = [group.key for group in tree.groups]
     got, served = allocate_whole(
         tree,
-        assign(tree, config, pool),
+        assign_quotas(tree, config, pool),
         [asked.get(key, 0.0) for key in keys],
         [since.get(key, 0.0) for key in keys],
     )
@@ -238,17 +248,18 @@ def pools(draw: st.DrawFn):
 
 
 def run(config: GroupConfig, pool: float, asked: dict[str, float]):
-    tree = Tree.of(config)
-    shares = assign(tree, config, pool)
+    tree = GroupTree.of(config)
+    shares = assign_quotas(tree, config, pool)
     return tree, shares, allocate(tree, shares, [asked[group.key] for group in tree.groups])
 
 
-def subtree(tree: Tree, index: int) -> list[int]:
+def subtree(tree: GroupTree, index: int) -> list[int]:
     return [index, *(below for child in tree.groups[index].children for below in subtree(tree, child))]
 
 
+@spec("GRP-14")
 @given(pools())
-def test_allocations_stay_within_demand_pool_and_caps_GRP_14(pool):
+def test_allocations_stay_within_demand_pool_and_caps(pool):
     config, weight, asked = pool
     tree, shares, got = run(config, weight, asked)
     for group in tree.groups:
@@ -262,8 +273,9 @@ def test_allocations_stay_within_demand_pool_and_caps_GRP_14(pool):
         assert sum(got) <= weight + 1e-6
 
 
+@spec("GRP-13")
 @given(pools())
-def test_no_surplus_is_lost_while_somebody_may_take_it_GRP_13(pool):
+def test_no_surplus_is_lost_while_somebody_may_take_it(pool):
     config, weight, asked = pool
     tree, shares, got = run(config, weight, asked)
     open_to_all = [group for group in tree.groups if all(node.accepts_surplus for node in tree.upwards(group))]
@@ -291,8 +303,8 @@ def test_the_order_of_group_names_does_not_matter(pool, random):
 @given(pools())
 def test_whole_slots_are_whole_and_no_more_than_the_pool(pool):
     config, weight, asked = pool
-    tree = Tree.of(config)
-    shares = assign(tree, config, weight)
+    tree = GroupTree.of(config)
+    shares = assign_quotas(tree, config, weight)
     requested = [asked[group.key] for group in tree.groups]
     got, _ = allocate_whole(tree, shares, requested, [0.0] * len(requested))
     assert all(amount == int(amount) >= 0 for amount in got)

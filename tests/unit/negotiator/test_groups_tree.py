@@ -6,24 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.negotiator.groups import ROOT, GroupConfig, Tree, Waiting, demand
+from engine.fairshare.group_tree import ROOT, GroupConfig, GroupTree, SubmitterDemand, group_demand
 from shared.config import ConfigError
 from tests.group_pools import configured
+from tests.spec import spec
 
 
-def tree_of(*names: str, **more: object) -> Tree:
-    return Tree.of(GroupConfig(names=names, **more))
+def tree_of(*names: str, **more: object) -> GroupTree:
+    return GroupTree.of(GroupConfig(names=names, **more))
 
 
-def test_without_group_names_there_are_no_groups_GRP_01():
+@spec("GRP-01")
+def test_without_group_names_there_are_no_groups():
     config = configured("GROUP_QUOTA_physics = 3")
-    tree = Tree.of(config)
+    tree = GroupTree.of(config)
     assert not tree
     assert [group.key for group in tree.groups] == [ROOT]
     assert tree.group_of("physics.alice@pool") == ROOT
 
 
-def test_names_do_not_tell_case_and_dots_make_the_tree_GRP_02():
+@spec("GRP-02")
+def test_names_do_not_tell_case_and_dots_make_the_tree():
     tree = tree_of("Group_Physics.HEP", "group_physics", "GROUP_CHEMISTRY")
     assert [group.name for group in tree.groups] == [ROOT, "GROUP_CHEMISTRY", "group_physics", "Group_Physics.HEP"]
     hep = tree.get("group_physics.hep")
@@ -31,18 +34,21 @@ def test_names_do_not_tell_case_and_dots_make_the_tree_GRP_02():
     assert [group.key for group in tree.upwards(hep)] == ["group_physics.hep", "group_physics", ROOT]
 
 
-def test_a_child_without_its_parent_is_ignored_and_told_of_GRP_02():
+@spec("GRP-02")
+def test_a_child_without_its_parent_is_ignored_and_told_of():
     tree = tree_of("physics.hep", "chemistry", dynamic_quota={"chemistry": 0.5, "physics.hep": 0.5})
     assert tree.get("physics.hep") is None
     assert tree.problems == ("GROUP_NAMES: physics.hep is ignored, as its parent physics is not listed; list it too",)
 
 
-def test_the_name_of_the_root_is_reserved_GRP_02():
+@spec("GRP-02")
+def test_the_name_of_the_root_is_reserved():
     tree = tree_of("<NONE>", "g", quota={"g": 1})
     assert [group.key for group in tree.groups] == [ROOT, "g"]
     assert tree.problems == ("GROUP_NAMES: <none> is the root, which is always there; remove it from the list",)
 
 
+@spec("GRP-03", "GRP-25")
 @pytest.mark.parametrize(
     ("submitter", "group"),
     [
@@ -60,11 +66,12 @@ def test_the_name_of_the_root_is_reserved_GRP_02():
         ("", ROOT),
     ],
 )
-def test_whose_group_a_submitter_belongs_to_GRP_03_GRP_25(submitter, group):
+def test_whose_group_a_submitter_belongs_to(submitter, group):
     assert tree_of("physics", "physics.hep", "orphan.child").group_of(submitter) == group
 
 
-def test_a_static_quota_beats_a_dynamic_one_GRP_04():
+@spec("GRP-04")
+def test_a_static_quota_beats_a_dynamic_one():
     tree = tree_of("a", "b", quota={"A": 7}, dynamic_quota={"a": 0.5, "B": 0.25})
     assert [(group.key, group.config_quota, group.static) for group in tree.groups[1:]] == [
         ("a", 7.0, True),
@@ -72,36 +79,40 @@ def test_a_static_quota_beats_a_dynamic_one_GRP_04():
     ]
 
 
-def test_a_group_without_a_quota_stays_with_quota_0_GRP_05():
+@spec("GRP-05")
+def test_a_group_without_a_quota_stays_with_quota_0():
     tree = tree_of("a")
     assert [(group.key, group.config_quota) for group in tree.groups[1:]] == [("a", 0.0)]
     assert tree.problems == ("a has neither GROUP_QUOTA_a nor GROUP_QUOTA_DYNAMIC_a; its quota is 0",)
 
 
-def test_surplus_is_off_by_default_and_set_for_all_or_for_one_GRP_12():
+@spec("GRP-12")
+def test_surplus_is_off_by_default_and_set_for_all_or_for_one():
     assert [group.accepts_surplus for group in tree_of("a", "b").groups] == [True, False, False]
     tree = tree_of("a", "b", accept_surplus=True, accept_surplus_by={"B": False})
     assert [group.accepts_surplus for group in tree.groups] == [True, True, False]
     assert [group.surplus_policy for group in tree.groups[1:]] == ["byQuota", "no"]
 
 
-def test_autoregroup_is_set_for_all_or_for_one_GRP_23():
+@spec("GRP-23")
+def test_autoregroup_is_set_for_all_or_for_one():
     tree = tree_of("a", "b", autoregroup_by={"a": True})
     assert [group.surplus_policy for group in tree.groups] == ["regroup", "regroup", "no"]
     tree = tree_of("a", "b", autoregroup=True, autoregroup_by={"a": False})
     assert [group.autoregroup for group in tree.groups] == [True, False, True]
 
 
-def test_demand_is_cores_or_jobs_of_the_group_itself_GRP_17():
+@spec("GRP-17")
+def test_demand_is_cores_or_jobs_of_the_group_itself():
     tree = tree_of("p", "p.h")
     waiting = [
-        Waiting("p.h.alice@x", idle=3, running=2, weighted_idle=12, weighted_running=16.5),
-        Waiting("p.h.bob@x", idle=1, running=0),  # its schedd tells no weights
-        Waiting("p.carol@x", idle=5, running=0, weighted_idle=5, weighted_running=0),
-        Waiting("dave@x", idle=1, running=1, weighted_idle=2, weighted_running=2),
+        SubmitterDemand("p.h.alice@x", idle=3, running=2, weighted_idle=12, weighted_running=16.5),
+        SubmitterDemand("p.h.bob@x", idle=1, running=0),  # its schedd tells no weights
+        SubmitterDemand("p.carol@x", idle=5, running=0, weighted_idle=5, weighted_running=0),
+        SubmitterDemand("dave@x", idle=1, running=1, weighted_idle=2, weighted_running=2),
     ]
-    assert demand(tree, GroupConfig(), waiting) == {"p.h": 29.5, "p": 5.0, ROOT: 4.0}
-    assert demand(tree, GroupConfig(weighted_demand=False), waiting) == {"p.h": 6.0, "p": 5.0, ROOT: 2.0}
+    assert group_demand(tree, GroupConfig(), waiting) == {"p.h": 29.5, "p": 5.0, ROOT: 4.0}
+    assert group_demand(tree, GroupConfig(weighted_demand=False), waiting) == {"p.h": 6.0, "p": 5.0, ROOT: 2.0}
 
 
 def test_the_knobs_are_read_with_their_defaults():
@@ -149,7 +160,7 @@ def test_a_value_that_can_not_be_used_names_the_macro_and_the_mend(lines, told):
     ],
 )
 def test_what_is_odd_in_a_configuration_is_told_and_does_no_harm(config, problem):
-    tree = Tree.of(GroupConfig(**config))
+    tree = GroupTree.of(GroupConfig(**config))
     assert problem in "\n".join(tree.problems)
     assert tree.get("a") is not None
 

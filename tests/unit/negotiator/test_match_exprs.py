@@ -1,12 +1,12 @@
-"""NEGOTIATOR_MATCH_EXPRS: spec row NEG-32, worked example W-06."""
+"""NEGOTIATOR_MATCH_EXPRS: NEG-32, worked example W-06."""
 
 import pytest
 
-from services.negotiator.match_exprs import MatchExprs, match_exprs
-from services.negotiator.settings import match_exprs_of
+from engine.policy import MatchExprs, match_exprs, match_exprs_of
 from shared.classad import ClassAd, parse_ad
 from shared.config import load_config
 from shared.config.knobs import NegotiatorSettings
+from tests.spec import spec
 
 
 def read(text, tmp_path):
@@ -16,14 +16,16 @@ def read(text, tmp_path):
     return match_exprs_of(NegotiatorSettings.from_config(config), config)
 
 
-def test_a_macro_becomes_an_attribute_of_the_matched_slot_W_06_NEG_32(tmp_path):
+@spec("NEG-32", "W-06")
+def test_a_macro_becomes_an_attribute_of_the_matched_slot(tmp_path):
     told = read('NegotiatorName = "My Negotiator"\nNEGOTIATOR_MATCH_EXPRS = NegotiatorName\n', tmp_path)
     ad = ClassAd.unpack(told.into(ClassAd({"Name": "slot1"}).pack()))
     assert dict(ad) == {"Name": "slot1", "NegotiatorMatchExprNegotiatorName": "My Negotiator"}
 
 
+@spec("NEG-32")
 @pytest.mark.parametrize("name", ["NegotiatorMatchExprSite", "negotiatormatchexprSite"])
-def test_a_name_with_the_prefix_gets_no_second_one_NEG_32(name):
+def test_a_name_with_the_prefix_gets_no_second_one(name):
     assert list(match_exprs([name], lambda _: "1").exprs) == [name]
 
 

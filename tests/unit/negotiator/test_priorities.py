@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.negotiator.priorities import (
+from engine.fairshare.claim_charging import charged_to
+from engine.fairshare.priorities import (
     Factors,
     Record,
     Temporary,
@@ -15,12 +16,12 @@ from services.negotiator.priorities import (
     choose_factor,
     effective,
     forgettable,
+    pie_fractions,
     restore,
     settle,
 )
-from services.negotiator.shares import fractions
-from services.negotiator.usage import charged_to
 from shared.classad import ClassAd
+from tests.spec import spec
 
 DAY = 86400.0
 HOUR = 3600.0
@@ -32,29 +33,29 @@ def after(record: Record, seconds: float, in_use: float) -> Record:
     return advance(started, T0 + seconds, DAY, in_use, int(in_use))
 
 
+@spec("ACC-06", "W-09")
 @pytest.mark.parametrize(("days", "expected"), [(1, 5.0), (2, 2.5), (3, 1.25), (4.33, 0.5), (10, 0.5)])
 def test_priority_decays_by_half_a_day_down_to_the_floor(days: float, expected: float) -> None:
-    """ACC-06, W-09."""
     idle = after(Record(priority=10.0, factor=1.0), days * DAY, 0.0)
     assert idle.priority == pytest.approx(expected, abs=2e-3)
 
 
+@spec("ACC-03", "ACC-07", "W-11")
 @pytest.mark.parametrize(
     ("hours", "expected"),
     [(1, 3.3326), (6, 16.3308), (12, 29.6429), (24, 50.25), (36, 64.8214), (48, 75.125), (72, 87.5625)],
 )
 def test_priority_grows_towards_what_is_in_use(hours: float, expected: float) -> None:
-    """ACC-03, ACC-07, W-11."""
     assert after(Record(factor=1.0), hours * HOUR, 100.0).priority == pytest.approx(expected, abs=1e-3)
 
 
+@spec("ACC-05")
 @given(
     parts=st.lists(st.floats(1.0, 50_000.0), min_size=1, max_size=20),
     start=st.floats(0.5, 1000.0),
     use=st.floats(1.0, 500.0),
 )
 def test_splitting_an_interval_changes_nothing(parts: list[float], start: float, use: float) -> None:
-    """ACC-05."""
     whole = Record(priority=start, factor=1.0, in_use=use, slots_in_use=3, updated=T0)
     split, now = whole, T0
     for part in parts:
@@ -74,15 +75,15 @@ def test_every_second_of_use_is_charged_once() -> None:
     assert (record.begin, record.last) == (T0, T0 + 25)
 
 
+@spec("ACC-22")
 def test_clock_that_steps_back_charges_nothing() -> None:
-    """ACC-22."""
     record = Record(priority=7.0, factor=1.0, in_use=5.0, slots_in_use=5, updated=T0)
     back = advance(record, T0 - 500, DAY, 5.0, 5)
     assert (back.priority, back.weighted_usage, back.updated) == (7.0, 0.0, T0 - 500)
 
 
+@spec("ACC-09", "ACC-10", "ACC-11", "W-14")
 def test_factors_by_kind_of_submitter() -> None:
-    """ACC-09 to ACC-11, W-14."""
     factors = Factors(local_domain="here.org", groups=(("physics", 300.0),))
     assert choose_factor("alice@here.org", factors) == 1000.0
     assert choose_factor("alice@elsewhere.org", factors) == 1e7
@@ -95,18 +96,21 @@ def test_factors_by_kind_of_submitter() -> None:
     assert [effective(Record(factor=factor)) for factor in (1000.0, 1e10, 1e7)] == [500.0, 5e9, 5e6]
 
 
-def test_the_larger_factor_gets_less_as_W_14_has_it() -> None:
-    """ACC-08, ACC-12: equal RUP, factors 1000 and 2000, 90 cores: 60 and 30."""
+@spec("ACC-08", "ACC-12", "W-14")
+def test_the_larger_factor_gets_less() -> None:
+    """Equal RUP, factors 1000 and 2000, 90 cores: 60 and 30."""
     records = {"a": Record(priority=3.0, factor=1000.0), "b": Record(priority=3.0, factor=2000.0)}
-    shares = fractions(list(records), {name: effective(record) for name, record in records.items()})
+    shares = pie_fractions(list(records), {name: effective(record) for name, record in records.items()})
     assert {name: 90 * share for name, share in shares.items()} == pytest.approx({"a": 60.0, "b": 30.0})
 
 
-def test_a_new_record_has_the_best_priority_there_is_as_ACC_02_has_it() -> None:
+@spec("ACC-02")
+def test_a_new_record_has_the_best_priority_there_is() -> None:
     assert Record().priority == 0.5
     assert settle(Record(priority=0.6, updated=T0), T0 + 100 * DAY, DAY).priority == 0.5
 
 
+@spec("ACC-14", "ACC-15")
 @pytest.mark.parametrize(
     ("attributes", "discount", "charged"),
     [
@@ -123,7 +127,6 @@ def test_a_new_record_has_the_best_priority_there_is_as_ACC_02_has_it() -> None:
     ],
 )
 def test_who_is_charged_for_a_slot(attributes: dict[str, object], discount: bool, charged: str) -> None:
-    """ACC-14, ACC-15."""
     ad = ClassAd({"RemoteUser": "alice@p", **attributes})
     assert charged_to(ad, discount_suspended=discount) == charged
 

@@ -1,14 +1,14 @@
-"""Quotas that administrators set while the pool runs (GRP-02, GRP-04): in the books, and so with whoever leads."""
+"""Quotas that administrators set while the pool runs (GRP-02, GRP-04): in the accounting records, and so with whoever
+leads."""
 
 import math
 
 import pytest
 
+from engine.fairshare.priorities import Record, decode_record, encode_record
+from engine.fairshare.quotas import QUOTA_SOURCE, QuotaSetting, check_quota, read_quota_change, with_quotas
+from engine.policy import read_policy, told_knobs
 from services.negotiator.daemon import Negotiator
-from services.negotiator.priorities import Record
-from services.negotiator.quota_changes import SET, Quota, asked_for, check_quota, with_quotas
-from services.negotiator.records import decode, encode
-from services.negotiator.settings import read_policy, told_knobs
 from shared.bus.api import RemoteFailure
 from shared.config import load_config
 from shared.daemon.orders import reconfigure
@@ -16,7 +16,8 @@ from shared.messages.had import Lead
 from shared.state import keys
 from shared.state.api import StoreUnavailable
 from tests.daemons import make_context
-from tests.unit.negotiator.test_books import Books
+from tests.spec import spec
+from tests.unit.negotiator.test_accountant_rpc import Books
 from tests.waiting import eventually
 
 FILES = {
@@ -43,11 +44,13 @@ USUAL = {"physics": (20.0, True), "physics.hep": (0.5, False), "Bio": (5.0, True
 @pytest.mark.parametrize("scope", ["", "NEGOTIATOR."])
 def test_what_is_set_counts_in_place_of_what_files_say(scope):
     files = config(**{f"{scope}GROUP_QUOTA_physics": "20"})
-    found = with_quotas(files, {"physics": Quota(0.25, True), "physics.hep": Quota(7.5), "bio": Quota(0.0)})
+    found = with_quotas(
+        files, {"physics": QuotaSetting(0.25, True), "physics.hep": QuotaSetting(7.5), "bio": QuotaSetting(0.0)}
+    )
     policy = read_policy(found, lambda: 0.0)
     assert quotas_of(policy.tree) == {"physics": (0.25, False), "physics.hep": (7.5, True), "Bio": (0.0, True)}
     assert not policy.problems
-    assert found.origin("GROUP_QUOTA_DYNAMIC_physics") == SET
+    assert found.origin("GROUP_QUOTA_DYNAMIC_physics") == QUOTA_SOURCE
     assert quotas_of(read_policy(files, lambda: 0.0).tree) == USUAL
     # And so the journal has it, which replays cycles by it.
     assert {name: text for name, text in told_knobs(found).items() if "PHYSICS" in name} == {
@@ -57,28 +60,31 @@ def test_what_is_set_counts_in_place_of_what_files_say(scope):
 
 
 def test_what_is_set_for_a_group_that_is_not_configured_any_more_changes_nothing():
-    assert with_quotas(config(), {"gone": Quota(7.0)}).get("GROUP_QUOTA_gone") is None
+    assert with_quotas(config(), {"gone": QuotaSetting(7.0)}).get("GROUP_QUOTA_gone") is None
 
 
 def test_records_without_a_quota_are_as_long_as_they_were():
-    assert b"quota" not in encode(Record(factor=2.0))
+    assert b"quota" not in encode_record(Record(factor=2.0))
     for record in (Record(), Record(quota=0.0), Record(dynamic_quota=0.5, factor=3.0)):
-        assert decode(encode(record)) == record
+        assert decode_record(encode_record(record)) == record
 
 
-@pytest.mark.parametrize("quota", [Quota(-1.0), Quota(math.nan), Quota(math.inf), Quota(1.5, True), Quota(1e13)])
+@pytest.mark.parametrize(
+    "quota",
+    [QuotaSetting(-1.0), QuotaSetting(math.nan), QuotaSetting(math.inf), QuotaSetting(1.5, True), QuotaSetting(1e13)],
+)
 def test_what_can_be_no_quota_is_refused(quota):
     with pytest.raises(ValueError, match="a quota of"):
         check_quota(quota)
 
 
 def test_what_a_change_means():
-    assert asked_for("quota", 3.0) == Quota(3.0)
-    assert asked_for("dynamic-quota", 0.3) == Quota(0.3, dynamic=True)
-    assert asked_for("no-quota", None) is None
+    assert read_quota_change("quota", 3.0) == QuotaSetting(3.0)
+    assert read_quota_change("dynamic-quota", 0.3) == QuotaSetting(0.3, dynamic=True)
+    assert read_quota_change("no-quota", None) is None
     for what, value in (("quota", None), ("no-quota", 1.0)):
         with pytest.raises(ValueError, match="quota"):
-            asked_for(what, value)
+            read_quota_change(what, value)
 
 
 @pytest.fixture
@@ -98,7 +104,7 @@ async def test_a_quota_is_in_force_once_it_is_answered(books):
     await books.set("Physics", "quota", 33.0)
     await books.set("physics.hep", "quota", 12.0)
     assert in_force(books.daemon) == USUAL | {"physics": (33.0, True), "physics.hep": (12.0, True)}
-    assert books.daemon.conduct.policy is books.daemon.policy
+    assert books.daemon.cycle_runner.policy is books.daemon.policy
     assert books.daemon.accountant.tree == books.daemon.policy.tree
     assert books.daemon.context.config.get("GROUP_QUOTA_physics") == "33"
 
@@ -122,11 +128,12 @@ async def test_a_quota_is_in_force_once_it_is_answered(books):
     await books.set("physics", "no-quota", None)
     await books.set("physics.hep", "no-quota", None)
     assert in_force(books.daemon) == USUAL | {"physics": (21.0, True), "Bio": (6.0, True)}
-    assert books.daemon.context.config.origin("GROUP_QUOTA_physics") != SET
+    assert books.daemon.context.config.origin("GROUP_QUOTA_physics") != QUOTA_SOURCE
 
 
+@spec("NEG-40")
 async def test_of_files_read_before_a_cycle_the_group_tree_is_not_taken_with_a_quota(books):
-    """NEG-40: it waits for the reconfig, whatever else changes."""
+    """It waits for the reconfig, whatever else changes."""
     books.daemon.context.reread = lambda: config(GROUP_QUOTA_physics="99", GROUP_QUOTA_bio="99", XSW_LIMIT="7")
     await books.daemon._reread_config()
     await books.set("physics", "quota", 33.0)
@@ -155,9 +162,11 @@ async def test_one_that_leads_again_has_what_was_set_meanwhile(books):
     await books.set("bio", "quota", 8.0)
     await books.store.set(keys.had_epoch("gpus"), 3)
     row = await books.store.hgetall(keys.accountant_groups("gpus"))
-    other = decode(row[b"bio"])
+    other = decode_record(row[b"bio"])
     assert other.quota == 8.0
-    await books.store.hset(keys.accountant_groups("gpus"), {b"bio": encode(Record(factor=other.factor, quota=9.0))})
+    await books.store.hset(
+        keys.accountant_groups("gpus"), {b"bio": encode_record(Record(factor=other.factor, quota=9.0))}
+    )
     await books.bus.call("negotiator.cm", Lead(had="cm", epoch=3, lease_s=60.0))
     assert in_force(books.daemon)["Bio"] == (9.0, True)
 
@@ -201,7 +210,7 @@ async def test_what_redis_does_not_take_is_not_in_force(books, monkeypatch):
             await books.set("physics", "quota", 3.0)
     assert in_force(books.daemon) == USUAL
     await books.daemon.accountant.commit(1)
-    assert decode((await books.store.hgetall(keys.accountant_groups("gpus")))[b"physics"]).quota == -1.0
+    assert decode_record((await books.store.hgetall(keys.accountant_groups("gpus")))[b"physics"]).quota == -1.0
     await books.set("physics", "quota", 4.0)
     assert in_force(books.daemon)["physics"] == (4.0, True)
 

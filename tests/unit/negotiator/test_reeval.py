@@ -1,9 +1,10 @@
-"""STARTD_AD_REEVAL_EXPR: spec row NEG-38."""
+"""STARTD_AD_REEVAL_EXPR: NEG-38."""
 
 import pytest
 
-from services.negotiator.reeval import Reevaluation
+from services.negotiator.ad_intake import Reevaluation
 from shared.classad import ClassAd, parse_expr
+from tests.spec import spec
 
 NOW = 1_000.0
 
@@ -16,14 +17,17 @@ def never_asked():
     raise AssertionError("without the knob nobody needs the ad in use")
 
 
-def test_without_the_knob_every_new_ad_is_used_NEG_38():
+@spec("NEG-38")
+def test_without_the_knob_every_new_ad_is_used():
     assert Reevaluation().replaces("s", never_asked, ad(), NOW)
 
 
-def test_the_first_ad_of_a_slot_is_used_NEG_38():
+@spec("NEG-38")
+def test_the_first_ad_of_a_slot_is_used():
     assert Reevaluation(parse_expr("false")).replaces("s", lambda: None, ad(), NOW)
 
 
+@spec("NEG-38")
 @pytest.mark.parametrize(
     ("text", "replaces"),
     [
@@ -37,11 +41,12 @@ def test_the_first_ad_of_a_slot_is_used_NEG_38():
         ("time() > 1001", False),
     ],
 )
-def test_the_expression_sees_the_ad_in_use_and_the_new_one_NEG_38(text, replaces):
+def test_the_expression_sees_the_ad_in_use_and_the_new_one(text, replaces):
     assert Reevaluation(parse_expr(text)).replaces("s", lambda: ad(N=1), ad(N=2), NOW) is replaces
 
 
-def test_what_is_kept_back_is_asked_about_again_NEG_38():
+@spec("NEG-38")
+def test_what_is_kept_back_is_asked_about_again():
     stash = Reevaluation(parse_expr("time() >= 1005"))
     for name in ("b", "a", "c"):
         assert not stash.replaces(name, ad, ad(), NOW)

@@ -6,21 +6,35 @@ from pathlib import Path
 
 import pytest
 
-from services.negotiator.group_tree import Tree, demand
-from services.negotiator.quotas import assign
-from services.negotiator.settings import group_config
-from services.negotiator.surplus import allocate
+from engine.fairshare.group_tree import GroupTree, group_demand
+from engine.fairshare.quotas import allocate, assign_quotas
+from engine.policy import group_config
 from tests.reference_pools import Recorded, recorded
+from tests.spec import spec
 
 
+@spec(
+    "GRP-06",
+    "GRP-07",
+    "GRP-08",
+    "GRP-09",
+    "GRP-10",
+    "GRP-11",
+    "GRP-12",
+    "GRP-13",
+    "GRP-14",
+    "GRP-15",
+    "GRP-16",
+    "GRP-17",
+)
 @pytest.mark.parametrize("pool", [p for p in recorded() if "groups" in p.row], ids=lambda pool: pool.name)
 def test_the_reference_allocates_the_same_to_groups(pool: Recorded, tmp_path: Path) -> None:
-    """GRP-06 to GRP-17: quotas and allocations of the first round, to the digits of the reference's log."""
+    """Quotas and allocations of the first round, to the digits of the reference's log."""
     groups = group_config(pool.settings(tmp_path))
-    tree = Tree.of(groups)
+    tree = GroupTree.of(groups)
     weight = sum(float(str(slot.eval("Cpus"))) for slot in pool.slots())
-    asked = demand(tree, groups, pool.waiting())
-    quotas = assign(tree, groups, weight)
+    asked = group_demand(tree, groups, pool.waiting())
+    quotas = assign_quotas(tree, groups, weight)
     allocated = allocate(tree, quotas, [asked.get(group.key, 0.0) for group in tree.groups])
     regrouping = any(group.autoregroup for group in tree.groups)
     for group in tree.groups:

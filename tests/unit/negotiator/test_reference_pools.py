@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from services.negotiator.cycle import negotiate
-from services.negotiator.group_tree import GroupConfig, Tree, demand
-from services.negotiator.pool import NO_PREEMPTION, CycleConfig, Matched, Result
-from services.negotiator.settings import cycle_config, group_config, limit_config
-from services.negotiator.snapshot import snapshot_of
+from engine.fairshare.group_tree import GroupConfig, GroupTree, group_demand
+from engine.match.cycle import negotiate
+from engine.match.model import NO_PREEMPTION, CycleConfig, Matched, Result
+from engine.match.slot_table import snapshot_of
+from engine.policy import cycle_config, group_config, limit_config
 from tests.reference_pools import Recorded, recorded
 
 #: Why a comparison ends before the last match: what `until` in the data may name.
@@ -46,8 +46,8 @@ def config_of(pool: Recorded, tmp_path: Path) -> CycleConfig:
 
 def decide(pool: Recorded, config: CycleConfig) -> Result:
     groups = config.groups or GroupConfig()
-    tree = Tree.of(groups)
-    asked = {one.submitter: float(sum(demand(tree, groups, [one]).values())) for one in pool.waiting()}
+    tree = GroupTree.of(groups)
+    asked = {one.submitter: float(sum(group_demand(tree, groups, [one]).values())) for one in pool.waiting()}
     snapshot = snapshot_of(pool.slots(), pool.requests(), pool.records(), config, demand=asked)
     return negotiate(snapshot, config, float(pool.row["now"]))
 

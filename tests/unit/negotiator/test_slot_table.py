@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.negotiator.pool import CycleConfig, Matched, Request
-from services.negotiator.slot_table import SlotTable
+from engine.match.model import CycleConfig, Matched, Request
+from engine.match.slot_table import SlotTable
 from shared.classad import ClassAd, parse_expr
 
 CONFIG = CycleConfig()

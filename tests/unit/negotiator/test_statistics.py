@@ -1,8 +1,9 @@
-"""Cycle statistics in the negotiator's ad (spec row NEG-41)."""
+"""Cycle statistics in the negotiator's ad (NEG-41)."""
 
 import pytest
 
-from services.negotiator.statistics import MAX_NAMES, CycleStatistics, attributes
+from services.negotiator.metrics import MAX_NAMES, CycleStatistics, attributes
+from tests.spec import spec
 
 CYCLES = [
     CycleStatistics(began=260.0, ended=262.0, matches=10, pie_spins=2),
@@ -11,7 +12,8 @@ CYCLES = [
 ]
 
 
-def test_newest_cycle_is_number_0_NEG_41():
+@spec("NEG-41")
+def test_newest_cycle_is_number_0():
     ad = attributes(CYCLES, 3)
     assert [ad[f"LastNegotiationCycleTime{n}"] for n in range(3)] == [260, 200, 140]
     assert [ad[f"LastNegotiationCycleMatches{n}"] for n in range(3)] == [10, 4, 0]
@@ -19,8 +21,9 @@ def test_newest_cycle_is_number_0_NEG_41():
     assert ad["LastNegotiationCyclePieSpins0"] == 2
 
 
+@spec("NEG-41")
 @pytest.mark.parametrize("length", [0, 1, 2])
-def test_so_many_cycles_as_the_knob_says_are_shown_NEG_41(length):
+def test_so_many_cycles_as_the_knob_says_are_shown(length):
     shown = {name for name in attributes(CYCLES, length) if name.startswith("LastNegotiationCycleEnd")}
     assert shown == {f"LastNegotiationCycleEnd{n}" for n in range(length)}
 

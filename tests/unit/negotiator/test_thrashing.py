@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.negotiator.cycle import negotiate
-from services.negotiator.pool import CycleConfig, Preempted, Request, Thrashing
-from services.negotiator.priorities import Record
-from services.negotiator.snapshot import snapshot_of
+from engine.fairshare.priorities import Record
+from engine.match.cycle import negotiate
+from engine.match.model import CycleConfig, Preempted, Request, Thrashing
+from engine.match.slot_table import snapshot_of
 from shared.classad import ClassAd, parse_ad, parse_expr
 
 NOW = 10_000.0

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from services.negotiator.cycle import negotiate
-from services.negotiator.group_tree import Tree
-from services.negotiator.limits import Counters, parse
-from services.negotiator.pool import NO_PREEMPTION, RANK_PREEMPTION, CycleConfig, Result, Snapshot
-from services.negotiator.quotas import assign
+from engine.fairshare.group_tree import GroupTree
+from engine.fairshare.quotas import assign_quotas
+from engine.match.concurrency_limits import LimitCounters
+from engine.match.cycle import negotiate
+from engine.match.model import NO_PREEMPTION, RANK_PREEMPTION, CycleConfig, Result, Snapshot
+from shared.job_limits import parse
+from tests.spec import spec
 from tests.unit.negotiator.outcomes import outcome_of
 from tests.unit.negotiator.pools import NOW, Pool, both, random_pool, report
 
@@ -86,9 +88,10 @@ def test_no_partitionable_slot_is_carved_beyond_what_it_has(seeds: range) -> Non
                 assert used <= float(slot[resource]), (seed, slot["Name"], resource)
 
 
+@spec("NEG-12", "GRP-29", "LIM-07")
 @pytest.mark.parametrize("seeds", chunks(1200, 30), ids=str)
 def test_ceilings_quotas_and_limits_are_exceeded_by_roundings_at_most(seeds: range) -> None:
-    """NEG-12, GRP-29, LIM-07: by less than one slot; a limit never."""
+    """By less than one slot; a limit never."""
     for seed in seeds:
         pool = random_pool(seed)
         config, snapshot, result = decided(pool)
@@ -103,7 +106,7 @@ def test_ceilings_quotas_and_limits_are_exceeded_by_roundings_at_most(seeds: ran
             ceiling = snapshot.records[name].ceiling if name in snapshot.records else -1.0
             if ceiling >= 0.0:
                 assert use.get(name, 0.0) + weight < ceiling + heaviest[name] + 1e-9 or weight == 0.0, (seed, name)
-        counters = Counters(config.limits, snapshot.limits_in_use)
+        counters = LimitCounters(config.limits, snapshot.limits_in_use)
         for match in result.matches:
             counters.take(parse(match.limits), match.count)
         for name, units in counters.in_use.items():
@@ -113,8 +116,8 @@ def test_ceilings_quotas_and_limits_are_exceeded_by_roundings_at_most(seeds: ran
             )
         if config.groups is None or not config.groups.strict_enforce:
             continue
-        tree = Tree.of(config.groups)
-        quotas = assign(tree, config.groups, snapshot.total_weight)
+        tree = GroupTree.of(config.groups)
+        quotas = assign_quotas(tree, config.groups, snapshot.total_weight)
         for group in tree.groups[1:]:
             members = [name for name in given if tree.group_of(name) == group.key]
             if group.accepts_surplus or group.autoregroup or not members:
@@ -126,9 +129,9 @@ def test_ceilings_quotas_and_limits_are_exceeded_by_roundings_at_most(seeds: ran
             assert sum(given[name] for name in members) - by_rank < quota + rounding + 1e-9, (seed, group.key)
 
 
+@spec("PRE-05", "PRE-19")
 @pytest.mark.parametrize("seeds", chunks(1300, 30), ids=str)
 def test_preemption_ends_claims_of_others_only_and_free_slots_need_none(seeds: range) -> None:
-    """PRE-05, PRE-19."""
     for seed in seeds:
         pool = random_pool(seed)
         config, _, result = decided(pool)
@@ -170,7 +173,7 @@ def test_pools_made_of_a_seed_are_small_and_mixed() -> None:
 _DIGEST = """
 from tests.unit.negotiator.outcomes import outcome_of
 from tests.unit.negotiator.pools import NOW, random_pool
-from services.negotiator.cycle import negotiate
+from engine.match.cycle import negotiate
 
 for seed in range(12):
     pool = random_pool(seed)

@@ -9,7 +9,7 @@ import pytest
 from roost.cli.analyze import Paint, job_lines
 from roost.cli.main import main
 from shared.classad import unparse_old
-from tests.unit.analysis.pools import job, slot
+from tests.unit.analyze.pools import job, slot
 
 
 @pytest.fixture(autouse=True)

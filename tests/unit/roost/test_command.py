@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from roost.calls import Event
 from roost.cli.events import line
 from roost.cli.main import COMMANDS, main
 from roost.cli.options import flag, many, parse, value
 from roost.errors import UsageError
-from roost.where import find
+from roost.locate import locate
+from roost.protocol import Event
 
 OPTIONS = (
     flag("long", "l", help=""),
@@ -155,14 +155,14 @@ def test_where_the_pool_is(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOST_POOL_DIR", str(tmp_path))
     (tmp_path / "pool.json").write_text('{"url": "http://127.0.0.1:1234"}')
     (tmp_path / "token").write_text("secret\n")
-    assert (find().url, find().token) == ("http://127.0.0.1:1234", "secret")
-    assert find("host").url == "http://host:9680"
-    assert find("host:1").url == "http://host:1"
-    assert find("https://host/roost/").url == "https://host/roost"
+    assert (locate().url, locate().token) == ("http://127.0.0.1:1234", "secret")
+    assert locate("host").url == "http://host:9680"
+    assert locate("host:1").url == "http://host:1"
+    assert locate("https://host/roost/").url == "https://host/roost"
     monkeypatch.setenv("ROOST_URL", "elsewhere:5")
     monkeypatch.setenv("ROOST_TOKEN", "other")
-    assert (find().url, find().token) == ("http://elsewhere:5", "other")
-    assert find("here:1", "mine").token == "mine"
+    assert (locate().url, locate().token) == ("http://elsewhere:5", "other")
+    assert locate("here:1", "mine").token == "mine"
 
 
 def test_events_are_told_in_a_line_that_a_person_can_read():

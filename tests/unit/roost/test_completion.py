@@ -5,10 +5,9 @@ import json
 import pytest
 
 from roost.cli import completion
-from roost.cli.completion import options_of
+from roost.cli.completion import FILES, complete, options_of
 from roost.cli.main import COMMANDS, main
 from roost.cli.options import flag, lettered, many, value
-from roost.completing import FILES, complete
 
 ABOUT = {"q": "jobs", "qedit": "edit", "exec": "run", "submit": "queue", "config-val": "", "ping": "", "vacate": ""}
 OPTIONS = (

@@ -3,6 +3,7 @@
 import pytest
 
 from roost.cli.main import main
+from tests.spec import spec
 
 
 @pytest.fixture
@@ -20,15 +21,15 @@ def ask(tmp_path, monkeypatch, capsys):
     return answer
 
 
+@spec("TLS-10")
 def test_a_macro_is_printed_expanded(ask):
-    """TLS-10"""
     assert ask("EXECUTE") == (0, "/data/pool/run-nobody\n", "")
     assert ask("-subsystem", "STARTD", "EXECUTE") == (0, "/data/pool/run-them\n", "")
     assert ask("deep", "BASE") == (0, "/data/pool\n/data\n", "")
 
 
+@spec("TLS-10")
 def test_what_is_not_defined_is_an_error(ask):
-    """TLS-10"""
     code, said, trouble = ask("NO_SUCH_KNOB", "BASE")
     assert (code, said) == (1, "/data\n")
     assert trouble == "Not defined: NO_SUCH_KNOB\n"

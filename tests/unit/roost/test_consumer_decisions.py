@@ -6,10 +6,10 @@ import random
 import pytest
 
 from roost import events
-from roost.consumer.cut import Cut
 from roost.consumer.filters import Filter, binding_patterns, in_group, patterns_of, shell_patterns
 from roost.consumer.http import time_of
-from roost.consumer.items import Received
+from roost.consumer.snapshot import SnapshotCut
+from roost.consumer.source import Received
 from roost.events import (
     JobEnded,
     JobEvent,
@@ -187,7 +187,7 @@ def submitted(cluster, at, count=1):
 
 
 def test_an_event_before_the_ad_was_read_is_no_news():
-    cut = Cut()
+    cut = SnapshotCut()
     assert cut.job(job_ad(3, 0, 10.5))
     assert not cut.job(job_ad(3, 0, 11.0))  # a page that was read twice
     events = [started("3.0", 10.25), started("3.0", 10.5), started("3.0", 10.75), started("3.0", 9.0, schedd="other")]
@@ -195,7 +195,7 @@ def test_an_event_before_the_ad_was_read_is_no_news():
 
 
 def test_a_job_that_left_before_is_no_news_and_one_that_came_after_is():
-    cut = Cut()
+    cut = SnapshotCut()
     cut.job(job_ad(3, 0, 10.0))
     cut.job(job_ad(5, 0, 10.1))
     late = submitted(4, 9.0)  # its number was given early, it was committed late
@@ -205,14 +205,14 @@ def test_a_job_that_left_before_is_no_news_and_one_that_came_after_is():
 
 
 def test_a_cluster_that_came_while_the_queue_was_read_is_to_be_read_again():
-    cut = Cut()
+    cut = SnapshotCut()
     cut.job(job_ad(3, 0, 10.0))
     assert cut.incomplete([submitted(3, 9.0, count=1), submitted(4, 9.0, count=5)]) == []
     assert cut.incomplete([submitted(3, 9.0, count=2)]) == [("ap", 3)]
 
 
 def test_a_schedd_that_tells_whole_seconds_repeats_rather_than_loses():
-    cut = Cut()
+    cut = SnapshotCut()
     cut.job(ClassAd({"ClusterId": 3, "ProcId": 0, "GlobalJobId": "ap#3.0#1", "ServerTime": 10}))
     events = [started("3.0", 9.9), started("3.0", 10.0), started("3.0", 10.9)]
     assert cut.news(events) == events[1:]
@@ -223,7 +223,7 @@ def slot_event(at, state, activity):
 
 
 def test_a_slot_is_told_from_the_state_on_that_its_ad_shows():
-    cut = Cut()
+    cut = SnapshotCut()
     facts = {"Name": "slot1@d", "State": "Claimed", "Activity": "Busy"}
     cut.slot(ClassAd({**facts, "EnteredCurrentActivity": 12, "EnteredCurrentState": 11}))
     events = [
@@ -244,7 +244,7 @@ def test_state_of_snapshot_and_news_is_the_state_of_all_events(seed):
     news to the snapshot knows what is really there, and is told of no change twice."""
     chance = random.Random(seed)
     truth, snapshot, heard, all_told = {}, {}, [], []
-    clock, cluster, cut = 0.0, 0, Cut()
+    clock, cluster, cut = 0.0, 0, SnapshotCut()
     keys = iter(())
     for _ in range(400):
         clock += chance.random()

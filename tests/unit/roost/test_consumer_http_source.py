@@ -7,10 +7,10 @@ import pytest
 from aiohttp import web
 
 from roost.consumer.http import HttpSource
-from roost.consumer.items import Gap, Received
+from roost.consumer.source import Gap, Received
 from roost.errors import ClientError
 from roost.events import JobRemoved, UnknownEvent
-from roost.where import Where
+from roost.locate import PoolLocation
 from shared.messages.base import new_id
 
 CUT = object()  # the connection breaks
@@ -31,7 +31,7 @@ class Gateway:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.where = Where(f"http://127.0.0.1:{self._runner.addresses[0][1]}", "secret")
+        self.where = PoolLocation(f"http://127.0.0.1:{self._runner.addresses[0][1]}", "secret")
         return self
 
     async def __aexit__(self, *_):

@@ -9,11 +9,13 @@ from roost.cli import up
 from roost.daemon_list import OPTIONAL, choose, load
 from roost.up import DAEMONS, PersonalPool, Plan, prepare
 from shared.daemon.base import Daemon
+from tests.spec import spec
 
 STANDING = [one.subsystem for one in DAEMONS]
 SOME = {"DEFRAG": "services.defrag.daemon:Defrag", "ROOSTER": "services.rooster.daemon:Rooster"}
 
 
+@spec("CFG-06", "CFG-20")
 @pytest.mark.parametrize(
     ("listed", "optional"),
     [
@@ -25,7 +27,7 @@ SOME = {"DEFRAG": "services.defrag.daemon:Defrag", "ROOSTER": "services.rooster.
     ],
 )
 def test_known_names_are_taken_without_a_word(listed, optional):
-    """CFG-06, CFG-20: separated by commas, blanks or both; standing daemons run whether they are named or not."""
+    """Separated by commas, blanks or both; standing daemons run whether they are named or not."""
     chosen = choose(listed.replace(",", " ").split(), STANDING, {}, SOME)
     assert chosen.optional == optional
     assert chosen.warnings == ()
@@ -40,8 +42,9 @@ def test_a_name_that_nobody_knows_is_told_with_those_there_are():
     assert "of choice DEFRAG, ROOSTER" in warning
 
 
+@spec("CFG-13")
 def test_a_second_daemon_of_a_kind_is_told_how_to_start():
-    """CFG-13: VIEW_SERVER = $(COLLECTOR)."""
+    """VIEW_SERVER = $(COLLECTOR)."""
     chosen = choose(["VIEW_SERVER"], STANDING, {"VIEW_SERVER": "/usr/sbin/condor_collector"}, SOME)
     assert chosen.optional == ()
     (warning,) = chosen.warnings

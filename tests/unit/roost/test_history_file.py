@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from roost.cli import history_files
 from roost.cli.main import main
+from tests.spec import spec
 
 _LINES = st.lists(
     st.sampled_from(["A = 1\n", 'B = "ü"\n', "***\n", "*** Offset = 0\n", "# c\n", "\n", "C = 2\r\n", "** x\n", "***"]),
@@ -65,6 +66,7 @@ def _asked(capsys, file, *words):
     return capsys.readouterr().out.replace(" ", ".").split()
 
 
+@spec("TLS-12")
 @pytest.mark.parametrize(
     ("words", "shown", "read"),
     [
@@ -80,7 +82,6 @@ def _asked(capsys, file, *words):
     ],
 )
 def test_the_lines_of_stars_say_which_records_to_read(tmp_path, capsys, monkeypatch, words, shown, read):
-    """TLS-12"""
     file = tmp_path / "history"
     jobs = (
         (1, 0, "alice", 10, 2, 20),
@@ -99,8 +100,9 @@ def test_the_lines_of_stars_say_which_records_to_read(tmp_path, capsys, monkeypa
     assert len(taken) == read
 
 
+@spec("TLS-12")
 def test_records_of_other_types_are_not_jobs(tmp_path, capsys):
-    """TLS-12: transfers and runs may be recorded in the same file."""
+    """Transfers and runs may be recorded in the same file."""
     file = tmp_path / "history"
     file.write_text(
         'ClusterId = 1\nProcId = 0\n*** EPOCH ClusterId=1 ProcId=0 Owner="a" CurrentTime=5\n'
@@ -113,8 +115,8 @@ def test_records_of_other_types_are_not_jobs(tmp_path, capsys):
     assert _asked(capsys, file, "-type", "all", "1") == ["1.0"]
 
 
+@spec("TLS-12")
 def test_older_files_are_found_beside_the_file(tmp_path, capsys):
-    """TLS-12"""
     for name, cluster in (("h", 3), ("h.20250102T030405", 2), ("h.20240102T030405", 1), ("h.old", 9), ("other", 8)):
         (tmp_path / name).write_text(f"ClusterId = {cluster}\n*** Offset = 0\n")
     search = ["history", "-search", str(tmp_path / "h"), "-af", "ClusterId"]
@@ -126,10 +128,10 @@ def test_older_files_are_found_beside_the_file(tmp_path, capsys):
     assert "none.DATETIME" in capsys.readouterr().err
 
 
+@spec("TLS-12")
 @pytest.mark.parametrize(
     ("words", "instead"), [(["-dir"], "-search"), (["-epochs:d"], "-type"), (["-u", "log"], "wait")]
 )
 def test_what_means_nothing_here_says_what_does(words, instead, capsys):
-    """TLS-12"""
     assert main(["history", *words]) == 1
     assert instead in capsys.readouterr().err

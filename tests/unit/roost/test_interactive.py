@@ -4,28 +4,31 @@ import subprocess
 
 import pytest
 
+from roost.cli import interactive
 from roost.cli import interactive as cli
 from roost.cli.interactive import state, wait_until_runs
 from roost.cli.main import main
 from roost.errors import ClientError
-from roost.submit import Description, Place, interactive
+from roost.submit import Description, SubmitContext
 from shared.classad import ClassAd
 from shared.job_text import words_v2
+from tests.spec import spec
 from tests.waiting import PATIENCE_S
 
 DOCKER = "universe = docker\ndocker_image = debian:12\nexecutable = x.py\narguments = a b\nrequest_cpus = 2\nqueue\n"
 
 
-def job(tmp_path, text=interactive.TEXT):
-    place = Place(tmp_path, "job.sub", "alice", {}, "example.org")
-    (cluster,) = Description(text, place, append=interactive.LINES, now=1e9).clusters()
-    interactive.check([cluster])
+def job(tmp_path, text=interactive.INTERACTIVE_DESCRIPTION):
+    place = SubmitContext(tmp_path, "job.sub", "alice", {}, "example.org")
+    (cluster,) = Description(text, place, append=interactive.INTERACTIVE_COMMANDS, now=1e9).clusters()
+    interactive.check_interactive([cluster])
     return ClassAd({**cluster.attributes, **cluster.procs[0]})
 
 
-@pytest.mark.parametrize("text", [interactive.TEXT, DOCKER])
+@spec("TLS-14")
+@pytest.mark.parametrize("text", [interactive.INTERACTIVE_DESCRIPTION, DOCKER])
 def test_the_job_says_that_it_is_interactive(tmp_path, text):
-    """TLS-14: InteractiveJob = True, whatever the file runs otherwise."""
+    """InteractiveJob = True, whatever the file runs otherwise."""
     ad = job(tmp_path, text)
     assert ad.eval("InteractiveJob") is True
     assert ad.eval("JobDescription") == "interactive job"
@@ -65,8 +68,9 @@ def test_only_one_job_is_interactive(capsys):
     assert "standard input for the shell" in capsys.readouterr().err
 
 
+@spec("TLS-14")
 def test_the_pools_own_file_is_taken(tmp_path, monkeypatch, capsys):
-    """TLS-14: INTERACTIVE_SUBMIT_FILE."""
+    """INTERACTIVE_SUBMIT_FILE."""
     (tmp_path / "own.sub").write_text("request_memory = 4321\n+Site = 1\nqueue\n")
     (tmp_path / "config").write_text(f"INTERACTIVE_SUBMIT_FILE = {tmp_path}/own.sub\n")
     monkeypatch.setenv("CONDOR_CONFIG", str(tmp_path / "config"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.cli.main import main
+from tests.spec import spec
 
 LAYOUTS = Path(__file__).parent / "layouts"
 
@@ -20,6 +21,7 @@ def _utc(monkeypatch):
     time.tzset()
 
 
+@spec("TLS-01", "TLS-02", "TLS-05", "TLS-12")
 @pytest.mark.parametrize("file", sorted(LAYOUTS.glob("*.txt")), ids=lambda file: file.stem)
 def test_the_output_is_htcondors(file, monkeypatch, capsys):
     monkeypatch.chdir(LAYOUTS)

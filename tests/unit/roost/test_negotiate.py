@@ -14,7 +14,8 @@ from roost.cli.negotiate import placed_lines
 from roost.cli.output import ads_from
 from roost.whatif import Placed
 from shared.classad import ClassAd, ads_to_json, unparse_old
-from tests.unit.analysis.pools import job, slot
+from tests.spec import spec
+from tests.unit.analyze.pools import job, slot
 
 TIME = 1_795_294_462
 
@@ -153,8 +154,9 @@ def test_equal_files_give_equal_answers_whatever_the_time_is(capsys):
     assert before <= json.loads(negotiate(capsys, "-json"))["now"] <= time.time()
 
 
+@spec("ACC-06")
 def test_what_if_it_were_two_days_later(capsys):
-    """ACC-06: half-life of a day, so twice halved."""
+    """Half-life of a day, so twice halved."""
     write("users.ads", ClassAd({"Name": "bob@pool", "Priority": 8e6, "PriorityFactor": 1000.0, "LastUpdate": TIME}))
     words = f"-userprios users.ads -now {TIME + 2 * 86400}"
     assert row(negotiate(capsys, words), "bob@pool")[0] == "2000000.00"

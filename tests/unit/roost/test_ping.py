@@ -5,6 +5,7 @@ import pytest
 from roost.cli import config_val, ping
 from roost.cli.main import main
 from shared.classad import ClassAd
+from tests.spec import spec
 
 ME = {"user": "alice@pool", "level": "WRITE", "token": "0f3a51c29bd4", "scopes": [], "expires": 0.0}
 
@@ -59,8 +60,9 @@ def answer(name, *macros):
     return {"subsystem": "STARTD", "name": name, "done": True, "macros": list(macros)}
 
 
+@spec("TLS-10")
 def test_one_daemons_values_stand_alone():
-    """TLS-10: a running daemon's, as those of files."""
+    """A running daemon's, as those of files."""
     one = [answer("node1", macro("START", "true"), macro("NUM_CPUS", "4"))]
     assert config_val.told(one, ["start", "NUM_CPUS"], field="value", verbose=False) == (["true", "4"], [])
     assert config_val.told(one, ["Nope"], field="value", verbose=False) == ([], ["Not defined: Nope"])

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from roost import up, where
+from roost import locate, up
 from roost.errors import ClientError
 
 
@@ -42,10 +42,10 @@ def test_a_user_without_a_home_is_asked_for_a_directory(monkeypatch):
     monkeypatch.delenv("ROOST_POOL_DIR", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     with pytest.raises(ClientError, match="ROOST_POOL_DIR"):
-        where.pool_dir()
+        locate.pool_dir()
 
 
 def test_a_given_directory_needs_no_home(monkeypatch, tmp_path):
     monkeypatch.setenv("ROOST_POOL_DIR", str(tmp_path / "pool"))
-    assert where.pool_dir() == tmp_path / "pool"
-    assert where.pool_dir(tmp_path / "other") == tmp_path / "other"
+    assert locate.pool_dir() == tmp_path / "pool"
+    assert locate.pool_dir(tmp_path / "other") == tmp_path / "other"

@@ -6,18 +6,19 @@ import pytest
 
 from roost.cli import power
 from roost.cli.main import main
-from services.startd.machine.wiring import Interface, attributes, default_route, waking
-from shared import wake
+from services.startd.core.machine.detected import Interface, default_route, interface_attributes, waking_interface
+from shared import wake_on_lan
 from shared.classad import parse_ads
+from tests.spec import spec
 
 MAC = "52:54:00:ab:CD:ef"
 BYTES = b"\xff" * 6 + bytes([0x52, 0x54, 0x00, 0xAB, 0xCD, 0xEF]) * 16
 
 
+@spec("TLS-11")
 @pytest.mark.parametrize("text", [MAC, MAC.replace(":", "-"), MAC.replace(":", "")])
 def test_the_packet_has_the_address_sixteen_times(text):
-    """TLS-11"""
-    assert wake.packet(text) == BYTES
+    assert wake_on_lan.packet(text) == BYTES
     assert len(BYTES) == 102
 
 
@@ -25,8 +26,8 @@ def test_the_packet_has_the_address_sixteen_times(text):
     "text", ["", "52:54:00:ab:cd", "52:54-00:ab:cd:ef", "52:54:00:ab:cd:eg", MAC + ":00", MAC + "\n"]
 )
 def test_what_is_no_address_is_refused(text):
-    with pytest.raises(wake.CanNotWake, match="no hardware address"):
-        wake.packet(text)
+    with pytest.raises(wake_on_lan.CanNotWake, match="no hardware address"):
+        wake_on_lan.packet(text)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +45,13 @@ def test_what_is_no_address_is_refused(text):
     ],
 )
 def test_the_packet_goes_to_the_whole_subnet(subnet, address, where):
-    assert wake.target(subnet, address) == where
+    assert wake_on_lan.target(subnet, address) == where
 
 
 @pytest.mark.parametrize("subnet", ["10.1.2", "10.1.2.0/40", "node1", "10.1.2.0/"])
 def test_a_subnet_that_is_none_is_refused(subnet):
-    with pytest.raises(wake.CanNotWake, match="want a mask"):
-        wake.target(subnet)
+    with pytest.raises(wake_on_lan.CanNotWake, match="want a mask"):
+        wake_on_lan.target(subnet)
 
 
 @pytest.fixture
@@ -61,8 +62,8 @@ def listener():
         yield there
 
 
+@spec("TLS-11")
 def test_a_packet_arrives(listener, capsys):
-    """TLS-11"""
     assert main(["power", "-m", MAC, "-s", "127.0.0.1", "-p", str(listener.getsockname()[1])]) == 0
     assert listener.recv(1000) == BYTES
     assert capsys.readouterr().out.startswith("Packet sent to the interface")
@@ -76,8 +77,9 @@ Offline = true
 """
 
 
+@spec("TLS-11")
 def test_the_ad_of_a_machine_says_where_it_is(listener, tmp_path, capsys):
-    """TLS-11: as condor_power reads it, once a machine however many slots it has."""
+    """As condor_power reads it, once a machine however many slots it has."""
     file = tmp_path / "ads"
     file.write_text(AD + "\n" + AD.replace("slot1", "slot2"))
     port = str(listener.getsockname()[1])
@@ -147,19 +149,19 @@ eth1\t0001A8C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0
 """
 
 
+@spec("TLS-11")
 def test_the_startd_tells_the_interface_of_the_default_route():
-    """TLS-11"""
     lo = Interface("lo", "00:00:00:00:00:00", "127.0.0.1", "255.0.0.0")
     bare = Interface("eth0", "52:54:00:00:00:01")
     eth1 = Interface("eth1", "52:54:00:00:00:02", "192.168.1.5", "255.255.255.0")
     wlan = Interface("wlan0", "52:54:00:00:00:03", "192.168.2.5", "255.255.255.0")
     assert default_route(ROUTES) == "eth1"
     assert default_route("") == default_route("Iface\nbad line\n") == ""
-    assert waking([lo, bare, wlan, eth1], "eth1") is eth1
-    assert waking([lo, bare, wlan, eth1], "eth0") is wlan
-    assert waking([lo, bare], "lo") is None
-    assert attributes(None) == {}
-    assert attributes(eth1) == {
+    assert waking_interface([lo, bare, wlan, eth1], "eth1") is eth1
+    assert waking_interface([lo, bare, wlan, eth1], "eth0") is wlan
+    assert waking_interface([lo, bare], "lo") is None
+    assert interface_attributes(None) == {}
+    assert interface_attributes(eth1) == {
         "HardwareAddress": "52:54:00:00:00:02",
         "SubnetMask": "255.255.255.0",
         "PublicNetworkIpAddr": "192.168.1.5",

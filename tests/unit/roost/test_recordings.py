@@ -1,4 +1,4 @@
-"""Spec rows TLS-01 (status), TLS-02 (userprio), TLS-05 (q) and TLS-12 (history): what HTCondor 23.9.6's own tools
+"""Rows TLS-01 (status), TLS-02 (userprio), TLS-05 (q) and TLS-12 (history): what HTCondor 23.9.6's own tools
 print of the same files of ads, byte for byte. Recorded with TZ=UTC and standard output to a pipe; `-jobads` with
 -allusers' meaning. Each line of recordings.jsonl has a command without `roost` or `condor_`, and its output; those with
 `terminal` were recorded on one of so many columns."""
@@ -11,6 +11,7 @@ import pytest
 
 from roost.cli import output
 from roost.cli.main import main
+from tests.spec import spec
 
 DATA = Path(__file__).parent / "data"
 RECORDED = [json.loads(line) for line in (DATA / "recordings.jsonl").read_text().splitlines()]
@@ -26,6 +27,7 @@ def _utc(monkeypatch):
     time.tzset()
 
 
+@spec("TLS-01", "TLS-02", "TLS-05", "TLS-12")
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: " ".join(case["command"])[:100].replace("\\", "/"))
 def test_the_output_is_htcondors(case, capsys, monkeypatch):
     monkeypatch.setattr(output, "terminal_width", lambda: case.get("terminal", 0))
@@ -39,9 +41,9 @@ def test_all_tools_have_recordings():
     assert len(RECORDED) >= 150
 
 
+@spec("TLS-05")
 @pytest.mark.parametrize("clock", ["1e30", "123456789012345678", "-123456789012345678"])
 def test_a_queues_clock_that_no_calendar_has_is_not_shown(clock, tmp_path, capsys):
-    """TLS-05"""
     (tmp_path / "jobs").write_text(f"ClusterId = 1\nProcId = 0\nJobStatus = 1\nServerTime = {clock}\n")
     assert main(["q", "-jobads", str(tmp_path / "jobs"), "-totals"]) == 0
     assert "1 idle" in capsys.readouterr().out

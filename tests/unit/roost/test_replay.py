@@ -7,16 +7,17 @@ import random
 import pytest
 
 from bench.replay import interval
+from engine.match import matchmaker
+from engine.match.matchmaker import Matchmaker
 from roost.cli.progress import LOG_S, TERMINAL_S, Progress
 from roost.errors import ClientError
 from roost.replay import model
 from roost.replay.compare import by_group, compare, to_map
 from roost.replay.model import Pool
 from roost.replay.recorded import read
-from services.negotiator import deal
-from services.negotiator.taking import take
 from shared.classad import ClassAd, parse_ad
 from shared.config import load_config
+from tests.spec import spec
 
 START, END = 1_700_000_000.0, 1_700_003_600.0
 SLOT = (
@@ -301,11 +302,13 @@ def test_progress_is_one_line_on_a_terminal_and_seldom_elsewhere():
         assert screen.getvalue() == ("\r10 %\r5 % \r   \r" if terminal else "10 %\n5 %\n")
 
 
+@spec("NEG-13", "NEG-14")
 def test_who_has_used_up_its_slice_is_told_so_without_dividing_machines_in_thought(monkeypatch):
-    """NEG-13, NEG-14: the same matches, waiting and priorities as with every slot looked at job by job."""
+    """The same matches, waiting and priorities as with every slot looked at job by job."""
     record = interval(jobs=300, users=4, machines=2, cores=8, kinds=6)
     taken = []
-    monkeypatch.setattr(deal, "take", lambda *given: taken.append(given[1]) or take(*given))
+    allocate = Matchmaker.allocate
+    monkeypatch.setattr(Matchmaker, "allocate", lambda *given: taken.append(given[1]) or allocate(*given))
 
     def once():
         taken.clear()
@@ -313,7 +316,7 @@ def test_who_has_used_up_its_slice_is_told_so_without_dividing_machines_in_thoug
         return replayed.cycles, replayed.matches, replayed.outcomes, replayed.first_starts, len(taken)
 
     *quick, tries = once()
-    monkeypatch.setattr(deal, "parts_cost", lambda board, config: False)
+    monkeypatch.setattr(matchmaker, "parts_cost", lambda board, config: False)
     *slow, more = once()
     assert quick == slow
     assert tries < more / 2

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.cli import columns_asked, natural, output, q, status
+from roost.cli import custom_columns, output, q, slot_order, status
 from roost.cli.main import main
 from roost.cli.options import parse
-from services.collector.columns import LISTS, OVERLAID, USUAL
-from services.collector.queries import chosen
+from services.collector.core.columns import LISTS, OVERLAID, USUAL
+from services.collector.core.queries import chosen
 from shared.classad import ClassAd, parse_expr
 from shared.classad.cells import PackedError
+from shared.classad.column_page import Sheet, page, reader
 from shared.classad.references import references
-from shared.classad.sheet import Sheet, page, reader
 from shared.daemon.ad_rows import pack, unpack
+from tests.spec import spec
 
 DATA = Path(__file__).parent / "data"
 CASES = [json.loads(line) for line in (DATA / "recordings.jsonl").read_text().splitlines()]
@@ -120,24 +121,25 @@ _WORDS = st.text(alphabet="01289az_.@-Z~\t\n\u00fc", max_size=6)
 _HOSTS = st.lists(_WORDS, min_size=1, max_size=5)
 
 
+@spec("TLS-01")
 @settings(max_examples=200)
 @given(hosts=_HOSTS, slots=_HOSTS, picks=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20))
 def test_the_order_of_columns_is_that_of_ads(hosts, slots, picks):
-    """TLS-01: machine and name sort as one text does, numbers in them as numbers."""
+    """Machine and name sort as one text does, numbers in them as numbers."""
     named = [(hosts[host % len(hosts)], slots[slot % len(slots)]) for host, slot in picks]
     ads = [ClassAd({"Machine": host, "Name": f"{slot}@{host}"}) for host, slot in named]
     sheet = sheet_of(in_columns(ads))
-    assert natural.places(sheet) == natural.places(ads)
+    assert slot_order.ordered(sheet) == slot_order.ordered(ads)
     key = [parse_expr("Name")]
-    assert natural.places(sheet, key) == natural.places(ads, key)
+    assert slot_order.ordered(sheet, key) == slot_order.ordered(ads, key)
 
 
 def test_names_of_many_slots_are_compared_once():
     hosts = ["node10", "node9", "node9.a", "Node9"]
     ads = [ClassAd({"Machine": host, "Name": f"slot{n}@{host}"}) for host in hosts for n in (10, 9, "1_2", 1)]
     sheet = sheet_of(in_columns(ads))
-    assert natural._ranks(sheet.cells("machine"), sheet.cells("name")) is not None
-    assert natural.places(sheet) == natural.places(ads)
+    assert slot_order._ranks(sheet.cells("machine"), sheet.cells("name")) is not None
+    assert slot_order.ordered(sheet) == slot_order.ordered(ads)
 
 
 def test_what_is_alike_is_told_by_type_and_digits():
@@ -152,6 +154,7 @@ def test_what_is_alike_is_told_by_type_and_digits():
     assert Sheet().alike(["a"]) == []
 
 
+@spec("COL-05")
 @pytest.mark.parametrize(
     "words",
     [["-" + word for word in text.split()] for text in (
@@ -161,10 +164,10 @@ def test_what_is_alike_is_told_by_type_and_digits():
     ids=" ".join,
 )  # fmt: skip
 def test_the_first_table_is_as_fast_as_the_second(words):
-    """COL-05: what `roost status` asks of slots is among the collector's usual columns, or among the lists that are
+    """What `roost status` asks of slots is among the collector's usual columns, or among the lists that are
     read from the ads of partitionable slots."""
     parsed = parse(words, status.OPTIONS)
-    table = status._Table(parsed, status._read(parsed), columns_asked.columns(parsed, status=True))
+    table = status._Table(parsed, status._read(parsed), custom_columns.columns(parsed, status=True))
     found = references(parse_expr(table._condition() or "true"))
     asked = {name.lower() for name in {*table._projection(), *found.missing, *found.unscoped}}
     assert asked <= {name.lower() for name in USUAL} | OVERLAID | (LISTS if "-compact" in words else set())
@@ -193,9 +196,10 @@ class _Few:
         return sheet_of(in_columns(self.ads(projection=projection)))
 
 
+@spec("TLS-01", "COL-05")
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: " ".join(case["command"])[:100].replace("\\", "/"))
 def test_what_a_table_asks_for_is_all_that_it_needs(case, capsys, monkeypatch):
-    """TLS-01, COL-05: whole ads are for -long and its like, and for -cod, whose claims have names of their own."""
+    """Whole ads are for -long and its like, and for -cod, whose claims have names of their own."""
     read, asked = status._Table._from_file, []
 
     def from_pool(table):
@@ -211,10 +215,11 @@ def test_what_a_table_asks_for_is_all_that_it_needs(case, capsys, monkeypatch):
     assert all(asked) or words & {"-cod", "-long", "-l", "-xml", "-json", "-long:new", "-license"}, asked
 
 
+@spec("TLS-05")
 @pytest.mark.parametrize("projected", [False, True], ids=["whole", "projected"])
 @pytest.mark.parametrize("case", QUEUES, ids=lambda case: " ".join(case["command"])[:100].replace("\\", "/"))
 def test_queues_of_columns_are_htcondors(case, projected, capsys, monkeypatch):
-    """TLS-05: as if the jobs of the file came from a pool, whole or only what the table asks for."""
+    """As if the jobs of the file came from a pool, whole or only what the table asks for."""
     shown = q._Queue._print
 
     def from_pool(queue, found, source, everybody=None):

@@ -8,15 +8,16 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from engine.fairshare.accounting_ads import record_of, submitter_ad
+from engine.fairshare.priorities import Record, Temporary
 from roost.whatif import Answer, BadAd, moment_of, what_if
-from services.negotiator.accounting_ads import record_of, submitter_ad
-from services.negotiator.priorities import Record, Temporary
 from shared.classad import ClassAd
 from shared.classad.cells import TEXT_CODE
 from shared.config import Config, load_config
 from tests.reference_pools import Recorded, ad, recorded
-from tests.unit.analysis.pools import job as idle_job
-from tests.unit.analysis.pools import slot
+from tests.spec import spec
+from tests.unit.analyze.pools import job as idle_job
+from tests.unit.analyze.pools import slot
 
 NOW = 1_000_000.0
 #: As it may come over the wire.
@@ -63,10 +64,11 @@ def everything(pool: Recorded) -> tuple[list[ClassAd], list[ClassAd]]:
     return found, [submitter_ad(name, one, group="", negotiator="") for name, one in pool.records().items()]
 
 
+@spec("NEG-17", "NEG-29", "GRP-17")
 @pytest.mark.parametrize("pool", [pool for pool in recorded() if "until" not in pool.row], ids=lambda pool: pool.name)
 def test_plain_ads_come_to_what_the_reference_decides(pool: Recorded, tmp_path: Path) -> None:
     """The data: see test_reference_pools.py. Here also the requests are made of jobs, by what slots look at (NEG-17,
-    NEG-29), demand is counted (GRP-17) and records are read from accounting ads."""
+    NEG-29), demand is counted and records are read from accounting ads."""
     file = tmp_path / "condor_config"
     file.write_text("\n".join(pool.row["config"]) + "\n")
     asked, books = everything(pool)
@@ -95,7 +97,8 @@ def test_plain_ads_come_to_what_the_reference_decides(pool: Recorded, tmp_path: 
 # --- jobs
 
 
-def test_jobs_come_by_priority_then_by_age_NEG_15() -> None:
+@spec("NEG-15")
+def test_jobs_come_by_priority_then_by_age() -> None:
     asking = [*jobs("alice@pool", 3, 13), *jobs("alice@pool", 2, 12), job(ClusterId=14, JobPrio=5)]
     asking.reverse()
     answer = what_if(slots(4), asking, (), config(), NOW)
@@ -109,7 +112,8 @@ def test_only_idle_jobs_that_want_a_slot_ask() -> None:
     assert [one.job for one in answer.placed] == ["12.4"]
 
 
-def test_requests_differ_in_what_slots_look_at_only_NEG_17() -> None:
+@spec("NEG-17")
+def test_requests_differ_in_what_slots_look_at_only() -> None:
     asking = [job(ProcId=0, Note="x"), job(ProcId=1, Note="y"), job(ProcId=2, RequestMemory=999_999)]
     answer = what_if(slots(9), asking, (), config(), NOW)
     assert len({one.request.autocluster for one in answer.result.matches}) == 1
@@ -130,7 +134,8 @@ def test_each_schedd_has_its_own_cluster_12() -> None:
     assert [(one.schedd, one.job) for one in answer.unplaced] == [("b@x", "12.0")]
 
 
-def test_constraints_on_jobs_and_submitters_NEG_06_NEG_31() -> None:
+@spec("NEG-06", "NEG-31")
+def test_constraints_on_jobs_and_submitters() -> None:
     asking = [*jobs("alice@pool", 2, 12), *jobs("bob@pool", 1, 13), job(ClusterId=14, RequestMemory=2048)]
     big = config(NEGOTIATOR_JOB_CONSTRAINT="RequestMemory > 2000")
     assert [one.job for one in what_if(slots(9), asking, (), big, NOW).placed] == ["14.0"]
@@ -143,13 +148,15 @@ def test_constraints_on_jobs_and_submitters_NEG_06_NEG_31() -> None:
 # --- slots
 
 
-def test_slots_outside_the_constraint_are_not_there_NEG_04() -> None:
+@spec("NEG-04")
+def test_slots_outside_the_constraint_are_not_there() -> None:
     there = [*slots(3), slot("slot1@other", Cpus=1, Shard="b", State="Claimed", RemoteUser="zoe@pool")]
     answer = what_if(there, jobs("alice@pool", 5, 12), (), config(NEGOTIATOR_SLOT_CONSTRAINT='Shard =!= "b"'), NOW)
     assert (answer.slots, answer.weight, got(answer)) == (3, 3.0, {"alice@pool": 3})
 
 
-def test_match_exprs_are_seen_by_slots_NEG_32() -> None:
+@spec("NEG-32")
+def test_match_exprs_are_seen_by_slots() -> None:
     there = slots(1, Start='=MY.NegotiatorMatchExprSITE == "here"')
     one = jobs("alice@pool", 1, 12)
     assert not what_if(there, one, (), config(), NOW).placed
@@ -163,7 +170,8 @@ def test_a_pool_without_slots_or_jobs() -> None:
     assert (empty.placed, empty.unplaced, empty.standings) == ((), (), ())
 
 
-def test_whom_a_preemption_hits_is_told_PRE_02() -> None:
+@spec("PRE-02")
+def test_whom_a_preemption_hits_is_told() -> None:
     held = slots(2, State="Claimed", Activity="Busy", RemoteUser="bob@pool", AccountingGroup="bob@pool")
     books = [accounting("bob@pool", Priority=9000.0), accounting("alice@pool")]
     knobs = config(PREEMPTION_REQUIREMENTS="RemoteUserPrio > SubmitterUserPrio * 1.2")
@@ -177,7 +185,8 @@ def test_whom_a_preemption_hits_is_told_PRE_02() -> None:
 # --- the books
 
 
-def test_shares_follow_the_books_NEG_08() -> None:
+@spec("NEG-08")
+def test_shares_follow_the_books() -> None:
     asking = [*jobs("alice@pool", 40, 12), *jobs("bob@pool", 40, 13)]
     books = [accounting("alice@pool", Priority=500.0), accounting("bob@pool", Priority=1500.0)]
     answer = what_if(slots(20), asking, books, config(), NOW)
@@ -185,13 +194,15 @@ def test_shares_follow_the_books_NEG_08() -> None:
     assert [(one.name, one.share) for one in answer.standings] == [("alice@pool", 0.75), ("bob@pool", 0.25)]
 
 
-def test_newcomers_get_the_factor_that_the_configuration_has_for_them_ACC_10_ACC_13() -> None:
+@spec("ACC-10", "ACC-13")
+def test_newcomers_get_the_factor_that_the_configuration_has_for_them() -> None:
     asking = [*jobs("alice@pool", 40, 12), *jobs("bob@pool", 40, 13, NiceUser=True)]
     answer = what_if(slots(20), asking, (), config(DEFAULT_PRIO_FACTOR="100"), NOW)
     assert [(one.name, one.factor) for one in answer.standings] == [("alice@pool", 100.0), ("nice-user.bob@pool", 1e10)]
 
 
-def test_books_are_settled_up_to_the_moment_of_the_cycle_ACC_03() -> None:
+@spec("ACC-03")
+def test_books_are_settled_up_to_the_moment_of_the_cycle() -> None:
     """Half a day's half-life between the ads and the cycle: 8 decays towards what is in use."""
     books = [accounting("alice@pool", Priority=8000.0, WeightedResourcesUsed=2.0, ResourcesUsed=2)]
     answer = what_if(slots(1), jobs("alice@pool", 1, 12), books, config(PRIORITY_HALFLIFE="43200"), NOW + DAY / 2)
@@ -220,7 +231,8 @@ def test_a_record_survives_its_ad() -> None:
 # --- groups
 
 
-def test_what_if_the_quota_were_5_GRP_14_GRP_25() -> None:
+@spec("GRP-14", "GRP-25")
+def test_what_if_the_quota_were_5() -> None:
     asking = [*jobs("ada@pool", 40, 12, AccountingGroup="physics.ada"), *jobs("bob@pool", 40, 13)]
     knobs = {"GROUP_NAMES": "physics", "GROUP_QUOTA_physics": "3"}
     answer = what_if(slots(20), asking, (), config(**knobs), NOW)
@@ -231,7 +243,8 @@ def test_what_if_the_quota_were_5_GRP_14_GRP_25() -> None:
     assert got(more) == {"physics.ada@pool": 5, "bob@pool": 15}
 
 
-def test_demand_is_what_runs_and_what_waits_GRP_17() -> None:
+@spec("GRP-17")
+def test_demand_is_what_runs_and_what_waits() -> None:
     running = slot("slot1@busy", Cpus=4, SlotWeight=4, State="Claimed", RemoteUser="physics.ada@pool")
     asking = jobs("ada@pool", 3, 12, AccountingGroup="physics.ada", RequestCpus=2)
     for weighted, demand in (("true", 10.0), ("false", 4.0)):

@@ -7,18 +7,19 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from services.rooster import crow as waking
+from services.rooster import waker as waking
 from services.rooster.daemon import Rooster
-from shared import wake
+from shared import wake_on_lan
 from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import evaluate, is_true, parse_ads, parse_expr
-from shared.daemon import rounds
-from shared.daemon.life import live
+from shared.daemon import periodic
+from shared.daemon.lifecycle import run_daemon
 from shared.messages.ads import AdPage, AdUpdate
 from shared.messages.base import Failure
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
+from tests.spec import spec
 from tests.unit.rooster.test_policy import sleeper
 from tests.waiting import eventually
 
@@ -72,7 +73,7 @@ class Pool:
         context = make_context("ROOSTER", name, hub=self.hub, store=self.store, config=config)
         await context.bus.start()
         daemon, running = Rooster(context), asyncio.Event()
-        self.lives[name] = (daemon, asyncio.create_task(live(daemon, started=running.set)))
+        self.lives[name] = (daemon, asyncio.create_task(run_daemon(daemon, started=running.set)))
         await running.wait()
         return daemon
 
@@ -100,8 +101,8 @@ async def pool(tmp_path):
         yield made
 
 
+@spec("PWR-06")
 async def test_the_command_gets_the_machine_s_ad(pool):
-    """PWR-06"""
     pool.ads = [sleeper("a", HardwareAddress="52:54:00:00:00:01", Memory=8192), sleeper("b", Unhibernate=False)]
     rooster = await pool.rooster()
     await eventually(lambda: pool.events)
@@ -114,8 +115,9 @@ async def test_the_command_gets_the_machine_s_ad(pool):
     assert await eventually(lambda: any(b"MachinesWoken" in one.ads[0] for one in pool.told))
 
 
+@spec("PWR-06")
 async def test_so_many_are_woken_and_a_failure_does_not_count(pool):
-    """PWR-06: ROOSTER_MAX_UNHIBERNATE, by ROOSTER_UNHIBERNATE_RANK."""
+    """ROOSTER_MAX_UNHIBERNATE, by ROOSTER_UNHIBERNATE_RANK."""
     pool.ads = [sleeper(name, Mips=mips) for name, mips in (("c", 1), ("broken", 9), ("a", 5), ("b", 3))]
     await pool.rooster(ROOSTER_MAX_UNHIBERNATE="2", ROOSTER_UNHIBERNATE_RANK="Mips")
     await eventually(lambda: pool.events)
@@ -135,20 +137,20 @@ async def test_one_acts_and_the_next_keeps_the_interval(pool):
     await eventually(lambda: second.store_answers)
     assert (first.role(), second.role()) == ("leader", "passive")
     await pool.end("r1")
-    await second.look()
+    await second.update_lead()
     assert second.leads
     assert second.last_round == first.last_round
     again = await pool.rooster("r1")
     await eventually(lambda: again.store_answers)
     assert pool.woken() == ["a"]
     second.last_round -= 3600  # the interval is over
-    second.hurry()
+    second.wake()
     await eventually(lambda: len(pool.events) == 2)
     assert pool.woken() == ["a", "a"]
 
 
 async def test_a_collector_that_is_away_is_asked_again(pool, monkeypatch):
-    monkeypatch.setattr(rounds, "RETRY_S", 0.05)
+    monkeypatch.setattr(periodic, "RETRY_S", 0.05)
     pool.silent, pool.ads = True, [sleeper("a")]
     rooster = await pool.rooster()
     await eventually(lambda: pool.asked > 1 and rooster.trouble)
@@ -178,22 +180,23 @@ async def listening():
         yield there
 
 
+@spec("PWR-05", "PWR-06")
 async def test_without_a_command_a_magic_packet_is_sent(monkeypatch):
-    """PWR-05, PWR-06: as HTCondor's default, condor_power, does; also where that program is named and not there."""
+    """As HTCondor's default, condor_power, does; also where that program is named and not there."""
     hardware = "52:54:00:00:00:01"
     async with listening() as there:
-        sent = wake.send
+        sent = wake_on_lan.send
 
-        def to_us(address, where, port=wake.PORT):
+        def to_us(address, where, port=wake_on_lan.PORT):
             assert where == "127.255.255.255"
             sent(address, "127.0.0.1", there.getsockname()[1])
 
-        monkeypatch.setattr(wake, "send", to_us)
+        monkeypatch.setattr(wake_on_lan, "send", to_us)
         ad = sleeper("a", HardwareAddress=hardware, SubnetMask="255.0.0.0", PublicNetworkIpAddr="127.0.0.1")
         for command in ((), ("/no/such/condor_power", "-d", "-i")):
-            await waking.crow(ad, command)
+            await waking.wake(ad, command)
             assert await asyncio.to_thread(there.recv, 1000) == b"\xff" * 6 + bytes.fromhex("525400000001") * 16
-    with pytest.raises(waking.NotWoken, match="a has no HardwareAddress"):
-        await waking.crow(sleeper("a"), ())
-    with pytest.raises(waking.NotWoken, match="/no/such/tool can not be run"):
-        await waking.crow(ad, ("/no/such/tool",))
+    with pytest.raises(waking.WakeFailed, match="a has no HardwareAddress"):
+        await waking.wake(sleeper("a"), ())
+    with pytest.raises(waking.WakeFailed, match="/no/such/tool can not be run"):
+        await waking.wake(ad, ("/no/such/tool",))

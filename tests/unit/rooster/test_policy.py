@@ -2,11 +2,12 @@
 
 import pytest
 
+from services.rooster.core.policy import machines_to_wake
 from services.rooster.daemon import rules_of
-from services.rooster.policy import sleepers
 from shared.classad import ClassAd, parse_expr
 from shared.config import ConfigError, load_config
 from shared.config.knobs import RoosterSettings
+from tests.spec import spec
 
 NOW = 1_700_000_000.0
 
@@ -24,18 +25,18 @@ def sleeper(machine, slot=1, **attributes):
 
 
 def names(ads, found):
-    return [one.machine for one in sleepers(ads, found, NOW)]
+    return [one.machine for one in machines_to_wake(ads, found, NOW)]
 
 
+@spec("PWR-06")
 def test_the_defaults_are_the_reference_s():
-    """PWR-06"""
     found = rules()
     assert (found.interval_s, found.most, found.rank, found.command) == (300.0, 0, None, ())
     assert str(found.unhibernate) == "Offline && Unhibernate"
 
 
+@spec("PWR-06")
 def test_machines_that_jobs_wait_for_are_woken_once_each():
-    """PWR-06"""
     ads = [
         sleeper("b"),
         sleeper("a", 1),

@@ -1,16 +1,18 @@
-"""Under whose name a job is charged, from the submit file to the request list (spec rows ACC-01, ACC-13, ACC-19,
+"""Under whose name a job is charged, from the submit file to the request list (ACC-01, ACC-13, ACC-19,
 ACC-20)."""
 
 import pytest
 
+from engine.fairshare.priorities import Factors, choose_factor
+from engine.queue.autoclusters import Autoclusters
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import Cluster, JobStatus
+from engine.queue.submitters import submitter_of
 from roost.cli.main import main
-from services.negotiator.priorities import Factors, choose_factor
-from services.schedd.acceptance import accept_cluster, submitter_of
-from services.schedd.autoclusters import Autoclusters
-from services.schedd.jobs import Cluster, JobStatus
-from services.schedd.submission import make_job
-from services.schedd.table import JobTable
+from services.schedd.core.acceptance import accept_cluster
+from services.schedd.io.submission import make_job
 from shared.classad import ClassAd, parse_ads
+from tests.spec import spec
 
 NOW = 1000.0
 
@@ -32,12 +34,14 @@ def submit(tmp_path, monkeypatch, capsys):
     return take
 
 
-def test_the_same_user_at_several_access_points_is_one_ACC_01(submit):
+@spec("ACC-01")
+def test_the_same_user_at_several_access_points_is_one(submit):
     assert submit("alice@pool")[1] == "alice@pool"
     assert submit("alice@elsewhere")[1] == "alice@elsewhere"
 
 
-def test_accounting_group_user_changes_who_is_charged_and_nothing_else_ACC_19(submit):
+@spec("ACC-19")
+def test_accounting_group_user_changes_who_is_charged_and_nothing_else(submit):
     ad, name = submit("alice@pool", "accounting_group_user = ishmael")
     assert name == "ishmael@pool"
     assert (ad.eval("Owner"), ad.eval("User")) == ("alice", "alice@pool")
@@ -46,14 +50,16 @@ def test_accounting_group_user_changes_who_is_charged_and_nothing_else_ACC_19(su
     assert ad.eval("Owner") == "alice"
 
 
-def test_nice_users_are_charged_in_a_group_of_their_own_ACC_13(submit):
+@spec("ACC-13")
+def test_nice_users_are_charged_in_a_group_of_their_own(submit):
     ad, name = submit("alice@pool", "nice_user = true", "accounting_group_user = alice")
     assert name == "nice-user.alice@pool"
     assert choose_factor(name, Factors()) == 1e10
     assert ad.eval("MaxJobRetirementTime") == 0
 
 
-def test_jobs_under_one_name_run_in_the_order_of_their_submits_ACC_20_W_17(submit):
+@spec("ACC-20", "W-17")
+def test_jobs_under_one_name_run_in_the_order_of_their_submits(submit):
     """Alice's 100 jobs and Bob's as ishmael: one list, alice's first; without it there are two."""
     table = JobTable(Autoclusters())
     for number, user in ((1, "alice@pool"), (2, "bob@pool"), (3, "alice@pool"), (4, "bob@pool")):

@@ -1,4 +1,4 @@
-from services.schedd.actions import may_act
+from services.schedd.io.actions import may_act
 from services.schedd.settings import Settings
 
 

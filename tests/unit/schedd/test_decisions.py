@@ -6,19 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.schedd import autoclusters, history
-from services.schedd.acceptance import BadSubmit, accept_cluster, accept_proc, check_edits, submitter_of
-from services.schedd.autoclusters import Autoclusters
-from services.schedd.claiming import fits, next_job
-from services.schedd.expansion import expand
-from services.schedd.idle import IdleJobs
-from services.schedd.jobs import Cluster, JobId, JobStatus
-from services.schedd.sandbox import output_moves, parse_remaps, wants_transfer
-from services.schedd.submission import make_job
-from services.schedd.table import JobTable
+from engine.queue import autoclusters
+from engine.queue.autoclusters import Autoclusters
+from engine.queue.claim_reuse import fits, next_job
+from engine.queue.idle_queue import IdleQueue
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import BadSubmit, Cluster, JobId, JobStatus
+from engine.queue.submitters import submitter_of
+from services.schedd.core.acceptance import accept_cluster, accept_proc, check_edits
+from services.schedd.core.job_launch_ad import expand_dollar_dollar, wants_transfer
+from services.schedd.io import history
+from services.schedd.io.submission import make_job
 from shared.classad import ClassAd, parse_ad
 from shared.transfer.bundle import Entry
 from shared.transfer.errors import TransferError
+from shared.transfer.sandbox import output_moves, parse_remaps
+from tests.spec import spec
 
 NOW = 1000.0
 
@@ -83,7 +86,8 @@ def test_new_significant_attributes_sort_anew_and_never_reuse_a_number():
     assert not before & after
 
 
-def test_what_the_administrator_calls_significant_replaces_what_negotiators_say_NEG_17():
+@spec("NEG-17")
+def test_what_the_administrator_calls_significant_replaces_what_negotiators_say():
     found, cluster = Autoclusters(significant=["Colour"]), cluster_of("RequestMemory = 5")
     assert not found.set_significant(["Size"])
     same = [job_of(cluster, 0, "Size = 1"), job_of(cluster, 1, "Size = 2")]
@@ -131,7 +135,7 @@ def test_what_fits_a_claim(job, slot, good):
 
 
 def test_the_first_job_that_fits_is_next_and_misfits_are_remembered():
-    idle, known, tried = IdleJobs(), {}, []
+    idle, known, tried = IdleQueue(), {}, []
     for proc, autocluster in enumerate((7, 8, 7, 9)):
         idle.add(autocluster, (0, 1, proc))
 
@@ -151,6 +155,7 @@ def test_the_first_job_that_fits_is_next_and_misfits_are_remembered():
 # Expansion
 
 
+@spec("SLT-27")
 @pytest.mark.parametrize(
     ("text", "result"),
     [
@@ -165,20 +170,22 @@ def test_the_first_job_that_fits_is_next_and_misfits_are_remembered():
     ],
 )
 def test_dollar_dollar(text, result):
-    """SLT-27: attributes of the matched slot stand in for $$(...)."""
-    expanded = expand(ClassAd({"Args": text, "N": 1}), parse_ad('[Name = "s1"; Cpus = 4; ClaimId = "s"]'), NOW)
+    """Attributes of the matched slot stand in for $$(...)."""
+    expanded = expand_dollar_dollar(
+        ClassAd({"Args": text, "N": 1}), parse_ad('[Name = "s1"; Cpus = 4; ClaimId = "s"]'), NOW
+    )
     assert not expanded.problem
     assert expanded.changes.get("Args") == result
 
 
 @pytest.mark.parametrize("text", ["$$(nope)", "$$([1 +])", "$$([nosuch])", "$$(un closed", "$$(a b)", "$$(ClaimId)"])
 def test_dollar_dollar_that_can_not_be_expanded_says_where(text):
-    assert "Args" in expand(ClassAd({"Args": text}), parse_ad('[ClaimId = "s"]'), NOW).problem
+    assert "Args" in expand_dollar_dollar(ClassAd({"Args": text}), parse_ad('[ClaimId = "s"]'), NOW).problem
 
 
 @given(st.text(alphabet='$(x)[":] ', max_size=40))
 def test_no_text_breaks_the_expansion(text):
-    expand(ClassAd({"Args": text}), ClassAd({"x": 1}), NOW)
+    expand_dollar_dollar(ClassAd({"Args": text}), ClassAd({"x": 1}), NOW)
 
 
 # What ads may say

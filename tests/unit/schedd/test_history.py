@@ -2,18 +2,19 @@
 
 import pytest
 
-from services.schedd import history
-from services.schedd.acceptance import MAX_AD_BYTES, BadSubmit, check_size
-from services.schedd.jobs import JobId
-from services.schedd.queue import Queue
+from engine.queue.jobs import BadSubmit, JobId
+from services.schedd.core.acceptance import MAX_AD_BYTES, check_size
+from services.schedd.io import history
+from services.schedd.io.queue_db import QueueDatabase
 from shared.classad import ClassAd, parse_expr
+from tests.spec import spec
 
 CLUSTERS, PROCS = 60, 100
 
 
 @pytest.fixture
 async def queue(tmp_path):
-    made = Queue(tmp_path / "queue.sqlite")
+    made = QueueDatabase(tmp_path / "queue.sqlite")
     await made.open()
     rows = [
         (cluster, proc, "alice", 0, ClassAd({"ClusterId": cluster, "ProcId": proc, "Odd": proc % 2 == 1}).pack())
@@ -39,7 +40,8 @@ async def asked(queue, ids, expr=None, limit=1000):
         after = page.next
 
 
-async def test_all_ids_are_looked_for_however_many_they_are_TLS_12(queue):
+@spec("TLS-12")
+async def test_all_ids_are_looked_for_however_many_they_are(queue):
     everything = [(cluster, proc) for cluster in range(CLUSTERS, 0, -1) for proc in range(PROCS - 1, -1, -1)]
     assert (await asked(queue, []))[0] == everything
     # One by one: more ids than one look takes, some of them unknown, some twice.

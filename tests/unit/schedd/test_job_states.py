@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.schedd.job_states import Effect, JobEvent, Verdict, transition
-from services.schedd.jobs import ACTIVE, JobStatus
+from engine.queue.jobs import ACTIVE, JobStatus
+from services.schedd.core.job_states import Effect, JobEvent, Verdict, transition
 
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, OUTPUT, SUSPENDED = JobStatus
 

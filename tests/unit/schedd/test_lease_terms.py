@@ -4,16 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.schedd.claiming import LEAST_ALIVE_S, MAX_LEASE_S, alive_s, lease_s
-from services.startd.book.leases import lease_of
-from services.startd.book.leases import lease_s as lease_at_startd
+from services.schedd.core.claim import LEAST_ALIVE_S, MAX_LEASE_S, alive_s, lease_s
+from services.startd.core.slots.leases import lease_of
+from services.startd.core.slots.leases import lease_s as lease_at_startd
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.config.knobs import ScheddSettings, StartdSettings
+from tests.spec import spec
 
 ALIVE, MISSED = 300, 6
 
 
+@spec("LEA-01", "LEA-03", "LEA-05")
 def test_defaults_are_those_of_the_manual():
     """LEA-01: 40 minutes. LEA-03: 300 s. LEA-05: 6 missed keep-alives."""
     schedd = ScheddSettings.from_config(load_config([], subsystem="SCHEDD", env={}))
@@ -23,35 +25,38 @@ def test_defaults_are_those_of_the_manual():
     assert startd.max_claim_alives_missed == MISSED
 
 
+@spec("LEA-01", "LEA-05")
 @pytest.mark.parametrize(
     ("duration", "lease"), [(2400, 2400), (60.9, 60), (0, 0), (-5, 0), (0.5, 0), (1e30, MAX_LEASE_S)]
 )
 def test_the_lease_is_the_jobs(duration, lease):
-    """LEA-01, LEA-05: none where it is 0 or absent."""
+    """None where it is 0 or absent."""
     assert lease_s(duration) == lease
     ad = ClassAd({"JobLeaseDuration": duration})
     assert lease_of(ad, ALIVE, MISSED) == lease_at_startd(lease, ALIVE, MISSED) == (lease or 1800)
 
 
+@spec("LEA-05", "LEA-06")
 @pytest.mark.parametrize("job", [{}, {"JobLeaseDuration": "60"}, {"JobLeaseDuration": True}])
 def test_without_one_it_is_six_keep_alives_of_when_the_claim_was_made(job):
-    """LEA-05, LEA-06."""
     assert lease_of(ClassAd(job), ALIVE, MISSED) == 1800
     assert lease_of(ClassAd(job), 20, MISSED) == 120
 
 
+@spec("LEA-03", "LEA-04")
 @pytest.mark.parametrize(
     ("interval", "lease", "now"),
     [(300, 2400, 300), (300, 900, 300), (300, 899, 299), (300, 60, 20), (300, 12, 10), (300, 0, 300), (5, 60, 5)],
 )
 def test_keep_alives_come_three_times_in_a_lease(interval, lease, now):
-    """LEA-03, LEA-04: the lower of what it was and a third of the lease, 10 s at least."""
+    """The lower of what it was and a third of the lease, 10 s at least."""
     assert alive_s(interval, lease) == now
 
 
+@spec("LEA-04")
 @given(st.lists(st.integers(0, 100_000), max_size=8))
 def test_the_interval_never_grows(leases):
-    """LEA-04: over all jobs of a claim."""
+    """Over all jobs of a claim."""
     interval = ALIVE
     for lease in leases:
         before, interval = interval, alive_s(interval, lease)

@@ -2,14 +2,15 @@ import types
 
 import pytest
 
-from services.schedd import queries
-from services.schedd.jobs import Cluster, Job, JobId, JobStatus, in_columns, needed, projected, raw_cells
-from services.schedd.queries import Queries
+from engine.queue.jobs import Cluster, Job, JobId, JobStatus, in_columns, needed, projected, raw_cells
+from services.schedd.io import queries
+from services.schedd.io.queries import Queries
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, parse_expr
+from shared.classad.column_page import Sheet, reader
 from shared.classad.expr import fold
-from shared.classad.sheet import Sheet, reader
 from shared.messages.queue import QueryJobs
+from tests.spec import spec
 
 AD = ClassAd({"Cmd": "x", "Épaisseur": 1, "épaisseur": 2})
 
@@ -82,9 +83,10 @@ def said(ads, *names):
     return [[ad.eval(name) for name in names] for ad in folded]
 
 
+@spec("TLS-05")
 @pytest.mark.parametrize("question", [{}, {"limit": 10}, {"ids": ["3", "1.7"]}, {"constraint": "ProcId % 9 == 7"}])
 async def test_jobs_in_columns_say_what_the_ads_say(question):
-    """TLS-05: `roost q` of many jobs. Expressions bring along what they name, in both forms."""
+    """`roost q` of many jobs. Expressions bring along what they name, in both forms."""
     asking = queue()
     wish = {**question, "projection": WISH}
     sizes, found = await pages(asking, **wish, columns=True)
@@ -124,7 +126,7 @@ async def test_a_wrong_constraint_is_refused_in_columns_too():
 
 def test_columns_have_what_some_jobs_have():
     asking = queue()
-    jobs = [asking.keeper.table.get(JobId(1, proc)) for proc in (6, 7, 9)]
+    jobs = [asking.updates.table.get(JobId(1, proc)) for proc in (6, 7, 9)]
     columns = dict(in_columns("ap", jobs, 9.5, {"cmd", "size", "procid", "rare9", "nothing", "servertime"}))
     assert columns == {
         "Cmd": ["/bin/x", "/bin/y", "/bin/x"],

@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.schedd.jobs import JobStatus
-from services.schedd.policies import (
+from engine.queue.jobs import JobStatus
+from services.schedd.core.policies import (
     Action,
     CoolDown,
     SystemPolicy,

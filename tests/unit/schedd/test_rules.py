@@ -1,15 +1,18 @@
 """An administrator's rules for submitted jobs: transforms, submit requirements, immutable attributes, and the
-accounting groups that are assigned by them (spec rows GRP-26, GRP-27; worked example W-26)."""
+accounting groups that are assigned by them (GRP-26, GRP-27; worked example W-26)."""
 
 from __future__ import annotations
 
 import pytest
 
-from services.schedd.acceptance import BadSubmit, check_edits, submitter_of
-from services.schedd.rules import BadRule, Rules, parse_transform, read_rules
+from engine.queue.jobs import BadSubmit
+from engine.queue.submitters import submitter_of
+from services.schedd.core.acceptance import check_edits
+from services.schedd.core.rules import BadRule, Rules, parse_transform, read_rules
 from shared.classad import UNDEFINED, ClassAd, parse_ad
 from shared.config import Config, ConfigError, load_config
 from shared.daemon import user_maps
+from tests.spec import spec
 
 NOW = 1_000_000_000.0
 MAP = """\
@@ -49,6 +52,7 @@ def submitted(rules: Rules, owner: str, **more: object) -> ClassAd:
     return ad
 
 
+@spec("GRP-26", "W-26")
 @pytest.mark.parametrize(
     ("owner", "asked", "group"),
     [
@@ -60,13 +64,14 @@ def submitted(rules: Rules, owner: str, **more: object) -> ClassAd:
         ("Eve", "g2", "g2"),
     ],
 )
-def test_the_map_assigns_the_group_W_26_GRP_26(assigning, owner, asked, group):
+def test_the_map_assigns_the_group(assigning, owner, asked, group):
     more = {} if asked is None else {"AcctGroup": asked, "AccountingGroup": f"{asked}.{owner}"}
     ad = submitted(assigning, owner, **more)
     assert (ad["AcctGroup"], ad["AcctGroupUser"]) == (group, owner)
     assert submitter_of(ad, f"{owner}@pool") == f"{group}.{owner}@pool"
 
 
+@spec("GRP-27", "W-26")
 @pytest.mark.parametrize(
     ("owner", "asked", "told"),
     [
@@ -78,12 +83,13 @@ def test_the_map_assigns_the_group_W_26_GRP_26(assigning, owner, asked, group):
         ("teacher_student_7", None, "No accounting group is known for teacher_student_7"),
     ],
 )
-def test_no_line_or_another_group_is_refused_W_26_GRP_27(assigning, owner, asked, told):
+def test_no_line_or_another_group_is_refused(assigning, owner, asked, told):
     with pytest.raises(BadSubmit, match=told):
         submitted(assigning, owner, **({} if asked is None else {"AcctGroup": asked}))
 
 
-def test_what_a_user_writes_himself_does_not_get_round_the_map_GRP_26(assigning):
+@spec("GRP-26")
+def test_what_a_user_writes_himself_does_not_get_round_the_map(assigning):
     ad = submitted(
         assigning, "Bob", AccountingGroup="group_physics.Carol", AcctGroupUser="Carol", RequestedAcctGroup="group_atlas"
     )
@@ -94,7 +100,8 @@ def test_what_a_user_writes_himself_does_not_get_round_the_map_GRP_26(assigning)
     assert check_edits(ClassAd({"Custom": 1}).pack(), admin=False, immutable=assigning.immutable)
 
 
-def test_a_job_that_says_it_itself_is_ruled_by_itself_GRP_26(assigning):
+@spec("GRP-26")
+def test_a_job_that_says_it_itself_is_ruled_by_itself(assigning):
     before = ClassAd({"Owner": "Eve"})
     after = before.copy()
     assigning.transform(after, NOW)

@@ -1,10 +1,10 @@
 """A book with its own clock, whose slots' policies look at attributes that tests flip, and every step of its slots."""
 
-from services.startd.book.amounts import Amounts
-from services.startd.book.answers import Accepted, Granted, Refused
-from services.startd.book.claims import Book
-from services.startd.book.partition import Carving, PlannedSlot, SlotKind
+from engine.slots.amounts import Amounts
+from engine.slots.carving import Carving, PlannedSlot, SlotKind
+from services.startd.core.slots.requests import Accepted, Granted, Refused
 from shared.classad import ClassAd, parse_expr
+from tests.unit.startd.recording import RecordedSlots
 from tests.unit.startd.test_claims import job, policy, request
 
 ONE, TWO, PARTS = "slot1@node1", "slot2@node1", "slot3@node1"
@@ -24,15 +24,15 @@ class Slots:
         self.steps, self.stops, self.suspensions = [], [], []
         self.ended, self.ready, self.completed = [], [], []
         secrets = iter(range(10**9))
-        self.book = Book(
-            "node1",
-            1,
+        self.slot_manager = RecordedSlots(
+            startd="node1",
+            start_time=1,
             ad_of=self.ad_of,
             policy_of=lambda type_id: self.rules.get(type_id, self.rules[0]),
             carving=Carving({}),
             new_secret=lambda: f"secret{next(secrets)}",
         )
-        registry = self.book._registry
+        registry = self.slot_manager.table
         move = registry.move
 
         def moving(slot, cause, at):
@@ -46,11 +46,11 @@ class Slots:
             plans.append(PlannedSlot(2, 2, SlotKind.STATIC, STATIC))
         if PARTS in more:
             plans.append(PlannedSlot(3, 0, SlotKind.PARTITIONABLE, MACHINE))
-        self.book.add_slots(plans, self.now)
+        self.slot_manager.add_slots(plans, self.now)
         self.look()
 
     def ad_of(self, slot):
-        rules = self.book.policy(slot) if hasattr(self, "book") else self.rules[0]
+        rules = self.slot_manager.policy(slot) if hasattr(self, "slot_manager") else self.rules[0]
         refuses = str(slot.state) in ("Matched", "Preempting")
         return ClassAd(
             {
@@ -73,7 +73,7 @@ class Slots:
     def ask(self, slot=ONE, ad=None, **fields):
         self.number += 1
         ad = ad or job()
-        answer = self.book.request(request(self.book, slot, self.number, ad, **fields), ad, self.now)
+        answer = self.slot_manager.request(request(self.slot_manager, slot, self.number, ad, **fields), ad, self.now)
         self.look()
         return answer
 
@@ -90,7 +90,7 @@ class Slots:
     def start(self, claim, ad=None):
         self.number += 1
         ad = ad or job()
-        answer = self.book.activate(claim.claim_id, f"{self.number}.0/1", ad.pack(), ad, self.now)
+        answer = self.slot_manager.activate(claim.claim_id, f"{self.number}.0/1", ad.pack(), ad, self.now)
         self.look()
         return answer
 
@@ -102,28 +102,28 @@ class Slots:
         return claim
 
     def gone(self, claim):
-        self.book.run_gone(claim.claim_id, claim.run, self.now)
+        self.slot_manager.run_gone(claim.claim_id, claim.run, self.now)
         self.look()
 
     def release(self, claim, *, graceful=True):
-        self.book.vacate(claim.claim_id, "released", graceful=graceful, now=self.now)
+        self.slot_manager.vacate(claim.claim_id, "released", graceful=graceful, now=self.now)
         self.look()
 
     def after(self, seconds=0.0, **flips):
         self.now += seconds
         self.flip |= flips
-        self.book.review(self.now)
+        self.slot_manager.review(self.now)
         self.look()
 
     def drain(self, request_id="d1", **how):
-        refused = self.book.drain(request_id, now=self.now, **how)
+        refused = self.slot_manager.drain(request_id, now=self.now, **how)
         self.look()
         return refused
 
     # -- what became of it
 
     def look(self):
-        changes = self.book.take_changes()
+        changes = self.slot_manager.take_effects()
         self.stops += [(stop.run, "kill" if stop.fast else "ask") for stop in changes.stops]
         self.suspensions += [one.suspended for one in changes.suspensions]
         self.ended += changes.ended
@@ -131,7 +131,7 @@ class Slots:
         self.completed += [changes.completed] if changes.completed else []
 
     def at(self, slot=ONE):
-        return str(self.book.slots[slot].condition)
+        return str(self.slot_manager.slots[slot].condition)
 
     def way(self, slot=ONE):
         """Conditions that a slot went through since this was asked last."""

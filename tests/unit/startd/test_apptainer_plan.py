@@ -7,30 +7,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.startd.launchers.api import Launch
-from services.startd.launchers.apptainer.launcher import _has_target
-from services.startd.launchers.apptainer.plan import (
+from services.startd.core.run.failures import RunFailed
+from services.startd.core.run.job_launch import Launch
+from services.startd.exec import registry
+from services.startd.exec.apptainer.launcher import RuntimeFound, _has_target, attributes_of
+from services.startd.exec.apptainer.plan import (
+    ApptainerPlan,
     Around,
+    BadApptainerSetting,
     BadContainer,
-    BadRule,
-    Plan,
     image_by_rule,
     inside_path,
     is_about_program,
     last_words,
     make_command,
     make_plan,
-    read_rules,
+    read_apptainer_settings,
     refusal,
     wants,
 )
-from services.startd.launchers.apptainer.probe import Found
-from services.startd.launchers.apptainer.watch import attributes_of
-from services.startd.starter.choice import choose
-from services.startd.starter.job import BadJob
 from shared.classad import ClassAd
 from shared.config import ConfigError, load_config
 from shared.config.knobs import StartdSettings
+from tests.spec import spec
 
 D = "/execute/dir_462373"
 SLOT = ClassAd({"Name": "slot1", "Cpus": 1, "HasSingularity": True, "HasDocker": False})
@@ -38,7 +37,7 @@ SLOT = ClassAd({"Name": "slot1", "Cpus": 1, "HasSingularity": True, "HasDocker":
 
 def rules(**knobs):
     env = {f"_CONDOR_{name}": value for name, value in knobs.items()}
-    return read_rules(StartdSettings.from_config(load_config([], subsystem="STARTD", env=env)))
+    return read_apptainer_settings(StartdSettings.from_config(load_config([], subsystem="STARTD", env=env)))
 
 
 def launch(**fields):
@@ -64,19 +63,24 @@ def line(plan, *, missing=(), in_image=None, verb="exec", **fields):
     return shlex.join(make_command("/usr/bin/singularity", verb, plan, launch(**fields), around, "/bin").argv)
 
 
+def choose(job, machine, settings):
+    return registry.choose(job, machine, dict.fromkeys(("vm", "docker", "process")) | {"apptainer": settings})
+
+
 def plan_for(job=None, slot=SLOT, image="/images/debian", **knobs):
     return make_plan(rules(**knobs), image, slot, ClassAd(job or {}))
 
 
+@spec("SNG-09", "SNG-10", "W-69")
 def test_the_line_of_the_manual():
-    """SNG-09, SNG-10: W-69"""
     assert line(plan_for()) == (
         f"/usr/bin/singularity -s exec -S /tmp -S /var/tmp --pwd {D} -B {D} --no-home -C /images/debian {D}/demo 3"
     )
 
 
+@spec("SNG-11", "W-69")
 def test_the_line_with_a_target_directory():
-    """SNG-11: W-69; the knob beats the job"""
+    """The knob beats the job"""
     wanted = f"--pwd /srv -B {D}:/srv --no-home -C /images/debian /srv/demo 3"
     for plan in (
         plan_for(SINGULARITY_TARGET_DIR="/srv"),
@@ -86,15 +90,15 @@ def test_the_line_with_a_target_directory():
         assert line(plan).endswith(wanted)
 
 
+@spec("SNG-07", "W-69")
 def test_gpus_add_the_flag():
-    """SNG-07: W-69"""
     slot = ClassAd({"GPUs": 1})
     assert f" -B {D} --nv --no-home -C " in line(plan_for(slot=slot))
     assert "--nv" not in line(plan_for(slot=ClassAd({"GPUs": 0})))
 
 
+@spec("SNG-10")
 def test_scratch_directories_are_those_of_the_knob_but_none_that_would_hide_the_jobs():
-    """SNG-10"""
     assert line(plan_for(MOUNT_UNDER_SCRATCH='"/a /b,/c"')).startswith(
         "/usr/bin/singularity -s exec -S /a -S /b -S /c -"
     )
@@ -108,8 +112,8 @@ def test_scratch_directories_are_those_of_the_knob_but_none_that_would_hide_the_
     assert "-S" not in line(plan_for({"ContainerTargetDir": "/tmp"}, MOUNT_UNDER_SCRATCH='"/tmp"'))
 
 
+@spec("SNG-05", "SNG-06")
 def test_binds_are_left_out_when_they_can_not_be():
-    """SNG-05, SNG-06"""
     plan = plan_for(SINGULARITY_BIND_EXPR='"/nfs /gone /data:/inside:ro"')
     assert f" -B {D} -B /nfs -B /data:/inside:ro --no-home " in line(plan, missing={"/gone"})
     strict = {"in_image": {"/nfs"}}
@@ -121,8 +125,9 @@ def test_binds_are_left_out_when_they_can_not_be():
     assert "/inside" in line(lenient, in_image=None)
 
 
+@spec("SNG-05")
 def test_binds_by_an_expression():
-    """SNG-05: (Target.Owner == "TrustedUser") ? ... : "" """
+    """(Target.Owner == "TrustedUser") ? ... : """ ""
     knob = {"SINGULARITY_BIND_EXPR": '(Target.Owner == "TrustedUser") ? TARGET.Mine : ""'}
     assert plan_for({"Owner": "TrustedUser", "Mine": "/a /b"}, **knob).binds == ("/a", "/b")
     assert plan_for({"Owner": "mallory", "Mine": "/a /b"}, **knob).binds == ()
@@ -131,28 +136,28 @@ def test_binds_by_an_expression():
         plan_for({}, SINGULARITY_BIND_EXPR="42")
 
 
+@spec("SNG-12")
 def test_extra_arguments_as_they_are_or_by_an_expression():
-    """SNG-12"""
     assert plan_for(SINGULARITY_EXTRA_ARGUMENTS="-w --hostname 'a b'").extra == ("-w", "--hostname", "a b")
     assert plan_for(SINGULARITY_EXTRA_ARGUMENTS='"-w"').extra == ("-w",)
     both = 'strcat("--hostname ", MY.Name, "-", TARGET.Owner)'
     assert plan_for({"Owner": "al"}, SINGULARITY_EXTRA_ARGUMENTS=both).extra == ("--hostname", "slot1-al")
     assert plan_for({}, SINGULARITY_EXTRA_ARGUMENTS="TARGET.None").extra == ()
-    with pytest.raises(BadRule, match="SINGULARITY_EXTRA_ARGUMENTS"):
+    with pytest.raises(BadApptainerSetting, match="SINGULARITY_EXTRA_ARGUMENTS"):
         rules(SINGULARITY_EXTRA_ARGUMENTS="what, now")
     assert line(plan_for(SINGULARITY_EXTRA_ARGUMENTS="-w")).endswith(f" -C -w /images/debian {D}/demo 3")
 
 
+@spec("SNG-13")
 def test_how_much_the_runtime_says():
-    """SNG-13"""
     assert line(plan_for()).startswith("/usr/bin/singularity -s exec ")
     assert line(plan_for(SINGULARITY_VERBOSITY="-d")).startswith("/usr/bin/singularity -d exec ")
     with pytest.raises(ConfigError, match="SINGULARITY_VERBOSITY"):
         rules(SINGULARITY_VERBOSITY="--oops")
 
 
+@spec("SNG-02", "W-70")
 def test_who_runs_in_a_container():
-    """SNG-02: W-70"""
     mine = rules(
         SINGULARITY_JOB="!isUndefined(TARGET.SingularityImage)", SINGULARITY_IMAGE_EXPR="TARGET.SingularityImage"
     )
@@ -166,16 +171,17 @@ def test_who_runs_in_a_container():
     assert wants(rules(SINGULARITY_JOB="MY.Cpus == TARGET.Want"), SLOT, ClassAd({"Want": 1}))
 
 
+@spec("SNG-03")
 def test_the_image_must_be_a_string():
-    """SNG-03"""
     assert image_by_rule(rules(), SLOT, ClassAd({"SingularityImage": "a"})) == "a"
     for job in ({}, {"SingularityImage": 3}, {"SingularityImage": " "}):
         with pytest.raises(BadContainer, match="SINGULARITY_IMAGE_EXPR"):
             image_by_rule(rules(), SLOT, ClassAd(job))
-    with pytest.raises(BadJob):
+    with pytest.raises(RunFailed):
         choose(ClassAd(), SLOT, rules(SINGULARITY_JOB="true"))
 
 
+@spec("SNG-03")
 @pytest.mark.parametrize(
     ("image", "named"),
     [
@@ -187,7 +193,6 @@ def test_the_image_must_be_a_string():
     ],
 )
 def test_a_relative_image_lies_in_the_scratch_directory(image, named):
-    """SNG-03"""
     assert f" -C {named} " in line(plan_for(image=image))
 
 
@@ -212,21 +217,21 @@ def test_which_launcher(job, slot, launcher, image):
 
 @pytest.mark.parametrize("job", [{"WantDocker": True}, {"WantContainer": True}])
 def test_a_container_without_an_image_is_a_mistake_of_the_job(job):
-    with pytest.raises(BadJob, match="names no image"):
+    with pytest.raises(RunFailed, match="names no image"):
         choose(ClassAd(job), SLOT, rules())
 
 
+@spec("SNG-11")
 @pytest.mark.parametrize("path", ["relative", "/", "/a/../b", "/a:b", "/a,b", "//"])
 def test_bad_target_directories_are_refused(path):
-    """SNG-11"""
     with pytest.raises(BadContainer, match="container_target_dir"):
         plan_for({"ContainerTargetDir": path})
-    with pytest.raises(BadRule, match="SINGULARITY_TARGET_DIR"):
+    with pytest.raises(BadApptainerSetting, match="SINGULARITY_TARGET_DIR"):
         rules(SINGULARITY_TARGET_DIR=path)
 
 
+@spec("SNG-04")
 def test_a_job_without_file_transfer_runs_where_its_files_are():
-    """SNG-04"""
     assert f"--pwd /home/al -B {D} -B /home/al --no-home" in line(plan_for(), cwd="/home/al")
     target = plan_for({"ContainerTargetDir": "/srv"})
     assert f"--pwd /home/al -B {D}:/srv -B /home/al --no-home" in line(target, cwd="/home/al")
@@ -238,8 +243,9 @@ def test_a_job_without_a_program_is_the_images_own():
     )
 
 
+@spec("SNG-08")
 def test_the_images_test_before_the_job():
-    """SNG-08: its own; of a tree that has none /bin/true"""
+    """Its own; of a tree that has none /bin/true"""
     assert line(plan_for(), verb="test").endswith(
         f" test -S /tmp -S /var/tmp --pwd {D} -B {D} --no-home -C /images/debian"
     )
@@ -247,10 +253,10 @@ def test_the_images_test_before_the_job():
     assert bare.endswith("-C /images/debian /bin/sh -c true")
 
 
+@spec("SNG-07", "SNG-11")
 def test_the_jobs_variables_get_through_under_both_names():
-    """SNG-07, SNG-11"""
     around = Around(lambda _: True, lambda *_: None)
-    plan = Plan("/i", target_dir="/srv")
+    plan = ApptainerPlan("/i", target_dir="/srv")
     env = make_command("/r", "exec", plan, launch(env={"A": f"{D}/x", "B": D + "y", "HOME": "/h"}), around, "/p").env
     assert env["PATH"] == "/p"
     assert env["APPTAINERENV_A"] == env["SINGULARITYENV_A"] == "/srv/x"
@@ -264,7 +270,7 @@ def test_the_jobs_variables_get_through_under_both_names():
 def test_no_variable_of_a_job_is_one_of_the_runtimes(variables):
     around = Around(lambda _: True, lambda *_: None)
     names = {f"APPTAINER{name}": value for name, value in variables.items()} | {"LD_PRELOAD": "x", "PATH": "y"}
-    env = make_command("/r", "exec", Plan("/i"), launch(env=names), around, "/p").env
+    env = make_command("/r", "exec", ApptainerPlan("/i"), launch(env=names), around, "/p").env
     assert env["PATH"] == "/p"
     assert "LD_PRELOAD" not in env
     known = {
@@ -318,8 +324,9 @@ def test_last_words_are_one_short_line(said):
     assert "\n" not in words
 
 
+@spec("SNG-06")
 def test_what_an_exploded_image_has(tmp_path):
-    """SNG-06: links lead where they would inside"""
+    """Links lead where they would inside"""
     image = tmp_path / "image"
     (image / "usr/lib").mkdir(parents=True)
     (image / "lib").symlink_to("/usr/lib")
@@ -331,14 +338,15 @@ def test_what_an_exploded_image_has(tmp_path):
     assert _has_target(str(image / "usr/lib/file"), "/") is None
 
 
+@spec("SNG-01")
 @pytest.mark.parametrize(
     ("found", "says"),
     [
         (None, {"HasSingularity": False}),
-        (Found(), {"HasSingularity": False}),
-        (Found("v", trouble="t"), {"HasSingularity": False, "SingularityOfflineReason": "t"}),
+        (RuntimeFound(), {"HasSingularity": False}),
+        (RuntimeFound("v", trouble="t"), {"HasSingularity": False, "SingularityOfflineReason": "t"}),
         (
-            Found("v", sandbox=True, trouble="no loop device"),
+            RuntimeFound("v", sandbox=True, trouble="no loop device"),
             {
                 "HasSingularity": True,
                 "SingularityVersion": "v",
@@ -350,5 +358,4 @@ def test_what_an_exploded_image_has(tmp_path):
     ],
 )
 def test_what_slots_say_of_the_runtime(found, says):
-    """SNG-01"""
     assert attributes_of(found) == says

@@ -3,12 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.startd.ads.children import Children
+from engine.slots.amounts import Amounts
+from engine.slots.carving import SlotKind
+from services.startd.ads.child_lists import ChildLists
 from services.startd.ads.claim_ads import retirement_left
-from services.startd.book.amounts import Amounts
-from services.startd.book.partition import SlotKind
-from services.startd.book.slots import Claim, Slot
-from services.startd.book.transitions import Activity, Condition, State
+from services.startd.core.slots.model import Claim, Slot
+from services.startd.core.slots.transitions import Activity, Condition, State
 from shared.classad import UNDEFINED, ClassAd
 
 AWKWARD = ["", "alice@pool", 'a"b\\c', "é ü", "group_x.bob", "true", "1"]
@@ -87,7 +87,7 @@ rounds = st.lists(
 @settings(max_examples=60)
 @given(rounds)
 def test_whatever_changes_it_is_what_lists_would_be(rounds):
-    kept = Children()
+    kept = ChildLists()
     for each in rounds:
         children = [slot(*one) for one in each]
         ad = ClassAd()
@@ -101,6 +101,6 @@ def test_whatever_changes_it_is_what_lists_would_be(rounds):
 def test_numbers_of_different_types_do_not_stand_for_each_other():
     for one in (1, 1.0, True):
         ad = ClassAd()
-        Children().put(ad, [slot(1, {"Cpus": one}, None, 0)])
+        ChildLists().put(ad, [slot(1, {"Cpus": one}, None, 0)])
         (value,) = ad.eval("ChildCpus")
         assert type(value) is type(one)

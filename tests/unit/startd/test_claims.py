@@ -5,16 +5,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from services.negotiator.usage import charged_to
+from engine.fairshare.claim_charging import charged_to
+from engine.slots.amounts import Amounts
+from engine.slots.carving import Carving, PlannedSlot, SlotKind
 from services.startd.ads.claim_ads import put_claim
-from services.startd.book.amounts import Amounts
-from services.startd.book.answers import Accepted, ClaimRequest, Granted, Refused
-from services.startd.book.claims import Book
-from services.startd.book.partition import Carving, PlannedSlot, SlotKind
-from services.startd.book.policy import Policy
-from services.startd.book.slots import Claim
-from services.startd.book.transitions import TABLE, Activity, Cause, InvalidTransition, State, step
+from services.startd.core.slots.model import Claim
+from services.startd.core.slots.policy import Policy
+from services.startd.core.slots.requests import Accepted, ClaimRequest, Granted, Refused
+from services.startd.core.slots.transitions import TABLE, Activity, Cause, InvalidTransition, State, step
 from shared.classad import ClassAd, parse_expr
+from tests.spec import spec
+from tests.unit.startd.recording import RecordedSlots
 
 MACHINE = Amounts({"Cpus": 6, "Memory": 4000, "Disk": 50_000})
 STATIC = Amounts({"Cpus": 2, "Memory": 1000, "Disk": 10_000})
@@ -53,29 +54,29 @@ def make_book(rules=None):
             }
         )
 
-    book = Book(
-        "node1",
-        1,
+    manager = RecordedSlots(
+        startd="node1",
+        start_time=1,
         ad_of=ad_of,
         policy_of=lambda _: rules,
         carving=Carving({}),
         new_secret=lambda: f"secret{next(count)}",
     )
     plans = [PlannedSlot(1, 0, SlotKind.PARTITIONABLE, MACHINE), PlannedSlot(2, 1, SlotKind.STATIC, STATIC)]
-    book.add_slots(plans, 0.0)
-    return book
+    manager.add_slots(plans, 0.0)
+    return manager
 
 
 def job(cpus=1, memory=100, **attributes):
     return ClassAd({"RequestCpus": cpus, "RequestMemory": memory, "RequestDisk": 100} | attributes)
 
 
-def request(book, slot, number, ad=None, **fields):
+def request(manager, slot, number, ad=None, **fields):
     """A request for a slot by the claim id that it is offered by. `preempts`: names of slots to be preempted."""
     named = fields.pop("preempts", ())
     values = {
         "request_id": f"r{number}",
-        "claim_id": book.slots[slot].offer,
+        "claim_id": manager.slots[slot].offer,
         "slot": slot,
         "schedd": "schedd1",
         "submitter": "alice",
@@ -83,13 +84,13 @@ def request(book, slot, number, ad=None, **fields):
         "lease_s": 60.0,
         "alive_interval_s": 300,
         "epoch": 1,
-        "preempts": tuple((name, book.slots[name].offer) for name in named),
+        "preempts": tuple((name, manager.slots[name].offer) for name in named),
     }
     return ClaimRequest(**(values | fields))
 
 
-def conditions(book):
-    return {name: str(slot.condition) for name, slot in book.slots.items()}
+def conditions(manager):
+    return {name: str(slot.condition) for name, slot in manager.slots.items()}
 
 
 SLOTS = ("slot1@node1", "slot2@node1")
@@ -108,7 +109,7 @@ class Claims(RuleBasedStateMachine):
 
     @initialize(rules=st.sampled_from(POLICIES))
     def begin(self, rules):
-        self.book = make_book(policy(**rules))
+        self.slot_manager = make_book(policy(**rules))
         self.now = 0.0
         self.number = 0
         self.told = set()  # runs that were told to stop
@@ -116,12 +117,12 @@ class Claims(RuleBasedStateMachine):
     def ask(self, slot, ad, **fields):
         self.number += 1
         self.now += 1
-        asked = request(self.book, slot, self.number, ad, **fields)
-        answer = self.book.request(asked, ad, self.now)
+        asked = request(self.slot_manager, slot, self.number, ad, **fields)
+        answer = self.slot_manager.request(asked, ad, self.now)
         if isinstance(answer, Refused):
             assert answer.code in ("resources", "requirements", "busy", "unknown-claim")
             return "none"
-        again = self.book.request(asked, ad, self.now)
+        again = self.slot_manager.request(asked, ad, self.now)
         assert again.again
         assert type(again) is type(answer)
         if isinstance(answer, Accepted):
@@ -136,72 +137,76 @@ class Claims(RuleBasedStateMachine):
 
     @rule(target=claims, data=st.data(), liked=st.integers(0, 3), submitter=st.sampled_from(["alice", "bob"]))
     def preempt(self, data, liked, submitter):
-        slot = data.draw(st.sampled_from(sorted(self.book.slots)))
+        slot = data.draw(st.sampled_from(sorted(self.slot_manager.slots)))
         return self.ask(slot, job(1, Liked=liked), submitter=submitter)
 
     @rule(target=claims, data=st.data(), cpus=st.integers(1, 6), liked=st.integers(0, 3))
     def preempt_parts(self, data, cpus, liked):
-        parts = [slot.name for slot in self.book.dynamic_slots(SLOTS[0])]
+        parts = [slot.name for slot in self.slot_manager.dynamic_slots(SLOTS[0])]
         chosen = data.draw(st.lists(st.sampled_from(parts), max_size=4)) if parts else []
         return self.ask(SLOTS[0], job(cpus, Liked=liked), submitter="carol", preempts=chosen)
 
     @rule(slot=st.sampled_from(SLOTS))
     def notice(self, slot):
-        self.book.matched(slot, self.book.slots[slot].offer, 1, "", self.now)
+        self.slot_manager.matched(slot, self.slot_manager.slots[slot].offer, 1, "", self.now)
 
     @rule(claim=claims, run=st.sampled_from(["1.0/1", "2.0/1", "3.0/1"]), cpus=st.integers(1, 3))
     def activate(self, claim, run, cpus):
-        before = self.book.claims.get(claim)
-        answer = self.book.activate(claim, run, job(cpus).pack(), job(cpus), self.now)
+        before = self.slot_manager.claims.get(claim)
+        answer = self.slot_manager.activate(claim, run, job(cpus).pack(), job(cpus), self.now)
         if isinstance(answer, Refused):
             assert before is None or before.run != run
         else:
             assert answer.run == run
-            assert self.book.activate(claim, run, b"", job(cpus), self.now) is answer
+            assert self.slot_manager.activate(claim, run, b"", job(cpus), self.now) is answer
 
     @rule(claim=claims, run=st.sampled_from(["1.0/1", "2.0/1", "3.0/1"]))
     def run_gone(self, claim, run):
-        self.book.run_gone(claim, run, self.now)
+        self.slot_manager.run_gone(claim, run, self.now)
 
     @rule(claim=claims, graceful=st.booleans())
     def vacate(self, claim, graceful):
-        waited = claim in self.book.waiting
-        self.book.vacate(claim, "a reason", graceful=graceful, now=self.now)
-        known = self.book.claims.get(claim)
-        assert claim not in self.book.waiting
-        assert known is None or (not waited and known.run and known.ending)
+        waited = claim in self.slot_manager.waiting
+        self.slot_manager.vacate(claim, "a reason", graceful=graceful, now=self.now)
+        known = self.slot_manager.claims.get(claim)
+        assert claim not in self.slot_manager.waiting
+        assert known is None or (not waited and known.run and known.end_reason)
 
     @rule(claim=consumes(claims))
     def give_back(self, claim):
-        known = self.book.claims.get(claim)
-        self.book.vacate(claim, "a reason", graceful=False, now=self.now)
+        known = self.slot_manager.claims.get(claim)
+        self.slot_manager.vacate(claim, "a reason", graceful=False, now=self.now)
         if known is not None and known.run:
-            self.book.run_gone(claim, known.run, self.now)
-        assert claim not in self.book.claims
+            self.slot_manager.run_gone(claim, known.run, self.now)
+        assert claim not in self.slot_manager.claims
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 40.0, 130.0]))
     def time_passes(self, seconds):
         self.now += seconds
-        self.book.review(self.now)
-        look = self.book.next_look(self.now)
-        assert look is None or look > self.now, conditions(self.book)
+        self.slot_manager.review(self.now)
+        look = self.slot_manager.next_look(self.now)
+        assert look is None or look > self.now, conditions(self.slot_manager)
 
     @invariant()
     def resources_add_up(self):
-        parent = self.book.slots[SLOTS[0]]
+        parent = self.slot_manager.slots[SLOTS[0]]
         used = Amounts()
-        for slot in self.book.dynamic_slots(parent.name):
+        for slot in self.slot_manager.dynamic_slots(parent.name):
             used = used.plus(slot.total)
-        for waiting in self.book.waiting.values():
-            used = used.plus(waiting.held)
+        for waiting in self.slot_manager.waiting.values():
+            used = used.plus(waiting.reserved)
         assert parent.free.plus(used) == MACHINE
         assert all(amount >= 0 for amount in parent.free.values())
 
     @invariant()
     def claims_and_slots_agree(self):
-        assert {slot.claim.claim_id for slot in self.book.slots.values() if slot.claim} == set(self.book.claims)
-        assert len({id(slot.claim) for slot in self.book.slots.values() if slot.claim}) == len(self.book.claims)
-        for slot in self.book.slots.values():
+        assert {slot.claim.claim_id for slot in self.slot_manager.slots.values() if slot.claim} == set(
+            self.slot_manager.claims
+        )
+        assert len({id(slot.claim) for slot in self.slot_manager.slots.values() if slot.claim}) == len(
+            self.slot_manager.claims
+        )
+        for slot in self.slot_manager.slots.values():
             if slot.claim is None:
                 assert slot.state in (State.UNCLAIMED, State.MATCHED)
                 assert slot.kind is not SlotKind.DYNAMIC
@@ -213,88 +218,92 @@ class Claims(RuleBasedStateMachine):
                 assert bool(slot.offer) == (slot.state is State.CLAIMED)
                 assert bool(slot.claim.run) == (slot.activity is not Activity.IDLE)
                 assert slot.claim.rank >= 0
-        offers = list(self.book.offers().values())
-        ids = {*offers, *self.book.claims, *self.book.waiting}
-        assert len(ids) == len(offers) + len(self.book.claims) + len(self.book.waiting)
+        offers = list(self.slot_manager.offers().values())
+        ids = {*offers, *self.slot_manager.claims, *self.slot_manager.waiting}
+        assert len(ids) == len(offers) + len(self.slot_manager.claims) + len(self.slot_manager.waiting)
 
     @invariant()
     def who_waits_waits_for_something(self):
-        waits = {name: key for key, waiting in self.book.waiting.items() for name in waiting.victims}
-        assert waits == {slot.name: slot.waiting for slot in self.book.slots.values() if slot.waiting}
-        for waiting in self.book.waiting.values():
+        waits = {name: key for key, waiting in self.slot_manager.waiting.items() for name in waiting.victims}
+        assert waits == {slot.name: slot.waiting for slot in self.slot_manager.slots.values() if slot.waiting}
+        for waiting in self.slot_manager.waiting.values():
             assert waiting.victims
-            assert all(self.book.slots[name].claim.run for name in waiting.victims)
+            assert all(self.slot_manager.slots[name].claim.run for name in waiting.victims)
             if waiting.wanted is None:
                 assert waiting.victims == [waiting.claim.slot]
             else:
-                assert not waiting.held.holds(waiting.wanted)
+                assert not waiting.reserved.holds(waiting.wanted)
 
     @invariant()
     def who_must_leave_was_told(self):
-        changes = self.book.take_changes()
+        changes = self.slot_manager.take_effects()
         self.told |= {(stop.run, stop.fast) for stop in changes.stops}
-        for slot in self.book.slots.values():
+        for slot in self.slot_manager.slots.values():
             if slot.state is State.PREEMPTING:
                 assert (slot.claim.run, slot.activity is Activity.KILLING) in self.told
         for claim in changes.ready:
-            assert self.book.slots[claim.slot].claim is claim or changes.claims[claim.claim_id] is None
+            assert self.slot_manager.slots[claim.slot].claim is claim or changes.claims[claim.claim_id] is None
 
     def teardown(self):
-        for claim_id in [*self.book.waiting, *self.book.claims]:
-            self.book.vacate(claim_id, "the end", graceful=False, now=self.now)
-        for claim in list(self.book.claims.values()):
-            self.book.run_gone(claim.claim_id, claim.run, self.now)
-        self.book.review(self.now + 1000.0)
-        assert conditions(self.book) == dict.fromkeys(SLOTS, "Unclaimed/Idle")
-        assert self.book.slots[SLOTS[0]].free == MACHINE
-        assert not self.book.waiting
+        for claim_id in [*self.slot_manager.waiting, *self.slot_manager.claims]:
+            self.slot_manager.vacate(claim_id, "the end", graceful=False, now=self.now)
+        for claim in list(self.slot_manager.claims.values()):
+            self.slot_manager.run_gone(claim.claim_id, claim.run, self.now)
+        self.slot_manager.review(self.now + 1000.0)
+        assert conditions(self.slot_manager) == dict.fromkeys(SLOTS, "Unclaimed/Idle")
+        assert self.slot_manager.slots[SLOTS[0]].free == MACHINE
+        assert not self.slot_manager.waiting
 
 
 Claims.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
 TestClaims = Claims.TestCase
 
 
-def test_a_claim_past_its_worklife_ends_with_its_job_STM_10_STM_53():
-    book = make_book(policy(claim_worklife="0"))
-    claim = book.request(request(book, "slot1@node1", 1), job(), 0.0).claim
-    assert not isinstance(book.activate(claim.claim_id, "1.0/1", job().pack(), job(), 5.0), Refused)
-    book.run_gone(claim.claim_id, "1.0/1", 6.0)
-    refused = book.activate(claim.claim_id, "2.0/1", job().pack(), job(), 7.0)
+@spec("STM-10", "STM-53")
+def test_a_claim_past_its_worklife_ends_with_its_job():
+    manager = make_book(policy(claim_worklife="0"))
+    claim = manager.request(request(manager, "slot1@node1", 1), job(), 0.0).claim
+    assert not isinstance(manager.activate(claim.claim_id, "1.0/1", job().pack(), job(), 5.0), Refused)
+    manager.run_gone(claim.claim_id, "1.0/1", 6.0)
+    refused = manager.activate(claim.claim_id, "2.0/1", job().pack(), job(), 7.0)
     assert refused.code == "unknown-claim"
 
 
 def test_the_owner_takes_idle_slots_only():
-    book = make_book(policy(is_owner='Name =?= "slot2@node1"'))
-    assert str(book.slots["slot2@node1"].condition) == "Owner/Idle"
-    assert str(book.slots["slot1@node1"].condition) == "Unclaimed/Idle"
+    manager = make_book(policy(is_owner='Name =?= "slot2@node1"'))
+    assert str(manager.slots["slot2@node1"].condition) == "Owner/Idle"
+    assert str(manager.slots["slot1@node1"].condition) == "Unclaimed/Idle"
 
 
+@spec("STM-54", "STM-10", "STM-22")
 def test_start_alone_decides_whether_a_slot_in_owner_takes_a_job():
-    book = make_book(policy(is_owner="true"))
-    claim = book.request(request(book, "slot2@node1", 1), job(), 0.0).claim
-    assert str(book.slots["slot2@node1"].condition) == "Claimed/Idle"
-    assert not isinstance(book.activate(claim.claim_id, "1.0/1", job().pack(), job(), 5.0), Refused)
-    book.review(10.0)
-    assert str(book.slots["slot2@node1"].condition) == "Claimed/Busy"  # STM-54
-    book.run_gone(claim.claim_id, "1.0/1", 20.0)
-    assert str(book.slots["slot2@node1"].condition) == "Owner/Idle"  # STM-10, STM-22
+    manager = make_book(policy(is_owner="true"))
+    claim = manager.request(request(manager, "slot2@node1", 1), job(), 0.0).claim
+    assert str(manager.slots["slot2@node1"].condition) == "Claimed/Idle"
+    assert not isinstance(manager.activate(claim.claim_id, "1.0/1", job().pack(), job(), 5.0), Refused)
+    manager.review(10.0)
+    assert str(manager.slots["slot2@node1"].condition) == "Claimed/Busy"  # STM-54
+    manager.run_gone(claim.claim_id, "1.0/1", 20.0)
+    assert str(manager.slots["slot2@node1"].condition) == "Owner/Idle"  # STM-10, STM-22
 
 
 def test_a_slot_whose_start_is_false_is_not_lent():
-    book = make_book(policy(start="false"))
-    assert book.request(request(book, "slot1@node1", 1), job(), 0.0).code == "requirements"
+    manager = make_book(policy(start="false"))
+    assert manager.request(request(manager, "slot1@node1", 1), job(), 0.0).code == "requirements"
 
 
 def test_older_epochs_and_wrong_claim_ids_open_nothing():
-    book = make_book()
-    assert isinstance(book.request(request(book, "slot1@node1", 1, epoch=3), job(), 0.0), Granted)
-    assert book.request(request(book, "slot1@node1", 2, epoch=2), job(), 0.0).code == "stale-epoch"
-    assert book.request(request(book, "slot1@node1", 3, epoch=3, claim_id="<x>"), job(), 0.0).code == "unknown-claim"
+    manager = make_book()
+    assert isinstance(manager.request(request(manager, "slot1@node1", 1, epoch=3), job(), 0.0), Granted)
+    assert manager.request(request(manager, "slot1@node1", 2, epoch=2), job(), 0.0).code == "stale-epoch"
+    assert (
+        manager.request(request(manager, "slot1@node1", 3, epoch=3, claim_id="<x>"), job(), 0.0).code == "unknown-claim"
+    )
 
 
 def test_dynamic_slots_are_numbered_upwards():
-    book = make_book()
-    names = [book.request(request(book, "slot1@node1", n), job(), 0.0).slot.name for n in range(3)]
+    manager = make_book()
+    names = [manager.request(request(manager, "slot1@node1", n), job(), 0.0).slot.name for n in range(3)]
     assert names == ["slot1_1@node1", "slot1_2@node1", "slot1_3@node1"]
 
 
@@ -315,6 +324,7 @@ def test_what_is_not_in_the_table_can_not_happen():
                     step(row.before, cause)
 
 
+@spec("ACC-04", "GRP-25")
 @pytest.mark.parametrize(
     ("submitter", "job", "charged"),
     [
@@ -325,7 +335,7 @@ def test_what_is_not_in_the_table_can_not_happen():
         ("ann@pool", {}, ""),
     ],
 )
-def test_a_slot_says_in_full_whom_it_is_charged_to_ACC_04_GRP_25(submitter, job, charged):
+def test_a_slot_says_in_full_whom_it_is_charged_to(submitter, job, charged):
     """As the negotiator names the submitter, or use and shares would be of two users. RemoteUser is the job's."""
     claim = Claim("id", "slot1@ep", "ap", submitter, "r", 60, 20, b"", 0, 1)
     claim.describe(ClassAd(job), 0.0)

@@ -1,17 +1,18 @@
-"""Consumption policies at the startd: spec rows CON-01 to CON-07, worked examples W-48 and W-49."""
+"""Consumption policies at the startd: CON-01 to CON-07, worked examples W-48 and W-49."""
 
 import pytest
 
 from services.startd import settings
 from services.startd.ads import slot_ads as ads
-from services.startd.book.answers import ClaimRequest, Granted, Refused
-from services.startd.book.claims import Book
-from services.startd.machine.detection import Detected, Sample
-from services.startd.machine.division import Partition
-from services.startd.machine.survey import survey
+from services.startd.core.machine.detected import Detected, Sample
+from services.startd.core.machine.slot_plan import plan_slots
+from services.startd.core.machine.slot_types import Partition
+from services.startd.core.slots.requests import ClaimRequest, Granted, Refused
 from shared.classad import ClassAd, is_true
 from shared.config import load_config
 from shared.consumption import Shortage, as_consumed, consumption, has_policy
+from tests.spec import spec
+from tests.unit.startd.recording import RecordedSlots
 
 NOW = 1_000_000.0
 DETECTED = Detected(
@@ -50,35 +51,35 @@ class Machine:
         path.write_text("NUM_CPUS = 8\nMEMORY = 16384\nDISK = 10000000\n" + text.replace("    ", ""))
         config = load_config([path], subsystem="STARTD", env={})
         self.settings = settings.read(config, DETECTED)
-        found = survey(config, DETECTED, lambda path: Partition("", 10_000_000))
+        found = plan_slots(config, DETECTED, lambda path: Partition("", 10_000_000))
         amounts, plans = found.amounts, found.slots
-        self.around = ads.Surroundings("node1", 1, DETECTED, amounts, len(plans), self.settings)
+        self.around = ads.MachineInfo("node1", 1, DETECTED, amounts, len(plans), self.settings)
         self.base = ads.machine_ad(self.around)
         numbers = iter(range(10**6))
-        self.book = Book(
-            "node1",
-            1,
+        self.slot_manager = RecordedSlots(
+            startd="node1",
+            start_time=1,
             ad_of=self.ad,
             policy_of=self.settings.policy,
             carving=self.settings.carving,
             new_secret=lambda: f"secret{next(numbers)}",
         )
-        self.book.add_slots(plans, NOW)
+        self.slot_manager.add_slots(plans, NOW)
         self.requests = 0
 
     def ad(self, slot):
-        return ads.slot_ad(self.base, slot, Sample(disk_kib=10_000_000), self.around, ads.Neighbours(), NOW)
+        return ads.slot_ad(self.base, slot, Sample(disk_kib=10_000_000), self.around, ads.RelatedSlots(), NOW)
 
     @property
     def slot(self):
-        return self.book.slots["slot1@node1"]
+        return self.slot_manager.slots["slot1@node1"]
 
     def request(self, job):
         self.requests += 1
         asked = ClaimRequest(
             f"r{self.requests}", self.slot.offer, self.slot.name, "ap", "alice", job.pack(), 60.0, 300, 1
         )
-        return self.book.request(asked, job, NOW)
+        return self.slot_manager.request(asked, job, NOW)
 
     def weight(self):
         return self.ad(self.slot).eval("SlotWeight")
@@ -90,7 +91,8 @@ def job(cpus=1, memory=128, disk=1024, requirements="TARGET.Cpus >= RequestCpus"
     return ad
 
 
-def test_jobs_take_cores_as_they_ask_until_none_is_left_W_48_CON_01_CON_03_CON_06(tmp_path):
+@spec("CON-01", "CON-03", "CON-06", "W-48")
+def test_jobs_take_cores_as_they_ask_until_none_is_left(tmp_path):
     machine = Machine(W_48, tmp_path)
     charges = []
     for cpus in (2, 2, 4):
@@ -105,7 +107,8 @@ def test_jobs_take_cores_as_they_ask_until_none_is_left_W_48_CON_01_CON_03_CON_0
     assert refused.code == "resources"
 
 
-def test_four_jobs_of_a_gpu_and_a_core_W_48_CON_05(tmp_path):
+@spec("CON-05", "W-48")
+def test_four_jobs_of_a_gpu_and_a_core(tmp_path):
     machine = Machine(GPUS + "SLOT_TYPE_1_CONSUMPTION_gpus = TARGET.RequestGPUs\n", tmp_path)
     given = [machine.request(job(RequestGPUs=1)) for _ in range(5)]
     assert [isinstance(answer, Granted) for answer in given] == [True] * 4 + [False]
@@ -113,13 +116,15 @@ def test_four_jobs_of_a_gpu_and_a_core_W_48_CON_05(tmp_path):
     assert (machine.slot.free["gpus"], machine.slot.free["Cpus"]) == (0, 4)
 
 
-def test_default_consumption_W_49_CON_02(tmp_path):
+@spec("CON-02", "W-49")
+def test_default_consumption(tmp_path):
     machine = Machine(GPUS, tmp_path)
     answer = machine.request(job(1, memory=100, disk=500))
     assert dict(answer.slot.total) == {"Cpus": 1, "Memory": 128, "Disk": 1024, "gpus": 0}
 
 
-def test_the_ad_of_a_partitionable_slot_tells_the_policy_CON_01(tmp_path):
+@spec("CON-01")
+def test_the_ad_of_a_partitionable_slot_tells_the_policy(tmp_path):
     machine = Machine(W_48, tmp_path)
     ad = machine.ad(machine.slot)
     assert ad.text("ConsumptionCpus") == "TARGET.RequestCpus"
@@ -127,6 +132,7 @@ def test_the_ad_of_a_partitionable_slot_tells_the_policy_CON_01(tmp_path):
     assert ad.text("ConsumptionDisk") == "quantize(target.RequestDisk,{ 1024 })"
 
 
+@spec("CON-01")
 @pytest.mark.parametrize(
     ("text", "has"),
     [
@@ -137,7 +143,7 @@ def test_the_ad_of_a_partitionable_slot_tells_the_policy_CON_01(tmp_path):
         ("SLOT_TYPE_2_CONSUMPTION_POLICY = True", False),
     ],
 )
-def test_the_policy_of_a_slot_type_beats_the_plain_one_CON_01(tmp_path, text, has):
+def test_the_policy_of_a_slot_type_beats_the_plain_one(tmp_path, text, has):
     types = "SLOT_TYPE_1 = 100%\nSLOT_TYPE_1_PARTITIONABLE = True\nNUM_SLOTS_TYPE_1 = 1\n"
     machine = Machine(types + text + "\n", tmp_path)
     assert has_policy(machine.ad(machine.slot)) is has
@@ -149,6 +155,7 @@ def test_static_slots_have_no_policy(tmp_path):
     assert isinstance(machine.request(job(1)), Granted)
 
 
+@spec("CON-05")
 @pytest.mark.parametrize(
     ("text", "cpus", "gpus"),
     [
@@ -158,13 +165,14 @@ def test_static_slots_have_no_policy(tmp_path):
         ("SLOT_TYPE_1_CONSUMPTION_gpus = quantize(TARGET.RequestGPUs, {4})", 1, 4),
     ],
 )
-def test_the_expressions_of_a_slot_type_beat_the_plain_ones_CON_05(tmp_path, text, cpus, gpus):
+def test_the_expressions_of_a_slot_type_beat_the_plain_ones(tmp_path, text, cpus, gpus):
     machine = Machine(GPUS + text + "\n", tmp_path)
     answer = machine.request(job(1, RequestGPUs=2))
     assert (answer.slot.total["Cpus"], answer.slot.total["gpus"]) == (cpus, gpus)
 
 
-def test_every_asset_must_be_there_CON_04(tmp_path):
+@spec("CON-04")
+def test_every_asset_must_be_there(tmp_path):
     machine = Machine(GPUS, tmp_path)
     ad = machine.ad(machine.slot)
     for asset, asking in (("Cpus", job(9)), ("Memory", job(memory=17_000)), ("gpus", job(RequestGPUs=5))):
@@ -189,7 +197,8 @@ def test_a_policy_that_takes_nothing_gives_nothing(tmp_path):
     assert isinstance(machine.request(job(1, RequestGPUs=1)), Granted)
 
 
-def test_requirements_see_what_is_consumed_as_requested_CON_07(tmp_path):
+@spec("CON-07")
+def test_requirements_see_what_is_consumed_as_requested(tmp_path):
     machine = Machine(W_48.replace("TARGET.RequestCpus", "quantize(TARGET.RequestCpus, {4})"), tmp_path)
     asking = job(1, requirements="RequestCpus == 4 && TARGET.Cpus >= RequestCpus")
     answer = machine.request(asking)
@@ -197,11 +206,12 @@ def test_requirements_see_what_is_consumed_as_requested_CON_07(tmp_path):
     assert answer.slot.total["Cpus"] == 4
     assert asking["RequestCpus"] == 1
     # The job is activated on what it got, which its own request alone would not tell.
-    claim = machine.book.activate(answer.claim.claim_id, "1.0/1", asking.pack(), asking, NOW)
+    claim = machine.slot_manager.activate(answer.claim.claim_id, "1.0/1", asking.pack(), asking, NOW)
     assert not isinstance(claim, Refused), claim
 
 
-def test_within_resource_limits_holds_for_jobs_as_they_are_and_as_consumed_CON_07(tmp_path):
+@spec("CON-07")
+def test_within_resource_limits_holds_for_jobs_as_they_are_and_as_consumed(tmp_path):
     # 2 * x is not the same when it is applied twice.
     machine = Machine(W_48.replace("TARGET.RequestCpus", "2 * TARGET.RequestCpus"), tmp_path)
     ad = machine.ad(machine.slot)

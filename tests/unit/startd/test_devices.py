@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.startd.book.amounts import Amounts
-from services.startd.book.partition import Carving, PlannedSlot, Refusal, SlotKind, carve, show_free
-from services.startd.book.slots import Slot
-from services.startd.machine.devices import device_environment, machine_attributes, slot_attributes
-from services.startd.machine.disks import rescale
-from services.startd.machine.gpu_usage import Meter, monitors, uuids_of
-from services.startd.machine.resources import Output, Resource, Stock, take_stock
+from engine.slots.amounts import Amounts
+from engine.slots.carving import Carving, PlannedSlot, Refusal, SlotKind, carve, show_free
+from services.startd.core.machine.devices import device_environment, machine_attributes, slot_attributes
+from services.startd.core.machine.gpu_usage import Meter, monitors, uuids_of
+from services.startd.core.machine.resources import Output, Resource, Stock, take_stock
+from services.startd.core.machine.slot_types import rescale_disks
+from services.startd.core.slots.model import Slot
 from shared.classad import ClassAd, parse_expr
 from shared.config import load_config
+from tests.spec import spec
 
 OUTPUT = """DetectedGPUs="GPU-aaa, GPU-bbb, GPU-ccc"
 Common=[ DriverVersion=12.2; ]
@@ -64,8 +65,9 @@ def take(slot: Slot, stock: Stock, **attributes: object) -> Amounts | Refusal:
     return carved
 
 
-def test_a_job_gets_the_first_devices_that_suit_it_GPU_04(stock):
-    """GPU-04: require_gpus chooses per job; what one job has, no other gets, and it comes back."""
+@spec("GPU-04")
+def test_a_job_gets_the_first_devices_that_suit_it(stock):
+    """require_gpus chooses per job; what one job has, no other gets, and it comes back."""
     slot = partitionable(stock)
     first = take(slot, stock, RequestGPUs=1, RequireGPUs="Capability >= 8.0", RequestCogs=2)
     assert isinstance(first, Amounts)
@@ -84,7 +86,8 @@ def test_a_job_gets_the_first_devices_that_suit_it_GPU_04(stock):
     )
 
 
-def test_what_matches_by_the_ad_can_be_carved_GPU_04(stock):
+@spec("GPU-04")
+def test_what_matches_by_the_ad_can_be_carved(stock):
     """The words with which roost submit asks for GPUs, looked at in the slot's ad, say the same as carving does."""
     slot = partitionable(stock)
     counts = parse_expr("countMatches(MY.RequireGPUs, TARGET.AvailableGPUs) >= RequestGPUs")
@@ -111,8 +114,9 @@ def test_room_that_preemption_makes_shows_its_devices(stock):
     assert len(ad.eval("AvailableGPUs")) == 3
 
 
-def test_ads_tell_of_devices_SLT_11(stock):
-    """SLT-11, SLT-12: amounts under their names; ids, and what is known of each device and of all."""
+@spec("SLT-11", "SLT-12")
+def test_ads_tell_of_devices(stock):
+    """Amounts under their names; ids, and what is known of each device and of all."""
     slot = partitionable(stock)
     take(slot, stock, RequestGPUs=1, RequireGPUs="Capability == 8.0")
     ad = ad_of(slot, stock)
@@ -124,6 +128,7 @@ def test_ads_tell_of_devices_SLT_11(stock):
     assert (ad.eval("DetectedCogs"), ad.eval("AssignedCogs")) == (3, "c1,c2,c3")
 
 
+@spec("GPU-06")
 @pytest.mark.parametrize(
     ("assigned", "cuda", "ordinal", "containers"),
     [
@@ -133,8 +138,8 @@ def test_ads_tell_of_devices_SLT_11(stock):
         ("", "10000", "10000", "none"),
     ],
 )
-def test_jobs_are_told_of_their_gpus_or_of_none_GPU_06(assigned, cuda, ordinal, containers):
-    """GPU-06: 10000 is the number of no GPU."""
+def test_jobs_are_told_of_their_gpus_or_of_none(assigned, cuda, ordinal, containers):
+    """10000 is the number of no GPU."""
     machine = ClassAd({"MachineResources": "Cpus Memory Disk Swap Cogs GPUs", "AssignedCogs": "c1,c2"})
     if assigned:
         machine["AssignedGPUs"] = assigned
@@ -150,8 +155,9 @@ def test_jobs_are_told_of_their_gpus_or_of_none_GPU_06(assigned, cuda, ordinal, 
     }
 
 
-def test_disks_that_fill_and_empty_SLT_08():
-    """SLT-08: a share of a changing total, of each slot's own partition; dynamic slots keep what they have."""
+@spec("SLT-08")
+def test_disks_that_fill_and_empty():
+    """A share of a changing total, of each slot's own partition; dynamic slots keep what they have."""
     one = PlannedSlot(1, 1, SlotKind.PARTITIONABLE, Amounts({"Cpus": 4, "Disk": 500}), 0.5, 0.5, "a")
     two = PlannedSlot(2, 1, SlotKind.STATIC, Amounts({"Cpus": 4, "Disk": 500}), 1.0, 0.5, "b")
     parent, static = Slot.planned(one, "node1", 0.0), Slot.planned(two, "node1", 0.0)
@@ -159,11 +165,11 @@ def test_disks_that_fill_and_empty_SLT_08():
     child = Slot.carved(parent, Amounts({"Cpus": 1, "Disk": 300}), 0.0)
     parent.free = parent.free.minus(child.total)
     slots = [parent, static, child]
-    assert rescale(slots, {"a": 1000}) == []
-    assert rescale(slots, {"a": 1201, "b": 700}) == [parent.name, static.name]
+    assert rescale_disks(slots, {"a": 1000}) == []
+    assert rescale_disks(slots, {"a": 1201, "b": 700}) == [parent.name, static.name]
     assert (parent.total["Disk"], parent.free["Disk"]) == (601, 301)
     assert (static.total["Disk"], static.free["Disk"], child.total["Disk"]) == (700, 700, 300)
-    rescale(slots, {"a": 400})  # less than its jobs were promised: nothing to give, until they go
+    rescale_disks(slots, {"a": 400})  # less than its jobs were promised: nothing to give, until they go
     assert parent.free["Disk"] == -100
     assert not parent.free.holds(Amounts({"Disk": 1}))
     parent.free = parent.free.plus(child.total)
@@ -198,8 +204,9 @@ def test_amounts_without_ids_take_the_last_devices():
     assert Amounts({"X": 1}, MappingProxyType({"X": ("b",)})).lacking(Amounts({"X": 1}, {"X": ("a",)})) == ["X"]
 
 
-def test_gpu_seconds_of_slots_and_jobs_GPU_05(stock):
-    """GPU-05: GPU-seconds by seconds since the startd began, and the most memory; of a job since it began."""
+@spec("GPU-05")
+def test_gpu_seconds_of_slots_and_jobs(stock):
+    """GPU-seconds by seconds since the startd began, and the most memory; of a job since it began."""
     meter = Meter(1000.0)
     assert meter.of_slot(["aaa-1"], 1010.0) == {}
     assert meter.take("aaa-1 5.0 300")

@@ -1,7 +1,7 @@
 """The label by which containers are found is one, in two modules that do not load each other."""
 
-from services.startd.launchers.docker import orphans, plan
+from services.startd.exec.docker import orphan_watcher, plan
 
 
 def test_the_label_is_the_same():
-    assert orphans.STARTD_LABEL == plan.STARTD_LABEL
+    assert orphan_watcher.STARTD_LABEL == plan.STARTD_LABEL

@@ -1,13 +1,13 @@
-"""Work that hooks fetch (spec rows FHK-02, FHK-09 to FHK-13)."""
+"""Work that hooks fetch (FHK-02, FHK-09 to FHK-13)."""
 
 import re
 
 import pytest
 
-from services.startd.hooks.starter_log import tell
-from services.startd.hooks.work import BadWork, accept, delay_s, log_path, read_work
+from services.startd.core.fetched_work import BadWork, accept, delay_s, log_event, log_path, read_work
 from shared.classad import ClassAd, parse_expr
 from shared.messages.claims import JobExit, JobReport, Usage
+from tests.spec import spec
 
 
 def take(keyword="WEB", root=False, partitionable=False, **attrs):
@@ -21,20 +21,21 @@ def take(keyword="WEB", root=False, partitionable=False, **attrs):
     )
 
 
+@spec("FHK-02")
 @pytest.mark.parametrize("text", [b"", b"\n  \n", b"# nothing today\n"])
 def test_no_output_is_no_work(text):
-    """FHK-02."""
     assert read_work(text) is None
 
 
+@spec("FHK-02")
 def test_output_is_a_job():
-    """FHK-02."""
     assert read_work(b'Cmd = "/bin/x"\nArgs = "1 2"\n').eval("Args") == "1 2"
     for text in (b"rubbish", b"A = \xff", b"A = 1 +"):
         with pytest.raises(BadWork):
             read_work(text)
 
 
+@spec("FHK-10")
 @pytest.mark.parametrize(
     ("attrs", "mend"),
     [
@@ -49,13 +50,13 @@ def test_output_is_a_job():
     ],
 )
 def test_what_a_job_needs(attrs, mend):
-    """FHK-10."""
     with pytest.raises(BadWork, match=mend):
         take(**attrs)
 
 
+@spec("FHK-10", "FHK-13")
 def test_what_a_job_gets():
-    """FHK-10, FHK-13: the keyword of its hook, whatever it says itself."""
+    """The keyword of its hook, whatever it says itself."""
     job = take(root=True, Owner="alice", HookKeyword="OTHER", ClaimId="x", JobLeaseDuration=20)
     names = ("HookKeyword", "User", "JobUniverse", "ClusterId", "ProcId", "Requirements", "RunAsOwner")
     assert [job.eval(name) for name in names] == ["WEB", "alice@pool", 5, 1, 0, True, True]
@@ -65,21 +66,23 @@ def test_what_a_job_gets():
     assert take(ClusterId=77).eval("ClusterId") == 77
 
 
+@spec("FHK-10")
 def test_java():
-    """FHK-10: universe 10; the first argument is the class with main."""
+    """Universe 10; the first argument is the class with main."""
     job = take(JobUniverse=10, Cmd="/w/Hello.class", Args="Hello 3", JarFiles="a.jar, b.jar")
     assert job.eval("Cmd") == "/opt/java"
     assert job.eval("Args") == "-classpath a.jar:b.jar:/w Hello 3"
 
 
+@spec("FHK-10", "FHK-12")
 def test_the_log_lies_below_iwd():
-    """FHK-10, FHK-12."""
     assert log_path(take(StarterUserLog="log", Iwd="/data"), "/scratch") == "/data/log"
     assert log_path(take(StarterUserLog="log"), "/scratch") == "/scratch/log"
     assert log_path(take(StarterUserLog="/var/log"), "/scratch") == "/var/log"
     assert log_path(take(), "/scratch") == ""
 
 
+@spec("FHK-09", "W-74")
 @pytest.mark.parametrize(
     ("text", "state", "seconds"),
     [
@@ -94,7 +97,7 @@ def test_the_log_lies_below_iwd():
     ],
 )
 def test_the_delay(text, state, seconds):
-    """FHK-09: in the ads of slot and job; 300 s where it is no number."""
+    """In the ads of slot and job; 300 s where it is no number."""
     slot = ClassAd({"State": state, "Activity": "Idle"})
     assert delay_s(parse_expr(text), slot, ClassAd({"Pause": 42})) == seconds
 
@@ -108,6 +111,7 @@ def ended(**fields):
     return report("ended", usage=Usage(user_cpu_s=2.0), exit=JobExit(**fields))
 
 
+@spec("FHK-12")
 @pytest.mark.parametrize(
     ("what", "first", "number", "kind", "words"),
     [
@@ -122,18 +126,18 @@ def ended(**fields):
     ],
 )
 def test_the_log_of_fetched_work(what, first, number, kind, words):
-    """FHK-12, in both forms."""
+    """In both forms."""
     job = take(ClusterId=7, ProcId=3)
-    text = tell(job, ClassAd({"Cpus": 1}), what, "n", first=first).decode()
+    text = log_event(job, ClassAd({"Cpus": 1}), what, "n", first=first).decode()
     assert text.startswith(f"{number} (007.003.000) ")
     assert text.endswith("...\n")
     assert words in text
     job["StarterUserLogUseXML"] = True
-    text = tell(job, ClassAd({"Cpus": 1}), what, "n", first=first).decode()
+    text = log_event(job, ClassAd({"Cpus": 1}), what, "n", first=first).decode()
     assert re.match(r"\s*<c>", text)
     assert f"<s>{kind}</s>" in text
     assert '<a n="Cluster"><i>7</i></a>' in text
 
 
 def test_what_is_no_event_is_not_in_the_log():
-    assert tell(take(), ClassAd(), report("transferring-input"), "n", first=True) == b""
+    assert log_event(take(), ClassAd(), report("transferring-input"), "n", first=True) == b""

@@ -5,8 +5,8 @@ import time
 import psutil
 import pytest
 
-from services.startd.starter import forkserver
-from services.startd.starter.client import ForkServer, SpawnFailed
+from services.startd import forkserver
+from services.startd.forkserver.client import ForkServer, SpawnFailed
 from tests.waiting import eventually
 
 

@@ -1,4 +1,4 @@
-"""Going to sleep and getting up: what becomes of slots (the book), and in which order things happen (the part), with
+"""Going to sleep and getting up: what becomes of slots (the manager), and in which order things happen (the part), with
 stand-ins for the switch of the machine, for the bus and for what the slots' ads say (PWR-01, PWR-02, PWR-07)."""
 
 import asyncio
@@ -7,52 +7,58 @@ from types import SimpleNamespace
 import pytest
 import structlog
 
-from services.startd.book.answers import Refused
-from services.startd.book.slots import Vacated
-from services.startd.power import hibernation
-from services.startd.power.hibernation import Hibernation
-from services.startd.power.levels import Level, Means, Rules
-from services.startd.power.switch import StayedAwake
+from services.startd.components import hibernation
+from services.startd.components.hibernation import Hibernation
+from services.startd.core.machine.power_states import HibernationSettings, Level, Means
+from services.startd.core.slots.model import VacateReason
+from services.startd.core.slots.requests import Refused
+from services.startd.machine.power_switch import StayedAwake
 from shared.bus.api import CallTimeout
 from shared.classad import ClassAd, parse_expr
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdCounts
+from tests.spec import spec
 from tests.unit.startd.states import ONE, PARTS, TWO, Slots
 from tests.waiting import eventually
 
 # -- the book
 
 
+@spec("PWR-02")
 def test_a_machine_that_lies_down_lends_nothing_and_ends_what_runs():
-    """PWR-02"""
     slots = Slots(more=(TWO, PARTS))
     claim = slots.run(ONE)
     idle = slots.claim(TWO)
-    slots.book.helm.lie_down(slots.now)
+    slots.slot_manager.sleep(slots.now)
     slots.look()
-    assert (slots.stops, claim.vacate_code) == ([(claim.run, "kill")], Vacated.HIBERNATE)
-    assert Vacated.HIBERNATE == 1016  # HTCondor's VacateReasonCode
-    assert idle.claim_id not in slots.book.claims
+    assert (slots.stops, claim.vacate_code) == ([(claim.run, "kill")], VacateReason.HIBERNATE)
+    assert VacateReason.HIBERNATE == 1016  # HTCondor's VacateReasonCode
+    assert idle.claim_id not in slots.slot_manager.claims
     for slot in (TWO, PARTS):
         answer = slots.ask(slot)
         assert isinstance(answer, Refused)
         assert answer.reason == "the machine goes to sleep"
-    assert slots.book.in_use
+    assert slots.slot_manager.in_use
     slots.gone(claim)
-    assert not slots.book.in_use
-    assert "goes to sleep" in slots.book.matched(ONE, slots.book.slots[ONE].offer, 1, "", slots.now)
+    assert not slots.slot_manager.in_use
+    assert "goes to sleep" in slots.slot_manager.matched(ONE, slots.slot_manager.slots[ONE].offer, 1, "", slots.now)
 
 
 def test_idle_slots_begin_their_state_anew_when_it_wakes():
     """Else the time that they were idle would at once send it to sleep again."""
     slots = Slots(more=(PARTS,))
-    before = slots.book.slots[ONE].state_since
+    before = slots.slot_manager.slots[ONE].state_since
     slots.now += 5000
-    slots.book.helm.lie_down(slots.now)
+    slots.slot_manager.sleep(slots.now)
     slots.now += 60_000
-    slots.book.helm.rise(slots.now)
+    slots.slot_manager.wake(slots.now)
     slots.look()
-    assert before < slots.book.slots[ONE].state_since == slots.book.slots[PARTS].activity_since == slots.now
+    assert (
+        before
+        < slots.slot_manager.slots[ONE].state_since
+        == slots.slot_manager.slots[PARTS].activity_since
+        == slots.now
+    )
     assert slots.claim(ONE).slot == ONE
 
 
@@ -65,34 +71,34 @@ class Inside:
     def __init__(self, *, kept=1, **rules):
         self.steps, self.kept = [], kept
         self.clock = SystemClock()
-        found = Rules(**{"interval_s": 1, "hibernate": parse_expr('"RAM"'), "override_wol": True} | rules)
+        found = HibernationSettings(**{"interval_s": 1, "hibernate": parse_expr('"RAM"'), "override_wol": True} | rules)
         self.settings = SimpleNamespace(power=found)
         self.name, self.detected = "node1", SimpleNamespace(interface=None)
         self.context = SimpleNamespace(clock=self.clock, log=structlog.get_logger(), bus=self)
         self.ad = ClassAd({"State": "Unclaimed"})
-        self.showcase = SimpleNamespace(
+        self.ads = SimpleNamespace(
             add_source=lambda name, of: setattr(self, "shown", of), refresh=lambda: None, ad_of=lambda slot: self.ad
         )
-        self.book = SimpleNamespace(slots={"slot1@node1": None}, in_use=False, helm=self)
+        self.slot_manager = SimpleNamespace(slots={"slot1@node1": None}, in_use=False, sleep=self.sleep, wake=self.wake)
         self.runs = SimpleNamespace(by_key={})
-        self.herald = self
+        self.publisher = self.effects = self
 
     def now(self):
         return self.clock.now()
 
-    def changed(self, slots=None, *, urgent=False):
+    def attributes_changed(self, slots=None, *, urgent=False):
         pass
 
     def look(self):
         pass
 
-    def write_down(self):
+    def carry_out(self, effects):
         pass
 
-    def lie_down(self, now):
+    def sleep(self, now):
         self.steps.append("lie down")
 
-    def rise(self, now):
+    def wake(self, now):
         self.steps.append("rise")
 
     async def tell_all(self):
@@ -146,8 +152,9 @@ async def checked(part):
     await part._check()
 
 
+@spec("PWR-07")
 async def test_a_machine_sleeps_when_a_collector_has_its_ads():
-    """PWR-07: told and confirmed before, taken back after."""
+    """Told and confirmed before, taken back after."""
     inside = Inside()
     part = part_of(inside)
     await checked(part)
@@ -173,6 +180,7 @@ async def test_what_fails_leaves_it_awake(monkeypatch):
     assert inside.steps == ["lie down", "rise", "told awake"]
 
 
+@spec("PWR-02")
 @pytest.mark.parametrize(
     "rules",
     [
@@ -184,15 +192,14 @@ async def test_what_fails_leaves_it_awake(monkeypatch):
     ],
 )
 async def test_what_does_not_agree_or_can_not_changes_nothing(rules):
-    """PWR-02"""
     inside = Inside(**rules)
     await checked(part_of(inside))
     assert inside.steps == []
 
 
+@spec("PWR-01")
 async def test_it_looks_at_its_interval_and_not_at_all_by_default():
-    """PWR-01"""
-    assert Rules().interval_s == 0
+    assert HibernationSettings().interval_s == 0
     off = Inside(interval_s=0)
     part = part_of(off)
     task = asyncio.create_task(part._watch())
@@ -206,8 +213,9 @@ async def test_it_looks_at_its_interval_and_not_at_all_by_default():
     await asyncio.gather(task, return_exceptions=True)
 
 
+@spec("PWR-07")
 async def test_a_daemon_that_is_stopped_with_its_machine_stays_offline():
-    """PWR-07: what is switched off is woken by the ads that it leaves."""
+    """What is switched off is woken by the ads that it leaves."""
     inside = Inside(hibernate=parse_expr('"OFF"'))
     part = part_of(inside)
     part.switch.hold = asyncio.Event()

@@ -1,19 +1,28 @@
-"""Keywords of hooks, and what hooks of jobs say and are told (spec rows FHK-01, FHK-03, JHK-01 to JHK-08)."""
+"""Keywords of hooks, and what hooks of jobs say and are told (FHK-01, FHK-03, JHK-01 to JHK-08)."""
 
 import pytest
 
-from services.startd.hooks.job_hooks import Progress, changed_job, exit_ad, exit_word, judge, status_ad
-from services.startd.hooks.keywords import Hook, keywords
+from services.startd.core.run.job_hooks import (
+    Hook,
+    Progress,
+    changed_job,
+    exit_ad,
+    exit_word,
+    judge,
+    read_hook_config,
+    status_ad,
+)
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.config.knobs import StartdSettings
 from shared.messages.claims import JobExit, Usage
-from shared.program import Ended
+from shared.subprocess_runner import CompletedProgram
+from tests.spec import spec
 
 
 def read(**macros):
     env = {f"_CONDOR_{name}": str(value) for name, value in macros.items()}
-    return keywords(StartdSettings.from_config(load_config([], subsystem="STARTD", env=env)))
+    return read_hook_config(StartdSettings.from_config(load_config([], subsystem="STARTD", env=env)))
 
 
 def job(**attrs):
@@ -21,14 +30,15 @@ def job(**attrs):
 
 
 def said(text="", code=0, by=None, **more):
-    return judge("X_HOOK_PREPARE_JOB", Ended(None if by else code, by, text.encode(), **more))
+    return judge("X_HOOK_PREPARE_JOB", CompletedProgram(None if by else code, by, text.encode(), **more))
 
 
 # ---------------------------------------------------------------- keywords
 
 
+@spec("FHK-01", "W-73")
 def test_the_keyword_of_a_slot():
-    """FHK-01: the manual's example; keywords are not case-sensitive."""
+    """The manual's example; keywords are not case-sensitive."""
     found = read(
         STARTD_JOB_HOOK_KEYWORD="database",
         SLOT4_JOB_HOOK_KEYWORD="WEB",
@@ -41,12 +51,13 @@ def test_the_keyword_of_a_slot():
     assert found.of_slot(1).knob(Hook.REPLY_FETCH) == "DATABASE_HOOK_REPLY_FETCH"
 
 
+@spec("FHK-03")
 def test_without_fetch_work_no_hook_of_the_startd_runs():
-    """FHK-03."""
     assert read(STARTD_JOB_HOOK_KEYWORD="X", X_HOOK_REPLY_FETCH="/x", X_HOOK_EVICT_CLAIM="/y").of_slot(1) is None
     assert read(X_HOOK_FETCH_WORK="/x").of_slot(1) is None
 
 
+@spec("JHK-01")
 @pytest.mark.parametrize(
     ("forced", "own", "default", "used"),
     [
@@ -62,7 +73,6 @@ def test_without_fetch_work_no_hook_of_the_startd_runs():
     ],
 )
 def test_the_keyword_of_a_job(forced, own, default, used):
-    """JHK-01."""
     found = read(
         A_HOOK_PREPARE_JOB="/a",
         B_HOOK_JOB_EXIT="/b",
@@ -84,8 +94,9 @@ def test_times():
 # ---------------------------------------------------------------- what a prepare hook says
 
 
+@spec("JHK-02", "W-75")
 def test_output_changes_the_job():
-    """JHK-02: the manual's example."""
+    """The manual's example."""
     verdict = said('Cmd = "/usr/java/java5/bin/java"\nNew = RequestCpus + 1\n')
     assert (verdict.kind, verdict.message) == ("go", "")
     changed = changed_job(job(RequestCpus=2), verdict.updates)
@@ -102,6 +113,7 @@ def test_a_hook_can_not_make_it_another_users_job():
     assert verdict.message == "fine"
 
 
+@spec("JHK-03", "JHK-05", "W-76")
 @pytest.mark.parametrize(
     ("text", "code", "kind", "subcode"),
     [
@@ -119,13 +131,13 @@ def test_a_hook_can_not_make_it_another_users_job():
     ],
 )
 def test_status_code(text, code, kind, subcode):
-    """JHK-03, JHK-05."""
     verdict = said(text, code)
     assert (verdict.kind, verdict.subcode) == (kind, subcode)
 
 
+@spec("JHK-03", "W-76")
 def test_a_hook_that_died_by_a_signal_is_not_believed():
-    """JHK-03: unless the hook died by a signal."""
+    """Unless the hook died by a signal."""
     verdict = said('HookStatusCode = 0\nHookStatusMessage = "lost the disk"', by=9)
     assert (verdict.kind, verdict.message) == ("idle", "lost the disk")
     assert "signal 9" in said(by=9).message
@@ -133,8 +145,8 @@ def test_a_hook_that_died_by_a_signal_is_not_believed():
     assert "too long" in said(by=15, timed_out=True).message
 
 
+@spec("JHK-04")
 def test_the_message_is_the_reason():
-    """JHK-04."""
     assert said('HookStatusMessage = "no licence"', 1).message == "no licence"
     assert said('HookStatusCode = 400\nHookStatusMessage = "busy"').message == "busy"
     assert said("", 5).message == "X_HOOK_PREPARE_JOB ended with status 5"
@@ -152,8 +164,8 @@ def test_rubbish_is_not_the_jobs_fault():
 USAGE = Usage(user_cpu_s=3.5, sys_cpu_s=1.5, image_size_kib=2048, procs=3)
 
 
+@spec("JHK-06")
 def test_update_job_info_is_told_how_the_job_does():
-    """JHK-06."""
     ad = status_ad(job(ClaimId="secret"), Progress(False, 42, 1000.7, USAGE))
     names = ("JobState", "JobPid", "NumPids", "JobStartDate", "RemoteSysCpu", "RemoteUserCpu", "ImageSize")
     assert [ad.eval(name) for name in names] == ["Running", 42, 3, 1000, 1.5, 3.5, 2048]
@@ -162,6 +174,7 @@ def test_update_job_info_is_told_how_the_job_does():
     assert status_ad(job(), Progress(True, 42, 1000.0, USAGE)).eval("JobState") == "Suspended"
 
 
+@spec("JHK-07")
 @pytest.mark.parametrize(
     ("reason", "stopped_for", "word"),
     [
@@ -176,12 +189,11 @@ def test_update_job_info_is_told_how_the_job_does():
     ],
 )
 def test_the_argument_of_job_exit(reason, stopped_for, word):
-    """JHK-07."""
     assert exit_word(JobExit(reason=reason), stopped_for) == word
 
 
+@spec("JHK-08")
 def test_job_exit_is_told_how_it_ended():
-    """JHK-08."""
     ad = exit_ad(job(), Progress(False, 42, 1000.0, USAGE), JobExit(reason="exited", exit_code=3), 1012.5)
     names = ("ExitReason", "ExitBySignal", "ExitCode", "JobDuration", "ImageSize")
     assert [ad.eval(name) for name in names] == ["exited with status 3", False, 3, 12.5, 2048]

@@ -2,13 +2,14 @@
 
 import pytest
 
-from services.startd.ads.layers import Layers
+from services.startd.ads.ad_layers import AdLayers
+from services.startd.core.slots.effects import SlotEffects
 from shared.classad import ClassAd, parse_expr
 from tests.startd_pool import Pool, job_ad
 
 
 def test_what_compares_equal_and_is_another_type_is_another_layer():
-    layers = Layers()
+    layers = AdLayers()
     for value in (0, 0.0, False, "0"):
         assert type(layers.told("x", {"A": value})["A"]) is type(value)
     assert "B" in layers.told("x", {"B": "0"})
@@ -22,7 +23,7 @@ async def pool(tmp_path):
 
 def fresh(showcase, slot) -> ClassAd:
     """The ad as it would be without anything that was kept."""
-    kept, showcase._layers = showcase._layers, Layers()
+    kept, showcase._layers = showcase._layers, AdLayers()
     children, showcase._children = showcase._children, {}
     try:
         return showcase._make(slot, {})
@@ -32,10 +33,10 @@ def fresh(showcase, slot) -> ClassAd:
 
 async def test_kept_layers_follow_every_change(pool):
     startd = pool.startd
-    book, showcase = startd.book, startd.showcase
+    manager, showcase, effects = startd.shared.slot_manager, startd.shared.ads, SlotEffects()
 
     def same():
-        for slot in list(book.slots.values()):
+        for slot in list(manager.slots.values()):
             showcase.forget(slot.name)
             assert showcase.ad_of(slot) == fresh(showcase, slot), slot.name
 
@@ -45,21 +46,21 @@ async def test_kept_layers_follow_every_change(pool):
     claim = granted[0].claim_id
     for mood in ("bad", "worse"):
         ad = job_ad(Mood=mood, Hopes=parse_expr("TARGET.RoostLook + 1"), AccountingGroup="a.b")
-        book.activate(claim, f"1.0/{mood}", ad.pack(), ad, startd.now())
+        effects.add(manager.activate(claim, f"1.0/{mood}", ad.pack(), ad, startd.shared.now())[1])
         same()
-        slot = book.slots[granted[0].slot]
+        slot = manager.slots[granted[0].slot]
         assert showcase.ad_of(slot)["Mood"] == mood
-        book.run_gone(claim, f"1.0/{mood}", startd.now())
+        effects.add(manager.run_gone(claim, f"1.0/{mood}", startd.shared.now()))
         same()
-    book.drain("d1", now=startd.now())
+    effects.add(manager.drain("d1", now=startd.shared.now())[1])
     same()
-    book.cancel_drain("", startd.now())
+    effects.add(manager.cancel_drain("", startd.shared.now())[1])
     same()
     await startd.reconfigure()
     same()
-    startd.write_down()
+    startd.shared.effects.carry_out(effects)
     assert set(showcase._layers._made) <= {
-        key for key in showcase._layers._made if key[0] not in ("frame", "claim") or key[1] in book.slots
+        key for key in showcase._layers._made if key[0] not in ("frame", "claim") or key[1] in manager.slots
     }
 
 
@@ -68,8 +69,8 @@ async def test_what_depends_on_the_slot_is_looked_at_each_time(pool):
     startd = pool.startd
     ad = job_ad(Hopes=parse_expr("TARGET.LoadAvg + 1"))
     granted = await pool.call(pool.request(ad=ad))
-    book, showcase = startd.book, startd.showcase
-    slot = book.slots[granted.slot]
+    manager, showcase = startd.shared.slot_manager, startd.shared.ads
+    slot = manager.slots[granted.slot]
     values = []
     for load in (1.0, 2.0):
         showcase.add_source("zz", lambda slot, load=load: {"LoadAvg": load})

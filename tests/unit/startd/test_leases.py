@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.startd.book.leases import Leases, lease_s
+from services.startd.core.slots.leases import Leases, lease_s
 
 
 def test_lease_is_the_jobs_own_or_six_missed_alives():

@@ -4,11 +4,10 @@ import os
 
 import pytest
 
-from services.startd.machine.console import Console
-from services.startd.machine.detection import Sample
-from services.startd.machine.latches import Latches
-from services.startd.machine.loads import FADE_S, JobLoad, JobLoads, share
-from services.startd.machine.owner_watch import idle
+from services.startd.components.owner_watch import idle
+from services.startd.core.machine.detected import Sample
+from services.startd.core.machine.owner_activity import FADE_S, JobLoad, JobLoads, Latches, share_load
+from services.startd.machine.detection import Console
 from shared.classad import UNDEFINED, ClassAd, parse_expr
 from tests.unit.startd.states import ONE, PARTS, TWO, Slots
 from tests.unit.startd.test_claims import job
@@ -17,10 +16,10 @@ from tests.unit.startd.test_claims import job
 def test_load_that_jobs_do_not_make_goes_to_idle_slots_first_and_one_to_each():
     slots = Slots(more=(TWO, PARTS))
     slots.run(ONE)
-    shares, jobs = share(slots.book.slots.values(), 2.5, {})
+    shares, jobs = share_load(slots.slot_manager.slots.values(), 2.5, {})
     assert {name: one.load for name, one in shares.items()} == {TWO: 1.0, PARTS: 1.0, ONE: 0.5}
     assert jobs == 0
-    shares, _ = share(slots.book.slots.values(), 20.0, {})
+    shares, _ = share_load(slots.slot_manager.slots.values(), 20.0, {})
     assert [one.load for one in shares.values()] == [1.0] * 3
 
 
@@ -30,11 +29,11 @@ def test_a_jobs_load_is_its_slots():
     loads = JobLoads()
     for second in range(0, 1200, 5):
         loads.measured(claim.run, 2.0 * second, float(second))
-    shares, jobs = share(slots.book.slots.values(), 2.5, loads.of)
+    shares, jobs = share_load(slots.slot_manager.slots.values(), 2.5, loads.of)
     assert (shares[ONE].job, shares[ONE].load, shares[TWO].load) == (2.0, 2.0, 0.5)
     assert jobs == 2.0
     loads.over(claim.run)
-    assert share(slots.book.slots.values(), 0.0, loads.of)[1] == 0
+    assert share_load(slots.slot_manager.slots.values(), 0.0, loads.of)[1] == 0
 
 
 def test_a_jobs_load_fades_in_and_out_like_the_kernels():

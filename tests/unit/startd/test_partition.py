@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.startd.book.amounts import Amounts
-from services.startd.book.partition import Carving, Refusal, SlotKind, carve
-from services.startd.machine.division import divide
-from services.startd.machine.refusal import ImpossiblePartition
-from services.startd.machine.shares import read_shares, slot_types
+from engine.slots.amounts import Amounts
+from engine.slots.carving import Carving, Refusal, SlotKind, carve
+from services.startd.core.machine.slot_types import ImpossiblePartition, divide, read_shares, slot_types
 from shared.classad import ClassAd, parse_expr
 from shared.config.evaluate import number
+from tests.spec import spec
 
 MACHINE = Amounts({"Cpus": 8, "Memory": 16000, "Disk": 1_000_000})
 ROUNDING = Carving(
@@ -150,8 +149,9 @@ def test_a_rounded_request_that_does_not_fit_falls_back_to_the_plain_one():
     assert isinstance(carve(job(RequestMemory=1990), ClassAd(), free, must), Refusal)
 
 
+@spec("SLT-10")
 @pytest.mark.parametrize("asked", ["0", "-1", "-0.5", "false", "NoSuchThing", '"none"', "1/0"])
-def test_a_dynamic_slot_has_a_core_and_memory_whatever_is_asked_SLT_10(asked):
+def test_a_dynamic_slot_has_a_core_and_memory_whatever_is_asked(asked):
     """A slot without a core, or without memory, accepts no job: not even the one that it was carved for."""
     free = Amounts({"Cpus": 3, "Memory": 10_240, "Disk": 102_400, "GPUs": 2})
     asking = job(**{f"Request{name}": parse_expr(asked) for name in ("Cpus", "Memory", "Disk", "GPUs")})

@@ -8,10 +8,11 @@ import pytest
 from services.startd import settings
 from services.startd.ads import slot_ads as ads
 from services.startd.ads.claim_ads import put_claim
-from services.startd.book.answers import Refused
-from services.startd.machine.detection import Detected, Sample
-from services.startd.machine.latches import Latches
-from shared.config.config import load_config
+from services.startd.core.machine.detected import Detected, Sample
+from services.startd.core.machine.owner_activity import Latches
+from services.startd.core.slots.requests import Refused
+from shared.config import load_config
+from tests.spec import spec
 from tests.unit.startd.states import ONE, STATIC, Slots
 from tests.unit.startd.test_claims import job
 
@@ -29,7 +30,7 @@ class Desk(Slots):
         )
         config = load_config([path], subsystem="STARTD", env={})
         self.settings = settings.read(config, DETECTED)
-        self.around = ads.Surroundings("node1", 1, DETECTED, STATIC, 1, self.settings)
+        self.around = ads.MachineInfo("node1", 1, DETECTED, STATIC, 1, self.settings)
         self.base = ads.machine_ad(self.around)
         self.latches = Latches()
         self.seen = {"KeyboardIdle": 10_000, "ConsoleIdle": 10_000, "LoadAvg": 0.0, "CondorLoadAvg": 0.0}
@@ -39,9 +40,9 @@ class Desk(Slots):
         super().__init__(now=START, policies={0: self.settings.policy(0), 1: self.settings.policy(1)})
 
     def ad_of(self, slot):
-        policy = self.book.policy(slot) if hasattr(self, "book") else self.settings.policy(slot.type_id)
+        policy = self.slot_manager.policy(slot) if hasattr(self, "slot_manager") else self.settings.policy(slot.type_id)
         latched = [lambda ad: self.latches.look(slot.name, ad, self.settings.latches, self.now)]
-        around = ads.Neighbours(parts=[self.seen], on_top=latched)
+        around = ads.RelatedSlots(parts=[self.seen], on_top=latched)
         return ads.slot_ad(self.base, slot, Sample(disk_kib=10_000), self.around, around, self.now, policy)
 
     def sees(self, seconds, **seen):
@@ -58,8 +59,9 @@ def owned(**attributes):
     return job(2, JobUniverse=5, ImageSize=1000, **attributes)
 
 
+@spec("W-55")
 @pytest.mark.parametrize("name", ["Desktop", "UWCS_Desktop"])
-def test_a_desktop_starts_suspends_continues_and_gives_up_W_55(desk, name):
+def test_a_desktop_starts_suspends_continues_and_gives_up(desk, name):
     slots = desk(f"use POLICY : {name}")
     slots.sees(1, KeyboardIdle=100)
     assert isinstance(slots.ask(ad=owned()), Refused)
@@ -85,7 +87,8 @@ def test_a_desktop_starts_suspends_continues_and_gives_up_W_55(desk, name):
     assert slots.at() == "Owner/Idle"
 
 
-def test_what_jobs_make_of_the_load_is_not_the_owners_W_52(desk):
+@spec("W-52")
+def test_what_jobs_make_of_the_load_is_not_the_owners(desk):
     slots = desk("use POLICY : Desktop")
     slots.run(ad=owned())
     slots.sees(500, LoadAvg=0.9, CondorLoadAvg=0.9)
@@ -93,7 +96,8 @@ def test_what_jobs_make_of_the_load_is_not_the_owners_W_52(desk):
     assert slots.at() == "Claimed/Busy"
 
 
-def test_desktops_are_their_owners_while_start_is_locally_false_STM_A_STM_B_W_50(desk):
+@spec("STM-A", "STM-B", "W-50")
+def test_desktops_are_their_owners_while_start_is_locally_false(desk):
     slots = desk("use POLICY : Desktop")
     slots.sees(1, KeyboardIdle=34)
     assert slots.at() == "Owner/Idle"
@@ -142,10 +146,10 @@ def test_what_exceeds_is_preempted_or_held(desk, what, name, measured, seconds, 
         measured, load = {"CpusUsage": 2.9}, {"TotalLoadAvg": 3.0, "CondorLoadAvg": 3.0, "LoadAvg": 3.0}
     else:
         load = {}
-    slots.book.measured(claim.claim_id, claim.run, {"MemoryUsage": 900, "DiskUsage": 100})
+    slots.slot_manager.measured(claim.claim_id, claim.run, {"MemoryUsage": 900, "DiskUsage": 100})
     slots.sees(50)
     assert slots.at() == "Claimed/Busy"
-    slots.book.measured(claim.claim_id, claim.run, measured)
+    slots.slot_manager.measured(claim.claim_id, claim.run, measured)
     slots.sees(seconds, **load)
     assert slots.at() == "Preempting/Vacating"
     assert (claim.hold is not None) == (what == "HOLD_IF")
@@ -154,7 +158,8 @@ def test_what_exceeds_is_preempted_or_held(desk, what, name, measured, seconds, 
         assert "exceeded" in claim.hold[0]
 
 
-def test_forms_for_slot_types_and_vanilla_jobs_STM_45(desk):
+@spec("STM-45")
+def test_forms_for_slot_types_and_vanilla_jobs(desk):
     slots = desk(
         "PREEMPT = True\nSLOT_TYPE_1_PREEMPT = False\nSLOT_TYPE_1_PREEMPT_VANILLA = KeyboardIdle < 5\n"
         "SLOT_TYPE_1_MAXJOBRETIREMENTTIME = 700\nMachineMaxVacateTime = 10\nSLOT_TYPE_2_START = False"
@@ -174,7 +179,8 @@ def test_a_form_that_can_not_be_read_is_refused(desk):
         desk("SLOT_TYPE_1_KILL = ((")
 
 
-def test_the_ad_of_a_suspended_slot_stands_still_STM_49(desk):
+@spec("STM-49")
+def test_the_ad_of_a_suspended_slot_stands_still(desk):
     slots = desk(
         "WANT_SUSPEND = True\nSUSPEND = KeyboardIdle < 5\nCONTINUE = KeyboardIdle > 5\nMAXJOBRETIREMENTTIME = 1000"
     )
@@ -183,13 +189,13 @@ def test_the_ad_of_a_suspended_slot_stands_still_STM_49(desk):
     seen = []
     for _ in range(2):
         slots.sees(50)
-        ad = slots.ad_of(slots.book.slots[ONE])
+        ad = slots.ad_of(slots.slot_manager.slots[ONE])
         seen.append([ad.eval(n) for n in ("TotalJobRunTime", "RetirementTimeRemaining", "TotalJobSuspendTime")])
     assert seen == [[100, 900, 50], [100, 900, 100]]
     slots.sees(50, KeyboardIdle=6)
     slots.sees(100)
-    ad = slots.ad_of(slots.book.slots[ONE])
+    ad = slots.ad_of(slots.slot_manager.slots[ONE])
     assert ad.eval("TotalJobRunTime") == 200
     assert ad.eval("RetirementTimeRemaining") == 800
-    put_claim(ad, claim, slots.book.slots[ONE].state, ())
+    put_claim(ad, claim, slots.slot_manager.slots[ONE].state, ())
     assert ad.eval("NumJobSuspensions") == 1

@@ -1,14 +1,16 @@
-"""Preemption in the startd's book: who may take a claimed slot, when what runs there leaves, who gets the slot then."""
+"""Preemption in the startd's manager: who may take a claimed slot, when what runs there leaves, who gets the slot
+then."""
 
 import pytest
 
-from services.startd.book import leaving
-from services.startd.book.answers import Accepted, Granted, Refused
-from services.startd.book.lifecycle import GUARDS
-from services.startd.book.records import pack_claim, pack_waiting, unpack_claim, unpack_waiting
-from services.startd.book.slots import Haste, Vacated
-from services.startd.book.transitions import TABLE, Activity, State
+from services.startd.core.journal_records import pack_claim, pack_waiting, unpack_claim, unpack_waiting
+from services.startd.core.slots import retirement
+from services.startd.core.slots.guards import GUARDS
+from services.startd.core.slots.model import Urgency, VacateReason
+from services.startd.core.slots.requests import Accepted, Granted, Refused
+from services.startd.core.slots.transitions import TABLE, Activity, State
 from shared.classad import ClassAd
+from tests.spec import spec
 from tests.unit.startd.test_claims import MACHINE, conditions, job, make_book, policy, request
 
 STATIC, PARENT = "slot2@node1", "slot1@node1"
@@ -16,10 +18,10 @@ LIKED = "TARGET.Liked ?: 0"
 
 
 class Point:
-    """A book, its clock, and what it told the shell to do."""
+    """A manager, its clock, and what it told the shell to do."""
 
     def __init__(self, **rules):
-        self.book = make_book(policy(**{"rank": LIKED} | rules))
+        self.slot_manager = make_book(policy(**{"rank": LIKED} | rules))
         self.now = 1000.0
         self.numbers = iter(range(1, 10**6))
         self.stops, self.ended, self.ready = [], [], []
@@ -27,7 +29,9 @@ class Point:
     def claim(self, slot, ad=None, *, run=None, **fields):
         """Ask for a slot; where it is granted, start a run on it."""
         ad = ad or job()
-        answer = self.book.request(request(self.book, slot, next(self.numbers), ad, **fields), ad, self.now)
+        answer = self.slot_manager.request(
+            request(self.slot_manager, slot, next(self.numbers), ad, **fields), ad, self.now
+        )
         if run is not None:
             assert isinstance(answer, Granted), answer
             assert not isinstance(self.start(answer.claim, run, ad), Refused)
@@ -36,25 +40,25 @@ class Point:
 
     def start(self, claim, run, ad=None):
         ad = ad or job()
-        return self.book.activate(claim.claim_id, run, ad.pack(), ad, self.now)
+        return self.slot_manager.activate(claim.claim_id, run, ad.pack(), ad, self.now)
 
     def gone(self, claim):
-        self.book.run_gone(claim.claim_id, claim.run, self.now)
+        self.slot_manager.run_gone(claim.claim_id, claim.run, self.now)
         self.look()
 
     def after(self, seconds):
         self.now += seconds
-        self.book.review(self.now)
+        self.slot_manager.review(self.now)
         self.look()
 
     def look(self):
-        changes = self.book.take_changes()
+        changes = self.slot_manager.take_effects()
         self.stops += [(stop.run, "kill" if stop.fast else "ask") for stop in changes.stops]
         self.ended += changes.ended
         self.ready += [claim.claim_id for claim in changes.ready]
 
     def at(self, slot=STATIC):
-        return str(self.book.slots[slot].condition)
+        return str(self.slot_manager.slots[slot].condition)
 
 
 def test_every_guard_of_the_table_has_a_meaning_and_every_meaning_a_place():
@@ -64,18 +68,19 @@ def test_every_guard_of_the_table_has_a_meaning_and_every_meaning_a_place():
 # Who may
 
 
+@spec("PRE-01", "PRE-02", "PRE-05", "SLT-30")
 @pytest.mark.parametrize(
     ("rank", "submitter", "outcome"),
     [
-        (2, "bob", Vacated.RANK),
-        (2, "alice", Vacated.RANK),  # as in HTCondor, also between two jobs of one user
-        (1, "bob", Vacated.PRIORITY),
+        (2, "bob", VacateReason.RANK),
+        (2, "alice", VacateReason.RANK),  # as in HTCondor, also between two jobs of one user
+        (1, "bob", VacateReason.PRIORITY),
         (1, "alice", None),
         (0, "bob", None),
     ],
 )
-def test_rank_and_user_decide_who_preempts_PRE_01_PRE_02_PRE_05(rank, submitter, outcome):
-    """SLT-30: bigger is better."""
+def test_rank_and_user_decide_who_preempts(rank, submitter, outcome):
+    """Bigger is better."""
     point = Point()
     held = point.claim(STATIC, job(Liked=1), run="1.0/1").claim
     answer = point.claim(STATIC, job(Liked=rank), submitter=submitter)
@@ -88,7 +93,8 @@ def test_rank_and_user_decide_who_preempts_PRE_01_PRE_02_PRE_05(rank, submitter,
     assert (held.vacate_code, point.stops) == (outcome, [("1.0/1", "ask")])
 
 
-def test_the_group_of_four_on_bass_W_51():
+@spec("W-51")
+def test_the_group_of_four_on_bass():
     """Members count 1, jones 1, garrison 10, outsiders 0."""
     bass = '(TARGET.Owner == "coltrane") * 1 + (TARGET.Owner == "jones") * 1 + (TARGET.Owner == "garrison") * 10'
 
@@ -97,7 +103,7 @@ def test_the_group_of_four_on_bass_W_51():
         point.claim(STATIC, job(Owner=holder), run="1.0/1", submitter=holder)
         # The negotiator offers it by RANK alone, where PREEMPTION_REQUIREMENTS is false: equals are never sent.
         answer = point.claim(STATIC, job(Owner=newcomer), submitter=newcomer)
-        return isinstance(answer, Accepted) and answer.waiting.code == Vacated.RANK
+        return isinstance(answer, Accepted) and answer.waiting.code == VacateReason.RANK
 
     assert preempts("jones", "outsider")
     assert preempts("garrison", "jones")
@@ -105,17 +111,18 @@ def test_the_group_of_four_on_bass_W_51():
     assert not preempts("outsider", "jones")
 
 
+@spec("W-51")
 @pytest.mark.parametrize("rank", ["undefined", "error", '"high"', 'real("NaN")', '(TARGET.Owner == "a" * 1e12) + 5'])
-def test_a_rank_that_is_no_number_counts_0_W_51(rank):
+def test_a_rank_that_is_no_number_counts_0(rank):
     point = Point(rank=rank)
     assert point.claim(STATIC, job(Owner="a")).claim.rank == 0.0
 
 
 def test_a_claimed_slot_is_offered_by_an_id_of_its_own():
     point = Point()
-    first = point.book.slots[STATIC].offer
+    first = point.slot_manager.slots[STATIC].offer
     claim = point.claim(STATIC, run="1.0/1").claim
-    offer = point.book.slots[STATIC].offer
+    offer = point.slot_manager.slots[STATIC].offer
     assert len({first, offer, claim.claim_id}) == 2  # the claim has the id by which the slot was offered
     for stale in (first, claim.claim_id, "<guess>"):
         assert point.claim(STATIC, submitter="bob", claim_id=stale).code == "busy"
@@ -125,25 +132,26 @@ def test_a_claimed_slot_is_offered_by_an_id_of_its_own():
 # Retiring, vacating, killing
 
 
-def test_the_way_of_a_preempted_job_PRE_10_STM_13_STM_18_STM_21_STM_24():
+@spec("PRE-10", "STM-13", "STM-18", "STM-21", "STM-24")
+def test_the_way_of_a_preempted_job():
     point = Point(max_job_retirement_time="100", machine_max_vacate_time="20")
     old = point.claim(STATIC, run="1.0/1").claim
     point.after(50)
     accepted = point.claim(STATIC, submitter="bob")
     new = accepted.waiting.claim
     assert point.at() == "Claimed/Retiring"
-    assert point.book.empty_within_s(accepted.waiting, point.now) == 50
-    assert point.book.next_look(point.now) == 1080  # 20 s before the end of its retirement
+    assert point.slot_manager.empty_within_s(accepted.waiting, point.now) == 50
+    assert point.slot_manager.next_look(point.now) == 1080  # 20 s before the end of its retirement
     assert not point.stops
     point.after(29)
     assert point.at() == "Claimed/Retiring"
     point.after(1)
     assert (point.at(), point.stops) == ("Preempting/Vacating", [("1.0/1", "ask")])
-    assert point.book.next_look(point.now) == 1100
+    assert point.slot_manager.next_look(point.now) == 1100
     point.after(20)
     assert (point.at(), point.stops[1:]) == ("Preempting/Killing", [("1.0/1", "kill")])
     point.gone(old)
-    slot = point.book.slots[STATIC]
+    slot = point.slot_manager.slots[STATIC]
     assert (point.at(), slot.claim, slot.waiting) == ("Claimed/Idle", new, "")
     assert point.ready == [new.claim_id]
     assert [(one.claim, one.broken) for one in point.ended] == [(old, True)]
@@ -151,12 +159,13 @@ def test_the_way_of_a_preempted_job_PRE_10_STM_13_STM_18_STM_21_STM_24():
     assert not isinstance(point.start(new, "2.0/1"), Refused)
 
 
-def test_a_job_that_ends_in_its_retirement_makes_room_at_once_STM_18():
+@spec("STM-18")
+def test_a_job_that_ends_in_its_retirement_makes_room_at_once():
     point = Point(max_job_retirement_time="1000")
     old = point.claim(STATIC, run="1.0/1").claim
     new = point.claim(STATIC, submitter="bob").waiting.claim
     point.gone(old)
-    assert (point.at(), point.book.slots[STATIC].claim) == ("Claimed/Idle", new)
+    assert (point.at(), point.slot_manager.slots[STATIC].claim) == ("Claimed/Idle", new)
     assert not point.stops
 
 
@@ -165,39 +174,42 @@ def test_an_idle_claim_is_taken_over_within_the_request():
     old = point.claim(STATIC).claim
     answer = point.claim(STATIC, submitter="bob")
     assert isinstance(answer, Granted)
-    assert point.book.slots[STATIC].claim is answer.claim
+    assert point.slot_manager.slots[STATIC].claim is answer.claim
     assert not point.ready  # the answer says it
     assert point.start(old, "1.0/1").code == "unknown-claim"
 
 
-def test_a_withdrawn_preemptor_lets_the_job_go_on_STM_19():
+@spec("STM-19")
+def test_a_withdrawn_preemptor_lets_the_job_go_on():
     point = Point(max_job_retirement_time="1000")
     point.claim(STATIC, run="1.0/1")
     new = point.claim(STATIC, submitter="bob").waiting.claim
-    assert point.book.vacate(new.claim_id, "released", graceful=True, now=point.now)
+    assert point.slot_manager.vacate(new.claim_id, "released", graceful=True, now=point.now)
     point.look()
     assert (point.at(), point.stops) == ("Claimed/Busy", [])
     assert [(one.claim, one.broken) for one in point.ended] == [(new, False)]
 
 
-def test_there_is_no_way_back_from_preempting_and_no_second_preemptor_there_STM_55():
+@spec("STM-55")
+def test_there_is_no_way_back_from_preempting_and_no_second_preemptor_there():
     point = Point()
     point.claim(STATIC, run="1.0/1")
     new = point.claim(STATIC, submitter="bob").waiting.claim
-    assert point.book.slots[STATIC].offer == ""
+    assert point.slot_manager.slots[STATIC].offer == ""
     assert point.claim(STATIC, submitter="carol", claim_id="").code == "busy"
-    point.book.vacate(new.claim_id, "released", graceful=True, now=point.now)
+    point.slot_manager.vacate(new.claim_id, "released", graceful=True, now=point.now)
     assert point.at() == "Preempting/Vacating"
 
 
-def test_a_better_preemptor_takes_the_place_of_the_one_that_waits_PRE_06():
+@spec("PRE-06")
+def test_a_better_preemptor_takes_the_place_of_the_one_that_waits():
     point = Point(max_job_retirement_time="1000")
     point.claim(STATIC, run="1.0/1")
     first = point.claim(STATIC, job(Liked=3), submitter="bob").waiting.claim
     assert point.claim(STATIC, job(Liked=2), submitter="carol").code == "requirements"
     assert point.claim(STATIC, job(Liked=3), submitter="bob").code == "requirements"
     second = point.claim(STATIC, job(Liked=4), submitter="carol").waiting.claim
-    assert list(point.book.waiting) == [second.claim_id]
+    assert list(point.slot_manager.waiting) == [second.claim_id]
     assert [(one.claim, one.broken) for one in point.ended] == [(first, True)]
     assert point.at() == "Claimed/Retiring"
 
@@ -205,27 +217,29 @@ def test_a_better_preemptor_takes_the_place_of_the_one_that_waits_PRE_06():
 def test_requests_for_a_slot_that_empties_are_answered_alike():
     point = Point(max_job_retirement_time="1000")
     old = point.claim(STATIC, run="1.0/1").claim
-    ask = request(point.book, STATIC, 77, submitter="bob")
-    first = point.book.request(ask, job(), point.now)
-    again = point.book.request(ask, job(), point.now)
+    ask = request(point.slot_manager, STATIC, 77, submitter="bob")
+    first = point.slot_manager.request(ask, job(), point.now)
+    again = point.slot_manager.request(ask, job(), point.now)
     assert (again.waiting, again.again) == (first.waiting, True)
     point.gone(old)
-    granted = point.book.request(ask, job(), point.now)
+    granted = point.slot_manager.request(ask, job(), point.now)
     assert (granted.claim, granted.again) == (first.waiting.claim, True)
 
 
-def test_preempt_makes_a_job_leave_and_the_slot_the_owners_STM_13_STM_22_STM_52():
+@spec("STM-13", "STM-22", "STM-52")
+def test_preempt_makes_a_job_leave_and_the_slot_the_owners():
     point = Point(preempt="MY.Name == TARGET.Unwanted", max_job_retirement_time="100", machine_max_vacate_time="10")
     old = point.claim(STATIC, job(Unwanted=STATIC), run="1.0/1").claim
-    assert (point.at(), point.book.slots[STATIC].offer) == ("Claimed/Retiring", "")
+    assert (point.at(), point.slot_manager.slots[STATIC].offer) == ("Claimed/Retiring", "")
     assert point.claim(STATIC, submitter="bob", claim_id="").code == "busy"
     point.after(90)
-    assert (point.at(), old.vacate_code) == ("Preempting/Vacating", Vacated.PREEMPT)
+    assert (point.at(), old.vacate_code) == ("Preempting/Vacating", VacateReason.PREEMPT)
     point.gone(old)
     assert (point.at(), point.ended[0].broken) == ("Unclaimed/Idle", True)  # over Owner
 
 
-def test_preempt_comes_before_a_better_claim_STM_J():
+@spec("STM-J")
+def test_preempt_comes_before_a_better_claim():
     """The owner's wish ends the retirement that a better match began, and the better match gets nothing."""
     point = Point(preempt="TARGET.Old =?= true", max_job_retirement_time="100", machine_max_vacate_time="10")
     old = point.claim(STATIC, run="1.0/1").claim
@@ -238,12 +252,13 @@ def test_preempt_comes_before_a_better_claim_STM_J():
     assert point.ended[1].broken
 
 
-def test_a_slot_that_its_owner_wants_back_is_not_offered_by_the_next_life_STM_52():
+@spec("STM-52")
+def test_a_slot_that_its_owner_wants_back_is_not_offered_by_the_next_life():
     rules = {"preempt": "MY.Name == TARGET.Unwanted", "max_job_retirement_time": "100", "machine_max_vacate_time": "10"}
     point = Point(**rules)
     point.claim(STATIC, job(Unwanted=STATIC), run="1.0/1")
     other = restarted(point, **rules)
-    assert (other.at(), other.book.slots[STATIC].offer) == ("Claimed/Retiring", "")
+    assert (other.at(), other.slot_manager.slots[STATIC].offer) == ("Claimed/Retiring", "")
 
 
 def test_an_owner_who_asks_for_the_state_that_he_decides_stops_nothing():
@@ -253,26 +268,30 @@ def test_an_owner_who_asks_for_the_state_that_he_decides_stops_nothing():
     assert isinstance(point.claim(PARENT), Granted | Refused)
 
 
-def test_preempt_is_not_looked_at_while_suspension_comes_first_STM_44():
+@spec("STM-44")
+def test_preempt_is_not_looked_at_while_suspension_comes_first():
     point = Point(preempt="true", want_suspend="true")
     point.claim(STATIC, run="1.0/1")
     assert point.at() == "Claimed/Busy"
 
 
-def test_want_vacate_false_kills_at_once_where_preempt_makes_a_job_leave_STM_46():
+@spec("STM-46")
+def test_want_vacate_false_kills_at_once_where_preempt_makes_a_job_leave():
     point = Point(want_vacate="false", preempt="TARGET.Unwanted =?= true")
     point.claim(STATIC, job(Unwanted=True), run="1.0/1")
     assert (point.at(), point.stops) == ("Preempting/Killing", [("1.0/1", "kill")])
 
 
-def test_want_vacate_says_nothing_where_a_better_match_makes_a_job_leave_STM_46():
+@spec("STM-46")
+def test_want_vacate_says_nothing_where_a_better_match_makes_a_job_leave():
     point = Point(want_vacate="false")
     point.claim(STATIC, run="1.0/1")
     point.claim(STATIC, submitter="bob")
     assert (point.at(), point.stops) == ("Preempting/Vacating", [("1.0/1", "ask")])
 
 
-def test_kill_ends_the_time_to_vacate_STM_21():
+@spec("STM-21")
+def test_kill_ends_the_time_to_vacate():
     point = Point(kill="TARGET.Hurry =?= true")
     old = point.claim(STATIC, run="1.0/1").claim
     point.claim(STATIC, submitter="bob")
@@ -282,12 +301,13 @@ def test_kill_ends_the_time_to_vacate_STM_21():
     assert point.at() == "Preempting/Killing"
 
 
-def test_who_resists_is_killed_again_after_KILLING_TIMEOUT_STM_47():
+@spec("STM-47")
+def test_who_resists_is_killed_again_after_KILLING_TIMEOUT():
     point = Point(want_vacate="false", preempt="TARGET.Unwanted =?= true")
     point.claim(STATIC, job(Unwanted=True), run="1.0/1")
     point.after(29)
     assert point.stops == [("1.0/1", "kill")]
-    assert point.book.next_look(point.now) == point.now + 1
+    assert point.slot_manager.next_look(point.now) == point.now + 1
     point.after(1)
     assert point.stops == [("1.0/1", "kill")] * 2
 
@@ -295,21 +315,27 @@ def test_who_resists_is_killed_again_after_KILLING_TIMEOUT_STM_47():
 def test_a_release_knows_no_retirement():
     point = Point(max_job_retirement_time="1000", want_vacate="false")
     claim = point.claim(STATIC, run="1.0/1").claim
-    point.book.vacate(claim.claim_id, "released", graceful=True, now=point.now)
-    assert (point.at(), claim.haste, claim.vacate_code) == ("Preempting/Vacating", Haste.VACATE, Vacated.RELEASED)
+    point.slot_manager.vacate(claim.claim_id, "released", graceful=True, now=point.now)
+    assert (point.at(), claim.urgency, claim.vacate_code) == (
+        "Preempting/Vacating",
+        Urgency.VACATE,
+        VacateReason.RELEASED,
+    )
     point.gone(claim)
     assert [(one.reason, one.broken) for one in point.ended] == [("released", False)]
 
 
+@spec("STM-48", "W-59")
 @pytest.mark.parametrize(
     ("wanted", "left", "granted"),
     [(100, 0, 100), (1200, 300, 600), (1200, 900, 900), (1200, 2000, 1200), (None, 0, 600)],
 )
-def test_vacate_time_W_59_STM_48(wanted, left, granted):
+def test_vacate_time(wanted, left, granted):
     ad = job() if wanted is None else job(JobMaxVacateTime=wanted)
-    assert leaving.vacate_time_s(policy(), ClassAd(), ad, left) == granted
+    assert retirement.vacate_time_s(policy(), ClassAd(), ad, left) == granted
 
 
+@spec("STM-49", "W-59")
 @pytest.mark.parametrize(
     ("own", "promised"),
     [
@@ -321,11 +347,12 @@ def test_vacate_time_W_59_STM_48(wanted, left, granted):
         ({"NiceUser": True, "MaxJobRetirementTime": 50}, 50),
     ],
 )
-def test_retirement_W_59_STM_49(own, promised):
-    assert leaving.retirement_s(policy(max_job_retirement_time="3600"), ClassAd(), job(**own)) == promised
+def test_retirement(own, promised):
+    assert retirement.retirement_s(policy(max_job_retirement_time="3600"), ClassAd(), job(**own)) == promised
 
 
-def test_preempting_begins_so_much_before_the_end_as_vacating_may_take_W_59_STM_50():
+@spec("STM-50", "W-59")
+def test_preempting_begins_so_much_before_the_end_as_vacating_may_take():
     point = Point(max_job_retirement_time="3600")
     point.claim(STATIC, run="1.0/1")
     point.claim(STATIC, submitter="bob")
@@ -335,7 +362,8 @@ def test_preempting_begins_so_much_before_the_end_as_vacating_may_take_W_59_STM_
     assert point.at() == "Preempting/Vacating"
 
 
-def test_a_job_gets_its_retirement_as_time_to_vacate_W_59_STM_48():
+@spec("STM-48", "W-59")
+def test_a_job_gets_its_retirement_as_time_to_vacate():
     point = Point(max_job_retirement_time="3600")
     ad = job(JobMaxVacateTime=1200)
     claim = point.claim(STATIC, ad, run="1.0/1").claim
@@ -344,7 +372,8 @@ def test_a_job_gets_its_retirement_as_time_to_vacate_W_59_STM_48():
     assert (point.at(), claim.vacate_s) == ("Preempting/Vacating", 1200)
 
 
-def test_time_in_suspension_is_no_run_time_W_59():
+@spec("W-59")
+def test_time_in_suspension_is_no_run_time():
     point = Point(max_job_retirement_time="3600", machine_max_vacate_time="0")
     claim = point.claim(STATIC, run="1.0/1").claim
     claim.suspended_s = 500.0
@@ -358,7 +387,8 @@ def test_time_in_suspension_is_no_run_time_W_59():
 # Claims grow old
 
 
-def test_an_old_claim_ends_with_its_job_or_while_it_is_idle_STM_10_STM_53():
+@spec("STM-10", "STM-53")
+def test_an_old_claim_ends_with_its_job_or_while_it_is_idle():
     point = Point(claim_worklife="100")
     claim = point.claim(STATIC, run="1.0/1").claim
     point.after(150)
@@ -380,8 +410,9 @@ def test_a_claim_that_has_had_no_job_is_not_too_old_for_the_first():
     assert not isinstance(point.start(claim, "1.0/1"), Refused)
 
 
+@spec("STM-53")
 @pytest.mark.parametrize("worklife", ["-1", "undefined"])
-def test_no_worklife_is_for_ever_STM_53(worklife):
+def test_no_worklife_is_for_ever(worklife):
     point = Point(claim_worklife=worklife)
     claim = point.claim(STATIC, run="1.0/1").claim
     point.after(1e6)
@@ -392,11 +423,12 @@ def test_no_worklife_is_for_ever_STM_53(worklife):
 # Matches that the negotiator tells of
 
 
-def test_a_matched_slot_waits_for_its_claim_and_no_longer_than_MATCH_TIMEOUT_NEG_39_STM_06_STM_08():
+@spec("NEG-39", "STM-06", "STM-08", "STM-F")
+def test_a_matched_slot_waits_for_its_claim_and_no_longer_than_MATCH_TIMEOUT():
     point = Point()
-    offer = point.book.slots[STATIC].offer
-    assert point.book.matched(STATIC, offer, 1, "", point.now) == ""
-    assert (point.at(), point.book.next_look(point.now)) == ("Matched/Idle", point.now + 120)
+    offer = point.slot_manager.slots[STATIC].offer
+    assert point.slot_manager.matched(STATIC, offer, 1, "", point.now) == ""
+    assert (point.at(), point.slot_manager.next_look(point.now)) == ("Matched/Idle", point.now + 120)
     point.after(119)
     assert point.at() == "Matched/Idle"
     point.after(1)
@@ -405,32 +437,35 @@ def test_a_matched_slot_waits_for_its_claim_and_no_longer_than_MATCH_TIMEOUT_NEG
     assert isinstance(point.claim(STATIC), Granted)
 
 
-def test_a_matched_slot_is_claimed_STM_09():
+@spec("STM-09")
+def test_a_matched_slot_is_claimed():
     point = Point()
-    point.book.matched(STATIC, point.book.slots[STATIC].offer, 1, "", point.now)
+    point.slot_manager.matched(STATIC, point.slot_manager.slots[STATIC].offer, 1, "", point.now)
     assert isinstance(point.claim(STATIC), Granted)
     assert point.at() == "Claimed/Idle"
 
 
-def test_a_match_that_comes_to_nothing_is_over_at_once_STM_08():
+@spec("STM-08")
+def test_a_match_that_comes_to_nothing_is_over_at_once():
     point = Point(start="TARGET.Liked > 0")
-    offer = point.book.slots[STATIC].offer
-    point.book.matched(STATIC, offer, 1, "", point.now)
+    offer = point.slot_manager.slots[STATIC].offer
+    point.slot_manager.matched(STATIC, offer, 1, "", point.now)
     assert isinstance(point.claim(STATIC), Refused)
     assert point.at() == "Unclaimed/Idle"
-    assert point.book.slots[STATIC].offer not in ("", offer)
+    assert point.slot_manager.slots[STATIC].offer not in ("", offer)
 
 
+@spec("SLT-21")
 def test_notices_that_are_stale_wrong_or_of_no_use_change_nothing():
     point = Point()
-    slot, parent = point.book.slots[STATIC], point.book.slots[PARENT]
-    assert "does not open" in point.book.matched(STATIC, "<guess>", 1, "", point.now)
-    assert "does not open" in point.book.matched("slot9@node1", slot.offer, 1, "", point.now)
-    assert "Unclaimed" in point.book.matched(PARENT, parent.offer, 3, "", point.now)  # SLT-21
-    assert "epoch" in point.book.matched(STATIC, slot.offer, 2, "", point.now)
+    slot, parent = point.slot_manager.slots[STATIC], point.slot_manager.slots[PARENT]
+    assert "does not open" in point.slot_manager.matched(STATIC, "<guess>", 1, "", point.now)
+    assert "does not open" in point.slot_manager.matched("slot9@node1", slot.offer, 1, "", point.now)
+    assert "Unclaimed" in point.slot_manager.matched(PARENT, parent.offer, 3, "", point.now)  # SLT-21
+    assert "epoch" in point.slot_manager.matched(STATIC, slot.offer, 2, "", point.now)
     point.claim(STATIC, run="1.0/1", epoch=3)
-    assert "Claimed" in point.book.matched(STATIC, slot.offer, 3, "", point.now)
-    assert conditions(point.book) == {PARENT: "Unclaimed/Idle", STATIC: "Claimed/Busy"}
+    assert "Claimed" in point.slot_manager.matched(STATIC, slot.offer, 3, "", point.now)
+    assert conditions(point.slot_manager) == {PARENT: "Unclaimed/Idle", STATIC: "Claimed/Busy"}
 
 
 # Partitionable slots
@@ -445,27 +480,31 @@ def carved(point, ranks, cpus=2, **fields):
     return claims
 
 
-def test_dynamic_slots_make_room_for_a_larger_job_W_47_PRE_17():
+@spec("PRE-17", "W-47")
+def test_dynamic_slots_make_room_for_a_larger_job():
     """6 cpus in three dynamic slots, liked 3, 1 and 0; one of 4 cpus, liked 5, takes the two that are liked least."""
     point = Point()
     a, b, c = carved(point, [3, 1, 0])
     accepted = point.claim(PARENT, job(4, Liked=5), submitter="bob", preempts=[c.slot, b.slot])
     assert isinstance(accepted, Accepted)
-    assert accepted.waiting.code == Vacated.RANK
+    assert accepted.waiting.code == VacateReason.RANK
     assert [point.at(x.slot) for x in (a, b, c)] == ["Claimed/Busy", "Preempting/Vacating", "Preempting/Vacating"]
     point.gone(c)
-    assert point.book.slots[PARENT].free["Cpus"] == 0  # it is kept for the claim that waits
+    assert point.slot_manager.slots[PARENT].free["Cpus"] == 0  # it is kept for the claim that waits
     assert isinstance(point.claim(PARENT, submitter="eve"), Refused)
     point.gone(b)
     claim = accepted.waiting.claim
-    slot = point.book.slots[claim.slot]
+    slot = point.slot_manager.slots[claim.slot]
     assert (slot.name, slot.total["Cpus"], point.at(slot.name)) == ("slot1_4@node1", 4, "Claimed/Idle")
-    assert set(point.book.slots) == {PARENT, STATIC, a.slot, slot.name}
+    assert set(point.slot_manager.slots) == {PARENT, STATIC, a.slot, slot.name}
     assert point.ready == [claim.claim_id]
-    assert point.book.slots[PARENT].free.plus(slot.total).plus(point.book.slots[a.slot].total) == MACHINE
+    assert (
+        point.slot_manager.slots[PARENT].free.plus(slot.total).plus(point.slot_manager.slots[a.slot].total) == MACHINE
+    )
 
 
-def test_no_more_is_preempted_than_the_job_needs_PRE_12():
+@spec("PRE-12")
+def test_no_more_is_preempted_than_the_job_needs():
     point = Point()
     claims = carved(point, [0, 0, 0])
     accepted = point.claim(PARENT, job(2), submitter="bob", preempts=[c.slot for c in claims])
@@ -498,19 +537,20 @@ def test_dynamic_slots_that_must_not_be_preempted_are_spared(rank, submitter, ru
     assert why in answer.reason
 
 
-def test_a_dynamic_slot_that_went_meanwhile_leaves_room_or_does_not_PRE_17():
+@spec("PRE-17")
+def test_a_dynamic_slot_that_went_meanwhile_leaves_room_or_does_not():
     point = Point()
     a, b, _ = carved(point, [0, 0, 0])
-    ask = request(point.book, PARENT, 99, job(4), submitter="bob", preempts=[a.slot, b.slot])
-    point.book.vacate(a.claim_id, "released", graceful=True, now=point.now)
+    ask = request(point.slot_manager, PARENT, 99, job(4), submitter="bob", preempts=[a.slot, b.slot])
+    point.slot_manager.vacate(a.claim_id, "released", graceful=True, now=point.now)
     point.gone(a)
-    answer = point.book.request(ask, job(4), point.now)
+    answer = point.slot_manager.request(ask, job(4), point.now)
     assert answer.waiting.victims == [b.slot]  # what a had is free, and b is still there
     other = Point()
     a, b, _ = carved(other, [0, 0, 0])
-    wrong = request(other.book, PARENT, 99, job(4), submitter="bob", preempts=[a.slot])
-    stolen = ((a.slot, "<guess>"), (b.slot, a.claim_id), (STATIC, other.book.slots[STATIC].offer))
-    refused = other.book.request(
+    wrong = request(other.slot_manager, PARENT, 99, job(4), submitter="bob", preempts=[a.slot])
+    stolen = ((a.slot, "<guess>"), (b.slot, a.claim_id), (STATIC, other.slot_manager.slots[STATIC].offer))
+    refused = other.slot_manager.request(
         wrong.__class__(**{**{f: getattr(wrong, f) for f in wrong.__slots__}, "preempts": stolen}), job(4), other.now
     )
     assert refused.code == "resources"
@@ -535,11 +575,11 @@ def test_a_slot_that_nobody_waits_for_any_more_shows_it():
     point = Point()
     a, b, c = carved(point, [0, 0, 0])
     point.claim(PARENT, job(4), submitter="bob", preempts=[a.slot, b.slot])
-    point.book.vacate(c.claim_id, "released", graceful=True, now=point.now)
+    point.slot_manager.vacate(c.claim_id, "released", graceful=True, now=point.now)
     point.gone(c)
-    point.book.run_gone(a.claim_id, a.run, point.now)
-    assert b.slot in point.book.take_changes().slots
-    assert point.book.slots[b.slot].waiting == ""
+    point.slot_manager.run_gone(a.claim_id, a.run, point.now)
+    assert b.slot in point.slot_manager.take_effects().slots
+    assert point.slot_manager.slots[b.slot].waiting == ""
 
 
 def test_a_claim_that_gives_up_waiting_gives_back_what_was_kept_for_it():
@@ -547,10 +587,10 @@ def test_a_claim_that_gives_up_waiting_gives_back_what_was_kept_for_it():
     a, b, _ = carved(point, [0, 0, 0])
     waiting = point.claim(PARENT, job(4), submitter="bob", preempts=[a.slot, b.slot]).waiting
     point.gone(a)
-    point.book.vacate(waiting.claim.claim_id, "released", graceful=True, now=point.now)
+    point.slot_manager.vacate(waiting.claim.claim_id, "released", graceful=True, now=point.now)
     point.gone(b)
-    assert point.book.slots[PARENT].free["Cpus"] == 4
-    assert not point.book.waiting
+    assert point.slot_manager.slots[PARENT].free["Cpus"] == 4
+    assert not point.slot_manager.waiting
 
 
 # A startd that was killed in the middle
@@ -560,12 +600,12 @@ def restarted(point, **rules):
     """Another life of the same startd, from what the journal keeps."""
     other = Point(**rules)
     other.now = point.now
-    for claim in point.book.claims.values():
-        kept, slot = unpack_claim(pack_claim(claim, point.book.slots[claim.slot]))
-        assert other.book.restore(kept, slot, other.now) == ""
-    for waiting in point.book.waiting.values():
-        assert other.book.restore_waiting(unpack_waiting(pack_waiting(waiting)), other.now) == ""
-    other.book.resume(other.now)
+    for claim in point.slot_manager.claims.values():
+        kept, slot = unpack_claim(pack_claim(claim, point.slot_manager.slots[claim.slot]))
+        assert other.slot_manager.restore(kept, slot, other.now) == ""
+    for waiting in point.slot_manager.waiting.values():
+        assert other.slot_manager.restore_waiting(unpack_waiting(pack_waiting(waiting)), other.now) == ""
+    other.slot_manager.resume(other.now)
     other.look()
     return other
 
@@ -577,10 +617,10 @@ def test_a_restarted_startd_goes_on_preempting_where_it_was():
     point.after(5)
     other = restarted(point)
     assert (other.at(), other.stops) == ("Preempting/Vacating", [("1.0/1", "ask")])
-    assert other.book.claims[old.claim_id].vacate_s == 20
+    assert other.slot_manager.claims[old.claim_id].vacate_s == 20
     other.after(15)
     assert other.at() == "Preempting/Killing"
-    other.gone(other.book.claims[old.claim_id])
+    other.gone(other.slot_manager.claims[old.claim_id])
     assert (other.at(), other.ready) == ("Claimed/Idle", [new.claim_id])
 
 
@@ -590,10 +630,10 @@ def test_a_restarted_startd_keeps_back_what_a_claim_waits_for():
     waiting = point.claim(PARENT, job(4), submitter="bob", preempts=[a.slot, b.slot]).waiting
     point.gone(a)
     other = restarted(point)
-    assert other.book.slots[PARENT].free["Cpus"] == 0
-    other.gone(other.book.claims[b.claim_id])
+    assert other.slot_manager.slots[PARENT].free["Cpus"] == 0
+    other.gone(other.slot_manager.claims[b.claim_id])
     assert other.ready == [waiting.claim.claim_id]
-    assert other.book.slots[other.book.claims[waiting.claim.claim_id].slot].total["Cpus"] == 4
+    assert other.slot_manager.slots[other.slot_manager.claims[waiting.claim.claim_id].slot].total["Cpus"] == 4
 
 
 def test_a_claim_whose_slot_emptied_while_the_startd_was_away_is_told_so():
@@ -601,7 +641,10 @@ def test_a_claim_whose_slot_emptied_while_the_startd_was_away_is_told_so():
     old = point.claim(STATIC, run="1.0/1").claim
     waiting = point.claim(STATIC, submitter="bob").waiting
     other = Point()
-    assert STATIC in other.book.restore_waiting(unpack_waiting(pack_waiting(waiting)), other.now)
+    assert STATIC in other.slot_manager.restore_waiting(unpack_waiting(pack_waiting(waiting)), other.now)
     assert old.run
-    assert not other.book.waiting
-    assert (other.book.slots[STATIC].state, other.book.slots[STATIC].activity) == (State.UNCLAIMED, Activity.IDLE)
+    assert not other.slot_manager.waiting
+    assert (other.slot_manager.slots[STATIC].state, other.slot_manager.slots[STATIC].activity) == (
+        State.UNCLAIMED,
+        Activity.IDLE,
+    )

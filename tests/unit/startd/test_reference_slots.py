@@ -16,15 +16,16 @@ import pytest
 
 from services.startd import settings
 from services.startd.ads import slot_ads
-from services.startd.book.slots import Slot
-from services.startd.machine.detection import Detected, Sample
-from services.startd.machine.devices import slot_attributes
-from services.startd.machine.division import Partition
-from services.startd.machine.resources import Output
-from services.startd.machine.survey import Survey, survey
+from services.startd.core.machine.detected import Detected, Sample
+from services.startd.core.machine.devices import slot_attributes
+from services.startd.core.machine.resources import Output
+from services.startd.core.machine.slot_plan import SlotPlan, plan_slots
+from services.startd.core.machine.slot_types import Partition
+from services.startd.core.slots.model import Slot
 from shared.classad import UNDEFINED, ClassAd, parse_expr, unparse
 from shared.config import Config, load_config
 from shared.errors import RoostError
+from tests.spec import spec
 
 DATA = Path(__file__).parents[2] / "data" / "reference_slots" / "divisions.jsonl.gz"
 #: Free in the two directories that configurations name, KiB.
@@ -58,22 +59,22 @@ def read(case: dict[str, Any], tmp_path: Path) -> Config:
     return load_config([path], subsystem="STARTD", env={}, overrides=overrides)
 
 
-def divided(case: dict[str, Any], config: Config) -> Survey:
+def divided(case: dict[str, Any], config: Config) -> SlotPlan:
     outputs = {name: Output(text) for name, text in case.get("outputs", {}).items()}
-    return survey(config, DETECTED, lambda path: Partition(path.rstrip("/"), DISKS[path.rstrip("/")]), outputs)
+    return plan_slots(config, DETECTED, lambda path: Partition(path.rstrip("/"), DISKS[path.rstrip("/")]), outputs)
 
 
 def ads_of(case: dict[str, Any], config: Config) -> list[ClassAd]:
     found = divided(case, config)
     detected = replace(DETECTED, cpus=case.get("cpus", (2, 2))[0])
-    around = slot_ads.Surroundings(
+    around = slot_ads.MachineInfo(
         "refhost.ref", 1, detected, found.amounts, len(found.slots), settings.read(config, detected), found.stock
     )
     base, sample = slot_ads.machine_ad(around), Sample(free_swap_kib=5_316_480)
     made = []
     for plan in found.slots:
         slot = Slot.planned(plan, "refhost.ref", 0.0)
-        others = slot_ads.Neighbours(parts=[slot_attributes(slot, found.stock, found.partitions[plan.partition])])
+        others = slot_ads.RelatedSlots(parts=[slot_attributes(slot, found.stock, found.partitions[plan.partition])])
         made.append(slot_ads.slot_ad(base, slot, sample, around, others, 0.0))
     return made
 
@@ -89,6 +90,25 @@ def plain(ad: ClassAd, name: str) -> Any:
     return None if value is UNDEFINED else value
 
 
+@spec(
+    "SLT-01",
+    "SLT-02",
+    "SLT-03",
+    "SLT-04",
+    "SLT-05",
+    "SLT-06",
+    "SLT-07",
+    "SLT-08",
+    "SLT-09",
+    "SLT-10",
+    "SLT-11",
+    "SLT-12",
+    "SLT-13",
+    "SLT-14",
+    "SLT-23",
+    "SLT-25",
+    "GPU-03",
+)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_the_reference_divides_a_machine_alike(case: dict[str, Any], tmp_path: Path) -> None:
     if case.get("differs"):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from services.startd.book.draining import Completion, How, Off
-from services.startd.book.transitions import Activity
+from services.startd.core.slots.drain import Completion, DrainMode, OffMode
+from services.startd.core.slots.transitions import Activity
 from tests.unit.startd.states import ONE, PARTS, TWO, Slots
 from tests.unit.startd.test_claims import job
 
@@ -66,13 +66,13 @@ class Replay:
         elif what in ("flip", "short"):
             slots.flip[what.capitalize()] = args[0]
         elif what == "drain":
-            slots.drain(how=How(args[0]), completion=Completion(args[1]))
+            slots.drain(how=DrainMode(args[0]), completion=Completion(args[1]))
         elif what == "cancel":
-            slots.book.cancel_drain("", slots.now)
+            slots.slot_manager.cancel_drain("", slots.now)
         elif what == "vacate":
-            slots.book.vacate_slot("", graceful=args[0] == "graceful", now=slots.now)
+            slots.slot_manager.vacate_slot("", graceful=args[0] == "graceful", now=slots.now)
         elif what == "off":
-            slots.book.off(Off(args[0]), slots.now)
+            slots.slot_manager.off(OffMode(args[0]), slots.now)
         elif what == "wait":
             self.waits = slots.wait(ad=job(Liked=5))
         elif what == "release":

@@ -8,13 +8,13 @@ import sys
 import pytest
 import structlog
 
-from services.startd.machine.detection import Detected
-from services.startd.machine.division import Partition
-from services.startd.machine.inventory import command, take_inventory
-from services.startd.machine.refusal import ImpossiblePartition
-from services.startd.machine.resources import Output, take_stock
-from services.startd.machine.survey import execute_directories, survey
+from services.startd.core.machine.detected import Detected
+from services.startd.core.machine.resources import Output, take_stock
+from services.startd.core.machine.slot_plan import execute_directories, plan_slots
+from services.startd.core.machine.slot_types import ImpossiblePartition, Partition
+from services.startd.machine.detection import command, take_inventory
 from shared.config import load_config
+from tests.spec import spec
 
 DETECTED = Detected(hostname="node1", cpus=8, cores=4, memory_mib=16000, swap_kib=0, arch="X86_64")
 LOG = structlog.get_logger()
@@ -28,7 +28,7 @@ def config_of(tmp_path, text):
 
 def look(tmp_path, text, **outputs):
     said = {name: Output(one) for name, one in outputs.items()}
-    return survey(config_of(tmp_path, text), DETECTED, lambda path: Partition(path, 100_000), said)
+    return plan_slots(config_of(tmp_path, text), DETECTED, lambda path: Partition(path, 100_000), said)
 
 
 def script(tmp_path, text):
@@ -42,14 +42,16 @@ def ask(tmp_path, knobs, environment=None):
     return asyncio.run(take_inventory(config_of(tmp_path, knobs), LOG, environment or {"PATH": "/usr/bin:/bin"}))
 
 
-def test_names_switch_resources_on_SLT_13(tmp_path):
+@spec("SLT-13")
+def test_names_switch_resources_on(tmp_path):
     text = "MACHINE_RESOURCE_Cogs = 16\nMACHINE_RESOURCE_actuator = 8\n"
     assert list(look(tmp_path, text).stock.resources) == ["actuator", "Cogs"]
     assert list(look(tmp_path, text + "MACHINE_RESOURCE_NAMES = COGS").stock.resources) == ["Cogs"]
 
 
-def test_the_manual_divides_cogs_and_actuators_like_this_SLT_12(tmp_path):
-    """SLT-12, SLT-23: a partitionable slot and static ones with local resources."""
+@spec("SLT-12", "SLT-23", "W-42")
+def test_the_manual_divides_cogs_and_actuators_like_this(tmp_path):
+    """A partitionable slot and static ones with local resources."""
     found = look(
         tmp_path,
         """
@@ -76,8 +78,9 @@ GPU_0d=[ Capability=7.0; ]
 """
 
 
-def test_the_manual_gives_gpus_to_slots_like_this_SLT_14_GPU_03(tmp_path):
-    """SLT-14, GPU-03: by properties, by id, and the rest to the others."""
+@spec("SLT-14", "GPU-03", "W-46")
+def test_the_manual_gives_gpus_to_slots_like_this(tmp_path):
+    """By properties, by id, and the rest to the others."""
     found = look(
         tmp_path,
         """
@@ -108,14 +111,16 @@ NUM_SLOTS_TYPE_3 = 2
     assert [slot.amounts["Memory"] for slot in found.slots] == [9600, 10, 3195, 3195]
 
 
-def test_each_execute_has_its_own_disk_SLT_08(tmp_path):
+@spec("SLT-08")
+def test_each_execute_has_its_own_disk(tmp_path):
     config = config_of(tmp_path, "SLOT1_EXECUTE = /a\nSLOT2_EXECUTE = /b\nNUM_SLOTS_TYPE_1 = 3\nEXECUTE = /a")
     assert execute_directories(config) == {0: "/a", 1: "/a", 2: "/b"}
     sizes = {"/a": 1000, "/b": 500}
-    found = survey(config, DETECTED, lambda path: Partition(path, sizes[path]))
+    found = plan_slots(config, DETECTED, lambda path: Partition(path, sizes[path]))
     assert [(slot.partition, slot.amounts["Disk"]) for slot in found.slots] == [("/a", 500), ("/b", 500), ("/a", 500)]
 
 
+@spec("SLT-09")
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -132,7 +137,7 @@ def test_each_execute_has_its_own_disk_SLT_08(tmp_path):
         ("MACHINE_RESOURCE_Cogs = 3\nOFFLINE_MACHINE_RESOURCE_Cogs = 4", "OFFLINE_MACHINE_RESOURCE_Cogs"),
     ],
 )
-def test_what_can_not_be_is_refused_with_the_knob_SLT_09(tmp_path, text, names):
+def test_what_can_not_be_is_refused_with_the_knob(tmp_path, text, names):
     with pytest.raises(ImpossiblePartition, match=names):
         look(tmp_path, text)
 
@@ -173,8 +178,9 @@ def test_a_program_that_is_not_there_is_refused_with_the_knob(tmp_path):
         ask(tmp_path, "MACHINE_RESOURCE_INVENTORY_Cogs = /nowhere/inventory")
 
 
-def test_the_feature_for_gpus_runs_our_discovery_GPU_01_GPU_02(tmp_path):
-    """GPU-01, GPU-02: wherever the template says that the program lies, and with the extra arguments."""
+@spec("GPU-01", "GPU-02")
+def test_the_feature_for_gpus_runs_our_discovery(tmp_path):
+    """Wherever the template says that the program lies, and with the extra arguments."""
     assert command(["/usr/libexec/condor/condor_gpu_discovery", "-extra"]) == [
         sys.executable,
         "-m",

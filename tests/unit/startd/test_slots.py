@@ -11,15 +11,16 @@ import pytest
 
 from services.startd import settings
 from services.startd.ads import slot_ads
-from services.startd.book.answers import ClaimRequest, Granted, Refused
-from services.startd.book.claims import Book
-from services.startd.book.transitions import State
-from services.startd.machine.detection import Detected, RealMachine, Sample
-from services.startd.machine.division import Partition
-from services.startd.machine.shares import read_shares
-from services.startd.machine.survey import survey
+from services.startd.core.machine.detected import Detected, Sample
+from services.startd.core.machine.slot_plan import plan_slots
+from services.startd.core.machine.slot_types import Partition, read_shares
+from services.startd.core.slots.requests import ClaimRequest, Granted, Refused
+from services.startd.core.slots.transitions import State
+from services.startd.machine.detection import RealMachine
 from shared.classad import ClassAd, parse_expr
 from shared.config import load_config
+from tests.spec import spec
+from tests.unit.startd.recording import RecordedSlots
 
 NOW = 1_800_000_000.0
 DETECTED = Detected("node1", 8, 4, 16384, 1_000_000, "X86_64", "LINUX", "Debian", 12, "Debian GNU/Linux 12")
@@ -34,29 +35,29 @@ class Machine:
         path.write_text(f"NUM_CPUS = 8\nMEMORY = 16384\nEXECUTE = /x\n{text}\n")
         config = load_config([path], subsystem="STARTD", env={})
         self.settings = settings.read(config, detected)
-        found = survey(config, detected, lambda where: Partition(where, 10_000_000))
-        self.around = slot_ads.Surroundings(
+        found = plan_slots(config, detected, lambda where: Partition(where, 10_000_000))
+        self.around = slot_ads.MachineInfo(
             "node1", 1, detected, found.amounts, len(found.slots), self.settings, found.stock
         )
         self.base = slot_ads.machine_ad(self.around)
         secrets = iter(range(10**6))
-        self.book = Book(
-            "node1",
-            1,
+        self.slot_manager = RecordedSlots(
+            startd="node1",
+            start_time=1,
             ad_of=self.ad,
             policy_of=self.settings.policy,
             carving=self.settings.carving,
             new_secret=lambda: f"secret{next(secrets)}",
         )
-        self.book.add_slots(found.slots, NOW)
+        self.slot_manager.add_slots(found.slots, NOW)
         self.requests = 0
 
     def ad(self, slot):
-        others = slot_ads.Neighbours(dynamic=self.book.dynamic_slots(slot.name))
+        others = slot_ads.RelatedSlots(dynamic=self.slot_manager.dynamic_slots(slot.name))
         return slot_ads.slot_ad(self.base, slot, SAMPLE, self.around, others, NOW)
 
     def ads(self):
-        return {name: self.ad(slot) for name, slot in self.book.slots.items()}
+        return {name: self.ad(slot) for name, slot in self.slot_manager.slots.items()}
 
     def claim(self, slot="slot1@node1", **asked):
         job = ClassAd({"RequestCpus": 1, "RequestMemory": 128, "RequestDisk": 1024, "User": "alice"})
@@ -64,21 +65,21 @@ class Machine:
             job[name] = parse_expr(value) if isinstance(value, str) else value
         job.set_text("Requirements", "TARGET.Cpus >= RequestCpus && TARGET.Memory >= RequestMemory")
         self.requests += 1
-        offer = self.book.slots[slot].offer
+        offer = self.slot_manager.slots[slot].offer
         request = ClaimRequest(f"r{self.requests}", offer, slot, "ap", "alice", job.pack(), 60.0, 300, 1)
-        return self.book.request(request, job, NOW)
+        return self.slot_manager.request(request, job, NOW)
 
 
-def test_by_default_one_slot_has_everything_SLT_01(tmp_path):
-    """SLT-01."""
+@spec("SLT-01")
+def test_by_default_one_slot_has_everything(tmp_path):
     ((name, ad),) = Machine(tmp_path).ads().items()
     assert name == "slot1@node1"
     assert (ad["Cpus"], ad["Memory"], ad["Disk"]) == (8, 16384, 10_000_000)
     assert ad["TotalSlots"] == 1
 
 
-def test_names_and_kinds_SLT_02_SLT_17_SLT_23(tmp_path):
-    """SLT-02, SLT-17, SLT-23."""
+@spec("SLT-02", "SLT-17", "SLT-23")
+def test_names_and_kinds(tmp_path):
     types = "NUM_SLOTS_TYPE_1 = 2\nSLOT_TYPE_1 = 1/4\nSLOT_TYPE_1_PARTITIONABLE = true\n"
     machine = Machine(tmp_path, types + "NUM_SLOTS_TYPE_2 = 1\nSLOT_TYPE_2 = 1/4\n")
     for _ in range(2):
@@ -98,17 +99,18 @@ def test_names_and_kinds_SLT_02_SLT_17_SLT_23(tmp_path):
     assert [shown[f"slot2_{n}@node1"][4] for n in (1, 2)] == [1, 2]
 
 
+@spec("SLT-05")
 @pytest.mark.parametrize("text", ["c", "CPU", "cpus", "Cp"])
 @pytest.mark.parametrize("memory", ["m", "mem", "r", "RAM", "Memory"])
-def test_any_beginning_of_a_name_will_do_SLT_05(text, memory):
-    """SLT-05."""
+def test_any_beginning_of_a_name_will_do(text, memory):
     shares, _ = read_shares(f"{text}=1, {memory}=25%, d=1/2, virt=1/4", (), "SLOT_TYPE_1")
     assert list(shares) == ["Cpus", "Memory", "Disk", "Swap"]
     again, _ = read_shares(f"{text}=1, {memory}=25%, disk=50%, s=25%", (), "SLOT_TYPE_1")
     assert again == shares
 
 
-def test_swap_is_shared_too_SLT_06_SLT_07_SLT_08(tmp_path):
+@spec("SLT-06", "SLT-07", "SLT-08")
+def test_swap_is_shared_too(tmp_path):
     """SLT-06: what is not named is auto; SLT-07: or the blanket value; SLT-08: of virtual memory as it is now."""
     machine = Machine(tmp_path, "NUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = swap=10%, cpus=1, 1/4\nNUM_SLOTS_TYPE_2 = 2")
     ads = machine.ads()
@@ -119,8 +121,9 @@ def test_swap_is_shared_too_SLT_06_SLT_07_SLT_08(tmp_path):
     assert [ad["VirtualMemory"] for ad in ads.values()] == [int(total * share) for share in (0.1, 0.45, 0.45)]
 
 
-def test_carving_leaves_the_rest_SLT_16(tmp_path):
-    """SLT-16: 3 cores, 10 GB and 100 GB less 1, 2 and 20 are 2, 8 and 80; the disk of a slot has 1 MiB over."""
+@spec("SLT-16", "W-43")
+def test_carving_leaves_the_rest(tmp_path):
+    """3 cores, 10 GB and 100 GB less 1, 2 and 20 are 2, 8 and 80; the disk of a slot has 1 MiB over."""
     machine = Machine(tmp_path, "NUM_CPUS = 3\nMEMORY = 10240\nDISK = 104857600")
     granted = machine.claim(RequestMemory=2048, RequestDisk=20 * 1024 * 1024)
     assert isinstance(granted, Granted)
@@ -130,6 +133,7 @@ def test_carving_leaves_the_rest_SLT_16(tmp_path):
     assert (left["TotalSlotCpus"], left["TotalSlotMemory"], left["ChildCpus"]) == (3, 10240, [1])
 
 
+@spec("SLT-18")
 @pytest.mark.parametrize(
     ("asked", "knob", "given"),
     [
@@ -140,52 +144,52 @@ def test_carving_leaves_the_rest_SLT_16(tmp_path):
         ({"RequestCpus": 3}, "MODIFY_REQUEST_EXPR_REQUESTCPUS = no_such_thing", (3, 128)),
     ],
 )
-def test_requests_are_rounded_up_SLT_18(tmp_path, asked, knob, given):
-    """SLT-18."""
+def test_requests_are_rounded_up(tmp_path, asked, knob, given):
     granted = Machine(tmp_path, knob).claim(**asked)
     assert isinstance(granted, Granted)
     assert (granted.slot.total["Cpus"], granted.slot.total["Memory"]) == given
 
 
-def test_who_does_not_fit_does_not_get_it_SLT_19(tmp_path):
-    """SLT-19."""
+@spec("SLT-19")
+def test_who_does_not_fit_does_not_get_it(tmp_path):
     machine = Machine(tmp_path, "MEMORY = 300\nMUST_MODIFY_REQUEST_EXPRS = true")
     assert isinstance(machine.claim(RequestMemory=260), Refused)
     assert isinstance(machine.claim(RequestMemory=250), Granted)
 
 
-def test_a_dynamic_slot_takes_the_next_job_that_fits_SLT_20(tmp_path):
-    """SLT-20."""
+@spec("SLT-20")
+def test_a_dynamic_slot_takes_the_next_job_that_fits(tmp_path):
     machine = Machine(tmp_path)
     granted = machine.claim(RequestMemory=1024)
     assert isinstance(granted, Granted)
     claim_id = granted.claim.claim_id
     for number, memory, fits in ((1, 1024, True), (2, 512, True), (3, 2048, False)):
         job = ClassAd({"RequestCpus": 1, "RequestMemory": memory, "RequestDisk": 1024, "Requirements": True})
-        answer = machine.book.activate(claim_id, f"{number}.0/1", job.pack(), job, NOW)
+        answer = machine.slot_manager.activate(claim_id, f"{number}.0/1", job.pack(), job, NOW)
         assert isinstance(answer, Refused) is not fits
-        machine.book.run_gone(claim_id, f"{number}.0/1", NOW)
-    assert list(machine.book.slots) == ["slot1@node1", "slot1_1@node1"]
+        machine.slot_manager.run_gone(claim_id, f"{number}.0/1", NOW)
+    assert list(machine.slot_manager.slots) == ["slot1@node1", "slot1_1@node1"]
 
 
-def test_a_partitionable_slot_is_unclaimed_whatever_runs_SLT_21(tmp_path):
-    """SLT-21."""
+@spec("SLT-21")
+def test_a_partitionable_slot_is_unclaimed_whatever_runs(tmp_path):
     machine = Machine(tmp_path)
     for _ in range(8):
         assert isinstance(machine.claim(), Granted)
-    assert machine.book.slots["slot1@node1"].state is State.UNCLAIMED
+    assert machine.slot_manager.slots["slot1@node1"].state is State.UNCLAIMED
     assert machine.ads()["slot1@node1"]["Cpus"] == 0
 
 
-def test_policies_look_at_the_slot_they_are_asked_for_SLT_15(tmp_path):
-    """SLT-15: one START for all slots, with each one's SlotID."""
+@spec("SLT-15")
+def test_policies_look_at_the_slot_they_are_asked_for(tmp_path):
+    """One START for all slots, with each one's SlotID."""
     machine = Machine(tmp_path, "NUM_SLOTS_TYPE_1 = 2\nSTART = SlotID == 2")
     assert isinstance(machine.claim("slot1@node1"), Refused)
     assert isinstance(machine.claim("slot2@node1"), Granted)
 
 
-def test_time_of_day_is_in_every_ad_SLT_24(tmp_path):
-    """SLT-24."""
+@spec("SLT-24")
+def test_time_of_day_is_in_every_ad(tmp_path):
     for ad in Machine(tmp_path, "NUM_SLOTS_TYPE_1 = 2").ads().values():
         assert (ad["ClockMin"], ad["ClockDay"]) == (754, 3)
     sample = RealMachine().sample(tmp_path, NOW)
@@ -193,8 +197,9 @@ def test_time_of_day_is_in_every_ad_SLT_24(tmp_path):
     assert 0 <= sample.clock_day < 7
 
 
-def test_attributes_of_the_administrator_SLT_25(tmp_path):
-    """SLT-25: for all slots, for one, for a type; a slot's own value wins over its type's."""
+@spec("SLT-25", "W-63")
+def test_attributes_of_the_administrator(tmp_path):
+    """For all slots, for one, for a type; a slot's own value wins over its type's."""
     text = 'STARTD_ATTRS = Colour\nColour = "red"\nSLOT2_Colour = "blue"\nSLOT1_STARTD_ATTRS = Size\nSIZE = 2\n'
     types = (
         'NUM_SLOTS_TYPE_1 = 2\nSLOT_TYPE_1 = 1/4\nNUM_SLOTS_TYPE_2 = 1\nSLOT_TYPE_2 = 1/4\nSLOT_TYPE_2_Colour = "green"'
@@ -204,16 +209,18 @@ def test_attributes_of_the_administrator_SLT_25(tmp_path):
     assert [ad.get("Size") for ad in ads] == [2, None, None]
 
 
-def test_what_the_machine_is_SLT_29(tmp_path):
-    """SLT-29. What it does, load and idle times, is shown by a part of the startd: `test_startd_slots`."""
+@spec("SLT-29")
+def test_what_the_machine_is(tmp_path):
+    """What it does, load and idle times, is shown by a part of the startd: `test_startd_slots`."""
     ad = Machine(tmp_path).ads()["slot1@node1"]
     assert (ad["OpSys"], ad["OpSysAndVer"], ad["OpSysMajorVer"], ad["Arch"]) == ("LINUX", "Debian12", 12, "X86_64")
     assert (ad["DetectedCpus"], ad["DetectedMemory"]) == (8, 16384)
 
 
-def test_more_slots_than_cores_are_not_made_SLT_03_SLT_10(tmp_path):
-    """SLT-03; SLT-10: the least there is."""
-    assert len(Machine(tmp_path, "NUM_SLOTS = 20").book.slots) == 8
+@spec("SLT-03", "SLT-10")
+def test_more_slots_than_cores_are_not_made(tmp_path):
+    """The least there is."""
+    assert len(Machine(tmp_path, "NUM_SLOTS = 20").slot_manager.slots) == 8
     machine = Machine(tmp_path, "NUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = cpus=0, mem=0")
     ((_, ad),) = machine.ads().items()
     assert (ad["Cpus"], ad["Memory"]) == (1, 1)
@@ -229,5 +236,5 @@ def test_threads_need_not_count_as_cores(tmp_path):
         "DETECTED_MEMORY": "1",
     }
     config = load_config([path], subsystem="STARTD", env={}, overrides=machine)
-    found = survey(config, replace(DETECTED, memory_mib=1000), lambda where: Partition(where, 1))
+    found = plan_slots(config, replace(DETECTED, memory_mib=1000), lambda where: Partition(where, 1))
     assert found.amounts["Cpus"] == 8

@@ -3,13 +3,14 @@
 import pytest
 
 from services.startd.ads.drain_ads import drain_attributes
-from services.startd.book import diagram
-from services.startd.book.answers import Granted, Refused
-from services.startd.book.draining import Completion, How, Off, Steering
-from services.startd.book.lifecycle import GUARDS
-from services.startd.book.records import pack_claim, unpack_claim
-from services.startd.book.slots import Haste, Vacated
-from services.startd.book.transitions import TABLE, Activity, Cause, State, step
+from services.startd.core.journal_records import pack_claim, unpack_claim
+from services.startd.core.slots import diagram
+from services.startd.core.slots.drain import Completion, DrainMode, MachineOrders, OffMode
+from services.startd.core.slots.guards import GUARDS
+from services.startd.core.slots.model import Urgency, VacateReason
+from services.startd.core.slots.requests import Granted, Refused
+from services.startd.core.slots.transitions import TABLE, Activity, Cause, State, step
+from tests.spec import spec
 from tests.unit.startd.states import ONE, PARTS, TWO, Slots
 from tests.unit.startd.test_claims import job, policy, request
 
@@ -19,12 +20,14 @@ STANDS = {"want_suspend": "true", "suspend": "Flip == 1", "continue_": "Flip == 
 # ---------------------------------------------------------------- Owner, Unclaimed, Matched
 
 
-def test_a_slot_begins_in_owner_and_is_unclaimed_at_the_first_look_STM_40_STM_01_STM_A():
+@spec("STM-40", "STM-01", "STM-A")
+def test_a_slot_begins_in_owner_and_is_unclaimed_at_the_first_look():
     slots = Slots()
     assert slots.steps == [(ONE, "Owner/Idle", Cause.AVAILABLE, "Unclaimed/Idle")]
 
 
-def test_is_owner_moves_an_idle_slot_to_and_fro_STM_01_STM_02_STM_A_STM_B():
+@spec("STM-01", "STM-02", "STM-A", "STM-B")
+def test_is_owner_moves_an_idle_slot_to_and_fro():
     slots = Slots(is_owner="Flip == 1")
     slots.after(1, Flip=1)
     assert slots.at() == "Owner/Idle"
@@ -32,19 +35,21 @@ def test_is_owner_moves_an_idle_slot_to_and_fro_STM_01_STM_02_STM_A_STM_B():
     assert slots.at() == "Unclaimed/Idle"
 
 
+@spec("W-50")
 @pytest.mark.parametrize(
     ("start", "state"),
     [('Flip > 900 && TARGET.Owner == "coltrane"', "Owner"), ('Flip > 900 || TARGET.Owner == "coltrane"', "Unclaimed")],
 )
-def test_start_under_desktop_W_50(start, state):
+def test_start_under_desktop(start, state):
     slots = Slots(start=start, is_owner="START =?= false")
     slots.after(0, Flip=34)
     assert slots.at() == f"{state}/Idle"
 
 
-def test_times_of_entry_are_set_with_every_change_STM_41():
+@spec("STM-41")
+def test_times_of_entry_are_set_with_every_change():
     slots = Slots()
-    slot = slots.book.slots[ONE]
+    slot = slots.slot_manager.slots[ONE]
     slots.now += 10
     claim = slots.claim()
     assert (slot.state_since, slot.activity_since) == (1010, 1010)
@@ -53,50 +58,56 @@ def test_times_of_entry_are_set_with_every_change_STM_41():
     assert (slot.state_since, slot.activity_since) == (1010, 1020)
 
 
-def test_benchmarks_are_done_one_slot_at_a_time_STM_03_STM_04():
+@spec("STM-03", "STM-04")
+def test_benchmarks_are_done_one_slot_at_a_time():
     slots = Slots(more=(TWO,), run_benchmarks="Flip == 1")
     slots.after(1, Flip=1)
     assert (slots.at(ONE), slots.at(TWO)) == ("Unclaimed/Benchmarking", "Unclaimed/Idle")
-    slots.book.benchmarked(ONE, slots.now)
+    slots.slot_manager.benchmarked(ONE, slots.now)
     slots.flip["Flip"] = 0
     assert slots.at(ONE) == "Unclaimed/Idle"
 
 
-def test_owner_is_spared_benchmarks_STM_58():
+@spec("STM-58")
+def test_owner_is_spared_benchmarks():
     slots = Slots(run_benchmarks="true", is_owner="true")
     assert slots.at() == "Owner/Idle"
 
 
-def test_who_claims_a_slot_does_not_wait_for_its_benchmarks_STM_05():
+@spec("STM-05")
+def test_who_claims_a_slot_does_not_wait_for_its_benchmarks():
     slots = Slots(run_benchmarks="Flip == 1")
     slots.after(1, Flip=1)
     slots.run()
     assert slots.at() == "Claimed/Busy"
-    slots.book.benchmarked(ONE, slots.now)
+    slots.slot_manager.benchmarked(ONE, slots.now)
     assert slots.at() == "Claimed/Busy"
 
 
-def test_an_unclaimed_slot_is_claimed_at_once_STM_05_STM_D():
+@spec("STM-05", "STM-D")
+def test_an_unclaimed_slot_is_claimed_at_once():
     slots = Slots()
     slots.claim()
     assert slots.way() == ["Unclaimed/Idle", "Claimed/Idle"]
 
 
-def test_a_match_notice_before_the_claim_STM_06_STM_09_STM_C_STM_G():
+@spec("STM-06", "STM-09", "STM-C", "STM-G")
+def test_a_match_notice_before_the_claim():
     slots = Slots()
-    slots.book.matched(ONE, slots.book.slots[ONE].offer, 1, "", slots.now)
+    slots.slot_manager.matched(ONE, slots.slot_manager.slots[ONE].offer, 1, "", slots.now)
     slots.claim()
     assert slots.way() == ["Unclaimed/Idle", "Matched/Idle", "Claimed/Idle"]
 
 
 def matched(**rules):
     slots = Slots(**rules)
-    assert slots.book.matched(ONE, slots.book.slots[ONE].offer, 1, "", slots.now) == ""
+    assert slots.slot_manager.matched(ONE, slots.slot_manager.slots[ONE].offer, 1, "", slots.now) == ""
     slots.way()
     return slots
 
 
-def test_a_match_expires_STM_08_STM_F():
+@spec("STM-08", "STM-F")
+def test_a_match_expires():
     slots = matched()
     slots.after(119)
     assert slots.at() == "Matched/Idle"
@@ -104,34 +115,37 @@ def test_a_match_expires_STM_08_STM_F():
     assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
 
 
-def test_a_match_ends_by_a_wrong_claim_a_command_or_a_drain_STM_08_STM_F():
+@spec("STM-08", "STM-F")
+def test_a_match_ends_by_a_wrong_claim_a_command_or_a_drain():
     slots = matched(start="TARGET.Good =?= true")
     assert isinstance(slots.ask(), Refused)
     assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
     slots = matched()
-    slots.book.vacate_slot(ONE, graceful=True, now=slots.now)
+    slots.slot_manager.vacate_slot(ONE, graceful=True, now=slots.now)
     assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
     slots = matched()
     slots.drain()
     assert slots.way() == ["Owner/Idle", "Drained/Retiring", "Drained/Idle"]
 
 
-def test_only_a_match_that_came_to_nothing_costs_the_claim_id_STM_08():
+@spec("STM-08")
+def test_only_a_match_that_came_to_nothing_costs_the_claim_id():
     """While nobody was promised the slot, a negotiator's match of the next moment may still open it."""
     slots = Slots(is_owner="Flip == 1")
-    offer = slots.book.slots[ONE].offer
+    offer = slots.slot_manager.slots[ONE].offer
     slots.after(1, Flip=1)
     slots.after(1, Flip=0)
     assert slots.way()[-2:] == ["Owner/Idle", "Unclaimed/Idle"]
-    assert slots.book.slots[ONE].offer == offer
+    assert slots.slot_manager.slots[ONE].offer == offer
     slots = matched()
-    offer = slots.book.slots[ONE].offer
+    offer = slots.slot_manager.slots[ONE].offer
     slots.after(120)
     assert slots.at() == "Unclaimed/Idle"
-    assert slots.book.slots[ONE].offer not in ("", offer)
+    assert slots.slot_manager.slots[ONE].offer not in ("", offer)
 
 
-def test_requirements_are_not_looked_at_again_in_matched_STM_08():
+@spec("STM-08")
+def test_requirements_are_not_looked_at_again_in_matched():
     slots = matched(start="Flip == 0", is_owner="Flip == 1")
     slots.after(1, Flip=1)
     assert slots.at() == "Matched/Idle"
@@ -140,7 +154,8 @@ def test_requirements_are_not_looked_at_again_in_matched_STM_08():
 # ---------------------------------------------------------------- Claimed
 
 
-def test_a_claim_starts_one_job_after_the_other_STM_11_STM_12():
+@spec("STM-11", "STM-12")
+def test_a_claim_starts_one_job_after_the_other():
     slots = Slots()
     claim = slots.run()
     slots.gone(claim)
@@ -148,8 +163,9 @@ def test_a_claim_starts_one_job_after_the_other_STM_11_STM_12():
     assert slots.way()[1:] == ["Claimed/Idle", "Claimed/Busy", "Claimed/Idle", "Claimed/Busy"]
 
 
+@spec("STM-10", "STM-H", "STM-23")
 @pytest.mark.parametrize("why", ["release", "vacate", "owner", "worklife", "drain", "better"])
-def test_an_idle_claim_ends_STM_10_STM_H(why):
+def test_an_idle_claim_ends(why):
     slots = Slots(is_owner="Flip == 1", claim_worklife="100")
     claim = slots.run()
     slots.gone(claim)
@@ -158,7 +174,7 @@ def test_an_idle_claim_ends_STM_10_STM_H(why):
     if why == "release":
         slots.release(claim)
     elif why == "vacate":
-        slots.book.vacate_slot(ONE, graceful=True, now=slots.now)
+        slots.slot_manager.vacate_slot(ONE, graceful=True, now=slots.now)
     elif why == "owner":
         slots.after(1, Flip=1)
     elif why == "worklife":
@@ -175,7 +191,8 @@ def test_an_idle_claim_ends_STM_10_STM_H(why):
     assert slots.way() == owner if why == "owner" else [*owner, "Unclaimed/Idle"]
 
 
-def test_start_is_false_for_who_asks_but_an_owner_ends_idle_claims_STM_10():
+@spec("STM-10")
+def test_start_is_false_for_who_asks_but_an_owner_ends_idle_claims():
     slots = Slots(start="Flip == 0")
     claim = slots.run()
     slots.gone(claim)
@@ -184,7 +201,8 @@ def test_start_is_false_for_who_asks_but_an_owner_ends_idle_claims_STM_10():
     assert isinstance(slots.start(claim), Refused)
 
 
-def test_preempt_makes_a_job_retire_then_leave_STM_13_STM_18_STM_22_STM_J():
+@spec("STM-13", "STM-18", "STM-22", "STM-J", "STM-50", "STM-57")
+def test_preempt_makes_a_job_retire_then_leave():
     slots = Slots(preempt="Flip == 1", max_job_retirement_time="60", machine_max_vacate_time="10")
     claim = slots.run()
     slots.way()
@@ -198,8 +216,9 @@ def test_preempt_makes_a_job_retire_then_leave_STM_13_STM_18_STM_22_STM_J():
     assert slots.ended[0].broken  # STM-57
 
 
+@spec("STM-44")
 @pytest.mark.parametrize("value", ["undefined", "NoSuchThing", '"true"', "error", "false"])
-def test_want_suspend_must_be_exactly_true_STM_44(value):
+def test_want_suspend_must_be_exactly_true(value):
     slots = Slots(want_suspend=value, suspend="true", preempt="Flip == 1")
     slots.run()
     assert slots.at() == "Claimed/Busy"
@@ -207,14 +226,16 @@ def test_want_suspend_must_be_exactly_true_STM_44(value):
     assert slots.at() == "Preempting/Vacating"
 
 
-def test_preempt_waits_behind_want_suspend_STM_44():
+@spec("STM-44")
+def test_preempt_waits_behind_want_suspend():
     slots = Slots(want_suspend="true", suspend="false", preempt="true")
     slots.run()
     slots.after(10)
     assert slots.at() == "Claimed/Busy"
 
 
-def test_a_job_is_suspended_and_goes_on_STM_14_STM_15():
+@spec("STM-14", "STM-15")
+def test_a_job_is_suspended_and_goes_on():
     slots = Slots(**STANDS)
     claim = slots.run()
     slots.after(10, Flip=1)
@@ -232,7 +253,8 @@ def test_what_suspends_and_continues_at_once_does_so_once_a_look():
     assert slots.suspensions == [True, False]
 
 
-def test_a_suspended_job_may_end_STM_12():
+@spec("STM-12")
+def test_a_suspended_job_may_end():
     slots = Slots(**STANDS)
     claim = slots.run()
     slots.after(1, Flip=1)
@@ -240,7 +262,8 @@ def test_a_suspended_job_may_end_STM_12():
     assert (slots.at(), claim.suspended_at, slots.suspensions) == ("Claimed/Idle", 0.0, [True])
 
 
-def test_preempt_ends_a_suspension_for_good_STM_16_STM_52():
+@spec("STM-16", "STM-52")
+def test_preempt_ends_a_suspension_for_good():
     slots = Slots(**STANDS, preempt="Flip == 2", max_job_retirement_time="100", machine_max_vacate_time="10")
     claim = slots.run()
     slots.after(10, Flip=1)
@@ -248,14 +271,15 @@ def test_preempt_ends_a_suspension_for_good_STM_16_STM_52():
     assert (slots.at(), slots.suspensions) == ("Claimed/Retiring", [True, False])
     slots.after(10, Flip=0)
     assert slots.at() == "Claimed/Retiring"
-    assert slots.book.next_look(slots.now) == 1000 + 10 + 100 - 10  # what was suspended does not count
+    assert slots.slot_manager.next_look(slots.now) == 1000 + 10 + 100 - 10  # what was suspended does not count
     slots.after(69)
     assert slots.at() == "Claimed/Retiring"
     slots.after(1)
-    assert (slots.at(), claim.vacate_code) == ("Preempting/Vacating", Vacated.PREEMPT)
+    assert (slots.at(), claim.vacate_code) == ("Preempting/Vacating", VacateReason.PREEMPT)
 
 
-def test_a_suspended_job_that_is_preempted_by_a_match_goes_on_to_retire_STM_16():
+@spec("STM-16")
+def test_a_suspended_job_that_is_preempted_by_a_match_goes_on_to_retire():
     slots = Slots(**STANDS, max_job_retirement_time="100", machine_max_vacate_time="10")
     slots.run()
     slots.after(1, Flip=1)
@@ -265,7 +289,8 @@ def test_a_suspended_job_that_is_preempted_by_a_match_goes_on_to_retire_STM_16()
     assert slots.at() == "Claimed/Retiring"
 
 
-def test_retirement_that_ends_while_suspended_STM_17():
+@spec("STM-17")
+def test_retirement_that_ends_while_suspended():
     rules = {"max_job_retirement_time": "ifThenElse(Short =?= 1, 0, 100)", "machine_max_vacate_time": "10"}
     slots = Slots(**STANDS, **rules)
     slots.run()
@@ -278,7 +303,8 @@ def test_retirement_that_ends_while_suspended_STM_17():
     assert slots.stops[-1][1] == "ask"
 
 
-def test_a_job_that_ends_in_its_retirement_leaves_the_slot_at_once_STM_18():
+@spec("STM-18")
+def test_a_job_that_ends_in_its_retirement_leaves_the_slot_at_once():
     slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
     claim = slots.run()
     slots.wait(ad=job(Liked=3))
@@ -287,7 +313,8 @@ def test_a_job_that_ends_in_its_retirement_leaves_the_slot_at_once_STM_18():
     assert slots.way() == ["Claimed/Idle", "Preempting/Vacating", "Claimed/Idle"]
 
 
-def test_who_retires_for_a_match_stays_when_that_goes_STM_19():
+@spec("STM-19")
+def test_who_retires_for_a_match_stays_when_that_goes():
     slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
     slots.run()
     better = slots.wait(ad=job(Liked=3))
@@ -296,21 +323,23 @@ def test_who_retires_for_a_match_stays_when_that_goes_STM_19():
     assert slots.at() == "Claimed/Busy"
 
 
+@spec("STM-52")
 @pytest.mark.parametrize("order", ["preempt", "off"])
-def test_who_retires_for_his_owner_or_a_shutdown_does_not_stay_STM_52(order):
+def test_who_retires_for_his_owner_or_a_shutdown_does_not_stay(order):
     slots = Slots(preempt="Flip == 1", max_job_retirement_time="100", machine_max_vacate_time="10")
     slots.run()
     if order == "preempt":
         slots.after(1, Flip=1)
         slots.after(1, Flip=0)
     else:
-        slots.book.off(Off.GRACEFUL, slots.now)
-        slots.book.on(slots.now)
+        slots.slot_manager.off(OffMode.GRACEFUL, slots.now)
+        slots.slot_manager.on(slots.now)
         slots.after(1)
     assert slots.at() == "Claimed/Retiring"
 
 
-def test_a_retiring_job_is_suspended_too_STM_20_STM_16():
+@spec("STM-20", "STM-16")
+def test_a_retiring_job_is_suspended_too():
     slots = Slots(**STANDS, max_job_retirement_time="100", machine_max_vacate_time="10")
     slots.run()
     slots.drain()
@@ -320,7 +349,8 @@ def test_a_retiring_job_is_suspended_too_STM_20_STM_16():
     assert slots.at() == "Claimed/Retiring"
 
 
-def test_the_forms_for_vanilla_jobs_STM_45():
+@spec("STM-45")
+def test_the_forms_for_vanilla_jobs():
     plain = policy(rank="0")
     rules = {0: plain.__class__(**{**fields(plain), "vanilla": policy(preempt="Flip == 1", rank="0")})}
     for universe, state in ((5, "Preempting/Vacating"), (7, "Claimed/Busy")):
@@ -337,15 +367,17 @@ def fields(rules):
 # ---------------------------------------------------------------- Preempting
 
 
+@spec("STM-46")
 @pytest.mark.parametrize("want", ["false", "undefined"])
-def test_want_vacate_false_kills_STM_46(want):
+def test_want_vacate_false_kills(want):
     slots = Slots(preempt="Flip == 1", want_vacate=want)
     slots.run()
     slots.after(1, Flip=1)
     assert (slots.at(), slots.stops[-1][1]) == ("Preempting/Killing", "kill")
 
 
-def test_kill_or_time_end_the_vacating_STM_21_STM_25():
+@spec("STM-21", "STM-25")
+def test_kill_or_time_end_the_vacating():
     for flip, seconds in ((2, 1), (1, 20)):
         slots = Slots(preempt="Flip == 1", kill="Flip == 2", machine_max_vacate_time="20")
         claim = slots.run()
@@ -358,7 +390,8 @@ def test_kill_or_time_end_the_vacating_STM_21_STM_25():
         assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
 
 
-def test_who_resists_is_killed_every_KILLING_TIMEOUT_STM_47():
+@spec("STM-47")
+def test_who_resists_is_killed_every_KILLING_TIMEOUT():
     slots = Slots(preempt="Flip == 1", want_vacate="false")
     slots.run()
     slots.after(1, Flip=1)
@@ -367,8 +400,9 @@ def test_who_resists_is_killed_every_KILLING_TIMEOUT_STM_47():
     assert [how for _, how in slots.stops] == ["kill"] * 3
 
 
+@spec("STM-23", "STM-24", "STM-I")
 @pytest.mark.parametrize(("kill", "row"), [("false", "STM-23"), ("true", "STM-24")])
-def test_a_better_match_gets_the_slot_STM_23_STM_24_STM_I(kill, row):
+def test_a_better_match_gets_the_slot(kill, row):
     slots = Slots(kill=kill)
     old = slots.run()
     new = slots.wait(ad=job(Liked=3))
@@ -377,7 +411,8 @@ def test_a_better_match_gets_the_slot_STM_23_STM_24_STM_I(kill, row):
     assert (slots.way(), slots.ready) == (["Claimed/Idle"], [new])
 
 
-def test_start_false_gives_the_slot_to_its_owner_not_to_the_match_STM_J():
+@spec("STM-J")
+def test_start_false_gives_the_slot_to_its_owner_not_to_the_match():
     slots = Slots(start="Flip == 0")
     old = slots.run()
     slots.wait(ad=job(Liked=3))
@@ -387,15 +422,17 @@ def test_start_false_gives_the_slot_to_its_owner_not_to_the_match_STM_J():
     assert slots.way() == ["Owner/Idle", "Unclaimed/Idle"]
 
 
-def test_no_second_match_is_taken_while_preempting_STM_55_STM_43():
+@spec("STM-55", "STM-43")
+def test_no_second_match_is_taken_while_preempting():
     slots = Slots()
     slots.run()
     slots.wait(ad=job(Liked=3))
-    assert (slots.at(), slots.book.slots[ONE].offer) == ("Preempting/Vacating", "")
+    assert (slots.at(), slots.slot_manager.slots[ONE].offer) == ("Preempting/Vacating", "")
     assert isinstance(slots.ask(ad=job(Liked=9), submitter="carol"), Refused)
 
 
-def test_the_access_point_hears_of_a_broken_claim_first_STM_57():
+@spec("STM-57")
+def test_the_access_point_hears_of_a_broken_claim_first():
     slots = Slots(preempt="Flip == 1")
     claim = slots.run()
     slots.after(1, Flip=1)
@@ -404,7 +441,8 @@ def test_the_access_point_hears_of_a_broken_claim_first_STM_57():
     assert [(one.claim, one.broken) for one in slots.ended] == [(claim, True)]
 
 
-def test_an_old_claim_takes_no_job_but_keeps_the_one_that_runs_STM_53():
+@spec("STM-53")
+def test_an_old_claim_takes_no_job_but_keeps_the_one_that_runs():
     slots = Slots(claim_worklife="100")
     claim = slots.run()
     slots.after(500)
@@ -413,7 +451,8 @@ def test_an_old_claim_takes_no_job_but_keeps_the_one_that_runs_STM_53():
     assert slots.start(claim).code == "unknown-claim"
 
 
-def test_an_owner_does_not_end_a_running_job_STM_54():
+@spec("STM-54")
+def test_an_owner_does_not_end_a_running_job():
     slots = Slots(is_owner="Flip == 1", start="Flip == 0")
     claim = slots.run()
     slots.after(1, Flip=1)
@@ -422,14 +461,15 @@ def test_an_owner_does_not_end_a_running_job_STM_54():
     assert slots.at() == "Owner/Idle"
 
 
-def test_a_dynamic_slot_goes_when_it_is_released_STM_56():
+@spec("STM-56")
+def test_a_dynamic_slot_goes_when_it_is_released():
     slots = Slots(more=(PARTS,))
-    parent = slots.book.slots[PARTS]
+    parent = slots.slot_manager.slots[PARTS]
     claim = slots.run(PARTS)
     assert parent.free["Cpus"] == 3
     slots.release(claim)
     slots.gone(claim)
-    assert (claim.slot in slots.book.slots, parent.free == parent.total) == (False, True)
+    assert (claim.slot in slots.slot_manager.slots, parent.free == parent.total) == (False, True)
 
 
 # ---------------------------------------------------------------- holding
@@ -439,12 +479,12 @@ def test_want_hold_holds_who_is_preempted():
     rules = {"want_hold": "Flip == 1", "want_hold_reason": '"too much"', "want_hold_subcode": "102"}
     slots = Slots(preempt="Flip == 1", **rules)
     claim = slots.run()
-    slots.book.review(slots.now)
+    slots.slot_manager.review(slots.now)
     slots.flip["Flip"] = 1
-    slots.book.review(slots.now)
-    (stop,) = slots.book.take_changes().stops
+    slots.slot_manager.review(slots.now)
+    (stop,) = slots.slot_manager.take_effects().stops
     assert (stop.hold, stop.reason) == (("too much", 102), "too much")
-    kept, _ = unpack_claim(pack_claim(claim, slots.book.slots[ONE]))
+    kept, _ = unpack_claim(pack_claim(claim, slots.slot_manager.slots[ONE]))
     assert kept.hold == ("too much", 102)
 
 
@@ -464,36 +504,39 @@ FILLED = {"start_backfill": "Flip != 1", "evict_backfill": "Flip == 1"}
 def filled(**rules):
     slots = Slots(**FILLED | rules)
     assert slots.at() == "Backfill/Idle"  # STM-07, STM-E
-    assert slots.book.backfilled(ONE, slots.now)
+    assert slots.slot_manager.backfilled(ONE, slots.now)
     assert slots.at() == "Backfill/Busy"  # STM-26
     slots.way()
     return slots
 
 
 def end_backfill(slots):
-    slots.book.backfill_gone(ONE, slots.now)
+    slots.slot_manager.backfill_gone(ONE, slots.now)
     slots.look()
 
 
-def test_backfill_starts_and_starts_again_STM_07_STM_26_STM_27_STM_E():
+@spec("STM-07", "STM-26", "STM-27", "STM-E")
+def test_backfill_starts_and_starts_again():
     slots = filled()
     end_backfill(slots)
     assert slots.at() == "Backfill/Idle"
-    assert slots.book.backfilled(ONE, slots.now)
+    assert slots.slot_manager.backfilled(ONE, slots.now)
     assert slots.at() == "Backfill/Busy"
 
 
-def test_evict_backfill_gives_the_slot_to_its_owner_STM_28_STM_29_STM_30_STM_K():
+@spec("STM-28", "STM-29", "STM-30", "STM-K")
+def test_evict_backfill_gives_the_slot_to_its_owner():
     slots = filled()
     slots.after(1, Flip=1)
     assert slots.at() == "Backfill/Killing"
-    assert not slots.book.backfilled(ONE, slots.now)
+    assert not slots.slot_manager.backfilled(ONE, slots.now)
     slots.flip["Flip"] = 2  # EVICT_BACKFILL is false again by now
     end_backfill(slots)
     assert slots.way()[:3] == ["Backfill/Killing", "Backfill/Idle", "Owner/Idle"]
 
 
-def test_a_claim_gets_the_slot_when_its_client_is_gone_STM_28_STM_31_STM_M():
+@spec("STM-28", "STM-31", "STM-M")
+def test_a_claim_gets_the_slot_when_its_client_is_gone():
     slots = filled()
     claim = slots.wait()
     assert slots.at() == "Backfill/Killing"
@@ -503,38 +546,42 @@ def test_a_claim_gets_the_slot_when_its_client_is_gone_STM_28_STM_31_STM_M():
     assert not isinstance(slots.start(claim), Refused)
 
 
-def test_backfill_is_watched_as_closely_as_claims_STM_42():
+@spec("STM-42")
+def test_backfill_is_watched_as_closely_as_claims():
     slots = Slots(**FILLED)
-    assert slots.book.in_use
+    assert slots.slot_manager.in_use
     slots.after(1, Flip=1)
-    assert not slots.book.in_use
+    assert not slots.slot_manager.in_use
     slots.claim()
-    assert slots.book.in_use
+    assert slots.slot_manager.in_use
 
 
-def test_a_claim_gets_a_slot_that_is_about_to_be_filled_at_once_STM_31():
+@spec("STM-31")
+def test_a_claim_gets_a_slot_that_is_about_to_be_filled_at_once():
     slots = Slots(**FILLED)
     slots.claim()
     assert slots.at() == "Claimed/Idle"
 
 
-def test_a_match_gets_the_slot_when_its_client_is_gone_STM_28_STM_32_STM_L():
+@spec("STM-28", "STM-32", "STM-L")
+def test_a_match_gets_the_slot_when_its_client_is_gone():
     slots = filled()
-    assert slots.book.matched(ONE, slots.book.slots[ONE].offer, 1, "", slots.now) == ""
+    assert slots.slot_manager.matched(ONE, slots.slot_manager.slots[ONE].offer, 1, "", slots.now) == ""
     end_backfill(slots)
     assert slots.way() == ["Backfill/Killing", "Backfill/Idle", "Matched/Idle"]
     slots.claim()
 
 
+@spec("STM-28", "STM-30", "STM-K")
 @pytest.mark.parametrize("why", ["vacate", "drain", "off"])
-def test_commands_end_backfill_STM_28_STM_30_STM_K(why):
+def test_commands_end_backfill(why):
     slots = filled()
     if why == "vacate":
-        slots.book.vacate_slot(ONE, graceful=False, now=slots.now)
+        slots.slot_manager.vacate_slot(ONE, graceful=False, now=slots.now)
     elif why == "drain":
         slots.drain()
     else:
-        slots.book.off(Off.FAST, slots.now)
+        slots.slot_manager.off(OffMode.FAST, slots.now)
     assert slots.at() == "Backfill/Killing"
     end_backfill(slots)
     assert slots.way()[:3] == ["Backfill/Killing", "Backfill/Idle", "Owner/Idle"]
@@ -543,10 +590,10 @@ def test_commands_end_backfill_STM_28_STM_30_STM_K(why):
 
 def test_what_is_carved_is_not_filled():
     slots = Slots(more=(PARTS,), start_backfill='Name == "slot3@node1"')
-    slots.book.backfilled(PARTS, slots.now)
+    slots.slot_manager.backfilled(PARTS, slots.now)
     slots.run(PARTS)
     assert slots.at(PARTS) == "Backfill/Killing"
-    slots.book.backfill_gone(PARTS, slots.now)
+    slots.slot_manager.backfill_gone(PARTS, slots.now)
     assert slots.at(PARTS) == "Unclaimed/Idle"
 
 
@@ -556,13 +603,14 @@ def test_a_claim_whose_start_turned_false_does_not_get_the_slot_that_it_waits_fo
     slots.flip["Flip"] = 1
     end_backfill(slots)
     assert (slots.at(), [one.broken for one in slots.ended]) == ("Unclaimed/Idle", [True])
-    assert not slots.book.waiting
+    assert not slots.slot_manager.waiting
 
 
 # ---------------------------------------------------------------- Drained
 
 
-def test_an_idle_machine_is_drained_at_once_STM_33_STM_36_STM_37_STM_N_STM_P():
+@spec("STM-33", "STM-36", "STM-37", "STM-N", "STM-P")
+def test_an_idle_machine_is_drained_at_once():
     slots = Slots(more=(TWO,), is_owner='Name == "slot2@node1"', run_benchmarks='Name == "slot1@node1"')
     assert (slots.at(ONE), slots.at(TWO)) == ("Unclaimed/Benchmarking", "Owner/Idle")
     slots.steps.clear()
@@ -570,7 +618,8 @@ def test_an_idle_machine_is_drained_at_once_STM_33_STM_36_STM_37_STM_N_STM_P():
     assert slots.way(ONE) == slots.way(TWO) == ["Drained/Retiring", "Drained/Idle"]
 
 
-def test_drained_slots_wait_for_the_last_one_STM_33():
+@spec("STM-33")
+def test_drained_slots_wait_for_the_last_one():
     slots = Slots(more=(TWO, PARTS), max_job_retirement_time="100", machine_max_vacate_time="10")
     claim = slots.run(TWO)
     part = slots.run(PARTS)
@@ -581,22 +630,24 @@ def test_drained_slots_wait_for_the_last_one_STM_33():
     assert [slots.at(s) for s in (ONE, TWO, PARTS)] == ["Drained/Retiring"] * 3
     slots.gone(part)
     assert [slots.at(s) for s in (ONE, TWO, PARTS)] == ["Drained/Idle"] * 3
-    assert {one.claim.vacate_code for one in slots.ended} == {Vacated.DRAINING}
+    assert {one.claim.vacate_code for one in slots.ended} == {VacateReason.DRAINING}
 
 
-def test_a_cancelled_drain_lets_stay_who_did_not_begin_to_leave_STM_34_STM_35_STM_O():
+@spec("STM-34", "STM-35", "STM-O")
+def test_a_cancelled_drain_lets_stay_who_did_not_begin_to_leave():
     slots = Slots(more=(TWO,), max_job_retirement_time="100", machine_max_vacate_time="10")
     slots.run(TWO)
     slots.drain()
-    assert slots.book.cancel_drain("d1", slots.now) is None
+    assert slots.slot_manager.cancel_drain("d1", slots.now) is None
     assert (slots.way(ONE)[-2:], slots.at(TWO)) == (["Owner/Idle", "Unclaimed/Idle"], "Claimed/Busy")
     slots = Slots()
     slots.drain()
-    slots.book.cancel_drain("", slots.now)
+    slots.slot_manager.cancel_drain("", slots.now)
     assert slots.way()[-3:] == ["Drained/Idle", "Owner/Idle", "Unclaimed/Idle"]
     assert isinstance(slots.ask(), Granted)
 
 
+@spec("STM-O")
 @pytest.mark.parametrize(
     ("completion", "state", "told"),
     [
@@ -606,27 +657,28 @@ def test_a_cancelled_drain_lets_stay_who_did_not_begin_to_leave_STM_34_STM_35_ST
         (Completion.RESTART, "Drained/Idle", [Completion.RESTART]),
     ],
 )
-def test_what_follows_a_drain_STM_O(completion, state, told):
+def test_what_follows_a_drain(completion, state, told):
     slots = Slots()
     claim = slots.run()
     slots.drain(completion=completion)
     slots.gone(claim)
     assert (slots.at(), slots.completed) == (state, told)
-    assert slots.book.steering.last_stop == (slots.now if completion is Completion.RESUME else 0)
+    assert slots.slot_manager.machine_orders.last_stop == (slots.now if completion is Completion.RESUME else 0)
     slots.after(100)
     assert slots.completed == told  # once
 
 
+@spec("TLS-07")
 @pytest.mark.parametrize("start", ["", "true"])
 @pytest.mark.parametrize(
     ("how", "state", "asked"),
     [
-        (How.GRACEFUL, "Claimed/Retiring", []),
-        (How.QUICK, "Preempting/Vacating", ["ask"]),
-        (How.FAST, "Preempting/Killing", ["kill"]),
+        (DrainMode.GRACEFUL, "Claimed/Retiring", []),
+        (DrainMode.QUICK, "Preempting/Vacating", ["ask"]),
+        (DrainMode.FAST, "Preempting/Killing", ["kill"]),
     ],
 )
-def test_how_a_drain_makes_jobs_leave_TLS_07(how, state, asked, start):
+def test_how_a_drain_makes_jobs_leave(how, state, asked, start):
     """An expression for jobs that may start meanwhile keeps nobody in a drain that waits for none."""
     slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
     slots.run()
@@ -634,7 +686,8 @@ def test_how_a_drain_makes_jobs_leave_TLS_07(how, state, asked, start):
     assert (slots.at(), [word for _, word in slots.stops]) == (state, asked)
 
 
-def test_drains_that_are_refused_change_nothing_TLS_07():
+@spec("TLS-07")
+def test_drains_that_are_refused_change_nothing():
     slots = Slots(more=(TWO,))
     assert slots.drain(check='Name == "slot1@node1"').code == "check"
     assert slots.drain(check="1 +").code == "expression"
@@ -643,25 +696,27 @@ def test_drains_that_are_refused_change_nothing_TLS_07():
     assert slots.drain(check="State =!= undefined") is None
     assert slots.drain() is None  # the same again: its answer was lost
     assert slots.drain("d2").code == "draining"
-    assert slots.book.cancel_drain("d2", slots.now).code == "unknown-request"
-    assert slots.book.cancel_drain("d1", slots.now) is None
-    assert slots.book.cancel_drain("", slots.now) is None
-    assert slots.book.cancel_drain("d1", slots.now).code == "unknown-request"
+    assert slots.slot_manager.cancel_drain("d2", slots.now).code == "unknown-request"
+    assert slots.slot_manager.cancel_drain("d1", slots.now) is None
+    assert slots.slot_manager.cancel_drain("", slots.now) is None
+    assert slots.slot_manager.cancel_drain("d1", slots.now).code == "unknown-request"
 
 
-def test_no_job_starts_on_a_machine_that_is_drained_DFR_07_DFR_10():
+@spec("DFR-07", "DFR-10")
+def test_no_job_starts_on_a_machine_that_is_drained():
     slots = Slots(more=(PARTS,), max_job_retirement_time="100", machine_max_vacate_time="10")
     slots.run()
     slots.wait(ad=job(Liked=1))
     slots.drain()
-    assert not slots.book.waiting
+    assert not slots.slot_manager.waiting
     for slot, fields in ((PARTS, {}), (ONE, {"submitter": "bob"})):
         answer = slots.ask(slot, job(Liked=5), **fields)
         assert answer.code == "draining", answer
 
 
-def test_jobs_taken_while_draining_leave_with_the_last_of_the_others_DFR_07_DFR_08_DFR_09_DFR_10():
-    """W-34 as the last table of the spec has it: aligned are those for which the drain's START is true."""
+@spec("DFR-07", "DFR-08", "DFR-09", "DFR-10", "W-34")
+def test_jobs_taken_while_draining_leave_with_the_last_of_the_others():
+    """W-34. Aligned are those for which the drain's START is true."""
     slots = Slots(more=(TWO, PARTS), max_job_retirement_time="TARGET.Stay ?: 0", machine_max_vacate_time="10")
     short = slots.run(ONE, job(Stay=60))
     like = slots.run(PARTS, job(Stay=60, Late=True))
@@ -688,23 +743,25 @@ def test_jobs_taken_while_draining_leave_with_the_last_of_the_others_DFR_07_DFR_
     assert slots.at(ONE) == "Drained/Idle"
 
 
-def test_what_a_drain_costs_DFR_11():
+@spec("DFR-11")
+def test_what_a_drain_costs():
     slots = Slots(more=(TWO,), max_job_retirement_time="100", machine_max_vacate_time="10")
     claim = slots.run()
-    expected = slots.book.expected(slots.now + 40)
+    expected = slots.slot_manager.expected(slots.now + 40)
     assert (expected.graceful_completion, expected.quick_completion) == (1040 + 60, 1040 + 10)
     assert (expected.graceful_badput, expected.quick_badput) == (2 * 100, 2 * 50)
     slots.drain()
     slots.after(90)
     slots.gone(claim)
     slots.after(10)
-    slots.book.cancel_drain("", slots.now)
-    steering = slots.book.steering
-    assert (steering.badput, steering.unclaimed) == (2 * 90, 2 * 90 + 4 * 10)
-    assert (steering.last_start, steering.last_stop) == (1000, 1100)
+    slots.slot_manager.cancel_drain("", slots.now)
+    machine_orders = slots.slot_manager.machine_orders
+    assert (machine_orders.badput, machine_orders.unclaimed) == (2 * 90, 2 * 90 + 4 * 10)
+    assert (machine_orders.last_start, machine_orders.last_stop) == (1000, 1100)
 
 
-def test_a_drained_job_keeps_its_retirement_and_is_then_asked_to_leave_DFR_06():
+@spec("DFR-06")
+def test_a_drained_job_keeps_its_retirement_and_is_then_asked_to_leave():
     """As defrag drains: graceful, to take jobs again at once; no further drain while it lasts, and none by mistake."""
     slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
     claim = slots.run()
@@ -716,21 +773,24 @@ def test_a_drained_job_keeps_its_retirement_and_is_then_asked_to_leave_DFR_06():
     assert (slots.at(), [word for _, word in slots.stops]) == ("Preempting/Vacating", ["ask"])
     slots.gone(claim)
     assert slots.at() == "Unclaimed/Idle"
-    assert slots.book.steering.drain is None
+    assert slots.slot_manager.machine_orders.drain is None
 
 
-def test_what_draining_costs_is_counted_from_the_first_start_on_DFR_11():
+@spec("DFR-11")
+def test_what_draining_costs_is_counted_from_the_first_start_on():
     slots = Slots()
-    slots.book.resume(1000.0)
-    steering = Steering.unpack(slots.book.steering.pack())
-    assert steering.since == 1000.0
+    slots.slot_manager.resume(1000.0)
+    machine_orders = MachineOrders.unpack(slots.slot_manager.machine_orders.pack())
+    assert machine_orders.since == 1000.0
     again = Slots(now=5000.0)
-    again.book.restore_steering(steering)
-    again.book.resume(5000.0)
-    assert again.book.steering.since == 1000.0
-    older = {name: value for name, value in steering.pack().items() if name != "since"}  # of an earlier release
-    assert Steering.unpack(older).since == 0.0
-    told = drain_attributes(again.book.steering, again.book.expected(5000.0), again.book.slots[ONE])
+    again.slot_manager.restore_machine_orders(machine_orders)
+    again.slot_manager.resume(5000.0)
+    assert again.slot_manager.machine_orders.since == 1000.0
+    older = {name: value for name, value in machine_orders.pack().items() if name != "since"}  # of an earlier release
+    assert MachineOrders.unpack(older).since == 0.0
+    told = drain_attributes(
+        again.slot_manager.machine_orders, again.slot_manager.expected(5000.0), again.slot_manager.slots[ONE]
+    )
     assert told["RoostDrainingCountedSince"] == 1000
     assert (told["TotalMachineDrainingBadput"], told["TotalMachineDrainingUnclaimedTime"]) == (0, 0)
 
@@ -738,85 +798,90 @@ def test_what_draining_costs_is_counted_from_the_first_start_on_DFR_11():
 # ---------------------------------------------------------------- off, vacate
 
 
+@spec("STM-51")
 @pytest.mark.parametrize(
     ("how", "states"),
     [
-        (Off.PEACEFUL, ["Claimed/Retiring"] * 2),
-        (Off.GRACEFUL, ["Claimed/Retiring", "Preempting/Vacating"]),
-        (Off.FAST, ["Preempting/Killing"] * 2),
+        (OffMode.PEACEFUL, ["Claimed/Retiring"] * 2),
+        (OffMode.GRACEFUL, ["Claimed/Retiring", "Preempting/Vacating"]),
+        (OffMode.FAST, ["Preempting/Killing"] * 2),
     ],
 )
-def test_how_a_machine_is_switched_off_STM_51(how, states):
+def test_how_a_machine_is_switched_off(how, states):
     slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
     claim = slots.run()
-    slots.book.off(how, slots.now)
+    slots.slot_manager.off(how, slots.now)
     seen = [slots.at()]
     slots.after(95)
     assert [*seen, slots.at()] == states
     slots.gone(claim)
     assert slots.at() == "Drained/Idle"
     assert slots.ask().code == "draining"
-    slots.book.on(slots.now)
+    slots.slot_manager.on(slots.now)
     assert isinstance(slots.ask(), Granted)
 
 
-def test_a_negative_retirement_is_at_once_even_when_peaceful_STM_51():
+@spec("STM-51")
+def test_a_negative_retirement_is_at_once_even_when_peaceful():
     slots = Slots(max_job_retirement_time="-1")
     slots.run()
-    slots.book.off(Off.PEACEFUL, slots.now)
+    slots.slot_manager.off(OffMode.PEACEFUL, slots.now)
     assert slots.at() == "Preempting/Vacating"
 
 
-def test_switching_off_again_may_only_hurry_STM_51():
+@spec("STM-51")
+def test_switching_off_again_may_only_hurry():
     slots = Slots(max_job_retirement_time="100", machine_max_vacate_time="10")
     claim = slots.run()
-    slots.book.off(Off.PEACEFUL, slots.now)
+    slots.slot_manager.off(OffMode.PEACEFUL, slots.now)
     slots.after(1000)
-    slots.book.off(Off.GRACEFUL, slots.now)
+    slots.slot_manager.off(OffMode.GRACEFUL, slots.now)
     slots.look()
     assert slots.at() == "Preempting/Vacating"
-    slots.book.off(Off.PEACEFUL, slots.now)
-    assert slots.book.steering.off is Off.GRACEFUL
-    slots.book.off(Off.FAST, slots.now)
+    slots.slot_manager.off(OffMode.PEACEFUL, slots.now)
+    assert slots.slot_manager.machine_orders.off is OffMode.GRACEFUL
+    slots.slot_manager.off(OffMode.FAST, slots.now)
     slots.look()
     assert (slots.at(), slots.stops[-1]) == ("Preempting/Killing", (claim.run, "kill"))
 
 
-def test_a_job_that_was_to_run_to_its_end_does_so_after_the_machine_is_on_again_STM_51():
+@spec("STM-51")
+def test_a_job_that_was_to_run_to_its_end_does_so_after_the_machine_is_on_again():
     slots = Slots()
     claim = slots.run()
-    slots.book.off(Off.PEACEFUL, slots.now)
-    slots.book.on(slots.now)
+    slots.slot_manager.off(OffMode.PEACEFUL, slots.now)
+    slots.slot_manager.on(slots.now)
     slots.after(10_000)
     assert slots.at() == "Claimed/Retiring"
     slots.gone(claim)
     assert slots.at() == "Unclaimed/Idle"
 
 
+@spec("TLS-06", "STM-H")
 @pytest.mark.parametrize(("graceful", "state"), [(True, "Claimed/Retiring"), (False, "Preempting/Killing")])
-def test_vacating_gracefully_keeps_the_retirement_TLS_06_STM_H(graceful, state):
+def test_vacating_gracefully_keeps_the_retirement(graceful, state):
     slots = Slots(more=(TWO, PARTS), max_job_retirement_time="100", machine_max_vacate_time="10")
     one, two, part = slots.run(ONE), slots.run(TWO), slots.run(PARTS)
-    assert slots.book.vacate_slot("slot9@node1", graceful=True, now=slots.now).code == "unknown-slot"
-    slots.book.vacate_slot(PARTS, graceful=graceful, now=slots.now)
+    assert slots.slot_manager.vacate_slot("slot9@node1", graceful=True, now=slots.now).code == "unknown-slot"
+    slots.slot_manager.vacate_slot(PARTS, graceful=graceful, now=slots.now)
     assert [slots.at(claim.slot) for claim in (one, two, part)] == ["Claimed/Busy", "Claimed/Busy", state]
-    slots.book.vacate_slot("", graceful=graceful, now=slots.now)
+    slots.slot_manager.vacate_slot("", graceful=graceful, now=slots.now)
     slots.look()
     assert [slots.at(claim.slot) for claim in (one, two)] == [state, state]
     slots.after(90)
     assert slots.at() == ("Preempting/Vacating" if graceful else state)
     slots.gone(one)
-    assert (slots.at(), slots.ended[0].claim.vacate_code) == ("Unclaimed/Idle", Vacated.COMMAND)
+    assert (slots.at(), slots.ended[0].claim.vacate_code) == ("Unclaimed/Idle", VacateReason.COMMAND)
 
 
 def test_vacating_a_slot_that_somebody_waits_for_gives_it_to_nobody():
     slots = Slots(max_job_retirement_time="100")
     old = slots.run()
     slots.wait(ad=job(Liked=4))
-    slots.book.vacate_slot(ONE, graceful=True, now=slots.now)
+    slots.slot_manager.vacate_slot(ONE, graceful=True, now=slots.now)
     slots.gone(old)
     assert slots.at() == "Unclaimed/Idle"
-    assert not slots.book.waiting
+    assert not slots.slot_manager.waiting
 
 
 # ---------------------------------------------------------------- restarts
@@ -827,11 +892,14 @@ def test_orders_outlive_a_restart():
     claim = slots.run()
     slots.drain(reason="new kernel", start="TARGET.Late =?= true", completion=Completion.RESUME)
     other = Slots(now=slots.now + 5, max_job_retirement_time="100", machine_max_vacate_time="10")
-    other.book.restore_steering(Steering.unpack(slots.book.steering.pack()))
-    kept, slot = unpack_claim(pack_claim(claim, slots.book.slots[ONE]))
-    assert other.book.restore(kept, slot, other.now) == ""
-    other.book.resume(other.now)
-    assert (other.at(), other.book.steering.drain) == ("Claimed/Retiring", slots.book.steering.drain)
+    other.slot_manager.restore_machine_orders(MachineOrders.unpack(slots.slot_manager.machine_orders.pack()))
+    kept, slot = unpack_claim(pack_claim(claim, slots.slot_manager.slots[ONE]))
+    assert other.slot_manager.restore(kept, slot, other.now) == ""
+    other.slot_manager.resume(other.now)
+    assert (other.at(), other.slot_manager.machine_orders.drain) == (
+        "Claimed/Retiring",
+        slots.slot_manager.machine_orders.drain,
+    )
     other.gone(kept)
     assert other.at() == "Unclaimed/Idle"
 
@@ -841,8 +909,8 @@ def test_a_drain_that_ended_the_daemon_is_over_in_its_next_life():
     slots.drain(completion=Completion.EXIT)
     assert slots.completed == [Completion.EXIT]
     other = Slots()
-    other.book.restore_steering(Steering.unpack(slots.book.steering.pack()))
-    other.book.resume(other.now)
+    other.slot_manager.restore_machine_orders(MachineOrders.unpack(slots.slot_manager.machine_orders.pack()))
+    other.slot_manager.resume(other.now)
     assert other.at() == "Unclaimed/Idle"
 
 
@@ -850,11 +918,11 @@ def test_a_suspended_claim_is_suspended_in_the_next_life_too():
     slots = Slots(**STANDS)
     claim = slots.run()
     slots.after(10, Flip=1)
-    kept, slot = unpack_claim(pack_claim(claim, slots.book.slots[ONE]))
+    kept, slot = unpack_claim(pack_claim(claim, slots.slot_manager.slots[ONE]))
     other = Slots(now=slots.now + 50, **STANDS)
-    assert other.book.restore(kept, slot, other.now) == ""
+    assert other.slot_manager.restore(kept, slot, other.now) == ""
     other.flip["Flip"] = 1
-    other.book.resume(other.now)
+    other.slot_manager.resume(other.now)
     assert other.at() == "Claimed/Suspended"
     other.after(0, Flip=0)
     assert (other.suspensions, kept.suspended_s) == ([False], 50)
@@ -898,11 +966,11 @@ def test_states_and_activities_are_those_of_the_manual():
     idle = {State.OWNER, State.UNCLAIMED, State.MATCHED, State.CLAIMED, State.BACKFILL, State.DRAINED}
     assert {state for state, activity in pairs if activity is Activity.IDLE} == idle
     assert len(pairs) == 15
-    assert Haste.STAY < Haste.RETIRE < Haste.VACATE < Haste.KILL
+    assert Urgency.STAY < Urgency.RETIRE < Urgency.VACATE < Urgency.KILL
 
 
 def test_a_request_that_comes_again_while_its_slot_is_backfilled_is_answered_alike():
     slots = filled()
-    ask = request(slots.book, ONE, 77, submitter="bob")
-    first = slots.book.request(ask, job(), slots.now)
-    assert slots.book.request(ask, job(), slots.now).waiting is first.waiting
+    ask = request(slots.slot_manager, ONE, 77, submitter="bob")
+    first = slots.slot_manager.request(ask, job(), slots.now)
+    assert slots.slot_manager.request(ask, job(), slots.now).waiting is first.waiting

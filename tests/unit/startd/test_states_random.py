@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from services.startd.book.amounts import Amounts
-from services.startd.book.answers import Accepted, Granted, Refused
-from services.startd.book.draining import Completion, How, Off
-from services.startd.book.partition import SlotKind
-from services.startd.book.slots import Haste
-from services.startd.book.transitions import Activity, State
+from engine.slots.amounts import Amounts
+from engine.slots.carving import SlotKind
+from services.startd.core.slots.drain import Completion, DrainMode, OffMode
+from services.startd.core.slots.model import Urgency
+from services.startd.core.slots.requests import Accepted, Granted, Refused
+from services.startd.core.slots.transitions import Activity, State
 from tests.unit.startd.states import MACHINE, ONE, PARTS, TWO, Slots
 from tests.unit.startd.test_claims import job, policy
 
@@ -56,8 +56,8 @@ class Machine(RuleBasedStateMachine):
     # -- helpers
 
     @property
-    def book(self):
-        return self.slots.book
+    def slot_manager(self):
+        return self.slots.slot_manager
 
     def pick(self, data, of):
         return data.draw(st.sampled_from(sorted(of)))
@@ -72,41 +72,41 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), cpus=st.integers(1, 5), liked=st.integers(0, 3), who=st.sampled_from("abc"), go=st.booleans())
     def ask(self, data, cpus, liked, who, go):
         ad = job(cpus, Liked=liked, Stay=liked * 30, Late=liked == 2)
-        answer = self.slots.ask(self.pick(data, self.book.slots), ad, submitter=who)
+        answer = self.slots.ask(self.pick(data, self.slot_manager.slots), ad, submitter=who)
         self.expect(answer)
         if isinstance(answer, Granted) and go:
             self.slots.start(answer.claim, ad)
 
     @rule(data=st.data(), cpus=st.integers(1, 4))
     def ask_for_parts(self, data, cpus):
-        parts = [slot.name for slot in self.book.dynamic_slots(PARTS)]
+        parts = [slot.name for slot in self.slot_manager.dynamic_slots(PARTS)]
         chosen = data.draw(st.lists(st.sampled_from(parts), unique=True, max_size=3)) if parts else []
         self.expect(self.slots.ask(PARTS, job(cpus, Liked=3), submitter="d", preempts=chosen))
 
     @rule(data=st.data())
     def notice(self, data):
-        slot = self.book.slots[self.pick(data, self.book.slots)]
-        self.book.matched(slot.name, slot.offer, 1, "", self.slots.now)
+        slot = self.slot_manager.slots[self.pick(data, self.slot_manager.slots)]
+        self.slot_manager.matched(slot.name, slot.offer, 1, "", self.slots.now)
 
     @rule(data=st.data(), stay=st.integers(0, 3))
     def start(self, data, stay):
-        if self.book.claims:
-            claim = self.book.claims[self.pick(data, self.book.claims)]
+        if self.slot_manager.claims:
+            claim = self.slot_manager.claims[self.pick(data, self.slot_manager.claims)]
             before = claim.run
             started = self.slots.start(claim, job(Liked=stay, Stay=stay * 30))
             assert isinstance(started, Refused) or not before
 
     @rule(data=st.data())
     def gone(self, data):
-        runs = [key for key, claim in self.book.claims.items() if claim.run]
+        runs = [key for key, claim in self.slot_manager.claims.items() if claim.run]
         if runs:
-            self.slots.gone(self.book.claims[self.pick(data, runs)])
+            self.slots.gone(self.slot_manager.claims[self.pick(data, runs)])
 
     @rule(data=st.data(), graceful=st.booleans())
     def release(self, data, graceful):
-        ids = {*self.book.claims, *self.book.waiting}
+        ids = {*self.slot_manager.claims, *self.slot_manager.waiting}
         if ids:
-            self.book.vacate(self.pick(data, ids), "released", graceful=graceful, now=self.slots.now)
+            self.slot_manager.vacate(self.pick(data, ids), "released", graceful=graceful, now=self.slots.now)
 
     # -- the machine, its owner and its administrators
 
@@ -117,63 +117,63 @@ class Machine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.0, 1.0, 10.0, 40.0, 130.0, 700.0]))
     def time(self, seconds):
         self.slots.after(seconds)
-        look = self.book.next_look(self.slots.now)
-        assert look is None or look > self.slots.now, self.book.slots
+        look = self.slot_manager.next_look(self.slots.now)
+        assert look is None or look > self.slots.now, self.slot_manager.slots
 
     @rule(
-        how=st.sampled_from(How),
+        how=st.sampled_from(DrainMode),
         completion=st.sampled_from(Completion),
         start=st.sampled_from(["", "TARGET.Late", "(", "true"]),
     )
     def drain(self, how, completion, start):
         self.drains += 1
-        before = self.book.steering.drain
+        before = self.slot_manager.machine_orders.drain
         refused = self.slots.drain(f"d{self.drains}", how=how, completion=completion, start=start)
         assert (refused is None) == (before is None and start != "(")
 
     @rule(name=st.sampled_from(["", "d1", "d2"]))
     def cancel(self, name):
-        self.book.cancel_drain(name, self.slots.now)
+        self.slot_manager.cancel_drain(name, self.slots.now)
 
-    @rule(how=st.sampled_from(Off))
+    @rule(how=st.sampled_from(OffMode))
     def off(self, how):
-        self.book.off(how, self.slots.now)
+        self.slot_manager.off(how, self.slots.now)
 
     @rule()
     def on(self):
-        self.book.on(self.slots.now)
+        self.slot_manager.on(self.slots.now)
 
     @rule(data=st.data(), graceful=st.booleans(), everything=st.booleans())
     def vacate(self, data, graceful, everything):
-        name = "" if everything else self.pick(data, self.book.slots)
-        self.book.vacate_slot(name, graceful=graceful, now=self.slots.now)
+        name = "" if everything else self.pick(data, self.slot_manager.slots)
+        self.slot_manager.vacate_slot(name, graceful=graceful, now=self.slots.now)
 
     @rule(data=st.data(), what=st.sampled_from(["backfilled", "backfill_gone", "benchmarked"]))
     def chore(self, data, what):
-        getattr(self.book, what)(self.pick(data, self.book.slots), self.slots.now)
+        getattr(self.slot_manager, what)(self.pick(data, self.slot_manager.slots), self.slots.now)
 
     # -- what always holds
 
     @invariant()
     def resources_add_up(self):
-        parent = self.book.slots[PARTS]
+        parent = self.slot_manager.slots[PARTS]
         used = Amounts()
-        for slot in self.book.dynamic_slots(PARTS):
+        for slot in self.slot_manager.dynamic_slots(PARTS):
             used = used.plus(slot.total)
-        for waiting in self.book.waiting.values():
-            used = used.plus(waiting.held)
+        for waiting in self.slot_manager.waiting.values():
+            used = used.plus(waiting.reserved)
         assert parent.free.plus(used) == MACHINE
         assert all(amount >= 0 for amount in parent.free.values())
 
     @invariant()
     def claims_and_slots_agree(self):
-        book = self.book
-        held = [slot.claim for slot in book.slots.values() if slot.claim is not None]
-        assert {id(claim) for claim in held} == {id(claim) for claim in book.claims.values()}
-        assert len(held) == len(book.claims)
+        manager = self.slot_manager
+        held = [slot.claim for slot in manager.slots.values() if slot.claim is not None]
+        assert {id(claim) for claim in held} == {id(claim) for claim in manager.claims.values()}
+        assert len(held) == len(manager.claims)
         runs = [claim.run for claim in held if claim.run]
         assert len(runs) == len(set(runs))
-        for slot in book.slots.values():
+        for slot in manager.slots.values():
             claim = slot.claim
             assert (claim is not None) == (slot.state in (State.CLAIMED, State.PREEMPTING)), slot
             assert claim is None or slot.kind is not SlotKind.PARTITIONABLE
@@ -185,75 +185,75 @@ class Machine(RuleBasedStateMachine):
             else:
                 assert slot.offer, slot
             if slot.state is State.PREEMPTING:
-                assert claim.ending, slot
-        ids = [*book.offers().values(), *book.claims, *book.waiting]
+                assert claim.end_reason, slot
+        ids = [*manager.offers().values(), *manager.claims, *manager.waiting]
         assert len(ids) == len(set(ids))
-        assert book._registry.benchmarking == sum(s.activity is Activity.BENCHMARKING for s in book.slots.values())
-        assert book._registry.requests.keys() == {
-            claim.request_id for claim in (*book.claims.values(), *(one.claim for one in book.waiting.values()))
+        assert manager.table.benchmarking == sum(s.activity is Activity.BENCHMARKING for s in manager.slots.values())
+        assert manager.table.requests.keys() == {
+            claim.request_id for claim in (*manager.claims.values(), *(one.claim for one in manager.waiting.values()))
         }
 
     @invariant()
     def who_waits_waits_for_something(self):
-        waits = {name: key for key, waiting in self.book.waiting.items() for name in waiting.victims}
-        assert waits == {slot.name: slot.waiting for slot in self.book.slots.values() if slot.waiting}
-        for waiting in self.book.waiting.values():
+        waits = {name: key for key, waiting in self.slot_manager.waiting.items() for name in waiting.victims}
+        assert waits == {slot.name: slot.waiting for slot in self.slot_manager.slots.values() if slot.waiting}
+        for waiting in self.slot_manager.waiting.values():
             assert waiting.victims
-            for slot in (self.book.slots[name] for name in waiting.victims):
+            for slot in (self.slot_manager.slots[name] for name in waiting.victims):
                 assert slot.state is State.BACKFILL or slot.claim.run, slot
             if waiting.wanted is not None:
-                assert not waiting.held.holds(waiting.wanted)
+                assert not waiting.reserved.holds(waiting.wanted)
 
     @invariant()
     def who_must_leave_was_told(self):
         self.slots.look()
         self.told |= set(self.slots.stops)
-        for slot in self.book.slots.values():
+        for slot in self.slot_manager.slots.values():
             if slot.state is State.PREEMPTING:
                 assert (slot.claim.run, "kill" if slot.activity is Activity.KILLING else "ask") in self.told
 
     @invariant()
     def an_emptied_machine_lends_nothing_and_another_is_not_drained(self):
-        steering = self.book.steering
-        for slot in self.book.slots.values():
-            if not steering.emptying:
+        machine_orders = self.slot_manager.machine_orders
+        for slot in self.slot_manager.slots.values():
+            if not machine_orders.emptying:
                 assert slot.state is not State.DRAINED, slot
             else:
                 assert slot.state not in (State.OWNER, State.UNCLAIMED, State.MATCHED), slot
             if slot.claim is not None and slot.claim.while_draining:
-                assert steering.drain is not None
-        if steering.drained:
-            assert all(str(slot.condition) == "Drained/Idle" for slot in self.book.slots.values())
-        assert steering.unclaimed >= 0
-        assert steering.badput >= 0
+                assert machine_orders.drain is not None
+        if machine_orders.drained:
+            assert all(str(slot.condition) == "Drained/Idle" for slot in self.slot_manager.slots.values())
+        assert machine_orders.unclaimed >= 0
+        assert machine_orders.badput >= 0
 
     @invariant()
     def suspensions_alternate(self):
         stands = sum(1 if one else -1 for one in self.slots.suspensions)
-        assert stands >= sum(slot.activity is Activity.SUSPENDED for slot in self.book.slots.values())
+        assert stands >= sum(slot.activity is Activity.SUSPENDED for slot in self.slot_manager.slots.values())
 
     def teardown(self):
         """There is a way back: orders are withdrawn, jobs end, and the machine is idle again."""
         if not hasattr(self, "slots"):
             return
-        slots, book = self.slots, self.book
+        slots, manager = self.slots, self.slot_manager
         slots.flip |= dict.fromkeys(NAMES, False)
-        book.on(slots.now)
-        book.cancel_drain("", slots.now)
-        for claim_id in [*book.waiting, *book.claims]:
-            book.vacate(claim_id, "the end", graceful=False, now=slots.now)
-        for claim in list(book.claims.values()):
-            assert claim.haste is Haste.KILL
+        manager.on(slots.now)
+        manager.cancel_drain("", slots.now)
+        for claim_id in [*manager.waiting, *manager.claims]:
+            manager.vacate(claim_id, "the end", graceful=False, now=slots.now)
+        for claim in list(manager.claims.values()):
+            assert claim.urgency is Urgency.KILL
             slots.gone(claim)
-        for slot in list(book.slots.values()):
-            book.backfill_gone(slot.name, slots.now)
-            book.benchmarked(slot.name, slots.now)
+        for slot in list(manager.slots.values()):
+            manager.backfill_gone(slot.name, slots.now)
+            manager.benchmarked(slot.name, slots.now)
         slots.after(1000)
-        assert {str(slot.condition) for slot in book.slots.values()} == {"Unclaimed/Idle"}
-        assert book.slots[PARTS].free == MACHINE
-        assert not book.waiting
-        assert not book.claims
-        assert ONE in book.slots
+        assert {str(slot.condition) for slot in manager.slots.values()} == {"Unclaimed/Idle"}
+        assert manager.slots[PARTS].free == MACHINE
+        assert not manager.waiting
+        assert not manager.claims
+        assert ONE in manager.slots
 
 
 Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))

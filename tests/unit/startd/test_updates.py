@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.startd.ads.updates import MAX_ATTRIBUTES, BadUpdate, Updates
+from services.startd.ads.admin_attributes import MAX_ATTRIBUTES, AdminAttributes, BadUpdate
 from shared.classad import ClassAd
 
 
@@ -11,7 +11,7 @@ def shown(updates):
 
 
 def test_attributes_are_shown_until_they_are_replaced_or_removed():
-    updates = Updates()
+    updates = AdminAttributes()
     updates.apply(ClassAd({"HasVM": True, "Room": "b17"}))
     updates.apply(ClassAd({"hasvm": False}))
     assert shown(updates) == {"Room": '"b17"', "hasvm": "false"}
@@ -25,7 +25,7 @@ def test_attributes_are_shown_until_they_are_replaced_or_removed():
     "name", ["State", "name", "MYADDRESS", "ClaimId", "Capability", "TotalCpus", "ChildState", "Cpus", "Start"]
 )
 def test_what_the_startd_itself_says_is_not_set_by_hand(name):
-    updates = Updates()
+    updates = AdminAttributes()
     updates.apply(ClassAd({"Kept": 1}))
     with pytest.raises(BadUpdate, match=f"(?i){name}"):
         updates.apply(ClassAd({"Other": 1, name: "x"}))
@@ -35,7 +35,7 @@ def test_what_the_startd_itself_says_is_not_set_by_hand(name):
 
 
 def test_they_are_bounded():
-    updates = Updates()
+    updates = AdminAttributes()
     updates.apply(ClassAd({f"A{number}": number for number in range(MAX_ATTRIBUTES)}))
     with pytest.raises(BadUpdate, match="at most"):
         updates.apply(ClassAd({"OneMore": 1}))

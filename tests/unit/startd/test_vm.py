@@ -4,25 +4,29 @@ import asyncio
 
 import pytest
 
-from services.startd.launchers.vm import watch
-from services.startd.launchers.vm.launcher import _complaints
-from services.startd.launchers.vm.plan import COMPLAINTS, BadVm, Disk, make_plan, parse_disks
-from services.startd.launchers.vm.qmp import NoMonitor, order
-from services.startd.launchers.vm.rules import (
-    BadVmRule,
-    Found,
+from services.startd.exec.vm import launcher
+from services.startd.exec.vm.launcher import NoMonitor, _complaints, qmp_command
+from services.startd.exec.vm.plan import (
+    COMPLAINTS,
+    BadVm,
+    BadVmSetting,
+    Disk,
+    MonitorFound,
     Offline,
-    Rules,
-    attributes,
+    VmSettings,
     is_machines_fault,
-    read_rules,
+    make_plan,
+    parse_disks,
+    read_vm_settings,
+    vm_attributes,
 )
 from shared.classad import ClassAd, parse_expr
 from shared.config import load_config
 from shared.config.knobs import StartdSettings
+from tests.spec import spec
 
-RULES = Rules("kvm", "qemu", "tcg", networks=("nat",))
-FOUND = Found("7.2.22", "/usr/bin/qemu")
+RULES = VmSettings("kvm", "qemu", "tcg", networks=("nat",))
+FOUND = MonitorFound("7.2.22", "/usr/bin/qemu")
 
 
 def job(**attrs):
@@ -38,14 +42,15 @@ def argv(rules=RULES, **attrs):
 def rules_of(text):
     knobs = dict(line.split(" = ", 1) for line in text.splitlines())
     env = {f"_CONDOR_{name.strip()}": value for name, value in knobs.items()}
-    return read_rules(StartdSettings.from_config(load_config([], subsystem="STARTD", env=env)))
+    return read_vm_settings(StartdSettings.from_config(load_config([], subsystem="STARTD", env=env)))
 
 
 def test_no_type_no_machines():
-    assert rules_of("") == Rules()
-    assert attributes(Rules(), Found(), None, 0, 0, 100) == {"HasVM": False}
+    assert rules_of("") == VmSettings()
+    assert vm_attributes(VmSettings(), MonitorFound(), None, 0, 0, 100) == {"HasVM": False}
 
 
+@spec("VMU-01")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -57,8 +62,7 @@ def test_no_type_no_machines():
     ],
 )
 def test_a_knob_that_can_not_be_carried_out_is_named(text, words):
-    """VMU-01"""
-    with pytest.raises(BadVmRule, match=words):
+    with pytest.raises(BadVmSetting, match=words):
         rules_of(text)
 
 
@@ -75,35 +79,36 @@ VM_NETWORKING_BRIDGE_INTERFACE = br0"""
     assert "-nic user,model=virtio-net-pci" in argv(rules, JobVMNetworking=True, JobVMNetworkingType="NAT")
 
 
+@spec("VMU-02")
 async def test_only_root_runs_machines(monkeypatch):
-    """VMU-02"""
-    monkeypatch.setattr(watch.os, "geteuid", lambda: 1000)
-    found = await watch.probe(RULES)
+    monkeypatch.setattr(launcher.os, "geteuid", lambda: 1000)
+    found = await launcher.probe(RULES)
     assert "root" in found.trouble
-    assert attributes(RULES, found, None, 0, 0, 100)["HasVM"] is False
+    assert vm_attributes(RULES, found, None, 0, 0, 100)["HasVM"] is False
 
 
 async def test_a_monitor_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr(watch.os, "geteuid", lambda: 0)
-    assert "ROOST_VM_PROGRAM" in (await watch.probe(Rules("kvm", "/no/such/qemu"))).trouble
+    monkeypatch.setattr(launcher.os, "geteuid", lambda: 0)
+    assert "ROOST_VM_PROGRAM" in (await launcher.probe(VmSettings("kvm", "/no/such/qemu"))).trouble
 
 
 def test_what_the_monitor_says_of_itself():
     greeting = b'{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}}, "capabilities": []}}\n'
-    assert watch.read_greeting("/usr/bin/qemu", greeting, b"") == FOUND
-    said = watch.read_greeting("/usr/bin/qemu", b"", b"qemu: failed to initialize kvm: No such file\n")
+    assert launcher.read_greeting("/usr/bin/qemu", greeting, b"") == FOUND
+    said = launcher.read_greeting("/usr/bin/qemu", b"", b"qemu: failed to initialize kvm: No such file\n")
     assert (said.version, said.program) == ("", "")
     assert "failed to initialize kvm" in said.trouble
 
 
+@spec("VMU-04")
 def test_a_machine_at_fault_says_so_and_what_it_has():
-    """VMU-04"""
-    said = attributes(RULES, FOUND, Offline("no KVM", 17.9), 64, 1, 1000)
+    said = vm_attributes(RULES, FOUND, Offline("no KVM", 17.9), 64, 1, 1000)
     assert (said["HasVM"], said["VMOfflineReason"], said["VMOfflineTime"]) == (False, "no KVM", 17)
     assert said["OfflineUniverses"] == ["VM", 13]
     assert (said["VM_Memory"], said["VM_AvailNum"]) == (936, 10000)
 
 
+@spec("VMU-03", "VMU-04")
 @pytest.mark.parametrize(
     ("said", "machine"),
     [
@@ -114,7 +119,6 @@ def test_a_machine_at_fault_says_so_and_what_it_has():
     ],
 )
 def test_whose_fault_it_is(said, machine):
-    """VMU-03, VMU-04"""
     assert is_machines_fault(said) is machine
 
 
@@ -133,8 +137,9 @@ def test_a_processor_is_named():
     assert "-cpu host" in argv(rules_of("VM_TYPE = kvm\nROOST_VM_CPU = host"))
 
 
+@spec("VMU-03")
 def test_an_amount_that_is_none_is_named():
-    """VMU-03: and ends nothing but the job's start."""
+    """Ends nothing but the job's start."""
     for text in ('real("INF")', 'real("NaN")', '"much"'):
         ad = job()
         ad["JobVMMemory"] = parse_expr(text)
@@ -153,7 +158,7 @@ async def test_a_monitor_that_talks_nonsense_is_none(tmp_path):
     async with await asyncio.start_unix_server(talk, tmp_path / "s"):
         while answers:
             with pytest.raises(NoMonitor):
-                await order(tmp_path, "s")
+                await qmp_command(tmp_path, "s")
             answers.pop(0)
 
 
@@ -178,6 +183,7 @@ def test_disks_are_read():
     )
 
 
+@spec("VMU-03")
 @pytest.mark.parametrize(
     ("attrs", "words"),
     [
@@ -194,6 +200,5 @@ def test_disks_are_read():
     ],
 )
 def test_a_description_that_can_not_be_carried_out_is_named(attrs, words):
-    """VMU-03"""
     with pytest.raises(BadVm, match=words):
         make_plan(RULES, job(**attrs), 1.0)

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from shared.state import ScriptError, StoreUnavailable, keys
+from shared.state.append_log import Journal
 from shared.state.embedded import EmbeddedStore
-from shared.state.journal import Journal
 from shared.state.recording import absolute
 from tests.waiting import wait_until
 
@@ -161,7 +161,7 @@ async def test_full_disk_is_unavailability_and_mends_itself(tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("shared.state.journal.os.write", full)
+        patched.setattr("shared.state.append_log.os.write", full)
         with pytest.raises(StoreUnavailable, match="No space"):
             await store.set("a", "1")
     assert "No space" in store.health.waiting_for

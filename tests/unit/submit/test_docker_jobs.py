@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from roost.cli.main import main
+from tests.spec import spec
 
 
 @pytest.fixture(autouse=True)
@@ -21,30 +22,31 @@ def ad_of(folder: Path, capsys, text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
+@spec("DKR-02")
 def test_the_docker_universe_is_vanilla_and_needs_docker(folder, capsys):
-    """DKR-02."""
     ad = ad_of(folder, capsys, "docker_image = debian:12")
     assert (ad["JobUniverse"], ad["WantDocker"], ad["DockerImage"]) == ("5", "true", '"debian:12"')
     assert "TARGET.HasDocker" in ad["Requirements"]
     assert "DockerNetworks" not in ad["Requirements"]
 
 
+@spec("DKR-02")
 def test_an_image_is_required(folder, capsys):
-    """DKR-02."""
     (folder / "job.sub").write_text("executable = x.sh\nuniverse = docker\nqueue\n")
     assert main(["submit", "-dry-run", "-", "job.sub"]) != 0
     assert "docker_image" in capsys.readouterr().err
 
 
+@spec("DKR-10")
 @pytest.mark.parametrize("network", ["host", "none"])
 def test_networks_that_every_machine_has_are_no_requirement(folder, capsys, network):
-    """DKR-10."""
     ad = ad_of(folder, capsys, f"docker_image = debian\ndocker_network_type = {network}")
     assert ad["DockerNetworkType"] == f'"{network}"'
     assert "DockerNetworks" not in ad["Requirements"]
 
 
+@spec("DKR-10")
 def test_another_network_is_a_requirement(folder, capsys):
-    """DKR-10: the job matches machines that advertise it only."""
+    """The job matches machines that advertise it only."""
     ad = ad_of(folder, capsys, "docker_image = debian\ndocker_network_type = vpn")
     assert "StringListMember(My.DockerNetworkType,TARGET.DockerNetworks)" in ad["Requirements"].replace(", ", ",")

@@ -3,19 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
-from roost.submit import Description, Place
-from services.schedd.expansion import expand
+from roost.submit import Description, SubmitContext
+from services.schedd.core.job_launch_ad import expand_dollar_dollar
 from shared.classad import ClassAd
+from tests.spec import spec
 
-PLACE = Place(Path("/tmp"), "job.sub", "alice", {}, "example.org")
+PLACE = SubmitContext(Path("/tmp"), "job.sub", "alice", {}, "example.org")
 
 
 def clusters(text):
     return list(Description(text, PLACE, now=1e9).clusters())
 
 
+@spec("TLS-04")
 def test_a_submit_file_becomes_jobs():
-    """TLS-04"""
     (cluster,) = clusters(
         "executable = /bin/echo\narguments = $(Process) $(word) $$(Arch) $$(Room:none)\n"
         '+Project = "physics"\nMY.Deadline = 12 * 3600\nRequest_Cpus = 2\nqueue 2 word in (a, b)\n'
@@ -29,14 +30,15 @@ def test_a_submit_file_becomes_jobs():
     assert {job.eval("Deadline") for job in jobs} == {43200}
     assert {job.eval("RequestCpus") for job in jobs} == {2}
     slot = ClassAd({"Arch": "X86_64", "Cpus": 4})
-    found = expand(jobs[3], slot, 1e9)
+    found = expand_dollar_dollar(jobs[3], slot, 1e9)
     assert not found.problem
     assert found.changes.get("Args", found.changes.get("Arguments")) == "3 b X86_64 none"
     assert found.changes["MATCH_EXP_Arch"] == "X86_64"
 
 
+@spec("TLS-04")
 def test_items_end_where_lines_do(tmp_path):
-    """TLS-04: whatever else a name has in it, and also where the last line has no end."""
+    """Whatever else a name has in it, and also where the last line has no end."""
     (tmp_path / "items").write_bytes("one\x0ctwo\r\nthr\u2028ee\nfour".encode())
     text = 'executable = /bin/echo\n+Word = "$(name)"\nqueue name from '
     place = replace(PLACE, directory=tmp_path)
@@ -47,8 +49,8 @@ def test_items_end_where_lines_do(tmp_path):
         assert [job.eval("Word") for job in found] == ["one\x0ctwo", "thr\u2028ee", "four"]
 
 
+@spec("TLS-04")
 def test_requests_that_are_not_made_have_defaults():
-    """TLS-04"""
     (cluster,) = clusters("executable = /bin/true\nqueue\n")
     job = ClassAd({**cluster.attributes, **cluster.procs[0], "ImageSize": 2048, "DiskUsage": 77})
     assert job.eval("RequestCpus") == 1
@@ -58,8 +60,9 @@ def test_requests_that_are_not_made_have_defaults():
     assert job.eval("RequestMemory") == 300
 
 
+@spec("VMU-05")
 def test_jobs_that_are_virtual_machines_match_machines_that_run_them():
-    """VMU-05: what is added to their Requirements."""
+    """What is added to their Requirements."""
     text = "universe = vm\nexecutable = guest\nvm_type = kvm\nvm_memory = 64\nvm_disk = a.img:vda:w\nqueue\n"
     (cluster,) = clusters(text)
     job = ClassAd({**cluster.attributes, **cluster.procs[0]})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.cli.main import main
+from tests.spec import spec
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +139,7 @@ def test_a_missing_submit_file_is_told(capsys) -> None:
     assert "nowhere.sub" in capsys.readouterr().err
 
 
+@spec("LIM-14")
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
@@ -146,11 +148,12 @@ def test_a_missing_submit_file_is_told(capsys) -> None:
         ("concurrency_limits_expr = TARGET.Network", "TARGET.Network"),
     ],
 )
-def test_concurrency_limits_become_an_attribute_sorted_in_lower_case_LIM_14(folder, capsys, lines, expected) -> None:
+def test_concurrency_limits_become_an_attribute_sorted_in_lower_case(folder, capsys, lines, expected) -> None:
     write(folder, f"executable = x.sh\n{lines}\nqueue\n")
     assert values(dry_run(capsys, "job.sub"), "ConcurrencyLimits") == [expected]
 
 
+@spec("LIM-10", "LIM-13", "W-32")
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
@@ -167,10 +170,9 @@ def test_concurrency_limits_that_can_not_be_are_refused(folder, capsys, lines, w
     assert why in capsys.readouterr().err
 
 
-def test_requests_that_are_not_made_are_the_knobs_but_not_for_other_batch_systems_SLT_22(
-    folder, capsys, monkeypatch
-) -> None:
-    """SLT-22: cores, MiB, KiB; a job that goes to another batch system asks for what that is asked for."""
+@spec("SLT-22")
+def test_requests_that_are_not_made_are_the_knobs_but_not_for_other_batch_systems(folder, capsys, monkeypatch) -> None:
+    """Cores, MiB, KiB; a job that goes to another batch system asks for what that is asked for."""
     config = folder / "condor_config"
     config.write_text("JOB_DEFAULT_REQUESTCPUS = 3\nJOB_DEFAULT_REQUESTMEMORY = 77\nJOB_DEFAULT_REQUESTDISK = 88\n")
     monkeypatch.setenv("ROOST_CONFIG", str(config))
@@ -184,6 +186,7 @@ def test_requests_that_are_not_made_are_the_knobs_but_not_for_other_batch_system
     assert [values(grid, f"Request{name}") for name in ("Cpus", "Memory", "Disk")] == [[], [], []]
 
 
+@spec("LEA-01")
 def test_the_lease_that_nobody_names_is_the_knob(folder, capsys, monkeypatch) -> None:
     """JOB_DEFAULT_LEASE_DURATION; LEA-01."""
     config = folder / "condor_config"

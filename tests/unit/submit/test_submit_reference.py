@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.submit import Description, Place
+from roost.submit import Description, SubmitContext
 from roost.submit.dry_run import lines
 from shared.config.errors import ConfigError
 
@@ -41,7 +41,9 @@ DEVIATIONS = {
     "plus_ids": "ClusterId is the queue's",
     "container_image_2": "an image of a registry is no input file",
 }
-PLACE = Place(directory=Path("/"), file="", user="root", environment=ENVIRONMENT, filesystem_domain="pool.example")
+PLACE = SubmitContext(
+    directory=Path("/"), file="", user="root", environment=ENVIRONMENT, filesystem_domain="pool.example"
+)
 Ad = dict[str, str]
 
 

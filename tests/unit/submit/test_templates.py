@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.submit import Description, Place, commands
+from roost.submit import Description, SubmitContext, commands
 from roost.submit.dry_run import lines
 from roost.submit.template import compile_text
 from shared.config.macros import MacroTable, Source
@@ -89,7 +89,7 @@ b.c
 $(where)
 )
 """
-    place = Place(directory=tmp_path, file="job.sub", user="u", environment={}, filesystem_domain="d")
+    place = SubmitContext(directory=tmp_path, file="job.sub", user="u", environment={}, filesystem_domain="d")
 
     def jobs() -> list[str]:
         (cluster,) = Description(text, place, now=1.0).clusters()

@@ -1,0 +1,156 @@
+"""One job against the slots of a pool."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from engine.analyze.report import OUTCOMES, JobReport, Rejection, SlotTerm, Suggestion, Term
+from engine.analyze.requirements import Requirements
+from engine.analyze.slots import Mask, Slots
+from engine.analyze.suggestions import suggestions
+from shared.classad import ClassAd
+
+STATES: Final = {
+    1: "idle", 2: "running", 3: "removed", 4: "completed", 5: "held", 6: "transferring output", 7: "suspended",
+}  # fmt: skip
+MOST_SLOT_TERMS: Final = 30  # those that reject most
+MOST_USERS: Final = 10
+
+
+def explain_job(slots: Slots, job: ClassAd, last: Rejection | None = None, also: int = 0) -> JobReport:
+    """Everything about one job: see JobReport. `last`: what the negotiator said last; else the job's own
+    LastRejMatchReason counts. Raises only what `slots.patience` does."""
+    slots.prepare(job)
+    return slots.matching.together(lambda: _explained(slots, job, last or remembered(job), also))
+
+
+def remembered(job: ClassAd) -> Rejection | None:
+    """The last rejection that the schedd wrote into the job. One older than the last match tells nothing any more."""
+    reason, at = job.eval_string("LastRejMatchReason"), _number(job, "LastRejMatchTime")
+    return Rejection(reason, at=at) if reason and at >= _number(job, "LastMatchTime") else None
+
+
+def state_of(job: ClassAd) -> str:
+    """JobStatus in words. What has none waits to be queued: idle."""
+    return STATES.get(int(_number(job, "JobStatus", 1.0)), "idle")
+
+
+def name_of(job: ClassAd) -> str:
+    """Its id, as "12.0"."""
+    return f"{int(_number(job, 'ClusterId')):d}.{int(_number(job, 'ProcId')):d}"
+
+
+def _explained(slots: Slots, job: ClassAd, last: Rejection | None, also: int) -> JobReport:
+    state = state_of(job)
+    if state in ("completed", "removed"):
+        return JobReport(name_of(job), state, verdict=_at_rest(job, state), also=also)
+    view = slots.look()
+    needs = Requirements(slots, view, job)
+    suits = needs.satisfied & needs.accepted
+    fits_empty = needs.capacity & view.partitionable & ~suits
+    outcomes: dict[str, Mask] = {}
+    left = np.ones(len(slots), np.bool_)
+
+    def take(outcome: str, rows: Mask) -> None:
+        outcomes[outcome] = left & rows
+        left[rows] = False
+
+    take("short", fits_empty & ~view.offline)
+    take("job-requirements", ~needs.satisfied)
+    take("slot-requirements", ~needs.accepted)
+    take("waking", view.waking)
+    take("offline", view.offline)
+    take("busy", view.claimed)
+    take("constraint", view.left_out)
+    for reason in ("no-claim-id", "pending"):
+        take(reason, slots.named(name for name, why in slots.unoffered.items() if why == reason))
+    take("available", left.copy())
+    counts = {name: int(outcomes[name].sum()) for name in OUTCOMES}
+    # Dynamic slots are parts of partitionable ones, which count as a whole.
+    eligible = ~view.offline & ~(view.dynamic if view.partitionable.any() else np.zeros(len(slots), np.bool_))
+    capacity = int((needs.capacity & eligible).sum())
+    users = slots.users(outcomes["busy"] | (slots.on_machines_of(outcomes["short"]) & view.claimed & view.dynamic))
+    found: tuple[Suggestion, ...] = ()
+    if state in ("idle", "held"):
+        found = suggestions(needs, eligible, 5 if capacity == 0 else 3)
+    return JobReport(
+        job=name_of(job),
+        state=state,
+        verdict=_verdict(job, state, counts, capacity, len(slots), last),
+        slots=len(slots),
+        capacity=capacity,
+        outcomes={name: count for name, count in counts.items() if count},
+        terms=_terms(needs),
+        slot_terms=_slot_terms(needs),
+        users=dict(users.most_common(MOST_USERS)),
+        short=dict(sorted(needs.short(outcomes["short"]).items())),
+        owner_state=int((view.owner & ~needs.accepted).sum()),
+        suggestions=found,
+        last=last if state == "idle" else None,
+        also=also,
+    )
+
+
+def _terms(needs: Requirements) -> tuple[Term, ...]:
+    together = np.ones(len(needs.slots), np.bool_)
+    terms = []
+    for each in needs.mine:
+        together &= each.conjunct.mask
+        terms.append(Term(each.conjunct.text, int(each.conjunct.mask.sum()), int(together.sum())))
+    return tuple(terms)
+
+
+def _slot_terms(needs: Requirements) -> tuple[SlotTerm, ...]:
+    rows = sorted(needs.rejects(), key=lambda row: (-row.rejects, row.accept - row.slots))
+    return tuple(rows[:MOST_SLOT_TERMS])
+
+
+def _verdict(
+    job: ClassAd, state: str, counts: dict[str, int], capacity: int, total: int, last: Rejection | None
+) -> str:
+    """One sentence for who reads only one."""
+    if state == "held":
+        code, subcode = int(_number(job, "HoldReasonCode")), int(_number(job, "HoldReasonSubCode"))
+        reason = job.eval_string("HoldReason") or "no reason given"
+        return f"It is on hold: {reason} (code {code}/{subcode}); it can run once it is released."
+    if state != "idle":
+        host = job.eval_string("RemoteHost")
+        return f"It is {state}{f' on {host}' if host else ''}."
+    if not total:
+        return "There are no slots in the pool."
+    if counts["available"]:
+        some = _slots(counts["available"], "could", "could")
+        if last is None:
+            return f"{some} run it now; it waits for the next negotiation cycle."
+        return f"{some} run it now, but the last cycle gave it none: {last.reason}."
+    if counts["pending"] or counts["no-claim-id"]:
+        return "Slots that suit are not on offer at this moment; it may get one in a moment."
+    waking = _slots(counts["waking"], "that sleeps is", "that sleep are")
+    if capacity:
+        wait = "1 slot suits, but is not free: the job waits for it."
+        if capacity > 1:
+            wait = f"{capacity} slots suit, but none is free: the job waits for one."
+        return f"{wait} {waking} to be woken." if counts["waking"] else wait
+    if counts["waking"]:
+        return f"The machines that suit sleep. {waking} to be woken: the job waits for that."
+    if counts["offline"]:
+        return "The machines that suit sleep: one is woken when a cycle finds no other slot for the job."
+    if counts["slot-requirements"]:
+        return "Slots satisfy its Requirements, but none accepts it: it does not run as things are."
+    return "No slot satisfies its Requirements: it does not run as things are."
+
+
+def _at_rest(job: ClassAd, state: str) -> str:
+    code = job.eval("ExitCode")
+    return f"It is {state}" + (f" with exit code {code}." if state == "completed" and isinstance(code, int) else ".")
+
+
+def _slots(count: int, one: str, many: str) -> str:
+    return f"1 slot {one}" if count == 1 else f"{count} slots {many}"
+
+
+def _number(ad: ClassAd, name: str, default: float = 0.0) -> float:
+    value = ad.eval(name)
+    return float(value) if isinstance(value, int | float) and -1e15 < value < 1e15 else default

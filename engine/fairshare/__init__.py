@@ -1,0 +1,1 @@
+"""Priorities, accounting groups, quotas, and what is charged to whom."""

@@ -1,0 +1,1 @@
+"""One negotiation cycle: which request gets which slot, and why the others get none."""

@@ -1,0 +1,236 @@
+"""One negotiation cycle, as a pure function: who gets which slot (spec rows NEG-04 to NEG-37).
+
+    for each group that has a turn (fairshare/group_negotiation.py):
+        for each submitter below its floor, best priority first: up to the floor
+        repeat (a spin):
+            divide the pool (later: what is free) among those who still ask
+            for each submitter, best priority first: hand out slots, request by request, within its slice
+        until a spin hands out nothing
+
+Conditions and ranks of a request are evaluated for all slots at once, and only the best slots are sorted
+(matchmaker.py, slot_arrays.py). A partitionable slot is carved as the startd will carve it, so several jobs, of several
+submitters, get their part of it in one cycle (carving.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from engine.fairshare import priorities
+from engine.fairshare.group_negotiation import GroupTurn, negotiate_groups
+from engine.fairshare.group_tree import GroupConfig, GroupTree
+from engine.match.budget import TOLERANCE, Budget
+from engine.match.matchmaker import Matchmaker
+from engine.match.model import CycleConfig, Matched, Preempted, Result, Share, Snapshot, Thrashing
+from engine.match.offline_match import matched_offline
+from engine.match.rejections import full_groups, rejections
+from engine.match.slot_arrays import RowsMoved
+
+#: A new question can move the rows of the table; each does so once.
+_RESTARTS: Final = 50
+
+
+def negotiate(snapshot: Snapshot, config: CycleConfig, now: float, *, why: bool = True) -> Result:
+    """Decide one cycle. Nothing but its arguments is looked at, and equal arguments give equal results: submitters go
+    by (EUP, name), slots by (ranks, name). `now`: seconds since 1970, what time() gives in every expression. Without
+    `why` there are no rejections, which take about as long as the matches.
+
+    Time: about linear in slots x distinct conjuncts; some 0.2 ms a request for 100,000 slots.
+    """
+    for _ in range(_RESTARTS):
+        try:
+            return _Cycle(snapshot, config, now).run(why)
+        except RowsMoved:
+            continue
+    raise RuntimeError("the rows of the slot table do not come to rest")
+
+
+class _Cycle:
+    """The working state of one cycle that is not about slots."""
+
+    def __init__(self, snapshot: Snapshot, config: CycleConfig, now: float) -> None:
+        self.snapshot, self.config, self.now = snapshot, config, now
+        groups = config.groups or GroupConfig()
+        self.groups = groups
+        self.tree = GroupTree.of(groups)
+        self.matchmaker = Matchmaker(snapshot, config, self.tree, now)
+        self.names = sorted(name for name, requests in snapshot.requests.items() if requests)
+        self.group_of = {name: self.tree.group_of(name) for name in self.names}
+        self.shares: dict[str, Share] = {}
+        self.spins = 0
+        self.given = 0.0  # weight, in the turn that is on
+        self.kept = 0.0  # likewise, less what was preempted of the group's own
+        self.jobs = 0  # likewise
+
+    def run(self, why: bool) -> Result:
+        matchmaker = self.matchmaker
+        offered = int((matchmaker.arrays.open | matchmaker.arrays.held).sum())
+        plans = negotiate_groups(
+            self.tree,
+            self.groups,
+            self.snapshot.total_weight,
+            self._demand(),
+            matchmaker.group_in_use,
+            self._serve,
+            heaviest=matchmaker.heaviest(),
+            last_remainder=self.snapshot.last_remainder,
+        )
+        return Result(
+            matches=tuple(matchmaker.matches.values()),
+            rejections=rejections(matchmaker, plans) if why else (),
+            offline=matched_offline(matchmaker, full_groups(matchmaker, plans)) if why else (),
+            spins=self.spins,
+            considered=matchmaker.considered,
+            shares={
+                name: Share(share.fraction, share.limit, matchmaker.given.get(name, 0.0))
+                for name, share in self.shares.items()
+            },
+            groups=plans,
+            thrashing=find_thrashing(
+                self.snapshot.preempted, matchmaker.matches.values(), matchmaker.preempted_users, self.config, self.now
+            ),
+            out_of_time=tuple(matchmaker.time_limits.exhausted),
+            offered=offered,
+            preempted_users=matchmaker.preempted_users,
+            seconds=matchmaker.time_limits.seconds,
+        )
+
+    def _demand(self) -> Mapping[str, float]:
+        """What the submitters of each group run and ask for (GRP-17)."""
+        told = self.snapshot.demand
+        demand: dict[str, float] = {}
+        for name in self.names:
+            asked = told.get(name)
+            if asked is None:
+                asked = self.matchmaker.in_use(name) + self.matchmaker.asked_weight(name)
+            demand[self.group_of[name]] = demand.get(self.group_of[name], 0.0) + asked
+        for name, asked in told.items():
+            if name not in self.group_of:
+                group = self.tree.group_of(name)
+                demand[group] = demand.get(group, 0.0) + asked
+        return demand
+
+    def _serve(self, turn: GroupTurn) -> float:
+        """Negotiate for the submitters of a group within its limit. Returns the weight handed out."""
+        matchmaker = self.matchmaker
+        members = frozenset(turn.members)
+        names = priorities.best_first([name for name in self.names if self.group_of[name] in members], matchmaker.eup)
+        names = [name for name in names if any(open_request.left for open_request in matchmaker.open_requests[name])]
+        if not names or matchmaker.time_limits.is_over():
+            return 0.0
+        matchmaker.begin_turn(turn)
+        self.given, self.kept, self.jobs = 0.0, 0.0, 0
+        self._spin([name for name in names if matchmaker.in_use(name) < matchmaker.record(name).floor], turn, spin=0)
+        spin = 0
+        while names and not matchmaker.time_limits.is_over():
+            spin += 1
+            self.spins = max(self.spins, spin)
+            jobs = self.jobs
+            still = self._spin(names, turn, spin)
+            if len(still) == len(names) and self.jobs == jobs:
+                break
+            names = still
+        return self.given
+
+    def _spin(self, names: list[str], turn: GroupTurn, spin: int) -> list[str]:
+        """Divide the pie among these submitters and serve each; who still asks for more. Spin 0: the floors' (NEG-11).
+
+        In later spins whose slice is lighter than any slot is passed over, so that nobody rounds up twice. Whose
+        ceiling leaves no room for the lightest slot is out, and the others' shares grow. The room of the group is that
+        at the beginning of the spin, so roundings may exceed it; who comes after that gets nothing that is free. It
+        does not bound preemption, as a full group's members share it among themselves, but the slices do, and what
+        all of them come to: who took too much by rounding, or has more since others were preempted, leaves less.
+        """
+        matchmaker = self.matchmaker
+        pie = min(self.snapshot.total_weight, turn.quota)
+        room = turn.limit - self.kept
+        parts = priorities.pie_fractions(names, matchmaker.eup)
+        free = min(
+            matchmaker.arrays.free_weight(), room, max(0.0, self.snapshot.total_weight - matchmaker.all_in_use())
+        )
+        rest = math.inf
+        if spin:
+            rest = sum(
+                priorities.pie_slice_left(parts[n], pie, matchmaker.in_use(n), free_weight=free, spin=spin)
+                for n in names
+            )
+        still = []
+        for name in names:
+            at_quota = self.kept >= turn.limit - TOLERANCE
+            if at_quota and spin != 1:
+                return []
+            record, in_use = matchmaker.record(name), matchmaker.in_use(name)
+            left = priorities.pie_slice_left(parts[name], pie, in_use, free_weight=free, spin=max(1, spin))
+            if spin == 1 and name not in self.shares:
+                self.shares[name] = Share(parts[name], max(0.0, min(left, room)), 0.0)
+            unused = 0.0 if at_quota else max(0.0, min(left, room))
+            left = max(0.0, min(left, rest))
+            if spin > 1 and left < matchmaker.lightest - TOLERANCE:
+                still.append(name)
+                continue
+            cap = record.ceiling - in_use if record.ceiling >= 0.0 else math.inf
+            if cap < matchmaker.lightest - TOLERANCE or cap <= 0.0:
+                matchmaker.refuse(name, "ceiling")
+                continue
+            if spin == 0:
+                cap = min(cap, record.floor)
+            budget = Budget(left, in_use, cap, unused)
+            returned = matchmaker.returned
+            self._serve_one(name, budget, spin)
+            self.given += budget.got
+            self.kept += budget.got - (matchmaker.returned - returned)
+            rest -= budget.got
+            if matchmaker.is_held_back(name):
+                still.append(name)
+        return still
+
+    def _serve_one(self, name: str, budget: Budget, spin: int) -> None:
+        """One submitter's turn: its requests in order."""
+        matchmaker = self.matchmaker
+        refused: set[tuple[str, int]] = set()
+        with matchmaker.time_limits.turn(name):
+            for open_request in matchmaker.open_requests[name]:
+                request = open_request.request
+                key = (request.schedd, request.autocluster)
+                if not open_request.left or (key in refused and not self.config.all_jobs_in_cluster):
+                    continue
+                if not matchmaker.time_limits.may_go_on(name, request.schedd):
+                    open_request.cause = "out-of-time"
+                    continue
+                wanted = open_request.left
+                matchmaker.serve(open_request, budget, spin)
+                self.jobs += wanted - open_request.left
+                if open_request.left:
+                    refused.add(key)
+
+
+def find_thrashing(
+    past: Sequence[Preempted],
+    matches: Iterable[Matched],
+    preempted_users: dict[str, str],
+    config: CycleConfig,
+    now: float,
+) -> tuple[Thrashing, ...]:
+    """Slots preempted at least `thrash_count` times within `thrash_window_s` among the same two or more users, each of
+    whom took the slot and lost it. preempted_users: who had a slot that this cycle preempts, by its name."""
+    if config.thrash_count <= 0 or not preempted_users:
+        return ()
+    recent = {
+        match.slot: [Preempted(match.slot, preempted_users[match.slot], match.submitter, now)]
+        for match in matches
+        if match.slot in preempted_users and match.preempts
+    }
+    if not recent:
+        return ()
+    for one in past:
+        if one.slot in recent and now - config.thrash_window_s <= one.at <= now:
+            recent[one.slot].append(one)
+    found = []
+    for slot, times in sorted(recent.items()):
+        both = {one.user for one in times} & {one.by for one in times}
+        within = [one for one in times if one.user in both and one.by in both]
+        if len(within) >= config.thrash_count:
+            found.append(Thrashing(slot, tuple(sorted(both)), len(within)))
+    return tuple(found)

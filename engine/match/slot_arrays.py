@@ -1,0 +1,363 @@
+"""The slots of one cycle as arrays: how they stand after what was handed out so far, and the best of them in order
+(spec rows NEG-21, NEG-22).
+
+Arrays have one item a row of the snapshot's table, whose rows keep their places during a cycle (`RowsMoved` is raised
+when a question that is new to the table moves them; the cycle then starts again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.match.model import CycleConfig, Slots
+from shared.classad import ClassAd, evaluate, parse_expr, unparse
+from shared.classad.columnar import Frame, Matching, Table
+from shared.classad.columnar.column import ABSENT, BOOL, INT, OTHER, REAL, STRING, Column
+from shared.classad.expr import AttrRef, Expr, fold
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+RowNumbers = NDArray[np.intp]
+
+#: Attributes of slots that every cycle looks at.
+NAMES: Final = (
+    "state",
+    "activity",
+    "partitionableslot",
+    "dynamicslot",
+    "offline",
+    "draining",
+    "slotweight",
+    "cpus",
+    "memory",
+    "disk",
+    "machineresources",
+    "consumptioncpus",
+    "currentrank",
+    "retirementtimeremaining",
+    "requirements",
+    "start",
+    "rank",
+)
+#: A heavier slot is a mistake, and infinity in an accounting record would stay there for ever.
+HEAVIEST: Final = 1e9
+STANDARD: Final = ("Cpus", "Memory", "Disk")
+MY: Final = AttrRef("MY")
+_CPUS: Final = AttrRef("Cpus", MY)
+_CLAIMED: Final = parse_expr('MY.State == "Claimed" || MY.State == "Preempting"')
+_OFFLINE: Final = parse_expr("MY.Offline =?= true")
+_LEAVING: Final = parse_expr("MY.DaemonShutdown =?= true")
+SLOT_WEIGHT: Final = AttrRef("SlotWeight", MY)
+
+
+class RowsMoved(Exception):
+    """Rows of the table changed their places."""
+
+
+@dataclass(slots=True)
+class SlotArrays:
+    """All slots of a cycle, and what is left of them.
+
+    open: rows whose slot may be given away without preemption. held: claimed rows that preemption may free. Both shrink
+    as slots are taken. barred: by reason code, rows that are neither, for the reasons. weight: SlotWeight (NEG-37);
+    has_weight: whether the ad has one.
+    resources: names of what partitionable slots are carved of; free: what is left, by folded name, as live columns;
+    listed: by folded name, the rows whose MachineResources name a resource.
+    """
+
+    matching: Matching
+    frame: Frame
+    version: int
+    place: NDArray[np.int64]
+    weight: Floats
+    has_weight: Bools
+    partitionable: Bools
+    claimed: Bools
+    open: Bools
+    held: Bools
+    taken: Bools
+    barred: list[tuple[str, Bools]]
+    resources: tuple[str, ...]
+    free: dict[str, Column]
+    listed: dict[str, Bools]
+    taken_rows: int = 0  # so many were given away whole
+
+    @property
+    def size(self) -> int:
+        return len(self.place)
+
+    def check(self) -> None:
+        if self.frame.version != self.version:
+            raise RowsMoved
+
+    def free_weight(self) -> float:
+        """Weight of the slots that are open."""
+        return float(self.weight[self.open].sum())
+
+    def take(self, rows: RowNumbers) -> None:
+        """Mark whole slots as given away."""
+        self.open[rows] = False
+        self.held[rows] = False
+        self.taken[rows] = True
+        self.taken_rows += len(rows)
+
+    def carve(self, rows: RowNumbers, keys: Sequence[str], used: Floats, weights: Floats) -> None:
+        """Take resources from some partitionable slots, which weigh so much afterwards. used: (R, rows), by key."""
+        for key, amount in zip(keys, used, strict=True):
+            column = self.free.get(key)
+            if column is not None:
+                column.number[rows] -= amount
+                if amount.any() and np.any(amount % 1):
+                    column.tag[rows] = np.where(column.number[rows] % 1 == 0, column.tag[rows], REAL)
+                    column.count()
+        self.weight[rows] = weights
+        self.frame.changed()
+
+
+def frame_of(slots: Slots) -> Frame:
+    frame = slots.matching.table
+    assert isinstance(frame, Frame)
+    return frame
+
+
+def arrays_of(
+    slots: Slots, config: CycleConfig, now: float, extra: Mapping[str, Column], changing: Iterable[str]
+) -> SlotArrays:
+    """Make the arrays as a cycle begins. `extra`: columns that no ad has; `changing`: names of those that change."""
+    matching, frame = slots.matching, frame_of(slots)
+    table = frame.table
+    # From the table as it is: the frame still has what the last cycle made of it.
+    partitionable = _true_in(table, "PartitionableSlot")
+    resources, free, listed = _resources(table, partitionable)
+    changing = [name for name in changing if name in extra]
+    first = 0 if changing or not free else int(np.flatnonzero(partitionable)[0])
+    frame.replace({**extra, **free}, live=[*free, *changing], live_from=first)
+    matching.now = now
+
+    def work() -> SlotArrays:
+        weight = weights(matching, config)
+        claimed = matching.mask(_CLAIMED) & ~partitionable
+        companions = table.companions
+        barred: list[tuple[str, Bools]] = [
+            ("offline", matching.mask(_OFFLINE)),
+            ("no-claim-id", ~companions[Slots.NAMED]),
+            ("match-under-way", ~companions[Slots.OFFERED]),
+        ]
+        if config.trim_shutdown_s > 0:
+            barred.append(("shutting-down", Matching(frame, now + config.trim_shutdown_s).mask(_LEAVING)))
+        fit = np.ones(len(frame), np.bool_)
+        for _, rows in barred:
+            fit &= ~rows
+        return SlotArrays(
+            matching=matching,
+            frame=frame,
+            version=frame.version,
+            place=companions[Slots.PLACE],
+            weight=weight,
+            has_weight=frame.columns["slotweight"].tag != ABSENT if config.use_slot_weights else fit,
+            partitionable=partitionable,
+            claimed=claimed,
+            open=fit & ~claimed,
+            held=claimed & fit if config.consider_preemption else np.zeros(len(frame), np.bool_),
+            taken=np.zeros(len(frame), np.bool_),
+            barred=barred,
+            resources=resources,
+            free=free,
+            listed=listed,
+        )
+
+    version = frame.version
+    arrays = work()
+    if arrays.version != version:
+        raise RowsMoved
+    return arrays
+
+
+def _true_in(table: Table, name: str) -> Bools:
+    """Rows in which an attribute is TRUE by itself."""
+    table.want((fold(name),))
+    column = table.columns[fold(name)]
+    true: Bools = (column.tag == BOOL) & (column.number == 1)
+    for row in np.flatnonzero(column.tag == OTHER).tolist():
+        true[row] = table.ad(row).eval(name) is True
+    return true
+
+
+def weights(matching: Matching, config: CycleConfig) -> Floats:
+    """Weight of each slot: 1 without weights; SlotWeight; where it is missing, the negotiator's SLOT_WEIGHT; what is
+    negative or no number counts 1 (NEG-37)."""
+    size = len(matching.table)
+    if not config.use_slot_weights:
+        return np.ones(size)
+    own = own_weight(config)
+    matching.values(SLOT_WEIGHT)  # has the column read
+    if config.force_slot_weight:
+        return _weighed(matching, own)
+    has = matching.table.columns["slotweight"].tag != ABSENT
+    if has.all():
+        return _weighed(matching, SLOT_WEIGHT).copy()
+    return np.where(has, _weighed(matching, SLOT_WEIGHT), _weighed(matching, own))
+
+
+def _weighed(matching: Matching, expr: Expr) -> Floats:
+    values = matching.values(expr)
+    good = values > 0
+    if good.all():
+        return np.where(values <= HEAVIEST, values, 1.0)
+    good |= matching.mask(_is_nought(expr))  # 0 is a weight, but what is no number is 0 too
+    return np.where(good & (values <= HEAVIEST), values, 1.0)
+
+
+@lru_cache(maxsize=16)
+def _is_nought(expr: Expr) -> Expr:
+    text = unparse(expr)
+    return parse_expr(f"({text}) == 0 && !isBoolean({text})")
+
+
+def own_weight(config: CycleConfig) -> Expr:
+    """The negotiator's SLOT_WEIGHT."""
+    return config.slot_weight or _CPUS
+
+
+def parts_cost(arrays: SlotArrays, config: CycleConfig) -> bool:
+    """Whether every part of a partitionable slot is charged a core at least: weights are cores, as they are by default.
+    By other weights (a constant, say) a part may be had for nothing."""
+    if not config.use_slot_weights:
+        return True
+    rows = arrays.partitionable & arrays.open
+    cpus = arrays.free.get("cpus")
+    if cpus is None or np.any(np.isnan(cpus.number[rows])):
+        return not rows.any()
+    has = arrays.has_weight & (not config.force_slot_weight)
+    if np.any(rows & ~has) and not _is_cores(own_weight(config)):
+        return False
+    column = arrays.frame.columns["slotweight"]
+    told = rows & has
+    if np.any(column.tag[told] != OTHER):
+        return False
+    return all(_is_cores(arrays.frame.codes.exprs[code]) for code in np.unique(column.code[told]).tolist())
+
+
+def _is_cores(expr: Expr) -> bool:
+    if not isinstance(expr, AttrRef) or expr.key != "cpus" or expr.absolute:
+        return False
+    scope = expr.scope
+    return scope is None or (isinstance(scope, AttrRef) and scope.key == "my" and scope.scope is None)
+
+
+def slot_weight(ad: ClassAd, config: CycleConfig) -> float:
+    """The weight of one slot, as `weights` has it."""
+    if not config.use_slot_weights:
+        return 1.0
+    own = config.force_slot_weight or ad.lookup("SlotWeight") is None
+    value = evaluate(own_weight(config) if own else SLOT_WEIGHT, ad)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= HEAVIEST:
+        return 1.0
+    return float(value)
+
+
+def _resources(table: Table, partitionable: Bools) -> tuple[tuple[str, ...], dict[str, Column], dict[str, Bools]]:
+    """Names of what partitionable slots have, columns of their own of it, and which rows list it."""
+    rows = np.flatnonzero(partitionable)
+    if not len(rows):
+        return (), {}, {}
+    table.want(("machineresources",))
+    texts = table.columns["machineresources"]
+    names = list(STANDARD)
+    listed: dict[str, Bools] = {}
+    for code in np.unique(texts.code[rows][texts.tag[rows] == STRING]).tolist():
+        for name in table.codes.texts[code].replace(",", " ").split():
+            if fold(name) != "swap":
+                names.append(name)
+                some = listed.setdefault(fold(name), np.zeros(len(table), np.bool_))
+                some |= texts.code == code
+    by_key = {fold(name): name for name in reversed(names)}
+    table.want(by_key)
+    free: dict[str, Column] = {}
+    for key, name in by_key.items():
+        column = table.columns[key]
+        if column.tags == 1 << ABSENT:
+            continue
+        own = column.taken(np.arange(len(table)))
+        own.number, own.code, own.folded = np.array(own.number), np.array(own.code), np.array(own.folded)
+        for row in np.flatnonzero(own.tag == OTHER).tolist():  # an amount that is an expression: its value, as of now
+            value = table.ad(row).eval(name)
+            number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+            own.tag[row] = ABSENT if number is None else INT if isinstance(number, int) else REAL
+            own.number[row] = np.nan if number is None else number
+            own.code[row] = own.folded[row] = -1
+        own.count()
+        free[key] = own
+    return tuple(by_key.values()), free, listed
+
+
+#: So many requests with the same sort keys are worth sorting all rows.
+_WORTH_SORTING: Final = 12
+
+
+def best(rows: RowNumbers, keys: Sequence[Floats], place: NDArray[np.int64], k: int) -> RowNumbers:
+    """The k best of some rows, best first: by each key in turn, higher is better, equals by place.
+
+    keys: (n,) float64 each, by row, without NaN. Time O(rows) for each key until k rows are left, and sorting k.
+    """
+    chosen: list[RowNumbers] = []
+    rest = rows
+    for key in keys:
+        if len(rest) <= k:
+            break
+        values = key[rest]
+        least = np.partition(values, len(rest) - k)[len(rest) - k]
+        above = values > least
+        better = rest[above]
+        if len(better):
+            chosen.append(better)
+            k -= len(better)
+        rest = rest[values == least]
+    if len(rest) > k:
+        rest = rest[np.argpartition(place[rest], k - 1)[:k]] if k else rest[:0]
+    found = np.concatenate([*chosen, rest]) if chosen else rest
+    return found[np.lexsort((place[found], *(-key[found] for key in reversed(keys))))]
+
+
+class SortOrders:
+    """All rows in the order of the match list, for sort keys that many requests share. The arrays of keys are known by
+    identity, so they must be shared ones, which do not change."""
+
+    def __init__(self, place: NDArray[np.int64]) -> None:
+        self._place = place
+        self._uses: dict[tuple[int, ...], int] = {}
+        self._orders: dict[tuple[int, ...], RowNumbers] = {}
+        self._alive: list[Floats] = []  # so that no other array gets the identity of one of them
+
+    def best(self, mask: Bools, keys: Sequence[Floats], k: int) -> tuple[RowNumbers, bool]:
+        """The k best rows where `mask` is true, best first, and whether these are all."""
+        sign = tuple(map(id, keys))
+        order = self._orders.get(sign)
+        if order is None:
+            uses = self._uses.get(sign, 0)
+            if not uses:
+                self._alive += keys
+            self._uses[sign] = uses + 1
+            if uses < _WORTH_SORTING:
+                rows = np.flatnonzero(mask)
+                return best(rows, keys, self._place, k), len(rows) <= k
+            order = np.lexsort((self._place, *(-key for key in reversed(keys))))
+            self._orders[sign] = order
+        parts: list[RowNumbers] = []
+        found = start = 0
+        step = max(4 * k, 2048)
+        while start < len(order) and found <= k:  # one more than asked, to know whether there is one
+            part = order[start : start + step]
+            part = part[mask[part]]
+            parts.append(part)
+            found += len(part)
+            start += step
+            step *= 2
+        rows = np.concatenate(parts) if parts else order[:0]
+        return rows[:k], found <= k

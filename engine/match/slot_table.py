@@ -1,0 +1,440 @@
+"""Slots between cycles, and the snapshots on which cycles are decided.
+
+`SlotTable` is what the negotiator knows of the pool: slots, their claim ids, matches on their way. It is fed by the
+bus, and loaded from Redis when a negotiator becomes active; a cycle starts with this data in hand. Slots are resident
+in a columnar table, packed. What every update needs to know of them, and what is charged for them, is kept beside it,
+so that an update costs its reading and little more.
+
+`snapshot_of` makes a snapshot of plain ads, for tests, simulations and what-if questions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.fairshare.claim_charging import charged_to
+from engine.fairshare.priorities import Record
+from engine.match.concurrency_limits import SHOWN, counts_in, counts_of
+from engine.match.model import CycleConfig, Matched, Preempted, Request, Slots, Snapshot
+from engine.match.slot_arrays import HEAVIEST, slot_weight, weights
+from shared.classad import ClassAd, evaluate
+from shared.classad.cells import PackedError
+from shared.classad.columnar import Frame, Matching, Table
+from shared.classad.expr import AttrRef
+from shared.classad.quick import QuickAd
+from shared.job_limits import parse
+from shared.natural_sort import natural_key
+
+#: Knobs on which it depends what is charged for a slot.
+_CHARGING = ("use_slot_weights", "force_slot_weight", "slot_weight", "poolsize_constraint", "discount_suspended")
+#: States in which somebody else has the slot, or nobody may.
+_TAKEN = ("Claimed", "Preempting", "Owner", "Drained")
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Matches on their way: the slot is not offered again until its startd was asked for all of them, or `until`."""
+
+    submitter: str
+    weight: float  # of one job
+    left: int  # jobs for which the startd was not asked yet, as far as its ads tell
+    until: float
+    limits: str = ""  # of one job
+
+
+class _Facts(NamedTuple):
+    """What is known of a slot's ad without reading it again. user: who is charged, "": nobody."""
+
+    packed: bytes
+    room: float
+    asked: int | None  # RoostClaims
+    look: object  # RoostLook
+    user: str
+    weight: float
+    counted: float  # weight that counts for the pool's size (NEG-35)
+    startd: str  # inbox
+    claimed_at: float | None  # RoostClaimedAt
+    past: str  # RoostPastClaims
+
+
+class _Ads(Mapping[str, ClassAd]):
+    """The slots' ads by name, each a new object."""
+
+    def __init__(self, facts: Mapping[str, _Facts]) -> None:
+        self._facts = facts
+
+    def __getitem__(self, name: str) -> ClassAd:
+        return ClassAd.unpack(self._facts[name].packed)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+
+class SlotTable:
+    """Slots by name, and what is pending on them.
+
+    `snapshot` gives the cycle a table that nobody else changes until the next snapshot: updates queue meanwhile, also
+    while the cycle runs in another thread.
+    """
+
+    def __init__(self, config: CycleConfig | None = None) -> None:
+        self.claims: dict[str, str] = {}  # slot -> claim id
+        self.pending: dict[str, list[_Pending]] = {}
+        self._config = config or CycleConfig()
+        self._facts: dict[str, _Facts] = {}
+        self._use: dict[str, list[float]] = {}  # submitter -> weight, slots; without what is pending
+        self._counted = 0.0
+        self._table = new_table()
+        self._table.want(SHOWN)  # now, as later all ads would be read for it
+        self._matching = Matching(Frame(self._table), 0.0)
+        self._sorted: list[tuple[str, str]] = []  # (natural name, name), in order
+        self._fresh: set[str] = set()  # names since the last snapshot
+        self._gone = False
+
+    @property
+    def ads(self) -> Mapping[str, ClassAd]:
+        return _Ads(self._facts)
+
+    def packed(self, name: str) -> bytes:
+        """The ad as it came. Raises KeyError."""
+        return self._facts[name].packed
+
+    def startd(self, name: str) -> str:
+        """The inbox of the slot's startd; "" if there is no such slot."""
+        facts = self._facts.get(name)
+        return facts.startd if facts is not None else ""
+
+    def put(self, name: str, ad: ClassAd | bytes) -> bool:
+        """A new ad of a slot. True when a cycle may find room on the slot that the last one did not. Raises PackedError
+        (a ValueError), changing nothing, if the bytes are no ad or hold an expression that can not be read."""
+        packed = ad if isinstance(ad, bytes) else ad.pack()
+        quick = QuickAd(packed)
+        facts = self._read(quick)
+        old = self._facts.get(name)
+        self._table.put(name, packed, quick)
+        self._facts[name] = facts
+        if old is None:
+            self._fresh.add(name)
+        else:
+            self._forget(old)
+        self._count(facts)
+        if old is None:
+            return True
+        if name in self.pending:
+            self._was_asked(name, old.asked, facts.asked)
+            return name not in self.pending and facts.room > 0
+        return facts.room > old.room or (facts.room > 0 and facts.look != old.look)
+
+    def _read(self, ad: QuickAd) -> _Facts:
+        config = self._config
+        weight = _weight_of(ad, config)
+        counts = config.poolsize_constraint is None or evaluate(config.poolsize_constraint, ad.ad()) is True
+        asked = ad.eval("RoostClaims")
+        return _Facts(
+            packed=ad.packed,
+            room=_room(ad),
+            asked=asked if isinstance(asked, int) else None,
+            look=ad.eval("RoostLook"),
+            user=charged_to(ad, discount_suspended=config.discount_suspended),
+            weight=weight,
+            counted=weight if counts else 0.0,
+            startd=sys.intern(ad.eval_string("MyAddress")),
+            claimed_at=_moment(ad.eval("RoostClaimedAt")),
+            past=ad.eval_string("RoostPastClaims"),
+        )
+
+    def _count(self, facts: _Facts) -> None:
+        self._counted += facts.counted
+        if facts.user:
+            use = self._use.setdefault(facts.user, [0.0, 0.0])
+            use[0] += facts.weight
+            use[1] += 1
+
+    def _forget(self, facts: _Facts) -> None:
+        self._counted -= facts.counted
+        if facts.user:
+            use = self._use[facts.user]
+            use[0] -= facts.weight
+            use[1] -= 1
+            if use[1] <= 0:
+                del self._use[facts.user]
+
+    def _was_asked(self, name: str, before: int | None, after: int | None) -> None:
+        """Cross off the matches for which the startd was asked between two ads. RoostClaims counts that, so a job that
+        came and went between them is noticed too."""
+        if before is None or after is None or after < before:
+            del self.pending[name]  # a startd that does not count, or another life of it
+            return
+        asked = after - before
+        waiting = self.pending[name]
+        while waiting and asked >= waiting[0].left:
+            asked -= waiting.pop(0).left
+        if waiting:
+            waiting[0].left -= asked
+        else:
+            del self.pending[name]
+
+    def use(self, name: str) -> tuple[str, float, float | None, str]:
+        """Who is charged for a slot ("": nobody), its weight, since when it is claimed, and claims that are over."""
+        facts = self._facts[name]
+        return facts.user, facts.weight, facts.claimed_at, facts.past
+
+    def drop(self, name: str) -> None:
+        facts = self._facts.pop(name, None)
+        if facts is not None:
+            self._forget(facts)
+            self._table.remove(name)
+            self._fresh.discard(name)
+            self._gone = True
+        self.claims.pop(name, None)
+        self.pending.pop(name, None)
+
+    def matched(self, match: Matched, until: float) -> None:
+        pending = _Pending(match.submitter, match.weight / match.count, match.count, until, match.limits)
+        self.pending.setdefault(match.slot, []).append(pending)
+
+    def unmatched(self, match: Matched, count: int | None = None) -> bool:
+        """The schedd did not take so many jobs (None: all) of the match. True when the slot can be offered again."""
+        waiting = self.pending.get(match.slot)
+        left = match.count if count is None else count
+        if waiting is None or left <= 0:
+            return False
+        for pending in [p for p in waiting if p.submitter == match.submitter]:
+            less = min(left, pending.left)
+            pending.left -= less
+            left -= less
+            if not pending.left:
+                waiting.remove(pending)
+        if waiting:
+            return False
+        del self.pending[match.slot]
+        return True
+
+    def next_end(self) -> float | None:
+        """When the first match on its way is given up; None when there is none."""
+        return min((p.until for waiting in self.pending.values() for p in waiting), default=None)
+
+    def expire(self, now: float) -> bool:
+        """Give up matches that no startd was asked for. True when slots can be offered again."""
+        before = len(self.pending)
+        for name, waiting in list(self.pending.items()):
+            waiting[:] = [p for p in waiting if p.until > now]
+            if not waiting:
+                del self.pending[name]
+        return len(self.pending) < before
+
+    # What a cycle takes
+
+    @property
+    def table(self) -> Table:
+        """As of the last `flush`: not for two threads at once, nor for one while another flushes it."""
+        return self._table
+
+    def flush(self) -> None:
+        """Bring the columns up to date with what was put and dropped since the last time: some 20 us a slot."""
+        try:
+            self._table.flush()
+        except PackedError:
+            self._table.flush()  # cannot be, as `put` has read it; the rest is carried out
+
+    def snapshot(
+        self,
+        config: CycleConfig,
+        requests: Mapping[str, Sequence[Request]],
+        records: Mapping[str, Record],
+        *,
+        demand: Mapping[str, float] | None = None,
+        preempted: Sequence[Preempted] = (),
+        last_remainder: Mapping[str, float] | None = None,
+    ) -> Snapshot:
+        """This moment of the pool. Its table is this one: take no other snapshot before the cycle is over."""
+        self._adopt(config)
+        self.flush()
+        table = self._table
+        keys = table.keys
+        offered = np.ones(len(keys), np.bool_)
+        for name in self.pending:
+            if name in table:
+                offered[table.row(name)] = False
+        if config.slot_constraint is not None:
+            constraint = config.slot_constraint
+            passing = self._matching.together(lambda: self._matching.mask(constraint))
+            offered &= passing
+        claims = self.claims
+        table.companions = {
+            Slots.OFFERED: offered,
+            Slots.NAMED: np.fromiter((key in claims for key in keys), np.bool_, len(keys)),
+            Slots.PLACE: self._places(keys),
+        }
+        return Snapshot(
+            slots=Slots(self._matching),
+            requests=requests,
+            records=records,
+            in_use=self.in_use(config),
+            total_weight=self.total_weight(config),
+            demand=demand or {},
+            limits_in_use=self.limits_in_use(),
+            preempted=preempted,
+            last_remainder=last_remainder or {},
+        )
+
+    def _places(self, keys: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Each row's place in the natural order of names; cheap while few names come and go."""
+        known = self._table.companions.get(Slots.PLACE)
+        if known is not None and not self._gone and not self._fresh:
+            return known
+        if self._gone:
+            self._sorted = [pair for pair in self._sorted if pair[1] in self._facts and pair[1] not in self._fresh]
+            self._gone = False
+        if self._fresh:
+            self._sorted += [(natural_key(name), name) for name in self._fresh]
+            self._sorted.sort()
+            self._fresh.clear()
+        place = {name: index for index, (_, name) in enumerate(self._sorted)}
+        return np.fromiter((place[key] for key in keys), np.int64, len(keys))
+
+    def charged(self, config: CycleConfig) -> dict[str, tuple[float, int]]:
+        """Submitter -> (weighted slots, slots) that he is to be charged for: what slots say."""
+        self._adopt(config)
+        return {name: (weight, int(slots)) for name, (weight, slots) in self._use.items()}
+
+    def in_use(self, config: CycleConfig) -> dict[str, tuple[float, int]]:
+        """Submitter -> (weighted slots, slots) in use now, matches on their way included."""
+        use = self.charged(config)
+        for waiting in self.pending.values():
+            for match in waiting:
+                weight, slots = use.get(match.submitter, (0.0, 0))
+                use[match.submitter] = (weight + match.weight * match.left, slots + match.left)
+        return use
+
+    def total_weight(self, config: CycleConfig) -> float:
+        """Weight of the whole pool, used or not, as far as it counts for shares (NEG-35)."""
+        self._adopt(config)
+        return max(0.0, self._counted)
+
+    def limits_in_use(self) -> dict[str, float]:
+        """Units of concurrency limits in use by name, as of the last `flush`; matches on their way count too."""
+        under_way = [(parse(p.limits), p.left) for waiting in self.pending.values() for p in waiting if p.limits]
+        return counts_in(self._table, under_way)
+
+    def _adopt(self, config: CycleConfig) -> None:
+        """Facts depend on the knobs about weights and charging: read all ads anew when these are others."""
+        if config is self._config:
+            return
+        # By their texts: the same expression read twice is two objects.
+        same = all(str(getattr(config, name)) == str(getattr(self._config, name)) for name in _CHARGING)
+        self._config = config
+        if same:
+            return
+        for name, old in list(self._facts.items()):
+            facts = self._facts[name] = self._read(QuickAd(old.packed))
+            self._forget(old)
+            self._count(facts)
+
+
+def _weight_of(ad: QuickAd, config: CycleConfig) -> float:
+    """`slot_weight`; mostly SlotWeight is a number, or the name of another attribute that is one."""
+    if config.use_slot_weights and not config.force_slot_weight:
+        cell = ad.get("slotweight")
+        if isinstance(cell, AttrRef) and cell.scope is None and not cell.absolute:
+            cell = ad.get(cell.key)
+        if type(cell) in (int, float) and 0 <= cell <= HEAVIEST:  # type: ignore[operator]
+            return float(cell)  # type: ignore[arg-type]
+    return slot_weight(ad.ad(), config)
+
+
+def _room(ad: QuickAd) -> float:
+    """A rough measure of what a slot can take: more than before means a cycle may find something."""
+    if ad.eval_string("State") in _TAKEN:
+        return 0.0
+    if ad.eval("PartitionableSlot") is True:
+        cpus = ad.eval("Cpus")
+        return float(cpus) if isinstance(cpus, int | float) else 0.0
+    return 1.0
+
+
+def _moment(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 < value < 1e11 else None
+
+
+def places(names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """(n,) int64: each name's place in natural order; names that differ in leading zeros only go by the plain name."""
+    order = sorted(range(len(names)), key=lambda index: (natural_key(names[index]), names[index]))
+    place = np.empty(len(names), np.int64)
+    place[order] = np.arange(len(names))
+    return place
+
+
+def new_table() -> Table:
+    """An empty table for slots: partitionable ones, which change during a cycle, stand together at the end."""
+    return Table(leading="PartitionableSlot")
+
+
+def snapshot_of(
+    ads: Iterable[ClassAd],
+    requests: Mapping[str, Sequence[Request]],
+    records: Mapping[str, Record],
+    config: CycleConfig,
+    *,
+    in_use: Mapping[str, tuple[float, int]] | None = None,
+    total_weight: float | None = None,
+    withheld: frozenset[str] = frozenset(),
+    nameless: frozenset[str] = frozenset(),
+    demand: Mapping[str, float] | None = None,
+    preempted: Sequence[Preempted] = (),
+) -> Snapshot:
+    """A snapshot of slots given by their ads, each with a Name of its own.
+
+    in_use: what is missing is counted from the claimed slots. total_weight: of the slots that pass the pool size
+    constraint, if it is not given. withheld: names of slots that may not be given away (a match is on its way); those
+    that fail the slot constraint come besides. nameless: names of slots whose claim id is missing.
+    """
+    ads = list(ads)
+    table = new_table()
+    for ad in ads:
+        table.put(str(ad.eval("Name")), ad)
+    table.flush()
+    frame = Frame(table)
+    matching = Matching(frame, 0.0)
+    weighed = matching.together(lambda: weights(matching, config))  # it may move rows: their keys only now
+    weight = dict(zip(table.keys, weighed.tolist(), strict=True))
+    passing = {
+        str(ad.eval("Name"))
+        for ad in ads
+        if config.slot_constraint is None or evaluate(config.slot_constraint, ad) is True
+    }
+    use: dict[str, tuple[float, int]] = {}
+    for ad in ads:
+        user, name = charged_to(ad, discount_suspended=config.discount_suspended), str(ad.eval("Name"))
+        if user and name in passing:  # a slot outside the constraint is another negotiator's to account for (MUL-02)
+            weighted, number = use.get(user, (0.0, 0))
+            use[user] = (weighted + weight[name], number + 1)
+    if total_weight is None:
+        counted = [
+            a for a in ads if config.poolsize_constraint is None or evaluate(config.poolsize_constraint, a) is True
+        ]
+        total_weight = sum(weight[name] for ad in counted if (name := str(ad.eval("Name"))) in passing)
+    keys = table.keys
+    table.companions = {
+        Slots.OFFERED: np.array([key in passing and key not in withheld for key in keys], np.bool_),
+        Slots.NAMED: np.array([key not in nameless for key in keys], np.bool_),
+        Slots.PLACE: places(keys),
+    }
+    return Snapshot(
+        slots=Slots(matching),
+        requests=requests,
+        records=records,
+        in_use=use if in_use is None else in_use,
+        total_weight=total_weight,
+        demand=demand or {},
+        limits_in_use=counts_of(ads),
+        preempted=preempted,
+    )

@@ -1,0 +1,1 @@
+"""The queue as the negotiator sees it: autoclusters, requests and the reuse of claims."""

@@ -1,0 +1,253 @@
+"""All jobs in memory, with the views that are kept up to date: idle jobs in order, counts, autoclusters. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from engine.queue.autoclusters import AutoclusterChanges, Autoclusters
+from engine.queue.idle_queue import IdleQueue, Key, key_of
+from engine.queue.jobs import STATUS_NAMES, WAITING, Cluster, Job, JobId, JobStatus
+from engine.queue.submitters import Count
+
+#: A job that asks for more cores than this never runs; sums of its kind would be no ClassAd numbers any more.
+MAX_WEIGHT: Final = 1e6
+
+
+class JobTable:
+    """The queue as the schedd sees it. Changes of a job's state, priority or submitter go through here."""
+
+    def __init__(self, autoclusters: Autoclusters) -> None:
+        self.clusters: dict[int, Cluster] = {}
+        self.counts: dict[str, Count] = {}
+        self.idle: dict[str, IdleQueue] = {}
+        self.per_user: dict[str, int] = {}
+        self.autoclusters = autoclusters
+        self.total = 0
+        self._weights: dict[int, float] = {}  # of each autocluster
+        #: Clusters whose factory may give a job now.
+        self.due: set[int] = set()
+        #: By user: clusters whose factory waits because the user has as many jobs as one may have.
+        self.crowded: dict[str, set[int]] = {}
+        self.sorting = AutoclusterChanges()
+
+    def get(self, job_id: JobId) -> Job | None:
+        cluster = self.clusters.get(job_id.cluster)
+        return cluster.jobs.get(job_id.proc) if cluster is not None else None
+
+    def jobs(self) -> Iterator[Job]:
+        """All jobs in (cluster, proc) order, as far as the table stands still; a snapshot cluster by cluster."""
+        for number in sorted(self.clusters):
+            cluster = self.clusters.get(number)
+            if cluster is not None:
+                yield from [cluster.jobs[proc] for proc in sorted(cluster.jobs)]
+
+    def totals(self) -> dict[str, int]:
+        """Jobs by the name of their state."""
+        result = dict.fromkeys(STATUS_NAMES.values(), 0)
+        for count in self.counts.values():
+            for status, number in count.by_status.items():
+                result[STATUS_NAMES[status]] += number
+        return result
+
+    def add(self, cluster: Cluster, jobs: Iterable[Job]) -> None:
+        """New jobs of a cluster."""
+        self.clusters[cluster.id] = cluster
+        for job in jobs:
+            cluster.jobs[job.proc] = job
+            cluster.waiting += job.status in WAITING
+            self.count(job.submitter).move(None, job.status)
+            self.total += 1
+            self.per_user[cluster.user] = self.per_user.get(cluster.user, 0) + 1
+            self.refresh(job)
+
+    def count(self, submitter: str) -> Count:
+        count = self.counts.get(submitter)
+        if count is None:
+            count = self.counts[submitter] = Count()
+        return count
+
+    def set_status(self, job: Job, status: JobStatus, now: float) -> None:
+        """Put a job into another state."""
+        if status == job.status:
+            return
+        job.ad["LastJobStatus"] = int(job.status)
+        job.ad["JobStatus"] = int(status)
+        job.ad["EnteredCurrentStatus"] = int(now)
+        self.count(job.submitter).move(job.status, status)
+        if change := (status in WAITING) - (job.status in WAITING):
+            job.cluster.waiting += change
+            self.note_due(job.cluster)
+        job.status = status
+        if status == JobStatus.IDLE:
+            job.idle_from = now
+            job.generation = -1  # its run, or whoever held it, may have changed what slots look at
+        self.refresh(job)
+
+    def refresh(self, job: Job) -> None:
+        """Offer the job to claims and the negotiator, or not, as it is now."""
+        wanted = job.status == JobStatus.IDLE and job.shadow is None and not job.cooling and not job.waits_for
+        if not wanted:
+            self.withdraw(job)
+        elif job.idle_key is None:
+            autocluster = self.autoclusters.assign(job)
+            self.sorting.note(job, autocluster)
+            job.idle_key = key_of(job.priority, job.cluster.id, job.proc)
+            queue = self.idle.get(job.submitter)
+            if queue is None:
+                queue = self.idle[job.submitter] = IdleQueue()
+            queue.add(autocluster, job.idle_key)
+            self.count(job.submitter).offered += 1
+
+    def withdraw(self, job: Job) -> None:
+        if job.idle_key is not None:
+            self.idle[job.submitter].remove(job.autocluster, job.idle_key)
+            job.idle_key = None
+
+    def changed(self, job: Job, *, priority: int, submitter: str) -> None:
+        """The job's ad was edited: sort it in anew."""
+        self.withdraw(job)
+        if submitter != job.submitter:
+            self.count(job.submitter).move(job.status, None)
+            self.count(submitter).move(None, job.status)
+        job.priority, job.submitter = priority, submitter
+        job.generation = -1
+        self.refresh(job)
+
+    def forget(self, job: Job) -> bool:
+        """The job is no more. True if it was the last of its cluster, which is gone then too: no factory gives it
+        another."""
+        self.withdraw(job)
+        self.count(job.submitter).move(job.status, None)
+        self.total -= 1
+        user = job.cluster.user
+        self.per_user[user] -= 1
+        if not self.per_user[user]:
+            del self.per_user[user]
+        del job.cluster.jobs[job.proc]
+        job.cluster.waiting -= job.status in WAITING
+        self.note_due(job.cluster)
+        for number in self.crowded.pop(user, ()):
+            if (other := self.clusters.get(number)) is not None:
+                self.note_due(other)
+        if not job.cluster.over:
+            return False
+        del self.clusters[job.cluster.id]
+        return True
+
+    def note_due(self, cluster: Cluster) -> None:
+        """Its factory, if there is one, may have room for another job."""
+        if cluster.factory is not None and not cluster.factory.over:
+            self.due.add(cluster.id)
+
+    def all_due(self) -> None:
+        for cluster in self.clusters.values():
+            self.note_due(cluster)
+
+    def promised(self, user: str | None = None) -> int:
+        """Jobs that are not materialized yet, of one user or of all."""
+        return sum(
+            cluster.factory.total - cluster.next_proc
+            for cluster in self.clusters.values()
+            if cluster.factory is not None and not cluster.factory.over and user in (None, cluster.user)
+        )
+
+    def set_significant(self, names: Iterable[str], needed: Iterable[str] = ()) -> list[Job]:
+        """Attributes that slots look at, told by the negotiator. Returns the jobs that are to be refreshed now, as that
+        changes how they are sorted: all idle ones, or none. They may be refreshed some at a time: who waits for it is
+        not offered meanwhile. needed: see Autoclusters."""
+        if not self.autoclusters.set_significant(names, needed):
+            return []
+        waiting = [job for job in self.jobs() if job.idle_key is not None]
+        for job in waiting:
+            job.idle_key = None
+        self.idle.clear()
+        self._weights.clear()
+        return waiting
+
+    def at(self, key: Key) -> Job:
+        """The idle job that stands at this place of an idle queue."""
+        return self.clusters[key[1]].jobs[key[2]]
+
+    def weight(self, autocluster: int, first: Key) -> float:
+        """What one job of an autocluster asks for, in cores: the weight of its demand."""
+        known = self._weights.get(autocluster)
+        if known is None:
+            value = self.at(first).ad.eval("RequestCpus")
+            number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+            known = number if 0 < number <= MAX_WEIGHT else 1.0
+            self._weights[autocluster] = known
+        return known
+
+    def demand(self, submitter: str) -> tuple[int, float]:
+        """Idle jobs of a submitter that may start now, and their weight."""
+        queue = self.idle.get(submitter)
+        if queue is None:
+            return 0, 0.0
+        weight = sum(
+            len(bucket) * self.weight(autocluster, bucket.first()) for autocluster, bucket in queue.buckets.items()
+        )
+        return queue.total, weight
+
+    # Invariants
+
+    def check_invariants(self) -> list[str]:
+        """Every contradiction within the table, in words: its counts, its idle queues and its jobs must agree."""
+        found: list[str] = []
+        counted: dict[tuple[str, JobStatus], int] = {}
+        per_user: dict[str, int] = {}
+        offered = total = 0
+        for number, cluster in self.clusters.items():
+            if cluster.id != number:
+                found.append(f"cluster {cluster.id} stands in the place of cluster {number}")
+            waiting = 0
+            for proc, job in cluster.jobs.items():
+                if job.cluster is not cluster or job.proc != proc:
+                    found.append(f"job {job.id} stands in the place of job {number}.{proc}")
+                counted[job.submitter, job.status] = counted.get((job.submitter, job.status), 0) + 1
+                waiting += job.status in WAITING
+                offered += job.idle_key is not None
+                self._check_job(job, found)
+            if waiting != cluster.waiting:
+                found.append(f"cluster {number}: {cluster.waiting} idle and held jobs are counted, {waiting} are there")
+            total += len(cluster.jobs)
+            per_user[cluster.user] = per_user.get(cluster.user, 0) + len(cluster.jobs)
+        for submitter, count in self.counts.items():
+            for status, number in count.by_status.items():
+                there = counted.pop((submitter, status), 0)
+                if number != there:
+                    found.append(f"{submitter}: {number} jobs are counted as {STATUS_NAMES[status]}, {there} are there")
+        for (submitter, status), number in counted.items():
+            found.append(f"{submitter}: {number} jobs that are {STATUS_NAMES[status]} are not counted")
+        if total != self.total:
+            found.append(f"{self.total} jobs are counted in all, {total} are there")
+        if self.per_user != {user: number for user, number in per_user.items() if number}:
+            found.append(f"jobs of users: {self.per_user} are counted, {per_user} are there")
+        queued = 0
+        for submitter, queue in self.idle.items():
+            listed = sum(len(bucket) for bucket in queue.buckets.values())
+            queued += listed
+            if listed != queue.total:
+                found.append(f"{submitter}: {queue.total} jobs are counted in the idle queue, {listed} are there")
+        if queued != offered:
+            found.append(f"the idle queues have {queued} jobs, but {offered} jobs say that they stand in one")
+        return found
+
+    def _check_job(self, job: Job, found: list[str]) -> None:
+        """Add what contradicts itself in a job."""
+        status = job.ad.find("jobstatus")
+        if isinstance(status, int) and status != job.status:
+            found.append(f"job {job.id} is {STATUS_NAMES[job.status]}, but its ad says JobStatus = {status}")
+        startable = job.status == JobStatus.IDLE and job.shadow is None and not job.cooling and not job.waits_for
+        if job.idle_key is None:
+            # One that is not sorted into an autocluster yet, since slots look at more attributes, is about to be.
+            if startable and job.generation == self.autoclusters.generation:
+                found.append(f"job {job.id} may start, but no idle queue has it")
+            return
+        if not startable:
+            found.append(f"job {job.id} is {STATUS_NAMES[job.status]} and may not start, but an idle queue has it")
+        queue = self.idle.get(job.submitter)
+        bucket = queue.buckets.get(job.autocluster) if queue is not None else None
+        key = key_of(job.priority, job.cluster.id, job.proc)
+        if job.idle_key != key or bucket is None or key not in bucket:
+            found.append(f"job {job.id} does not stand in the idle queue of {job.submitter} where it says")

@@ -1,0 +1,309 @@
+"""The jobs of a queue: a cluster holds what its procs share, a job holds what is its own, a shadow follows one run of
+it.
+
+Attributes that follow from others (ProcId, GlobalJobId, ServerTime) are not stored; `full_ad` adds them. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from engine.queue.late_materialization import Factory
+from shared.classad import ClassAd
+from shared.classad.cells import packable
+from shared.classad.expr import fold
+from shared.classad.references import closure
+from shared.errors import PermanentError
+from shared.messages.claims import Usage
+
+
+class JobId(NamedTuple):
+    """ "cluster.proc"; proc -1 stands for the whole cluster."""
+
+    cluster: int
+    proc: int
+
+    def __str__(self) -> str:
+        return f"{self.cluster}.{self.proc}"
+
+    @classmethod
+    def parse(cls, text: str) -> JobId:
+        """ "12.3", or "12" with proc -1 for the whole cluster. Raises ValueError."""
+        cluster, dot, proc = text.strip().partition(".")
+        if not cluster.isascii() or not cluster.isdigit() or len(cluster) > 18:
+            raise ValueError(f"{text[:40]!r} is no job id; want CLUSTER or CLUSTER.PROC, for instance 12.3")
+        if not dot:
+            return cls(int(cluster), -1)
+        if not proc.isascii() or not proc.isdigit() or len(proc) > 18:
+            raise ValueError(f"{text[:40]!r} is no job id; want CLUSTER or CLUSTER.PROC, for instance 12.3")
+        return cls(int(cluster), int(proc))
+
+
+class JobStatus(IntEnum):
+    """HTCondor's numbers."""
+
+    IDLE = 1
+    RUNNING = 2
+    REMOVED = 3
+    COMPLETED = 4
+    HELD = 5
+    TRANSFERRING_OUTPUT = 6
+    SUSPENDED = 7
+
+
+#: The states in which a job counts for max_idle.
+WAITING = frozenset((JobStatus.IDLE, JobStatus.HELD))
+#: The states in which a job occupies a slot.
+ACTIVE = frozenset((JobStatus.RUNNING, JobStatus.TRANSFERRING_OUTPUT, JobStatus.SUSPENDED))
+
+STATUS_NAMES = {
+    JobStatus.IDLE: "Idle",
+    JobStatus.RUNNING: "Running",
+    JobStatus.REMOVED: "Removed",
+    JobStatus.COMPLETED: "Completed",
+    JobStatus.HELD: "Held",
+    JobStatus.TRANSFERRING_OUTPUT: "TransferringOutput",
+    JobStatus.SUSPENDED: "Suspended",
+}
+
+#: Nobody but the schedd writes these.
+_PROTECTED: Final = """
+    ClusterId ProcId GlobalJobId Owner User OsUser MyType TargetType ServerTime QDate JobStatus LastJobStatus
+    EnteredCurrentStatus CompletionDate JobStartDate JobCurrentStartDate JobCurrentStartExecutingDate
+    JobLastStartDate JobCurrentFinishTransferInputDate LastVacateTime NumJobStarts NumShadowStarts
+    NumShadowExceptions NumJobMatches NumHolds NumHoldsByReason NumJobCompletions NumRestarts NumVacates
+    NumSystemHolds NumJobReconnects JobRunCount RemoteHost RemoteSlotID LastRemoteHost StartdAddr StartdIpAddr
+    RemoteWallClockTime CumulativeSlotTime CommittedTime CommittedSlotTime CumulativeSuspensionTime
+    CommittedSuspensionTime TotalSuspensions LastSuspensionTime RemoteUserCpu RemoteSysCpu
+    CumulativeRemoteUserCpu CumulativeRemoteSysCpu BytesSent BytesRecvd ExitCode ExitBySignal ExitSignal
+    ExitStatus TerminationPending HoldReason HoldReasonCode HoldReasonSubCode ReleaseReason RemoveReason
+    LastHoldReason LastHoldReasonCode LastHoldReasonSubCode VacateReason AutoClusterId AutoClusterAttrs
+    ShadowBday StageInStart StageInFinish StageOutStart StageOutFinish SpooledOutputFiles
+    JobCoolDownExpiration MATCH_EXP_Recorded LastMatchTime LastRejMatchTime LastRejMatchReason ScheddName
+    SubmitterName RoostTrace JobMaterializeItemCount JobMaterializeNextProcId JobMaterializeNextRow
+    JobMaterializePaused JobMaterializePauseReason JobMaterializeDigestFile JobMaterializeItemsFile
+    RoostMaterializeEdited
+"""
+#: The same, folded.
+PROTECTED: Final = frozenset(name.lower() for name in _PROTECTED.split())
+
+MAX_PRIORITY: Final = 2**31 - 1
+
+
+class BadSubmit(PermanentError):
+    """An ad that can not be queued: the text names the attribute and the mend."""
+
+
+@dataclass(slots=True)
+class Shadow:
+    """One run of one job, HTCondor's shadow without a process: (job, attempt) names it everywhere."""
+
+    job: JobId
+    attempt: int
+    token: str  # for file transfer; a secret
+    transfer: bool  # whether files travel
+    started: float  # wall clock, when the schedd gave the job away
+    sequence: int = -1  # of the last report that counted; -1: nothing heard yet
+    executing: float = 0.0  # wall clock, when its program started
+    suspended: float = 0.0  # wall clock, since when
+    stop: str = ""  # why it is being ended: remove, hold, vacate; empty: it is not
+    how: str = "graceful"
+    output: bool = False  # its output is in its place
+    # Not stored:
+    claim: str = ""  # Claim.id
+    stored_usage: Usage = field(default_factory=Usage)  # as last reported
+    output_began: float = 0.0  # wall clock, when its output began to come, for its trace
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What one submit made."""
+
+    id: int
+    owner: str  # "alice"
+    user: str  # "alice@pool"
+    submitter: str  # of procs that do not say otherwise
+    qdate: int
+    ad: ClassAd
+    spool: bool = False
+    submit_id: str = ""
+    next_proc: int = 0
+    jobs: dict[int, Job] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()  # folded names of its attributes
+    autocluster: tuple[int, int] = (-1, 0)  # (generation, id) of procs that differ in nothing that matters
+    factory: Factory | None = None  # gives the jobs that are not in the queue yet (late materialization)
+    waiting: int = 0  # jobs that are idle or held
+    edits: int = 0  # how often what its later jobs will have was changed
+    raw: dict[str, Any] | None = None  # the ad as msgpack reads it: merging packed ads needs no parsing
+
+    @property
+    def over(self) -> bool:
+        """Whether it has no job, and never will again."""
+        return not self.jobs and (self.factory is None or self.factory.over)
+
+    def changed(self) -> None:
+        """What is remembered of its ad counts no more."""
+        self.raw = None
+        self.autocluster = (-1, 0)
+        self.edits += 1
+
+    def packed_cells(self) -> dict[str, Any]:
+        """The cluster's attributes in packed form, folded name to (name, packed cell); kept until the ad changes."""
+        if self.raw is None:
+            self.raw = raw_cells(self.ad.pack())
+        return self.raw
+
+
+@dataclass(slots=True)
+class Job:
+    """One proc. `ad` holds what differs from the cluster, and is chained to the cluster's."""
+
+    cluster: Cluster
+    proc: int
+    ad: ClassAd
+    status: JobStatus
+    priority: int
+    submitter: str
+    autocluster: int = 0
+    generation: int = -1  # of the significant attributes that `autocluster` belongs to
+    shadow: Shadow | None = None  # the run under way, also while it is being torn down
+    idle_key: tuple[int, int, int] | None = None  # where it stands in the idle queue
+    cooling: bool = False  # waits after a failure; not offered meanwhile
+    waits_for: str = ""  # Claim.id of a claim whose slot is being emptied for it; not offered meanwhile
+    refusals: int = 0  # by execution points, in a row
+    sorted_as: int = 0  # the autocluster that was told of it
+    idle_from: float = 0.0  # when it became able to start; 0: before this daemon did, and its ad tells to the second
+
+    @property
+    def id(self) -> JobId:
+        return JobId(self.cluster.id, self.proc)
+
+    def number(self, name: str, default: float = 0) -> float:
+        """A numeric attribute; `default` where it is something else."""
+        value = self.ad.eval(name)
+        return value if isinstance(value, int | float) else default
+
+    def count(self, name: str, by: int = 1) -> int:
+        """Add to a counter attribute; gives the new value."""
+        value = int(self.number(name)) + by
+        self.ad[name] = value
+        return value
+
+    def idle_since(self) -> float:
+        """When it last became able to start: when it was submitted, released or put back. QDate and LastVacateTime are
+        whole seconds, too coarse for what waits milliseconds."""
+        return self.idle_from or self.number("LastVacateTime") or self.number("QDate")
+
+    def text(self, name: str) -> str:
+        return self.ad.eval_string(name)
+
+    def drop(self, *names: str) -> None:
+        """Remove own attributes, those that are there."""
+        for name in names:
+            if fold(name) in self.ad.table():
+                del self.ad[name]
+
+
+def make_job(cluster: Cluster, proc: int, packed: bytes, status: JobStatus, priority: int, submitter: str) -> Job:
+    """A job from what the database has of it."""
+    ad = ClassAd.unpack(packed)
+    ad.chain(cluster.ad)
+    return Job(cluster, proc, ad, status, priority, submitter)
+
+
+def priority_of(ad: ClassAd) -> int:
+    """JobPrio. Raises BadSubmit for what is no number of 32 bits, NaN and infinity too."""
+    value = ad.eval("JobPrio")
+    if not isinstance(value, int | float) or not -MAX_PRIORITY <= value <= MAX_PRIORITY:
+        raise BadSubmit(
+            f"JobPrio: {(ad.text('JobPrio') or '')[:100]} is no number from -{MAX_PRIORITY} to {MAX_PRIORITY}"
+        )
+    return int(value)
+
+
+def raw_cells(packed: bytes) -> dict[str, Any]:
+    """A packed ad without parsing its expressions: folded name to (name, packed cell)."""
+    body = msgpack.unpackb(packed, unicode_errors="surrogateescape")
+    return {fold(name): (name, cell) for name, cell in body.items()}
+
+
+def global_id(schedd: str, job: Job) -> str:
+    return f"{schedd}#{job.cluster.id}.{job.proc}#{job.cluster.qdate}"
+
+
+def full_packed(schedd: str, job: Job, now: float) -> bytes:
+    """The whole ad, packed: cluster and proc merged, derived attributes added. No expression is parsed for it."""
+    cells = dict(job.cluster.packed_cells())
+    cells.update(raw_cells(job.ad.pack()))
+    body = dict(cells.values())
+    body["ProcId"] = job.proc
+    body["GlobalJobId"] = global_id(schedd, job)
+    body["ServerTime"] = int(now)
+    if job.generation >= 0:
+        body["AutoClusterId"] = job.autocluster
+    packed: bytes = msgpack.packb(body, unicode_errors="surrogateescape")
+    return packed
+
+
+def projected(schedd: str, job: Job, now: float, keys: Sequence[str]) -> bytes:
+    """Only some attributes of the whole ad, packed. keys: their names, folded."""
+    own, shared = job.ad.table(), job.cluster.ad.table()
+    table = {key: entry for key in keys if (entry := own.get(key) or shared.get(key)) is not None}
+    ad = ClassAd.from_table(table)
+    for key in keys:
+        if key in DERIVED and (cell := DERIVED[key][1](schedd, job, now)) is not None:
+            ad[DERIVED[key][0]] = cell
+    return ad.pack()
+
+
+def needed(job: Job, keys: Iterable[str]) -> set[str]:
+    """These attributes (folded names) and what they need of the ad to have their values."""
+    own, shared = job.ad.table(), job.cluster.ad.table()
+    return closure(keys, lambda key: entry[1] if (entry := own.get(key) or shared.get(key)) is not None else None)
+
+
+def in_columns(schedd: str, jobs: Sequence[Job], now: float, keys: Iterable[str]) -> list[tuple[str, list[Any]]]:
+    """Some attributes of these jobs, each with what the jobs have there, for shared.classad.column_page.page.
+    Attributes that no job has are left out."""
+    tables = [(job.ad.table(), job.cluster.ad.table()) for job in jobs]
+    found: list[tuple[str, list[Any]]] = []
+    for key in sorted(keys):
+        if key in DERIVED:
+            name, make = DERIVED[key]
+            found.append((name, [make(schedd, job, now) for job in jobs]))
+            continue
+        entries = [own.get(key) or shared.get(key) for own, shared in tables]
+        first = next(filter(None, entries), None)
+        if first is not None:
+            cells = [None if entry is None else entry[1] for entry in entries]
+            plain = set(map(type, cells)) <= _PLAIN
+            found.append((first[0], cells if plain else list(map(packable, cells))))  # type: ignore[arg-type]
+    return found
+
+
+#: What no ad has stored: folded name to name and value.
+DERIVED: Final[dict[str, tuple[str, Callable[[str, Job, float], Any]]]] = {
+    "procid": ("ProcId", lambda _, job, now: job.proc),
+    "globaljobid": ("GlobalJobId", lambda schedd, job, _: global_id(schedd, job)),
+    "servertime": ("ServerTime", lambda _, job, now: int(now)),
+    # By the clock of this schedd's events: who follows those knows which of them this ad has in it already.
+    "roostreadat": ("RoostReadAt", lambda _, job, now: now),
+    "autoclusterid": ("AutoClusterId", lambda _, job, now: job.autocluster if job.generation >= 0 else None),
+}
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
+
+
+def full_ad(schedd: str, job: Job, now: float) -> ClassAd:
+    """The whole ad as one that is chained to nothing."""
+    ad = ClassAd.from_table({**job.cluster.ad.table(), **job.ad.table()})
+    ad["ProcId"] = job.proc
+    ad["GlobalJobId"] = global_id(schedd, job)
+    ad["ServerTime"] = int(now)
+    if job.generation >= 0:
+        ad["AutoClusterId"] = job.autocluster
+    return ad

@@ -1,0 +1,125 @@
+"""Under which name a job's use is charged, how many jobs each submitter has, and the ads that tell it: one Submitter ad
+for each submitter, and the Scheduler ad (spec rows NEG-29, GRP-25). No I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine.queue.jobs import ACTIVE, BadSubmit, JobStatus
+from shared.classad import ClassAd
+
+#: What the name of a user, a domain or an accounting group may be.
+USER_NAME: Final = re.compile(r"[A-Za-z0-9_.@+-]{1,256}")
+
+
+@dataclass(slots=True)
+class Count:
+    """Jobs of one submitter, by what they do. Kept up to date by `move`."""
+
+    by_status: dict[JobStatus, int] = field(default_factory=dict)
+    weighted_running: float = 0.0
+    offered: int = 0  # how often a job of this submitter became ready to start, since the schedd began
+
+    def move(self, old: JobStatus | None, new: JobStatus | None) -> None:
+        """A job changed from one state to another; None: it was not, or is no more, in the queue."""
+        if old is not None:
+            self.by_status[old] -= 1
+        if new is not None:
+            self.by_status[new] = self.by_status.get(new, 0) + 1
+
+    def of(self, *statuses: JobStatus) -> int:
+        return sum(self.by_status.get(status, 0) for status in statuses)
+
+    @property
+    def running(self) -> int:
+        return self.of(*ACTIVE)
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_status.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What every ad of this schedd says."""
+
+    schedd: str
+    inbox: str
+    machine: str
+    start_time: int
+    release: str
+
+
+def submitter_ad(who: Identity, name: str, count: Count, *, idle: int, weighted_idle: float) -> ClassAd:
+    """One submitter. idle: jobs that may start now (those whose last run is being torn down may not yet)."""
+    return ClassAd(
+        {
+            "MyType": "Submitter",
+            "Name": name,
+            "ScheddName": who.schedd,
+            "ScheddIpAddr": who.inbox,
+            "MyAddress": who.inbox,
+            "Machine": who.machine,
+            "IdleJobs": idle,
+            "RunningJobs": count.running,
+            "HeldJobs": count.of(JobStatus.HELD),
+            "WeightedIdleJobs": _tidy(weighted_idle),
+            "WeightedRunningJobs": _tidy(max(0.0, count.weighted_running)),
+            "FlockedJobs": 0,
+            # Tells the negotiator of a new job also where the last one ran and ended so fast that no count differs.
+            "JobsOffered": count.offered,
+            "DaemonStartTime": who.start_time,
+            "RoostVersion": who.release,
+        }
+    )
+
+
+def schedd_ad(
+    who: Identity, counts: Iterable[Count], *, transfer_url: str, max_jobs: int, extra: dict[str, Any] | None = None
+) -> ClassAd:
+    """The Scheduler ad."""
+    every = list(counts)
+    ad = ClassAd(
+        {
+            "MyType": "Scheduler",
+            "Name": who.schedd,
+            "ScheddIpAddr": who.inbox,
+            "MyAddress": who.inbox,
+            "Machine": who.machine,
+            "NumUsers": sum(1 for count in every if count.total),
+            "TotalIdleJobs": sum(count.of(JobStatus.IDLE) for count in every),
+            "TotalRunningJobs": sum(count.running for count in every),
+            "TotalHeldJobs": sum(count.of(JobStatus.HELD) for count in every),
+            "TotalRemovedJobs": sum(count.of(JobStatus.REMOVED) for count in every),
+            "TotalJobAds": sum(count.total for count in every),
+            "MaxJobsRunning": max_jobs,
+            "DaemonStartTime": who.start_time,
+            "RoostVersion": who.release,
+            "TransferUrl": transfer_url,
+        }
+    )
+    ad.update(extra or {})
+    return ad
+
+
+def _tidy(value: float) -> int | float:
+    """Sums of whole weights as whole numbers."""
+    rounded = round(value, 6)
+    return int(rounded) if float(rounded).is_integer() else rounded
+
+
+def submitter_of(ad: ClassAd, user: str, nice_group: str = "nice-user") -> str:
+    """The name under which a job's use is charged: the user, or group.user@domain (GRP-25). Raises BadSubmit."""
+    owner, _, domain = user.partition("@")
+    group = ad.eval("AccountingGroup")
+    if not isinstance(group, str) or not group:
+        name = f"{nice_group}.{owner}" if ad.eval("NiceUser") is True else owner
+    else:
+        if not USER_NAME.fullmatch(group):
+            raise BadSubmit(f"AccountingGroup: {group[:100]!r} may only have letters, digits and _.@+-")
+        name = group
+    return name if "@" in name or not domain else f"{name}@{domain}"

@@ -1,0 +1,1 @@
+"""Adstash's decisions: pure functions and plain classes."""

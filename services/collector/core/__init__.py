@@ -1,0 +1,1 @@
+"""The collector's decisions: pure functions and plain classes."""

@@ -1,0 +1,1 @@
+"""Defrag's decisions: pure functions and plain classes."""

@@ -1,0 +1,136 @@
+"""Authorization: HTCondor's levels, tokens, and the one table of the level that each operation needs. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+
+class Level(IntEnum):
+    """Each level includes the ones before it."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    ADMINISTRATOR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who is asking. `user` is "name@domain" and becomes the owner of what it submits."""
+
+    user: str
+    level: Level
+    token: str = ""  # id of the token, never itself
+    scopes: tuple[str, ...] = ()  # shell patterns of operations; none: all that the level opens
+    expires: float = 0.0  # seconds since 1970; 0: never
+
+    @property
+    def admin(self) -> bool:
+        return self.level >= Level.ADMINISTRATOR
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is stored of a token: never the token itself, only its digest (the key it is found under). Times are
+    seconds since 1970."""
+
+    user: str
+    level: Level
+    label: str = ""
+    expires: float = 0.0  # 0: never
+    scopes: tuple[str, ...] = ()
+    created: float = 0.0
+    by: str = ""  # who had it made
+    revoked: float = 0.0  # 0: it is good
+
+
+#: Operation -> level it needs. One row for every guarded route; an operation that is not listed is refused.
+NEEDS: dict[str, Level] = {
+    "pool": Level.READ,
+    "ads": Level.READ,
+    "jobs.query": Level.READ,
+    "jobs.submit": Level.WRITE,
+    "jobs.act": Level.WRITE,
+    "jobs.edit": Level.WRITE,
+    "jobs.files": Level.WRITE,
+    "jobs.visit": Level.WRITE,
+    "events": Level.READ,
+    "priorities": Level.READ,
+    "priorities.set": Level.ADMINISTRATOR,
+    "quotas.set": Level.ADMINISTRATOR,
+    "dead-letters": Level.ADMINISTRATOR,
+    "tokens": Level.ADMINISTRATOR,
+    "audit": Level.ADMINISTRATOR,
+    "config": Level.READ,
+    "config.set": Level.WRITE,  # and what SETTABLE_ATTRS_<LEVEL> of the daemon says, which nobody sets over HTTP
+    "reconfig": Level.ADMINISTRATOR,
+    "restart": Level.ADMINISTRATOR,
+    "off": Level.ADMINISTRATOR,
+    "on": Level.ADMINISTRATOR,
+    "drain": Level.ADMINISTRATOR,
+    "vacate": Level.ADMINISTRATOR,
+    "update-machine-ad": Level.ADMINISTRATOR,
+}
+#: Types of events that need more than READ: patterns, and the level.
+EVENTS_NEED: Final = {"gateway.*": Level.ADMINISTRATOR}
+#: Digits of a digest that name a token.
+ID_DIGITS: Final = 12
+ASK = "ask the pool's administrator for another (roost token create)"
+
+
+def digest(token: str) -> str:
+    """What a token is stored under: its SHA-256, so that who reads the store can not use it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def identify(found: Token | None, now: float, token: str = "") -> Identity | None:
+    """The identity that a stored token gives, or None when it is unknown or over. token: its id."""
+    if why_not(found, now):
+        return None
+    assert found is not None
+    return Identity(found.user, found.level, token, found.scopes, found.expires)
+
+
+def why_not(found: Token | None, now: float) -> str:
+    """Empty when a token is good; else why not."""
+    if found is None:
+        return f"no valid token: this pool does not know the one that was sent; {ASK}"
+    if found.revoked:
+        return f"no valid token: the one that was sent was revoked at {_shown(found.revoked)}; {ASK}"
+    if found.expires and found.expires <= now:
+        return f"no valid token: the one that was sent expired at {_shown(found.expires)}; {ASK}"
+    return ""
+
+
+def refusal(identity: Identity | None, operation: str) -> str:
+    """Empty when the operation is allowed; else why not, and what would help."""
+    needed = NEEDS[operation]
+    if identity is None:
+        return "no valid token: send `Authorization: Bearer TOKEN`, with a token of the pool's administrator"
+    if identity.level < needed:
+        return f"{operation} needs {needed.name}, your token gives {identity.level.name}; ask the pool's administrator"
+    if identity.scopes and not any(fnmatchcase(operation, scope) for scope in identity.scopes):
+        return f"your token is for {', '.join(identity.scopes)} only, not for {operation}; ask the pool's administrator"
+    return ""
+
+
+def beyond(identity: Identity, level: Level, scopes: tuple[str, ...]) -> list[str]:
+    """What a token of this level and scopes would open that its maker's does not: nobody hands on more than they
+    have. A token that is for some operations only makes no token for all, as there may be more of them tomorrow."""
+    wide = [] if scopes or not identity.scopes else ["every operation"]
+    made = Identity("", level, scopes=scopes)
+    return wide + [operation for operation in NEEDS if not refusal(made, operation) and refusal(identity, operation)]
+
+
+def may_hear(level: Level, event: str) -> bool:
+    """Whether events of this type are told to who has this level."""
+    return all(level >= needed for pattern, needed in EVENTS_NEED.items() if fnmatchcase(event, pattern))
+
+
+def _shown(at: float) -> str:
+    return f"{datetime.fromtimestamp(min(at, 253402300799.0), UTC):%Y-%m-%d %H:%M:%S} UTC"

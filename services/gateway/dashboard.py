@@ -1,0 +1,449 @@
+"""Answers the dashboard's questions about the pool. Each answer is counted, sorted and cut where the ads are, never by
+fetching them all, and shared by all who look (single_flight)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final
+
+from services.gateway.core import dashboard_rows
+from services.gateway.core.dashboard_rows import WaitTimes
+from services.gateway.core.fair_share import ROOT, GroupUse, Standing, loans, parity
+from services.gateway.pool_client import PoolClient, Schedd
+from services.gateway.single_flight import SharesAnswers, shared
+from shared.bus.api import NobodyThere, RemoteFailure
+from shared.classad import ClassAd
+from shared.classad.unparse import quote_string
+from shared.daemon.clock import Clock
+from shared.errors import RetryableError, RoostError
+from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
+from shared.messages.base import Envelope, Message
+from shared.messages.events import JobStarted
+from shared.messages.queue import JobPage, QueryJobs
+from shared.natural_sort import natural_key
+
+#: Submitter ads looked at for who has most jobs.
+MOST_SUBMITTERS: Final = 1000
+#: Clusters of late materialization that are looked at for a page of jobs.
+MOST_LATE: Final = 50
+#: Accounts that are listed at all, the ones with most in use.
+MOST_ACCOUNTS: Final = 20_000
+ACCOUNTING_FRESH_S: Final = 2.0
+#: A page waits so long for a part of it, seconds, and is shown without.
+PATIENCE_S: Final = 8.0
+#: Where a negotiator does not say: PRIORITY_HALFLIFE's default, seconds.
+HALF_LIFE_S: Final = 86_400.0
+#: One ad of each machine.
+FIRST_SLOT: Final = "SlotID == 1 && DynamicSlot =!= true"
+MACHINE_ORDERS: Final = ("Machine", "LoadAvg", "TotalCpus", "TotalMemory", "EnteredCurrentActivity")
+
+
+class Dashboard(SharesAnswers):
+    """Answers about the whole pool. Raises RoostError for what the pool refuses, or when it does not answer."""
+
+    def __init__(self, pool: PoolClient, clock: Clock, patience_s: float = PATIENCE_S) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._patience_s = patience_s
+        super().__init__(clock.monotonic)
+        self.waits = WaitTimes()
+
+    def on_event(self, envelope: Envelope) -> None:
+        """One of roost.events."""
+        if isinstance(envelope.body, JobStarted):
+            self.waits.started(envelope.body.at, envelope.body.waited_s)
+
+    # The first page
+
+    async def overview(self) -> dict[str, Any]:
+        """All parts. One that can not be had is {"error": why}: the others are shown all the same."""
+        asked: dict[str, Awaitable[Any]] = {
+            "slots": self.slots(),
+            "queue": self.queue(),
+            "users": self.busiest(),
+            "negotiators": self.negotiators(),
+            "hads": self.leaders(),
+        }
+        found = await asyncio.gather(*(_told(part, self._patience_s) for part in asked.values()))
+        now = self._clock.now()
+        return {"at": now, "waits": self.waits.told(now), **dict(zip(asked, found, strict=True))}
+
+    @shared()
+    async def slots(self) -> dict[str, Any]:
+        by = ["State", "Activity", "Cpus", "GPUs", "PartitionableSlot"]
+        counts = await self._count("Machine", "", by)
+        return dashboard_rows.by_state(counts.values, counts.counts)
+
+    @shared()
+    async def queue(self) -> dict[str, int]:
+        names = ["TotalRunningJobs", "TotalIdleJobs", "TotalHeldJobs", "TotalRemovedJobs", "TotalJobAds"]
+        return dashboard_rows.queue(await self._ads("Scheduler", names))
+
+    async def busiest(self, most: int = 12) -> dict[str, Any]:
+        """Submitters with most jobs, and how many have any."""
+        lines = await self._submitters()
+        return {"count": len(lines), "lines": lines[:most]}
+
+    @shared()
+    async def negotiators(self) -> list[dict[str, Any]]:
+        """The negotiators and what each tells of its last cycles."""
+        found = []
+        for ad in await self._ads("Negotiator", []):
+            told = dashboard_rows.plain(
+                ad, ("Name", "Shard", "NegotiatorIsActive", "Epoch", "Cycles", "PriorityHalflife")
+            )
+            found.append({**told, "cycles": dashboard_rows.cycles(ad)})
+        return sorted(found, key=lambda one: str(one.get("Name")))
+
+    @shared()
+    async def leaders(self) -> list[dict[str, Any]]:
+        """The HADs as their ads tell."""
+        names = ["Name", "Shard", "HadState", "HadEpoch", "HadLeader", "HadStateSince"]
+        return [dashboard_rows.plain(ad, names) for ad in await self._ads("HAD", names)]
+
+    # Machines
+
+    @shared()
+    async def slot_page(
+        self, *, state: str = "", activity: str = "", search: str = "", order: str, after: str, limit: int
+    ) -> dict[str, Any]:
+        """{rows, next, fits}."""
+        constraint = dashboard_rows.all_of(
+            dashboard_rows.equals("State", state),
+            dashboard_rows.equals("Activity", activity),
+            dashboard_rows.slots_with(search),
+        )
+        page = await self._page("Machine", constraint, dashboard_rows.SLOT_FIELDS, order, after, limit)
+        found = [dashboard_rows.slot(ClassAd.unpack(ad)) for ad in page.ads]
+        return {"rows": found, "next": page.next, "fits": page.fits}
+
+    async def machine_page(
+        self, *, search: str = "", condition: str = "", order: str, after: str, limit: int
+    ) -> dict[str, Any]:
+        """{rows, next, fits, keepers}: a row tells of the machine's slots by state. condition: of rows.CONDITIONS."""
+        constraint = dashboard_rows.all_of(
+            FIRST_SLOT,
+            dashboard_rows.looked_for(search, ("Machine",)),
+            dashboard_rows.CONDITIONS[condition] if condition else "",
+        )
+
+        async def make() -> dict[str, Any]:
+            page = await self._page("Machine", constraint, dashboard_rows.SLOT_FIELDS, order, after, limit)
+            found = [dashboard_rows.slot(ClassAd.unpack(ad)) for ad in page.ads]
+            names = [str(row.get("Machine", "")) for row in found]
+            states: dict[str, dict[str, Any]] = {name: {} for name in names}
+            if names:
+                listed = ", ".join(map(quote_string, names))
+                by = ["Machine", "State", "Cpus", "PartitionableSlot"]
+                counts = await self._count("Machine", f"member(Machine, {{{listed}}})", by)
+                for (name, slot_state, cpus, partitionable), count in zip(counts.values, counts.counts, strict=True):
+                    each = cpus if isinstance(cpus, int | float) else 0
+                    if str(name) not in states or (partitionable is True and each <= 0):
+                        continue
+                    line = states[str(name)].setdefault(str(slot_state), {"slots": 0, "cpus": 0})
+                    line["slots"] += count
+                    line["cpus"] += each * count
+            lines = [{**row, "states": states[name]} for row, name in zip(found, names, strict=True)]
+            return {"rows": lines, "next": page.next, "fits": page.fits}
+
+        page = await self.single_flight.get(("machines", constraint, order, after, limit), make)
+        return {**page, "keepers": await self.keepers()}
+
+    @shared()
+    async def keepers(self) -> dict[str, list[dict[str, Any]]]:
+        """Who empties and who wakes machines: {"Defrag": [...], "Rooster": [...]}."""
+        kinds = dashboard_rows.KEEPER_FIELDS
+        asked = ["MyType", *(name for fields in kinds.values() for name in fields)]
+        found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
+        async for page in self._pool.ads(list(kinds), projection=asked):
+            for packed in page:
+                ad = ClassAd.unpack(packed)
+                kind = ad.eval_string("MyType")
+                if kind in kinds:
+                    found[kind].append(dashboard_rows.plain(ad, kinds[kind]))
+        return found
+
+    @shared()
+    async def machine(self, name: str, limit: int) -> dict[str, Any]:
+        """{machine, slots, fits, about}: one machine's slots by name, and what its first slot tells of it. Raises
+        RemoteFailure not-found."""
+        constraint = dashboard_rows.equals("Machine", name)
+        page = await self._page("Machine", constraint, (), "Name", "", limit)
+        ads = [ClassAd.unpack(ad) for ad in page.ads]
+        if not ads:
+            raise RemoteFailure("not-found", f"there is no machine {name[:200]} in the pool")
+        # slot2 before slot10
+        ads.sort(key=lambda ad: natural_key(str(ad.eval("Name")).lower()))
+        first = next((ad for ad in ads if ad.eval("DynamicSlot") is not True), ads[0])
+        return {
+            "machine": name,
+            "slots": [dashboard_rows.slot(ad) for ad in ads],
+            "fits": page.fits,
+            "about": dashboard_rows.plain(first, dashboard_rows.MACHINE_FIELDS),
+        }
+
+    # Jobs
+
+    async def job_page(
+        self,
+        *,
+        schedd: str = "",
+        status: str = "",
+        user: str = "",
+        search: str = "",
+        history: bool = False,
+        after: str = "",
+        limit: int = 50,
+    ) -> dict[str, Any]:
+        """{rows, next, totals, schedds, late}: newest first, schedd by schedd. totals: by status, of the whole queues;
+        late: clusters of which jobs are to come into the queue, on the first page of queues that nothing filters."""
+        numbers = {text: number for number, text in dashboard_rows.STATUS.items()}
+        named = dashboard_rows.job_named(search)
+        constraint = dashboard_rows.all_of(
+            f"JobStatus == {numbers[status]}" if status in numbers else "",
+            dashboard_rows.of_user(user),
+            named or dashboard_rows.looked_for(search, dashboard_rows.JOB_SEARCHED),
+        )
+        known = await self._pool.schedds()
+        asked = [await self._pool.schedd(schedd)] if schedd else known
+        place, _, job = after.rpartition("\0")
+        if after and place not in [one.name for one in asked]:
+            raise RemoteFailure("bad-request", "after: want what the page before gave as next")
+        start = next((number for number, one in enumerate(asked) if one.name == place), 0)
+
+        async def make() -> dict[str, Any]:
+            found: list[dict[str, Any]] = []
+            totals: dict[str, int] = {}
+            coming, more = job, ""
+            for number, one in enumerate(asked):
+                # Every schedd tells its totals, also those whose jobs are not on this page.
+                wanted = limit - len(found) if number >= start and not more else 0
+                page = await self._jobs(
+                    one, constraint if wanted else "false", coming if wanted else "", wanted or 1, history
+                )
+                for key, count in page.totals.items():
+                    totals[key] = totals.get(key, 0) + count
+                if not wanted:
+                    continue
+                found += [dashboard_rows.job(ClassAd.unpack(ad), one.name) for ad in page.ads]
+                coming = ""
+                if page.next:
+                    more = f"{one.name}\0{page.next}"
+                elif len(found) >= limit and number + 1 < len(asked):
+                    more = f"{asked[number + 1].name}\0"
+            late: list[dict[str, Any]] = []
+            if not (history or after or status or search):
+                for one in asked:
+                    late += await self._late(one, dashboard_rows.of_user(user), MOST_LATE - len(late))
+            names = [one.name for one in known]
+            return {"rows": found, "next": more, "totals": totals, "schedds": names, "late": late}
+
+        return await self.single_flight.get(("jobs", schedd, constraint, history, after, limit), make)
+
+    async def job(self, job_id: str, schedd: str = "") -> dict[str, Any]:
+        """{job, history, ad: {name: text}}: a job of a queue or a history. Raises RemoteFailure not-found."""
+        if not dashboard_rows.job_named(job_id) or "." not in job_id:
+            raise RemoteFailure("bad-request", f"{job_id[:80]} names no job: write CLUSTER.PROC")
+        asked = [await self._pool.schedd(schedd)] if schedd else await self._pool.schedds()
+        for history in (False, True):
+            for one in asked:
+                async for page in self._pool.jobs(one, QueryJobs(ids=[job_id], limit=1, history=history)):
+                    for packed in page.ads:
+                        ad = ClassAd.unpack(packed)
+                        return {
+                            "job": dashboard_rows.job(ad, one.name),
+                            "history": history,
+                            "ad": dashboard_rows.texts(ad),
+                        }
+        raise RemoteFailure("not-found", f"there is no job {job_id} in any queue or history")
+
+    # Shares
+
+    async def users(
+        self, *, search: str = "", order: str = "-in_use", after: int = 0, limit: int = 100
+    ) -> dict[str, Any]:
+        """{rows, next, fits, half_life_s}: who may use the pool, with priorities and what they have in the queue."""
+        (_, people), lines, half_life = await asyncio.gather(self._accounts(), self._submitters(), self.half_life())
+        queued = {line["name"].lower(): line for line in lines}
+        wanted = search.strip().lower()
+        found = []
+        for row in people:
+            if wanted not in row["Name"].lower():
+                continue
+            jobs = queued.get(row["Name"].lower(), {})
+            found.append({**row, **{key: jobs.get(key, 0) for key in ("running", "idle", "held")}})
+        key, descending = dashboard_rows.USER_ORDERS[order.removeprefix("-")], order.startswith("-")
+        found.sort(key=lambda row: row["Name"])
+        found.sort(key=lambda row: dashboard_rows.sortable(row.get(key)), reverse=descending)
+        end = after + limit
+        return {
+            "rows": found[after:end],
+            "next": end if end < len(found) else None,
+            "fits": len(found),
+            "half_life_s": half_life,
+        }
+
+    async def groups(self) -> dict[str, Any]:
+        """{groups, loans, pool}: accounting groups with quotas and use, and who uses what of whose quota."""
+        (found, people), slots = await asyncio.gather(self._accounts(), _told(self.slots(), self._patience_s))
+        planned = any(row.get("SubtreeQuota", 0) for row in found)
+        whole = {row["Name"]: float(row.get("SubtreeQuota" if planned else "ConfigQuota", 0.0)) for row in found}
+        above = {row["Name"]: str(row.get("AccountingGroup", ROOT)) for row in found}
+        given = dict.fromkeys(whole, 0.0)  # to the groups right below
+        for name, parent in above.items():
+            if parent != name and parent in given:
+                given[parent] += whole[name]
+        stands = [
+            GroupUse(
+                row["Name"],
+                above[row["Name"]],
+                max(0.0, whole[row["Name"]] - given[row["Name"]]),
+                float(row.get("WeightedResourcesUsed", 0.0)),
+            )
+            for row in found
+        ]
+        members: dict[str, int] = {}
+        for row in people:
+            group = str(row.get("AccountingGroup", ROOT))
+            members[group] = members.get(group, 0) + 1
+        return {
+            "groups": [{**row, "members": members.get(row["Name"], 0)} for row in found],
+            "loans": [{"lender": one.lender, "borrower": one.borrower, "amount": one.amount} for one in loans(stands)],
+            "planned": planned,
+            "cpus": slots.get("cpus", 0.0),
+        }
+
+    async def parity(self, first: str, second: str) -> dict[str, Any]:
+        """When two submitters will have the same effective priority. Raises RemoteFailure not-found."""
+        (_, people), half_life = await asyncio.gather(self._accounts(), self.half_life())
+        now = self._clock.now()
+        standing = []
+        for name in (first, second):
+            row = next((row for row in people if row["Name"] == name), None)
+            if row is None:
+                raise RemoteFailure(
+                    "not-found", f"there is no submitter {name[:200]}; they are told with their domains"
+                )
+            standing.append(
+                Standing(name, row["RealPriority"], float(row["PriorityFactor"]), float(row["WeightedResourcesUsed"]))
+            )
+        found = parity(standing[0], standing[1], half_life)
+        return {
+            "first": first,
+            "second": second,
+            "at": now,
+            "half_life_s": half_life,
+            "in_s": found.in_s,
+            "ahead": found.ahead,
+            "points": found.points,
+        }
+
+    async def half_life(self) -> float:
+        """PRIORITY_HALFLIFE of the negotiator that leads, seconds."""
+        for one in await self.negotiators():
+            told = one.get("PriorityHalflife")
+            if one.get("NegotiatorIsActive") is True and isinstance(told, int | float):
+                return float(told)
+        return HALF_LIFE_S
+
+    # The past
+
+    async def recorded(self, question: Message) -> dict[str, Any]:
+        """What the journal answers, as {"found": data}; {"missing": why} where there is none, or where it knows nothing
+        of what was asked: a page then shows that, which is no error."""
+
+        async def make() -> dict[str, Any]:
+            try:
+                found = await self._pool.ask_journal(question, 30.0)
+            except NobodyThere:
+                return {"missing": "no journal daemon"}
+            except RemoteFailure as error:
+                if error.code != "not-found":
+                    raise
+                return {"missing": error.reason}
+            except RetryableError as error:
+                return {"missing": f"the journal does not answer: {error}"}
+            return {"found": found}
+
+        return await self.single_flight.get((question.type, question.model_dump_json()), make)
+
+    # How
+
+    @shared(ACCOUNTING_FRESH_S)
+    async def _accounts(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        ads: list[ClassAd] = []
+        for negotiator in await self._pool.negotiators():
+            if len(ads) >= MOST_ACCOUNTS:
+                break
+            async for page in self._pool.accounting_ads(negotiator):
+                ads += [ClassAd.unpack(ad) for ad in page]
+                if len(ads) >= MOST_ACCOUNTS:
+                    break
+        return dashboard_rows.accounts(ads)
+
+    @shared()
+    async def _submitters(self) -> list[dict[str, Any]]:
+        names = ("Name", "RunningJobs", "IdleJobs", "HeldJobs")
+        ads: list[ClassAd] = []
+        after = ""
+        while len(ads) < MOST_SUBMITTERS:
+            page = await self._page("Submitter", "", names, "-RunningJobs", after, MOST_SUBMITTERS)
+            ads += [ClassAd.unpack(ad) for ad in page.ads]
+            after = page.next
+            if not after:
+                break
+        return dashboard_rows.submitters(ads)
+
+    async def _ads(self, my_type: str, names: Sequence[str]) -> list[ClassAd]:
+        found = []
+        async for page in self._pool.ads([my_type], projection=names):
+            found += [ClassAd.unpack(ad) for ad in page]
+        return found
+
+    async def _page(
+        self, my_type: str, constraint: str, names: Sequence[str], order: str, after: str, limit: int
+    ) -> AdPage:
+        question = QueryAds(
+            my_types=[my_type], constraint=constraint, projection=list(names), order=order, after=after, limit=limit
+        )
+        return await self._pool.ask("collector", question, AdPage, timeout=30.0)
+
+    async def _count(self, my_type: str, constraint: str, by: list[str]) -> AdCounts:
+        return await self._pool.ask(
+            "collector", CountAds(my_type=my_type, constraint=constraint, by=by), AdCounts, timeout=30.0
+        )
+
+    async def _late(self, schedd: Schedd, constraint: str, limit: int) -> list[dict[str, Any]]:
+        """At most so many lines of clusters whose jobs come some at a time, oldest first."""
+        if limit <= 0:
+            return []
+        constraint = dashboard_rows.all_of(constraint, dashboard_rows.NOT_OVER)
+        question = QueryJobs(
+            constraint=constraint, projection=list(dashboard_rows.LATE_FIELDS), limit=limit, factories=True
+        )
+        answer = await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)
+        lines = [dashboard_rows.late(ClassAd.unpack(ad), schedd.name) for ad in answer.ads]
+        return [line for line in lines if line["Left"]]
+
+    async def _jobs(self, schedd: Schedd, constraint: str, after: str, limit: int, history: bool) -> JobPage:
+        question = QueryJobs(
+            constraint=constraint,
+            projection=list(dashboard_rows.JOB_FIELDS),
+            limit=limit,
+            after=after,
+            history=history,
+            newest=not history,
+        )
+        return await self._pool.ask(schedd.inbox, question, JobPage, timeout=30.0)
+
+
+async def _told(part: Awaitable[Any], patience_s: float) -> Any:
+    """A part of an answer, or why there is none. What takes longer is still made, for those who ask next."""
+    try:
+        async with asyncio.timeout(patience_s):
+            return await part
+    except TimeoutError:
+        return {"error": f"no answer within {patience_s:g} s"}
+    except RoostError as error:
+        return {"error": str(error) or type(error).__name__}

@@ -1,1 +1,0 @@
-"""What the dashboard shows, as pure functions over ads and numbers."""

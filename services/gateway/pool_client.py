@@ -1,0 +1,263 @@
+"""Finds the pool's daemons and asks them: the collector, schedds, negotiators, the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
+from shared.bus.topology import negotiator_inbox
+from shared.classad import ClassAd
+from shared.daemon.clock import Clock
+from shared.errors import PermanentError, RetryableError, RoostError
+from shared.messages.ads import AdPage, QueryAds
+from shared.messages.base import Message
+from shared.messages.journal import INBOX, AskLeaders, JournalAnswer
+from shared.messages.negotiation import GetPriorities, Priorities, Reschedule
+from shared.messages.queue import Acted, ActOnJobs, JobPage, QueryJobs
+
+_SCHEDDS_FOR_S = 2.0
+_NEGOTIATORS_FOR_S = 2.0
+#: Ads in one page between the daemons and the gateway.
+PAGE = 2000
+#: The same of a few attributes, in columns.
+PAGE_IN_COLUMNS = 10_000
+#: Jobs in columns, of which the next are listed while these are read.
+JOBS_IN_COLUMNS = 5000
+#: Jobs that one message to a schedd acts on.
+ACT_PAGE = 2000
+
+
+Answer = TypeVar("Answer", bound=Message)
+Page = TypeVar("Page", AdPage, JobPage)
+
+
+class NoSuchDaemon(PermanentError):
+    """Nobody of that name is in the pool."""
+
+
+@contextmanager
+def unavailable(nobody: str, silent: str) -> Iterator[None]:
+    """Turns what a question raises where nobody takes it, or nobody answers in time, into RemoteFailure "unavailable"
+    with these words."""
+    try:
+        yield
+    except NobodyThere as error:
+        raise RemoteFailure("unavailable", nobody, True) from error
+    except (CallTimeout, BusUnavailable) as error:
+        raise RemoteFailure("unavailable", f"{silent}: {error}", True) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Schedd:
+    name: str
+    inbox: str
+
+
+class AmbiguousDaemon(PermanentError):
+    """There are several of them: a name is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Negotiator:
+    """Those who may lead in one shard; one of them does. names: of their ads, by which people call them."""
+
+    shard: str
+    names: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """The one to show."""
+        return self.shard or min(self.names, default="")
+
+    @property
+    def inbox(self) -> str:
+        """Served by the one that leads."""
+        return negotiator_inbox(self.shard)
+
+
+class PoolClient:
+    """Asks the collector and the daemons, page by page."""
+
+    def __init__(self, bus: Bus, clock: Clock, default_schedd: str = "") -> None:
+        self._bus = bus
+        self._clock = clock
+        self._default = default_schedd
+        self._schedds: list[Schedd] = []
+        self._until = float("-inf")
+        self._negotiators: list[Negotiator] = []
+        self._negotiators_until = float("-inf")
+
+    async def schedds(self) -> list[Schedd]:
+        """All schedds, by name."""
+        if self._clock.monotonic() >= self._until or not self._schedds:
+            found = []
+            async for page in self.ads(["Scheduler"], projection=["Name", "MyAddress"]):
+                for packed in page:
+                    ad = ClassAd.unpack(packed)
+                    name, inbox = ad.eval("Name"), ad.eval("MyAddress")
+                    if isinstance(name, str) and isinstance(inbox, str):
+                        found.append(Schedd(name, inbox))
+            self._schedds = sorted(found, key=lambda s: s.name)
+            self._until = self._clock.monotonic() + _SCHEDDS_FOR_S
+        return self._schedds
+
+    async def schedd(self, name: str = "") -> Schedd:
+        """The schedd of that name, else the configured default, else the first. Raises NoSuchDaemon."""
+        known = await self.schedds()
+        wanted = name or self._default
+        for schedd in known:
+            if not wanted or schedd.name == wanted:
+                return schedd
+        if not name and known:
+            return known[0]
+        names = ", ".join(s.name for s in known) or "none"
+        raise NoSuchDaemon(f"there is no schedd {wanted or 'at all'} in the pool; known: {names}")
+
+    async def negotiators(self) -> list[Negotiator]:
+        """All negotiators, by name; those of one shard are one. While the collector is silent, those of the last time:
+        their accounting can be asked for without it."""
+        if self._clock.monotonic() >= self._negotiators_until:
+            try:
+                self._negotiators = await self._find_negotiators()
+            except RoostError:
+                if not self._negotiators:
+                    raise
+            self._negotiators_until = self._clock.monotonic() + _NEGOTIATORS_FOR_S
+        return self._negotiators
+
+    async def _find_negotiators(self) -> list[Negotiator]:
+        found: dict[str, set[str]] = {}
+        async for page in self.ads(["Negotiator"], projection=["Name", "Shard"]):
+            for packed in page:
+                ad = ClassAd.unpack(packed)
+                name, shard = ad.eval("Name"), ad.eval("Shard")
+                if isinstance(name, str):
+                    found.setdefault(shard if isinstance(shard, str) else "", set()).add(name)
+        return sorted((Negotiator(shard, frozenset(names)) for shard, names in found.items()), key=lambda n: n.name)
+
+    async def negotiator(self, name: str = "") -> Negotiator:
+        """The negotiator of that name; without one the only one there is (MUL-04). Raises NoSuchDaemon, Ambiguous."""
+        known = await self.negotiators()
+        listed = ", ".join(n.name for n in known) or "none"
+        for negotiator in known:
+            if name in negotiator.names:
+                return negotiator
+        if name:
+            raise NoSuchDaemon(f"there is no negotiator {name[:80]} in the pool; known: {listed}")
+        if len(known) > 1:
+            raise AmbiguousDaemon(f"the pool has several negotiators, each with books of its own: name one ({listed})")
+        return known[0] if known else Negotiator("", frozenset())
+
+    async def reschedule(self, name: str, by: str) -> None:
+        """A cycle soon, of the negotiator of that name; without one of all of them. All that can be reached have it,
+        also where one can not. Raises NoSuchDaemon, and what the first of those said."""
+        known = [await self.negotiator(name)] if name else await self.negotiators() or [Negotiator("", frozenset())]
+        told = await asyncio.gather(
+            *(self._bus.call(one.inbox, Reschedule(by=by)) for one in known), return_exceptions=True
+        )
+        for one, answer in zip(known, told, strict=True):
+            if isinstance(answer, BaseException):
+                if isinstance(answer, RetryableError) and one.name:
+                    raise RetryableError(f"negotiator {one.name} can not be reached: {answer}") from answer
+                raise answer
+
+    async def ads(
+        self,
+        types: Sequence[str],
+        *,
+        constraint: str = "",
+        projection: Sequence[str] = (),
+        limit: int = 0,
+        absent: bool = False,
+    ) -> AsyncIterator[list[bytes]]:
+        """Pages of packed ads from the collector."""
+        question = QueryAds(
+            my_types=list(types), constraint=constraint, projection=list(projection), limit=limit, absent=absent
+        )
+        async for page in self.pages(question):
+            yield page.ads
+
+    def pages(self, question: QueryAds) -> AsyncIterator[AdPage]:
+        """The collector's answers, until `question.limit` (0: all)."""
+        return self._pages("collector", question, AdPage, PAGE_IN_COLUMNS if question.columns else PAGE, 10.0)
+
+    def jobs(self, schedd: Schedd, question: QueryJobs) -> AsyncIterator[JobPage]:
+        """Pages of job ads from one schedd, until `question.limit` (0: all)."""
+        return self._pages(schedd.inbox, question, JobPage, JOBS_IN_COLUMNS if question.columns else PAGE, 30.0)
+
+    async def _pages(
+        self, inbox: str, question: QueryAds | QueryJobs, kind: type[Page], most: int, timeout: float
+    ) -> AsyncIterator[Page]:
+        after, left = question.after, question.limit
+        while True:
+            limit = min(left, most) if question.limit else most
+            page = await self.ask(inbox, question.model_copy(update={"after": after, "limit": limit}), kind, timeout)
+            yield page
+            left -= len(page.ads) + page.rows
+            if not page.next or (question.limit and left <= 0):
+                return
+            after = page.next
+
+    async def accounting_ads(
+        self, negotiator: Negotiator, submitters: Sequence[str] = (), active_since: float = 0.0
+    ) -> AsyncIterator[list[bytes]]:
+        """Pages of packed accounting ads of groups and submitters. submitters: only these; active_since: only who used
+        something since then (s since 1970)."""
+        question = GetPriorities(
+            negotiator=negotiator.shard, submitters=list(submitters), active_since=active_since, limit=PAGE
+        )
+        while True:
+            page = await self.ask(negotiator.inbox, question, Priorities)
+            yield page.ads
+            if not page.next:
+                return
+            question = question.model_copy(update={"after": page.next})
+
+    async def ask(self, inbox: str, question: Message, kind: type[Answer], timeout: float = 10.0) -> Answer:
+        """One question, and the answer, which is of this kind. Raises what Bus.call raises."""
+        answer = await self._bus.call(inbox, question, timeout=timeout)
+        assert isinstance(answer, kind)
+        return answer
+
+    async def ask_journal(self, question: Message, timeout_s: float) -> dict[str, Any]:
+        """The journal's answer; a question may look at a month of a large pool. What is sent to a journal that is off
+        or down waits for it on the broker: that is found out within twice JOURNAL_PROBE_S. Raises what Bus.call
+        raises."""
+        asked = asyncio.ensure_future(self.ask(INBOX, question, JournalAnswer, timeout_s))
+        try:
+            if not (await asyncio.wait((asked,), timeout=JOURNAL_PROBE_S))[0]:
+                try:
+                    await self._bus.call(INBOX, AskLeaders(limit=1), timeout=JOURNAL_PROBE_S)
+                except CallTimeout:
+                    if not asked.done():
+                        raise
+            return (await asked).data
+        finally:
+            asked.cancel()
+
+    async def act(self, schedds: Sequence[Schedd], order: ActOnJobs) -> AsyncIterator[dict[str, str]]:
+        """What became of each job, part by part and schedd by schedd; in the end the ids that no schedd knows. At least
+        one part comes."""
+        known: set[str] = set()
+        unknown: dict[str, str] = {}
+        for schedd in schedds:
+            after = ""
+            while True:
+                part = order.model_copy(update={"after": after, "limit": ACT_PAGE})
+                answer = await self.ask(schedd.inbox, part, Acted, timeout=60.0)
+                unknown.update((job, text) for job, text in answer.results.items() if text == "not-found")
+                told = {job: text for job, text in answer.results.items() if text != "not-found" and job not in known}
+                known.update(told)
+                yield told
+                if not answer.next:
+                    break
+                after = answer.next
+        yield {job: text for job, text in unknown.items() if job not in known}
+
+
+#: Seconds after which a journal that says nothing is asked whether it answers anything at all.
+JOURNAL_PROBE_S: Final = 5.0

@@ -1,0 +1,298 @@
+"""Routes of the dashboard: the pool counted, sorted and cut into pages by services.gateway.dashboard."""
+
+# No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, FastAPI, Path, Query
+
+from services.gateway.core import dashboard_rows
+from services.gateway.dashboard import MACHINE_ORDERS
+from services.gateway.routes.context import RouteContext, example
+from shared.messages.journal import AskCycle, AskCycles, AskJob, AskLeaders, AskSeries
+
+#: Lines of one page.
+MOST_LINES = 500
+#: Slots of one machine that are shown.
+MOST_SLOTS = 2000
+LONGEST = 1000
+
+Search = Annotated[
+    str, Query(max_length=dashboard_rows.LONGEST_SEARCH, description="what a name must have in it, in any case")
+]
+After = Annotated[str, Query(max_length=5000, description="`next` of the page before; none: the first page")]
+Lines = Annotated[int, Query(ge=1, le=MOST_LINES, description="lines of the page")]
+
+
+_CYCLE = {"at": 1795351952.0, "duration_s": 0.7, "slots": 20000, "matches": 1200, "rejections": 31}
+_SLOT = {"Name": "slot1@node1", "Machine": "node1", "State": "Claimed", "Activity": "Busy", "Cpus": 2}
+_JOB = {"Id": "12.3", "Status": "Idle", "Schedd": "ap1", "Cmd": "/bin/sleep"}
+_LOAN = {"lender": "biology", "borrower": "physics", "amount": 4.0}
+_GLANCE = {
+    "at": 1795351952.0,
+    "slots": {"slots": 64, "cpus": 64.0, "used_cpus": 48.0, "utilisation": 0.75},
+    "queue": {"running": 48, "idle": 12, "held": 0, "total": 60},
+    "users": {"count": 1, "lines": [{"name": "ann@pool", "running": 48, "idle": 12, "held": 0}]},
+    "waits": {"count": 48, "p50": 1.2, "p90": 8.0, "p99": 9.5},
+    "negotiators": [],
+    "hads": [],
+}
+
+
+def _orders(names: tuple[str, ...]) -> str:
+    return "^-?(" + "|".join(names) + ")$"
+
+
+def add_routes(app: FastAPI, context: RouteContext) -> None:
+    """Routes under /v1/overview. Answers are good for a second and shared by all who ask."""
+    _machine_routes(app, context)
+    _job_routes(app, context)
+    _share_routes(app, context)
+    _history_routes(app, context)
+
+    @app.get(
+        "/v1/overview",
+        dependencies=[Depends(context.guards.may("ads"))],
+        summary="The pool at a glance",
+        responses=example(_GLANCE),
+    )
+    async def overview() -> dict[str, Any]:
+        """Slots by state with cpus, utilisation, the queue, who has most jobs, how long jobs waited, negotiators and
+        HADs. A part that can not be had is `{"error": why}`."""
+        return await context.dashboard.overview()
+
+    @app.get(
+        "/v1/overview/cycles",
+        dependencies=[Depends(context.guards.may("ads"))],
+        summary="Last negotiation cycles",
+        responses=example({"negotiators": [{"Name": "cm1", "Epoch": 3, "cycles": [_CYCLE]}]}),
+    )
+    async def cycles() -> dict[str, Any]:
+        """What each negotiator's ad tells of its last cycles, newest first. A journal knows more of them."""
+        return {"negotiators": await context.dashboard.negotiators()}
+
+
+def _machine_routes(app: FastAPI, context: RouteContext) -> None:
+    @app.get(
+        "/v1/overview/slots",
+        dependencies=[Depends(context.guards.may("ads"))],
+        summary="A page of slots",
+        responses=example({"rows": [_SLOT], "next": "", "fits": 1}),
+    )
+    async def slots(
+        state: Annotated[str, Query(max_length=LONGEST, description="only slots in this State")] = "",
+        activity: Annotated[str, Query(max_length=LONGEST, description="only slots with this Activity")] = "",
+        search: Search = "",
+        order: Annotated[
+            str,
+            Query(pattern=_orders(dashboard_rows.SLOT_ORDERS), description="attribute; with - before it descending"),
+        ] = "Name",
+        after: After = "",
+        limit: Lines = 50,
+    ) -> dict[str, Any]:
+        """`rows`, `next` (empty on the last page), and in `fits` how many slots all pages have."""
+        return await context.dashboard.slot_page(
+            state=state, activity=activity, search=search, order=order, after=after, limit=limit
+        )
+
+    @app.get(
+        "/v1/overview/machines",
+        dependencies=[Depends(context.guards.may("ads"))],
+        summary="A page of machines",
+        responses=example(
+            {
+                "rows": [{**_SLOT, "states": {"Claimed": {"slots": 8, "cpus": 16}}}],
+                "next": "",
+                "fits": 1,
+                "keepers": {"Defrag": [{"Name": "cm1", "MachinesDraining": 1}], "Rooster": []},
+            }
+        ),
+    )
+    async def machines(
+        search: Search = "",
+        condition: Annotated[
+            Literal["", "asleep", "draining"], Query(description="only machines that are so; none: all")
+        ] = "",
+        order: Annotated[
+            str, Query(pattern=_orders(MACHINE_ORDERS), description="attribute; with - before it descending")
+        ] = "Machine",
+        after: After = "",
+        limit: Lines = 50,
+    ) -> dict[str, Any]:
+        """A line for each machine, with its slots and cpus by state; `next` and `fits` as with slots. `keepers`: the
+        daemons that drain and that wake machines, and what they say."""
+        return await context.dashboard.machine_page(
+            search=search, condition=condition, order=order, after=after, limit=limit
+        )
+
+    @app.get(
+        "/v1/overview/machine",
+        dependencies=[Depends(context.guards.may("ads"))],
+        summary="One machine and its slots",
+        responses=example({"machine": "node1", "slots": [_SLOT], "fits": 1, "about": {"OpSysAndVer": "Debian12"}}),
+    )
+    async def machine(
+        name: Annotated[str, Query(max_length=LONGEST, description="Machine, as its ads have it")],
+        limit: Annotated[int, Query(ge=1, le=MOST_SLOTS, description="at most so many slots")] = 500,
+    ) -> dict[str, Any]:
+        """Its slots in their order, and what its first slot tells of the machine."""
+        return await context.dashboard.machine(name, limit)
+
+
+def _job_routes(app: FastAPI, context: RouteContext) -> None:
+    @app.get(
+        "/v1/overview/jobs",
+        dependencies=[Depends(context.guards.may("jobs.query"))],
+        summary="A page of jobs",
+        responses=example({"rows": [_JOB], "next": "", "totals": {"Idle": 4}, "schedds": ["ap1"], "late": []}),
+    )
+    async def jobs(
+        schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
+        status: Annotated[str, Query(max_length=LONGEST, description="Idle, Running, Held, ...; none: any")] = "",
+        user: Annotated[str, Query(max_length=LONGEST, description="submitter or owner")] = "",
+        search: Annotated[
+            str,
+            Query(
+                max_length=dashboard_rows.LONGEST_SEARCH, description="job number, or a part of command or arguments"
+            ),
+        ] = "",
+        history: Annotated[bool, Query(description="jobs that left the queue")] = False,
+        after: After = "",
+        limit: Lines = 50,
+    ) -> dict[str, Any]:
+        """Newest first, schedd by schedd: `rows`, `next`, `totals` of the whole queues by status, `schedds`;
+        `late`: clusters of which jobs are still to come into the queue."""
+        return await context.dashboard.job_page(
+            schedd=schedd, status=status, user=user, search=search, history=history, after=after, limit=limit
+        )
+
+    @app.get(
+        "/v1/overview/jobs/{job_id}",
+        dependencies=[Depends(context.guards.may("jobs.query"))],
+        summary="One job",
+        responses=example({"job": _JOB, "history": False, "ad": {"Cmd": '"/bin/sleep"'}}),
+    )
+    async def job(
+        job_id: Annotated[str, Path(max_length=100, description="CLUSTER.PROC")],
+        schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
+    ) -> dict[str, Any]:
+        """Its line and its whole ad as text, from a queue or (`history`: true) a history."""
+        return await context.dashboard.job(job_id, schedd)
+
+
+def _history_routes(app: FastAPI, context: RouteContext) -> None:
+    at = {"ge": 0, "le": 253402300799.0, "allow_inf_nan": False}
+
+    @app.get(
+        "/v1/overview/series",
+        dependencies=[Depends(context.guards.may("events"))],
+        summary="Numbers of the pool over time",
+        responses=example({"found": {"times": [1795351952.0], "series": {"Claimed": [12]}}}),
+    )
+    async def series(
+        name: Annotated[Literal["slots", "jobs", "waits", "shares", "utilisation"], Query(description="which")],
+        start: Annotated[float, Query(alias="from", description="seconds since 1970", **at)] = 0.0,
+        end: Annotated[float, Query(alias="to", description="seconds since 1970; 0: now", **at)] = 0.0,
+        points: Annotated[int, Query(ge=2, le=1000, description="at most so many points")] = 240,
+    ) -> dict[str, Any]:
+        """`found`: the journal's answer, `times` and `series`; or `missing`: why there is none."""
+        return await context.dashboard.recorded(AskSeries(name=name, start=start, end=end, points=points))
+
+    @app.get(
+        "/v1/overview/jobs/{job_id}/story",
+        dependencies=[Depends(context.guards.may("events"))],
+        summary="What became of a job",
+        responses=example({"missing": "no journal daemon"}),
+    )
+    async def story(
+        job_id: Annotated[str, Path(max_length=100, description="CLUSTER.PROC")],
+        schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: whichever has such a job")] = "",
+    ) -> dict[str, Any]:
+        """`found`: the journal's answer, with events, spans, causes and hours; or `missing`: why there is none."""
+        return await context.dashboard.recorded(AskJob(job_id=job_id, schedd=schedd))
+
+    @app.get(
+        "/v1/overview/cycles/all",
+        dependencies=[Depends(context.guards.may("events"))],
+        summary="A page of recorded cycles",
+        responses=example({"found": {"cycles": [_CYCLE], "next": None}}),
+    )
+    async def all_cycles(
+        before: Annotated[float, Query(description="`next` of the page before; 0: the newest", **at)] = 0.0,
+        limit: Lines = 50,
+    ) -> dict[str, Any]:
+        """`found`: the journal's answer, cycles newest first; or `missing`: why there is none."""
+        return await context.dashboard.recorded(AskCycles(before=before, limit=limit))
+
+    @app.get(
+        "/v1/overview/cycles/{negotiator}/{epoch}/{cycle}",
+        dependencies=[Depends(context.guards.may("events"))],
+        summary="One recorded cycle",
+        responses=example({"found": _CYCLE}),
+    )
+    async def one_cycle(
+        negotiator: Annotated[str, Path(max_length=LONGEST, description="its name")],
+        epoch: Annotated[int, Path(ge=0, le=2**53, description="of its lead")],
+        cycle: Annotated[int, Path(ge=0, le=2**53, description="its number in the epoch")],
+    ) -> dict[str, Any]:
+        """`found`: the journal's answer, with matches and reasons; or `missing`: why there is none."""
+        return await context.dashboard.recorded(AskCycle(negotiator=negotiator, epoch=epoch, cycle=cycle))
+
+    @app.get(
+        "/v1/overview/leaders",
+        dependencies=[Depends(context.guards.may("events"))],
+        summary="Changes of leadership",
+        responses=example({"found": {"changes": [{"at": 1795351952.0, "had": "cm1", "state": "leader"}]}}),
+    )
+    async def leaders(limit: Lines = 100) -> dict[str, Any]:
+        """`found`: the journal's answer, changes newest first; or `missing`: why there is none."""
+        return await context.dashboard.recorded(AskLeaders(limit=limit))
+
+
+def _share_routes(app: FastAPI, context: RouteContext) -> None:
+    @app.get(
+        "/v1/overview/users",
+        dependencies=[Depends(context.guards.may("priorities"))],
+        summary="A page of submitters",
+        responses=example(
+            {"rows": [{"Name": "ann@pool", "Priority": 500.0}], "next": None, "fits": 1, "half_life_s": 86400.0}
+        ),
+    )
+    async def users(
+        search: Search = "",
+        order: Annotated[
+            str,
+            Query(
+                pattern=_orders(tuple(dashboard_rows.USER_ORDERS)), description="column; with - before it descending"
+            ),
+        ] = "-in_use",
+        after: Annotated[int, Query(ge=0, le=10**7, description="lines to leave out")] = 0,
+        limit: Lines = 100,
+    ) -> dict[str, Any]:
+        """Priorities (real and effective), factors, use, share, and jobs in the queue; `half_life_s`:
+        PRIORITY_HALFLIFE."""
+        return await context.dashboard.users(search=search, order=order, after=after, limit=limit)
+
+    @app.get(
+        "/v1/overview/groups",
+        dependencies=[Depends(context.guards.may("priorities"))],
+        summary="Accounting groups and loans",
+        responses=example({"groups": [{"Name": "physics"}], "loans": [_LOAN], "planned": True, "cpus": 64.0}),
+    )
+    async def groups() -> dict[str, Any]:
+        """Groups with quotas and use, and `loans`: who uses how much of whose quota (an attribution in proportion;
+        lender "" is the part of the pool that no quota names)."""
+        return await context.dashboard.groups()
+
+    @app.get(
+        "/v1/overview/parity",
+        dependencies=[Depends(context.guards.may("priorities"))],
+        summary="When two submitters are equal",
+        responses=example({"in_s": 7200.0, "ahead": "ann@pool", "points": [[0.0, 500.0, 900.0]]}),
+    )
+    async def parity(
+        first: Annotated[str, Query(max_length=LONGEST, description="submitter, as its accounting ad has it")],
+        second: Annotated[str, Query(max_length=LONGEST, description="another one")],
+    ) -> dict[str, Any]:
+        """In how many seconds (`in_s`; null: never) their effective priorities meet if both go on using what they use
+        now, and in `points` [seconds from now, first, second] how they go there."""
+        return await context.dashboard.parity(first, second)

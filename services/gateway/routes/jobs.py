@@ -1,0 +1,206 @@
+"""Routes to jobs: list, count, submit, act on, edit."""
+
+# No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from services.gateway.auth.caller import note
+from services.gateway.core.authorization import Identity
+from services.gateway.routes.context import (
+    ACTED,
+    AD_STREAM,
+    DONE,
+    MAX_BODY,
+    MAX_EXPRESSION,
+    AnySchedd,
+    Constraint,
+    Limit,
+    OneSchedd,
+    Projection,
+    RouteContext,
+    example,
+    names,
+)
+from services.gateway.serialization import (
+    ad_of,
+    ad_response,
+    column_response,
+    read_msgpack,
+    results_as_json,
+    wants_columns,
+)
+from shared import tracing
+from shared.messages.queue import ActOnJobs, JobPage, QueryJobs, SubmitJobs, Submitted
+
+Owner = Annotated[
+    str,
+    Query(
+        max_length=200,
+        pattern=r"^([^\s@]+(@[^\s@]+)?)?$",
+        description="ADMINISTRATOR only: whose jobs they are to be; none: the token's user's",
+    ),
+]
+
+
+class Chosen(BaseModel):
+    """Jobs, by ids or by a constraint."""
+
+    ids: list[str] = Field(default=[], description='"12" for a cluster, "12.3" for a job')
+    constraint: str = Field(
+        default="", max_length=MAX_EXPRESSION, description="ClassAd expression; instead of ids. true: all"
+    )
+
+
+class JobAction(Chosen):
+    action: Literal["remove", "remove-force", "hold", "release", "vacate", "vacate-fast", "suspend", "continue"]
+    reason: str = Field(default="", max_length=10_000, description="shown with the job")
+
+
+class JobEdit(Chosen):
+    attributes: dict[str, str] = Field(
+        min_length=1, max_length=1000, description="name -> ClassAd expression; a text is written with its quotes"
+    )
+
+
+def add_routes(app: FastAPI, context: RouteContext) -> None:
+    @app.get(
+        "/v1/jobs",
+        dependencies=[Depends(context.guards.may("jobs.query", heavy=True))],
+        responses=AD_STREAM,
+        tags=["jobs"],
+    )
+    async def jobs(
+        request: Request,
+        schedd: AnySchedd = "",
+        constraint: Constraint = "",
+        ids: Annotated[str, Query(description='"12" or "12.3", separated by commas')] = "",
+        projection: Projection = "",
+        limit: Limit = 0,
+        history: Annotated[bool, Query(description="jobs that left the queue, newest first")] = False,
+        factories: Annotated[
+            bool, Query(description="in place of jobs: clusters of late materialization, with how far they are")
+        ] = False,
+    ) -> Response:
+        """Job ads, schedd by schedd, in order of cluster and proc; with `history` those that left the queue, newest
+        first; with `factories` one ad, without ProcId, of each cluster whose jobs come into the queue some at a
+        time."""
+        question = QueryJobs(
+            constraint=constraint, projection=names(projection), ids=names(ids), limit=limit, history=history,
+            columns=wants_columns(request) and not factories, factories=factories,
+        )  # fmt: skip
+        asked = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
+
+        async def pages() -> AsyncIterator[JobPage]:
+            left = limit
+            for one in asked:
+                async for page in context.pool.jobs(one, question.model_copy(update={"limit": left})):
+                    yield page
+                    left -= len(page.ads) + page.rows if limit else 0
+                if limit and left <= 0:
+                    return
+
+        if question.columns:
+            return await column_response(pages())
+        return await ad_response(request, (page.ads async for page in pages()))
+
+    @app.get(
+        "/v1/jobs/totals",
+        dependencies=[Depends(context.guards.may("jobs.query"))],
+        responses=example({"idle": 3, "running": 12, "held": 1}),
+        tags=["jobs"],
+    )
+    async def totals(schedd: AnySchedd = "") -> dict[str, int]:
+        """Jobs by status, over the whole queue of one schedd or of all."""
+        asked = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
+        summed: dict[str, int] = {}
+        for one in asked:
+            page = await context.pool.ask(one.inbox, QueryJobs(limit=1, projection=["ClusterId"]), JobPage)
+            for status, count in page.totals.items():
+                summed[status] = summed.get(status, 0) + count
+        return summed
+
+    @app.post(
+        "/v1/jobs",
+        responses=example({"cluster": 12, "first_proc": 0, "count": 100, "schedd": "ap1"}),
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/x-msgpack": {"schema": {"type": "string", "format": "binary"}}},
+            }
+        },
+        tags=["jobs"],
+    )
+    async def submit(
+        request: Request,
+        identity: Annotated[Identity, Depends(context.guards.may("jobs.submit"))],
+        schedd: OneSchedd = "",
+        owner: Owner = "",
+    ) -> dict[str, Any]:
+        """Submit one cluster, or one part of it. The body is msgpack: {submit_id, cluster_ad, procs, spool, more}, ads
+        packed as the client library packs them. The owner is who the token says. For submit files and people see
+        `POST /v1/jobs/description`."""
+        user = owner_for(identity, owner)
+        raw = await read_msgpack(request, MAX_BODY)
+        body = SubmitJobs.model_validate({**raw, "user": user})
+        note(owner=owner, schedd=schedd, submit_id=body.submit_id, part=body.part, jobs=len(body.procs))
+        found = await context.pool.schedd(schedd)
+        with tracing.span("gateway.submit", request.headers.get("traceparent"), user=user, schedd=found.name):
+            answer = await context.pool.ask(found.inbox, body, Submitted, timeout=60.0)
+        note(cluster=answer.cluster)
+        return {"cluster": answer.cluster, "first_proc": answer.first_proc, "count": answer.count, "schedd": found.name}
+
+    async def carry_out(chosen: Chosen, schedd: str, message: ActOnJobs) -> Response:
+        if not chosen.ids and not chosen.constraint:
+            raise HTTPException(400, "name jobs by ids, or by a constraint (constraint=true means all)")
+        asked_of = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
+        parts = context.pool.act(asked_of, message)
+        first = await anext(parts)  # what is wrong with the question is told with its status
+        return StreamingResponse(results_as_json(first, parts), media_type="application/json")
+
+    @app.post("/v1/jobs/action", responses=ACTED, tags=["jobs"])
+    async def act(
+        asked: JobAction, identity: Annotated[Identity, Depends(context.guards.may("jobs.act"))], schedd: AnySchedd = ""
+    ) -> Response:
+        """Remove, hold, release, ... jobs. Answers what became of each. Many are done part by part, and the answer
+        comes as it is known; where it breaks off, what it tells is done, and the same may be asked again."""
+        note(**asked.model_dump(), schedd=schedd)
+        message = ActOnJobs.model_validate({**asked.model_dump(), "user": identity.user, "admin": identity.admin})
+        return await carry_out(asked, schedd, message)
+
+    @app.post("/v1/jobs/edit", responses=ACTED, tags=["jobs"])
+    async def edit(
+        asked: JobEdit, identity: Annotated[Identity, Depends(context.guards.may("jobs.edit"))], schedd: AnySchedd = ""
+    ) -> Response:
+        """Change attributes of jobs in the queue. What the schedd keeps itself (Owner, JobStatus, ...) it lets nobody
+        change."""
+        note(**asked.model_dump(), schedd=schedd)
+        edits = ad_of("attributes", asked.attributes).pack()
+        chosen = Chosen(ids=asked.ids, constraint=asked.constraint)
+        message = ActOnJobs(action="edit", edits=edits, user=identity.user, admin=identity.admin, **chosen.model_dump())
+        return await carry_out(chosen, schedd, message)
+
+    @app.post("/v1/reschedule", responses=DONE, tags=["jobs"])
+    async def reschedule(
+        identity: Annotated[Identity, Depends(context.guards.may("jobs.act"))],
+        negotiator: Annotated[
+            str, Query(max_length=1000, description="which one, where there are several; none: all")
+        ] = "",
+    ) -> dict[str, str]:
+        """Start a negotiation cycle soon, in all negotiators of the pool or in one."""
+        note(negotiator=negotiator)
+        await context.pool.reschedule(negotiator, identity.user)
+        return {"status": "done"}
+
+
+def owner_for(identity: Identity, owner: str) -> str:
+    """Whose jobs a submit makes. Raises HTTPException 403 for who may not make those of others."""
+    if not owner or owner == identity.user:
+        return identity.user
+    if not identity.admin:
+        raise HTTPException(403, f"owner={owner[:80]}: only an ADMINISTRATOR submits for others; leave it out")
+    return owner

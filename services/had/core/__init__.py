@@ -1,0 +1,1 @@
+"""The HAD's decisions: pure functions and plain classes."""

@@ -1,0 +1,72 @@
+"""The intervals of a HAD, and how long it stands back when its negotiator keeps dying (spec row HA-12).
+
+A negotiator that crashes whenever it leads, and is started again each time, would take the lead over and over: its
+schedds would never see a whole cycle. After each loss of the lead for that reason its HAD stands behind all others for
+a while, each time longer. Where there is no other HAD it leads at once, because nobody gains by waiting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.backoff import wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. A dead leader is replaced after lease_s + poll_s at the latest; a negotiator that hangs
+    beside a live HAD after patience_s + lead_s + poll_s."""
+
+    lease_s: float  # of the lead
+    poll_s: float  # between looks at the lease, which renew it
+    lead_s: float  # between orders to a negotiator that leads
+    follow_s: float  # between orders to one that follows
+    patience_s: float  # with a negotiator that does not answer
+    first_s: float  # with one that just became active and loads the pool's ads
+
+
+def timing(lease_s: float, *, alone: bool) -> Timing:
+    """Timing for ROOST_HAD_LEASE. Its default of 1.2 s replaces a dead leader well within 2 s, and no pause
+    of Redis or of a process shorter than 1 s topples a leader.
+
+    alone: nobody else could take over, so a quick look would change nothing, and each one is a write to
+    Redis. A HAD that is started again takes its own lease over at once."""
+    lease_s = lease_s * 5 if alone else lease_s
+    return Timing(
+        lease_s=lease_s,
+        poll_s=lease_s / 6,
+        lead_s=lease_s / 4,
+        follow_s=lease_s * 5 / 6,
+        patience_s=lease_s * 5 / 6,
+        first_s=max(10.0, lease_s),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds: MASTER_HAD_BACKOFF_CONSTANT at first, MASTER_BACKOFF_FACTOR times as long after each further failure,
+    MASTER_BACKOFF_CEILING at most."""
+
+    constant_s: float
+    factor: float
+    ceiling_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Until when a HAD stands back, and after how many failures. Times are a monotonic clock's."""
+
+    failures: int = 0
+    length_s: float = 0.0
+    until: float = float("-inf")
+
+    def holds(self, now: float) -> bool:
+        """Whether the HAD is held back."""
+        return now < self.until
+
+    def failed(self, now: float, limits: Limits) -> HeldBack:
+        """The negotiator went silent while it led. Failures are forgotten once all was well for as long again as the
+        HAD was held back."""
+        failures = 1 if now >= self.until + self.length_s else self.failures + 1
+        length = wait_s(failures, limits.constant_s, limits.ceiling_s, limits.factor)
+        return HeldBack(failures, length, now + length)

@@ -1,0 +1,1 @@
+"""The journal's decisions: pure functions and plain classes."""

@@ -1,0 +1,1 @@
+"""The monitor's decisions: pure functions and plain classes."""

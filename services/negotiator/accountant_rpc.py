@@ -1,0 +1,112 @@
+"""The accounting records on the bus: what people ask of the accountant, what they change, what the collector is told
+(spec rows ACC-21, MUL-02). The daemon sees to charging and committing, and calls this only while it leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from engine.fairshare.quotas import read_quota_change
+from services.negotiator.accountant import Accountant, EndedChange
+from shared.bus.api import Exchange
+from shared.daemon.advertiser import Advertiser
+from shared.daemon.context import Context
+from shared.errors import RetryableError
+from shared.messages.ads import SendAds
+from shared.messages.base import Ack, Failure, Message
+from shared.messages.events import Event, PriorityChanged, PriorityRestored
+from shared.messages.negotiation import GetPriorities, Priorities, SetPriority
+
+#: Changes of a group's quota.
+QUOTAS: Final = ("quota", "dynamic-quota", "no-quota")
+
+
+class AccountantRpc:
+    """Answers questions about one negotiator's accounting records, and publishes them."""
+
+    def __init__(self, context: Context, negotiator: str, accountant: Accountant) -> None:
+        self._context = context
+        self._negotiator = negotiator
+        self._accountant = accountant
+        self._advertiser = Advertiser(context, "Accounting")
+        self._published = False
+        self._looking: asyncio.Task[None] | None = None
+
+    def cut_off(self) -> bool:
+        """Whether Redis can not be reached from here, as far as known; if so, it is tried again in the background."""
+        away = not self._context.store.health.connected
+        if away and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look(), name="negotiator:look-for-redis")
+        return away
+
+    async def _look(self) -> None:
+        with contextlib.suppress(RetryableError):
+            await self._context.store.ping()
+
+    async def answer(self, asked: GetPriorities | SetPriority, epoch: int) -> Message:
+        """To be called when everybody is charged up to now. Raises StaleEpoch when a newer negotiator is active."""
+        if asked.negotiator not in ("", self._negotiator):
+            reason = f"this is negotiator {self._negotiator}, not {asked.negotiator[:80]}: each has books of its own"
+            return Failure(code="not-found", reason=reason)
+        now = self._context.clock.now()
+        if isinstance(asked, GetPriorities):
+            ads, following = self._accountant.page(
+                now, after=asked.after, most=asked.limit, active_since=asked.active_since, only=asked.submitters
+            )
+            return Priorities(ads=[ad.pack() for ad in ads], next=following)
+        try:
+            if asked.what in QUOTAS:
+                await self._set_quota(asked, now, epoch)
+            else:
+                self._accountant.change(asked.submitter, asked.what, asked.value, now, asked.duration_s)
+        except ValueError as error:
+            return Failure(code="bad-request", reason=str(error))
+        await self._accountant.commit(epoch)
+        await self._tell(
+            PriorityChanged(
+                at=now,
+                submitter=asked.submitter,
+                what=asked.what,
+                value=asked.value,
+                by=asked.by,
+                until=now + asked.duration_s if asked.duration_s else 0.0,
+            )
+        )
+        return Ack()
+
+    async def _set_quota(self, asked: SetPriority, now: float, epoch: int) -> None:
+        """All or nothing: what Redis did not take is not in memory either, as cycles do not go by it. Raises
+        ValueError."""
+        if asked.duration_s:
+            raise ValueError("a quota is set for good: leave the duration out")
+        before = self._accountant.set_quota(asked.submitter, read_quota_change(asked.what, asked.value), now)
+        try:
+            await self._accountant.commit(epoch)
+        except BaseException:
+            self._accountant.put_quota(asked.submitter, before, now)
+            raise
+
+    async def tell_ended(self, one: EndedChange) -> None:
+        """A change for a while that is over, and committed."""
+        now = self._context.clock.now()
+        await self._tell(PriorityRestored(at=now, submitter=one.submitter, what=one.what, value=one.value))
+
+    async def publish(self) -> None:
+        """Tell the collector what is new in the accounting records: every few seconds while active (ACC-21)."""
+        changed, gone = self._accountant.ads_to_publish(self._context.clock.now())
+        await self._advertiser.change(changed, gone)
+        self._published = True
+
+    async def withdraw(self) -> None:
+        """Take back what was published: the accounting records are another's now."""
+        if self._published:
+            self._published = False
+            await self._advertiser.invalidate()
+
+    async def resend(self, asked: SendAds) -> None:
+        await self._advertiser.resend(asked)
+
+    async def _tell(self, event: Event) -> None:
+        await self._context.bus.publish(Exchange.EVENTS, event.type, event)

@@ -1,0 +1,321 @@
+"""How daemons' ads get into the slot table: whose ad counts, which slots are this negotiator's, which can be read.
+Nothing that an ad can hold keeps the others from being matched.
+
+`Reevaluation` is STARTD_AD_REEVAL_EXPR: whether a slot's new ad takes the place of the one that was used before (spec
+row NEG-38). Without the knob the newer ad counts, by the sequence numbers of its daemon: the ad table sees to that
+before anything comes here. With it, an administrator can have a slot matched by an older ad, say to damp what flutters.
+The ad that was kept back is asked about again before each cycle, as the expression may look at the clock.
+
+The reference asks only about ads with a flag that its manual does not know of, so there the knob seems to do nothing.
+Here it does what the manual says: every slot is asked about. What a kept-back ad says of claims is kept back with it;
+an expression should let changes of State pass:
+
+    STARTD_AD_REEVAL_EXPR = TARGET.State =!= MY.State || TARGET.EnteredCurrentState > MY.EnteredCurrentState
+
+`ClockOffsets` knows how far daemons' clocks are from ours: of all messages of some minutes the one that seems to have
+been under way for the shortest time tells it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.fairshare.claim_charging import ClaimCharges
+from engine.match.slot_table import SlotTable
+from engine.policy import Policy
+from shared.classad import ClassAd, Expr, evaluate, is_true
+from shared.daemon.ad_table import AdTable
+from shared.daemon.clock import Clock
+from shared.daemon.offline_ads import is_offline
+
+
+@dataclass(slots=True)
+class IntakeResult:
+    """What taking in some ads came to. slots: how many are new or changed; touched: whether use may have changed;
+    freed: whether a cycle may find room that the last one did not."""
+
+    slots: int = 0
+    touched: bool = False
+    freed: bool = False
+
+    def add(self, other: IntakeResult) -> None:
+        self.slots += other.slots
+        self.touched |= other.touched
+        self.freed |= other.freed
+
+
+class AdIntake:
+    """Takes slots from ads into the slot table. `ads` holds what every daemon said, `table` the slots that this
+    negotiator deals with. `unreadable` hears of ads that are left out: MyType, daemon, name, and why."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        ads: AdTable,
+        table: SlotTable,
+        clock: Clock,
+        unreadable: Callable[[str, str, str, Exception], None],
+    ) -> None:
+        self.policy = policy
+        self._reevaluation = Reevaluation(policy.settings.startd_ad_reeval_expr)
+        self._ads = ads
+        self._table = table
+        self._clock = clock
+        self._unreadable = unreadable
+        self._owners: dict[str, str] = {}  # slot -> daemon
+        self.claim_charges = ClaimCharges()
+        self.clock_offsets = ClockOffsets()
+
+    def configure(self, policy: Policy) -> None:
+        """Go by another policy from now on. Slots stay as they were taken until they are taken again; which newest ads
+        are kept back is not forgotten."""
+        expr = policy.settings.startd_ad_reeval_expr
+        if str(expr) != str(self.policy.settings.startd_ad_reeval_expr):
+            self._reevaluation = Reevaluation(expr)
+        self.policy = policy
+
+    def owner(self, slot: str, daemon: str) -> str:
+        """The daemon that a slot belongs to: while its startd's ad stands, no other daemon may speak of it."""
+        owner = self._owners.get(slot, daemon)
+        return owner if self._ads.row("Machine", owner, slot) is not None else daemon
+
+    def apply(self, daemon: str, changed: Iterable[str], gone: Iterable[str]) -> IntakeResult:
+        """Take in a daemon's slots: those whose ad is new or changed, and those that are no more."""
+        result = IntakeResult()
+        for name in changed:
+            row = self._ads.row("Machine", daemon, name)
+            if row is None or self.owner(name, daemon) != daemon:
+                continue
+            try:
+                result.freed |= self._apply(name, row.packed(), self.clock_offsets.offset(daemon))
+            except (ValueError, RecursionError) as error:
+                self._unreadable("Machine", daemon, name, error)
+                continue
+            self._owners[name] = daemon
+            result.touched = True
+            result.slots += 1
+        for name in gone:
+            if self.owner(name, daemon) == daemon:
+                self._owners.pop(name, None)
+                self._reevaluation.forget(name)
+                self._table.drop(name)
+                self.claim_charges.slot_dropped(name, self._clock.now())
+                result.touched = True
+        return result
+
+    def _apply(self, name: str, packed: bytes, offset: float) -> bool:
+        """Take in a slot's ad as it is now. True when a cycle may find room on it. Raises ValueError,
+        RecursionError."""
+        settings, now = self.policy.settings, self._clock.now()
+        constraint = settings.negotiator_slot_constraint
+        if constraint is not None and evaluate(constraint, ClassAd.unpack(packed), now=now) is not True:
+            # Neither offered nor charged nor part of the pool's size: another negotiator's (NEG-04, MUL-01, MUL-02). It
+            # may come back without its startd saying its claim id again.
+            claim = self._table.claims.get(name)
+            self._table.drop(name)
+            self.claim_charges.slot_paused(name, now)
+            if claim is not None:
+                self._table.claims[name] = claim
+            return False
+        if settings.startd_ad_reeval_expr is not None and name in self._table.ads:
+            new = ClassAd.unpack(packed)
+            if not self._reevaluation.replaces(name, lambda: self._table.ads[name], new, now):
+                return False
+        freed = self._table.put(name, self.policy.match_exprs.into(packed))
+        user, weight, claimed_at, past = self._table.use(name)
+        self.claim_charges.slot_seen(
+            name,
+            user=user,
+            weight=weight,
+            claimed_at=claimed_at,
+            past=past,
+            now=now,
+            offset=offset,
+            by_cpus=self.policy.cycle.use_slot_weights,
+        )
+        return freed
+
+    def apply_all(self) -> Iterator[IntakeResult]:
+        """Take in everything again, daemon by daemon: after loading, or when the policy is another. Slots that are in
+        nobody's ads any more go: what was loaded may stand on messages that were missed, and nobody says again that
+        they are gone. Until then somebody would be charged for them."""
+        for group in list(self._ads.groups("Machine")):
+            yield self.apply(group.daemon, list(group.rows), ())
+        result = IntakeResult()
+        for name, daemon in list(self._owners.items()):
+            if self._ads.row("Machine", daemon, name) is None:
+                result.add(self.apply(daemon, (), [name]))
+        yield result
+
+    def apply_kept_back(self) -> IntakeResult:
+        """Ask again about ads that STARTD_AD_REEVAL_EXPR kept back: it may let them pass by now (NEG-38)."""
+        result = IntakeResult()
+        for name in self._reevaluation.kept_back():
+            if name in self._owners:
+                result.add(self.apply(self._owners[name], [name], ()))
+        return result
+
+    def expire(self, now: float) -> IntakeResult:
+        """Drop ads that nobody has repeated for CLASSAD_LIFETIME (COL-02)."""
+        result = IntakeResult()
+        for group, names in self._ads.expired(now):
+            self._ads.remove(group.my_type, group.daemon, names or None)
+            if not group.rows:
+                self.clock_offsets.forget([group.daemon])
+            if group.my_type == "Machine":
+                result.add(self.apply(group.daemon, (), names))
+        return result
+
+    def sleeping_daemons(self, now: float) -> list[str]:
+        """Daemons whose ads are about to expire, with machines among them that sleep: those are silent, and not gone
+        as long as the collector keeps their ads (ABS-07)."""
+        due = [group for group, _ in self._ads.expired(now) if group.my_type == "Machine"]
+        return [one.daemon for one in due if any(is_offline(row.read(), now) for row in one.rows.values())]
+
+    def wants_slots(self, daemon: str, names: Iterable[str]) -> bool:
+        """Whether one of a schedd's submitters has idle jobs."""
+        ads = (self._submitter(daemon, name) for name in names)
+        return any(submitter.idle > 0 for submitter in submitters(ad for ad in ads if ad is not None))
+
+    def submitters(self) -> list[Submitter]:
+        """Submitters that can be talked to, those that NEGOTIATOR_SUBMITTER_CONSTRAINT leaves (NEG-06)."""
+        constraint = self.policy.settings.negotiator_submitter_constraint
+        now = self._clock.now()
+        told = (self._submitter(daemon, name) for daemon, name, _ in self._ads.rows("Submitter"))
+        return submitters(
+            ad for ad in told if ad is not None and (constraint is None or evaluate(constraint, ad, now=now) is True)
+        )
+
+    def _submitter(self, daemon: str, name: str) -> ClassAd | None:
+        row = self._ads.row("Submitter", daemon, name)
+        if row is None:
+            return None
+        try:
+            return ClassAd.unpack(row.packed()).check()
+        except (ValueError, RecursionError) as error:
+            self._unreadable("Submitter", daemon, name, error)
+            return None
+
+
+class Reevaluation:
+    """expr: the knob; None: it is not set. MY is the ad in use, TARGET the new one, as in HTCondor."""
+
+    def __init__(self, expr: Expr | None = None) -> None:
+        self._expr = expr
+        self._kept_back: set[str] = set()
+
+    def replaces(self, name: str, used: Callable[[], ClassAd | None], new: ClassAd, now: float) -> bool:
+        """Whether the new ad of slot `name` is to be used from now on. `used` gives the ad in use, None if there is
+        none; it is asked only where the knob is set. What is neither true nor false counts as true."""
+        old = used() if self._expr is not None else None
+        if self._expr is None or old is None:
+            return True
+        value = evaluate(self._expr, old, new, now)
+        replaces = is_true(value) or not isinstance(value, bool | int | float)
+        if replaces:
+            self._kept_back.discard(name)
+        else:
+            self._kept_back.add(name)
+        return replaces
+
+    def kept_back(self) -> list[str]:
+        """Slots whose newest ad is not in use, in order: ask about them again before a cycle."""
+        return sorted(self._kept_back)
+
+    def forget(self, name: str) -> None:
+        """Forget a slot that is gone."""
+        self._kept_back.discard(name)
+
+
+#: How long (s) one message tells of a clock.
+CLOCK_S: Final = 300.0
+#: A clock that steps by more (s) was set.
+BACK_S: Final = 0.5
+
+
+class ClockOffsets:
+    """How far daemons' clocks are from ours, as their messages tell."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, float, float]] = {}  # by daemon: since when; least now, and before
+        self._sent: dict[str, float] = {}  # by daemon: its last message, its clock
+        self._step = 0.0
+
+    def heard(self, daemon: str, sent: float, now: float, monotonic: float) -> float:
+        """Note a message that was sent at `sent`, its daemon's clock, after all that came before. What is to be added
+        to that clock to get ours."""
+        if abs(now - monotonic - self._step) > BACK_S:  # our own clock was set
+            self._known.clear()
+        self._step = now - monotonic
+        if sent < self._sent.get(daemon, sent) - BACK_S:  # theirs was set back, which looks like a slow bus
+            self._known.pop(daemon, None)
+        self._sent[daemon] = sent
+        apart = now - sent
+        since, least, before = self._known.get(daemon, (now, apart, apart))
+        if now - since > CLOCK_S:
+            since, least, before = now, apart, least
+        least = min(least, apart)
+        self._known[daemon] = (since, least, before)
+        return min(least, before)
+
+    def offset(self, daemon: str) -> float:
+        """What `heard` said last; 0 before anything was heard."""
+        _, least, before = self._known.get(daemon, (0.0, 0.0, 0.0))
+        return min(least, before)
+
+    def forget(self, daemons: Iterable[str]) -> None:
+        for daemon in daemons:
+            self._known.pop(daemon, None)
+            self._sent.pop(daemon, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """A submitter at one schedd."""
+
+    name: str
+    schedd: str  # inbox
+    idle: int
+    running: int
+    weighted_idle: float | None = None  # in cores; None: its schedd does not tell
+    weighted_running: float | None = None
+
+
+def submitters(ads: Iterable[ClassAd]) -> list[Submitter]:
+    """Submitter ads that can be talked to, in a stable order."""
+    found = [
+        Submitter(
+            name=ad.eval_string("Name"),
+            schedd=ad.eval_string("ScheddIpAddr"),
+            idle=_amount(ad, "IdleJobs"),
+            running=_amount(ad, "RunningJobs"),
+            weighted_idle=_weight(ad, "WeightedIdleJobs"),
+            weighted_running=_weight(ad, "WeightedRunningJobs"),
+        )
+        for ad in ads
+    ]
+    return sorted((s for s in found if s.name and s.schedd), key=lambda s: (s.name, s.schedd))
+
+
+def by_schedd(wanted: Iterable[Submitter]) -> Mapping[str, list[str]]:
+    """Names of submitters with idle jobs, by the schedd to ask."""
+    grouped: dict[str, list[str]] = {}
+    for submitter in wanted:
+        if submitter.idle > 0:
+            grouped.setdefault(submitter.schedd, []).append(submitter.name)
+    return grouped
+
+
+def _weight(ad: ClassAd, name: str) -> float | None:
+    value = ad.eval(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        return None
+    return float(value)
+
+
+def _amount(ad: ClassAd, name: str) -> int:
+    value = ad.eval(name)
+    return int(value) if isinstance(value, int | float) and 0 < value < math.inf else 0

@@ -1,0 +1,1 @@
+"""The rooster's decisions: pure functions and plain classes."""

@@ -1,0 +1,295 @@
+"""What happens to a job, and what follows from it: the job's new state, and the effects that are to be carried out.
+
+Functions here change the job and the table it is in, and return effects in the order in which they must come about.
+`services.schedd.io.job_updates` carries them out: it writes, logs, publishes and tells startds. Nothing else does, so
+that no consequence of a change is forgotten. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import ACTIVE, Job, JobStatus
+from services.schedd.core.job_states import Change, Effect, JobEvent, Verdict, transition
+from services.schedd.core.policies import Action, CoolDown
+from shared import job_log
+from shared.messages.events import Event, JobHeld, JobReleased, JobRemoved, JobsSubmitted
+
+
+@dataclass(frozen=True, slots=True)
+class SaveJob:
+    """Write the job with the next commit."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """Write an event into the job's user log, if it has one, and into the log of all jobs, if there is one."""
+
+    job: Job
+    text: Callable[[], bytes]  # made only if there is a log
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLogs:
+    """Append texts to logs: (path, text)."""
+
+    entries: Sequence[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishEvent:
+    """Publish an event when the change is committed."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStatus:
+    """The job came from another state into the one it is in."""
+
+    job: Job
+    old: JobStatus
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """Tell the startd to end the job's run; its last report tells when it is over."""
+
+    job: Job
+    why: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonRun:
+    """Forget the job's run and give its claim back, whatever the startd says."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveQueue:
+    """Move the job into the history, unless LeaveJobInQueue keeps it. forced: keep it in no case."""
+
+    job: Job
+    forced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WakeClaim:
+    """The job for which a claim waits is not to be had any more: the claim looks for another at once."""
+
+    claim: str  # Claim.id
+
+
+@dataclass(frozen=True, slots=True)
+class StartCoolDown:
+    """Offer the job again after so long."""
+
+    job: Job
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advertise:
+    """Tell the negotiator what the submitters have: at once if jobs may start, else soon."""
+
+    at_once: bool
+
+
+#: What a policy wants done with a job, as an event.
+EVENT_OF_POLICY: Final = {
+    Action.HOLD: JobEvent.HOLD,
+    Action.RELEASE: JobEvent.RELEASE,
+    Action.REMOVE: JobEvent.REMOVE,
+    Action.VACATE: JobEvent.VACATE,
+}
+
+JobEffect = (
+    SaveJob
+    | LogEvent
+    | WriteLogs
+    | PublishEvent
+    | TraceStatus
+    | StopRun
+    | AbandonRun
+    | LeaveQueue
+    | WakeClaim
+    | StartCoolDown
+    | Advertise
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an event made of a job, and what is to be done about it."""
+
+    change: Change
+    effects: tuple[JobEffect, ...] = ()
+
+
+def about(schedd: str, job: Job, now: float) -> dict[str, Any]:
+    """What every event about a job says (shared.messages.events.JobEvent)."""
+    return {
+        "at": now,
+        "schedd": schedd,
+        "job_id": str(job.id),
+        "owner": job.cluster.owner,
+        "submitter": job.submitter,
+    }
+
+
+def apply_event(
+    schedd: str,
+    table: JobTable,
+    job: Job,
+    event: JobEvent,
+    now: float,
+    *,
+    reason: str = "",
+    code: int = 0,
+    subcode: int = 0,
+    how: str = "graceful",
+) -> Outcome:
+    """Apply an event to a job: its new state, with all that follows. code, subcode: of a hold; how: of a run's stop."""
+    old = job.status
+    change = transition(old, event, has_run=job.shadow is not None)
+    if change.verdict is not Verdict.DONE:
+        return Outcome(change)
+    table.set_status(job, change.status, now)
+    effects: list[JobEffect] = [TraceStatus(job, old, now)]
+    if job.waits_for and change.status != JobStatus.IDLE:
+        effects.append(WakeClaim(job.waits_for))
+        job.waits_for = ""
+    if event == JobEvent.HOLD:
+        effects += _hold(schedd, job, reason, code, subcode, now)
+    elif event == JobEvent.RELEASE:
+        effects += _release(schedd, job, reason, now)
+    elif event in (JobEvent.REMOVE, JobEvent.FORCE) and old != JobStatus.REMOVED:
+        job.ad["RemoveReason"] = reason
+        effects.append(LogEvent(job, lambda: job_log.aborted(job.id, now, reason)))
+        effects.append(PublishEvent(JobRemoved(**about(schedd, job, now), reason=reason)))
+    effects.append(SaveJob(job))
+    for effect in change.effects:
+        if effect == Effect.STOP_RUN:
+            effects.append(StopRun(job, {JobEvent.HOLD: "hold", JobEvent.VACATE: "vacate"}.get(event, "remove"), how))
+        elif effect == Effect.ABANDON_RUN:
+            effects.append(AbandonRun(job))
+        elif effect == Effect.LEAVE:
+            effects.append(LeaveQueue(job, forced=event == JobEvent.FORCE))
+        elif effect == Effect.OFFER:
+            table.refresh(job)
+    effects.append(Advertise(at_once=change.status == JobStatus.IDLE))
+    return Outcome(change, tuple(effects))
+
+
+def _hold(schedd: str, job: Job, reason: str, code: int, subcode: int, now: float) -> list[JobEffect]:
+    job.ad.update({"HoldReason": reason, "HoldReasonCode": code, "HoldReasonSubCode": subcode})
+    job.count("NumHolds")
+    return [
+        LogEvent(job, lambda: job_log.held(job.id, now, reason, code, subcode)),
+        PublishEvent(JobHeld(**about(schedd, job, now), code=code, subcode=subcode, reason=reason)),
+    ]
+
+
+def _release(schedd: str, job: Job, reason: str, now: float) -> list[JobEffect]:
+    for name in ("HoldReason", "HoldReasonCode", "HoldReasonSubCode"):
+        cell = job.ad.find(name.lower())
+        if cell is not None:
+            job.ad[f"Last{name}"] = cell
+        job.drop(name)
+    job.ad["ReleaseReason"] = reason
+    return [
+        LogEvent(job, lambda: job_log.released(job.id, now, reason)),
+        PublishEvent(JobReleased(**about(schedd, job, now), reason=reason)),
+    ]
+
+
+# Runs that ended without success
+
+
+def requeue(
+    schedd: str,
+    table: JobTable,
+    job: Job,
+    reason: str,
+    now: float,
+    cool_down: CoolDown,
+    *,
+    failed: bool,
+    code: int = 0,
+) -> tuple[JobEffect, ...]:
+    """The job's run ended without success: it waits for another, a while longer after repeated failures. `code` is the
+    VacateReasonCode, if the reason has one."""
+    job.ad["LastVacateTime"] = int(now)
+    job.ad["VacateReason"] = reason[:1000]
+    job.drop("VacateReasonCode")
+    if code:
+        job.ad["VacateReasonCode"] = code
+    effects: tuple[JobEffect, ...] = ()
+    if failed:
+        wait = cool_down.wait_s(job.count("NumShadowExceptions"))
+        if wait:
+            job.ad["JobCoolDownExpiration"] = int(now + wait)
+            effects = (begin_cool_down(table, job, wait),)
+    return effects + put_back(schedd, table, job, now)
+
+
+def begin_cool_down(table: JobTable, job: Job, wait_s: float) -> StartCoolDown:
+    """Keep a job from being offered for a while."""
+    job.cooling = True
+    table.refresh(job)
+    return StartCoolDown(job, wait_s)
+
+
+def put_back(schedd: str, table: JobTable, job: Job, now: float) -> tuple[JobEffect, ...]:
+    """The job's run is over: it is idle again; or, if it was held or removed meanwhile, what that asks for."""
+    event = JobEvent.REQUEUE if job.status in ACTIVE else JobEvent.OVER
+    return apply_event(schedd, table, job, event, now).effects
+
+
+# New jobs
+
+
+def submitted_event(schedd: str, jobs: Sequence[Job], now: float) -> JobsSubmitted:
+    """The event that tells of jobs of one cluster that came into the queue, in a row."""
+    cluster = jobs[0].cluster
+    return JobsSubmitted(
+        at=now,
+        schedd=schedd,
+        owner=cluster.owner,
+        submitter=cluster.submitter,
+        cluster=cluster.id,
+        first_proc=jobs[0].proc,
+        count=len(jobs),
+        **_held(jobs),
+    )
+
+
+def _held(jobs: Sequence[Job]) -> dict[str, Any]:
+    """What the event says of jobs that are on hold from the beginning."""
+    ranges: list[list[int]] = []
+    first: Job | None = None
+    for job in jobs:
+        if job.status != JobStatus.HELD:
+            continue
+        first = first or job
+        if ranges and ranges[-1][1] == job.proc - 1:
+            ranges[-1][1] = job.proc
+        else:
+            ranges.append([job.proc, job.proc])
+    if first is None:
+        return {}
+    code = int(first.number("HoldReasonCode"))
+    return {"held": ranges, "hold_code": code, "hold_reason": first.text("HoldReason")[:1000]}
+
+
+def submit_log_text(job: Job, host: str, now: float) -> bytes:
+    """What the user's log says of a job that came into the queue. host: of the schedd."""
+    return job_log.submitted(job.id, now, host, job.text("SubmitEventNotes"), job.text("SubmitEventUserNotes"))

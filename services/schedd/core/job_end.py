@@ -1,0 +1,298 @@
+"""What a run does to its job's ad, and what becomes of the job when the run is over. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import ACTIVE, PROTECTED, Job, Shadow, full_ad
+from services.schedd.core.claim import Claim
+from services.schedd.core.job_changes import JobEffect, LogEvent, PublishEvent, about, apply_event, requeue
+from services.schedd.core.job_states import JobEvent
+from services.schedd.core.policies import Action, CoolDown, Hold, after_exit
+from shared import job_log
+from shared.classad import ClassAd
+from shared.classad.ad import is_private
+from shared.classad.expr import fold
+from shared.messages.claims import JobExit, JobReport, Usage
+from shared.messages.events import JobEnded, JobEvicted
+
+#: A last report that does not say how the run ended: run it again.
+NO_EXIT: Final = JobExit(reason="failed", message="the execution point did not say how the run ended")
+#: HTCondor's VacateReasonCode of a job that its user had vacated.
+USER_VACATED: Final = 1004
+#: Never taken from an execution point: who the job is, and what the schedd decides.
+_NAMES: Final = """
+    clusterid procid globaljobid owner user qdate jobstatus cmd iwd jobprio accountinggroup numjobstarts
+    numshadowstarts holdreason holdreasoncode holdreasonsubcode requirements userlog out err
+    transferoutputremaps
+"""
+_NOT_THEIRS: Final = frozenset(_NAMES.split())
+
+
+#: Amounts above this, and times after this, are no truth.
+_MOST: Final = 2**60
+_LATEST: Final = 2.0**33
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run ended."""
+
+    usage: Usage
+    exit: JobExit
+    slot: str
+    slot_ad: ClassAd
+    run: Shadow
+    now: float
+
+
+# Attributes along the way
+
+
+def on_start(job: Job, claim: Claim, now: float) -> None:
+    ad, stamp = job.ad, int(now)
+    if "JobStartDate" not in ad:
+        ad["JobStartDate"] = stamp
+    last = ad.find("jobcurrentstartdate")
+    if last is not None:
+        ad["JobLastStartDate"] = last
+    ad["JobCurrentStartDate"] = stamp
+    ad["ShadowBday"] = stamp
+    ad["AutoClusterId"] = job.autocluster
+    job.count("JobRunCount")
+    on_granted(job, claim)
+
+
+def on_granted(job: Job, claim: Claim) -> None:
+    job.ad["RemoteHost"] = claim.slot
+    job.ad["StartdAddr"] = claim.startd
+    slot_id = claim.slot_classad().eval("SlotID")
+    if isinstance(slot_id, int):
+        job.ad["RemoteSlotID"] = slot_id
+
+
+def on_executing(job: Job, run: Shadow, now: float) -> None:
+    job.ad["JobCurrentStartExecutingDate"] = int(run.executing or now)
+    job.count("NumJobStarts")
+
+
+def on_suspend(job: Job, run: Shadow, now: float) -> None:
+    run.suspended = now
+    job.ad["LastSuspensionTime"] = int(now)
+    job.count("TotalSuspensions")
+
+
+def on_continue(job: Job, run: Shadow, now: float) -> None:
+    if run.suspended:
+        job.count("CumulativeSuspensionTime", int(now - run.suspended))
+        run.suspended = 0.0
+    job.ad["LastSuspensionTime"] = 0
+
+
+def sanitize_report(report: JobReport) -> JobReport:
+    """The report with numbers that can be counted on: an execution point may send any. Refused it would only come
+    again, and its job would never end."""
+    usage = report.usage
+    numbers = {name: _counted(value) for name, value in usage}
+    sound = usage if numbers == dict(usage) else usage.model_copy(update=numbers)
+    if sound is usage and 0 <= report.at <= _LATEST and 0 <= report.started_at <= _LATEST:
+        return report
+    times = {name: _counted(getattr(report, name), _LATEST) for name in ("at", "started_at")}
+    return report.model_copy(update={"usage": sound, **times})
+
+
+def _counted(value: Any, most: float = _MOST) -> Any:
+    return type(value)(min(max(value, 0), most)) if value == value else 0.0
+
+
+def on_usage(job: Job, usage: Usage) -> None:
+    """Note what the run used so far. Sizes only grow: a short look at a process may miss its peak."""
+    ad = job.ad
+    for name, value in (
+        ("ImageSize", usage.image_size_kib),
+        ("ResidentSetSize", usage.resident_set_kib),
+        ("MemoryUsage", usage.memory_mib),
+        ("DiskUsage", usage.disk_kib),
+    ):
+        if value and value > job.number(name):
+            ad[name] = value
+    if usage.user_cpu_s or usage.sys_cpu_s:
+        ad["RemoteUserCpu"] = usage.user_cpu_s
+        ad["RemoteSysCpu"] = usage.sys_cpu_s
+
+
+def on_updates(job: Job, packed: bytes) -> None:
+    """Further attributes that the execution point sets, but none that are not its own to set."""
+    if not packed:
+        return
+    try:
+        updates = ClassAd.unpack(packed).check()
+    except ValueError:
+        return  # a report with a broken ad is still a report
+    for name, cell in updates.cells():
+        key = fold(name)
+        if key not in _NOT_THEIRS and key not in PROTECTED and not is_private(key):
+            job.ad[name] = cell
+
+
+def end_run(table: JobTable, job: Job, claim: Claim, run: Shadow, now: float) -> None:
+    """The run is no more, however it ended: neither the job nor the claim has it now."""
+    claim.shadow = None
+    job.shadow = None
+    table.count(claim.submitter).weighted_running -= claim.weight()
+    on_run_end(job, claim, run, now)
+
+
+def on_run_end(job: Job, claim: Claim, run: Shadow, now: float) -> None:
+    """Add a run that is over to the job's totals."""
+    ran = max(0.0, now - run.started)
+    if run.suspended:
+        on_continue(job, run, now)
+    job.ad["RemoteWallClockTime"] = float(job.number("RemoteWallClockTime")) + ran
+    job.ad["CumulativeSlotTime"] = float(job.number("CumulativeSlotTime")) + ran * claim.weight()
+    job.ad["LastRemoteHost"] = claim.slot
+    job.drop("RemoteHost", "RemoteSlotID", "StartdAddr", "ShadowBday")
+
+
+# The end
+
+
+def conclude(schedd: str, table: JobTable, job: Job, result: Result, cool_down: CoolDown) -> tuple[JobEffect, ...]:
+    """What becomes of the job whose run has ended."""
+    exit_, now = result.exit, result.now
+    _add_up(job, result.usage)
+    if job.status not in ACTIVE:
+        # Held or removed meanwhile: that stands, whatever the run came to.
+        if exit_.reason == "exited":
+            _note_exit(job, exit_)
+        return apply_event(schedd, table, job, JobEvent.OVER, now).effects
+    if exit_.reason == "exited":
+        return _exited(schedd, table, job, result, cool_down)
+    if exit_.reason == "hold":
+        reason = exit_.message or "The execution point put the job on hold"
+        code = exit_.hold_code or Hold.STARTD_HELD_JOB
+        subcode = exit_.hold_subcode
+        return apply_event(schedd, table, job, JobEvent.HOLD, now, reason=reason, code=code, subcode=subcode).effects
+    if exit_.reason == "failed":
+        return _failed(schedd, table, job, result, exit_.message or "the job could not be started", cool_down)
+    reason = exit_.message or ("its run was vacated" if result.run.stop == "vacate" else "its run was evicted")
+    # Where it did not run yet no log says that it ran: the claim went before the job could start.
+    told = _evicted(schedd, job, result, reason) if result.run.executing else ()
+    code = exit_.vacate_code or (USER_VACATED if result.run.stop == "vacate" else 0)
+    return told + requeue(schedd, table, job, reason, now, cool_down, failed=False, code=code)
+
+
+def output_missing(run: Shadow, exit_: JobExit) -> bool:
+    """Whether a run that exited did not bring its output home: then it does not count."""
+    return exit_.reason == "exited" and run.transfer and not run.output and not exit_.output_committed
+
+
+def _failed(
+    schedd: str, table: JobTable, job: Job, result: Result, reason: str, cool_down: CoolDown
+) -> tuple[JobEffect, ...]:
+    """The run does not count: it could not start, or its output is lost."""
+    now = result.now
+    told = LogEvent(job, lambda: job_log.shadow_exception(job.id, now, reason, result.usage))
+    return (told, *requeue(schedd, table, job, reason, now, cool_down, failed=True))
+
+
+def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: CoolDown) -> tuple[JobEffect, ...]:
+    """The job's program ended by itself: its policies say whether that was it."""
+    exit_, now, run = result.exit, result.now, result.run
+    if output_missing(run, exit_):
+        return _failed(schedd, table, job, result, exit_.message or "its output did not arrive", cool_down)
+    _note_exit(job, exit_)
+    job.count("NumJobCompletions")
+    decision = after_exit(full_ad(schedd, job, now), now)
+    if decision.action == Action.HOLD:
+        return apply_event(
+            schedd,
+            table,
+            job,
+            JobEvent.HOLD,
+            now,
+            reason=decision.reason,
+            code=decision.code,
+            subcode=decision.subcode,
+        ).effects
+    if decision.action == Action.REQUEUE:
+        told = _evicted(schedd, job, result, decision.reason)
+        return told + requeue(schedd, table, job, decision.reason, now, cool_down, failed=False)
+    job.ad["CompletionDate"] = int(now)
+    job.ad["JobFinishedHookDone"] = int(now)
+    ran = max(0.0, now - (run.executing or run.started))
+    effects: list[JobEffect] = []
+    if run.transfer:
+        effects.append(LogEvent(job, lambda: job_log.transferring(job.id, now, "output", "finished")))
+    effects.append(LogEvent(job, lambda: _terminated(job, result, ran)))
+    ended = JobEnded(
+        **about(schedd, job, now),
+        slot=result.slot,
+        attempt=run.attempt,
+        exit_code=exit_.exit_code,
+        exit_signal=exit_.exit_signal,
+        ran_s=ran,
+        user_cpu_s=result.usage.user_cpu_s,
+        sys_cpu_s=result.usage.sys_cpu_s,
+        memory_mib=result.usage.memory_mib,
+    )
+    effects.append(PublishEvent(ended))
+    return (*effects, *apply_event(schedd, table, job, JobEvent.COMPLETE, now).effects)
+
+
+def _note_exit(job: Job, exit_: JobExit) -> None:
+    ad = job.ad
+    if exit_.exit_signal is not None:
+        ad["ExitBySignal"] = True
+        ad["ExitSignal"] = exit_.exit_signal
+        job.drop("ExitCode")
+    else:
+        ad["ExitBySignal"] = False
+        ad["ExitCode"] = exit_.exit_code or 0
+        job.drop("ExitSignal")
+    ad["ExitStatus"] = exit_.exit_code or 0
+    ad["JobCoreDumped"] = exit_.core_dumped
+
+
+def _add_up(job: Job, usage: Usage) -> None:
+    """Add a run's usage to the totals over all runs of the job."""
+    for name, value in (
+        ("CumulativeRemoteUserCpu", usage.user_cpu_s),
+        ("CumulativeRemoteSysCpu", usage.sys_cpu_s),
+        ("BytesSent", float(usage.bytes_sent)),
+        ("BytesRecvd", float(usage.bytes_received)),
+    ):
+        job.ad[name] = float(job.number(name)) + value
+
+
+def _terminated(job: Job, result: Result, ran: float) -> bytes:
+    total = Usage(
+        user_cpu_s=job.number("CumulativeRemoteUserCpu"),
+        sys_cpu_s=job.number("CumulativeRemoteSysCpu"),
+        bytes_sent=int(job.number("BytesSent")),
+        bytes_received=int(job.number("BytesRecvd")),
+    )
+    return job_log.terminated(
+        job.id,
+        result.now,
+        exit_code=result.exit.exit_code,
+        exit_signal=result.exit.exit_signal,
+        core=job.text("JobCoreFileName") if result.exit.core_dumped else "",
+        run=result.usage,
+        total=total,
+        resources=job_log.resources(job.ad, result.slot_ad, result.usage, ran),
+    )
+
+
+def _evicted(schedd: str, job: Job, result: Result, reason: str) -> tuple[JobEffect, ...]:
+    now = result.now
+    ran = max(0.0, now - (result.run.executing or result.run.started))
+
+    def text() -> bytes:
+        resources = job_log.resources(job.ad, result.slot_ad, result.usage, ran)
+        return job_log.evicted(job.id, now, reason, result.usage, resources)
+
+    told = JobEvicted(**about(schedd, job, now), slot=result.slot, attempt=result.run.attempt, reason=reason)
+    return LogEvent(job, text), PublishEvent(told)

@@ -1,0 +1,248 @@
+"""What a job's own policy expressions, and the pool's, say should become of it.
+
+Attributes and numbers are HTCondor's: PeriodicHold, PeriodicRelease, PeriodicRemove, PeriodicVacate, OnExitHold,
+OnExitRemove, TimerRemove, AllowedJobDuration, AllowedExecuteDuration; SYSTEM_PERIODIC_*. `max_retries`, `retry_until`
+and `success_exit_code` of a submit file come as OnExitRemove. Pure: `now` is an argument.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from engine.queue.jobs import ACTIVE, JobStatus
+from shared.classad import ERROR, UNDEFINED, ClassAd, Expr, evaluate, is_true
+
+
+class Hold(IntEnum):
+    """HoldReasonCode, HTCondor's numbers."""
+
+    UNSPECIFIED = 0
+    USER_REQUEST = 1
+    JOB_POLICY = 3
+    JOB_POLICY_UNDEFINED = 5
+    FAILED_TO_CREATE_PROCESS = 6
+    UNABLE_TO_OPEN_OUTPUT = 7
+    UNABLE_TO_OPEN_INPUT = 8
+    TRANSFER_OUTPUT_ERROR = 12
+    TRANSFER_INPUT_ERROR = 13
+    IWD_ERROR = 14
+    SUBMITTED_ON_HOLD = 15
+    SPOOLING_INPUT = 16
+    STARTD_HELD_JOB = 21
+    UNABLE_TO_INIT_USER_LOG = 22
+    SYSTEM_POLICY = 26
+    MAX_TRANSFER_INPUT_SIZE_EXCEEDED = 32
+    MAX_TRANSFER_OUTPUT_SIZE_EXCEEDED = 33
+    JOB_OUT_OF_RESOURCES = 34
+    JOB_DURATION_EXCEEDED = 46
+    JOB_EXECUTE_EXCEEDED = 47
+
+
+class Action(StrEnum):
+    HOLD = "hold"
+    RELEASE = "release"
+    REMOVE = "remove"
+    VACATE = "vacate"
+    REQUEUE = "requeue"  # after an exit: run it again
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    action: Action
+    reason: str = ""
+    code: int = 0
+    subcode: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SystemPolicy:
+    """The pool's SYSTEM_PERIODIC_* expressions; None where they are not set."""
+
+    hold: Expr | None = None
+    hold_reason: Expr | None = None
+    hold_subcode: Expr | None = None
+    release: Expr | None = None
+    remove: Expr | None = None
+    vacate: Expr | None = None
+
+    def __bool__(self) -> bool:
+        return any((self.hold, self.release, self.remove, self.vacate))
+
+
+#: Attributes that make a periodic look at a job worth while, unless they are plainly false.
+WATCHED: Final = (
+    "TimerRemove",
+    "PeriodicHold",
+    "PeriodicRelease",
+    "PeriodicRemove",
+    "PeriodicVacate",
+    "AllowedJobDuration",
+    "AllowedExecuteDuration",
+)
+
+
+#: Larger numbers are no codes.
+_WHOLE: Final = 2**31
+
+
+def needs_watching(ad: ClassAd) -> bool:
+    """Whether any of the job's periodic expressions could ever say something."""
+    for name in WATCHED:
+        if name in ad:
+            value = ad[name]
+            if isinstance(value, Expr) or is_true(value):
+                return True
+    return False
+
+
+def _evaluated(ad: ClassAd, name: str, now: float) -> bool:
+    return is_true(ad.eval(name, None, now))
+
+
+def _words(ad: ClassAd, name: str, otherwise: str, now: float) -> str:
+    value = ad.eval(name, None, now)
+    return value if isinstance(value, str) and value else otherwise
+
+
+def _whole(ad: ClassAd, name: str, now: float) -> int:
+    value = ad.eval(name, None, now)
+    return int(value) if isinstance(value, int | float) and abs(value) < _WHOLE else 0
+
+
+def _said(ad: ClassAd, name: str, attribute: str) -> str:
+    text = ad.text(attribute) or ""
+    return f"The job's {name} expression became true: {text[:1000]}"
+
+
+def periodic(ad: ClassAd, status: JobStatus, now: float, system: SystemPolicy = SystemPolicy()) -> Decision | None:
+    """What a periodic look at a job says: the first that applies of timer, hold, release, remove, vacate; the job's own
+    before the pool's. None: leave it. Expressions that are neither true nor false count as false."""
+    deadline = ad.eval("TimerRemove", None, now)
+    if isinstance(deadline, int | float) and not isinstance(deadline, bool) and 0 < deadline <= now:
+        return Decision(Action.REMOVE, "The job's timer for its removal (TimerRemove) ran out")
+    if status in (JobStatus.REMOVED, JobStatus.COMPLETED):
+        if _evaluated(ad, "PeriodicRemove", now) and status == JobStatus.COMPLETED:
+            return Decision(Action.REMOVE, _said(ad, "periodic_remove", "PeriodicRemove"))
+        return None
+    durations = _durations(ad, status, now)
+    if durations is not None:
+        return durations
+    if status != JobStatus.HELD:
+        if _evaluated(ad, "PeriodicHold", now):
+            reason = _words(ad, "PeriodicHoldReason", _said(ad, "periodic_hold", "PeriodicHold"), now)
+            return Decision(Action.HOLD, reason, Hold.JOB_POLICY, _whole(ad, "PeriodicHoldSubCode", now))
+        if _system(system.hold, ad, now):
+            text = evaluate(system.hold_reason, ad, None, now) if system.hold_reason is not None else ""
+            code = evaluate(system.hold_subcode, ad, None, now) if system.hold_subcode is not None else 0
+            return Decision(
+                Action.HOLD,
+                text
+                if isinstance(text, str) and text
+                else f"The pool's SYSTEM_PERIODIC_HOLD became true: {system.hold}",
+                Hold.SYSTEM_POLICY,
+                code if isinstance(code, int) else 0,
+            )
+    elif _may_be_released(ad):
+        if _evaluated(ad, "PeriodicRelease", now):
+            return Decision(Action.RELEASE, _said(ad, "periodic_release", "PeriodicRelease"))
+        if _system(system.release, ad, now):
+            return Decision(Action.RELEASE, f"The pool's SYSTEM_PERIODIC_RELEASE became true: {system.release}")
+    if _evaluated(ad, "PeriodicRemove", now):
+        return Decision(Action.REMOVE, _said(ad, "periodic_remove", "PeriodicRemove"))
+    if _system(system.remove, ad, now):
+        return Decision(Action.REMOVE, f"The pool's SYSTEM_PERIODIC_REMOVE became true: {system.remove}")
+    if status in ACTIVE:
+        if _evaluated(ad, "PeriodicVacate", now):
+            return Decision(Action.VACATE, _said(ad, "periodic_vacate", "PeriodicVacate"))
+        if _system(system.vacate, ad, now):
+            return Decision(Action.VACATE, f"The pool's SYSTEM_PERIODIC_VACATE became true: {system.vacate}")
+    return None
+
+
+def _system(expr: Expr | None, ad: ClassAd, now: float) -> bool:
+    return expr is not None and is_true(evaluate(expr, ad, None, now))
+
+
+def _may_be_released(ad: ClassAd) -> bool:
+    """A job held by its owner, or waiting for its files, is not released by policy."""
+    return ad.eval("HoldReasonCode") not in (Hold.USER_REQUEST, Hold.SPOOLING_INPUT)
+
+
+def _durations(ad: ClassAd, status: JobStatus, now: float) -> Decision | None:
+    if status not in ACTIVE:
+        return None
+    for limit_name, start_name, code, what in (
+        ("AllowedJobDuration", "JobCurrentStartDate", Hold.JOB_DURATION_EXCEEDED, "job"),
+        ("AllowedExecuteDuration", "JobCurrentStartExecutingDate", Hold.JOB_EXECUTE_EXCEEDED, "execute"),
+    ):
+        limit, start = ad.eval(limit_name, None, now), ad.eval(start_name, None, now)
+        if isinstance(limit, int | float) and isinstance(start, int | float) and start and now - start >= limit:
+            return Decision(Action.HOLD, f"The job exceeded its allowed {what} duration of {limit:g} seconds", code)
+    return None
+
+
+def next_duration(ad: ClassAd, now: float) -> float | None:
+    """Seconds until a duration limit of a running job is reached; None where there is none."""
+    waits = []
+    for limit_name, start_name in (
+        ("AllowedJobDuration", "JobCurrentStartDate"),
+        ("AllowedExecuteDuration", "JobCurrentStartExecutingDate"),
+    ):
+        if limit_name in ad:
+            limit, start = ad.eval(limit_name, None, now), ad.eval(start_name, None, now)
+            if isinstance(limit, int | float) and isinstance(start, int | float) and start:
+                waits.append(max(0.0, start + limit - now))
+    # NaN would put the loop's timers out of order.
+    return min((wait for wait in waits if wait < math.inf), default=None)
+
+
+def after_exit(ad: ClassAd, now: float) -> Decision:
+    """What becomes of a job whose program ended by itself; ExitCode, ExitBySignal, ... are in the ad already.
+
+    OnExitHold first, then OnExitRemove; absent they are false and true. An expression that is neither (undefined, an
+    error, a string) holds the job with code 5, as nobody can know what was meant.
+    """
+    for name, default in (("OnExitHold", False), ("OnExitRemove", True)):
+        value = ad.eval(name, None, now) if name in ad else default
+        if not isinstance(value, bool | int | float):
+            word = "undefined" if value is UNDEFINED else "an error" if value is ERROR else "neither true nor false"
+            text = (ad.text(name) or "")[:1000]
+            return Decision(Action.HOLD, f"The job's {name} expression is {word}: {text}", Hold.JOB_POLICY_UNDEFINED)
+        if name == "OnExitHold" and value:
+            reason = _words(ad, "OnExitHoldReason", _said(ad, "on_exit_hold", "OnExitHold"), now)
+            return Decision(Action.HOLD, reason, Hold.JOB_POLICY, _whole(ad, "OnExitHoldSubCode", now))
+        if name == "OnExitRemove" and not value:
+            return Decision(
+                Action.REQUEUE, f"The job's OnExitRemove expression is false: {(ad.text(name) or '')[:1000]}"
+            )
+    return Decision(Action.COMPLETE)
+
+
+def stays_in_queue(ad: ClassAd, now: float) -> bool:
+    """Whether LeaveJobInQueue keeps a job that is completed or removed."""
+    return "LeaveJobInQueue" in ad and _evaluated(ad, "LeaveJobInQueue", now)
+
+
+@dataclass(frozen=True, slots=True)
+class CoolDown:
+    """How long a job waits after its run failed to start: doubles with every failure in a row, so that a job that fails
+    everywhere does not keep the pool busy."""
+
+    first_s: float = 1.0
+    longest_s: float = 300.0
+    factor: float = 2.0
+
+    @staticmethod
+    def refused_s(refusals: int) -> float:
+        """After claims were refused: the negotiator's view of the slots was out of date, and soon is not."""
+        return float(min(10.0, 0.05 * 2.0 ** min(refusals - 1, 30)))
+
+    def wait_s(self, failures: int) -> float:
+        """failures: in a row, at least 1. The first costs nothing: the next machine may do better."""
+        if failures <= 1:
+            return 0.0
+        return float(min(self.longest_s, self.first_s * self.factor ** min(failures - 2, 30)))

@@ -1,0 +1,186 @@
+"""What people and policies do to jobs that are queued: remove, hold, release, vacate, edit (spec row TLS-05)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engine.queue.jobs import BadSubmit, Cluster, Job, JobStatus, priority_of
+from engine.queue.late_materialization import LIMIT, MAX_IDLE, UNLIMITED, BadLimit, Factory, Mode, limits_of
+from engine.queue.submitters import submitter_of
+from services.schedd.core.acceptance import check_edits, check_size
+from services.schedd.core.job_states import JobEvent
+from services.schedd.core.policies import Hold, needs_watching
+from services.schedd.io.job_updates import JobUpdates
+from services.schedd.io.queries import chosen, chosen_factories
+from services.schedd.settings import Settings
+from shared.bus.api import RemoteFailure
+from shared.classad import ClassAd
+from shared.classad.expr import fold
+from shared.cooperative import Yielder
+from shared.messages.queue import Acted, ActOnJobs
+
+#: Jobs in one transaction: all that one holds is packed in one go.
+SLICE: Final = 500
+_EVENTS: Final = {
+    "remove": (JobEvent.REMOVE, "graceful"),
+    "remove-force": (JobEvent.FORCE, "fast"),
+    "hold": (JobEvent.HOLD, "graceful"),
+    "release": (JobEvent.RELEASE, "graceful"),
+    "vacate": (JobEvent.VACATE, "graceful"),
+    "vacate-fast": (JobEvent.VACATE, "fast"),
+}
+
+
+def may_act(user: str, admin: bool, owner: str, settings: Settings) -> bool:
+    """Whether a user may act on jobs of `owner`: on one's own, as an administrator, or as a QUEUE_SUPER_USERS."""
+    return admin or user == owner or user in settings.super_users or user.partition("@")[0] in settings.super_users
+
+
+class Actions:
+    """Carries out ActOnJobs, and the periodic policies."""
+
+    def __init__(self, updates: JobUpdates) -> None:
+        self.updates = updates
+
+    async def act(self, asked: ActOnJobs) -> Acted:
+        """Each job's outcome: done, not-found, denied, already, wrong-state. Raises RemoteFailure bad-request."""
+        if asked.action in ("suspend", "continue"):
+            raise RemoteFailure(
+                "not-supported", f"{asked.action}: execution points take no such order; hold or vacate jobs"
+            )
+        if not asked.ids and not asked.constraint:
+            raise RemoteFailure("bad-request", "name jobs by ids, or by a constraint (true means all)")
+        edits: ClassAd | None = None
+        if asked.action == "edit":
+            try:
+                edits = check_edits(asked.edits, admin=asked.admin, immutable=self.updates.settings.rules.immutable)
+            except BadSubmit as error:
+                raise RemoteFailure("bad-request", str(error)) from error
+            if not edits:
+                raise RemoteFailure("bad-request", "edits: name at least one attribute to change")
+        told: dict[str, str] = {}
+        if not asked.after:
+            # First, so that no job comes besides those that are chosen.
+            for cluster in chosen_factories(self.updates, asked.ids, asked.constraint):
+                empty = not cluster.jobs
+                outcome = self._on_factory(cluster, asked, edits)
+                if outcome and empty:
+                    told[str(cluster.id)] = outcome
+        jobs, missing, more = await chosen(
+            self.updates, asked.ids, asked.constraint, after=asked.after, limit=max(0, asked.limit)
+        )
+        results = dict.fromkeys(() if asked.after else missing, "not-found")
+        results.update(told)
+        yielder = Yielder()
+        for number, job in enumerate(jobs, 1):
+            if number % SLICE == 0:
+                await self.updates.commit()
+            await yielder.yield_if_due()
+            if self.updates.table.get(job.id) is not job:
+                results[str(job.id)] = "not-found"
+            elif not may_act(asked.user, asked.admin, job.cluster.user, self.updates.settings):
+                results[str(job.id)] = "denied"
+            elif edits is not None:
+                results[str(job.id)] = self._edit(job, edits)
+            else:
+                results[str(job.id)] = self._happen(job, asked)
+        await self.updates.commit()
+        return Acted(results=results, next=str(jobs[-1].id) if more else "")
+
+    def _on_factory(self, cluster: Cluster, asked: ActOnJobs, edits: ClassAd | None) -> str:
+        """What an action on a whole cluster means for its jobs that are not materialized yet. Empty: nothing."""
+        updates, factory = self.updates, cluster.factory
+        assert factory is not None
+        if not may_act(asked.user, asked.admin, cluster.user, self.updates.settings):
+            return "denied"
+        reason = asked.reason[:2000] or f"via roost {asked.action} (by user {asked.user})"
+        if edits is not None:
+            self._edit_factory(cluster, factory, edits)
+        elif asked.action in ("remove", "remove-force"):
+            updates.pause_factory(cluster, Mode.REMOVED, reason)
+        elif asked.action == "hold":
+            if factory.mode is Mode.HELD:
+                return "already"
+            updates.pause_factory(cluster, Mode.HELD, reason)
+        elif asked.action == "release":
+            if factory.mode is Mode.RUNNING:
+                return "already"
+            updates.resume_factory(cluster)
+        else:
+            return ""
+        return "done"
+
+    def _edit_factory(self, cluster: Cluster, factory: Factory, edits: ClassAd) -> None:
+        """Edits of a whole cluster count for its later jobs too. Raises RemoteFailure."""
+        trial = cluster.ad.copy()
+        trial.update(edits)
+        try:
+            check_size(cluster.ad, trial)
+            priority_of(trial)
+            submitter_of(trial, cluster.user, self.updates.settings.nice_group)
+            limits = limits_of(trial, least=0)
+        except (BadSubmit, BadLimit) as error:
+            raise RemoteFailure("bad-request", f"cluster {cluster.id}: {error}") from error
+        cluster.ad.update(edits)
+        own = {fold(LIMIT), fold(MAX_IDLE)}
+        factory.limit, factory.max_idle = limits or (UNLIMITED, UNLIMITED)
+        factory.edited |= frozenset(edits.table()) - own
+        cluster.changed()
+        self.updates.save_factory(cluster)
+        self.updates.table.note_due(cluster)
+
+    def _happen(self, job: Job, asked: ActOnJobs) -> str:
+        event, how = _EVENTS[asked.action]
+        if event in (JobEvent.REMOVE, JobEvent.HOLD) and not self.updates.settings.graceful:
+            how = "fast"
+        if (
+            event == JobEvent.RELEASE
+            and job.status == JobStatus.HELD
+            and job.ad.eval("HoldReasonCode") == Hold.SPOOLING_INPUT
+        ):
+            return "wrong-state"  # its files are not there yet
+        reason = asked.reason[:2000] or f"via roost {asked.action} (by user {asked.user})"
+        return self.updates.happen(
+            job, event, reason=reason, code=Hold.USER_REQUEST if event == JobEvent.HOLD else 0, how=how
+        ).verdict.value
+
+    def _edit(self, job: Job, edits: ClassAd) -> str:
+        if job.status in (JobStatus.REMOVED, JobStatus.COMPLETED):
+            return "wrong-state"
+        trial = job.ad.copy()
+        trial.chain(job.cluster.ad)
+        trial.update(edits)
+        try:
+            check_size(job.ad, trial)
+            priority = priority_of(trial)
+            submitter = submitter_of(trial, job.cluster.user, self.updates.settings.nice_group)
+        except BadSubmit as error:
+            raise RemoteFailure("bad-request", f"job {job.id}: {error}") from error
+        job.ad.update(edits)
+        self.updates.table.changed(job, priority=priority, submitter=submitter)
+        self.updates.queue.put(job)
+        if job.idle_key is not None:
+            self.updates.demand_grew.set()
+        self.updates.counts_changed.set()
+        return "done"
+
+    # Periodic policies
+
+    async def look(self) -> None:
+        """Evaluate the periodic policies of all jobs once."""
+        watched: dict[int, bool] = {}
+        yielder = Yielder()
+        looked = 0
+        for job in list(self.updates.table.jobs()):
+            # By time, not by number: one job's expressions may take a second.
+            await yielder.yield_if_due()
+            cluster = job.cluster
+            if cluster.id not in watched:
+                watched[cluster.id] = needs_watching(cluster.ad) or "LeaveJobInQueue" in cluster.ad
+            if not watched[cluster.id] and not self.updates.settings.system and not needs_watching(job.ad):
+                continue
+            self.updates.apply_policies(job)
+            looked += 1
+            if looked % SLICE == 0:
+                await self.updates.commit()
+        await self.updates.commit()

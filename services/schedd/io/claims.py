@@ -1,0 +1,661 @@
+"""Claims, from a negotiator's match to the end of their lease.
+
+What a match gives is used at once and no further than its count: startds are asked for their slots with the first job
+in the same message (`Claims`). What is refused waits for the next cycle; jobs start no faster than JOB_START_COUNT and
+JOB_START_DELAY let them (`StartPacer`).
+
+A slot that is in use must be emptied first. Its claim waits meanwhile, with the job that it is for: the job stays Idle
+and is not offered to anybody else, and its run begins when the slot is there. Asking again keeps the claim.
+
+`Keepalive` tells startds that their claims are still wanted (spec rows LEA-01 to LEA-08): one message for all claims on
+one startd. A lost one costs nothing before the lease runs out; then the startd has dropped the claim, and its job runs
+again elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from engine.queue.claim_reuse import limits_of
+from engine.queue.jobs import Job, JobId, JobStatus, full_packed
+from services.schedd.core import job_end
+from services.schedd.core.claim import Claim, alive_s, lease_s
+from services.schedd.core.job_launch_ad import match_exprs
+from services.schedd.core.start_throttle import StartThrottle
+from services.schedd.io import job_trace
+from services.schedd.io.job_updates import JobUpdates
+from services.schedd.io.runs import Runs
+from services.schedd.settings import Settings
+from shared import job_log
+from shared.bus.api import BusUnavailable, CallTimeout, RemoteFailure
+from shared.bus.topology import negotiator_inbox
+from shared.classad import ClassAd
+from shared.daemon.context import Context
+from shared.errors import PermanentError
+from shared.messages.base import Message
+from shared.messages.claims import (
+    Activation,
+    Alive,
+    AliveReply,
+    ClaimGranted,
+    ClaimReady,
+    ClaimRefused,
+    ClaimWaiting,
+    RequestClaim,
+)
+from shared.messages.events import JobMatched, JobUnmatched, ScheddLimited
+from shared.messages.negotiation import Match, Matches, Reschedule
+
+#: How long one request for a claim waits, and how long requests are repeated before the match is given up.
+REQUEST_TIMEOUT_S: Final = 10.0
+REQUEST_PATIENCE_S: Final = 60.0
+#: How often a claim that waits for its slot to empty asks at least: a hint that the slot is ready may be lost.
+ASK_EVERY_S: Final = 60.0
+#: Hints that a slot is ready, which nobody has asked for yet: the oldest of more than these are forgotten.
+MAX_HINTS: Final = 1000
+
+
+class Claims:
+    """Makes claims of matches, and starts the first job on each."""
+
+    def __init__(self, updates: JobUpdates, runs: Runs) -> None:
+        self.updates = updates
+        self.runs = runs
+        self.claims = updates.claims
+        self.context = updates.context
+        self.table = updates.table
+        self.queue = updates.queue
+        self._hints: dict[str, None] = {}  # claim ids that are ready, as startds say; oldest first
+        self._pacer = StartPacer(self.context, self.updates.name, self.claims.spawn)
+        self._limited = False  # it was told that no claim may be added
+
+    async def match(self, decided: Matches) -> list[int]:
+        """Use matches of a negotiator: gives a job to each slot, several to a partitionable one. Returns how many
+        of each match."""
+        now = self.updates.now()
+        begun: list[tuple[Claim, Activation]] = []
+        waiting: list[Claim] = []
+        counts: list[int] = []
+        # All are read before the first is used: a broken one must not leave runs begun that nobody asks for.
+        for match, slot in [(match, _slot(match.slot_ad)) for match in decided.matches]:
+            before = len(begun) + len(waiting)
+            if preempts(match, slot):
+                claim = self._wait_with(match, slot, decided, now)
+                if claim is not None:
+                    waiting.append(claim)
+            else:
+                budget = max(1, match.count) if slot.eval("PartitionableSlot") is True else 1
+                while budget > 0 and (started := self._use(match, slot, decided, now)) is not None:
+                    budget -= 1
+                    begun.append(started)
+            counts.append(len(begun) + len(waiting) - before)
+        if begun:
+            self.claims.spawn(self._request_all(begun), "claim")
+        for claim in waiting:
+            self.claims.spawn(self._wait(claim), "wait")
+        return counts
+
+    def _matched(self, job: Job, match: Match, decided: Matches, now: float) -> None:
+        job.count("NumJobMatches")
+        job.ad["LastMatchTime"] = int(now)
+        job_trace.on_match(self.updates.name, job, match.slot, decided.negotiator, decided.cycle, now)
+        self.updates.publish(
+            JobMatched(
+                **self.updates.about(job, now),
+                slot=match.slot,
+                negotiator=decided.negotiator,
+                cycle=decided.cycle,
+            )
+        )
+
+    def _unmatched(self, job: Job, slot: str, reason: str) -> None:
+        about = self.updates.about(job, self.updates.now())
+        self.updates.publish(JobUnmatched(**about, slot=slot, reason=reason[:1000]))
+
+    def _first(self, submitter: str, autocluster: int) -> Job | None:
+        """The job that an autocluster's next slot is for; None when there is none, or no claim may be added."""
+        idle = self.table.idle.get(submitter)
+        key = idle.first(autocluster) if idle is not None else None
+        return self.table.at(key) if key is not None else None
+
+    def _claim(self, match: Match, slot: ClassAd, job: Job, decided: Matches, now: float) -> Claim:
+        lease = lease_s(job.number("JobLeaseDuration", 0))
+        return Claim(
+            id=self.context.new_id(),
+            claim_id=match.claim_id,
+            startd=match.startd,
+            slot=match.slot,
+            slot_ad=match.slot_ad,
+            submitter=match.submitter,
+            epoch=decided.epoch,
+            shard=decided.shard,
+            lease_s=lease,
+            alive_s=alive_s(self.updates.settings.alive_interval_s, lease),
+            preempts=list(match.preempts),
+            preempt_claims=list(match.preempt_claims),
+            concurrency_limits=match.concurrency_limits or limits_of(job.ad, slot, now),
+            match_exprs=match_exprs(slot),
+            ad=slot,
+        )
+
+    def _may_add(self) -> bool:
+        limit = self.updates.settings.max_jobs_running
+        limited = len(self.claims.claims) >= limit
+        if limited != self._limited:
+            self._limited = limited
+            now = self.updates.now()
+            self.updates.publish(ScheddLimited(at=now, schedd=self.updates.name, limited=limited, limit=limit))
+        return not limited
+
+    def _use(self, match: Match, slot: ClassAd, decided: Matches, now: float) -> tuple[Claim, Activation] | None:
+        """Begin a run of the first job that the match is for; None when there is none (any more)."""
+        while self._may_add() and (job := self._first(match.submitter, match.autocluster)) is not None:
+            if not self._pacer.room(self.updates.settings, decided.shard):
+                return None
+            claim = self._claim(match, slot, job, decided, now)
+            run = self.runs.begin(job, claim, now)
+            if run is not None:
+                self.claims.claims[claim.id] = claim
+                self._matched(job, match, decided, now)
+                claim.start_in_s = self._pacer.book()
+                return claim, run
+        return None
+
+    async def _request_all(self, begun: list[tuple[Claim, Activation]]) -> None:
+        # Stored first: a schedd killed after the request must know of the run, or one attempt would begin twice.
+        await self.updates.commit()
+        await asyncio.gather(*(self._request(claim, run) for claim, run in begun))
+
+    def recover(self, claim: Claim) -> None:
+        """Adopt a claim that was found in the database."""
+        self.claims.claims[claim.id] = claim
+        claim.heard = self.context.clock.monotonic()
+        run = claim.shadow
+        if claim.waits is not None and run is None:
+            if claim.waits_as:
+                self.claims.by_claim_id[claim.waits_as] = claim
+            self.claims.spawn(self._wait(claim), "wait")
+            return
+        job = self.table.get(run.job) if run is not None else None
+        if run is None or job is None:
+            self.claims.give_back(claim, "no job of this schedd runs on it any more")
+            return
+        run.claim = claim.id
+        job.shadow = run
+        self.table.refresh(job)
+        self.table.count(claim.submitter).weighted_running += claim.weight()
+        if claim.granted:
+            self.claims.by_claim_id[claim.claim_id] = claim
+            self.updates.watch_duration(job)
+            if run.stop:
+                self.claims.tell_stop(claim, run)
+        else:
+            self.claims.spawn(self._request(claim, self.runs.again(claim, job)), "claim")
+
+    async def _request(self, claim: Claim, run: Activation) -> None:
+        """Ask for the slot, with the job. Asked again while no answer comes: `request_id` makes it one request."""
+        job = self.table.get(JobId.parse(run.job_id))
+        if job is None:
+            return
+        await self.context.clock.sleep(claim.start_in_s)
+        give_up = self.context.clock.monotonic() + min(
+            REQUEST_PATIENCE_S, self.updates.settings.request_claim_timeout_s
+        )
+        pause = 0.2
+        while claim.id in self.claims.claims and not claim.granted:
+            answer = await self._ask(claim, run.job_ad, run)
+            if claim.id not in self.claims.claims:
+                # The job is over already, or was removed by force.
+                if (
+                    isinstance(answer, ClaimGranted)
+                    and answer.claim_id not in self.claims.by_claim_id
+                    and not claim.granted
+                ):
+                    await self.claims.release(claim.startd, answer.claim_id)
+                return
+            if self._is_granted(claim):
+                # Meanwhile a report of the run came, which shows the grant but not the slot.
+                if isinstance(answer, ClaimGranted) and answer.claim_id == claim.claim_id:
+                    self._learn_slot(claim, answer)
+                    self.queue.put_claim(claim)
+                return
+            if isinstance(answer, ClaimGranted):
+                self._granted(claim, answer)
+                return
+            if isinstance(answer, ClaimWaiting):
+                # Nothing in the match said so, and the run has begun in our books.
+                self.claims.spawn(self.claims.release(claim.startd, answer.claim_id), "release")
+                answer = ClaimRefused(reason="the slot is still in use", code="busy")
+            if isinstance(answer, ClaimRefused):
+                self._refused(claim, answer)
+                return
+            if self.context.clock.monotonic() > give_up:
+                self.runs.lost(claim, "the execution point did not answer the request for its slot")
+                return
+            await self.context.clock.sleep(pause)
+            pause = min(5.0, pause * 2)
+
+    async def _ask(self, claim: Claim, job_ad: bytes, run: Activation | None) -> Message | None:
+        """Ask for a slot once. None: no answer came."""
+        request = RequestClaim(
+            request_id=claim.id,
+            claim_id=claim.claim_id,
+            slot=claim.slot,
+            schedd=self.updates.name,
+            submitter=claim.submitter,
+            job_ad=job_ad,
+            lease_s=claim.lease_s,
+            alive_interval_s=claim.alive_s,
+            epoch=claim.epoch,
+            shard=claim.shard,
+            preempts=claim.preempts,
+            preempt_claims=claim.preempt_claims,
+            concurrency_limits=claim.concurrency_limits,
+            activation=run,
+        )
+        try:
+            answer = await self.context.bus.call(
+                claim.startd,
+                request,
+                timeout=REQUEST_TIMEOUT_S,
+                epoch=claim.epoch,
+                trace=job_trace.of_run(self.table, claim),
+            )
+        except RemoteFailure as error:
+            return None if error.retryable else ClaimRefused(reason=str(error), code="unknown-claim")
+        except (BusUnavailable, CallTimeout) as error:
+            self.context.log.info("claim_request_unanswered", slot=claim.slot, reason=str(error))
+            return None
+        except PermanentError as error:  # too large, or not allowed: it would be so again
+            return ClaimRefused(reason=str(error), code="unknown-claim")
+        return _readable(answer)
+
+    @staticmethod
+    def _is_granted(claim: Claim) -> bool:
+        return claim.granted
+
+    def _granted(self, claim: Claim, answer: ClaimGranted) -> None:
+        claim.granted = True
+        claim.granted_at = self.updates.now()
+        claim.heard = self.context.clock.monotonic()
+        claim.claim_id = answer.claim_id
+        self._learn_slot(claim, answer)
+        self.claims.by_claim_id[claim.claim_id] = claim
+        self.queue.put_claim(claim)
+        run = claim.shadow
+        if run is not None:
+            self.updates.grants.add(claim.granted_at - run.started)
+        job = self.table.get(run.job) if run is not None else None
+        if run is None or job is None:
+            self.claims.give_back(claim, "its job is gone")
+        elif not answer.activated:
+            self.updates.end_run(claim, job, run)
+            self._unmatched(job, claim.slot, answer.refusal)
+            self.updates.requeue(job, f"not started on {claim.slot}: {answer.refusal}", failed=True)
+            self.claims.give_back(claim, "it did not take the job")
+        else:
+            job.refusals = 0
+            job_end.on_granted(job, claim)
+            self.queue.put(job)
+            if run.stop:
+                self.claims.tell_stop(claim, run)
+        self.updates.commit()
+        self.claims.keepalive_due.set()
+
+    def _learn_slot(self, claim: Claim, answer: ClaimGranted) -> None:
+        """Note the slot that was carved, in place of the partitionable one."""
+        job = self.table.get(claim.shadow.job) if claim.shadow is not None else None
+        before = claim.weight()
+        claim.slot = answer.slot
+        claim.slot_ad, claim.ad = answer.slot_ad, None
+        claim.fits.clear()
+        if job is not None:
+            self.table.count(claim.submitter).weighted_running += claim.weight() - before
+            self.updates.counts_changed.set()
+
+    def _refused(self, claim: Claim, answer: ClaimRefused) -> None:
+        """The startd refused the claim: the job goes back to where it stood, and the number of its attempt is free
+        again."""
+        run = claim.shadow
+        self.context.log.info("claim_refused", slot=claim.slot, code=answer.code, reason=answer.reason)
+        job = self.table.get(run.job) if run is not None else None
+        if run is not None and job is not None:
+            job.count("NumShadowStarts", -1)
+            job.ad["LastRejMatchTime"] = int(self.updates.now())
+            job.ad["LastRejMatchReason"] = f"{claim.slot} refused it: {answer.reason}"[:1000]
+            self.updates.end_run(claim, job, run)
+            self._unmatched(job, claim.slot, answer.reason)
+            job.refusals += 1
+            self.updates.cool(job, self.updates.cool_down.refused_s(job.refusals))
+            self.updates.put_back(job)
+        elif claim.waits is not None and (job := self.table.get(claim.waits)) is not None:
+            self._unmatched(job, claim.slot, answer.reason)
+            job.refusals += 1
+            self.updates.cool(job, self.updates.cool_down.refused_s(job.refusals))
+        self.claims.drop(claim)
+        self.updates.commit()
+
+    # Claims that wait for their slot to empty
+
+    def _wait_with(self, match: Match, slot: ClassAd, decided: Matches, now: float) -> Claim | None:
+        """A claim of a slot that is in use, for the first job that the match is for; None when there is none."""
+        job = self._first(match.submitter, match.autocluster) if self._may_add() else None
+        if job is None:
+            return None
+        claim = self._claim(match, slot, job, decided, now)
+        claim.autocluster = match.autocluster
+        self.claims.claims[claim.id] = claim
+        self._let_wait(claim, job)
+        self._matched(job, match, decided, now)
+        self.updates.queue.put(job)
+        return claim
+
+    def _let_wait(self, claim: Claim, job: Job) -> None:
+        claim.waits, job.waits_for = job.id, claim.id
+        self.table.refresh(job)
+        self.queue.put_claim(claim)
+
+    async def _wait(self, claim: Claim) -> None:
+        """Ask for the slot until it is there, and start the job then. Stored first: what was begun in the name of the
+        job must not be forgotten."""
+        clock = self.context.clock
+        wake = self.claims.waker(claim)
+        await self.updates.commit()
+        heard = asked_first = clock.monotonic()
+        pause = 0.2
+        ready = False
+        while self.claims.knows(claim):
+            job = self._job_of(claim)
+            if job is None:
+                self._give_up(claim, "no job waits for it any more")
+                return
+            if ready:
+                await self._begin(claim, job)
+                return
+            wake.clear()
+            answer = await self._ask(claim, full_packed(self.updates.name, job, self.updates.now()), None)
+            if not self.claims.knows(claim):
+                self._release_late(claim, answer)
+                return
+            now = clock.monotonic()
+            if isinstance(answer, ClaimRefused):
+                self._refused(claim, answer)
+                return
+            if isinstance(answer, ClaimGranted):
+                self._named(claim, answer.claim_id)
+                ready = True
+                continue
+            if isinstance(answer, ClaimWaiting):
+                self._named(claim, answer.claim_id)
+                heard, pause = now, 0.2
+                ready = self._hinted(claim)
+                # What the other side says of time may be anything: it must not make us ask without a pause.
+                delay = max(min(1.0, ASK_EVERY_S), min(ASK_EVERY_S, claim.alive_s, answer.within_s + 1.0))
+            else:
+                delay, pause = pause, min(5.0, pause * 2)
+            patience = self.updates.settings.request_claim_timeout_s
+            if now - asked_first > patience or now - heard > max(REQUEST_PATIENCE_S, claim.lease_s):
+                self._give_up(claim, "its slot did not become free in time")
+                return
+            if not ready:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await wake.wait()
+                ready = self._hinted(claim)
+
+    async def ready(self, message: ClaimReady) -> None:
+        """A startd says that a slot is there for the claim that waits for it."""
+        while len(self._hints) >= MAX_HINTS:
+            del self._hints[next(iter(self._hints))]
+        self._hints[message.claim_id] = None
+        claim = self.claims.by_claim_id.get(message.claim_id)
+        if claim is not None:
+            self.claims.wake(claim.id)
+
+    def _hinted(self, claim: Claim) -> bool:
+        """Whether the startd said that the slot is ready. That may come before the answer that names the claim."""
+        there = claim.waits_as in self._hints
+        self._hints.pop(claim.waits_as, None)
+        return there
+
+    def _named(self, claim: Claim, claim_id: str) -> None:
+        """Note the startd's id for the claim while it waits, by which it can be given up."""
+        if claim.waits_as != claim_id:
+            self.claims.by_claim_id.pop(claim.waits_as, None)
+            claim.waits_as = claim_id
+            self.claims.by_claim_id[claim_id] = claim
+            self.queue.put_claim(claim)
+            self.updates.commit()
+
+    def _job_of(self, claim: Claim) -> Job | None:
+        """The job that waits with the claim; another of its kind where that one went."""
+        job = self.table.get(claim.waits) if claim.waits is not None else None
+        if job is not None and job.waits_for == claim.id:
+            if job.status == JobStatus.IDLE and job.shadow is None and job.submitter == claim.submitter:
+                return job
+            job.waits_for = ""
+            self.table.refresh(job)
+        job = self._first(claim.submitter, claim.autocluster)
+        if job is not None:
+            self._let_wait(claim, job)
+        return job
+
+    async def _begin(self, claim: Claim, job: Job) -> None:
+        """Begin the run, as the slot is empty now: from here on the claim is like any other."""
+        self.claims.by_claim_id.pop(claim.waits_as, None)
+        self.claims.waits_no_more(claim)
+        while True:
+            job.waits_for = ""
+            claim.waits = None
+            run = self.runs.begin(job, claim, self.updates.now())
+            if run is not None:
+                break
+            claim.waits = job.id  # it is on hold now; another of its kind may do
+            other = self._job_of(claim)
+            if other is None:
+                self._give_up(claim, "no job waits for it any more")
+                return
+            job = other
+        await self.updates.commit()
+        await self._request(claim, run)
+
+    def _give_up(self, claim: Claim, reason: str) -> None:
+        """Give up a claim that waits, or has just got its slot."""
+        self.context.log.info("claim_give_upn", slot=claim.slot, reason=reason)
+        job = self.table.get(claim.waits) if claim.waits is not None else None
+        if job is not None and job.status == JobStatus.IDLE:
+            self._unmatched(job, claim.slot, reason)
+        self.claims.drop(claim)
+        if claim.waits_as:
+            self.claims.spawn(self.claims.release(claim.startd, claim.waits_as), "release")
+        self.updates.commit()
+
+    def _release_late(self, claim: Claim, answer: Message | None) -> None:
+        """Release what was granted to a claim that was dropped meanwhile."""
+        if isinstance(answer, ClaimGranted | ClaimWaiting) and answer.claim_id != claim.waits_as:
+            self.claims.spawn(self.claims.release(claim.startd, answer.claim_id), "release")
+
+
+def preempts(match: Match, slot: ClassAd) -> bool:
+    """Whether somebody must leave before the match can be used."""
+    if match.preempts:
+        return True
+    return slot.eval("PartitionableSlot") is not True and slot.eval("State") in ("Claimed", "Preempting")
+
+
+def _slot(packed: bytes) -> ClassAd:
+    """The ad of a slot that a negotiator gave. Raises RemoteFailure bad-request."""
+    try:
+        return ClassAd.unpack(packed).check()
+    except (ValueError, RecursionError) as error:
+        raise RemoteFailure("bad-request", f"the ad of a matched slot can not be read: {error}") from error
+
+
+def _readable(answer: Message | None) -> Message | None:
+    """The answer, or a refusal in place of a grant whose slot cannot be read; such a claim ends with its lease."""
+    if isinstance(answer, ClaimGranted):
+        try:
+            ClassAd.unpack(answer.slot_ad).check()
+        except (ValueError, RecursionError) as error:
+            return ClaimRefused(reason=f"the ad of the granted slot can not be read: {error}", code="unknown-claim")
+    return answer
+
+
+#: How long a negotiator is waited for (s). One that does not hear of it has a cycle before long all the same.
+RESCHEDULE_TIMEOUT_S: Final = 10.0
+
+
+class StartPacer:
+    """Lets jobs start at the pace that is configured. Slots that would wait too long are left to others; the negotiator
+    that matched them is told when it goes on. name: of the schedd. spawn: begins a task with a name."""
+
+    def __init__(self, context: Context, name: str, spawn: Callable[[Coroutine[Any, Any, None], str], object]) -> None:
+        self._context = context
+        self._name = name
+        self._spawn = spawn
+        self._pace = StartThrottle()
+        self._waking: set[str] = set()  # inboxes of negotiators that will be told
+
+    def room(self, settings: Settings, shard: str) -> bool:
+        """Whether a start can be booked. shard: whose match it is."""
+        self._pace.set(settings.job_start_count, settings.job_start_delay_s)
+        wait = self._pace.room_in_s(self._context.clock.monotonic())
+        inbox = negotiator_inbox(shard)
+        if wait and inbox not in self._waking:
+            self._waking.add(inbox)
+            self._spawn(self._wake(inbox, wait), "pace")
+        return not wait
+
+    def book(self) -> float:
+        """How long (s) the start has to wait."""
+        return self._pace.book(self._context.clock.monotonic())
+
+    async def _wake(self, inbox: str, wait: float) -> None:
+        try:
+            await self._context.clock.sleep(wait)
+        finally:
+            self._waking.discard(inbox)
+        with contextlib.suppress(BusUnavailable, CallTimeout, RemoteFailure, PermanentError):
+            await self._context.bus.call(inbox, Reschedule(by=f"schedd.{self._name}"), timeout=RESCHEDULE_TIMEOUT_S)
+
+
+KEEPALIVE_TIMEOUT_S: Final = 10.0
+#: After a lost keep-alive the next comes sooner: a startd that was restarted is found again quickly.
+KEEPALIVE_RETRY_S: Final = 5.0
+#: What is added to a lease before the schedd gives a claim up: the startd's clock began after ours.
+LEASE_SLACK_S: Final = 5.0
+
+
+class Keepalive:
+    """Sends keep-alives for all claims, and gives up those whose lease is over."""
+
+    def __init__(self, updates: JobUpdates, runs: Runs) -> None:
+        self.updates = updates
+        self.runs = runs
+        self.claims = updates.claims
+        self.context = updates.context
+        self.sequence = 0
+        self._next: dict[str, float] = {}  # startd -> monotonic time of its next keep-alive
+
+    async def run(self) -> None:
+        """Send keep-alives when they are due, until cancelled."""
+        while True:
+            now = self.context.clock.monotonic()
+            due = [startd for startd, claims in self._by_startd().items() if self._due(startd, claims, now) <= now]
+            if due:
+                await asyncio.gather(*(self.tell(startd) for startd in due))
+                continue
+            waits = [self._due(startd, claims, now) - now for startd, claims in self._by_startd().items()]
+            self.claims.keepalive_due.clear()
+            try:
+                await asyncio.wait_for(self.claims.keepalive_due.wait(), min(waits, default=60.0))
+            except TimeoutError:
+                continue
+
+    def _by_startd(self) -> dict[str, list[Claim]]:
+        found: dict[str, list[Claim]] = {}
+        for claim in self.claims.claims.values():
+            if claim.granted:
+                found.setdefault(claim.startd, []).append(claim)
+        for gone in self._next.keys() - found.keys():
+            del self._next[gone]
+        return found
+
+    def _due(self, startd: str, claims: list[Claim], now: float) -> float:
+        interval = min(claim.alive_s for claim in claims)
+        due = self._next.get(startd)
+        if due is None or due > now + interval:
+            due = self._next[startd] = now + interval
+        return due
+
+    def lease_of(self, claim: Claim) -> float:
+        """Seconds without a sign of life after which a claim is given up."""
+        settings = self.updates.settings
+        return claim.lease_s or settings.max_alives_missed * settings.alive_interval_s
+
+    async def tell_all(self) -> None:
+        """Tell every startd at once: after a restart they must hear of us before the leases end."""
+        await asyncio.gather(*(self.tell(startd) for startd in self._by_startd()))
+
+    async def tell(self, startd: str) -> None:
+        """One keep-alive, and what follows from the answer or its absence."""
+        claims = self._by_startd().get(startd)
+        if not claims:
+            return
+        clock = self.context.clock
+        self.sequence += 1
+        sent = clock.monotonic()
+        self._next[startd] = sent + min(claim.alive_s for claim in claims)
+        message = Alive(
+            schedd=self.updates.name, sequence=self.sequence, claim_ids=[claim.claim_id for claim in claims]
+        )
+        try:
+            answer = await self.context.bus.call(startd, message, timeout=KEEPALIVE_TIMEOUT_S)
+        except (BusUnavailable, CallTimeout, RemoteFailure) as error:
+            self._next[startd] = min(self._next[startd], clock.monotonic() + KEEPALIVE_RETRY_S)
+            self._unheard(claims, str(error))
+            return
+        unknown = set(answer.unknown) if isinstance(answer, AliveReply) else set()
+        for claim in claims:
+            if not self.claims.knows(claim):
+                continue
+            if claim.claim_id in unknown:
+                # A run that began, or was heard of, after the question is not unknown because of the answer.
+                if claim.heard <= sent:
+                    self.runs.lost(
+                        claim, "the execution point no longer knows its claim", reconnecting=claim.disconnected
+                    )
+                continue
+            claim.heard = max(claim.heard, sent)
+            if claim.disconnected:
+                self._found(claim)
+
+    def _unheard(self, claims: list[Claim], reason: str) -> None:
+        now = self.context.clock.monotonic()
+        wall = self.updates.now()
+        for claim in claims:
+            if not self.claims.knows(claim) or claim.shadow is None:
+                continue
+            job = self.updates.table.get(claim.shadow.job)
+            if now - claim.heard > self.lease_of(claim) + LEASE_SLACK_S:
+                self.runs.lost(claim, "its lease ran out without a sign of its execution point", reconnecting=True)
+            elif not claim.disconnected and job is not None:
+                claim.disconnected = True
+                self.runs.record(
+                    job,
+                    lambda job=job, claim=claim: job_log.disconnected(job.id, wall, reason, claim.slot, claim.startd),  # type: ignore[misc]
+                )
+        self.updates.commit()
+
+    def _found(self, claim: Claim) -> None:
+        claim.disconnected = False
+        job = self.updates.table.get(claim.shadow.job) if claim.shadow is not None else None
+        if job is not None:
+            wall = self.updates.now()
+            job.count("NumJobReconnects")
+            self.runs.record(job, lambda: job_log.reconnected(job.id, wall, claim.slot, claim.startd))
+            self.updates.queue.put(job)
+            self.updates.commit()

@@ -1,0 +1,528 @@
+"""The schedd's end of file transfer, over HTTP.
+
+    GET  /runs/<job>/<attempt>/input    what the run takes along          (the run's token)
+    PUT  /runs/<job>/<attempt>/output   what it brings back               (the run's token)
+    PUT  /sandbox/<job or cluster>      input of spooled jobs             (a token of FetchFiles or SubmitJobs)
+    GET  /sandbox/<job>                 output of a spooled job           (a token of FetchFiles)
+    GET  /sandbox/<job>/files           names, sizes and times of it, as JSON
+    GET  /sandbox/<job>/files/<path>    one file of it, or the part that Range asks for
+    GET  /sandbox/<job>/log             the log of any job                (a token of FetchFiles)
+
+Output is received and verified in the spool first. Then the list of its members and places is committed to the
+database, and only then are they moved: a schedd that was killed in between goes on moving when it is back, so the
+output of a run is there as a whole or not at all, and a repeated PUT changes nothing twice.
+
+Transfers beyond MAX_CONCURRENT_UPLOADS and MAX_CONCURRENT_DOWNLOADS wait for their turn (core.transfer_queue).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hmac
+import os
+import secrets
+import shutil
+import sqlite3
+import stat
+import tempfile
+from collections.abc import AsyncIterator, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgpack
+from aiohttp import web
+
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad
+from services.schedd.core.acceptance import HELD_ONCE_SPOOLED
+from services.schedd.core.job_states import JobEvent
+from services.schedd.core.policies import Hold
+from services.schedd.core.transfer_queue import TransferQueue
+from services.schedd.io import job_trace, spool
+from services.schedd.io.job_updates import JobUpdates
+from services.schedd.io.queue_db import rows
+from services.schedd.settings import Settings
+from shared.errors import RetryableError
+from shared.transfer.bundle import (
+    CHUNK,
+    Entry,
+    Source,
+    check_sources,
+    feed,
+    read_bundle,
+    receiving,
+    write_bundle,
+)
+from shared.transfer.counts import TransferCounts
+from shared.transfer.errors import NoRoom, TransferError
+from shared.transfer.sandbox import NOWHERE, Move, input_sources, output_moves
+
+#: How long a token for a spooled sandbox is good, seconds.
+GRANT_S: Final = 3600.0
+MIB: Final = 1 << 20
+#: A limit above this many MiB (a TiB of them, infinity) is none.
+MAX_LIMIT_MIB: Final = 1 << 40
+#: Bytes, and seconds, that are read on after a transfer was refused.
+MAX_DISCARDED: Final = 64 * MIB
+DISCARD_S: Final = 10.0
+#: Seconds that a transfer waits in one request; the execution point asks again then, and has its place.
+TURN_S: Final = 20.0
+
+
+class NotYet(RetryableError):
+    """Other transfers go first: the client is to ask again."""
+
+
+class TransferTickets:
+    """The queues of transfers in both directions, and who waits in them."""
+
+    def __init__(self) -> None:
+        self.queues = {"input": TransferQueue(), "output": TransferQueue()}
+        self._waiting: dict[Hashable, asyncio.Future[None]] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, what: str, user: str, name: Hashable, settings: Settings) -> AsyncIterator[None]:
+        """Inside, the transfer may go. what: input or output. name: what is transferred. Raises NotYet after TURN_S."""
+        queue = self.queues[what]
+        queue.most = settings.max_uploads if what == "input" else settings.max_downloads
+        ticket = object()
+        try:
+            if not queue.come(ticket, user, name):
+                await self._called(ticket, queue)
+            yield
+        finally:
+            self._waiting.pop(ticket, None)
+            queue.leave(ticket)
+            for called in queue.called():
+                self._waiting[called].set_result(None)
+
+    async def _called(self, ticket: Hashable, queue: TransferQueue) -> None:
+        called = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(TURN_S):
+                await called
+        except TimeoutError:
+            raise NotYet(f"{queue.going} transfers are under way and {queue.waiting} wait: ask again") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a token for spooled files allows."""
+
+    job: JobId  # proc -1: the whole cluster
+    until: float  # monotonic
+
+
+class FileServer:
+    """Serves the files of this schedd's jobs."""
+
+    def __init__(self, updates: JobUpdates) -> None:
+        self.updates = updates
+        self.table: JobTable = updates.table
+        self.url = ""
+        self.counts = TransferCounts()
+        self.tickets = TransferTickets()
+        self._grants: dict[str, Grant] = {}
+        self._receiving: set[tuple[JobId, int]] = set()
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. A port that is taken gives way to any other when it was only remembered."""
+        app = web.Application(client_max_size=0)
+        app.add_routes(
+            [
+                web.get("/runs/{job}/{attempt}/input", self._input),
+                web.put("/runs/{job}/{attempt}/output", self._output),
+                web.put("/sandbox/{job}", self._upload),
+                web.get("/sandbox/{job}", self._download),
+                web.get("/sandbox/{job}/files", self._list),
+                web.get("/sandbox/{job}/files/{path:.*}", self._one_file),
+                web.get("/sandbox/{job}/log", self._log),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        try:
+            await self._site(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or self.updates.settings.transfer_port:
+                raise
+            self.updates.context.log.warning("transfer_port_taken", port=port)
+            await self._site(host, 0)
+        bound: int = self._runner.addresses[0][1]
+        return bound
+
+    async def _site(self, host: str, port: int) -> None:
+        assert self._runner is not None
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
+            # A name by which others reach us that is no address here: we are behind a translation of addresses.
+            self.updates.context.log.info("transfer_listens_everywhere", host=host, reason=str(error))
+            await web.TCPSite(self._runner, None, port).start()
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def grant(self, job: JobId) -> tuple[str, str]:
+        """(URL, token) for the spooled files of a job, or of a cluster (proc -1)."""
+        now = self.updates.context.clock.monotonic()
+        self._grants = {token: grant for token, grant in self._grants.items() if grant.until > now}
+        token = secrets.token_urlsafe(24)
+        self._grants[token] = Grant(job, now + GRANT_S)
+        name = str(job) if job.proc >= 0 else str(job.cluster)
+        return f"{self.url}/sandbox/{name}", token
+
+    # Runs
+
+    def _run(self, request: web.Request) -> tuple[Job, Shadow]:
+        """The run that is meant. Refuses a wrong token, and an attempt that is over, in the same way."""
+        token = _token(request)
+        try:
+            job = self.table.get(JobId.parse(request.match_info["job"]))
+        except ValueError:
+            job = None
+        run = job.shadow if job is not None else None
+        attempt = request.match_info["attempt"]
+        if (
+            job is None
+            or run is None
+            or not run.transfer
+            or not attempt.isdigit()
+            or int(attempt) != run.attempt
+            or not hmac.compare_digest(token.encode(), run.token.encode())
+        ):
+            raise web.HTTPForbidden(text="no such run, or it is over, or its token is wrong")
+        return job, run
+
+    async def _input(self, request: web.Request) -> web.StreamResponse:
+        job, run = self._run(request)
+        try:
+            sources = await asyncio.to_thread(self._input_sources, job)
+            size = await asyncio.to_thread(check_sources, sources)
+        except (TransferError, OSError, ValueError) as error:  # ValueError: a zero byte in a path
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        limit = job.number("MaxTransferInputMB", self.updates.settings.max_transfer_input_mb)
+        if 0 <= limit * MIB < size:
+            raise web.HTTPRequestEntityTooLarge(
+                max_size=int(limit * MIB),
+                actual_size=size,
+                text=f"the job's input has {size // MIB} MiB, more than MaxTransferInputMB = {limit:g}",
+            )
+        async with self._travelling(job, run, "input"):
+            response = await _stream(request, sources)
+        self.counts.bytes.add("input", count=size)
+        return response
+
+    @contextlib.asynccontextmanager
+    async def _travelling(self, job: Job, run: Shadow, what: str) -> AsyncIterator[None]:
+        """Wait for the turn of this transfer; count and trace it."""
+        try:
+            async with self.tickets.turn(what, job.cluster.user, (job.id, run.attempt), self.updates.settings):
+                files = job_trace.files(self.updates.name, job, run, f"transfer.{what}", self.updates.now)
+                with files, self.counts.measured(what):
+                    yield
+        except NotYet as error:
+            raise web.HTTPServiceUnavailable(text=str(error)) from error
+
+    def _input_sources(self, job: Job) -> list[Source]:
+        if job.cluster.spool:
+            shared, own, _ = spool.spool_dirs(self.updates.spool, job)
+            return spool.spooled_sources(shared, own)
+        return input_sources(full_ad(self.updates.name, job, self.updates.now()))
+
+    async def _output(self, request: web.Request) -> web.StreamResponse:
+        job, run = self._run(request)
+        key = (job.id, run.attempt)
+        if run.output:
+            return web.Response(headers={"X-Roost-Repeated": "1"})
+        if key in self._receiving:
+            raise web.HTTPServiceUnavailable(text="this output is being received already")
+        self._receiving.add(key)
+        run.output_began = run.output_began or self.updates.now()
+        try:
+            async with self._travelling(job, run, "output"):
+                await self._receive(request, job, run)
+        except NoRoom as error:
+            # Not the job's fault: its output stays where it is until there is room.
+            self.updates.context.log.warning("output_waits_for_room", job_id=str(job.id), reason=str(error))
+            await _discard_rest(request)
+            raise web.HTTPServiceUnavailable(text=str(error)) from error
+        except ConnectionResetError as error:
+            # Whoever sends broke off; nobody reads this answer.
+            raise web.HTTPBadRequest(text="the output broke off") from error
+        except (TransferError, ValueError) as error:  # ValueError: a zero byte in a path
+            await _discard_rest(request)
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        finally:
+            self._receiving.discard(key)
+        return web.Response()
+
+    async def _receive(self, request: web.Request, job: Job, run: Shadow) -> None:
+        limit = job.number("MaxTransferOutputMB", self.updates.settings.max_transfer_output_mb)
+        incoming = self.updates.spool / "incoming"
+        await asyncio.to_thread(incoming.mkdir, parents=True, exist_ok=True)
+        limit_bytes = int(limit * MIB) if 0 <= limit < MAX_LIMIT_MIB else None
+        async with receiving(incoming, limit_bytes=limit_bytes) as extraction:
+            async for chunk in request.content.iter_chunked(CHUNK):
+                lack = self.updates.queue.lacks_room(len(chunk))
+                if lack:
+                    raise NoRoom(f"the spool of the schedd is full: {lack}")
+                await feed(extraction, chunk)
+            entries = extraction.finish()
+            self.counts.bytes.add("output", count=sum(entry.size for entry in entries))
+            moves = await asyncio.to_thread(self._places, job, entries)
+            if job.shadow is not run:
+                raise TransferError("the run is over; its output is not wanted any more")
+            # From here on it is this run's output, whatever happens.
+            plan = msgpack.packb([[m.name, m.target, m.directory] for m in moves])
+            self.updates.queue.put_output(job.id, run.attempt, msgpack.packb([str(extraction.staging), plan]))
+            await self.updates.commit()
+            try:
+                await asyncio.to_thread(put_in_place, extraction.staging, moves, begun=False)
+            except TransferError:
+                self.updates.queue.drop_output(job.id)
+                raise
+            self._arrived(job.id, run)
+            await self.updates.commit()
+
+    def _places(self, job: Job, entries: list[Entry]) -> list[Move]:
+        ad = full_ad(self.updates.name, job, self.updates.now())
+        if not job.cluster.spool:
+            return output_moves(ad, entries, iwd=Path(ad.eval_string("Iwd") or "/"))
+        # The client that fetches the files puts them to their places; here they keep their names.
+        _, _, out = spool.spool_dirs(self.updates.spool, job)
+        out.mkdir(parents=True, exist_ok=True)
+        for name in ("Out", "Err"):
+            place = ad.eval_string(name)
+            ad[name] = Path(place).name if place and place != NOWHERE else NOWHERE
+        ad["TransferOutputRemaps"] = ""
+        return output_moves(ad, entries, iwd=out)
+
+    def _arrived(self, job_id: JobId, run: Shadow) -> None:
+        run.output = True
+        claim = self.updates.claims.claims.get(run.claim)
+        if claim is not None:
+            self.updates.queue.put_claim(claim)
+        self.updates.queue.drop_output(job_id)
+
+    async def recover(self) -> None:
+        """Finish what a killed schedd had begun to put in place; throw away what it had only begun to receive.
+
+        Before the endpoint listens: what comes in from then on must not be thrown away with it."""
+
+        def plans(database: sqlite3.Connection) -> list[tuple[int, int, int, bytes]]:
+            return [tuple(row) for row in rows(database, "SELECT cluster, proc, attempt, plan FROM outputs")]
+
+        for cluster, proc, attempt, packed in await self.updates.queue.read(plans):
+            staging, plan = msgpack.unpackb(packed)
+            moves = [Move(*entry) for entry in msgpack.unpackb(plan)]
+            job = self.table.get(JobId(cluster, proc))
+            run = job.shadow if job is not None else None
+            if run is not None and run.attempt == attempt:
+                try:
+                    await asyncio.to_thread(put_in_place, Path(staging), moves, begun=True)
+                    self._arrived(JobId(cluster, proc), run)
+                except TransferError as error:
+                    self.updates.context.log.warning("output_not_placed", job_id=f"{cluster}.{proc}", reason=str(error))
+                    self.updates.queue.drop_output(JobId(cluster, proc))
+            else:
+                self.updates.queue.drop_output(JobId(cluster, proc))
+        await self.updates.commit()
+        await asyncio.to_thread(shutil.rmtree, self.updates.spool / "incoming", True)
+
+    # Spooled sandboxes
+
+    def _granted(self, request: web.Request, *, spooled: bool = True) -> tuple[Cluster, JobId]:
+        token = _token(request)
+        grant = self._grants.get(token)
+        name = request.match_info["job"]
+        now = self.updates.context.clock.monotonic()
+        if grant is None or grant.until < now or name not in (str(grant.job), str(grant.job.cluster)):
+            raise web.HTTPForbidden(text="the token is wrong or too old; ask for a new one")
+        job_id = JobId.parse(name)
+        cluster = self.table.clusters.get(job_id.cluster)
+        if cluster is None or (job_id.proc >= 0 and job_id.proc not in cluster.jobs):
+            raise web.HTTPNotFound(text=self._no_such_job(cluster, job_id))
+        if spooled and not cluster.spool:
+            raise web.HTTPConflict(text=f"job {name} was not submitted with spooled files")
+        if job_id.proc != grant.job.proc and grant.job.proc >= 0:
+            raise web.HTTPForbidden(text="the token is for one job only")
+        return cluster, job_id
+
+    async def _upload(self, request: web.Request) -> web.StreamResponse:
+        cluster, job_id = self._granted(request)
+        later = job_id.proc < 0 and cluster.factory is not None and "StageInFinish" not in cluster.ad
+        waiting = _awaiting(cluster, job_id)
+        if not waiting and not later:
+            return web.Response(headers={"X-Roost-Repeated": "1"})
+        target = spool.input_dir(self.updates.spool, job_id)
+        try:
+            await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
+            with self.counts.measured("upload"):
+                entries = await read_bundle(request.content.iter_chunked(CHUNK), target)
+            self.counts.bytes.add("upload", count=sum(entry.size for entry in entries))
+        except NoRoom as error:
+            await _discard_rest(request)
+            raise web.HTTPServiceUnavailable(text=f"the spool of the schedd is full: {error}") from error
+        except (TransferError, OSError) as error:
+            await _discard_rest(request)
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        stamp = int(self.updates.now())
+        if later and self.table.clusters.get(cluster.id) is cluster:
+            # Jobs that are materialized from now on find their files here.
+            cluster.ad["StageInFinish"] = stamp
+            cluster.changed()
+            self.updates.save_factory(cluster)
+            waiting = _awaiting(cluster, job_id)
+            self.table.note_due(cluster)
+        for job in waiting:
+            if job.status == JobStatus.HELD and self.table.get(job.id) is job:
+                job.ad["StageInFinish"] = stamp
+                self.updates.happen(job, JobEvent.RELEASE, reason="Its input files have arrived")
+                if job.ad.eval(HELD_ONCE_SPOOLED) is True:
+                    self.updates.happen(
+                        job, JobEvent.HOLD, reason="It was submitted on hold", code=Hold.SUBMITTED_ON_HOLD
+                    )
+        await self.updates.commit()
+        return web.Response()
+
+    def _no_such_job(self, cluster: Cluster | None, job_id: JobId) -> str:
+        factory = cluster.factory if cluster is not None else None
+        if cluster is not None and factory is not None and cluster.next_proc <= job_id.proc < factory.total:
+            return f"job {job_id} is not materialized yet; files of such jobs are sent once for the whole cluster"
+        return f"job {job_id if job_id.proc >= 0 else job_id.cluster} is not in the queue (any more)"
+
+    def _one_job(self, request: web.Request, *, spooled: bool = True) -> Job:
+        cluster, job_id = self._granted(request, spooled=spooled)
+        if job_id.proc < 0:
+            raise web.HTTPBadRequest(text=f"name one job of the cluster, for instance {job_id.cluster}.0")
+        return cluster.jobs[job_id.proc]
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        _, _, out = spool.spool_dirs(self.updates.spool, self._one_job(request))
+        return web.json_response(await asyncio.to_thread(spool.listing, out))
+
+    async def _one_file(self, request: web.Request) -> web.StreamResponse:
+        _, _, out = spool.spool_dirs(self.updates.spool, self._one_job(request))
+        return await _file(out, out / request.match_info["path"].lstrip("/"))
+
+    async def _log(self, request: web.Request) -> web.StreamResponse:
+        job = self._one_job(request, spooled=False)
+        path = self.updates.log_path(job)
+        if not path:
+            raise web.HTTPNotFound(text=f"job {job.id} has no log: its submit file names none (log = FILE)")
+        return await _file(Path(path).parent, Path(path))
+
+    async def _download(self, request: web.Request) -> web.StreamResponse:
+        job = self._one_job(request)
+        _, _, out = spool.spool_dirs(self.updates.spool, job)
+        try:
+            sources = await asyncio.to_thread(spool.spooled_sources, out, out)
+            size = await asyncio.to_thread(check_sources, sources)
+        except (TransferError, OSError) as error:
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        with self.counts.measured("download"):
+            response = await _stream(request, sources)
+        self.counts.bytes.add("download", count=size)
+        if job.status == JobStatus.COMPLETED and self.table.get(job.id) is job:
+            job.ad["StageOutFinish"] = int(self.updates.now())
+            self.updates.queue.put(job)
+            self.updates.commit()
+        return response
+
+
+def _awaiting(cluster: Cluster, job_id: JobId) -> list[Job]:
+    """The job, or the cluster's jobs, that wait on hold for their input files."""
+    jobs = list(cluster.jobs.values()) if job_id.proc < 0 else [cluster.jobs[job_id.proc]]
+    return [
+        job for job in jobs if job.status == JobStatus.HELD and job.ad.eval("HoldReasonCode") == Hold.SPOOLING_INPUT
+    ]
+
+
+def _token(request: web.Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+async def _discard_rest(request: web.Request) -> None:
+    """Read on for a while after a refusal: a client that is still sending would see a broken connection, and not the
+    reason."""
+    left = MAX_DISCARDED
+    try:
+        async with asyncio.timeout(DISCARD_S):
+            async for chunk in request.content.iter_chunked(CHUNK):
+                left -= len(chunk)
+                if left < 0:
+                    return
+    except TimeoutError:
+        return
+
+
+async def _file(within: Path, path: Path) -> web.StreamResponse:
+    """One file, if it is there and really lies in that directory."""
+    try:
+        found = await asyncio.to_thread(spool.plain_file, within, path)
+    except (OSError, ValueError):  # ValueError: a zero byte in a path
+        found = None
+    if found is None:
+        raise web.HTTPNotFound(text=f"there is no file {path.name[:200]} (yet)")
+    return web.FileResponse(found, headers={"Content-Type": "application/octet-stream"})
+
+
+async def _stream(request: web.Request, sources: list[Source]) -> web.StreamResponse:
+    bundle: AsyncIterator[bytes] = write_bundle(sources)
+    response = web.StreamResponse(headers={"Content-Type": "application/x-tar"})
+    await response.prepare(request)
+    try:
+        async for chunk in bundle:
+            await response.write(chunk)
+    except TransferError:
+        # The header is out: only a connection that breaks tells the other side that this is no whole bundle.
+        if request.transport is not None:
+            request.transport.abort()
+        raise
+    await response.write_eof()
+    return response
+
+
+def put_in_place(staging: Path, moves: list[Move], *, begun: bool) -> None:
+    """Move received members to their places. `begun`: this was cut off before, so what is no longer in `staging` is in
+    place already. Raises TransferError."""
+    for move in moves:
+        source, target = staging / move.name, Path(move.target)
+        try:
+            if move.directory:
+                target.mkdir(exist_ok=True)
+                continue
+            if begun and not os.path.lexists(source):
+                continue
+            if target.exists():
+                mode = target.stat().st_mode
+                if not stat.S_ISREG(mode):
+                    kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+                    raise TransferError(f"{move.name}: {target} is {kind}; it is not replaced")
+            _replace(source, target)
+        except OSError as error:
+            raise TransferError(f"{move.name}: cannot be written to {target}: {error.strerror}") from error
+
+
+def _replace(source: Path, target: Path) -> None:
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # Another file system: copied beside its place first, so that nobody ever sees half a file.
+        descriptor, name = tempfile.mkstemp(prefix=".roost-", dir=target.parent)
+        os.close(descriptor)
+        os.unlink(name)
+        shutil.copy2(source, name, follow_symlinks=False)
+        os.replace(name, target)
+        source.unlink()

@@ -1,0 +1,507 @@
+"""Carries out what follows from changes of jobs: the database, users' logs, events, startds, timers, the history.
+
+What follows is decided in `services.schedd.core` (job_changes, job_end, policies) and comes here as effects. This is
+the only room that carries them out, so that none is forgotten, and the only one that commits: what was changed is on
+disk before anybody is told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, assert_never
+
+from engine.queue.job_table import JobTable
+from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad, full_packed, projected
+from engine.queue.late_materialization import Mode, describe
+from services.schedd.core import job_changes, job_end
+from services.schedd.core.claim import Claim
+from services.schedd.core.invariants import check_invariants
+from services.schedd.core.job_changes import (
+    AbandonRun,
+    Advertise,
+    JobEffect,
+    LeaveQueue,
+    LogEvent,
+    PublishEvent,
+    SaveJob,
+    StartCoolDown,
+    StopRun,
+    TraceStatus,
+    WakeClaim,
+    WriteLogs,
+    apply_event,
+)
+from services.schedd.core.job_states import Change, JobEvent
+from services.schedd.core.policies import CoolDown, next_duration, periodic, stays_in_queue
+from services.schedd.io import job_trace
+from services.schedd.io.claim_table import ClaimTable
+from services.schedd.io.gc_tuning import Newcomers
+from services.schedd.io.queue_db import QueueDamaged, QueueDatabase
+from services.schedd.io.user_log import UserLog
+from services.schedd.settings import Settings
+from shared import job_log
+from shared.bus.api import BusUnavailable, Exchange, Outgoing
+from shared.counters import LONG_S, WORK_S, CountsBy, Durations
+from shared.daemon.clock import wait_for_event
+from shared.daemon.context import Context
+from shared.daemon.invariants import Invariants, InvariantViolation
+from shared.history_file import as_text
+from shared.messages.claims import JobExit
+from shared.messages.events import Event, JobEnded, JobHeld, JobsSorted, JobsSubmitted, JobStarted
+
+#: While the bus is slow to take them (it keeps its own for a broker that is away), so many events wait here; of more
+#: the oldest are dropped, as events repair nothing.
+MAX_EVENTS = 10_000
+#: Seconds between two times of telling of which autoclusters all jobs are, and jobs in one go.
+RESTATE_S = 3600.0
+RESTATED = 2000
+#: A check looks at all jobs: a queue of so many is checked at every commit, one of twice as many at every second, and
+#: one of more than MOST_CHECKED never, as everybody would wait for a tenth of a second and longer.
+COMMITS_PER_CHECK = 100
+MOST_CHECKED = 20_000
+#: Hold codes that a user, or his own job's policy, brings about: by request, by policy, submitted on hold, input files.
+USERS_HOLDS = frozenset({1, 3, 15, 16})
+
+
+class JobUpdates:
+    """All changes of jobs go through here. Methods that change something leave the commit to their caller."""
+
+    def __init__(
+        self,
+        context: Context,
+        settings: Settings,
+        queue: QueueDatabase,
+        table: JobTable,
+        claims: ClaimTable,
+        spool: Path,
+        invariants: Invariants,
+    ) -> None:
+        self.context = context
+        self.settings = settings  # of the whole schedd: what it is configured to do now
+        self.queue = queue
+        self.table = table
+        self.claims = claims
+        self.newcomers = Newcomers()
+        self.spool = spool
+        self.violation: InvariantViolation | None = None  # found where checks are strict: the daemon ends then
+        self._invariants = invariants
+        self._recovered = False
+        self._unchecked = 0  # commits since the last check
+        self.name = context.name
+        # What is written is deleted with the next transaction: until then a restart finds it at the end of its log.
+        self.log = UserLog(queue.drop_log_events, self._log_failed, self.now)
+        self.log.of_all, self.log.history = settings.event_log, settings.history
+        self.next_log = 1
+        self.broken = asyncio.Event()  # the database cannot be written
+        self.demand_grew = claims.job_offered  # tell the negotiator at once
+        self.counts_changed = asyncio.Event()  # tell it soon
+        self.factories_due = asyncio.Event()  # a factory may have room for a job
+        self.cool_down = CoolDown()
+        self.published = CountsBy()  # events by type
+        self.held = CountsBy()  # by "user" or "system"
+        self.submitted = 0
+        self.waits, self.ran = Durations(LONG_S), Durations(LONG_S)
+        self.grants = Durations(WORK_S)  # from asking for a slot until it is ours
+        self.launches = Durations(WORK_S)  # from having it until the job's program runs
+        self.events_lost = 0
+        self._log_pending: list[tuple[int, str, bytes]] = []
+        self._events: list[Outgoing] = []
+        self._publisher: asyncio.Task[None] | None = None
+        self._gap = asyncio.Event()  # there was no broker for a while
+        context.bus.on_gap(self._on_gap)
+        self._cleaners: set[asyncio.Task[None]] = set()
+        self._timers: dict[JobId, asyncio.TimerHandle] = {}  # of jobs whose duration is limited
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Go by other settings from now on."""
+        self.settings = settings
+        self.log.of_all, self.log.history = settings.event_log, settings.history
+        self.factories_may_go_on()
+
+    async def _on_gap(self) -> None:
+        self._gap.set()
+
+    def now(self) -> float:
+        return self.context.clock.now()
+
+    # Writing
+
+    def commit(self) -> asyncio.Future[None]:
+        """All changes so far, on disk when the future is done; users' logs and events follow by themselves.
+
+        Every operation ends so, and nothing may contradict anything else then."""
+        self._check_invariants()
+        pending, self._log_pending = self._log_pending, []
+        done = self.queue.commit()
+
+        def after(future: asyncio.Future[None]) -> None:
+            if future.cancelled():
+                return
+            if future.exception() is not None:
+                self.broken.set()
+            else:
+                self.log.write(pending)
+
+        done.add_done_callback(after)
+        self.publish_autoclusters()
+        if self.table.due:
+            self.factories_due.set()
+        return done
+
+    def recovered(self) -> None:
+        """Jobs, claims and runs of an earlier life are known: from now on none may contradict another."""
+        self._recovered = True
+
+    def _check_invariants(self) -> None:
+        self._unchecked += 1
+        total = self.table.total
+        if not self._recovered or total > MOST_CHECKED or self._unchecked * COMMITS_PER_CHECK < total:
+            return
+        self._unchecked = 0
+        try:
+            self._invariants.check(self.check_invariants)
+        except InvariantViolation as violation:
+            self.violation = violation
+            self.broken.set()
+            raise
+
+    def check_invariants(self) -> list[str]:
+        """Every contradiction between jobs, counts, idle queues, claims, runs and the database, in words."""
+        claims = self.claims
+        return check_invariants(self.table, claims.claims, claims.by_claim_id) + self.queue.check_invariants()
+
+    @property
+    def events_waiting(self) -> int:
+        """Events that are not published yet."""
+        return len(self._events)
+
+    def publish(self, event: Event) -> None:
+        """Publish an event, after the next commit was asked for."""
+        self._count(event)
+        self._events.append(Outgoing(Exchange.EVENTS, event.type, event))
+        if len(self._events) > MAX_EVENTS:
+            self.events_lost += MAX_EVENTS // 2
+            del self._events[: MAX_EVENTS // 2]
+
+    def _count(self, event: Event) -> None:
+        self.published.add(event.type)
+        if isinstance(event, JobsSubmitted):
+            self.submitted += event.count
+        elif isinstance(event, JobStarted):
+            self.waits.add(event.waited_s)
+        elif isinstance(event, JobEnded):
+            self.ran.add(event.ran_s)
+        elif isinstance(event, JobHeld):
+            self.held.add("user" if event.code in USERS_HOLDS else "system")
+
+    def about(self, job: Job, now: float) -> dict[str, Any]:
+        """What every event about a job says."""
+        return job_changes.about(self.name, job, now)
+
+    def record(self, job: Job, text: Callable[[], bytes]) -> None:
+        """Write an event into the user's log, if the job has one, and for that of all jobs, if there is one."""
+        paths = self.log_paths(job)
+        if paths:
+            said = text()
+            self.record_all([(path, said) for path in paths])
+
+    def record_all(self, entries: Sequence[tuple[str, bytes]]) -> None:
+        """Write events into logs: (path, text)."""
+        for path, text in entries:
+            number = self.next_log
+            self.next_log += 1
+            self.queue.put_log_event(number, path, text)
+            self._log_pending.append((number, path, text))
+
+    def log_paths(self, job: Job) -> list[str]:
+        """Everywhere that the job's events are logged."""
+        return [path for path in (self.log_path(job), self.log.of_all.path) if path]
+
+    def log_path(self, job: Job) -> str:
+        """Where the job's events are logged; empty: nowhere."""
+        path = job.text("UserLog")
+        if not path or path == "/dev/null":
+            return ""
+        if job.cluster.spool:
+            return str(self.spool / str(job.cluster.id) / f"proc{job.proc}" / "out" / Path(path).name)
+        return str(Path(job.text("Iwd") or "/") / path)
+
+    def cluster_log_paths(self, cluster: Cluster) -> list[str]:
+        """Everywhere that events of the cluster as a whole are logged."""
+        return [path for path in (self.cluster_log_path(cluster), self.log.of_all.path) if path]
+
+    def cluster_log_path(self, cluster: Cluster) -> str:
+        """Where events of a whole cluster are logged; empty: nowhere. Spooled jobs have a log each, clusters none."""
+        path = cluster.ad.eval_string("UserLog")
+        if not path or path == "/dev/null" or cluster.spool:
+            return ""
+        return str(Path(cluster.ad.eval_string("Iwd") or "/") / path)
+
+    # Changing jobs
+
+    def happen(
+        self, job: Job, event: JobEvent, *, reason: str = "", code: int = 0, subcode: int = 0, how: str = "graceful"
+    ) -> Change:
+        """Something happens to a job: its new state, and all that follows. Says whether it could happen."""
+        outcome = apply_event(
+            self.name, self.table, job, event, self.now(), reason=reason, code=code, subcode=subcode, how=how
+        )
+        self.carry_out(outcome.effects)
+        return outcome.change
+
+    def carry_out(self, effects: Iterable[JobEffect]) -> None:
+        """Do what a decision wants done, in its order."""
+        for effect in effects:
+            match effect:
+                case SaveJob(job):
+                    self.queue.put(job)
+                case LogEvent(job, text):
+                    self.record(job, text)
+                case WriteLogs(entries):
+                    self.record_all(entries)
+                case PublishEvent(event):
+                    self.publish(event)
+                case TraceStatus(job, old, at):
+                    job_trace.on_status(self.name, job, old, at)
+                case StopRun(job, why, how):
+                    self.claims.stop_run(job, why, how)
+                case AbandonRun(job):
+                    self._abandon_run(job)
+                case LeaveQueue(job, forced):
+                    self.leave(job, forced=forced)
+                case WakeClaim(claim):
+                    self.claims.wake(claim)
+                case StartCoolDown(job, wait_s):
+                    asyncio.get_running_loop().call_later(wait_s, self._cooled, job)
+                case Advertise(at_once):
+                    if at_once:
+                        self.demand_grew.set()
+                    self.counts_changed.set()
+                case _:
+                    assert_never(effect)
+
+    # Runs
+
+    def end_run(self, claim: Claim, job: Job, run: Shadow, exit_: JobExit | None = None) -> None:
+        """A run is no more, however it ended. exit_: what its last report says; None: there was none."""
+        now = self.now()
+        job_trace.on_over(self.name, job, claim, run, exit_, now)
+        timer = self._timers.pop(job.id, None)
+        if timer is not None:
+            timer.cancel()
+        job_end.end_run(self.table, job, claim, run, now)
+        self.queue.put(job)
+
+    def _abandon_run(self, job: Job) -> None:
+        claim = self.claims.claim_of(job)
+        run = job.shadow
+        if claim is not None and run is not None:
+            self.end_run(claim, job, run)
+            self.claims.give_back(claim, "its job was removed by force")
+
+    def requeue(self, job: Job, reason: str, *, failed: bool, code: int = 0) -> None:
+        """The job's run ended without success: it waits for another (job_changes.requeue)."""
+        self.carry_out(
+            job_changes.requeue(
+                self.name, self.table, job, reason, self.now(), self.cool_down, failed=failed, code=code
+            )
+        )
+
+    def put_back(self, job: Job) -> None:
+        """Make the job idle again; or do what its hold or removal asks for, if one came meanwhile."""
+        self.carry_out(job_changes.put_back(self.name, self.table, job, self.now()))
+
+    def cool(self, job: Job, wait_s: float) -> None:
+        """Keep a job from being offered for a while."""
+        self.carry_out([job_changes.begin_cool_down(self.table, job, wait_s)])
+
+    def _cooled(self, job: Job) -> None:
+        job.cooling = False
+        if self.table.get(job.id) is job:
+            self.table.refresh(job)
+            self.demand_grew.set()
+
+    # Policies
+
+    def apply_policies(self, job: Job) -> None:
+        """Evaluate the periodic policies of a job and do what they say."""
+        if self.table.get(job.id) is not job:
+            return
+        now = self.now()
+        ad = full_ad(self.name, job, now)
+        if (
+            job.status in (JobStatus.COMPLETED, JobStatus.REMOVED)
+            and job.shadow is None
+            and not stays_in_queue(ad, now)
+        ):
+            self.leave(job)
+            return
+        decision = periodic(ad, job.status, now, self.settings.system)
+        if decision is None:
+            return
+        event = job_changes.EVENT_OF_POLICY[decision.action]
+        if event == JobEvent.VACATE and job.shadow is not None and job.shadow.stop:
+            return
+        self.happen(job, event, reason=decision.reason, code=decision.code, subcode=decision.subcode)
+
+    def watch_duration(self, job: Job) -> None:
+        """Look at the job when a limit on its duration is reached, not at the next periodic look."""
+        wait = next_duration(job.ad, self.now())
+        if wait is not None:
+            old = self._timers.pop(job.id, None)
+            if old is not None:
+                old.cancel()
+            self._timers[job.id] = asyncio.get_running_loop().call_later(wait + 0.01, self._duration_reached, job)
+
+    def _duration_reached(self, job: Job) -> None:
+        self.apply_policies(job)
+        self.commit()
+
+    def cancel_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+
+    # Leaving the queue
+
+    def leave(self, job: Job, *, forced: bool = False) -> None:
+        """Move a job into the history, unless LeaveJobInQueue keeps it."""
+        now = self.now()
+        if not forced and stays_in_queue(full_ad(self.name, job, now), now):
+            return
+        self.queue.leave(job, full_packed(self.name, job, now), now)
+        if path := self.log.history.path:
+            record = as_text(full_ad(self.name, job, now)).encode(errors="surrogateescape")
+            self.record_all([(path, record)])
+        cluster = job.cluster
+        last = self.table.forget(job)
+        if last:
+            self._drop(cluster)
+        elif cluster.spool:
+            self._clean(self.spool / str(cluster.id) / f"proc{job.proc}")
+        self.counts_changed.set()
+
+    def drop_empty(self, cluster: Cluster) -> None:
+        """Delete a cluster that has no jobs and whose factory gives no more."""
+        if cluster.over and self.table.clusters.pop(cluster.id, None) is not None:
+            self._drop(cluster)
+
+    # Factories (late materialization)
+
+    def factories_may_go_on(self) -> None:
+        """There may be room for further jobs of all factories: a limit has grown, or the disk has room again."""
+        self.table.all_due()
+        if self.table.due:
+            self.factories_due.set()
+
+    def save_factory(self, cluster: Cluster) -> None:
+        """Write down where a factory stands, with the next commit."""
+        assert cluster.factory is not None
+        describe(cluster.ad, cluster.factory, cluster.next_proc)
+        cluster.raw = None  # the ad as it was packed last; no job's autocluster hangs on these attributes
+        self.queue.put_factory(cluster)
+
+    def pause_factory(self, cluster: Cluster, mode: Mode, reason: str) -> None:
+        """Stop a factory: for as long as the mode is HELD or ERROR, or for good. The caller commits."""
+        assert cluster.factory is not None
+        cluster.factory.mode, cluster.factory.reason = mode, reason[:2000]
+        self.save_factory(cluster)
+        if mode is Mode.REMOVED:
+            self.queue.drop_items(cluster.id)
+            self.drop_empty(cluster)
+
+    def resume_factory(self, cluster: Cluster) -> None:
+        """Let a factory go on. The caller commits."""
+        assert cluster.factory is not None
+        cluster.factory.mode, cluster.factory.reason = Mode.RUNNING, ""
+        self.save_factory(cluster)
+        self.table.note_due(cluster)
+
+    def _drop(self, cluster: Cluster) -> None:
+        factory = cluster.factory
+        if factory is not None:
+            told = job_log.cluster_removed(cluster.id, self.now(), cluster.next_proc, factory.total, factory.reason)
+            self.record_all([(path, told) for path in self.cluster_log_paths(cluster)])
+        self.queue.drop_cluster(cluster.id)
+        if cluster.spool:
+            self._clean(self.spool / str(cluster.id))
+
+    def _clean(self, folder: Path) -> None:
+        async def clean() -> None:
+            await self.queue.commit()  # the job must be gone before its files are
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+
+        task = asyncio.get_running_loop().create_task(clean(), name="schedd:clean")
+        self._cleaners.add(task)
+        task.add_done_callback(self._cleaners.discard)
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+        await asyncio.gather(*self._cleaners, return_exceptions=True)
+        if not self.broken.is_set():
+            try:
+                await self.commit()
+            except QueueDamaged as error:
+                self.context.log.error("queue_not_written", reason=str(error))
+        await self.log.close()
+        while self._publisher is not None:
+            await self._publisher
+
+    # Inside
+
+    def publish_autoclusters(self) -> None:
+        """Publish which jobs have come to which autocluster."""
+        now = self.now()
+        for kinds in self.table.sorting.take(lambda job, names: projected(self.name, job, now, names)):
+            self.publish(JobsSorted(at=now, schedd=self.name, kinds=kinds))
+        self._publish_soon()
+
+    async def repeat_autoclusters(self) -> None:
+        """Publish it of all jobs again, until cancelled: once in a while, for a history that was begun later than the
+        jobs; and with what autoclusters look like after a time without a broker, as then something may be lost."""
+        while True:
+            await wait_for_event(self._gap, self.context.clock, RESTATE_S)
+            if self._gap.is_set():
+                self._gap.clear()
+                self.table.sorting.forget_ads()
+            some: list[Job] = []
+            for job in self.table.jobs():
+                some.append(job)
+                if len(some) >= RESTATED:
+                    self._repeat(some)
+                    some = []
+                    await asyncio.sleep(0)  # a large queue holds up nobody
+            self._repeat(some)
+
+    def _repeat(self, jobs: list[Job]) -> None:
+        self.table.sorting.repeat(jobs)
+        self.publish_autoclusters()
+
+    def _publish_soon(self) -> None:
+        if self._events and self._publisher is None:
+            self._publisher = asyncio.get_running_loop().create_task(self._publish(), name="schedd:events")
+
+    async def _publish(self) -> None:
+        try:
+            while self._events:
+                batch, self._events = self._events, []
+                try:
+                    await self.context.bus.publish_many(batch)
+                except BusUnavailable as error:
+                    self.events_lost += len(batch)
+                    self.context.log.warning("events_not_sent", count=len(batch), reason=str(error))
+        finally:
+            self._publisher = None
+
+    def _log_failed(self, path: str, reason: str) -> None:
+        self.context.log.warning("job_log_not_written", path=path, reason=reason)
+
+
+def find_job(table: JobTable, text: str) -> Job | None:
+    """The job an id names; None for what is no id or no job."""
+    try:
+        return table.get(JobId.parse(text))
+    except ValueError:
+        return None

@@ -1,0 +1,299 @@
+"""Runs of jobs: from their beginning on a claim over the startd's reports to their end.
+
+One claim carries one run at a time. Attempt numbers make runs distinct; what an older attempt says or sends counts for
+nothing. Before a run is given away it is in the database, and before its end is acknowledged that end is, so a schedd
+that was killed at any moment carries on where it was.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from engine.queue.claim_reuse import fits, next_job
+from engine.queue.idle_queue import Key
+from engine.queue.jobs import ACTIVE, Job, JobStatus, Shadow, full_ad
+from services.schedd.core import job_end, job_launch_ad
+from services.schedd.core.claim import Claim, alive_s, lease_s
+from services.schedd.core.job_states import JobEvent, Verdict
+from services.schedd.core.policies import Hold
+from services.schedd.io.job_updates import JobUpdates, find_job
+from shared import job_log
+from shared.messages.claims import Activation, ClaimLost, JobReport, JobReportAck
+from shared.messages.events import JobEvicted, JobStarted
+
+
+class Runs:
+    """Begins runs, and follows the reports on them."""
+
+    def __init__(self, updates: JobUpdates) -> None:
+        self.updates = updates
+        self.context = updates.context
+        self.claims = updates.claims
+        self.table = updates.table
+        self.queue = updates.queue
+        self.transfer_url = ""  # base of the file server; set when it listens
+
+    # The beginning
+
+    def begin(self, job: Job, claim: Claim, now: float) -> Activation | None:
+        """Make the job's next run on this claim: None when it can not be (the job is on hold then)."""
+        expanded = job_launch_ad.expand_for(self.updates.name, job, claim, now)
+        if expanded.problem:
+            self.updates.happen(job, JobEvent.HOLD, reason=expanded.problem, code=Hold.UNSPECIFIED)
+            return None
+        job_launch_ad.tell_match(job, claim)
+        for name, text in expanded.changes.items():
+            if name.startswith("MATCH_EXP_"):
+                job.ad[name] = text
+        shadow = Shadow(
+            job=job.id,
+            attempt=job.count("NumShadowStarts"),
+            token=secrets.token_urlsafe(24),
+            transfer=job_launch_ad.wants_transfer(job.ad, claim.slot_classad(), spooled=job.cluster.spool),
+            started=now,
+            claim=claim.id,
+        )
+        begun = self.updates.happen(job, JobEvent.START)
+        assert begun.verdict is Verdict.DONE, begun.reason
+        self._lease(claim, lease_s(job.number("JobLeaseDuration", 0)))
+        claim.shadow = shadow
+        job.shadow = shadow
+        self.table.count(claim.submitter).weighted_running += claim.weight()
+        job_end.on_start(job, claim, now)
+        self.queue.put(job)
+        self.queue.put_claim(claim)
+        return job_launch_ad.make_activation(
+            self.updates.name, job, claim, shadow, expanded.changes, self.transfer_url, now
+        )
+
+    def _lease(self, claim: Claim, lease: int) -> None:
+        """Give the claim the lease of its job, also of a further job (LEA-01, LEA-04)."""
+        interval = claim.alive_s
+        claim.lease_s, claim.alive_s = lease, alive_s(interval, lease)
+        if claim.alive_s < interval:
+            self.claims.keepalive_due.set()
+
+    def again(self, claim: Claim, job: Job) -> Activation:
+        """The activation of a run that began already: the message that began it may have been lost."""
+        assert claim.shadow is not None
+        now = self.updates.now()
+        expanded = job_launch_ad.expand_for(self.updates.name, job, claim, now)
+        return job_launch_ad.make_activation(
+            self.updates.name, job, claim, claim.shadow, expanded.changes, self.transfer_url, now
+        )
+
+    # Reports
+
+    async def report(self, report: JobReport) -> JobReportAck:
+        """Take a startd's report on a run. What is answered is on disk."""
+        job = find_job(self.table, report.job_id)
+        run = job.shadow if job is not None else None
+        if job is None or run is None or run.attempt != report.attempt:
+            return await self._stale_report(report)
+        claim = self._claim_for(report, run)
+        if claim is None:
+            return JobReportAck(known=False, release=True)
+        claim.heard = self.context.clock.monotonic()
+        report = job_end.sanitize_report(report)
+        if report.phase != "ended":
+            if report.sequence > run.sequence:
+                if run.stop and run.sequence < 0:
+                    # Its beginning was slower than the order to stop, which found nothing and was acknowledged.
+                    self.claims.tell_stop(claim, run)
+                run.sequence = report.sequence
+                self._progress(report, claim, job, run)
+                self.updates.commit()
+            return JobReportAck()
+        answer = self._ended(report, claim, job, run)
+        await self.updates.commit()
+        return answer
+
+    def _claim_for(self, report: JobReport, run: Shadow) -> Claim | None:
+        """The claim of a run, if the report may speak for it: it must know the claim's secret."""
+        known = self.claims.by_claim_id.get(report.claim_id)
+        if known is not None:
+            return known if known.shadow is run else None
+        claim = self.claims.claims.get(run.claim)
+        if claim is None or claim.granted or report.startd not in (claim.startd, _name(claim.startd)):
+            return None
+        # The grant was lost on its way, or is slower than the job; the claim id of a carved slot is news.
+        claim.granted, claim.granted_at = True, self.updates.now()
+        claim.claim_id, claim.slot = report.claim_id, report.slot
+        self.claims.by_claim_id[claim.claim_id] = claim
+        self.queue.put_claim(claim)
+        self.claims.keepalive_due.set()
+        return claim
+
+    async def _stale_report(self, report: JobReport) -> JobReportAck:
+        """A report of a run that is over, as far as we know. If its end was acknowledged and the answer was lost, the
+        same answer is given again."""
+        if report.phase == "ended":
+            # It may be on its way to the disk still: who hears of it here forgets it there.
+            await self.updates.commit()
+        claim = self.claims.by_claim_id.get(report.claim_id)
+        if claim is None:
+            return JobReportAck(known=False, release=True)
+        claim.heard = self.context.clock.monotonic()
+        if report.phase == "ended" and claim.previous == (report.job_id, report.attempt):
+            job = self.table.get(claim.shadow.job) if claim.shadow is not None else None
+            if job is not None:
+                return JobReportAck(next=self.again(claim, job))
+            return JobReportAck(release=True)
+        return JobReportAck(known=False)
+
+    def _progress(self, report: JobReport, claim: Claim, job: Job, run: Shadow) -> None:
+        now = self.updates.now()
+        grown = report.usage.image_size_kib > job.number("ImageSize")
+        job_end.on_usage(job, report.usage)
+        job_end.on_updates(job, report.updates)
+        run.stored_usage = report.usage
+        host = self._host(claim)
+        if report.phase == "transferring-input":
+            self.record(job, lambda: job_log.transferring(job.id, now, "input", "started", host))
+        elif report.phase == "running":
+            if not run.executing:
+                run.executing = report.started_at or report.at
+                if run.transfer:
+                    self.record(job, lambda: job_log.transferring(job.id, now, "input", "finished"))
+                self._executing(job, claim, run, now)
+                self.queue.put_claim(claim)
+            elif job.status == JobStatus.SUSPENDED:
+                self.updates.happen(job, JobEvent.CONTINUE)
+                job_end.on_continue(job, run, now)
+                self.record(job, lambda: job_log.unsuspended(job.id, now))
+            elif grown:
+                self.record(job, lambda: job_log.image_size(job.id, now, report.usage))
+        elif report.phase == "suspended" and job.status == JobStatus.RUNNING:
+            self.updates.happen(job, JobEvent.SUSPEND)
+            job_end.on_suspend(job, run, now)
+            self.record(job, lambda: job_log.suspended(job.id, now, report.usage.procs))
+        elif report.phase == "transferring-output":
+            self.updates.happen(job, JobEvent.OUTPUT)
+            self.record(job, lambda: job_log.transferring(job.id, now, "output", "started"))
+        self.updates.queue.put(job)
+
+    def record(self, job: Job, text: Callable[[], bytes]) -> None:
+        """For the user's log: what a run does, or what becomes of it. Nothing of a job that was held or removed
+        meanwhile, as the log has told that already."""
+        if job.status in ACTIVE:
+            self.updates.record(job, text)
+
+    def _executing(self, job: Job, claim: Claim, run: Shadow, now: float) -> None:
+        self.updates.launches.add(now - max(run.started, claim.granted_at))
+        if job.status not in ACTIVE:
+            return  # held or removed while it was on its way: that was told, and stands
+        job_end.on_executing(job, run, now)
+        self.updates.record(
+            job,
+            lambda: job_log.executing(job.id, now, self._host(claim), claim.slot, claim.slot_classad()),
+        )
+        self.updates.publish(
+            JobStarted(
+                **self.updates.about(job, now),
+                slot=claim.slot,
+                attempt=run.attempt,
+                waited_s=max(0.0, run.started - job.idle_since()),
+                began=run.started,
+            )
+        )
+        self.updates.watch_duration(job)
+
+    def _ended(self, report: JobReport, claim: Claim, job: Job, run: Shadow) -> JobReportAck:
+        """The run is over: what becomes of the job, and which job is next on the claim."""
+        now = self.updates.now()
+        exit_ = report.exit
+        job_end.on_usage(job, report.usage)
+        job_end.on_updates(job, report.updates)
+        if (
+            not run.executing
+            and report.started_at
+            and exit_ is not None
+            and exit_.reason in ("exited", "killed", "evicted")
+        ):
+            run.executing = report.started_at  # its report was lost, or came too late
+            self._executing(job, claim, run, now)
+        stopped = run.stop
+        self.updates.end_run(claim, job, run, exit_ or job_end.NO_EXIT)
+        claim.previous = (report.job_id, report.attempt)
+        result = job_end.Result(
+            report.usage,
+            exit_ or job_end.NO_EXIT,
+            claim.slot,
+            claim.slot_classad(),
+            run,
+            now,
+        )
+        self.updates.carry_out(job_end.conclude(self.updates.name, self.table, job, result, self.updates.cool_down))
+        good = exit_ is not None and (
+            (exit_.reason == "exited" and not job_end.output_missing(run, exit_))
+            or (exit_.reason == "killed" and stopped != "vacate")
+        )
+        run_next = self._next(claim, now) if good and not report.claim_over else None
+        if run_next is not None:
+            self.queue.put_claim(claim)
+            return JobReportAck(next=run_next)
+        self.claims.drop(claim)
+        return JobReportAck(release=True)
+
+    def _next(self, claim: Claim, now: float) -> Activation | None:
+        """Begin the next job of the same submitter on this claim, if one fits."""
+        if not self.claims.knows(claim) or not claim.granted:
+            return None
+        if claim.generation != self.table.autoclusters.generation:
+            claim.fits.clear()
+            claim.generation = self.table.autoclusters.generation
+        slot = claim.slot_classad()
+
+        def fit(key: Key, autocluster: int) -> bool:
+            return fits(full_ad(self.updates.name, self.table.at(key), now), slot, now, claim.concurrency_limits)
+
+        while True:
+            found = next_job(self.table.idle.get(claim.submitter), claim.fits, fit)
+            if found.key is None:
+                return None
+            run = self.begin(self.table.at(found.key), claim, now)
+            if run is not None:
+                return run
+
+    # Ends that come from elsewhere
+
+    def lost(self, claim: Claim, reason: str, *, reconnecting: bool = False) -> None:
+        """Drop a claim that is gone with the run on it: the job must run again elsewhere."""
+        run = claim.shadow
+        job = self.table.get(run.job) if run is not None else None
+        if run is not None and job is not None:
+            now = self.updates.now()
+            self.updates.end_run(claim, job, run)
+            usage = run.stored_usage
+            if reconnecting:
+                self.record(job, lambda: job_log.reconnect_failed(job.id, now, reason, claim.slot))
+            else:
+                self.record(job, lambda: job_log.evicted(job.id, now, reason, usage, ()))
+            if job.status in ACTIVE:
+                self.updates.publish(
+                    JobEvicted(
+                        **self.updates.about(job, now),
+                        slot=claim.slot,
+                        attempt=run.attempt,
+                        reason=reason,
+                    )
+                )
+            self.updates.requeue(job, reason, failed=False)
+        self.claims.drop(claim)
+        self.updates.commit()
+
+    async def claim_lost(self, message: ClaimLost) -> None:
+        """Take a startd's word that it ended a claim. The report of its run, if there is one, came before."""
+        claim = self.claims.by_claim_id.get(message.claim_id)
+        if claim is not None:
+            self.lost(claim, message.reason)
+            await self.updates.commit()
+
+    def _host(self, claim: Claim) -> str:
+        value = claim.slot_classad().eval("Machine")
+        return value if isinstance(value, str) and value else _name(claim.startd)
+
+
+def _name(inbox: str) -> str:
+    return inbox.partition(".")[2]

@@ -1,0 +1,160 @@
+"""Writes events into the users' logs of jobs (`log = file`); `shared.job_log` says what they look like.
+
+`UserLog` writes in a thread of its own. Events lie in the queue's database, in the transaction of the change they tell
+of, until they are in the file, so a schedd that was killed writes what is missing; whether the last ones are there
+already it sees at the end of the file. An event is appended with one write, so many jobs, and many schedds, can share
+a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from services.schedd.settings import EventLog, HistoryFile
+from shared import history_file
+from shared.job_log import append
+
+#: How far from its end a log is searched for events that may have been written before a crash.
+TAIL: Final = 256 * 1024
+
+
+class UserLog:
+    """Appends events to users' logs, in a thread. `written(last)` is called on the loop with the highest sequence
+    number up to which all is written; `failed(path, reason)` when a log can not be written (they are dropped)."""
+
+    def __init__(
+        self,
+        written: Callable[[int], None],
+        failed: Callable[[str, str], None],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.of_all = EventLog()
+        self.history = HistoryFile()
+        self._now = now
+        self._written = written
+        self._failed = failed
+        self._waiting: list[tuple[int, str, bytes]] = []
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="schedd-job-log")
+        self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Events that are not in their logs yet."""
+        return len(self._waiting)
+
+    def write(self, events: Sequence[tuple[int, str, bytes]]) -> None:
+        """Events as (sequence number, path, text), ascending; they must be committed already."""
+        self._waiting += events
+        if self._writer is None and self._waiting:
+            self._writer = asyncio.get_running_loop().create_task(self._write(), name="schedd:job-log")
+
+    async def recover(self, events: Sequence[tuple[int, str, bytes]]) -> None:
+        """Write the events that a schedd left behind, but those that are in their files."""
+        loop = asyncio.get_running_loop()
+        older = {self.of_all.path: self.of_all.older()[:1]} if self.of_all.path else {}
+        if self.history.path:
+            older[self.history.path] = history_file.away(Path(self.history.path))[-1:]
+        missing = await loop.run_in_executor(self._thread, missing_events, list(events), older)
+        done = {sequence for sequence, _, _ in events} - {sequence for sequence, _, _ in missing}
+        if done and not missing:
+            self._written(max(done))
+        elif missing:
+            self.write(missing)
+
+    async def close(self) -> None:
+        """Write what is waiting."""
+        while self._writer is not None:
+            await self._writer
+        self._thread.shutdown()
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                problems = await loop.run_in_executor(self._thread, self._append, batch)
+                for path, reason in problems.items():
+                    self._failed(path, reason)
+                self._written(batch[-1][0])
+        finally:
+            self._writer = None
+
+    def _append(self, batch: Sequence[tuple[int, str, bytes]]) -> dict[str, str]:
+        history = self.history
+        if history.path:
+            with contextlib.suppress(OSError):  # if it can not be made, `append` says so
+                # Environments of jobs may hold secrets.
+                os.close(os.open(history.path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
+        problems = append(batch)
+        try:
+            rotate(self.of_all)
+            if _is_large(history):
+                history_file.put_away(Path(history.path), self._now(), history.rotations)
+        except OSError as error:
+            problems[error.filename or self.of_all.path] = f"it can not be put away: {error}"
+        return problems
+
+
+def rotate(log: EventLog) -> None:
+    """The log of all jobs, if it is too large. Schedds that share it do so once. Raises OSError."""
+    if not _is_large(log):
+        return
+    lock = os.open(f"{log.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_large(log):
+            return
+        if not log.rotations:
+            os.unlink(log.path)
+        for before, after in log.moves():
+            if before.exists():
+                before.replace(after)
+    finally:
+        os.close(lock)
+
+
+def _is_large(log: EventLog | HistoryFile) -> bool:
+    try:
+        found = os.stat(log.path) if log.path else None
+    except FileNotFoundError:
+        return False
+    return found is not None and stat.S_ISREG(found.st_mode) and log.must_rotate(found.st_size)
+
+
+def missing_events(
+    events: Sequence[tuple[int, str, bytes]], older: Mapping[str, Sequence[Path]]
+) -> list[tuple[int, str, bytes]]:
+    """Those of the events that are not at the end of their logs. older: where some logs were rotated to."""
+    tails: dict[str, bytes] = {}
+    missing = []
+    for number, path, text in events:
+        if path not in tails:
+            tails[path] = _tail(path) + b"".join(_tail(str(one)) for one in older.get(path, ()))
+        if text not in tails[path]:
+            missing.append((number, path, text))
+    return missing
+
+
+def _tail(path: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return b""  # not there: nothing was written; and if it can not be read, writing will tell
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return b""  # a pipe, a device, a directory: what it was told can not be seen
+        return os.pread(descriptor, TAIL, max(0, status.st_size - TAIL))
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

@@ -1,1 +1,0 @@
-"""What a startd does for itself beside jobs: cron, benchmarks, backfill."""

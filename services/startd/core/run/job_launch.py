@@ -1,0 +1,254 @@
+"""What is to be started for a job: from its ad to paths, environment and streams; and what launchers tell of it.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from services.startd.core.machine.devices import device_environment
+from services.startd.core.run.failures import Fault
+from shared.classad import ClassAd, unparse_old
+from shared.job_text import BadJobText, arguments, environment
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The system account that a run's processes have, as `core.isolation` chose it. Hooks and ssh sessions of a
+    run use the same."""
+
+    name: str  # for the environment (USER, LOGNAME); may be made up when the uid has no name
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()  # supplementary
+    home: str = "/"
+    dedicated: bool = False  # for jobs only: what it owns may be killed by uid when none of them runs
+    shared: bool = False  # jobs of others may have it at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which launcher starts a job, and in which image."""
+
+    launcher: str = "process"
+    image: str = ""
+    plan: object | None = None  # the launcher's own, for its `prepare` and `start`
+    in_container: bool = False  # a container runtime is started in place of the job
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One job, ready to be started."""
+
+    run: str
+    executable: str  # empty: what the image has
+    argv: tuple[str, ...]  # with argv[0]; empty when there is no executable
+    env: Mapping[str, str]
+    cwd: str
+    stdin: str  # paths; empty: /dev/null
+    stdout: str
+    stderr: str
+    scratch: Path
+    cpus: float
+    memory_mib: int
+    append: bool = False  # stdout and stderr are added to
+    limits: Mapping[str, int] = field(default_factory=dict)  # RLIMIT_*: value
+    image: str = ""
+    in_container: bool = (
+        False  # a container runtime is started in place of the job: it can not live in all of a job's isolation
+    )
+    plan: object | None = None  # as its `Choice` has it
+    network: str = ""  # Docker: none, host, or the engine's default
+    labels: Mapping[str, str] = field(default_factory=dict)
+    slot: str = ""  # slot1_2@host
+    account: Account | None = None  # None: the startd's own
+    job_ad: ClassAd = field(default_factory=ClassAd)
+    machine_ad: ClassAd = field(default_factory=ClassAd)  # of the slot, as .machine.ad has it
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    pid: int
+    at: float
+    updates: Mapping[str, object] = field(default_factory=dict)  # further job attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a run ended. All of exit_code, exit_signal None: it was lost, nobody knows."""
+
+    at: float
+    started_at: float
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    core_dumped: bool = False
+    user_cpu_s: float = 0.0
+    sys_cpu_s: float = 0.0
+    max_rss_kib: int = 0
+    hold_code: int = 0  # the launcher saw that the job must be held
+    hold_subcode: int = 0
+    hold_message: str = ""
+    trouble: str = ""  # why it was lost, or ended by the machine's fault: its exit status says nothing about it
+    updates: Mapping[str, object] = field(default_factory=dict)  # further job attributes
+
+    def held(self, fault: Fault, message: str) -> Finished:
+        """The same end of a job that is to be held for it."""
+        return replace(self, hold_code=fault.code, hold_subcode=fault.subcode, hold_message=message)
+
+    def lost(self, fault: Fault, message: str) -> Finished:
+        """The same end, of which the job's exit status says nothing: it is run again."""
+        assert fault.value.then == "elsewhere", fault
+        return replace(self, exit_code=None, exit_signal=None, trouble=message)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run's processes use now (cpu: so far)."""
+
+    user_cpu_s: float = 0.0
+    sys_cpu_s: float = 0.0
+    image_size_kib: int = 0
+    resident_set_kib: int = 0
+    procs: int = 0
+    attributes: Mapping[str, object] = field(default_factory=dict)  # further ones of the job: bytes of its network, ...
+
+
+EXECUTABLE = "condor_exec.exe"
+STDOUT, STDERR = "_condor_stdout", "_condor_stderr"
+JOB_AD, MACHINE_AD = ".job.ad", ".machine.ad"
+#: Files in the scratch directory that never count as output by themselves.
+OWN_FILES = frozenset((EXECUTABLE, STDOUT, STDERR, JOB_AD, MACHINE_AD))
+#: Variables that tell thread libraries how many cores the job has (manual: "Services for Running Jobs").
+THREADS = (
+    "CUBACORES",
+    "GOMAXPROCS",
+    "JULIA_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OMP_THREAD_LIMIT",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHON_CPU_COUNT",
+    "ROOT_MAX_THREADS",
+    "TF_LOOP_PARALLEL_ITERATIONS",
+    "TF_NUM_THREADS",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The slot and the directory of a run."""
+
+    run: str
+    slot: str
+    scratch: Path
+    cpus: float
+    memory_mib: int
+    transfer: bool
+    labels: Mapping[str, str] | None = None
+    machine_ad: ClassAd = field(default_factory=ClassAd)
+
+
+def describe(job: ClassAd, place: Place, choice: Choice | None = None) -> Launch:
+    """What to start. choice: its launcher's; none: as a process. Raises RunFailed."""
+    choice = choice or Choice()
+    image = choice.image
+    command = job.eval_string("Cmd")
+    if not command and not image:
+        raise Fault.NO_EXECUTABLE.failure("the job has no executable (Cmd)")
+    try:
+        words = arguments(_text_or_none(job, "Arguments"), _text_or_none(job, "Args"))
+        own = environment(
+            _text_or_none(job, "Environment"), _text_or_none(job, "Env"), job.eval_string("EnvDelim") or ";"
+        )
+    except BadJobText as error:
+        raise Fault.BAD_TEXT.failure(str(error)) from error
+    scratch = str(place.scratch)
+    iwd = job.eval_string("Iwd") or scratch
+    home = scratch if place.transfer else iwd
+    if place.transfer and command and job.eval("TransferExecutable") is not False:
+        executable = posixpath.join(scratch, EXECUTABLE)
+    else:
+        executable = command if image or not command else posixpath.join(home, command)
+    if any("\0" in word for word in (executable, home, *words)):
+        raise Fault.NO_EXECUTABLE.failure("the job's executable or arguments hold a zero byte")
+    stdin, stdout, stderr = _streams(job, place, home)
+    core = job.eval("CoreSize")
+    return Launch(
+        run=place.run,
+        executable=executable,
+        argv=(executable, *words) if executable else tuple(words),
+        env=_environment(own, place, iwd=home),
+        cwd=home,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        append=not place.transfer and job.eval("AppendFiles") is True,
+        scratch=place.scratch,
+        cpus=place.cpus,
+        memory_mib=place.memory_mib,
+        limits={"RLIMIT_CORE": core if isinstance(core, int) and core >= 0 else 0},
+        image=image,
+        in_container=choice.in_container,
+        plan=choice.plan,
+        network=job.eval_string("DockerNetworkType"),
+        labels=dict(place.labels or {}),
+        slot=place.slot,
+        job_ad=job,
+        machine_ad=place.machine_ad,
+    )
+
+
+def _environment(own: Mapping[str, str], place: Place, iwd: str) -> dict[str, str]:
+    scratch = str(place.scratch)
+    cores = str(max(1, int(place.cpus)))
+    variables = dict.fromkeys(THREADS, cores)
+    variables |= {"TMPDIR": scratch, "TEMP": scratch, "TMP": scratch, "BATCH_SYSTEM": "HTCondor"}
+    variables |= own
+    # These tell the truth, whatever the job says.
+    variables |= {
+        "_CONDOR_SCRATCH_DIR": scratch,
+        "_CONDOR_SLOT": place.slot.partition("@")[0],
+        "_CONDOR_JOB_AD": posixpath.join(scratch, JOB_AD),
+        "_CONDOR_MACHINE_AD": posixpath.join(scratch, MACHINE_AD),
+        "_CONDOR_JOB_IWD": iwd,
+    }
+    variables |= device_environment(place.machine_ad)
+    return variables
+
+
+def _streams(job: ClassAd, place: Place, home: str) -> tuple[str, str, str]:
+    given = {name: job.eval_string(name) for name in ("In", "Out", "Err")}
+    for name, path in given.items():
+        if path in ("/dev/null", "NUL"):
+            given[name] = ""
+    if not place.transfer:
+        stdin, stdout, stderr = (posixpath.join(home, path) if path else "" for path in given.values())
+        return stdin, stdout, stderr
+    scratch = str(place.scratch)
+    stdin = posixpath.join(scratch, posixpath.basename(given["In"])) if given["In"] else ""
+    stdout = posixpath.join(scratch, STDOUT) if given["Out"] else ""
+    if given["Err"] and given["Err"] == given["Out"]:
+        return stdin, stdout, stdout
+    return stdin, stdout, posixpath.join(scratch, STDERR) if given["Err"] else ""
+
+
+def output_paths(job: ClassAd, scratch: Path, *, transfer: bool) -> tuple[str, str]:
+    """The paths of standard output and standard error of a run; empty: they go nowhere."""
+    place = Place(run="", slot="", scratch=scratch, cpus=0.0, memory_mib=0, transfer=transfer)
+    home = str(scratch) if transfer else job.eval_string("Iwd") or str(scratch)
+    return _streams(job, place, home)[1:]
+
+
+def ad_file(ad: ClassAd) -> str:
+    """The text of .job.ad or .machine.ad: the public attributes, one a line."""
+    return unparse_old(ad.public())
+
+
+def _text_or_none(job: ClassAd, name: str) -> str | None:
+    value = job.eval(name)
+    return value if isinstance(value, str) else None

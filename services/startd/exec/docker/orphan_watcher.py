@@ -1,0 +1,117 @@
+"""Removes a startd's containers when it died and no other startd of that name has come for so long as jobs may live on
+without one (ROOST_STARTD_ORPHAN_TIMEOUT): python -m services.startd.exec.docker.orphan_watcher STARTD FOLDER SECONDS
+
+One such process goes with a startd that has started a container. Its standard input is a pipe from the startd, which
+the kernel closes whatever end the startd comes to; a lock in FOLDER says that a later startd has a watcher of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Lock
+
+#: As `plan` has it, which is more to load than this process needs.
+STARTD_LABEL = "roost.startd"
+#: Between attempts to reach an engine that does not answer, seconds.
+AGAIN_S = 5.0
+
+
+class OrphanWatcher:
+    """The startd's side: `watch` has such a process running, `close` lets it go its way."""
+
+    def __init__(self, startd: str, folder: Path, patience_s: float) -> None:
+        self._words = [startd, str(folder), str(patience_s)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = Lock()
+
+    def watch(self) -> None:
+        """Start it, unless it runs. Some milliseconds; may be called in threads. Raises OSError."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._let_go()
+                self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        root = str(Path(__file__).parents[4])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__, *self._words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": path},
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        """The startd ends. Its containers may go on, and so does the watcher."""
+        with self._lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.returncode = self._process.returncode or 0  # nobody waits for it
+            self._process = None
+
+
+def main(startd: str, folder: str, patience: str) -> None:
+    with open(Path(folder, "docker.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # waits while the watcher of an earlier startd removes its containers
+        while os.read(0, 1024):
+            pass
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        deadline = time.monotonic() + float(patience)
+        while time.monotonic() < deadline:
+            if clear(startd, remove=False) or not may_answer() or not is_alone(lock.fileno()):
+                return
+            time.sleep(min(AGAIN_S, max(0.0, deadline - time.monotonic())))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # a later startd has a watcher of its own
+        while may_answer() and not clear(startd, remove=True):
+            time.sleep(AGAIN_S)
+
+
+def is_alone(lock: int) -> bool:
+    """Whether no later startd has a watcher."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    return True
+
+
+def may_answer() -> bool:
+    """Whether there may be an engine at all."""
+    url = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    return not url.startswith("unix://") or os.path.exists(url.removeprefix("unix://"))
+
+
+def clear(startd: str, *, remove: bool) -> bool:
+    """Whether there are no containers of this startd, perhaps after they were removed."""
+    if not may_answer():
+        return False
+    import docker  # only now: most startds end in peace
+
+    try:
+        with contextlib.closing(docker.from_env(timeout=60)) as client:
+            found = client.api.containers(all=True, filters={"label": f"{STARTD_LABEL}={startd}"})
+            if remove:
+                for one in found:
+                    client.api.remove_container(one["Id"], force=True, v=True)
+    except (docker.errors.DockerException, OSError):
+        return False
+    return remove or not found
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

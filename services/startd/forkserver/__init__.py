@@ -1,0 +1,24 @@
+"""The fork server: the parent of all jobs of one startd, a small process that outlives it.
+
+It is started by `client` with an interpreter that imports these modules and a few of the standard library only
+(`python -I -S`): forking a small process takes a fraction of a millisecond, and nothing of ours can break it. It stays
+in the directory that it is given:
+
+- `lock`: held as long as it lives, so there is one server for a directory;
+- `socket`: where the startd connects. One client at a time; the newest wins (a restarted startd);
+- `results/<run>`: how a run ended, if the client has not acknowledged that a moment later.
+
+Under it every run has a *nanny*, a fork of the server that is the job's parent and a "child subreaper": whatever a
+job leaves behind, also after double forks and new sessions, becomes a child of its nanny, so nothing escapes and no
+marker or scan over all processes is needed. When the job's main process ends, the nanny kills what is left, adds up
+what all of them used (wait4), and reports. Should the server die, the nannies see their channel close, kill their
+jobs and end; should a nanny be killed, the kernel kills the job's main process (PR_SET_PDEATHSIG) and the server kills
+the orphans, which come to it.
+
+The startd decides how a job is isolated (cgroup, account, namespaces, mounts, Landlock), and says it in the request to
+spawn (`core.isolation`); here it is only carried out. `server.Server` lists the frames.
+"""
+
+from services.startd.forkserver.frames import Frame, Frames, pack
+
+__all__ = ["Frame", "Frames", "pack"]

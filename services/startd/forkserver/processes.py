@@ -1,0 +1,111 @@
+"""Trees of processes, as /proc tells of them, and how they are killed."""
+
+# ruff: noqa: SIM105  contextlib would be a dozen more modules to load and to carry through every fork
+
+import errno
+import os
+import signal
+
+#: Rounds of stopping a family before it is killed: a fork bomb that is not in a cgroup must not outrun us for ever.
+STOP_ROUNDS = 8
+
+
+def children_of(pid: int) -> list[int]:
+    """Pids of the direct children of a process; empty when it is gone."""
+    try:
+        pids: list[int] = []
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                pids += [int(word) for word in file.read().split()]
+        return pids
+    except FileNotFoundError:
+        return _children_by_scan(pid) if os.path.isdir(f"/proc/{pid}") else []
+    except ProcessLookupError:
+        return []
+
+
+def _children_by_scan(parent: int) -> list[int]:
+    # For kernels without CONFIG_PROC_CHILDREN: field 4 of stat is the parent; the name before it may hold anything.
+    found = []
+    for pid in all_pids():
+        try:
+            with open(f"/proc/{pid}/stat", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == parent:
+            found.append(pid)
+    return found
+
+
+def all_pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def descendants_of(pid: int) -> list[int]:
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        children = children_of(todo.pop())
+        found += children
+        todo += children
+    return found
+
+
+def send_signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it ended by itself meanwhile, which is what was wanted
+
+
+def kill_descendants(pid: int) -> None:
+    """One round: what was forked meanwhile is for the next. Stopping them all first leaves few who could."""
+    seen: set[int] = set()
+    for _ in range(STOP_ROUNDS):
+        fresh = [child for child in descendants_of(pid) if child not in seen]
+        if not fresh:
+            break
+        seen.update(fresh)
+        for child in fresh:
+            send_signal(child, signal.SIGSTOP)
+    for child in seen:
+        send_signal(child, signal.SIGKILL)
+
+
+def kill_account(uid: int) -> None:
+    """Kill every process of an account that nobody else uses. One call does it, so none can fork its way past."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresuid(uid, uid, uid)
+            os.kill(-1, signal.SIGKILL)  # everything that this uid may kill, but this process
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def kill_group(gid: int) -> None:
+    """Kill every process that has this supplementary group."""
+    word = str(gid).encode()
+    for _ in range(STOP_ROUNDS):
+        found = [pid for pid in all_pids() if pid != os.getpid() and word in _groups(pid)]
+        if not found:
+            return
+        for pid in found:
+            send_signal(pid, signal.SIGKILL)
+
+
+def _groups(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"Groups:"):
+                    return line.split()[1:]
+                if line.startswith(b"State:") and b"Z" in line:
+                    return []  # dead, and only its parent can take it away
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESRCH):
+            raise
+    return []

@@ -1,0 +1,449 @@
+"""The server itself: takes requests from the startd, keeps nannies, and what they say of the ends of jobs."""
+
+# ruff: noqa: SIM105  contextlib would be a dozen more modules to load and to carry through every fork
+
+import fcntl
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+
+from services.startd.forkserver import kernel
+from services.startd.forkserver.cgroup import Cgroup
+from services.startd.forkserver.frames import Frame, Frames, pack
+from services.startd.forkserver.nanny import KILL_ROUND_S, ChildSignals, Nanny
+from services.startd.forkserver.processes import children_of, kill_account, kill_descendants, kill_group, send_signal
+
+#: How long a server without jobs waits for its startd to come back, seconds.
+IDLE_S = 60.0
+#: An end that the client has not acknowledged by then is written to the disk, seconds. It nearly always has.
+KEEP_AFTER_S = 0.1
+
+
+class Run:
+    """One job under way."""
+
+    def __init__(self, name: str, nanny: int, channel: socket.socket) -> None:
+        self.name = name
+        self.nanny = nanny
+        self.channel = channel
+        self.frames = Frames()
+        self.pid = 0
+        self.started_at = 0.0
+        self.failure: Frame | None = None
+        self.result: Frame | None = None
+        self.uid = -1  # of its account, -1: ours
+        self.dedicated = False
+        self.tracking_gid = 0
+        self.group = ""  # the name of its cgroup, for whoever asks later
+
+    def state(self) -> Frame:
+        found: Frame = {"run": self.name, "pid": self.pid, "nanny": self.nanny, "at": self.started_at}
+        return found | {"uid": self.uid, "tracking_gid": self.tracking_gid, "group": self.group}
+
+
+class Server:
+    """The fork server.
+
+    spawn {run, executable, argv, env, cwd, stdin, stdout, stderr, append_stdout, append_stderr, umask, nice, limits,
+      account {uid, gid, groups}, dedicated, tracking_gid, group, cgroup (`cgroup`), mounts (`job._arrange`),
+      pid_namespace, landlock {hidden, permitted}}
+      -> spawned {run, pid, nanny, at, uid, tracking_gid, group} or failed {run, errno, what, message}; what: cwd,
+      stdin, stdout, stderr, exec, fork, start, cgroup, walls, account
+    signal {run, signal, tree}: to the main process, or to all of the job's processes. To all, SIGSTOP and SIGCONT
+      freeze and thaw the cgroup where there is one
+    kill {run}: SIGKILL to all of them
+    ack {run}: its result need not be kept any longer
+    mount {id, source, target, fstype, options}, unmount {id, target} -> mounted {id, errno, message}: in a namespace of
+      its own and its jobs'
+    list -> state {pid, running: [...], ended: [...]}; also sent when a client connects
+    exit: end now, with all jobs
+    Unasked: ended {run, status (as waitpid gives it), at, user_cpu_s, sys_cpu_s, max_rss_kib,
+      out_of_memory {killed, own, peak_bytes}, cgroup_used_up (no other job may be put into it)}; a status of null: the
+      nanny was killed and how the job would have ended is not known.
+    """
+
+    def __init__(self, directory: str, orphan_s: float) -> None:
+        self.directory = directory
+        self.orphan_s = orphan_s
+        self.runs: dict[str, Run] = {}
+        self.by_fd: dict[int, Run] = {}
+        self.ended: dict[str, Frame] = {}
+        self.unkept: dict[str, float] = {}  # ends that are not on disk -> when they are due there, oldest first
+        self.client: socket.socket | None = None
+        self.frames = Frames()
+        self.out = bytearray()
+        self.alone_since = time.monotonic()
+        self.poll = select.poll()
+        self.cgroups: set[str] = set()  # of all jobs, to be removed at the end when no startd does
+        self.spare: Run | None = None
+        self.apart = False  # in a mount namespace of its own
+        self.nannies: set[int] = set()  # pids, until they are collected
+
+    def run(self, ready: int) -> None:
+        if os.geteuid():
+            # Jobs have our account: they must not read here what other jobs were given.
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        os.chdir(self.directory)  # so that the socket's path is short, whatever the directory's is
+        lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another one serves this directory
+        os.makedirs("results", mode=0o700, exist_ok=True)
+        self.load()
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        self.signals = ChildSignals()
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        if os.path.lexists("socket"):
+            os.unlink("socket")
+        old_mask = os.umask(0o177)
+        self.listener.bind("socket")
+        os.umask(old_mask)
+        self.listener.listen(8)
+        self.poll.register(self.listener.fileno(), select.POLLIN)
+        self.poll.register(self.signals.reader, select.POLLIN)
+        os.write(ready, b"1")
+        os.close(ready)
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # no cycles are made, and a collection in every fork would copy all pages
+        self.make_spare()
+        while self.turn():
+            pass
+        os.unlink("socket")
+        self.listener.close()
+        self.drop()
+        for run in (*self.runs.values(), *filter(None, [self.spare])):
+            run.channel.close()  # nannies end their jobs when they see that
+        while children_of(os.getpid()):
+            self.signals.drain()
+            self.reap()
+            select.select([self.signals.reader], [], [], KILL_ROUND_S)
+        for folder in self.cgroups:
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass  # the startd was quicker
+
+    def load(self) -> None:
+        for name in os.listdir("results"):
+            with open(os.path.join("results", name)) as file:
+                text = file.read()
+            try:
+                frame = json.loads(text)
+            except ValueError:
+                os.unlink(os.path.join("results", name))  # half written when the server was killed
+                continue
+            self.ended[frame["run"]] = frame
+
+    def turn(self) -> bool:
+        """One round of the loop; False when it is time to end."""
+        timeout = None
+        if self.client is None:
+            # Results are on disk: without jobs there is little to stay for.
+            patience = self.orphan_s if self.runs else min(self.orphan_s, IDLE_S)
+            left = self.alone_since + patience - time.monotonic()
+            if left <= 0:
+                return False
+            timeout = left * 1000 + 1
+        if self.unkept:
+            due = (next(iter(self.unkept.values())) - time.monotonic()) * 1000 + 1
+            timeout = max(0.0, due if timeout is None else min(timeout, due))
+        for fd, event in self.poll.poll(timeout):
+            if fd == self.listener.fileno():
+                self.accept()
+            elif fd == self.signals.reader:
+                self.signals.drain()
+                self.reap()
+            elif fd in self.by_fd:
+                self.hear(self.by_fd[fd])
+            elif self.client is not None and fd == self.client.fileno():
+                if event & select.POLLOUT:
+                    self.flush()
+                if event & ~select.POLLOUT and not self.serve():
+                    return False
+        self.keep()
+        return True
+
+    # -- the client
+
+    def accept(self) -> None:
+        try:
+            client, _ = self.listener.accept()
+        except BlockingIOError:
+            return
+        self.drop()
+        client.setblocking(False)
+        self.client, self.frames, self.out = client, Frames(), bytearray()
+        self.poll.register(client.fileno(), select.POLLIN)
+        self.say(self.state())
+
+    def drop(self) -> None:
+        if self.client is not None:
+            self.poll.unregister(self.client.fileno())
+            self.client.close()
+            self.client = None
+            self.alone_since = time.monotonic()
+            self.keep()
+
+    def say(self, frame: Frame) -> None:
+        if self.client is not None:
+            self.out += pack(frame)
+            self.flush()
+
+    def flush(self) -> None:
+        if self.client is None:
+            return
+        try:
+            while self.out:
+                del self.out[: self.client.send(self.out)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.drop()
+            return
+        wanted = select.POLLIN | (select.POLLOUT if self.out else 0)
+        self.poll.modify(self.client.fileno(), wanted)
+
+    def serve(self) -> bool:
+        """Do what the client says; False when it said exit."""
+        assert self.client is not None
+        try:
+            data = self.client.recv(1 << 20)
+        except BlockingIOError:
+            return True
+        except OSError:
+            data = b""
+        if not data:
+            self.drop()
+            return True
+        try:
+            frames = self.frames.feed(data)
+        except ValueError:
+            self.drop()
+            return True
+        for frame in frames:
+            op, name = frame.get("op"), str(frame.get("run", ""))
+            run = self.runs.get(name)
+            if op == "spawn" and run is None and name not in self.ended:
+                self.spawn(name, frame)
+            elif op in ("signal", "kill") and run is not None:
+                number = signal.SIGKILL if op == "kill" else frame["signal"]
+                self.tell(run, {"signal": int(str(number)), "tree": op == "kill" or bool(frame.get("tree"))})
+            elif op == "ack" and name in self.ended:
+                del self.ended[name]
+                if self.unkept.pop(name, None) is None:
+                    os.unlink(self.result_path(name))
+            elif op in ("mount", "unmount"):
+                self.mount(frame)
+            elif op == "list":
+                self.say(self.state())
+            elif op == "exit":
+                return False
+        return True
+
+    def state(self) -> Frame:
+        # Those too whose start nobody has told of yet (pid 0): they are there, and may begin at any moment.
+        running = [run.state() for run in self.runs.values()]
+        return {"op": "state", "pid": os.getpid(), "running": running, "ended": list(self.ended.values())}
+
+    def mount(self, frame: Frame) -> None:
+        """Mount or unmount something where all jobs that are started later see it, and nobody else."""
+        answer: Frame = {"op": "mounted", "id": frame.get("id"), "errno": 0, "message": ""}
+        target = str(frame.get("target", ""))
+        try:
+            if not self.apart:
+                self.go_apart()
+            if frame["op"] == "unmount":
+                kernel.unmount(target)
+            else:
+                flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOATIME
+                fstype, options = str(frame.get("fstype", "")), str(frame.get("options", ""))
+                kernel.mount(str(frame.get("source", "")), target, fstype, flags, options)
+        except OSError as error:
+            answer.update(errno=error.errno or 0, message=str(error.strerror or error))
+        self.say(answer)
+
+    def go_apart(self) -> None:
+        """Into a mount namespace that the machine does not look into, but hears from. What is unmounted in it is
+        unmounted in those of its jobs, too."""
+        kernel.unshare(kernel.CLONE_NEWNS)
+        kernel.mount("none", "/", flags=kernel.MS_SLAVE | kernel.MS_REC)
+        kernel.mount("none", "/", flags=kernel.MS_SHARED | kernel.MS_REC)
+        self.apart = True
+        if self.spare is not None:  # it is not in it
+            self.spare.channel.close()
+            self.spare = None
+
+    # -- jobs
+
+    def spawn(self, name: str, request: Frame) -> None:
+        try:
+            run = self.spare or self.nanny()
+        except OSError as error:
+            self.say({"op": "failed", "run": name, "errno": error.errno, "what": "fork", "message": str(error)})
+            return
+        self.spare = None
+        run.name = name
+        account = request.get("account")
+        run.uid = int(account["uid"]) if isinstance(account, dict) else -1
+        run.dedicated = bool(request.get("dedicated"))
+        run.tracking_gid = int(str(request.get("tracking_gid", 0)))
+        run.group = str(request.get("group", ""))
+        self.cgroups |= Cgroup(request.get("cgroup")).folders()
+        self.runs[name] = run
+        self.by_fd[run.channel.fileno()] = run
+        self.poll.register(run.channel.fileno(), select.POLLIN)
+        try:
+            run.channel.sendall(pack(request))
+        except OSError:
+            pass  # the nanny was killed: the closed channel tells, and this run is lost
+
+    def nanny(self) -> Run:
+        """A nanny that waits for its job. Raises OSError when there is no process to be had."""
+        ours, theirs = socket.socketpair()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            try:
+                # Copies of the other channels would keep their nannies from seeing the server's end.
+                signal.set_wakeup_fd(-1)
+                if theirs.fileno() != 3:
+                    os.dup2(theirs.fileno(), 3, inheritable=False)
+                os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+                Nanny(3).run()
+            finally:
+                os._exit(0)
+        theirs.close()
+        self.nannies.add(pid)
+        return Run("", pid, ours)
+
+    def make_spare(self) -> None:
+        """Have a nanny ready: it takes a fork out of the time from request to start."""
+        if self.spare is None:
+            try:
+                self.spare = self.nanny()
+            except OSError:
+                self.spare = None  # the next spawn tries again, and tells
+
+    def tell(self, run: Run, frame: Frame) -> None:
+        try:
+            run.channel.send(pack(frame))
+        except OSError:
+            pass  # it ended a moment ago: its result is on the way
+
+    def hear(self, run: Run) -> None:
+        try:
+            data = run.channel.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self.close(run)
+            return
+        for frame in run.frames.feed(data):
+            frame["run"] = run.name
+            if frame["op"] == "spawned":
+                run.pid, run.started_at = int(str(frame["pid"])), float(str(frame["at"]))
+                self.say({"op": "spawned", **run.state()})
+                self.make_spare()
+            elif frame["op"] == "failed":
+                run.failure = frame
+                self.close(run)
+            else:
+                frame.update(pid=run.pid, started_at=run.started_at)
+                run.result = frame
+                self.close(run)
+
+    def close(self, run: Run) -> None:
+        """The nanny is done, one way or the other."""
+        fd = run.channel.fileno()
+        if self.by_fd.pop(fd, None) is None:
+            return
+        self.poll.unregister(fd)
+        run.channel.close()
+        del self.runs[run.name]
+        self.sweep_up_after(run)
+        if run.failure is not None:
+            self.say(run.failure)
+            return
+        result = run.result
+        if result is None:
+            result = {"op": "ended", "run": run.name, "status": None, "at": time.time()}
+            result.update(pid=run.pid, started_at=run.started_at)
+        self.ended[run.name] = result
+        self.unkept[run.name] = time.monotonic() + KEEP_AFTER_S
+        self.say(result)
+        if self.client is None:
+            self.keep()
+
+    def sweep_up_after(self, run: Run) -> None:
+        """Kill what is not a descendant of the job and yet the job's: what it left with cron, say. It is known by the
+        account, if nobody else has it now, or by the group that only this job had."""
+        try:
+            if run.dedicated and run.uid > 0 and all(other.uid != run.uid for other in self.runs.values()):
+                kill_account(run.uid)
+            if run.tracking_gid:
+                kill_group(run.tracking_gid)
+        except OSError as error:
+            sys.stderr.write(f"{run.name}: {error}\n")
+
+    def keep(self) -> None:
+        """Write to the disk what is due there; without a client everything is."""
+        now = time.monotonic()
+        for name, due in list(self.unkept.items()):
+            if due > now and self.client is not None:
+                return
+            path = self.result_path(name)
+            with open(path + ".new", "w") as file:
+                json.dump(self.ended[name], file)
+            os.rename(path + ".new", path)
+            del self.unkept[name]
+
+    def reap(self) -> None:
+        """Collect nannies, and kill what came to us because its nanny was killed."""
+        strange = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                break
+            strange |= status != 0 or pid not in self.nannies
+            self.nannies.discard(pid)
+            if self.spare is not None and pid == self.spare.nanny:
+                self.spare.channel.close()
+                self.spare = None
+        if not strange:
+            return  # nannies that ended by themselves leave nothing behind
+        nannies = {run.nanny for run in self.runs.values()}
+        if self.spare is not None:
+            nannies.add(self.spare.nanny)
+        for child in children_of(os.getpid()):
+            if child not in nannies and not self.is_nanny(child):
+                kill_descendants(child)
+                send_signal(child, signal.SIGKILL)
+
+    def is_nanny(self, pid: int) -> bool:
+        """Whether a child is a nanny on its way out: it still stands in our session, which no job's process does."""
+        try:
+            return os.getsid(pid) == os.getsid(0)
+        except ProcessLookupError:
+            return True
+
+    def result_path(self, name: str) -> str:
+        return os.path.join("results", name.encode().hex())
+
+
+def main(directory: str, orphan_s: str, ready: str) -> None:
+    Server(directory, float(orphan_s)).run(int(ready))

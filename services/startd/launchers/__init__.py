@@ -1,1 +1,0 @@
-"""Launchers: how a job is started, watched and ended, as a process or as a container."""

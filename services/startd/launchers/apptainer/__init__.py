@@ -1,1 +1,0 @@
-"""Jobs in Apptainer's or Singularity's containers."""

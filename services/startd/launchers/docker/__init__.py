@@ -1,1 +1,0 @@
-"""Jobs in Docker containers."""

@@ -1,1 +1,0 @@
-"""Jobs that are virtual machines (the vm universe)."""

@@ -1,1 +1,0 @@
-"""Machines that sleep while nobody needs them (docs/power.md)."""

@@ -1,0 +1,47 @@
+"""What the runs of a startd share: the machine's means, and what a run must ask of the slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from services.startd.core.journal_records import RunRecord
+from services.startd.exec.api import Launcher
+from services.startd.isolation.manager import IsolationManager
+from services.startd.journal_writer import JournalWriter
+from services.startd.metrics import RunCounts
+from services.startd.settings import Settings
+from shared.classad import ClassAd
+from shared.daemon.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    daemon: Context
+    startd: str  # its name
+    launchers: Mapping[str, Launcher]
+    isolation: IsolationManager
+    journal: JournalWriter
+    counts: RunCounts
+    settings: Callable[[], Settings]  # as they are now
+    session: Callable[[], aiohttp.ClientSession]  # for files
+    machine_ad: Callable[[str], ClassAd]  # of a slot
+    vacate_time: Callable[[str, ClassAd], float]  # (slot, job): seconds for the job to end by itself
+    claim_over: Callable[[str], bool]  # whether a claim has ended, or ends with its run
+    in_background: Callable[[Coroutine[Any, Any, None], str], None]
+
+    def scratch(self, record: RunRecord) -> Path:
+        """A run's scratch directory as this process finds it; the job may find another file system there."""
+        return self.isolation.volumes.view(record.scratch)
+
+    def save(self, record: RunRecord, *, soon: bool = False) -> None:
+        """Write it down; `soon`: with whatever is written next, half a second from now at the latest."""
+        self.journal.put("runs", record.key, record.pack())
+        if soon:
+            self.journal.write_soon()
+        else:
+            self.journal.write()

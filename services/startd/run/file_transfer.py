@@ -1,0 +1,184 @@
+"""The files of a run: input is fetched from the schedd before the job, output is sent to it after."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+from structlog.stdlib import BoundLogger
+
+from services.startd.core.journal_records import RunRecord
+from services.startd.core.run.exit_status import output_of
+from services.startd.core.run.failures import Fault
+from services.startd.core.run.job_launch import EXECUTABLE, OWN_FILES, STDERR, STDOUT
+from services.startd.exec.registry import LAUNCHER_FILES
+from services.startd.isolation import scratch_dirs
+from services.startd.run.context import RunContext
+from services.startd.run.orders import Orders
+from services.startd.run.reports import Reports
+from shared.classad import ClassAd
+from shared.messages.claims import JobExit
+from shared.transfer.bundle import Source
+from shared.transfer.client import fetch, send
+from shared.transfer.errors import NoRoom, TransferError, TransferRefused, TransferUnavailable
+
+#: The schedd's endpoint says that this run is over or not meant: statuses of HTTP.
+_NOT_WANTED = (401, 404, 409, 410)
+
+T = TypeVar("T")
+
+
+class FileTransfer:
+    """The files of one run."""
+
+    def __init__(
+        self, record: RunRecord, context: RunContext, orders: Orders, reports: Reports, log: BoundLogger
+    ) -> None:
+        self._record = record
+        self._context = context
+        self._orders = orders
+        self._reports = reports
+        self._log = log
+
+    def _session(self) -> aiohttp.ClientSession:
+        return self._context.session()
+
+    @property
+    def _scratch(self) -> Path:
+        return self._context.scratch(self._record)
+
+    async def fetch_input(self) -> None:
+        record = self._record
+        timer = self._reports.later("transferring-input")
+        try:
+            with self._context.counts.files.measured("input"):
+                received = await self._while_wanted(
+                    lambda: fetch(self._session(), record.transfer_url, record.transfer_token, self._scratch)
+                )
+        except TransferRefused as error:
+            if error.status in _NOT_WANTED:
+                raise Fault.NOT_WANTED.failure(f"the schedd does not want this run: {error}") from error
+            raise Fault.BAD_INPUT.failure(f"input files: {error}") from error
+        except NoRoom as error:
+            raise Fault.EXECUTE_FULL.failure(f"this machine is full: {error}") from error
+        except TransferError as error:
+            raise Fault.BAD_INPUT.failure(f"input files: {error}") from error
+        finally:
+            timer.cancel()
+        record.usage["bytes_received"] = received.bytes
+        self._context.counts.files.bytes.add("input", count=received.bytes)
+        executable = self._scratch / EXECUTABLE
+        if executable.is_file() and not executable.is_symlink():
+            executable.chmod(0o755)
+        record.before = _top_files(self._scratch)
+
+    async def _while_wanted(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a transfer while the schedd's endpoint is away. The lease of the claim bounds it: its end cancels or
+        stops this run; and so does a slot that has no more time for it."""
+        while True:
+            task = asyncio.ensure_future(work())
+            hurried = asyncio.ensure_future(self._orders.fast.wait())
+            try:
+                await asyncio.wait((task, hurried), return_when=asyncio.FIRST_COMPLETED)
+                order = self._orders.stop
+                if not task.done() and order is not None and order.how == "evicted":
+                    raise TransferUnavailable("no time was left for it")
+                return await task
+            except TransferUnavailable as error:
+                if self._orders.fast.is_set():
+                    raise
+                self._log.warning("transfer_waits", reason=str(error))
+            finally:
+                hurried.cancel()
+                if not task.done():
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+
+    async def send_output(self, job: ClassAd, outcome: JobExit) -> JobExit:
+        record = self._record
+        if not record.transfer_url or outcome.reason in ("hold", "failed"):
+            return outcome
+        asked = self._orders.stop is not None and self._orders.stop.want_output
+        by_itself = outcome.reason == "exited"
+        output = output_of(job, outcome.exit_code, ended_by_itself=by_itself, asked=asked)
+        if output is None or (outcome.exit_code is None and outcome.exit_signal is None):
+            return outcome
+        sources = self._standard_streams()
+        if output.listed is None:
+            sources += await asyncio.to_thread(self._changed_files)
+        else:
+            sources += [self._source(*_listed(self._scratch, name, output.flatten)) for name in output.listed]
+        record.usage["disk_kib"] = await asyncio.to_thread(scratch_dirs.size_kib, self._scratch)
+        timer = self._reports.later("transferring-output")
+        try:
+            with self._context.counts.files.measured("output"):
+                sent = await self._while_wanted(
+                    lambda: send(self._session(), record.transfer_url, record.transfer_token, sources)
+                )
+        except TransferUnavailable as error:
+            return _with(outcome, Fault.NO_TIME_FOR_OUTPUT.exit("evicted", f"output could not be sent: {error}"))
+        except TransferRefused as error:
+            if error.status in _NOT_WANTED:
+                return Fault.NOT_WANTED.exit("failed", f"the schedd does not want this run: {error}")
+            return _bad_output(outcome, error)
+        except TransferError as error:
+            return _bad_output(outcome, error)
+        finally:
+            timer.cancel()
+        record.usage["bytes_sent"] = sent.bytes
+        self._context.counts.files.bytes.add("output", count=sent.bytes)
+        return outcome.model_copy(update={"output_committed": True})
+
+    def _standard_streams(self) -> list[Source]:
+        paths = (self._scratch / name for name in (STDOUT, STDERR))
+        return [self._source(path, path.name) for path in paths if path.is_symlink() or path.is_file()]
+
+    def _source(self, path: Path, name: str) -> Source:
+        """One file of the job's to be sent. The job owns its scratch directory and may have put links there, so
+        nothing is read that lies outside, nor what another account's file is also called."""
+        owner = self._scratch.stat().st_uid
+        return Source(path, name, within=self._scratch, owner=owner if owner != os.geteuid() else None)
+
+    def _changed_files(self) -> list[Source]:
+        """Files of the scratch's top directory that are new or were changed; what else is there stays here."""
+        now = _top_files(self._scratch)
+        before = self._record.before
+        names = (name for name, seen in now.items() if seen != before.get(name))
+        return [
+            self._source(self._scratch / name, name) for name in sorted(names) if name not in OWN_FILES | LAUNCHER_FILES
+        ]
+
+
+def _with(outcome: JobExit, failure: JobExit) -> JobExit:
+    """The job's own end, of which the run's failure says what becomes of it."""
+    return outcome.model_copy(update=failure.model_dump(exclude_unset=True))
+
+
+def _bad_output(outcome: JobExit, error: TransferError) -> JobExit:
+    return _with(outcome, Fault.BAD_OUTPUT.exit("hold", f"output files: {error}"))
+
+
+def _listed(scratch: Path, name: str, flatten: bool) -> tuple[Path, str]:
+    """A path that the job lists, and what it is called at the schedd. It must lie in the scratch directory."""
+    clean = os.path.normpath(name)
+    if os.path.isabs(clean) or clean.split(os.sep)[0] == "..":
+        inside = os.path.relpath(clean, scratch) if os.path.isabs(clean) else ".."
+        if inside.split(os.sep)[0] == "..":
+            raise Fault.BAD_OUTPUT.failure(f"output file {name!r} lies outside of the scratch directory")
+        clean = inside
+    return scratch / clean, os.path.basename(clean) if flatten else clean
+
+
+def _top_files(folder: Path) -> dict[str, list[int]]:
+    """Files of a directory, each with what changes when it is written: time, size, inode."""
+    found = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                found[entry.name] = [status.st_mtime_ns, status.st_size, status.st_ino]
+    return found

@@ -1,0 +1,104 @@
+"""What a run tells the schedd: how it goes, and its end until that is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from structlog.stdlib import BoundLogger
+
+from services.startd.core.journal_records import RunRecord
+from services.startd.run.context import RunContext
+from shared.classad import ClassAd
+from shared.errors import RetryableError, RoostError
+from shared.messages.claims import JobExit, JobReport, JobReportAck, Usage
+
+#: Between two attempts to report an end, seconds: first and longest.
+REPORT_FIRST_S, REPORT_LONGEST_S = 0.2, 30.0
+#: An end that nobody wants to hear of is forgotten after its lease and this time, seconds.
+REPORT_FOR_S = 86400.0
+#: A transfer that takes longer than this is told to the schedd, seconds.
+QUIET_TRANSFER_S = 1.0
+
+
+class Reports:
+    """The reports of one run. extras: what components of the startd add to the job's attributes, in every report.
+    no_schedd: gets the reports of a run that belongs to no access point, one of fetched work."""
+
+    def __init__(
+        self, record: RunRecord, context: RunContext, log: BoundLogger, no_schedd: Callable[[JobReport], None]
+    ) -> None:
+        self._record = record
+        self._context = context
+        self._log = log
+        self._no_schedd = no_schedd
+        self.extras: dict[str, object] = {}
+
+    def _made(self, phase: Any, updates: ClassAd | None = None, outcome: JobExit | None = None) -> JobReport:
+        record = self._record
+        record.sequence += 1
+        if self.extras:
+            updates = ClassAd(self.extras | dict(updates.exprs() if updates else ()))
+        return JobReport(
+            startd=self._context.startd,
+            slot=record.slot,
+            claim_id=record.claim_id,
+            job_id=record.job_id,
+            attempt=record.attempt,
+            sequence=record.sequence,
+            phase=phase,
+            at=self._context.daemon.clock.now(),
+            started_at=record.started_at,
+            pid=record.pid,
+            usage=Usage.model_validate(record.usage),
+            exit=outcome,
+            updates=updates.pack() if updates else b"",
+        )
+
+    def tell(self, phase: str, updates: ClassAd | None = None) -> None:
+        """Tell the schedd, without waiting; what gets lost is repeated by the next report."""
+        self._context.in_background(self._send(self._made(phase, updates)), f"report:{self._record.key}")
+
+    async def _send(self, report: JobReport) -> None:
+        if not self._record.schedd:
+            self._no_schedd(report)
+            return
+        try:
+            await self._context.daemon.bus.send(f"schedd.{self._record.schedd}", report)
+        except RoostError as error:
+            self._log.info("report_not_sent", phase=report.phase, reason=str(error))
+
+    def later(self, phase: str) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(QUIET_TRANSFER_S, self.tell, phase)
+
+    async def end(self, updates: ClassAd | None) -> JobReportAck | None:
+        """Repeat the final report until it is acknowledged. None: nobody wanted to hear it for very long."""
+        context, record = self._context.daemon, self._record
+        report = self._made("ended", updates, record.outcome)
+        if not record.schedd:
+            self._no_schedd(report)
+            return JobReportAck()
+        give_up = context.clock.monotonic() + record.lease_s + REPORT_FOR_S
+        delay = REPORT_FIRST_S
+        synced = False
+        while context.clock.monotonic() < give_up:
+            try:
+                told = report.model_copy(update={"claim_over": self._context.claim_over(record.claim_id)})
+                answer = await context.bus.call(f"schedd.{record.schedd}", told)
+            except RetryableError as error:
+                self._log.info("end_not_acknowledged", reason=str(error))
+            except RoostError as error:
+                self._log.warning("end_refused", reason=str(error))
+            else:
+                if isinstance(answer, JobReportAck):
+                    return answer
+                self._log.warning("end_refused", reason=f"the schedd answered {answer.type}")
+            if not synced:
+                await self._context.journal.sync()
+                synced = True
+            await context.clock.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, REPORT_LONGEST_S)
+        self._log.error("end_given_up", after_s=record.lease_s + REPORT_FOR_S)
+        return None

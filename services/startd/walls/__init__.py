@@ -1,1 +1,0 @@
-"""Walls between jobs, and between jobs and the machine: accounts, cgroups, namespaces, disks."""

@@ -1,0 +1,23 @@
+"""Lets long work yield to others now and then: leases, heartbeats and other requests share the event loop with it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+#: Seconds of work between two looks at other messages.
+SLICE_S: Final = 0.005
+
+
+class Yielder:
+    """One for each piece of work: `await yielder.yield_if_due()` wherever others may see what is done so far."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + SLICE_S
+
+    async def yield_if_due(self) -> None:
+        """Let others have their turn, once this one has lasted long enough. Costs next to nothing before that."""
+        if time.perf_counter() > self._until:
+            await asyncio.sleep(0)
+            self._until = time.perf_counter() + SLICE_S

@@ -1,0 +1,202 @@
+"""What the dashboard asks of the pool: parts that fail alone, pages over several schedds, a missing journal."""
+
+import pytest
+
+from services.gateway.dashboard import Dashboard
+from services.gateway.pool_client import PoolClient
+from shared.bus.api import RemoteFailure
+from shared.bus.memory import MemoryBus, MemoryHub
+from shared.classad import ClassAd
+from shared.daemon.clock import SystemClock
+from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
+from shared.messages.base import Envelope, Failure
+from shared.messages.events import JobStarted
+from shared.messages.journal import AskJob, AskLeaders, JournalAnswer
+from shared.messages.negotiation import Priorities
+from shared.messages.queue import JobPage, QueryJobs
+from tests.waiting import eventually
+
+
+class Pool:
+    """Stand-ins on one hub: a collector that knows these ads, schedds with these jobs."""
+
+    def __init__(self, patience_s=30.0):
+        self.patience_s = patience_s
+        self.hub = MemoryHub()
+        self.bus = MemoryBus(self.hub, sender="gateway.test")
+        self.ads: dict[str, list[ClassAd]] = {}
+        self.asked: list[QueryJobs] = []
+
+    async def __aenter__(self):
+        await self.bus.start()
+        self.survey = Dashboard(PoolClient(self.bus, SystemClock()), SystemClock(), self.patience_s)
+        return self
+
+    async def __aexit__(self, *_):
+        await self.bus.stop()
+
+    async def collector(self):
+        async def answer(envelope):
+            body = envelope.body
+            if isinstance(body, CountAds):
+                return AdCounts(values=[["Claimed", "Busy", 4, 0, False]], counts=[10])
+            assert isinstance(body, QueryAds)
+            ads = [ad.pack() for kind in body.my_types for ad in self.ads.get(kind, [])]
+            return AdPage(ads=ads, fits=len(ads))
+
+        await self.bus.serve("collector", answer)
+
+    async def schedd(self, name, jobs):
+        self.ads.setdefault("Scheduler", []).append(
+            ClassAd({"Name": name, "MyAddress": f"schedd.{name}", "TotalIdleJobs": jobs})
+        )
+
+        async def answer(envelope):
+            body = envelope.body
+            self.asked.append(body)
+            if body.factories:
+                late = ClassAd({"ClusterId": 7, "JobMaterializeItemCount": 100, "JobMaterializeNextProcId": 40})
+                return JobPage(ads=[late.pack()] if jobs else [], next="", totals={})
+            before = int(body.after.partition(".")[2]) if body.after else jobs
+            procs = [] if body.constraint == "false" else list(range(before - 1, -1, -1))
+            shown = procs[: body.limit]
+            ads = [ClassAd({"ClusterId": 1, "ProcId": proc, "JobStatus": 1}).pack() for proc in shown]
+            return JobPage(ads=ads, next=f"1.{shown[-1]}" if len(procs) > len(shown) else "", totals={"Idle": jobs})
+
+        await self.bus.serve(f"schedd.{name}", answer)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 50])
+async def test_pages_of_jobs_go_on_from_schedd_to_schedd(limit):
+    """Every job once, newest first in each queue; the totals are of all queues on each page."""
+    async with Pool() as pool:
+        for name, jobs in (("a", 5), ("b", 0), ("c", 3)):
+            await pool.schedd(name, jobs)
+        await pool.collector()
+        seen, after = [], ""
+        for _ in range(20):
+            page = await pool.survey.job_page(after=after, limit=limit)
+            assert page["totals"] == {"Idle": 8}
+            assert page["schedds"] == ["a", "b", "c"]
+            assert len(page["rows"]) <= limit
+            seen += [(row["Schedd"], row["Id"]) for row in page["rows"]]
+            after = page["next"]
+            if not after:
+                break
+        assert seen == [("a", f"1.{proc}") for proc in (4, 3, 2, 1, 0)] + [("c", f"1.{proc}") for proc in (2, 1, 0)]
+
+
+async def test_a_cursor_of_nobody_is_refused():
+    async with Pool() as pool:
+        await pool.schedd("a", 2)
+        await pool.collector()
+        with pytest.raises(RemoteFailure, match="after"):
+            await pool.survey.job_page(after="elsewhere\x001.1")
+
+
+async def test_filters_become_constraints():
+    async with Pool() as pool:
+        await pool.schedd("a", 2)
+        await pool.collector()
+        await pool.survey.job_page(status="Held", user='x"y', search="sim")
+        (asked,) = pool.asked
+        assert asked.newest
+        assert "JobStatus == 5" in asked.constraint
+        assert '"x\\"y"' in asked.constraint
+        assert "regexp" in asked.constraint
+
+
+async def test_one_part_that_is_not_there_spoils_no_other():
+    """No negotiator, no collector: the first page says what is missing, and shows the rest."""
+    async with Pool(patience_s=0.3) as pool:
+        pool.survey.on_event(
+            Envelope(JobStarted(at=2e12, schedd="s", job_id="1.0", owner="o", slot="x", attempt=1, waited_s=4.0))
+        )
+        found = await pool.survey.overview()
+        assert found["waits"]["p50"] == 4.0
+        assert "no answer" in found["slots"]["error"]
+        await pool.schedd("a", 2)
+        await pool.collector()
+        await eventually(answered(pool), what="the parts that were asked for before there was a collector")
+        found = await pool.survey.overview()
+        assert found["queue"]["idle"] == 2
+        assert found["negotiators"] == []
+
+
+def answered(pool):
+    async def look():
+        return (await pool.survey.overview())["slots"].get("used_cpus") == 40.0
+
+    return look
+
+
+async def test_a_journal_that_is_missing_silent_or_ignorant():
+    async with Pool() as pool:
+        assert await pool.survey.recorded(AskLeaders()) == {"missing": "no journal daemon"}
+
+        async def answer(envelope):
+            if isinstance(envelope.body, AskJob):
+                return Failure(code="not-found", reason="nothing is known of it")
+            return JournalAnswer(data={"changes": []})
+
+        await pool.bus.serve("journal", answer)
+        assert await pool.survey.recorded(AskLeaders(limit=5)) == {"found": {"changes": []}}
+        assert await pool.survey.recorded(AskJob(job_id="1.0")) == {"missing": "nothing is known of it"}
+
+
+async def test_groups_lend_what_their_own_members_leave():
+    """A group's own quota is what is left of it for itself, without the groups below."""
+    async with Pool() as pool:
+        await pool.collector()
+        quotas = {
+            "<none>": ("<none>", 16, 0),
+            "p": ("<none>", 8, 0),
+            "p.a": ("p", 4, 8),
+            "p.c": ("p", 3, 6),
+            "b": ("<none>", 6, 2),
+        }
+        ads = [
+            ClassAd(
+                {"Name": name, "AccountingGroup": parent, "IsAccountingGroup": True, "SubtreeQuota": quota}
+                | {"WeightedResourcesUsed": used, "PriorityFactor": 1.0, "Priority": 0.5}
+            )
+            for name, (parent, quota, used) in quotas.items()
+        ]
+
+        async def answer(_):
+            return Priorities(ads=[ad.pack() for ad in ads])
+
+        pool.ads["Negotiator"] = [ClassAd({"Name": "n", "Shard": ""})]
+        await pool.bus.serve("negotiator", answer)
+        found = await pool.survey.groups()
+        lent = {}
+        for loan in found["loans"]:
+            lent[loan["lender"]] = lent.get(loan["lender"], 0.0) + loan["amount"]
+        assert sum(lent.values()) == pytest.approx(7.0)
+        assert lent["p"] == pytest.approx(1.0)  # 8 less 4 and 3: nobody of its own uses it
+        with pytest.raises(RemoteFailure, match="no submitter x"):
+            await pool.survey.parity("x", "y")
+
+
+async def test_clusters_with_jobs_to_come_are_on_the_first_page_of_all_jobs():
+    """The schedd leaves out those that are over; no question is asked where a filter would not be heeded."""
+    async with Pool() as pool:
+        await pool.schedd("a", 2)
+        await pool.schedd("b", 0)
+        await pool.collector()
+        (line,) = (await pool.survey.job_page(user="ann@pool"))["late"]
+        assert (line["ClusterId"], line["Schedd"], line["Left"]) == (7, "a", 60)
+        asked = [one.constraint for one in pool.asked if one.factories]
+        assert len(asked) == 2
+        assert all("JobMaterializePaused" in text and 'User == "ann@pool"' in text for text in asked)
+        for more in ({"status": "Idle"}, {"search": "sleep"}, {"history": True}, {"after": "a\0001.1"}):
+            assert (await pool.survey.job_page(**more))["late"] == []
+        assert len([one for one in pool.asked if one.factories]) == 2
+
+
+async def test_who_drains_and_wakes_machines_is_told_with_them():
+    async with Pool() as pool:
+        await pool.collector()
+        pool.ads["Defrag"] = [ClassAd({"MyType": "Defrag", "Name": "d", "MachinesDraining": 2, "Secret": 1})]
+        page = await pool.survey.machine_page(order="Machine", after="", limit=10, condition="asleep")
+        assert page["keepers"] == {"Defrag": [{"Name": "d", "MachinesDraining": 2}], "Rooster": []}

@@ -1,0 +1,109 @@
+import asyncio
+
+import pytest
+
+from services.gateway.events import BUFFER, KEPT, EventStream, Overflow, Quiet
+from shared.messages.base import Envelope
+from shared.messages.events import PriorityChanged
+
+
+def event(number: int) -> Envelope:
+    body = PriorityChanged(at=number, submitter=f"u{number}", what="factor", value=1.0, by="x")
+    return Envelope(body, id=f"{number:032x}")  # in order of time, as ids are
+
+
+async def fill(events: EventStream, count: int) -> list[Envelope]:
+    first = next(reversed(events._kept)).body.at + 1 if events._kept else 0
+    made = [event(int(first) + n) for n in range(count)]
+    for envelope in made:
+        await events.on_event(envelope)
+    return made
+
+
+async def read(following, count: int) -> list[str]:
+    return [(await anext(following)).id for _ in range(count)]
+
+
+async def test_every_listener_gets_every_event_from_now_on():
+    events = EventStream()
+    await fill(events, 3)
+    one, two = events.follow([]), events.follow(["accountant.*"])
+    other = events.follow(["job.*"])
+    made = await fill(events, 4)
+    assert await read(one, 4) == await read(two, 4) == [e.id for e in made]
+    assert other._queue.empty()
+    for following in (one, two, other):
+        following.close()
+    assert events.listeners == 0
+
+
+async def test_an_event_that_its_sender_repeats_is_told_once():
+    """A daemon says again what a broker that died may not have passed on, under the same id."""
+    events = EventStream()
+    following = events.follow([])
+    for envelope in [event(1), event(2), event(1), event(2), event(3)]:
+        await events.on_event(envelope)
+    assert [one.id for one in following.more()] == [event(number).id for number in (1, 2, 3)]
+    for number in range(4, KEPT + 10):
+        await events.on_event(event(number))
+    again = events.follow([])
+    await events.on_event(event(1))  # forgotten by now: it is told
+    await events.on_event(event(KEPT + 9))
+    assert [one.id for one in again.more()] == [event(1).id]
+    following.close()
+    again.close()
+
+
+async def test_a_listener_goes_on_after_the_event_it_saw_last():
+    events = EventStream()
+    made = await fill(events, 10)
+    following = events.follow([], made[6].id)
+    more = await fill(events, 1)
+    assert await read(following, 4) == [e.id for e in (*made[7:], *more)]
+    assert following.gap == ""
+
+
+async def test_who_asks_for_what_is_not_kept_is_told_of_the_gap():
+    events = EventStream()
+    made = await fill(events, KEPT + 5)
+    following = events.follow([], made[2].id)
+    assert made[2].id in following.gap
+    assert await read(following, 3) == [e.id for e in made[5:8]]
+
+
+async def test_a_slow_listener_overflows_without_a_gap_before_it():
+    events = EventStream()
+    following = events.follow([])
+    made = await fill(events, BUFFER + 10)
+    assert await read(following, 5) == [e.id for e in made[:5]]
+    made += await fill(events, 5)  # there is room again, but these would come after a gap
+    assert await read(following, BUFFER - 5) == [e.id for e in made[5:BUFFER]]
+    with pytest.raises(Overflow):
+        await anext(following)
+    again = events.follow([], made[BUFFER - 1].id)
+    assert await read(again, 15) == [e.id for e in made[BUFFER:]]
+    assert again.gap == ""
+
+
+async def test_a_long_way_back_is_read_in_several_turns():
+    events = EventStream()
+    made = await fill(events, KEPT)
+    seen = [made[0].id]
+    for _ in range(KEPT // BUFFER + 1):
+        following = events.follow([], seen[-1])
+        try:
+            while len(seen) < KEPT:
+                seen.append((await anext(following)).id)
+        except Overflow:
+            pass
+        following.close()
+    assert seen == [e.id for e in made]
+
+
+async def test_silence_is_told(monkeypatch):
+    monkeypatch.setattr("services.gateway.events.QUIET_S", 0.01)
+    events = EventStream()
+    following = events.follow([])
+    assert isinstance(await anext(following), Quiet)
+    (made,) = await fill(events, 1)
+    assert await asyncio.wait_for(anext(following), 5) == made

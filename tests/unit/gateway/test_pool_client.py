@@ -1,0 +1,111 @@
+"""Which negotiator the gateway asks (MUL-03, MUL-04)."""
+
+import pytest
+
+from services.gateway.pool_client import AmbiguousDaemon, NoSuchDaemon, PoolClient
+from shared.bus.api import RemoteFailure
+from shared.bus.memory import MemoryBus, MemoryHub
+from shared.classad import ClassAd
+from shared.daemon.clock import SystemClock
+from shared.errors import RetryableError
+from shared.messages.ads import AdPage
+from shared.messages.base import Ack, Failure
+from tests.spec import spec
+
+
+class Time(SystemClock):
+    at = 0.0
+
+    def monotonic(self):
+        return self.at
+
+
+class Collector:
+    """Tells of these negotiators: (Name, shard)."""
+
+    def __init__(self, *known):
+        self.known = known
+        self.silent = False
+
+    async def answer(self, envelope):
+        if self.silent:
+            return Failure(code="unavailable", reason="the collector rests", retryable=True)
+        return AdPage(ads=[ClassAd({"Name": name, "Shard": shard}).pack() for name, shard in self.known])
+
+
+@pytest.fixture
+async def ask():
+    hub = MemoryHub()
+    served, asking = MemoryBus(hub, sender="collector.cm"), MemoryBus(hub, sender="gateway.g")
+    await served.start()
+    await asking.start()
+    collector, clock = Collector(), Time()
+    await served.serve("collector", collector.answer)
+    view = PoolClient(asking, clock)
+
+    async def ask(name="", *known, silent=False):
+        collector.known, collector.silent = known, silent
+        clock.at += 60.0
+        found = await view.negotiator(name)
+        return found.shard, found.inbox
+
+    ask.served, ask.view = served, view
+    yield ask
+    await asking.stop()
+    await served.stop()
+
+
+async def test_the_only_negotiator_needs_no_name(ask):
+    assert await ask() == ("", "negotiator")
+    assert await ask("", ("cm", "")) == ("", "negotiator")
+    assert await ask("", ("gpus", "gpus")) == ("gpus", "negotiator.active.gpus")
+
+
+async def test_those_who_stand_by_for_each_other_are_one(ask):
+    assert await ask("", ("cm1", ""), ("cm2", "")) == ("", "negotiator")
+    assert await ask("cm2", ("cm1", ""), ("cm2", "")) == ("", "negotiator")
+    assert await ask("", ("gpus", "gpus"), ("gpus", "gpus")) == ("gpus", "negotiator.active.gpus")
+
+
+async def test_of_several_one_must_be_named(ask):
+    pool = (("gpus", "gpus"), ("cpus", "cpus"), ("cm", ""))
+    with pytest.raises(AmbiguousDaemon, match=r"several negotiators.*cm, cpus, gpus"):
+        await ask("", *pool)
+    assert await ask("gpus", *pool) == ("gpus", "negotiator.active.gpus")
+    assert await ask("cm", *pool) == ("", "negotiator")
+    with pytest.raises(NoSuchDaemon, match=r"no negotiator tpus.*known: cm, cpus, gpus"):
+        await ask("tpus", *pool)
+
+
+async def test_a_silent_collector_is_done_without_once_the_negotiators_are_known(ask):
+    with pytest.raises(RemoteFailure, match="rests"):
+        await ask("", silent=True)
+    await ask("", ("gpus", "gpus"))
+    assert await ask("", silent=True) == ("gpus", "negotiator.active.gpus")
+
+
+@spec("MUL-03")
+async def test_all_negotiators_begin_soon_or_the_one_that_is_named(ask):
+    pool = (("gpus", "gpus"), ("cpus", "cpus"), ("cm", ""))
+    heard = []
+    for inbox in ("negotiator", "negotiator.active.gpus"):
+
+        async def answer(envelope, inbox=inbox):
+            heard.append((inbox, envelope.body.by))
+            return Ack()
+
+        await ask.served.serve(inbox, answer)
+    await ask("cm", *pool)
+    # One is away: it is named, and the others have heard it.
+    with pytest.raises(RetryableError, match="negotiator cpus can not be reached"):
+        await ask.view.reschedule("", "alice@x")
+    assert sorted(heard) == [("negotiator", "alice@x"), ("negotiator.active.gpus", "alice@x")]
+    heard.clear()
+    await ask.view.reschedule("gpus", "alice@x")
+    assert heard == [("negotiator.active.gpus", "alice@x")]
+    with pytest.raises(NoSuchDaemon):
+        await ask.view.reschedule("tpus", "alice@x")
+    heard.clear()
+    await ask("")  # nobody has told of a negotiator yet
+    await ask.view.reschedule("", "alice@x")
+    assert heard == [("negotiator", "alice@x")]

@@ -1,0 +1,195 @@
+"""Which ads the negotiator deals with: constraints on slots and submitters, and ads that are kept back."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.match.slot_table import SlotTable
+from engine.policy import Policy, read_policy
+from services.negotiator.ad_intake import AdIntake
+from shared.classad import ClassAd
+from shared.config import load_config
+from shared.daemon.ad_table import AdTable
+from shared.messages.ads import AdUpdate
+from tests.spec import spec
+
+NOW = 1_000_000_000.0
+EP, AP = "startd@ep", "schedd@ap"
+
+
+class Clock:
+    at = NOW
+
+    def now(self) -> float:
+        return self.at
+
+
+def policy(**knobs: str) -> Policy:
+    env = {f"_CONDOR_{name}": value for name, value in knobs.items()}
+    return read_policy(load_config([], subsystem="NEGOTIATOR", env=env), lambda: 0.0)
+
+
+class Desk:
+    """An intake with what it stands on. `refused`: ads that could not be read."""
+
+    def __init__(self, **knobs: str) -> None:
+        self.policy = policy(**knobs)
+        self.ads, self.clock, self.refused = AdTable(900.0), Clock(), []
+        self.table = SlotTable(self.policy.cycle)
+        self.ad_intake = AdIntake(
+            self.policy, self.ads, self.table, self.clock, lambda *what: self.refused.append(what)
+        )
+        self._sequence = 0
+
+    def say(self, my_type: str, daemon: str, ads: dict[str, bytes]) -> None:
+        """A daemon tells all its ads of a type."""
+        self._sequence += 1
+        update = AdUpdate(
+            my_type=my_type,
+            daemon=daemon,
+            start_time=1,
+            sequence=self._sequence,
+            names=list(ads),
+            ads=list(ads.values()),
+        )
+        change = self.ads.apply(update, self.clock.now())
+        if my_type == "Machine":
+            self.ad_intake.apply(daemon, change.updated, change.removed)
+
+    def says(self, my_type: str, daemon: str, *ads: ClassAd) -> None:
+        self.say(my_type, daemon, {str(ad["Name"]): ad.pack() for ad in ads})
+
+    def slot(self, name: str = "s@ep", daemon: str = EP, **attributes: object) -> None:
+        self.says("Machine", daemon, ClassAd({"Name": name, "Cpus": 1, **attributes}))
+
+    def submitter(self, name: str, schedd: str = "schedd.ap", idle: int = 1, **attributes: object) -> None:
+        ad = ClassAd({"Name": name, "ScheddIpAddr": schedd, "IdleJobs": idle, **attributes})
+        self.says("Submitter", schedd, ad)
+
+
+@spec("NEG-04")
+def test_slots_outside_the_constraint_are_neither_offered_nor_charged_nor_counted() -> None:
+    desk = Desk(NEGOTIATOR_SLOT_CONSTRAINT="Cpus > 4")
+    desk.slot("small@a", "startd@a", Cpus=4, SlotWeight=4, RemoteUser="alice@p", State="Claimed")
+    desk.slot("odd@b", "startd@b", Cpus="many")
+    desk.slot("large@c", "startd@c", Cpus=8, SlotWeight=8)
+    assert list(desk.table.ads) == ["large@c"]
+    assert desk.table.in_use(desk.policy.cycle) == {}
+    assert desk.table.total_weight(desk.policy.cycle) == 8.0
+
+
+@spec("NEG-04")
+def test_a_slot_that_comes_back_within_the_constraint_has_its_claim_id_still() -> None:
+    desk = Desk(NEGOTIATOR_SLOT_CONSTRAINT="Site =!= 1")
+    desk.table.claims["s@ep"] = "secret"
+    for site, there in ((0, True), (1, False), (0, True)):
+        desk.slot(Site=site)
+        assert ("s@ep" in desk.table.ads) is there
+        assert desk.table.claims == {"s@ep": "secret"}
+
+
+@spec("NEG-06")
+def test_submitters_outside_the_constraint_are_ignored_wholly() -> None:
+    desk = Desk(NEGOTIATOR_SUBMITTER_CONSTRAINT='regexp("@p$", Name) && RunningJobs < 5')
+    desk.submitter("a@p", "schedd.a", RunningJobs=4)
+    desk.submitter("b@p", "schedd.b", RunningJobs=5)
+    desk.submitter("c@elsewhere", "schedd.c", RunningJobs=0)
+    desk.submitter("d@p", "schedd.d")  # undefined is not true
+    assert [submitter.name for submitter in desk.ad_intake.submitters()] == ["a@p"]
+
+
+@spec("NEG-06")
+def test_all_submitters_that_can_be_talked_to_count_without_a_constraint() -> None:
+    desk = Desk()
+    desk.submitter("a@p", "schedd.a")
+    desk.submitter("b@p", "")
+    assert [submitter.name for submitter in desk.ad_intake.submitters()] == ["a@p"]
+
+
+def used(desk: Desk) -> object:
+    return desk.table.ads["s@ep"].eval("N")
+
+
+def kept_back(**knobs: str) -> Desk:
+    desk = Desk(STARTD_AD_REEVAL_EXPR=f"time() >= {int(NOW) + 5}", **knobs)
+    desk.slot(N=1)
+    desk.slot(N=2)
+    assert used(desk) == 1
+    return desk
+
+
+@spec("NEG-38")
+def test_an_ad_that_is_kept_back_is_used_when_its_time_has_come() -> None:
+    desk = kept_back()
+    assert desk.ad_intake.apply_kept_back().slots == 1  # asked about, and kept back again
+    assert used(desk) == 1
+    desk.clock.at += 5
+    desk.ad_intake.apply_kept_back()
+    assert used(desk) == 2
+
+
+@spec("NEG-38", "NEG-40")
+def test_what_is_kept_back_outlives_another_policy() -> None:
+    desk = kept_back()
+    desk.ad_intake.configure(policy(STARTD_AD_REEVAL_EXPR=f"time() >= {int(NOW) + 5}", XSW_LIMIT="3"))
+    desk.clock.at += 5
+    desk.ad_intake.apply_kept_back()
+    assert used(desk) == 2
+
+
+@spec("NEG-38")
+@pytest.mark.parametrize("knobs", [{}, {"STARTD_AD_REEVAL_EXPR": "TARGET.N > MY.N"}])
+def test_another_expression_decides_anew(knobs: dict[str, str]) -> None:
+    desk = kept_back()
+    desk.ad_intake.configure(policy(**knobs))
+    for _ in desk.ad_intake.apply_all():
+        pass
+    assert used(desk) == 2
+
+
+@spec("NEG-38")
+def test_a_slot_that_is_gone_is_not_asked_about_again() -> None:
+    desk = kept_back()
+    desk.says("Machine", EP)
+    desk.clock.at += 5
+    assert desk.ad_intake.apply_kept_back().slots == 0
+    assert not desk.table.ads
+
+
+def test_while_a_slots_ad_stands_no_other_daemon_speaks_of_it() -> None:
+    desk = Desk()
+    desk.slot(N=1)
+    desk.slot(daemon="startd@impostor", N=2)
+    assert used(desk) == 1
+    desk.says("Machine", EP)
+    assert not desk.table.ads
+    desk.slot(daemon="startd@impostor", N=2)
+    assert used(desk) == 2
+
+
+def test_an_ad_that_can_not_be_read_keeps_nobody_else_out() -> None:
+    desk = Desk()
+    torn = ClassAd({"Name": "bad@ep"})
+    torn.set_text("Requirements", "TARGET.Cpus > 1")
+    packed = torn.pack().replace(b"TARGET.Cpus > 1", b"TARGET.Cpus > )")
+    assert packed != torn.pack()
+    desk.say("Machine", EP, {"bad@ep": packed, "good@ep": ClassAd({"Name": "good@ep", "Cpus": 1}).pack()})
+    assert list(desk.table.ads) == ["good@ep"]
+    assert [what[:3] for what in desk.refused] == [("Machine", EP, "bad@ep")]
+
+
+@spec("ACC-18")
+def test_slots_that_what_was_loaded_lacks_are_charged_to_nobody() -> None:
+    """The negotiator was cut off while a dynamic slot ended; the collector heard it. Nobody says that again."""
+    desk = Desk()
+    claimed = {"State": "Claimed", "RemoteUser": "alice@p", "SlotWeight": 1}
+    stays = ClassAd({"Name": "slot1_1@ep", "Cpus": 1, **claimed})
+    goes = ClassAd({"Name": "slot1_2@ep", "Cpus": 1, **claimed})
+    desk.says("Machine", EP, stays, goes)
+    assert desk.table.in_use(desk.policy.cycle) == {"alice@p": (2.0, 2)}
+    ads = {"slot1_1@ep": stays.pack()}
+    desk.ads.load("Machine", EP, start_time=1, sequence=7, content=7, heard=NOW, ads=ads)
+    touched = [taken.touched for taken in desk.ad_intake.apply_all()]
+    assert touched[-1], "somebody must charge"
+    assert desk.table.in_use(desk.policy.cycle) == {"alice@p": (1.0, 1)}
+    assert list(desk.table.ads) == ["slot1_1@ep"]

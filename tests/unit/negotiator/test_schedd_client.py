@@ -1,0 +1,113 @@
+"""The negotiator's talk with schedds that answer oddly."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+import structlog
+
+from services.negotiator import schedd_client
+from services.negotiator.schedd_client import CycleIdentity, ScheddClient
+from services.negotiator.settings import RequestListSettings
+from shared.bus.api import CallTimeout
+from shared.messages.base import Ack
+from shared.messages.negotiation import MatchesTaken, RequestList
+from tests.unit.negotiator.test_chunks import match
+
+
+class Bus:
+    """Every call is answered with the same message."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def call(self, inbox, body, *, timeout, epoch):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (MatchesTaken(begun=[1, 0]), [1, 0]),
+        (MatchesTaken(begun=[1]), [1, 0]),
+        (MatchesTaken(begun=[7, -7, 9]), [1, 0]),
+        (MatchesTaken(begun=[]), [0, 0]),
+        (Ack(), [0, 0]),
+    ],
+    ids=["both", "one", "too much", "none", "no answer to this"],
+)
+async def test_what_a_schedd_does_not_answer_for_is_not_taken(answer, said):
+    schedds = ScheddClient(SimpleNamespace(bus=Bus(answer)), RequestListSettings())
+    taken = {}
+    matches = [match(number, count=1) for number in range(2)]
+    await schedds.send_decisions("schedd.s", matches, [], CycleIdentity("n", "", 1, 1), taken.__setitem__)
+    assert [taken[index] for index in range(2)] == said
+
+
+class Silence:
+    """A bus on which one schedd answers and another one does not, until its call's time is over."""
+
+    def __init__(self):
+        self.patience = []
+
+    async def call(self, inbox, message, *, timeout, epoch):
+        if inbox == "schedd.lives":
+            return RequestList(requests={"alice@x": []}, more=[])
+        self.patience.append(timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            raise CallTimeout("no answer") from None
+
+
+async def test_a_dead_schedd_keeps_the_others_waiting_once_and_shortly(monkeypatch):
+    monkeypatch.setattr(schedd_client, "GRACE_S", 0.05)
+    monkeypatch.setattr(schedd_client, "SILENT_S", 0.01)
+    bus, log = Silence(), structlog.get_logger()
+    schedds = ScheddClient(SimpleNamespace(bus=bus, log=log), RequestListSettings())
+    wanted = {"schedd.lives": ["alice@x"], "schedd.dead": ["bob@x"]}
+    for _ in range(3):
+        answers = await schedds.fetch_requests(wanted, CycleIdentity("n", "", 1, 1))
+        assert answers.silent == {"schedd.dead"}
+    schedds.heard("schedd.dead")
+    await schedds.fetch_requests(wanted, CycleIdentity("n", "", 1, 1))
+    assert bus.patience == [30.0, 0.01, 0.01, 30.0]
+
+
+async def test_a_dead_schedd_that_is_asked_alone_keeps_newcomers_waiting_only_shortly(monkeypatch):
+    """Else whoever submits meanwhile, to another schedd, waits for as long as NEGOTIATOR_TIMEOUT."""
+    monkeypatch.setattr(schedd_client, "GRACE_S", 0.05)
+    bus, log = Silence(), structlog.get_logger()
+    schedds = ScheddClient(SimpleNamespace(bus=bus, log=log), RequestListSettings())
+    asking = asyncio.ensure_future(schedds.fetch_requests({"schedd.dead": ["bob@x"]}, CycleIdentity("n", "", 1, 1)))
+    for _ in range(3):  # nobody else has anything to say: it may be slow
+        assert not (await asyncio.wait({asking}, timeout=0.06))[0]
+        schedds.heard("schedd.dead")
+    schedds.heard("schedd.lives")
+    answers = await asyncio.wait_for(asking, 20)
+    assert (answers.requests, answers.silent, bus.patience) == ({}, {"schedd.dead"}, [30.0])
+
+
+async def test_a_schedd_that_dies_before_it_hears_of_its_matches_keeps_nobody_waiting(monkeypatch):
+    """Nobody's jobs started for NEGOTIATOR_TIMEOUT, for each schedd that died between its requests and its matches."""
+    monkeypatch.setattr(schedd_client, "GRACE_S", 0.05)
+    bus, log = Silence(), structlog.get_logger()
+    schedds = ScheddClient(SimpleNamespace(bus=bus, log=log), RequestListSettings())
+    taken, identity = {}, CycleIdentity("n", "", 1, 1)
+
+    def telling(inbox):
+        return schedds.send_decisions(
+            inbox, [match(1, count=1)], [], identity, lambda index, begun: taken.update({inbox: begun})
+        )
+
+    await schedds.send_all({inbox: telling(inbox) for inbox in ("schedd.dead", "schedd.lives")})
+    assert taken == {"schedd.lives": 0}, "what the other one does with its match may still be heard of"
+    alone = asyncio.ensure_future(schedds.send_all({"schedd.dead": telling("schedd.dead")}))
+    for _ in range(3):  # nobody else has anything to say: it may be slow
+        assert not (await asyncio.wait({alone}, timeout=0.06))[0]
+    schedds.heard("schedd.lives")
+    await asyncio.wait_for(alone, 20)
+    # It is known for what it is in the next cycle.
+    await schedds.fetch_requests({"schedd.dead": ["bob@x"]}, identity)
+    assert bus.patience == [30.0, 30.0, schedd_client.SILENT_S]

@@ -1,0 +1,155 @@
+"""The log of the events of all jobs (EVENT_LOG) and the file of those that are over (HISTORY): what they hold, and how
+they are put away."""
+
+import contextlib
+
+import pytest
+
+from roost.cli.main import main
+from services.schedd.io.user_log import UserLog, missing_events, rotate
+from services.schedd.settings import EventLog, HistoryFile, Settings
+from shared import history_file
+from shared.config import ConfigError, load_config
+from tests.scheddpool import Pool, job_ad
+from tests.waiting import eventually
+
+
+def settings(**knobs):
+    return Settings.from_config(load_config([], subsystem="SCHEDD", env={}, overrides=knobs))
+
+
+def test_knobs():
+    assert settings().event_log == EventLog("", 1_000_000, 1)
+    assert settings(EVENT_LOG="/x/events", MAX_EVENT_LOG="5").event_log == EventLog("/x/events", 5, 1)
+    made = settings(EVENT_LOG="/x/events", MAX_EVENT_LOG="5", EVENT_LOG_MAX_SIZE="0", EVENT_LOG_MAX_ROTATIONS="3")
+    assert made.event_log == EventLog("/x/events", 0, 3)
+    with pytest.raises(ConfigError, match="EVENT_LOG = events is no absolute path"):
+        settings(EVENT_LOG="events")
+
+
+@pytest.mark.parametrize(
+    ("rotations", "left"),
+    [
+        (0, {"log": "5"}),
+        (1, {"log": "5", "log.old": "4"}),
+        (3, {"log": "5", "log.1": "4", "log.2": "3", "log.3": "2"}),
+    ],
+)
+def test_it_is_put_away_when_it_is_large(tmp_path, rotations, left):
+    log = EventLog(str(tmp_path / "log"), 10, rotations)
+    rotate(log)  # there is none
+    for number in range(1, 6):
+        (tmp_path / "log").write_text(str(number))
+        rotate(log)  # too small
+        assert (tmp_path / "log").read_text() == str(number)
+        if number < 5:
+            (tmp_path / "log").write_text(f"{number}".ljust(10))
+            rotate(log)
+            assert not (tmp_path / "log").exists()
+    found = {path.name: path.read_text().strip() for path in tmp_path.iterdir() if path.suffix != ".lock"}
+    assert found == left
+    never = EventLog(str(tmp_path / "log"), 0, 1)
+    (tmp_path / "log").write_text("x" * 1000)
+    rotate(never)
+    assert (tmp_path / "log").exists()
+
+
+def test_after_a_crash_what_was_put_away_is_not_written_again(tmp_path):
+    log = EventLog(str(tmp_path / "log"), 1, 2)
+    (tmp_path / "log.1").write_bytes(b"one\ntwo\n")
+    events = [(1, log.path, b"two\n"), (2, log.path, b"three\n")]
+    assert missing_events(events, {log.path: log.older()[:1]}) == events[1:]
+
+
+async def test_all_jobs_are_in_it_also_those_without_a_log_of_their_own(tmp_path):
+    events = tmp_path / "events"
+    knobs = {"EVENT_LOG": str(events), "EVENT_LOG_MAX_SIZE": "700", "EVENT_LOG_MAX_ROTATIONS": "20"}
+    async with Pool(tmp_path / "pool", **knobs) as pool:
+        run = await pool.run_one(ad=job_ad(UserLog=str(tmp_path / "own")))
+        other = await pool.run_one()
+        for one in (run, other):
+            await pool.startd.report(one, "running", started_at=5.0)
+            await pool.startd.finish(one, 3)
+
+        def said():
+            text = ""
+            for path in sorted(tmp_path.glob("events*")):
+                with contextlib.suppress(FileNotFoundError):  # it is being put away
+                    text += path.read_text()
+            return text
+
+        for job in ("001", "002"):
+            for event in ("000", "001", "005"):
+                await eventually(lambda event=event, job=job: f"{event} ({job}.000.000)" in said(), what="the event")
+        assert "(002.000.000)" not in (tmp_path / "own").read_text()
+        assert "005 (001.000.000)" in (tmp_path / "own").read_text()
+        assert len(list(tmp_path.glob("events.[0-9]*"))) >= 1
+        await eventually(lambda: said().count("005 (001.000.000)") == 1, what="it once, when nothing moves any more")
+
+
+async def test_a_log_that_can_not_be_put_away_is_told_and_written_all_the_same(tmp_path):
+    failed, written = [], []
+    log = UserLog(written.append, lambda path, reason: failed.append((path, reason)))
+    log.of_all = EventLog(str(tmp_path / "log"), 1, 1)
+    (tmp_path / "log.old").mkdir()
+    (tmp_path / "log.old" / "x").write_text("x")
+    log.write([(1, log.of_all.path, b"one\n")])
+    await eventually(lambda: written == [1])
+    log.write([(2, log.of_all.path, b"two\n")])
+    await log.close()
+    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+    assert failed[0][0] == log.of_all.path
+    assert "can not be put away" in failed[0][1]
+
+
+def test_where_the_history_is_written_besides():
+    """HISTORY: only where an administrator wrote it, for its default is HTCondor's spool."""
+    assert settings().history == HistoryFile("", 20_971_520, 2)
+    made = settings(HISTORY="/x/history", MAX_HISTORY_LOG="5", MAX_HISTORY_ROTATIONS="7").history
+    assert made == HistoryFile("/x/history", 5, 7)
+    assert settings(HISTORY="").history.path == ""
+    with pytest.raises(ConfigError, match="HISTORY = history is no absolute path"):
+        settings(HISTORY="history")
+
+
+def test_files_put_away_within_one_second_stay_apart(tmp_path):
+    path = tmp_path / "history"
+    for number in range(4):
+        path.write_text(str(number))
+        history_file.put_away(path, 1e9, 3)
+    assert [one.read_text() for one in history_file.away(path)] == ["1", "2", "3"]
+    assert not path.exists()
+
+
+async def test_jobs_that_left_are_in_the_history_file_too_and_in_its_rotations(tmp_path, capsys):
+    history = tmp_path / "history"
+    knobs = {"HISTORY": str(history), "MAX_HISTORY_LOG": "3000", "MAX_HISTORY_ROTATIONS": "9"}
+    async with Pool(tmp_path / "pool", **knobs) as pool:
+        for number in range(4):
+            run = await pool.run_one(ad=job_ad(Number=number))
+            await pool.startd.report(run, "running", started_at=5.0)
+            await pool.startd.finish(run, number)
+        await pool.submit()
+        await pool.act("remove", "5")
+        await eventually(lambda: pool.schedd.updates.log.waiting == 0 and pool.schedd.table.total == 0, what="all over")
+
+        def files():
+            return [*history_file.away(history), *([history] if history.exists() else [])]
+
+        def records():
+            found = 0
+            for one in files():
+                with contextlib.suppress(FileNotFoundError):  # it is being put away
+                    found += one.read_text().count("\n*** ")
+            return found
+
+        await eventually(lambda: records() == 5, what="five records")
+        assert len(files()) > 1
+        assert {one.stat().st_mode & 0o777 for one in files()} == {0o600}
+        assert len(await pool.history()) == 5  # the database has them as before
+    capsys.readouterr()
+    said = []
+    for one in files():
+        assert main(["history", "-file", str(one), "-af", "ClusterId", "JobStatus", "ExitCode", "Number"]) == 0
+        said += capsys.readouterr().out.splitlines()
+    assert sorted(said) == ["1 4 0 0", "2 4 1 1", "3 4 2 2", "4 4 3 3", "5 3 undefined undefined"]
