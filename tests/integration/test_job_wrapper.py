@@ -27,7 +27,9 @@ async def test_a_job_is_started_through_the_wrapper_and_becomes_it(tmp_path):
         assert end.exit.reason == "failed"
         assert "USER_JOB_WRAPPER can not be run" in end.exit.message
         # Also without a restart: the knob is read for each job.
-        pool.startd.shared.settings = replace(pool.startd.shared.settings, wrapper="")
+        current = pool.startd.shared.current
+        launchers = {**current.settings.launchers, "process": ""}
+        current.settings = replace(current.settings, launchers=launchers)
         activation, _ = await pool.run(cmd, Iwd=str(tmp_path), Out="out", Err="err")
         await eventually(lambda: (tmp_path / "out").read_text().strip() == "")
         assert (await pool.schedd.end_of(activation.job_id)).exit.exit_code == 7

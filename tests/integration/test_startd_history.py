@@ -83,7 +83,7 @@ async def test_full_files_are_put_away_and_read_in_their_order(tmp_path, monkeyp
     async with Pool(tmp_path, STARTD_HISTORY=file, MAX_HISTORY_LOG=100, MAX_HISTORY_ROTATIONS=2) as pool:
         pool.schedd.next_job = lambda report: JobReportAck(release=True)
         now = pool.startd.context.clock.now()
-        monkeypatch.setattr(pool.startd, "now", lambda: now)
+        monkeypatch.setattr(pool.startd.context.clock, "now", lambda: now)
         for cluster in range(1, 5):
             now += 1
             activation, _ = await pool.run(ClusterId=cluster)
