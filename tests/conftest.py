@@ -44,9 +44,11 @@ os.environ.setdefault("ROOST_STRICT_INVARIANTS", "1")
 # Whoever begins the suite in the background of a shell has it, and all that it starts, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# No example fails for the time it takes: how long that is depends on what else the machine does.
-hypothesis.settings.register_profile("patient", hypothesis.settings.default, deadline=None)
-hypothesis.settings.load_profile("patient")
+# No example fails for the time it takes: how long that is depends on what else the machine does. The gate draws the
+# same examples each time; `--hypothesis-profile fuzz` draws new ones, ten times as many, and remembers what failed.
+hypothesis.settings.register_profile("gate", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile("gate")
 # Making the images, when nobody has made them before, takes longer than a test may.
 DOCKER_TIMEOUT_S = 600
 # A task that will not be cancelled must not keep the suite waiting as well.

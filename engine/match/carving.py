@@ -1,4 +1,4 @@
-"""Handing out parts of partitionable slots, many at once (spec rows CON-03, CON-06, NEG-34; matchmaking-speed).
+"""Handing out parts of partitionable slots, many at once (spec rows CON-03, CON-06, NEG-34).
 
 Job after job would go to the best slot as it then stands. The slots that are touched are the best ones of the list as
 it is now, in this order; what happens among them depends on how the sort key of a slot changes as it is used:

@@ -184,6 +184,9 @@ def models(kind):
 
 KINDS = {kind.type: kind for kind in catalogue().values()}
 MESSAGES = st.sampled_from(sorted(KINDS)).flatmap(lambda name: models(KINDS[name]))
+#: Orders by which an administrator stops machines and daemons by right: made-up ones come from others than a gateway.
+STOPS = {"daemon.off", "daemon.restart", "daemon.set-config", "machine.drain", "machine.vacate"}
+OTHERS = tuple(sender for sender in SENDERS if not sender.startswith("gateway."))
 AD_TYPES = sorted(name for name in KINDS if name.startswith("ads."))
 
 
@@ -197,6 +200,14 @@ def home(inbox):
 @st.composite
 def sendings(draw):
     """(sender, exchange or None, key or inbox, message): mostly what belongs there."""
+    sender, exchange, key, message = draw(any_sendings())
+    if message.type in STOPS and sender not in OTHERS:
+        sender = draw(st.sampled_from(OTHERS))
+    return sender, exchange, key, message
+
+
+@st.composite
+def any_sendings(draw):
     sender = draw(st.sampled_from(SENDERS))
     door = draw(st.sampled_from(("request", "request", "request", "ads", "ads", "private", "events", "anything")))
     if door == "request":

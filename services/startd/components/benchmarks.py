@@ -22,7 +22,7 @@ from shared.cron.crontab import CronTable
 from shared.cron.jobs import CronJob, Crontab, benchmarks
 from shared.cron.output import CronAd
 
-#: What was measured before counts so many times as much as a new value (CRN-13: a weighted average).
+#: What was measured before counts so many times as much as a new value (SLT-28: a weighted average).
 WEIGHT = 3
 
 

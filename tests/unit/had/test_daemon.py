@@ -139,7 +139,13 @@ async def test_clean_hand_over_tells_the_negotiator_first(tmp_path):
         await pool.off("cm1")
         assert not pool.controllees["cm1"].active
         assert isinstance(pool.controllees["cm1"].orders[-1], StepDown)
-        lease = await pool.store.hgetall(keys.had_lease())
+        lease = {}
+
+        async def taken():
+            lease.update(await pool.store.hgetall(keys.had_lease()))
+            return lease
+
+        await eventually(taken)
         assert (lease[b"owner"], int(lease[b"epoch"])) == (b"cm2", epoch + 1)
         assert await pool.leader("cm2") == epoch + 1
 
