@@ -32,7 +32,7 @@ from services.negotiator.daemon import Negotiator
 from services.schedd.daemon import Schedd
 from services.startd.daemon import Startd
 from shared import bus as transport
-from shared import tracing
+from shared import private_files, tracing
 from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.bus.spool import spool_file
@@ -208,7 +208,7 @@ class PersonalPool:
 def only_one(directory: Path) -> Iterator[None]:
     """Hold the directory: two pools in one would take each other's jobs. Raises ClientError."""
     with _usable(directory):
-        directory.mkdir(parents=True, exist_ok=True)
+        private_files.make_directory(directory)
         lock = (directory / "lock").open("a")
     with lock:
         try:
@@ -224,7 +224,7 @@ def prepare(directory: Path) -> None:
     with _usable(directory):
         directory.mkdir(parents=True, exist_ok=True)
         directory.chmod(0o700)
-        (directory / "log").mkdir(exist_ok=True)
+        private_files.make_directory(directory / "log")
         config = directory / CONFIG_FILE
         if not config.exists():
             config.write_text(CONFIG_TEMPLATE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from shared import private_files
+
 
 def beside(path: Path, ending: str) -> Path:
     """The path with something after its name: `a/b.log` and `.new` give `a/b.log.new`."""
@@ -24,8 +26,9 @@ def write_on_disk(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def replace_on_disk(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace a file as a whole; it is on disk when this returns. Raises OSError, and the old one stays then."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Replace a file as a whole; a directory that lacks is made, the account's alone. The file is on disk when this
+    returns. Raises OSError, and the old one stays then."""
+    private_files.make_directory(path.parent)
     fresh = beside(path, ".new")
     write_on_disk(fresh, data, mode)
     os.replace(fresh, path)

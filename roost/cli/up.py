@@ -15,6 +15,7 @@ from roost.cli.options import Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.errors import ClientError, UsageError
 from roost.locate import POOL_FILE, pool_dir
+from shared import private_files
 
 if TYPE_CHECKING:
     from roost.up import PersonalPool, Plan
@@ -56,7 +57,7 @@ def _up(directory: Path, parsed: Parsed) -> int:
 
     with up.only_one(directory):
         up.prepare(directory)
-        with (directory / "log" / "pool.log").open("a", buffering=1) as log:
+        with open(directory / "log" / "pool.log", "a", buffering=1, opener=private_files.opener) as log:
             logs.configure(stream=log)
             loop_runner()(up.run(_plan(directory, parsed), _announce, _still_waiting))
     say("The pool is down; running jobs go on and are found again by the next `roost up`.")

@@ -18,6 +18,7 @@ from typing import IO
 
 from services.adstash.core.documents import Document
 from services.adstash.target import Counts, TargetRefuses, TargetUnavailable
+from shared import private_files
 from shared.files import sync_directory
 
 
@@ -33,7 +34,7 @@ class JsonFiles:
 
     async def open(self) -> None:
         try:
-            await asyncio.to_thread(self.directory.mkdir, parents=True, exist_ok=True)
+            await asyncio.to_thread(private_files.make_directory, self.directory)
         except OSError as error:
             raise TargetRefuses(f"{self.directory} can not be made: {error.strerror}; set ADSTASH_JSON_DIR") from error
 
@@ -53,7 +54,10 @@ class JsonFiles:
 
     def _write(self, data: bytes) -> None:
         if self._file is None and data:
-            self._file = self._new().open("wb")
+            # Whoever opened the directory to others wants them to read what is in it.
+            closed = not self.directory.stat().st_mode & 0o077
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            self._file = os.fdopen(os.open(self._new(), flags, private_files.FILE if closed else 0o666), "wb")
         if self._file is not None:
             self._file.write(data)
 

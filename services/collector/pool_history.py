@@ -64,6 +64,7 @@ class PoolHistoryKeeper:
             except NoHistory as error:
                 self._history, self.problem = None, str(error)
             else:
+                self._history.closed.tell(self._log)
                 size = self._history.size()
                 self._log.info("pool_history_open", bytes=size, cut_off=cut)
         if self.problem:

@@ -21,6 +21,7 @@ import msgpack
 import zstandard
 
 from services.collector.core.history_samples import KINDS, LEVELS, Averaging, Kind, Row, Rows, level_for
+from shared import private_files
 from shared.daemon.instance_lock import AlreadyRunning, acquire
 from shared.errors import PermanentError
 from shared.files import beside
@@ -115,6 +116,7 @@ class PoolHistory:
         self._files: dict[str, list[_File]] = {}
         self._averages: dict[str, list[Averaging]] = {}
         self._lock = -1
+        self.closed = private_files.Closed()  # what `open` took from others
         for kind in KINDS.values():
             room = int(most_bytes * kind.share / (2 * len(LEVELS)))
             self._files[kind.name] = [_File(directory, kind, level, room) for level in range(len(LEVELS))]
@@ -124,7 +126,10 @@ class PoolHistory:
         """Take the directory, cut off what is not whole, and go on with the averages where they were. Returns how many
         bytes were cut off. Raises NoHistory."""
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            private_files.make_directory(self._directory)
+            self.closed = private_files.close_all(
+                (self._directory, *(one for files in self._files.values() for file in files for one in file.paths()))
+            )
             self._lock = acquire(self._directory, "collector", "pool_history")
             cut = sum(file.open() for files in self._files.values() for file in files)
             for kind in KINDS:
@@ -225,6 +230,9 @@ class _File:
         self._size = self.path.stat().st_size if self.path.exists() else 0
         return cut
 
+    def paths(self) -> tuple[Path, Path]:
+        return self._old, self.path
+
     def size(self) -> int:
         there = 0
         for path in (self._old, self.path):
@@ -242,7 +250,7 @@ class _File:
         if len(data) > self._room:
             return False
         try:
-            with self.path.open("ab") as file:
+            with open(self.path, "ab", opener=private_files.opener) as file:
                 file.write(data)
         except OSError:
             self._before = None
@@ -306,9 +314,14 @@ class _File:
                 break
         spare = beside(path, ".tmp")
         try:
-            spare.write_bytes(data)
+            _write(spare, data)
         except OSError:  # no room for both
             spare.unlink(missing_ok=True)
             path.unlink()
-            spare.write_bytes(data)
+            _write(spare, data)
         spare.replace(path)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb", opener=private_files.opener) as file:
+        file.write(data)

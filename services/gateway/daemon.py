@@ -91,6 +91,7 @@ class Gateway(Daemon):
         context = self.context
         user = self.settings.roost_token_user or f"{getpass.getuser()}@{self.settings.uid_domain}"
         await self.tokens.bootstrap(Path(self.settings.roost_token_file), user)
+        await self.audit.close_files()
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0))
         await context.bus.listen(Exchange.EVENTS, ["#"], self._on_event)
         await context.bus.serve(f"gateway.{context.name}", partial(handle_order, self))

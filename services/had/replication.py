@@ -46,6 +46,7 @@ class Replication:
 
     async def start(self) -> int:
         """Look at what is on disk; returns the highest epoch seen. What can not be read is refused and told."""
+        (await asyncio.to_thread(self.disk.close_files)).tell(self._context.log)
         found = await asyncio.to_thread(self.disk.read)
         if found.snapshot is not None and self.enabled:
             self.version, self.taken = found.snapshot.version, found.snapshot.taken

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.had.core.snapshot import Damaged, Snapshot, decode, encode
+from shared import private_files
 from shared.accounting_version import NOTHING, Version
 from shared.files import beside, replace_on_disk, sync_directory, write_on_disk
 from shared.state import keys
@@ -56,9 +57,13 @@ class SnapshotFiles:
             found.epoch = max(found.epoch, found.snapshot.version.epoch)
         return found
 
+    def close_files(self) -> private_files.Closed:
+        """Take the copies from all but their owner: they tell who used what."""
+        return private_files.close_all((self.state_file, _before(self.state_file), self.epoch_file))
+
     def write(self, snapshot: Snapshot) -> None:
         """Replace the older of the two copies. Raises OSError."""
-        self.state_file.parent.mkdir(parents=True, exist_ok=True)
+        private_files.make_directory(self.state_file.parent)
         fresh = beside(self.state_file, ".new")
         write_on_disk(fresh, encode(snapshot))
         if self.state_file.exists():

@@ -12,7 +12,6 @@ may try again.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +38,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 
 from services.journal.core.rows import Row, Rows
+from shared import private_files
 from shared.errors import PermanentError, RetryableError
 
 METADATA: Final = MetaData()
@@ -304,7 +304,7 @@ class Store:
     def _begin(self) -> sa.Engine:
         if self.lite and self.url.database:
             # Its owner's only: events tell who does what.
-            os.close(os.open(self.url.database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            private_files.make_database(Path(self.url.database))
         engine = self._make()
         try:
             with engine.begin() as connection:

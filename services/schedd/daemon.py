@@ -143,6 +143,7 @@ class Schedd(Daemon):
         await self.file_server.recover()
         port = await self._listen()
         self.file_server.url = self.runs.transfer_url = f"http://{_bracketed(self.settings.transfer_host)}:{port}"
+        (await self.updates.log.close_files()).tell(self.context.log)
         await self.updates.log.recover(events)
         await self.context.bus.serve(self._identity.inbox, self._on_request, prefetch=500)
         for claim in self._stored_claims:

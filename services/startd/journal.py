@@ -17,6 +17,7 @@ from typing import Any
 
 import msgpack
 
+from shared import private_files
 from shared.disk_space import is_full
 from shared.errors import RetryableError
 
@@ -34,8 +35,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        private_files.make_database(path)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")

@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from shared import bus as transport
-from shared import tracing
+from shared import private_files, tracing
 from shared.bus.api import Bus
 from shared.bus.spool import spool_file
 from shared.config import Config, ConfigError, load_config
@@ -120,13 +120,16 @@ def name_of(subsystem: str, config: Config, given: str | None) -> str:
 
 
 def make_context(daemon_class: type[Daemon], config: Config, name: str, bus: Bus, store: Store) -> Context:
-    """A context on real time, with its directories made. Raises OSError."""
+    """A context on real time, with its directories made, and SPOOL its account's alone. Raises OSError."""
     spool = spool_of(config)
     execute = Path(config.get("EXECUTE") or spool.parent / "execute")
-    spool.mkdir(parents=True, exist_ok=True)
+    spool.parent.mkdir(parents=True, exist_ok=True)  # EXECUTE may be there too, which jobs must reach
+    private_files.make_directory(spool)
+    closed = private_files.close_spool(spool)
     if daemon_class.subsystem == "STARTD":
         execute.mkdir(parents=True, exist_ok=True)
     log = structlog.stdlib.get_logger().bind(daemon=daemon_class.subsystem.lower(), name=name)
+    closed.tell(log)
     return Context(name=name, config=config, bus=bus, store=store, spool=spool, execute=execute, log=log)
 
 

@@ -17,6 +17,7 @@ import structlog
 
 from services.gateway.auth.caller import Caller
 from services.gateway.core.limits import RateLimiter
+from shared import private_files
 from shared.bus.api import Bus, Exchange, Outgoing
 from shared.errors import RoostError
 from shared.messages.base import Envelope
@@ -126,6 +127,11 @@ class AuditLog:
         if isinstance(envelope.body, GatewayAudit) and envelope.body.gateway != self._gateway:
             self.kept.append(envelope.body)
 
+    async def close_files(self) -> None:
+        """Take the log that earlier lives left from all but its owner."""
+        if self._path is not None:
+            (await asyncio.to_thread(close_files, self._path, self._files)).tell(self._log)
+
     async def run(self) -> None:
         """Write and publish what there is, until cancelled."""
         while True:
@@ -159,6 +165,11 @@ class AuditLog:
                 await self._bus.publish_many([Outgoing(Exchange.EVENTS, one.type, one) for one in batch])
         except (RoostError, TimeoutError) as error:
             self._log.warning("audit_events_not_published", count=len(batch), reason=str(error) or "no answer in time")
+
+
+def close_files(path: Path, files: int) -> private_files.Closed:
+    """Take the log, and what was set aside of it, from all but their owner."""
+    return private_files.close_all((path, *(path.with_name(f"{path.name}.{n}") for n in range(1, files + 1))))
 
 
 def line(record: GatewayAudit) -> str:

@@ -31,7 +31,7 @@ from services.gateway.pool_client import Schedd
 from services.gateway.routes.context import MAX_BODY, OneSchedd, RouteContext, example
 from services.gateway.routes.files import access, put_bundle
 from services.gateway.routes.jobs import Owner, owner_for
-from shared import tracing
+from shared import private_files, tracing
 from shared.bus.api import RemoteFailure
 from shared.errors import RoostError
 from shared.messages.queue import ActOnJobs, SubmitJobs, Submitted
@@ -234,7 +234,7 @@ class _Work:
 
 
 def _directory(base: Path) -> Path:
-    base.mkdir(parents=True, exist_ok=True)
+    private_files.make_directory(base)
     return Path(os.path.realpath(tempfile.mkdtemp(prefix="submit-", dir=base)))
 
 

@@ -45,6 +45,7 @@ from services.schedd.io import job_trace, spool
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queue_db import rows
 from services.schedd.settings import Settings
+from shared import private_files
 from shared.errors import RetryableError
 from shared.transfer.bundle import (
     CHUNK,
@@ -267,7 +268,7 @@ class FileServer:
     async def _receive(self, request: web.Request, job: Job, run: Shadow) -> None:
         limit = job.number("MaxTransferOutputMB", self.updates.settings.max_transfer_output_mb)
         incoming = self.updates.spool / "incoming"
-        await asyncio.to_thread(incoming.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(private_files.make_directory, incoming)
         limit_bytes = int(limit * MIB) if 0 <= limit < MAX_LIMIT_MIB else None
         async with receiving(incoming, limit_bytes=limit_bytes) as extraction:
             async for chunk in request.content.iter_chunked(CHUNK):
@@ -298,7 +299,7 @@ class FileServer:
             return output_moves(ad, entries, iwd=Path(ad.eval_string("Iwd") or "/"))
         # The client that fetches the files puts them to their places; here they keep their names.
         _, _, out = spool.spool_dirs(self.updates.spool, job)
-        out.mkdir(parents=True, exist_ok=True)
+        private_files.make_directory(out)
         for name in ("Out", "Err"):
             place = ad.eval_string(name)
             ad[name] = Path(place).name if place and place != NOWHERE else NOWHERE

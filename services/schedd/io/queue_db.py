@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from engine.queue.jobs import Cluster, Job, JobId
 from services.schedd.core.claim import Claim
-from shared import disk_space
+from shared import disk_space, private_files
 from shared.counters import Durations
 from shared.errors import PermanentError
 
@@ -351,8 +351,8 @@ class QueueDatabase:
     def _open(self) -> sqlite3.Connection:
         if self._database is not None:
             return self._database
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            private_files.make_database(self.path)
             database = sqlite3.connect(self.path, isolation_level=None)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.queue.jobs import Job, JobId
+from shared import private_files
 from shared.transfer.bundle import Source
 
 #: Files that are listed of one job.
@@ -72,4 +73,4 @@ def make_folders(folders: Iterable[Path]) -> None:
     log is written."""
     for folder in folders:
         with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
+            private_files.make_directory(folder)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from services.schedd.settings import EventLog, HistoryFile
-from shared import history_file
+from shared import history_file, private_files
 from shared.job_log import append
 
 #: How far from its end a log is searched for events that may have been written before a crash.
@@ -70,6 +70,10 @@ class UserLog:
         elif missing:
             self.write(missing)
 
+    async def close_files(self) -> private_files.Closed:
+        """Take the log of all jobs and the history from all but their owner."""
+        return await asyncio.to_thread(close_files, self.of_all, self.history)
+
     async def close(self) -> None:
         """Write what is waiting."""
         while self._writer is not None:
@@ -90,10 +94,11 @@ class UserLog:
 
     def _append(self, batch: Sequence[tuple[int, str, bytes]]) -> dict[str, str]:
         history = self.history
-        if history.path:
-            with contextlib.suppress(OSError):  # if it can not be made, `append` says so
-                # Environments of jobs may hold secrets.
-                os.close(os.open(history.path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
+        for path in (self.of_all.path, history.path):
+            if path:
+                with contextlib.suppress(OSError):  # if it can not be made, `append` says so
+                    # Ads of jobs may hold secrets;
+                    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
         problems = append(batch)
         try:
             rotate(self.of_all)
@@ -104,11 +109,19 @@ class UserLog:
         return problems
 
 
+def close_files(log: EventLog, history: HistoryFile) -> private_files.Closed:
+    """Take the log of all jobs and the history, and what was put away of both, from all but their owner. Blocks."""
+    paths = [Path(log.path), *log.older()] if log.path else []
+    if history.path:
+        paths += [Path(history.path), *history_file.away(Path(history.path))]
+    return private_files.close_all(paths)
+
+
 def rotate(log: EventLog) -> None:
     """The log of all jobs, if it is too large. Schedds that share it do so once. Raises OSError."""
     if not _is_large(log):
         return
-    lock = os.open(f"{log.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = os.open(f"{log.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_large(log):

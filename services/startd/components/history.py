@@ -6,14 +6,16 @@ Nobody waits for this file: what can not be written is left out, and the first f
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 from services.startd.context import Component, StartdContext
 from services.startd.run.run import Run
+from shared import private_files
 from shared.classad import ClassAd
 from shared.config.knobs import StartdSettings
-from shared.history_file import as_text, put_away
+from shared.history_file import as_text, away, put_away
 
 #: HTCondor's numbers of job states.
 IDLE, REMOVED, COMPLETED, HELD = 1, 3, 4, 5
@@ -32,6 +34,10 @@ class History(Component):
         self.max_bytes = knobs.max_history_log
         self.rotations = knobs.max_history_rotations
 
+    async def setup(self) -> None:
+        paths = [self.path, *await asyncio.to_thread(away, self.path)]
+        private_files.close_all(paths).tell(self.startd.context.log)
+
     def run_started(self, run: Run) -> None:
         if run.ended:
             self._told.add(run.key)
@@ -49,7 +55,7 @@ class History(Component):
             self._failing = True
 
     def _append(self, text: str) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        private_files.make_directory(self.path.parent)
         data = text.encode(errors="surrogateescape")
         # Environments of jobs may hold secrets: other accounts, and so other jobs, do not read them here.
         with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab") as file:
