@@ -247,7 +247,9 @@ class Startd(Daemon):
         context, current, detected = self.context, self.current, self.machine.detected
         folder = context.execute / f".starter-{scratch_dirs.prefix(self.name).strip('_')}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        fork_server = ForkServer(folder, orphan_s=current.settings.orphan, now=context.clock.now)
+        fork_server = ForkServer(
+            folder, orphan_s=current.settings.orphan, now=context.clock.now, warn=context.log.warning
+        )
         await fork_server.start()
         isolation = await asyncio.to_thread(
             make_isolation_manager,

@@ -5,7 +5,8 @@ It is started by `client` with an interpreter that imports these modules and a f
 in the directory that it is given:
 
 - `lock`: held as long as it lives, so there is one server for a directory;
-- `socket`: where the startd connects. One client at a time; the newest wins (a restarted startd);
+- `socket`: where a restarted startd connects, and proves with `secret` who it is (`proof`); the startd that started the
+  server holds the other end of a socket pair. One client at a time; the newest that has proved itself wins;
 - `results/<run>`: how a run ended, if the client has not acknowledged that a moment later.
 
 Under it every run has a *nanny*, a fork of the server that is the job's parent and a "child subreaper": whatever a

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import select
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from services.startd import forkserver
+from services.startd.forkserver import proof
+from services.startd.forkserver.processes import all_pids, kill_descendants, send_signal
 from shared.errors import RetryableError
 
 #: The interpreter sees none of our libraries, only the packages' own directory.
@@ -22,6 +28,11 @@ _START = (
 _ROOT = Path(forkserver.__file__).parents[3]
 #: How long the server may take until it can be connected to (a few dozen milliseconds on an idle machine), seconds.
 START_S = 30.0
+#: How often to look whether the processes of a server that was killed are gone, and whether a server that does not
+#: answer does again, seconds.
+LOOK_S = 0.02
+#: Nannies end their jobs when they see the server's end. After so long they are helped, seconds.
+NANNIES_S = 2.0
 
 
 class ForkServerGone(RetryableError):
@@ -66,11 +77,19 @@ class ProcessEnd:
 class ForkServer:
     """One startd's fork server, in `directory`. `orphan_s`: how long it and its jobs live on without a startd."""
 
-    def __init__(self, directory: Path, *, orphan_s: float, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        orphan_s: float,
+        now: Callable[[], float],
+        warn: Callable[..., None] = lambda event, **about: None,
+    ) -> None:
         self.directory = directory
         self.orphan_s = orphan_s
         self.running: dict[str, Process] = {}
         self._now = now
+        self._warn = warn
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -78,29 +97,58 @@ class ForkServer:
         self._ended: dict[str, asyncio.Future[ProcessEnd]] = {}
         self._stopped = False
         self._abandoned: set[str] = set()
+        self._killed: set[str] = set()  # that are to be killed: told again to a server that may not have heard it
+        self._recovering: asyncio.Task[None] | None = None
         self._mounts: dict[int, asyncio.Future[None]] = {}
         self._last_id = 0
         self.pid = 0  # the server's, once it is connected to
+        #: It is of a version that asked nobody for a proof, and stays for the jobs that it has.
+        self.outdated = False
 
     # -- life
 
     async def start(self) -> None:
         """Connect, starting the server when there is none. Afterwards `running` and `end_of` tell of jobs that were
         there before. Raises ForkServerGone."""
+        if self._recovering is not None:
+            await asyncio.shield(self._recovering)
         async with self._starting:
-            if self._writer is not None:
+            if self._writer is not None and not (self.outdated and not self.running):
                 return
             deadline = time.monotonic() + START_S
             while True:
                 try:
-                    await self._connect()
-                    return
+                    if self._writer is None:
+                        await self._connect()
+                    if not self.outdated:
+                        return
+                    if self.running:
+                        self._warn("fork_server_outdated", pid=self.pid, jobs=len(self.running))
+                        return
+                    await self._replace()
                 except OSError as error:
                     if time.monotonic() > deadline:
                         raise ForkServerGone(f"no fork server in {self.directory}: {error}") from error
                 # Starting one is a no-op while an older one holds the lock, perhaps on its way out.
-                await asyncio.to_thread(self._launch)
+                channel = await asyncio.to_thread(self._launch)
+                if channel is not None:
+                    try:
+                        await self._adopt(*await asyncio.open_unix_connection(sock=channel), forkserver.Frames())
+                        return
+                    except OSError as error:
+                        raise ForkServerGone(f"the fork server in {self.directory} ended at once: {error}") from error
                 await asyncio.sleep(0.01)
+
+    async def _replace(self) -> None:
+        """End a server of an older version that has no jobs; what it kept on disk the next one reads."""
+        reading, self._reading = self._reading, None
+        self._send({"op": "exit"})
+        if reading is not None:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self.outdated = None, False
 
     async def stop(self, *, end_server: bool) -> None:
         """Disconnect. The server and its jobs live on unless `end_server`."""
@@ -113,6 +161,9 @@ class ForkServer:
             if not end_server:
                 self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
+        if self._recovering is not None:
+            self._recovering.cancel()
+            await asyncio.gather(self._recovering, return_exceptions=True)
         for spawning in self._spawning.values():
             spawning.cancel()
         for ended in self._ended.values():
@@ -133,8 +184,10 @@ class ForkServer:
         return process
 
     async def end_of(self, run: str) -> ProcessEnd:
-        """Wait until the run has ended. A run that nobody knows is lost at once."""
-        await self.start()
+        """Wait until the run has ended. A run that nobody knows is lost at once; one that was known is lost only when
+        none of its processes is left. Raises ForkServerGone."""
+        if run not in self.running and run not in self._ended:
+            await self.start()
         if run not in self.running and run not in self._ended:
             return ProcessEnd(run, None, self._now())
         return await asyncio.shield(self._end(run))
@@ -148,6 +201,8 @@ class ForkServer:
         self._send({"op": "signal", "run": run, "signal": int(number), "tree": tree})
 
     def kill(self, run: str) -> None:
+        if run in self.running or run in self._spawning:
+            self._killed.add(run)
         self._send({"op": "kill", "run": run})
 
     def forget(self, run: str) -> None:
@@ -196,73 +251,140 @@ class ForkServer:
         return future
 
     async def _connect(self) -> None:
-        """Raises OSError when there is no server, or one that is just ending."""
+        """To a server that is there already. Raises OSError when there is none, one that is just ending, or one that
+        is not ours."""
+        reader, writer = await asyncio.open_unix_connection(sock=await asyncio.to_thread(self._call))
+        frames = forkserver.Frames()
+        try:
+            await self._prove(reader, writer, frames)
+        except BaseException:
+            writer.close()
+            raise
+        await self._adopt(reader, writer, frames)
+
+    def _call(self) -> socket.socket:
+        """Waits where many call at a time, which asyncio does not do for this kind of sockets. Blocking. Raises
+        OSError."""
+        link = socket.socket(socket.AF_UNIX)
         # The path of a socket may have 107 bytes only, so the way leads through an open directory.
         folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/socket")
+            link.settimeout(START_S)
+            link.connect(f"/proc/self/fd/{folder}/socket")
+        except OSError:
+            link.close()
+            raise
         finally:
             os.close(folder)
-        frames = forkserver.Frames()
+        return link
+
+    async def _prove(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frames: forkserver.Frames
+    ) -> None:
+        """Show the server that we are its startd, and have it show that it is our server. Raises OSError."""
+        secret = await asyncio.to_thread(self._secret)
+        asked = await self._next_frame(reader, frames)
+        self.outdated = not secret and asked.get("op") == "state"
+        if self.outdated:
+            frames.unread(asked)
+            return
+        own = os.urandom(proof.NONCE_BYTES)
         try:
-            state = await self._first_frame(reader, frames)
+            if asked.get("op") != "prove" or not secret:
+                raise ValueError("it asks for no proof")
+            answer = proof.mac(secret, "client", proof.nonce_of(asked))
+            writer.write(forkserver.pack({"op": "proof", "nonce": own.hex(), "mac": answer}))
+            proved = await self._next_frame(reader, frames)
+            if not proof.same(str(proved.get("mac", "")), proof.mac(secret, "server", own)):
+                raise ValueError("it does not know our secret")
+        except ValueError as error:
+            raise ConnectionRefusedError(f"what answers in {self.directory} is not our fork server: {error}") from error
+
+    def _secret(self) -> bytes:
+        try:
+            return (self.directory / proof.SECRET_FILE).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    async def _adopt(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frames: forkserver.Frames
+    ) -> None:
+        """This is the server from now on: what it knows is what there is. Raises OSError."""
+        try:
+            state = await self._next_frame(reader, frames)
         except BaseException:
             writer.close()
             raise
         self._writer = writer
         self._take_state(state)
+        for run in list(self._killed):
+            self.kill(run)
         self._reading = asyncio.create_task(self._read(reader, frames), name="fork-server-reader")
 
-    def _launch(self) -> None:
-        """Start the server process and wait until it listens. One that already runs makes this a no-op."""
+    def _launch(self) -> socket.socket | None:
+        """Start the server process and wait until it listens: our end of its first channel. None: another one serves
+        the directory. Raises ForkServerGone."""
         reader, writer = os.pipe()
+        ours, theirs = socket.socketpair()
         try:
             command = [sys.executable, "-I", "-S", "-c", _START, str(_ROOT)]
             with open(self.directory / "log", "ab") as log:
                 process = subprocess.Popen(
-                    [*command, str(self.directory), str(self.orphan_s), str(writer)],
+                    [*command, str(self.directory), str(self.orphan_s), str(writer), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    pass_fds=(writer,),
+                    pass_fds=(writer, theirs.fileno()),
                     env={"PATH": os.defpath, "LANG": "C.UTF-8"},
                 )
             os.close(writer)
             writer = -1
-            os.read(reader, 1)
+            serves = os.read(reader, 1) != b""
             # Never waited for by name again: it outlives us. Should it end before us, poll() collects it.
             _collect(process)
         except OSError as error:
+            ours.close()
             raise ForkServerGone(f"{sys.executable}: {error}") from error
         finally:
+            theirs.close()
             os.close(reader)
             if writer >= 0:
                 os.close(writer)
+        if serves:
+            return ours
+        ours.close()
+        return None
 
-    async def _first_frame(self, reader: asyncio.StreamReader, frames: forkserver.Frames) -> forkserver.Frame:
-        while True:
-            data = await asyncio.wait_for(reader.read(1 << 20), START_S)
-            if not data:
-                raise ConnectionResetError(f"the fork server in {self.directory} hung up")
-            for frame in frames.feed(data):
-                return frame
+    async def _next_frame(self, reader: asyncio.StreamReader, frames: forkserver.Frames) -> forkserver.Frame:
+        """Raises OSError."""
+        try:
+            while (frame := frames.next()) is None:
+                data = await asyncio.wait_for(reader.read(1 << 20), START_S)
+                if not data:
+                    raise ConnectionResetError(f"the fork server in {self.directory} hung up")
+                frames.add(data)
+        except ValueError as error:
+            raise ConnectionResetError(f"what answers in {self.directory} is no fork server: {error}") from error
+        return frame
 
     async def _read(self, reader: asyncio.StreamReader, frames: forkserver.Frames) -> None:
         while True:
+            while (frame := frames.next()) is not None:
+                self._take(frame)
             try:
                 data = await reader.read(1 << 20)
             except OSError:
                 data = b""
             if not data:
                 break
-            for frame in frames.feed(data):
-                self._take(frame)
+            frames.add(data)
         if self._writer is not None:
             self._writer.close()
             self._writer = None
         if not self._stopped:
-            self._lost()
+            recovery = self._recover(self.pid, dict(self.running))
+            self._recovering = asyncio.create_task(recovery, name="fork-server-recovery")
 
     def _take(self, frame: dict[str, Any]) -> None:
         op, run = frame["op"], frame.get("run", "")
@@ -281,6 +403,7 @@ class ForkServer:
         elif op == "ended":
             self.running.pop(run, None)
             self._end(run)
+            self._killed.discard(run)
             self._settle(self._ended, run, _end_of(frame))
             if run in self._abandoned:
                 self._abandoned.discard(run)
@@ -298,21 +421,57 @@ class ForkServer:
     def _take_state(self, frame: dict[str, Any]) -> None:
         self.pid = frame.get("pid", 0)
         self.running = {one["run"]: _process(one) for one in frame["running"]}
+        for run, process in self.running.items():
+            if process.pid:
+                self._settle(self._spawning, run, process)
         for one in frame["ended"]:
-            self._end(one["run"])
-            self._settle(self._ended, one["run"], _end_of(one))
+            self._take(one | {"op": "ended"})
 
-    def _lost(self) -> None:
-        """The server went away. Its jobs go with it."""
-        gone = f"the fork server in {self.directory} was killed, and its jobs with it"
-        waiting: list[asyncio.Future[Any]] = [*self._spawning.values(), *self._mounts.values()]
+    async def _recover(self, server: int, before: dict[str, Process]) -> None:
+        """The connection is gone. A server that lives is found again, and its jobs with it; the jobs of one that was
+        killed are lost, once none of their processes is left."""
+        began, told = time.monotonic(), False
+        async with self._starting:
+            while True:
+                try:
+                    await self._connect()
+                    break
+                except OSError as error:
+                    reason = str(error)
+                if await asyncio.to_thread(self._nobody_serves):
+                    await asyncio.to_thread(_end_nannies, server)
+                    self.running = {}
+                    break
+                if not told and time.monotonic() > began + START_S:
+                    told = True
+                    self._warn("fork_server_silent", pid=server, reason=reason, jobs=len(before))
+                await asyncio.sleep(LOOK_S)
+        self._settle_lost(before)
+
+    def _settle_lost(self, before: dict[str, Process]) -> None:
+        """Tell who waits for what the server, as it is now, does not know."""
+        gone = ForkServerGone(f"the fork server in {self.directory} was killed, and its jobs with it")
+        starting = [future for run, future in self._spawning.items() if run not in self.running]
+        waiting: list[asyncio.Future[Any]] = [*starting, *self._mounts.values()]
         for future in waiting:
             if not future.done():
-                future.set_exception(ForkServerGone(gone))
-        for run in list(self.running):
-            self._end(run)
-            self._settle(self._ended, run, ProcessEnd(run, None, self._now(), self.running[run].started_at))
-        self.running.clear()
+                future.set_exception(gone)
+        for run, process in before.items():
+            if run not in self.running:
+                self._killed.discard(run)
+                self._end(run)
+                self._settle(self._ended, run, ProcessEnd(run, None, self._now(), process.started_at))
+
+    def _nobody_serves(self) -> bool:
+        """A server holds its lock as long as it lives."""
+        try:
+            with open(self.directory / "lock", "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except FileNotFoundError:
+            pass  # the directory was removed under it
+        return True
 
     @staticmethod
     def _settle(futures: dict[str, asyncio.Future[Any]], run: str, value: Any) -> None:
@@ -343,6 +502,30 @@ def _end_of(frame: dict[str, Any]) -> ProcessEnd:
         frame.get("out_of_memory"),
         frame.get("cgroup_used_up", False),
     )
+
+
+def _end_nannies(server: int) -> None:
+    """Wait until all that was below a server that was killed is gone. Blocking.
+
+    Nannies end their jobs and themselves when they see the server's end; one that is slow is helped. They are known by
+    their session, which is the server's and no job's."""
+    helped = time.monotonic() + NANNIES_S
+    while nannies := [pid for pid in all_pids() if _session_of(pid) == server]:
+        if time.monotonic() > helped:
+            for nanny in nannies:
+                kill_descendants(nanny)
+                send_signal(nanny, signal.SIGCONT)  # a stopped one does not see anything
+        select.select([], [], [], LOOK_S)
+
+
+def _session_of(pid: int) -> int:
+    """Of a process that is alive; 0: it is gone, or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return 0 if fields[0] in ("Z", "X") else int(fields[3])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _collect(process: subprocess.Popen[bytes]) -> None:

@@ -21,16 +21,30 @@ class Frames:
         self.buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Raises ValueError when the stream is not made of frames."""
-        self.buffer += data
+        """All frames that are whole now. Raises ValueError when the stream is not made of frames."""
+        self.add(data)
         frames: list[Frame] = []
-        while len(self.buffer) >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(self.buffer)
-            if length > MAX_FRAME:
-                raise ValueError(f"a frame of {length} bytes")
-            end = LENGTH.size + length
-            if len(self.buffer) < end:
-                break
-            frames.append(json.loads(bytes(self.buffer[LENGTH.size : end])))
-            del self.buffer[:end]
+        while (frame := self.next()) is not None:
+            frames.append(frame)
         return frames
+
+    def add(self, data: bytes) -> None:
+        self.buffer += data
+
+    def next(self) -> Frame | None:
+        """The next frame that is whole. Raises ValueError when the stream is not made of frames."""
+        if len(self.buffer) < LENGTH.size:
+            return None
+        (length,) = LENGTH.unpack_from(self.buffer)
+        if length > MAX_FRAME:
+            raise ValueError(f"a frame of {length} bytes")
+        end = LENGTH.size + length
+        if len(self.buffer) < end:
+            return None
+        frame: Frame = json.loads(bytes(self.buffer[LENGTH.size : end]))
+        del self.buffer[:end]
+        return frame
+
+    def unread(self, frame: Frame) -> None:
+        """It comes again next."""
+        self.buffer[:0] = pack(frame)

@@ -25,17 +25,8 @@ def children_of(pid: int) -> list[int]:
 
 
 def _children_by_scan(parent: int) -> list[int]:
-    # For kernels without CONFIG_PROC_CHILDREN: field 4 of stat is the parent; the name before it may hold anything.
-    found = []
-    for pid in all_pids():
-        try:
-            with open(f"/proc/{pid}/stat", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == parent:
-            found.append(pid)
-    return found
+    # For kernels without CONFIG_PROC_CHILDREN.
+    return [pid for pid in all_pids() if parent_of(pid) == parent]
 
 
 def all_pids() -> list[int]:
@@ -50,6 +41,27 @@ def descendants_of(pid: int) -> list[int]:
         found += children
         todo += children
     return found
+
+
+def parent_of(pid: int) -> int:
+    """0: it is outside of this PID namespace; -1: the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            # The name before the last bracket may hold anything.
+            return int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return -1
+
+
+def descends_from(pid: int, ancestor: int) -> bool:
+    """Whether a process is a descendant of another, or can not be told from one: gone, or not to be seen from here."""
+    if pid <= 0:
+        return True
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = parent_of(pid)
+    return pid < 0
 
 
 def send_signal(pid: int, number: int) -> None:

@@ -17,12 +17,22 @@ from services.startd.forkserver import kernel
 from services.startd.forkserver.cgroup import Cgroup
 from services.startd.forkserver.frames import Frame, Frames, pack
 from services.startd.forkserver.nanny import KILL_ROUND_S, ChildSignals, Nanny
-from services.startd.forkserver.processes import children_of, kill_account, kill_descendants, kill_group, send_signal
+from services.startd.forkserver.processes import (
+    children_of,
+    descends_from,
+    kill_account,
+    kill_descendants,
+    kill_group,
+    send_signal,
+)
+from services.startd.forkserver.proof import SECRET_FILE, Caller, make_secret, peer_of
 
 #: How long a server without jobs waits for its startd to come back, seconds.
 IDLE_S = 60.0
 #: An end that the client has not acknowledged by then is written to the disk, seconds. It nearly always has.
 KEEP_AFTER_S = 0.1
+#: Callers that have not proved who they are: so many at a time, and for so long, seconds. The oldest goes first.
+MOST_CALLERS, CALLER_S = 16, 10.0
 
 
 class Run:
@@ -61,11 +71,15 @@ class Server:
     ack {run}: its result need not be kept any longer
     mount {id, source, target, fstype, options}, unmount {id, target} -> mounted {id, errno, message}: in a namespace of
       its own and its jobs'
-    list -> state {pid, running: [...], ended: [...]}; also sent when a client connects
+    list -> state {pid, running: [...], ended: [...]}; also sent when a client is let in
     exit: end now, with all jobs
     Unasked: ended {run, status (as waitpid gives it), at, user_cpu_s, sys_cpu_s, max_rss_kib,
       out_of_memory {killed, own, peak_bytes}, cgroup_used_up (no other job may be put into it)}; a status of null: the
       nanny was killed and how the job would have ended is not known.
+
+    The startd that starts the server holds the other end of its first channel. Later ones come by the socket in the
+    server's directory and prove that they are a startd (`proof`): until then nothing of theirs is obeyed, and whoever
+    is the client stays it.
     """
 
     def __init__(self, directory: str, orphan_s: float) -> None:
@@ -76,6 +90,8 @@ class Server:
         self.ended: dict[str, Frame] = {}
         self.unkept: dict[str, float] = {}  # ends that are not on disk -> when they are due there, oldest first
         self.client: socket.socket | None = None
+        self.callers: dict[int, Caller] = {}  # by descriptor, oldest first
+        self.secret = b""
         self.frames = Frames()
         self.out = bytearray()
         self.alone_since = time.monotonic()
@@ -85,7 +101,7 @@ class Server:
         self.apart = False  # in a mount namespace of its own
         self.nannies: set[int] = set()  # pids, until they are collected
 
-    def run(self, ready: int) -> None:
+    def run(self, ready: int, channel: int) -> None:
         if os.geteuid():
             # Jobs have our account: they must not read here what other jobs were given.
             kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
@@ -97,6 +113,7 @@ class Server:
             return  # another one serves this directory
         os.makedirs("results", mode=0o700, exist_ok=True)
         self.load()
+        self.secret = make_secret(SECRET_FILE)
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         self.signals = ChildSignals()
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -105,9 +122,10 @@ class Server:
         old_mask = os.umask(0o177)
         self.listener.bind("socket")
         os.umask(old_mask)
-        self.listener.listen(8)
+        self.listener.listen(128)
         self.poll.register(self.listener.fileno(), select.POLLIN)
         self.poll.register(self.signals.reader, select.POLLIN)
+        self.admit(socket.socket(fileno=channel), Frames())
         os.write(ready, b"1")
         os.close(ready)
         gc.collect()
@@ -119,6 +137,8 @@ class Server:
         os.unlink("socket")
         self.listener.close()
         self.drop()
+        for caller in list(self.callers.values()):
+            self.turn_away(caller)
         for run in (*self.runs.values(), *filter(None, [self.spare])):
             run.channel.close()  # nannies end their jobs when they see that
         while children_of(os.getpid()):
@@ -155,9 +175,14 @@ class Server:
         if self.unkept:
             due = (next(iter(self.unkept.values())) - time.monotonic()) * 1000 + 1
             timeout = max(0.0, due if timeout is None else min(timeout, due))
+        if self.callers:
+            due = (next(iter(self.callers.values())).due - time.monotonic()) * 1000 + 1
+            timeout = max(0.0, due if timeout is None else min(timeout, due))
         for fd, event in self.poll.poll(timeout):
             if fd == self.listener.fileno():
                 self.accept()
+            elif fd in self.callers:
+                self.question(self.callers[fd])
             elif fd == self.signals.reader:
                 self.signals.drain()
                 self.reap()
@@ -168,19 +193,64 @@ class Server:
                     self.flush()
                 if event & ~select.POLLOUT and not self.serve():
                     return False
+        for caller in list(self.callers.values()):
+            if caller.due > time.monotonic():
+                break
+            self.turn_away(caller)
         self.keep()
         return True
 
     # -- the client
 
     def accept(self) -> None:
+        """Somebody calls. Every job of a startd that is not root could."""
         try:
-            client, _ = self.listener.accept()
-        except BlockingIOError:
+            connection, _ = self.listener.accept()
+        except OSError:
             return
+        connection.setblocking(False)
+        pid, uid = peer_of(connection)
+        if uid not in (0, os.geteuid()) or descends_from(pid, os.getpid()):
+            connection.close()
+            return
+        while len(self.callers) >= MOST_CALLERS:
+            self.turn_away(next(iter(self.callers.values())))
+        caller = Caller(connection, pid, time.monotonic() + CALLER_S)
+        self.callers[connection.fileno()] = caller
+        self.poll.register(connection.fileno(), select.POLLIN)
+        try:
+            connection.send(pack(caller.challenge()))
+        except OSError:
+            self.turn_away(caller)
+
+    def question(self, caller: Caller) -> None:
+        """Hear what a caller says to its challenge: it becomes the client, in the place of an older one, or it goes."""
+        try:
+            answer = caller.hear()
+            if answer is None:
+                return
+            # The caller may have been another process when it called, and have ended: so it is looked at again.
+            good = caller.proves(self.secret, answer) and not descends_from(caller.pid, os.getpid())
+            if good:
+                caller.connection.send(pack(caller.own_proof(self.secret, answer)))
+        except (OSError, ValueError):
+            good = False
+        if not good:
+            self.turn_away(caller)
+            return
+        self.callers.pop(caller.connection.fileno())
+        self.poll.unregister(caller.connection.fileno())
         self.drop()
+        self.admit(caller.connection, caller.frames)
+
+    def turn_away(self, caller: Caller) -> None:
+        if self.callers.pop(caller.connection.fileno(), None) is not None:
+            self.poll.unregister(caller.connection.fileno())
+        caller.connection.close()
+
+    def admit(self, client: socket.socket, frames: Frames) -> None:
         client.setblocking(False)
-        self.client, self.frames, self.out = client, Frames(), bytearray()
+        self.client, self.frames, self.out = client, frames, bytearray()
         self.poll.register(client.fileno(), select.POLLIN)
         self.say(self.state())
 
@@ -445,5 +515,5 @@ class Server:
         return os.path.join("results", name.encode().hex())
 
 
-def main(directory: str, orphan_s: str, ready: str) -> None:
-    Server(directory, float(orphan_s)).run(int(ready))
+def main(directory: str, orphan_s: str, ready: str, channel: str) -> None:
+    Server(directory, float(orphan_s)).run(int(ready), int(channel))

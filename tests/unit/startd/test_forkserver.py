@@ -1,5 +1,6 @@
 """The fork server alone, with real processes."""
 
+import asyncio
 import time
 
 import psutil
@@ -89,3 +90,37 @@ async def test_a_server_that_is_left_alone_ends_with_its_jobs(tmp_path):
     await server.stop(end_server=False)
     await eventually(lambda: not psutil.pid_exists(process.pid))
     await eventually(lambda: not (tmp_path / "socket").exists())
+
+
+async def test_a_server_of_an_older_version_keeps_its_jobs_and_goes_with_them(tmp_path):
+    """It asks for no proof, and tells its state at once."""
+    job = {"run": "old", "pid": 4711, "nanny": 4710, "at": 1.0, "uid": -1, "tracking_gid": 0, "group": ""}
+    told, heard, warned = [job], [], []
+
+    async def serve(reader, writer):
+        writer.write(forkserver.pack({"op": "state", "pid": 4709, "running": told, "ended": []}))
+        frames = forkserver.Frames()
+        while data := await reader.read(1 << 16):
+            for frame in frames.feed(data):
+                heard.append(frame["op"])
+                if frame["op"] == "exit":
+                    old.close()
+                    (tmp_path / "socket").unlink()
+        writer.close()
+
+    old = await asyncio.start_unix_server(serve, tmp_path / "socket")
+    server = ForkServer(
+        tmp_path, orphan_s=600, now=time.time, warn=lambda event, **about: warned.append((event, about["jobs"]))
+    )
+    await server.start()
+    assert server.outdated
+    assert server.running["old"].pid == 4711
+    assert warned == [("fork_server_outdated", 1)]
+    server.running.clear()  # as when the end of its last job was told
+    process = await server.spawn("new", request("/bin/sh", "-c", "exit 3"))
+    assert not server.outdated
+    assert heard == ["exit"]
+    assert process.pid != 4711
+    assert (await server.end_of("new")).status == 3 << 8
+    await server.stop(end_server=True)
+    await old.wait_closed()
