@@ -62,4 +62,4 @@ def bill_of_materials(name: str, components: list[Component]) -> str:
 if __name__ == "__main__":
     site_packages, status, *name = sys.argv[1:]
     parts = [*python_components(site_packages), *debian_components(Path(status).read_text(encoding="utf-8"))]
-    print(bill_of_materials(name[0] if name else "roost/pool", parts))
+    sys.stdout.write(bill_of_materials(name[0] if name else "roost/pool", parts))
