@@ -39,9 +39,7 @@ def debian_components(status: str) -> Iterator[Component]:
         package = HeaderParser().parsestr(paragraph)
         if package["Status"] != "install ok installed":
             continue
-        purl = PackageURL(
-            "deb", "debian", package["Package"], package["Version"], {"arch": package["Architecture"]}
-        )
+        purl = PackageURL("deb", "debian", package["Package"], package["Version"], {"arch": package["Architecture"]})
         yield Component(
             type=ComponentType.LIBRARY,
             name=package["Package"],
