@@ -97,7 +97,7 @@ class UserLog:
         for path in (self.of_all.path, history.path):
             if path:
                 with contextlib.suppress(OSError):  # if it can not be made, `append` says so
-                    # Ads of jobs may hold secrets;
+                    # Ads of jobs may hold secrets.
                     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
         problems = append(batch)
         try:
