@@ -366,8 +366,8 @@ def test_daemon_says_which_file_it_lacks(tmp_path):
 
 
 def test_example_of_the_documentation_makes_certificates_that_serve(tmp_path):
-    """The commands of docs/security.md, with two hosts of it shaking hands."""
-    text = Path("docs/security.md").read_text()
+    """The commands of docs/tls.md, with two hosts of it shaking hands."""
+    text = Path("docs/tls.md").read_text()
     commands = text.partition("```sh\n")[2].partition("```")[0]
     subprocess.run(["sh", "-ec", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
