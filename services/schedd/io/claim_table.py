@@ -14,6 +14,7 @@ from engine.queue.job_table import JobTable
 from engine.queue.jobs import Job, Shadow
 from services.schedd.core.claim import Claim
 from services.schedd.io.queue_db import QueueDatabase
+from shared.backoff import Backoff
 from shared.bus.api import BusUnavailable, CallTimeout, RemoteFailure
 from shared.daemon.context import Context
 from shared.messages.claims import DeactivateClaim, ReleaseClaim, public_claim_id
@@ -119,7 +120,7 @@ class ClaimTable:
                 "why": run.stop,
             }
         )
-        pause = 0.2
+        backoff = Backoff(0.2, 10.0)
         while claim.shadow is run and claim.id in self.claims:
             try:
                 await self.context.bus.call(claim.startd, message, timeout=STOP_TIMEOUT_S)
@@ -132,8 +133,7 @@ class ClaimTable:
                     return
             except (BusUnavailable, CallTimeout) as error:
                 self.context.log.info("run_not_stopped", job_id=str(run.job), attempt=run.attempt, reason=str(error))
-            await self.context.clock.sleep(pause)
-            pause = min(10.0, pause * 2)
+            await self.context.clock.sleep(backoff.next_s())
 
     # Tasks
 

@@ -30,6 +30,7 @@ from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.runs import Runs
 from services.schedd.settings import Settings
 from shared import job_log
+from shared.backoff import Backoff
 from shared.bus.api import BusUnavailable, CallTimeout, RemoteFailure
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
@@ -54,6 +55,8 @@ REQUEST_TIMEOUT_S: Final = 10.0
 REQUEST_PATIENCE_S: Final = 60.0
 #: How often a claim that waits for its slot to empty asks at least: a hint that the slot is ready may be lost.
 ASK_EVERY_S: Final = 60.0
+#: Between two requests for a slot that get no answer: the first wait and the longest.
+ASK_AGAIN_S: Final = (0.2, 5.0)
 #: Hints that a slot is ready, which nobody has asked for yet: the oldest of more than these are forgotten.
 MAX_HINTS: Final = 1000
 
@@ -204,7 +207,7 @@ class Claims:
         give_up = self.context.clock.monotonic() + min(
             REQUEST_PATIENCE_S, self.updates.settings.request_claim_timeout_s
         )
-        pause = 0.2
+        backoff = Backoff(*ASK_AGAIN_S)
         while claim.id in self.claims.claims and not claim.granted:
             answer = await self._ask(claim, run.job_ad, run)
             if claim.id not in self.claims.claims:
@@ -235,8 +238,7 @@ class Claims:
             if self.context.clock.monotonic() > give_up:
                 self.runs.lost(claim, "the execution point did not answer the request for its slot")
                 return
-            await self.context.clock.sleep(pause)
-            pause = min(5.0, pause * 2)
+            await self.context.clock.sleep(backoff.next_s())
 
     async def _ask(self, claim: Claim, job_ad: bytes, run: Activation | None) -> Message | None:
         """Ask for a slot once. None: no answer came."""
@@ -365,7 +367,7 @@ class Claims:
         wake = self.claims.waker(claim)
         await self.updates.commit()
         heard = asked_first = clock.monotonic()
-        pause = 0.2
+        backoff = Backoff(*ASK_AGAIN_S)
         ready = False
         while self.claims.knows(claim):
             job = self._job_of(claim)
@@ -390,12 +392,13 @@ class Claims:
                 continue
             if isinstance(answer, ClaimWaiting):
                 self._named(claim, answer.claim_id)
-                heard, pause = now, 0.2
+                heard = now
+                backoff.reset()
                 ready = self._hinted(claim)
                 # What the other side says of time may be anything: it must not make us ask without a pause.
                 delay = max(min(1.0, ASK_EVERY_S), min(ASK_EVERY_S, claim.alive_s, answer.within_s + 1.0))
             else:
-                delay, pause = pause, min(5.0, pause * 2)
+                delay = backoff.next_s()
             patience = self.updates.settings.request_claim_timeout_s
             if now - asked_first > patience or now - heard > max(REQUEST_PATIENCE_S, claim.lease_s):
                 self._give_up(claim, "its slot did not become free in time")

@@ -15,6 +15,7 @@ from services.startd.core.machine.gpu_usage import Meter, monitors, uuids_of
 from services.startd.core.machine.resources import Resource
 from services.startd.core.slots.model import Slot
 from services.startd.run.run import Run
+from shared.backoff import Backoff
 from shared.config.knobs import StartdSettings
 from shared.subprocess_runner import Program, ProgramFailed, clean_environment
 
@@ -65,7 +66,7 @@ class GpuMonitor(Component):
 
     async def _watch(self) -> None:
         clock, log = self.startd.context.clock, self.startd.context.log
-        pause = AGAIN_S
+        backoff = Backoff(AGAIN_S, 16 * AGAIN_S)
         while True:
             reports = 0
             try:
@@ -73,8 +74,9 @@ class GpuMonitor(Component):
                 log.warning("gpu_monitor_ended", reports=reports)
             except ProgramFailed as error:
                 log.error("gpu_monitor_not_started", reason=str(error))
-            pause = AGAIN_S if reports else min(2 * pause, 16 * AGAIN_S)
-            await clock.sleep(pause)
+            if reports:
+                backoff.reset()
+            await clock.sleep(backoff.next_s())
 
     async def _one_life(self) -> int:
         """Reports that the monitor made before it ended."""

@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shared import backoff
 from shared.config.knobs import StartdSettings
 from shared.job_text import BadJobText, arguments, environment
 
@@ -61,9 +62,7 @@ def backfill_client(knobs: StartdSettings, *, root: bool) -> BackfillClient | No
 
 def wait_s(lives: int, lived_s: float) -> float:
     """Before the client is started again that has ended by itself. lives: how many in a row were short before."""
-    if lived_s >= GOOD_LIFE_S or lives <= 0:
-        return 0.0
-    return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(lives - 1, 20)))
+    return 0.0 if lived_s >= GOOD_LIFE_S else backoff.wait_s(lives, FIRST_WAIT_S, LONGEST_WAIT_S)
 
 
 def _needed(text: str | None, knob: str, what: str) -> str:

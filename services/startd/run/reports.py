@@ -11,6 +11,7 @@ from structlog.stdlib import BoundLogger
 
 from services.startd.core.journal_records import RunRecord
 from services.startd.run.context import RunContext
+from shared.backoff import Backoff
 from shared.classad import ClassAd
 from shared.errors import RetryableError, RoostError
 from shared.messages.claims import JobExit, JobReport, JobReportAck, Usage
@@ -81,7 +82,7 @@ class Reports:
             self._no_schedd(report)
             return JobReportAck()
         give_up = context.clock.monotonic() + record.lease_s + REPORT_FOR_S
-        delay = REPORT_FIRST_S
+        backoff = Backoff(REPORT_FIRST_S, REPORT_LONGEST_S, jitter=random.uniform)
         synced = False
         while context.clock.monotonic() < give_up:
             try:
@@ -98,7 +99,6 @@ class Reports:
             if not synced:
                 await self._context.journal.sync()
                 synced = True
-            await context.clock.sleep(delay * random.uniform(0.5, 1.0))
-            delay = min(delay * 2, REPORT_LONGEST_S)
+            await context.clock.sleep(backoff.next_s())
         self._log.error("end_given_up", after_s=record.lease_s + REPORT_FOR_S)
         return None

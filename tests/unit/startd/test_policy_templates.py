@@ -5,15 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine.slots.carving import PlannedSlot, SlotKind
 from services.startd import settings
 from services.startd.ads import slot_ads as ads
-from services.startd.ads.claim_ads import put_claim
+from services.startd.ads.claim_ads import put_claim, sibling_attributes
 from services.startd.core.machine.detected import Detected, Sample
 from services.startd.core.machine.owner_activity import Latches
+from services.startd.core.slots.model import VacateReason
 from services.startd.core.slots.requests import Refused
+from shared.classad import ClassAd
 from shared.config import load_config
 from tests.spec import spec
-from tests.unit.startd.states import ONE, STATIC, Slots
+from tests.unit.startd.states import ONE, STATIC, TWO, Slots
 from tests.unit.startd.test_claims import job
 
 DETECTED = Detected(hostname="node1", cpus=2, cores=2, memory_mib=1000, swap_kib=0, arch="X86_64")
@@ -199,3 +202,79 @@ def test_the_ad_of_a_suspended_slot_stands_still(desk):
     assert ad.eval("RetirementTimeRemaining") == 800
     put_claim(ad, claim, slots.slot_manager.slots[ONE].state, ())
     assert ad.eval("NumJobSuspensions") == 1
+
+
+#: The sample of the manual for jobs that are rather suspended than evicted, on a machine of one core: slot 2 is the
+#: suspendable one of the pair.
+PAIR = """
+NUM_SLOTS_TYPE_1 = 2
+SLOT_TYPE_1 = 50%
+IsSuspendableSlot = SlotID > 1
+NonSuspendableSlotState = eval(strcat("slot", SlotID - 1, "_State"))
+STARTD_SLOT_ATTRS = $(STARTD_SLOT_ATTRS) State
+STARTD_ATTRS = $(STARTD_ATTRS) IsSuspendableSlot NonSuspendableSlotState
+PartnerIsIdle = (NonSuspendableSlotState =!= "Claimed" && NonSuspendableSlotState =!= "Preempting")
+START = IsSuspendableSlot != True && IsSuspendableJob =!= True \\
+    || IsSuspendableSlot && IsSuspendableJob == True && $(PartnerIsIdle)
+SUSPEND = IsSuspendableSlot && $(PartnerIsIdle) != True
+WANT_SUSPEND = $(SUSPEND)
+CONTINUE = ($(SUSPEND)) != True
+"""
+
+
+class Pair(Desk):
+    """Two static slots, each of which sees the State of the other."""
+
+    def __init__(self, text, tmp_path, monkeypatch):
+        super().__init__(text, tmp_path, monkeypatch)
+        self.slot_manager.add_slots([PlannedSlot(2, 1, SlotKind.STATIC, STATIC)], self.now)
+        self.after(0)
+
+    def ad_of(self, slot):
+        ad = super().ad_of(slot)
+        states = {
+            name: ClassAd({"State": str(other.state)})
+            for name, other in (self.slot_manager.slots.items() if hasattr(self, "slot_manager") else ())
+        }
+        ad.update(sibling_attributes(states, self.settings.sibling_attributes))
+        return ad
+
+
+@spec("W-56")
+def test_a_suspendable_job_stands_still_while_the_partner_of_its_slot_is_taken(tmp_path, monkeypatch):
+    slots = Pair(PAIR, tmp_path, monkeypatch)
+    suspendable = owned(IsSuspendableJob=True)
+    assert isinstance(slots.ask(ONE, suspendable), Refused)
+    assert isinstance(slots.ask(TWO, owned()), Refused)
+    slots.run(TWO, suspendable)
+    slots.after(1)
+    assert slots.at(TWO) == "Claimed/Busy"
+    # Whatever the priorities: nothing that runs on the one slot keeps a job from the other.
+    partner = slots.run(ONE, owned())
+    slots.after(1)
+    assert (slots.at(ONE), slots.at(TWO)) == ("Claimed/Busy", "Claimed/Suspended")
+    slots.after(600)
+    assert slots.at(TWO) == "Claimed/Suspended"
+    slots.release(partner)
+    slots.gone(partner)
+    slots.after(1)
+    assert slots.at(TWO) == "Claimed/Busy"
+
+
+@spec("W-56")
+def test_a_suspendable_job_does_not_start_beside_a_partner_that_works(tmp_path, monkeypatch):
+    slots = Pair(PAIR, tmp_path, monkeypatch)
+    slots.run(ONE, owned())
+    slots.after(1)
+    assert isinstance(slots.ask(TWO, owned(IsSuspendableJob=True)), Refused)
+    assert slots.at(ONE) == "Claimed/Busy"
+
+
+@spec("W-57")
+def test_slot_1_prefers_interactive_jobs_and_the_others_do_not_care(tmp_path, monkeypatch):
+    rank = "NUM_SLOTS_TYPE_1 = 2\nSLOT_TYPE_1 = 50%\nRANK = ( (MY.SlotID == 1) && (TARGET.InteractiveJob =?= True) )"
+    slots = Pair(rank, tmp_path, monkeypatch)
+    interactive = owned(InteractiveJob=True)
+    assert [slots.run(slot, owned()).rank for slot in (ONE, TWO)] == [0.0, 0.0]
+    taken = [slots.ask(slot, interactive, submitter="bob").waiting for slot in (ONE, TWO)]
+    assert [(one.claim.rank, one.code) for one in taken] == [(1.0, VacateReason.RANK), (0.0, VacateReason.PRIORITY)]

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Literal
 
 from services.startd.core.slots.model import VacateReason
+from shared.backoff import wait_s
 from shared.messages.claims import JobExit
 
 Then = Literal["held", "elsewhere"]
@@ -177,7 +178,7 @@ class Health:
         self.reason = why or "unknown"
         if now >= self.until:
             self.failures += 1
-            self.until = now + min(FIRST_S * 2 ** min(self.failures - 1, 30), LONGEST_S)
+            self.until = now + wait_s(self.failures, FIRST_S, LONGEST_S)
 
     def passed(self) -> None:
         """A probe went well. The count stays: jobs may fail where probes do not."""
