@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from shared.accounting_version import NONE, NOTHING, Version
@@ -280,12 +281,38 @@ def stop(rules: Rules, standing: Standing, seen: Seen | None) -> tuple[Effect, .
 
 
 def rank(order: Sequence[str], name: str) -> int:
-    """Place in HAD_LIST; behind all others when it is not there. A host is known by its full name or its
-    first part."""
-    for place, listed in enumerate(order):
-        if listed.lower() == name.lower() or listed.partition(".")[0].lower() == name.partition(".")[0].lower():
-            return place
-    return len(order)
+    """Place in HAD_LIST; behind all others when it is not there.
+
+    A host is known by its full name or its address. A name without a domain, on either side, stands for the one host
+    that begins with it; where several do it stands for none of them."""
+    wanted = _host(name)
+    known = [_host(listed) for listed in order]
+    if wanted in known:
+        return known.index(wanted)
+    short = {place: one for place, one in enumerate(known) if _short_for(one, wanted)}
+    return min(short) if len(set(short.values())) == 1 else len(order)
+
+
+def _host(name: str) -> str:
+    """A host as it is compared: addresses as `ipaddress` writes them, names in small letters without the last dot."""
+    try:
+        return str(ip_address(name))
+    except ValueError:
+        return name.lower().rstrip(".")
+
+
+def _short_for(one: str, other: str) -> bool:
+    """Whether one of the two is the other without its domain."""
+    short, long = sorted((one, other), key=len)
+    return "." not in short and long.startswith(f"{short}.") and not _is_address(long)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def hosts(had_list: str) -> tuple[str, ...]:
@@ -305,7 +332,7 @@ def misfits(rules: Rules, central_managers: Sequence[str]) -> list[str]:
     if rules.order and rank(rules.order, rules.name) == len(rules.order):
         listed = ", ".join(rules.order)
         found.append(f"HAD_LIST ({listed}) lacks this HAD, {rules.name}: it comes after all others")
-    names = [entry.lower() for entry in rules.order]
+    names = [_host(entry) for entry in rules.order]
     if len(set(names)) < len(names):
         found.append(f"HAD_LIST names a host twice: {', '.join(rules.order)}")
     if len(rules.order) > 1 and len(central_managers) > 1:
@@ -371,7 +398,7 @@ def _there(seen: Seen) -> dict[str, Presence]:
 
 
 def _all_there(rules: Rules, there: Mapping[str, Presence]) -> bool:
-    return all(any(rank((entry,), name) == 0 for name in there) for entry in rules.order)
+    return {rank(rules.order, entry) for entry in rules.order} <= {rank(rules.order, name) for name in there}
 
 
 def _primary_since(rules: Rules, standing: Standing, seen: Seen) -> float | None:

@@ -1,5 +1,6 @@
 """Who leads, decided by tables, and by many HADs on one lease with pauses, crashes and cuts."""
 
+import itertools
 import random
 
 import pytest
@@ -204,6 +205,80 @@ def test_hosts_of_had_list():
         "cm1.x.org", "cm2.x.org", "10.0.0.1", "::1", "cm3",
     )  # fmt: skip
     assert rank(("cm1.x.org", "cm2.x.org"), "CM2") == 1
+
+
+#: Names that share their first labels, addresses that share their first numbers, and ways to write the same host.
+ALIKE = ("cm.a.org", "cm.b.org", "cm.a.org.example", "10.0.0.1", "10.0.0.2", "fd00::1", "cm2.a.org")
+MANAGERS = [
+    list(order)
+    for count in range(1, 6)
+    for some in itertools.combinations(ALIKE, count)
+    for order in (some, some[::-1])
+]
+
+
+@spec("HA-09", "HA-21")
+def test_managers_whose_names_are_alike_are_several():
+    """Every list of one to five of them: each has its own place, and each absent one is missed."""
+    for order in MANAGERS:
+        assert [rank(order, name) for name in order] == list(range(len(order)))
+        assert [rank(order, name.upper()) for name in order] == list(range(len(order)))
+        assert {rank(order, name) for name in ALIKE if name not in order} <= {len(order)}
+
+
+@spec("HA-09")
+def test_of_managers_that_are_ready_the_first_of_had_list_alone_is_candidate():
+    for order in MANAGERS:
+        for ready in range(1, 2 ** len(order)):
+            there = [name for place, name in enumerate(order) if ready >> place & 1]
+            present = dict.fromkeys(there, (100.0, True))
+            candidates = [
+                name
+                for name in there
+                if candidate(Rules(name, "life", tuple(order)), Standing(State.ELECTION), seen(present=present), True)
+            ]
+            assert candidates == there[:1]
+
+
+@spec("HA-05")
+def test_the_primary_among_managers_whose_names_are_alike_gets_the_lead_back():
+    for order in MANAGERS:
+        for leader in order[1:]:
+            rules = Rules(leader, "life", tuple(order), use_primary=True)
+            standing = Standing(State.LEADER, epoch=1)
+            for now in (100.0, 100.6):
+                present = {name: there_since(now, f"life-{name}") for name in order if name != leader}
+                standing, effects = see(rules, standing, seen(leader, "life", 1, now=now, present=present))
+            assert isinstance(effects[0], HandOver)
+            assert effects[0].heir == order[0]
+
+
+@spec("HA-09")
+def test_a_new_had_waits_for_each_of_had_list():
+    for order in MANAGERS:
+        for missing in order:
+            present = {name: (100.0, True) for name in order if name != missing}
+            standing, _ = see(Rules(order[0], "life", tuple(order)), Standing(), seen(present=present))
+            assert not standing.settled
+        everybody = dict.fromkeys(order, (100.0, True))
+        assert see(Rules(order[0], "life", tuple(order)), Standing(), seen(present=everybody))[0].settled
+
+
+@spec("HA-21")
+@pytest.mark.parametrize(
+    ("order", "name", "place"),
+    [
+        (("cm1", "cm2"), "cm2.x.org", 1),  # HAD_LIST has names without a domain
+        (("cm1.x.org", "cm2.x.org."), "cm2.X.org", 1),
+        (("cm.a.org", "cm.b.org"), "cm", 2),  # which of them?
+        (("cm.a.org", "cm"), "cm", 1),
+        (("10.0.0.1", "10.0.0.2"), "10", 2),
+        (("::1", "fd00:0:0::2"), "FD00::2", 1),
+        (("cm1.x.org",), "cm1.y.org", 1),
+    ],
+)
+def test_hosts_are_known_by_whole_names_and_addresses(order, name, place):
+    assert rank(order, name) == place
 
 
 class World:
