@@ -23,6 +23,7 @@ from services.gateway.auth.guards import Guards
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.connections import Connections, most_connections
 from services.gateway.core.limits import ConcurrencyLimit, FairQueue, RateLimiter
+from services.gateway.core.user_names import user_of
 from services.gateway.dashboard import Dashboard
 from services.gateway.events import EventStream, JournalBackfill
 from services.gateway.metrics import Metrics, RequestCounts
@@ -58,7 +59,7 @@ class Gateway(Daemon):
         self.pool = PoolClient(context.bus, context.clock, self.settings.roost_gateway_schedd or "")
         self.dashboard = Dashboard(self.pool, context.clock)
         self.events = EventStream(JournalBackfill(context.bus), [self.dashboard.on_event])
-        self.tokens = TokenStore(context.store, context.clock.now, self._tell_of_tokens)
+        self.tokens = TokenStore(context.store, context.clock.now, self._tell_of_tokens, self.settings.uid_domain)
         self.audit = AuditLog(
             context.name,
             Path(self.settings.gateway_audit_log) if self.settings.gateway_audit_log else None,
@@ -89,7 +90,10 @@ class Gateway(Daemon):
 
     async def setup(self) -> None:
         context = self.context
-        user = self.settings.roost_token_user or f"{getpass.getuser()}@{self.settings.uid_domain}"
+        try:
+            user = user_of(self.settings.roost_token_user or getpass.getuser(), self.settings.uid_domain)
+        except ValueError as error:
+            raise PermanentError(f"{error}; set ROOST_TOKEN_USER = NAME@DOMAIN, for the first token") from error
         await self.tokens.bootstrap(Path(self.settings.roost_token_file), user)
         await self.audit.close_files()
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0))

@@ -13,7 +13,8 @@ from typing import Final
 
 import msgpack
 
-from services.gateway.core.authorization import ID_DIGITS, Identity, Level, Token, digest, identify, why_not
+from services.gateway.core.authorization import ASK, ID_DIGITS, Identity, Level, Token, digest, identify, why_not
+from services.gateway.core.user_names import user_of
 from shared.errors import RoostError
 from shared.state import keys
 from shared.state.api import Store
@@ -33,12 +34,16 @@ Tell = Callable[[list[str], str], Awaitable[None]]
 class TokenStore:
     """Looks tokens up in the store, remembering answers for a few seconds so that a request costs no round trip.
 
-    tell: called with the ids of tokens that changed, and who changed them, so that other gateways forget them."""
+    tell: called with the ids of tokens that changed, and who changed them, so that other gateways forget them.
+    uid_domain: completes the users of tokens that were stored without a domain."""
 
-    def __init__(self, store: Store, now: Callable[[], float], tell: Tell | None = None) -> None:
+    def __init__(
+        self, store: Store, now: Callable[[], float], tell: Tell | None = None, uid_domain: str = "localdomain"
+    ) -> None:
         self._store = store
         self.now = now
         self._tell = tell
+        self._uid_domain = uid_domain
         self._seen: OrderedDict[str, tuple[float, Token | None]] = OrderedDict()
         self._used: dict[str, float] = {}
         self._changes = 0
@@ -59,9 +64,15 @@ class TokenStore:
             if len(self._seen) > _CACHED:  # somebody is guessing
                 self._seen.popitem(last=False)
         identity = identify(cached[1], now, key[:ID_DIGITS])
-        if identity is not None:
-            self._used[key] = now
-        return identity, why_not(cached[1], now)
+        if identity is None:
+            return None, why_not(cached[1], now)
+        try:
+            # Not everything that is stored was made by a gateway that looks at names.
+            identity = replace(identity, user=user_of(identity.user, self._uid_domain))
+        except ValueError as error:
+            return None, f"no valid token: it stands for a user that is none: {error}; {ASK}"
+        self._used[key] = now
+        return identity, ""
 
     async def identity(self, token: str) -> Identity | None:
         return (await self.look(token))[0]
@@ -87,8 +98,9 @@ class TokenStore:
             key[:ID_DIGITS]: (token, used.get(key, 0.0)) for key, token in found.items() if all or not token.revoked
         }
 
-    async def revoke(self, prefix: str, by: str = "") -> int:
-        """Returns how many tokens went: those whose digest starts with `prefix` (at least 8 digits)."""
+    async def revoke(self, prefix: str, by: str = "", may: Callable[[Token], bool] = lambda _: True) -> int:
+        """Returns how many tokens went: those whose digest starts with `prefix` (at least 8 digits), as far as `may`
+        says of them."""
         if len(prefix) < 8:
             raise ValueError("name a token by at least 8 digits of its id (see `roost token list`)")
         rows = await self._store.hgetall(keys.TOKENS)
@@ -96,7 +108,7 @@ class TokenStore:
         gone = {
             key.decode(): replace(token, revoked=now)
             for key, row in rows.items()
-            if key.decode().startswith(prefix) and not (token := _decode(row)).revoked
+            if key.decode().startswith(prefix) and not (token := _decode(row)).revoked and may(token)
         }
         if gone:
             await self._store.hset(keys.TOKENS, {key: _encode(token) for key, token in gone.items()})

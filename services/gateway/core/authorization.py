@@ -121,10 +121,27 @@ def refusal(identity: Identity | None, operation: str) -> str:
 
 def beyond(identity: Identity, level: Level, scopes: tuple[str, ...]) -> list[str]:
     """What a token of this level and scopes would open that its maker's does not: nobody hands on more than they
-    have. A token that is for some operations only makes no token for all, as there may be more of them tomorrow."""
+    have. A token that is for some operations only makes no token for all, and none with a wider pattern, as there may
+    be more operations tomorrow."""
     wide = [] if scopes or not identity.scopes else ["every operation"]
     made = Identity("", level, scopes=scopes)
-    return wide + [operation for operation in NEEDS if not refusal(made, operation) and refusal(identity, operation)]
+    more = [operation for operation in NEEDS if not refusal(made, operation) and refusal(identity, operation)]
+    if identity.scopes and not more:
+        # `*` is all that a pattern has, so a pattern that is matched as a text opens no more than what it matches.
+        wide += [f"all of {one}" for one in scopes if not any(fnmatchcase(one, mine) for mine in identity.scopes)]
+    return wide + more
+
+
+def may_see(identity: Identity, token: Token) -> bool:
+    """Whether somebody who may list tokens is shown this one, and may revoke it: what opens no more than theirs."""
+    return not beyond(identity, token.level, token.scopes)
+
+
+def outlives(identity: Identity, expires: float) -> str:
+    """Why a token that ends then (s since 1970, 0: never) can not be made by somebody whose own ends; empty: it can."""
+    if identity.expires and (not expires or expires > identity.expires):
+        return f"your token ends at {_shown(identity.expires)}, so it makes none that is good longer; give a lifetime"
+    return ""
 
 
 def may_hear(level: Level, event: str) -> bool:

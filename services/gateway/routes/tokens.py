@@ -2,17 +2,16 @@
 
 # No `from __future__ import annotations` here: FastAPI reads the annotations of the handlers where they stand.
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query
 from pydantic import BaseModel, Field
 
 from services.gateway.auth.caller import note
-from services.gateway.core.authorization import NEEDS, Identity, Level, Token, beyond
+from services.gateway.core.authorization import NEEDS, Identity, Level, Token, beyond, may_see, outlives
+from services.gateway.core.user_names import MOST, user_of
 from services.gateway.routes.context import RouteContext, example
 
-#: NAME@DOMAIN, of whatever letters: no blanks, nothing that steers a terminal.
-USER: Final = r"^[^\s@\x00-\x1f\x7f-\x9f]+(@[^\s@\x00-\x1f\x7f-\x9f]+)?$"
 _RECORD = {
     "type": "gateway.audit",
     "at": 1763820000.5,
@@ -36,7 +35,7 @@ _RECORD = {
 
 
 class NewToken(BaseModel):
-    user: str = Field(min_length=1, max_length=200, pattern=USER, description="whom it stands for")
+    user: str = Field(min_length=1, max_length=MOST, description="whom it stands for, NAME@DOMAIN")
     level: str = Field(pattern="^(READ|WRITE|ADMINISTRATOR)$")
     label: str = Field(default="", max_length=200, description="what it is for")
     lifetime_s: float = Field(default=0.0, ge=0.0, le=1e10, allow_inf_nan=False, description="0: does not expire")
@@ -50,7 +49,6 @@ class NewToken(BaseModel):
 def add_routes(app: FastAPI, context: RouteContext) -> None:
     @app.get(
         "/v1/tokens",
-        dependencies=[Depends(context.guards.may("tokens"))],
         responses=example(
             [
                 {
@@ -70,9 +68,11 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         tags=["tokens"],
     )
     async def list_tokens(
+        identity: Annotated[Identity, Depends(context.guards.may("tokens"))],
         all: Annotated[bool, Query(description="also those that were revoked, for 30 days")] = False,
     ) -> list[dict[str, Any]]:
-        """Who may do what; never the tokens themselves. Times in seconds since 1970, 0: never; `used` to some 10 s."""
+        """Who may do what; never the tokens themselves, and only of tokens that open no more than yours. Times in
+        seconds since 1970, 0: never; `used` to some 10 s."""
         return [
             {
                 "id": key,
@@ -87,6 +87,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
                 "used": used,
             }
             for key, (t, used) in (await context.tokens.listed(all=all)).items()
+            if may_see(identity, t)
         ]
 
     @app.post("/v1/tokens", responses=example({"token": "q7J...", "id": "0f3a51c29bd4"}), tags=["tokens"])
@@ -101,7 +102,13 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         if more := beyond(identity, Level[new.level], tuple(new.scopes)):
             raise HTTPException(403, f"your token does not open {', '.join(more)[:200]}, so it makes none that does")
         expires = context.tokens.now() + new.lifetime_s if new.lifetime_s else 0.0
-        made = Token(new.user, Level[new.level], new.label, expires, tuple(new.scopes))
+        if longer := outlives(identity, expires):
+            raise HTTPException(403, longer)
+        try:
+            user = user_of(new.user, context.settings.uid_domain)
+        except ValueError as error:
+            raise HTTPException(400, f"user: {error}") from error
+        made = Token(user, Level[new.level], new.label, expires, tuple(new.scopes))
         token, ident = await context.tokens.create(made, identity.user)
         note(made=ident)
         return {"token": token, "id": ident}
@@ -111,12 +118,14 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         prefix: Annotated[str, Path(max_length=64, description="the id that the list shows, 8 digits or more")],
         identity: Annotated[Identity, Depends(context.guards.may("tokens"))],
     ) -> dict[str, int]:
-        """Revoke by the id that the list shows. Every gateway refuses the token from now on, and ends its streams."""
+        """Revoke by the id that the list shows you. Every gateway refuses the token from now on, and ends its
+        streams."""
         note(prefix=prefix)
         try:
-            return {"revoked": await context.tokens.revoke(prefix, identity.user)}
+            gone = await context.tokens.revoke(prefix, identity.user, lambda token: may_see(identity, token))
         except ValueError as error:
             raise HTTPException(400, str(error)) from error
+        return {"revoked": gone}
 
     @app.get(
         "/v1/audit",
