@@ -96,7 +96,7 @@ class PersonalPool:
         assert isinstance(gateway, Gateway)
         host = gateway.settings.roost_gateway_bind
         shown = "127.0.0.1" if host in ("", "0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{gateway.port}"
+        return f"{gateway.scheme}://{shown}:{gateway.port}"
 
     async def start(self) -> None:
         """Start the store and every daemon. Raises RoostError when one of them can not start."""

@@ -24,6 +24,7 @@ IN_URL: Final = {"cafile": "ca_file", "capath": "ca_dir", "certfile": "cert_file
 #: Schemes of URLs.
 WITH_TLS: Final = ("amqps", "rediss", "rediss+sentinel")
 CA_FILE, CA_DIR = "AUTH_SSL_CLIENT_CAFILE", "AUTH_SSL_CLIENT_CADIR"
+OWN_CA_FILE = "TRUST_DOMAIN_CAFILE"
 CERT_FILE, KEY_FILE = "AUTH_SSL_CLIENT_CERTFILE", "AUTH_SSL_CLIENT_KEYFILE"
 
 _EXPIRED = "its certificate has expired: renew it there (or this machine's clock is wrong)"
@@ -66,7 +67,8 @@ class TlsTrouble(RetryableError):
 @dataclass(frozen=True, slots=True)
 class ClientTls:
     """Paths, empty where there is none. default_cas: the machine's own authorities are believed besides ours.
-    check_host: whether a certificate must name the host that was connected to."""
+    check_host: whether a certificate must name the host that was connected to. own_ca_file: the pool's own authority,
+    which is believed besides too."""
 
     ca_file: str = ""
     ca_dir: str = ""
@@ -74,6 +76,7 @@ class ClientTls:
     key_file: str = ""
     default_cas: bool = True
     check_host: bool = True
+    own_ca_file: str = ""
     _made: dict[tuple[object, ...], ssl.SSLContext] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -86,6 +89,7 @@ class ClientTls:
             key_file=settings.auth_ssl_client_keyfile or "",
             default_cas=settings.auth_ssl_client_use_default_cas,
             check_host=not settings.ssl_skip_host_check,
+            own_ca_file=settings.trust_domain_cafile if settings.roost_own_authority else "",
         )
 
     def for_url(self, url: str) -> tuple[ClientTls, str]:
@@ -112,7 +116,7 @@ class ClientTls:
         """For a connection that is opened now: files that were renewed are read again. Raises TlsTrouble."""
         if self.key_file and not self.cert_file:
             raise TlsTrouble(f"{KEY_FILE} is set without {CERT_FILE}: name the certificate of that key")
-        stamps = tuple(_stamp(name, path) for name, path in self._files())
+        stamps = tuple(stamp(name, path) for name, path in self._files())
         known = self._made.get(stamps)
         if known is not None:
             return known
@@ -123,7 +127,13 @@ class ClientTls:
 
     def _files(self) -> Iterator[tuple[str, str]]:
         named = ((CA_FILE, self.ca_file), (CERT_FILE, self.cert_file), (KEY_FILE, self.key_file), (CA_DIR, self.ca_dir))
-        return ((name, path) for name, path in named if path)
+        yield from ((name, path) for name, path in named if path)
+        if self._own_ca():
+            yield OWN_CA_FILE, self.own_ca_file
+
+    def _own_ca(self) -> bool:
+        # It may be made by a daemon that starts later.
+        return bool(self.own_ca_file) and os.path.exists(self.own_ca_file)
 
     def _new(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificates and hosts
@@ -134,18 +144,23 @@ class ClientTls:
                 context.load_verify_locations(self.ca_file or None, self.ca_dir or None)
             except OSError as error:
                 raise TlsTrouble(
-                    f"{CA_FILE if self.ca_file else CA_DIR}: {self.ca_file or self.ca_dir}: {_words(error)}; want "
+                    f"{CA_FILE if self.ca_file else CA_DIR}: {self.ca_file or self.ca_dir}: {words(error)}; want "
                     "certificates of authorities in PEM"
                 ) from error
-        if self.default_cas or not (self.ca_file or self.ca_dir):
+        if self._own_ca():
+            try:
+                context.load_verify_locations(self.own_ca_file)
+            except OSError as error:
+                raise TlsTrouble(f"{OWN_CA_FILE}: {self.own_ca_file}: {words(error)}") from error
+        if self.default_cas or not (self.ca_file or self.ca_dir or self.own_ca_file):
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         if self.cert_file:
             try:
-                context.load_cert_chain(self.cert_file, self.key_file or None, _no_password)
+                context.load_cert_chain(self.cert_file, self.key_file or None, lambda: no_password(KEY_FILE))
             except OSError as error:
                 where = f"{self.cert_file} and {self.key_file}" if self.key_file else self.cert_file
                 raise TlsTrouble(
-                    f"{CERT_FILE}, {KEY_FILE}: {where}: {_words(error)}; want a certificate (chain) and its key in PEM"
+                    f"{CERT_FILE}, {KEY_FILE}: {where}: {words(error)}; want a certificate (chain) and its key in PEM"
                 ) from error
         return context
 
@@ -175,7 +190,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         one = one.__cause__ or one.__context__
 
 
-def _stamp(name: str, path: str) -> tuple[object, ...]:
+def stamp(name: str, path: str) -> tuple[object, ...]:
     """What changes with a file. Raises TlsTrouble."""
     try:
         seen = os.stat(path)
@@ -185,10 +200,11 @@ def _stamp(name: str, path: str) -> tuple[object, ...]:
     return path, seen.st_ino, seen.st_mtime_ns, seen.st_size
 
 
-def _no_password() -> str:
-    # OpenSSL would ask at the terminal, and the daemon would stand still.
-    raise TlsTrouble(f"{KEY_FILE}: the key is encrypted, and a daemon has nobody to ask: store it without a password")
+def no_password(knob: str) -> str:
+    """Raises TlsTrouble. OpenSSL would ask at the terminal, and the daemon would stand still."""
+    raise TlsTrouble(f"{knob}: the key is encrypted, and a daemon has nobody to ask: store it without a password")
 
 
-def _words(error: OSError) -> str:
+def words(error: OSError) -> str:
+    """What an error says, in one line."""
     return error.strerror or " ".join(str(error).split())

@@ -7,7 +7,9 @@ keep a place for ever that another needs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import ssl
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -20,7 +22,9 @@ import h11
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from services.gateway.core import peer_certificate
 from services.gateway.core.limits import ConcurrencyLimit
+from services.gateway.core.peer_certificate import PEER_CERTIFICATE
 
 #: Seconds for the head of a request; without a byte of a body that is awaited; for the rest of a body after the answer;
 #: without a reader taking what waits for it (some 50 KB); for the last of an answer after the end.
@@ -29,6 +33,9 @@ BODY_S: Final = 60.0
 REST_S: Final = 10.0
 READER_S: Final = 30.0
 CLOSING_S: Final = 30.0
+#: Seconds for a handshake of TLS, and for its end.
+HANDSHAKE_S: Final = 10.0
+GOODBYE_S: Final = 10.0
 #: How often that is looked at.
 LOOK_S: Final = 2.0
 #: h11 says 431 where that is what is wrong.
@@ -93,31 +100,48 @@ class Connections:
         self._unlimited = frozenset(unlimited)
         self.monotonic = monotonic
         self._log = log
-        self._open: set[Connection] = set()
+        self._open: set[Connection | Handshake] = set()
+        self._made = 0
 
     def protocol(self) -> type[asyncio.Protocol]:
         """What a uvicorn server makes its connections of."""
         return cast("type[asyncio.Protocol]", partial(Connection, connections=self))
 
-    def enter(self, connection: Connection) -> str:
+    def enter(self, connection: Connection | Handshake) -> str:
         """Empty when there is room, else which limit is reached."""
         full = self._room.enter(self._key(connection))
         if not full:
             self._open.add(connection)
         return full
 
-    def leave(self, connection: Connection) -> None:
+    def become(self, before: Handshake, connection: Connection) -> None:
+        """The same place is another's from now on."""
+        self._open.discard(before)
+        self._open.add(connection)
+
+    def leave(self, connection: Connection | Handshake) -> None:
         """It is gone; one that was not let in was never here."""
         if connection in self._open:
             self._open.discard(connection)
             self._room.leave(self._key(connection))
 
-    def _key(self, connection: Connection) -> str:
+    def _key(self, connection: Connection | Handshake) -> str:
         # Each connection of a proxy is a key of its own.
-        return f"proxy {id(connection)}" if connection.address in self._unlimited else connection.address
+        return f"proxy {connection.number}" if connection.address in self._unlimited else connection.address
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def count(self) -> int:
+        """A number for a connection."""
+        self._made += 1
+        return self._made
+
+    async def close(self) -> None:
+        """End the handshakes that are under way."""
+        for one in list(self._open):
+            if isinstance(one, Handshake):
+                await one.close()
 
     async def run(self) -> None:
         """End what does not move any more, until cancelled."""
@@ -136,12 +160,91 @@ class Connections:
             self._log.info("connections_cut", **cut)
 
 
+class Handshake(asyncio.Protocol):
+    """A connection that has yet to agree on TLS. It has its place among all connections from its first moment, so that
+    who never agrees takes no more of them than who never asks. make: makes what it becomes."""
+
+    def __init__(self, connections: Connections, context: ssl.SSLContext, make: Callable[[], Connection]) -> None:
+        self._all = connections
+        self._context = context
+        self._make = make
+        self._began = connections.monotonic()
+        self._task: asyncio.Task[None] | None = None
+        self.number = connections.count()
+        self.address = ""
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        if self._all.enter(self):
+            self.transport.abort()  # there is nothing that could be said yet
+            return
+        self._task = asyncio.get_running_loop().create_task(self._agree(), name="handshake")
+
+    async def _agree(self) -> None:
+        early = _Early()
+        try:
+            secure = await asyncio.get_running_loop().start_tls(
+                self.transport,
+                early,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=GOODBYE_S,
+            )
+        except (OSError, ValueError):  # ssl.SSLError is an OSError
+            secure = None
+        except BaseException:
+            self._all.leave(self)
+            self.transport.abort()
+            raise
+        if secure is None or early.lost:
+            self._all.leave(self)
+            return
+        connection = self._make()
+        connection.number = self.number
+        connection.take_place_of(self)
+        secure.set_protocol(connection)
+        connection.connection_made(secure)
+        if early.data:
+            connection.data_received(bytes(early.data))
+
+    def moves(self) -> Progress:
+        """What it waits for."""
+        return Progress(head=self._began)
+
+    async def close(self) -> None:
+        """End the attempt, if it is still under way."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+
+class _Early(asyncio.Protocol):
+    """Keeps what comes between the end of a handshake and the moment at which somebody takes over."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+
+
 class Connection(H11Protocol):
     """One connection, with an eye on the clock."""
 
     def __init__(self, *arguments: Any, connections: Connections, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._all = connections
+        self._place: Handshake | None = None
+        self.number = connections.count()
         self.address = ""
         self._refused = False
         now = connections.monotonic()
@@ -150,10 +253,20 @@ class Connection(H11Protocol):
         self._full: float | None = None
         self._closing: float | None = None
 
+    def take_place_of(self, handshake: Handshake) -> None:
+        """Before it is made: it counts already."""
+        self._place = handshake
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.address = self.client[0] if self.client is not None else ""
-        if full := self._all.enter(self):
+        if self._place is not None:
+            self._all.become(self._place, self)
+            self._place = None
+            shown = peer_certificate.of_connection(transport.get_extra_info("ssl_object"))
+            if shown is not None:  # for every request of this connection, WebSockets too
+                self.app_state = {**self.app_state, PEER_CERTIFICATE: shown}
+        elif full := self._all.enter(self):
             self._refused = True
             transport.write(refusal(429, "too-many", f"too many connections to this gateway: {full}"))
             transport.close()
@@ -177,7 +290,10 @@ class Connection(H11Protocol):
         status = getattr(sys.exc_info()[1], "error_status_hint", 400)
         status = status if status in _UNREADABLE else 400
         self.transport.write(refusal(status, "bad-request", _UNREADABLE[status]))
-        self.transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:  # TLS has an end of its own, which reads on too
+            self.transport.close()
         self.flow.resume_reading()
         self._idle = self._all.monotonic()
 

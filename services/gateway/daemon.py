@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import ipaddress
 import resource
 import socket
+import ssl
 from collections.abc import Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import aiohttp
 import uvicorn
@@ -21,7 +23,7 @@ from services.gateway.app import build
 from services.gateway.auth.audit import AuditLog
 from services.gateway.auth.guards import Guards
 from services.gateway.auth.tokens import TokenStore
-from services.gateway.connections import Connections, most_connections
+from services.gateway.connections import Connection, Connections, Handshake, most_connections
 from services.gateway.core.limits import ConcurrencyLimit, FairQueue, RateLimiter
 from services.gateway.core.user_names import user_of
 from services.gateway.dashboard import Dashboard
@@ -37,14 +39,54 @@ from shared.daemon.orders import handle_order
 from shared.errors import PermanentError, RoostError
 from shared.messages.base import Envelope
 from shared.messages.events import TokensChanged
+from shared.server_tls import ServerCertificate
+
+#: Addresses to listen on that stand for all that the machine has.
+EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 
 class _Server(uvicorn.Server):
-    """Signals belong to the daemon's own main, not to the web server inside it."""
+    """Signals belong to the daemon's own main, not to the web server inside it. secure: sockets on which TLS is spoken,
+    with its context."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        connections: Connections,
+        context: ssl.SSLContext | None = None,
+        secure: list[socket.socket] | None = None,
+    ) -> None:
+        super().__init__(config)
+        self._all = connections
+        self._context = context
+        self._secure = secure or []
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._context is None:
+            return
+        accept = partial(Handshake, self._all, self._context, self._connection)
+        loop = asyncio.get_running_loop()
+        for one in self._secure:
+            self.servers.append(await loop.create_server(accept, sock=one, backlog=self.config.backlog))
+
+    def _connection(self) -> Connection:
+        return Connection(
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+            connections=self._all,
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await self._all.close()
+        await super().shutdown(sockets)
 
 
 class Gateway(Daemon):
@@ -76,6 +118,10 @@ class Gateway(Daemon):
             context.clock.monotonic,
             context.log,
         )
+        bind = self.settings.roost_gateway_bind
+        self.certificate = ServerCertificate(
+            self.settings, "gateway", [] if bind in EVERYWHERE else [bind], context.clock.now, context.log
+        )
         context.metrics.register(Metrics(self.counts, lambda: self.events.listeners))
         self._http: aiohttp.ClientSession | None = None
         self._socket: socket.socket | None = None
@@ -88,8 +134,14 @@ class Gateway(Daemon):
         port: int = self._socket.getsockname()[1]
         return port
 
+    @property
+    def scheme(self) -> str:
+        """https where it speaks TLS, else http."""
+        return "https" if self.certificate.live is not None else "http"
+
     async def setup(self) -> None:
         context = self.context
+        tls = await self.certificate.load()
         try:
             user = user_of(self.settings.roost_token_user or getpass.getuser(), self.settings.uid_domain)
         except ValueError as error:
@@ -149,9 +201,19 @@ class Gateway(Daemon):
                 # Anybody may write X-Forwarded-For: who connects is believed only if the configuration says so.
                 proxy_headers=bool(settings.roost_gateway_proxies),
                 forwarded_allow_ips=list(settings.roost_gateway_proxies),
-            )
+            ),
+            self.connections,
+            tls,
+            [self._socket],
         )
-        context.log.info("listening", address=self.settings.roost_gateway_bind, port=self.port)
+        context.log.info("listening", address=bind, port=self.port, scheme=self.scheme)
+        if tls is None and not _is_loopback(bind):
+            context.log.warning(
+                "gateway_without_tls",
+                address=bind,
+                reason="tokens pass in clear: who listens on the way can use them",
+                mend="set AUTH_SSL_SERVER_CERTFILE or ROOST_OWN_AUTHORITY, or have a proxy speak TLS in front of it",
+            )
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {
@@ -159,6 +221,7 @@ class Gateway(Daemon):
             "audit": self.audit.run(),
             "tokens": self.tokens.run(),
             "connections": self.connections.run(),
+            "certificate": self.certificate.run(),
         }
 
     async def _on_event(self, envelope: Envelope) -> None:
@@ -183,7 +246,8 @@ class Gateway(Daemon):
     async def _serve(self) -> None:
         assert self._server is not None
         assert self._socket is not None
-        serving = asyncio.ensure_future(self._server.serve(sockets=[self._socket]))
+        plain = [] if self.certificate.live is not None else [self._socket]
+        serving = asyncio.ensure_future(self._server.serve(sockets=plain))
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:
@@ -199,3 +263,10 @@ class Gateway(Daemon):
             await self._http.close()
         if self._socket is not None:
             self._socket.close()
+
+
+def _is_loopback(bind: str) -> bool:
+    try:
+        return ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        return bind == "localhost"

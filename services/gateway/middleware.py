@@ -17,6 +17,7 @@ from services.gateway.auth.caller import CALLER, Caller, bearer
 from services.gateway.auth.guards import Guards, retry_after, too_many_requests, unauthenticated
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.core.limits import ByteBudget, RateLimiter
+from services.gateway.core.peer_certificate import PEER_CERTIFICATE
 from services.gateway.metrics import RequestCounts
 from services.gateway.routes.static_files import is_page
 from services.gateway.serialization import problem
@@ -62,6 +63,8 @@ class RequestMiddleware:
             address=connection.client.host if connection.client is not None else "",
         )
         scope["roost.caller"] = caller
+        if (shown := scope.get("state", {}).pop(PEER_CERTIFICATE, None)) is not None:
+            scope[PEER_CERTIFICATE] = shown
         began = self._clock.monotonic()
         mark = CALLER.set(caller)
 

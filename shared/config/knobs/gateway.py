@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shared.config.knobs.base import knob
-from shared.config.knobs.common import CommonSettings
+from shared.config.knobs.server_tls import ServerTlsSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings(CommonSettings):
+class GatewaySettings(ServerTlsSettings):
     """What the gateway reads of its configuration."""
 
     SUBSYSTEM: ClassVar[str] = "GATEWAY"

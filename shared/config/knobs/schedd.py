@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from shared.classad import Expr
 from shared.config.knobs.base import family, knob
-from shared.config.knobs.common import CommonSettings
+from shared.config.knobs.server_tls import ServerTlsSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheddSettings(CommonSettings):
+class ScheddSettings(ServerTlsSettings):
     """What an access point reads of its configuration."""
 
     SUBSYSTEM: ClassVar[str] = "SCHEDD"

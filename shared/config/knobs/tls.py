@@ -1,4 +1,4 @@
-"""Knobs of TLS to RabbitMQ and Redis: those by which HTCondor's clients know their servers."""
+"""Knobs of TLS to servers (RabbitMQ, Redis, file servers): those by which HTCondor's clients know theirs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from shared.config.knobs.base import Settings, knob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings(Settings):
-    """What holds for every amqps:// and rediss:// URL that does not say otherwise (shared.tls)."""
+    """What holds for every amqps://, rediss:// and https:// URL that does not say otherwise (shared.tls)."""
 
     auth_ssl_client_cafile: str | None = knob(
         "AUTH_SSL_CLIENT_CAFILE",
-        meaning="authorities, in PEM, whose certificates RabbitMQ and Redis may show; read anew when it changes",
+        meaning="authorities, in PEM, whose certificates RabbitMQ, Redis and file servers may show; read anew when it "
+        "changes",
     )
     auth_ssl_client_cadir: str | None = knob(
         "AUTH_SSL_CLIENT_CADIR", meaning="directory of authorities, with the hashed names that `openssl rehash` makes"
@@ -25,7 +26,7 @@ class TlsSettings(Settings):
     )
     auth_ssl_client_certfile: str | None = knob(
         "AUTH_SSL_CLIENT_CERTFILE",
-        meaning="certificate, in PEM, that daemons show to RabbitMQ and Redis; read anew when it changes",
+        meaning="certificate, in PEM, that daemons show to servers that ask for one; read anew when it changes",
     )
     auth_ssl_client_keyfile: str | None = knob(
         "AUTH_SSL_CLIENT_KEYFILE",
@@ -34,5 +35,26 @@ class TlsSettings(Settings):
     ssl_skip_host_check: bool = knob(
         "SSL_SKIP_HOST_CHECK",
         "false",
-        meaning="a certificate of RabbitMQ or Redis need not name the host; whoever has any certificate is believed",
+        meaning="a server's certificate need not name the host; whoever has any certificate is believed",
+    )
+    roost_own_authority: bool = knob(
+        "ROOST_OWN_AUTHORITY",
+        "false",
+        meaning="servers without AUTH_SSL_SERVER_CERTFILE have a certificate made by an authority of the pool's own, "
+        "which is made too, and made anew before it ends; daemons believe it",
+    )
+    trust_domain_cafile: str = knob(
+        "TRUST_DOMAIN_CAFILE",
+        "$(SPOOL)/tls/ca.pem",
+        meaning="certificate of the pool's own authority; the servers' own certificates lie beside it",
+    )
+    trust_domain_cakey: str = knob(
+        "TRUST_DOMAIN_CAKEY",
+        "$(SPOOL)/tls/ca.key",
+        meaning="its key: who has it can play every server of the pool",
+    )
+    roost_tls_names: tuple[str, ...] = knob(
+        "ROOST_TLS_NAMES",
+        meaning="names and addresses in certificates of the pool's own authority, besides the host name, localhost and "
+        "loopback's addresses",
     )

@@ -67,7 +67,8 @@ async def serving(each=0, total=0, unlimited=()):
             ws="websockets-sansio",
             timeout_graceful_shutdown=1,
             timeout_keep_alive=1000,
-        )
+        ),
+        connections,
     )
     running = asyncio.ensure_future(server.serve(sockets=[listening]))
     port = listening.getsockname()[1]
