@@ -236,7 +236,8 @@ def _fill(
     order = sorted(some, key=lambda i: (wanted[i] / weights[i], i))
     rest = list(accumulate(weights[i] for i in reversed(order)))  # of those from here to the end
     for i in order:
-        parts[i] = min(wanted[i], amount * weights[i] / rest.pop())
+        # Never more than there is: of weights near the least number a float can have, products are rounded up.
+        parts[i] = min(wanted[i], amount * weights[i] / rest.pop(), amount)
         amount = max(0.0, amount - parts[i])
     return amount
 

@@ -196,6 +196,13 @@ def test_an_amount_is_divided_by_weight_but_nobody_gets_more_than_it_wants(amoun
     assert divide(amount, wanted, weights) == pytest.approx(parts)
 
 
+@pytest.mark.parametrize("weights", [[1e-323], [5e-324, 5e-324, 5e-324], [1e-323, 1.0], [1.5e-323, 5e-324, 0.0]])
+@pytest.mark.parametrize("amount", [0.6, 2.375, 2.5])
+def test_the_least_weights_there_are_make_nothing_of_nothing(amount, weights):
+    """Products with weights that small are rounded by halves: 2.375 of them were 2.5."""
+    assert sum(divide(amount, [10.0] * len(weights), weights)) <= amount
+
+
 def in_whole_slots(config: GroupConfig, pool: float, since: dict[str, float], **asked: float):
     tree = GroupTree.of(config)
     keys = [group.key for group in tree.groups]
