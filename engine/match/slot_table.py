@@ -22,7 +22,7 @@ from engine.fairshare.priorities import Record
 from engine.match.concurrency_limits import SHOWN, counts_in, counts_of
 from engine.match.model import CycleConfig, Matched, Preempted, Request, Slots, Snapshot
 from engine.match.slot_arrays import HEAVIEST, slot_weight, weights
-from shared.classad import ClassAd, evaluate
+from shared.classad import ClassAd, Expr, evaluate
 from shared.classad.cells import PackedError
 from shared.classad.columnar import Frame, Matching, Table
 from shared.classad.expr import AttrRef
@@ -285,6 +285,14 @@ class SlotTable:
             preempted=preempted,
             last_remainder=last_remainder or {},
         )
+
+    def left_out(self, constraint: Expr, now: float) -> list[str]:
+        """Slots that a constraint does not let in at this moment, though it did when they were put here. `now`: seconds
+        since 1970, what time() gives."""
+        self.flush()
+        self._matching.now = now
+        passing = self._matching.together(lambda: self._matching.mask(constraint))
+        return [self._table.keys[row] for row in np.flatnonzero(~passing).tolist()]
 
     def _places(self, keys: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Each row's place in the natural order of names; cheap while few names come and go."""

@@ -27,6 +27,7 @@ from engine.fairshare.claim_charging import ClaimCharges
 from engine.match.slot_table import SlotTable
 from engine.policy import Policy
 from shared.classad import ClassAd, Expr, evaluate, is_true
+from shared.classad.references import decided_by
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import Clock
 from shared.daemon.offline_ads import is_offline
@@ -66,6 +67,7 @@ class AdIntake:
         self._clock = clock
         self._unreadable = unreadable
         self._owners: dict[str, str] = {}  # slot -> daemon
+        self._unsteady: set[str] = set()  # slots that the constraint leaves out now, and may let in later
         self.claim_charges = ClaimCharges()
         self.clock_offsets = ClockOffsets()
 
@@ -101,6 +103,7 @@ class AdIntake:
             if self.owner(name, daemon) == daemon:
                 self._owners.pop(name, None)
                 self._reevaluation.forget(name)
+                self._unsteady.discard(name)
                 self._table.drop(name)
                 self.claim_charges.slot_dropped(name, self._clock.now())
                 result.touched = True
@@ -111,7 +114,10 @@ class AdIntake:
         RecursionError."""
         settings, now = self.policy.settings, self._clock.now()
         constraint = settings.negotiator_slot_constraint
-        if constraint is not None and evaluate(constraint, ClassAd.unpack(packed), now=now) is not True:
+        self._unsteady.discard(name)
+        if constraint is not None and evaluate(constraint, ad := ClassAd.unpack(packed), now=now) is not True:
+            if not _is_steady(constraint, ad):
+                self._unsteady.add(name)
             # Neither offered nor charged nor part of the pool's size: another negotiator's (NEG-04, MUL-01, MUL-02). It
             # may come back without its startd saying its claim id again.
             claim = self._table.claims.get(name)
@@ -158,6 +164,16 @@ class AdIntake:
                 result.add(self.apply(self._owners[name], [name], ()))
         return result
 
+    def apply_constraint(self) -> Iterator[IntakeResult]:
+        """Ask NEGOTIATOR_SLOT_CONSTRAINT again, before a cycle, about slots whose ads are the same: the clock may have
+        a part in it (NEG-04). A result for each slot, so that the caller can give way."""
+        constraint = self.policy.settings.negotiator_slot_constraint
+        if constraint is None:
+            return
+        for name in (*sorted(self._unsteady), *self._table.left_out(constraint, self._clock.now())):
+            if name in self._owners:
+                yield self.apply(self._owners[name], [name], ())
+
     def expire(self, now: float) -> IntakeResult:
         """Drop ads that nobody has repeated for CLASSAD_LIFETIME (COL-02)."""
         result = IntakeResult()
@@ -198,6 +214,12 @@ class AdIntake:
         except (ValueError, RecursionError) as error:
             self._unreadable("Submitter", daemon, name, error)
             return None
+
+
+def _is_steady(constraint: Expr, ad: ClassAd) -> bool:
+    """Whether a constraint has the same value for as long as the ad is the same: what it names are plain values."""
+    named = decided_by(constraint)
+    return named is not None and not any(isinstance(ad.find(key), Expr) for key in named)
 
 
 class Reevaluation:

@@ -30,6 +30,7 @@ from shared.bus.api import Exchange, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.config import Config, ConfigError
+from shared.cooperative import Yielder
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, Outcome, inbox_of
 from shared.daemon.advertiser import Advertiser
@@ -475,6 +476,10 @@ class Negotiator(Daemon):
         await self._keep_sleeping_machines()
         self._slots_changed(self.ad_intake.expire(self.context.clock.now()))
         self._slots_changed(self.ad_intake.apply_kept_back())
+        yielder = Yielder()
+        for taken in self.ad_intake.apply_constraint():
+            self._slots_changed(taken)
+            await yielder.yield_if_due()
         asking = self.ad_intake.submitters()
         if trigger == _FREED and not by_schedd(asking):
             return  # nobody waits for it: who comes later starts a cycle

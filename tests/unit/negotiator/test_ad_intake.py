@@ -7,7 +7,7 @@ import pytest
 from engine.match.slot_table import SlotTable
 from engine.policy import Policy, read_policy
 from services.negotiator.ad_intake import AdIntake
-from shared.classad import ClassAd
+from shared.classad import ClassAd, parse_expr
 from shared.config import load_config
 from shared.daemon.ad_table import AdTable
 from shared.messages.ads import AdUpdate
@@ -86,6 +86,38 @@ def test_a_slot_that_comes_back_within_the_constraint_has_its_claim_id_still() -
         desk.slot(Site=site)
         assert ("s@ep" in desk.table.ads) is there
         assert desk.table.claims == {"s@ep": "secret"}
+
+
+def apply_constraint(desk: Desk) -> None:
+    for _ in desk.ad_intake.apply_constraint():
+        pass
+
+
+@spec("NEG-04")
+@pytest.mark.parametrize("constraint", [f"time() >= {NOW + 10:.0f}", "Old", "Cpus == 1 && CurrentAge >= 10"])
+def test_a_constraint_that_looks_at_the_clock_is_asked_before_each_cycle(constraint: str) -> None:
+    """Also when the clock is in the slot's own ad."""
+    desk = Desk(NEGOTIATOR_SLOT_CONSTRAINT=constraint)
+    age = f"time() - {NOW:.0f}"
+    desk.table.claims["s@ep"] = "secret"
+    desk.slot(CurrentAge=parse_expr(age), Old=parse_expr(f"({age}) >= 10"), SlotWeight=2, RemoteUser="a@p")
+    for later, there in ((9.0, False), (11.0, True), (9.0, False), (12.0, True)):
+        desk.clock.at = NOW + later
+        apply_constraint(desk)
+        assert (list(desk.table.ads) == ["s@ep"]) is there
+        assert desk.table.total_weight(desk.policy.cycle) == (2.0 if there else 0.0)
+        assert desk.table.claims == {"s@ep": "secret"}
+    desk.says("Machine", EP)  # the startd has no slots any more
+    apply_constraint(desk)
+    assert not desk.table.ads
+
+
+@spec("NEG-04")
+def test_a_constraint_on_plain_values_is_asked_about_new_ads_alone() -> None:
+    desk = Desk(NEGOTIATOR_SLOT_CONSTRAINT="Cpus > 4 && Site =!= 1")
+    desk.slot("small@a", "startd@a", Cpus=4)
+    desk.slot("large@c", "startd@c", Cpus=8)
+    assert list(desk.ad_intake.apply_constraint()) == []
 
 
 @spec("NEG-06")
