@@ -20,7 +20,7 @@ def make_context(
 
         # Where these tests are root: tmp_path is nobody else's. Nor need hundreds of startds measure this machine.
         ours = {"ROOST_JOBS_AS_ROOT": "true", "RUNBENCHMARKS": "false"} if subsystem == "STARTD" else {}
-        knobs = ours | (config or {})
+        knobs = {"UID_DOMAIN": "pool"} | ours | (config or {})
         overrides = {f"_CONDOR_{knob}": str(value) for knob, value in knobs.items()}
         config = load_config([], subsystem=subsystem, env=overrides)
     directory = Path(directory or "/nonexistent")

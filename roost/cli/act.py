@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from roost.cli.job_selection import owned_by
 from roost.cli.options import COMMON, Option, flag, parse, usage, value
 from roost.cli.output import constraints, say
 from roost.client import Client
@@ -40,7 +41,7 @@ def run(command: str, argv: list[str]) -> int:
         (ids if word.replace(".", "", 1).isdigit() else owners).append(word)
     terms = constraints(parsed)
     if owners:
-        terms.append("(" + " || ".join(f"Owner == {json.dumps(owner)}" for owner in owners) + ")")
+        terms.append(owned_by(owners))
     if parsed.has("all"):
         terms.append("true")
     if not ids and not terms:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from roost.cli.job_selection import is_id, one_of
+from roost.cli.job_selection import is_id, one_of, owned_by
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import constraints, expression, say
 from roost.client import Client
@@ -178,7 +178,7 @@ def _file(file: str) -> dict[str, str]:
 def _constraint(parsed: Parsed) -> str:
     terms = constraints(parsed)
     if parsed.all("owner"):
-        terms.append("(" + " || ".join(f"Owner == {json.dumps(name)}" for name in parsed.all("owner")) + ")")
+        terms.append(owned_by(parsed.all("owner")))
     return " && ".join(terms)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roost.cli import ad_formats, custom_columns, history_files, output
-from roost.cli.job_selection import is_id
+from roost.cli.job_selection import is_id, owned_by
 from roost.cli.options import COMMON, Option, Parsed, ask, parse, usage
 from roost.cli.output import say
 from roost.cli.print_mask import Mask, column
@@ -129,7 +128,7 @@ def _condition(parsed: Parsed, where: str) -> str:
             cluster, _, proc = word.partition(".")
             named.append(f"ClusterId == {cluster}" + (f" && ProcId == {proc}" if proc else ""))
         else:
-            named.append(f"Owner == {json.dumps(word, ensure_ascii=False)}")
+            named.append(owned_by([word]))
     terms = [f"({' || '.join(f'({one})' for one in named)})"] if named else []
     return " && ".join([*terms, *output.constraints(parsed), *([f"({where})"] if where else [])])
 

@@ -22,12 +22,18 @@ def one_of(ids: list[str]) -> str:
     return "(" + " || ".join(f"({term})" for term in terms) + ")" if terms else ""
 
 
+def owned_by(names: list[str]) -> str:
+    """The constraint that chooses jobs of these users: `alice` of any domain, `alice@pool` of that one."""
+    terms = [f"{'User' if '@' in name else 'Owner'} == {json.dumps(name, ensure_ascii=False)}" for name in names]
+    return "(" + " || ".join(terms) + ")"
+
+
 def constraint(parsed: Parsed) -> str:
     """The constraint that owners, -constraint, -hold, -run and -idle come to; "" for all jobs."""
     terms = output.constraints(parsed)
     owners = [word for word in parsed.arguments if not is_id(word)]
     if owners:
-        terms.append("(" + " || ".join(f"Owner == {json.dumps(name)}" for name in owners) + ")")
+        terms.append(owned_by(owners))
     for name, status in (
         ("hold", "JobStatus == 5"),
         ("run", "(JobStatus == 2 || JobStatus == 6 || JobStatus == 7)"),

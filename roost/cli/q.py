@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from roost.cli import ad_formats, batches, custom_columns, output
-from roost.cli.job_selection import is_id
+from roost.cli.job_selection import is_id, owned_by
 from roost.cli.options import COMMON, Option, Parsed, ask, flag, parse, usage, value
 from roost.cli.output import say
 from roost.cli.print_mask import Cells, Mask, integer, string
@@ -285,7 +285,7 @@ class _Queue:
     def _condition(self, *, by_id: bool = True) -> str:
         """What must be true of a job. by_id: also that it is one of those that are named by number."""
         parsed, asked = self._parsed, self._asked
-        named = [f'Owner == "{_escaped(word)}"' for word in parsed.arguments if not is_id(word)]
+        named = [owned_by([word]) for word in parsed.arguments if not is_id(word)]
         for user in parsed.all("submitter"):
             whose = "User" if "@" in user and not parsed.has("jobads") else "(AccountingGroup ?: Owner)"
             named.append(f'{whose} == "{_escaped(user)}"')

@@ -62,6 +62,7 @@ from shared.messages.queue import (
     Submitted,
 )
 from shared.messages.visits import VisitJob
+from shared.users import whole
 from shared.version import VERSION
 
 #: Counts that only go down, or move between running and held, are told this much later, many at a time.
@@ -240,7 +241,7 @@ class Schedd(Daemon):
         self._reserve(int(self._meta.get("autoclusters", 1)))
         clusters: dict[int, Cluster] = {}
         for row in found["clusters"]:
-            stored = _stored_cluster(*row)
+            stored = _stored_cluster(self.settings.uid_domain, *row)
             clusters[stored.id] = stored
             if stored.factory is not None:
                 self.table.clusters[stored.id] = stored
@@ -476,9 +477,19 @@ class Schedd(Daemon):
 
 
 def _stored_cluster(
-    number: int, user: str, submitter: str, qdate: int, spool: int, submit_id: str, next_proc: int, ad: bytes
+    uid_domain: str,
+    number: int,
+    user: str,
+    submitter: str,
+    qdate: int,
+    spool: int,
+    submit_id: str,
+    next_proc: int,
+    ad: bytes,
 ) -> Cluster:
     """A cluster as the database has it."""
+    # A version before this one took bare names too.
+    user = whole(user, uid_domain)
     cluster = Cluster(
         id=number,
         owner=user.partition("@")[0],
@@ -490,6 +501,8 @@ def _stored_cluster(
         submit_id=submit_id,
         next_proc=next_proc,
     )
+    if cluster.ad.eval("User") != user:
+        cluster.ad["User"] = user
     cluster.factory = late_materialization.restored(cluster.ad, next_proc)
     return cluster
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from shared.config import Config, ConfigError, Problem
 from shared.config.knobs import ScheddSettings
 from shared.config.knobs.base import to_list
 from shared.files import beside
+from shared.users import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,10 @@ class Settings:
     max_transfer_output_mb: float = -1  # MAX_TRANSFER_OUTPUT_MB; negative: no limit
     transfer_host: str = "127.0.0.1"  # ROOST_SCHEDD_TRANSFER_HOST
     transfer_port: int = 0  # ROOST_SCHEDD_TRANSFER_PORT; 0: any, kept over restarts
-    file_users: tuple[str, ...] = ()  # ROOST_SCHEDD_FILE_USERS: whose files this account reads and writes directly
-    super_users: frozenset[str] = field(default=frozenset(("root", "condor")))  # QUEUE_SUPER_USERS
+    uid_domain: str = ""  # UID_DOMAIN
+    #: ROOST_SCHEDD_FILE_USERS, name@domain: whose files this account reads and writes directly.
+    file_users: tuple[str, ...] = ()
+    super_users: tuple[str, ...] = ()  # QUEUE_SUPER_USERS, name@domain
     graceful: bool = True  # GRACEFULLY_REMOVE_JOBS
     system: SystemPolicy = field(default_factory=SystemPolicy)
     rules: Rules = field(default_factory=Rules)  # JOB_TRANSFORM_*, SUBMIT_REQUIREMENT_*, IMMUTABLE_JOB_ATTRS
@@ -119,8 +123,9 @@ class Settings:
             max_transfer_output_mb=_limit(knobs.max_transfer_output_mb),
             transfer_host=knobs.roost_schedd_transfer_host,
             transfer_port=knobs.roost_schedd_transfer_port,
-            file_users=to_list(config.get("ROOST_SCHEDD_FILE_USERS") or ""),
-            super_users=frozenset(knobs.queue_super_users),
+            uid_domain=knobs.uid_domain,
+            file_users=_users(to_list(config.get("ROOST_SCHEDD_FILE_USERS") or ""), knobs.uid_domain),
+            super_users=_users(knobs.queue_super_users, knobs.uid_domain),
             graceful=knobs.gracefully_remove_jobs,
             rules=read_rules(config),
             system=SystemPolicy(
@@ -132,6 +137,11 @@ class Settings:
                 vacate=_expr("SYSTEM_PERIODIC_VACATE", vacate) if vacate else None,
             ),
         )
+
+
+def _users(names: Iterable[str], uid_domain: str) -> tuple[str, ...]:
+    """Users of a list. A bare name is the one of UID_DOMAIN, and of no other domain."""
+    return tuple(whole(name, uid_domain) for name in names)
 
 
 def _history(config: Config, knobs: ScheddSettings) -> HistoryFile:

@@ -202,7 +202,7 @@ FEATURES = {
     "AssignAccountingGroup": """use FEATURE : ScheddUserMapFile(AssignAccountingGroup, $(1))
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) AssignAccountingGroup
 JOB_TRANSFORM_AssignAccountingGroup @=transform
-   COPY Owner = AcctGroupUser
+   EVALSET AcctGroupUser = ifThenElse(User is undefined || User == strcat(Owner,"@$(UID_DOMAIN)"), Owner, User)
    COPY AcctGroup = RequestedAcctGroup
    EVALSET AcctGroup = usermap("AssignAccountingGroup",AcctGroupUser,AcctGroup)
    EVALSET AccountingGroup = join(".",AcctGroup,AcctGroupUser)

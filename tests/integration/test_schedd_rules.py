@@ -20,7 +20,7 @@ ME = getpass.getuser()
 async def pool(tmp_path):
     """A schedd that assigns accounting groups by the file `map`."""
     (tmp_path / "map").write_text(f"* {ME} group_a,group_b\n")
-    (tmp_path / "config").write_text(f"use FEATURE : AssignAccountingGroup({tmp_path / 'map'})\n")
+    (tmp_path / "config").write_text(f"UID_DOMAIN = pool\nuse FEATURE : AssignAccountingGroup({tmp_path / 'map'})\n")
     config = load_config([tmp_path / "config"], subsystem="SCHEDD", env={})
     async with Pool(tmp_path, **{name: config.get(name) for name in config.names()}) as pool:
         yield pool

@@ -33,6 +33,7 @@ from tests.simulation.usage import Usage
 START = 1_800_000_000.0
 LEASE_S = 20  # of claims and jobs
 CONFIG = {
+    "UID_DOMAIN": "pool",
     "ROOST_DOCKER": "false",
     "PERIODIC_EXPR_INTERVAL": "15",
     "NEGOTIATOR_CYCLE_DELAY": "1",

@@ -36,6 +36,7 @@ from services.gateway.serialization import (
 )
 from shared import tracing
 from shared.messages.queue import ActOnJobs, JobPage, QueryJobs, SubmitJobs, Submitted
+from shared.users import same, whole
 
 Owner = Annotated[
     str,
@@ -144,7 +145,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         """Submit one cluster, or one part of it. The body is msgpack: {submit_id, cluster_ad, procs, spool, more}, ads
         packed as the client library packs them. The owner is who the token says. For submit files and people see
         `POST /v1/jobs/description`."""
-        user = owner_for(identity, owner)
+        user = owner_for(identity, owner, context.settings.uid_domain)
         raw = await read_msgpack(request, MAX_BODY)
         body = SubmitJobs.model_validate({**raw, "user": user})
         note(owner=owner, schedd=schedd, submit_id=body.submit_id, part=body.part, jobs=len(body.procs))
@@ -197,9 +198,10 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         return {"status": "done"}
 
 
-def owner_for(identity: Identity, owner: str) -> str:
-    """Whose jobs a submit makes. Raises HTTPException 403 for who may not make those of others."""
-    if not owner or owner == identity.user:
+def owner_for(identity: Identity, owner: str, uid_domain: str) -> str:
+    """Whose jobs a submit makes, name@domain. Raises HTTPException 403 for who may not make those of others."""
+    owner = whole(owner, uid_domain)
+    if not owner or same(owner, identity.user):
         return identity.user
     if not identity.admin:
         raise HTTPException(403, f"owner={owner[:80]}: only an ADMINISTRATOR submits for others; leave it out")

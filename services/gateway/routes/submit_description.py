@@ -108,7 +108,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         """Submit a submit file with the files it names, as one form: `curl -F description=@job.sub -F files=@in.txt`.
         The jobs are spooled: their output stays at the schedd until it is fetched. Nothing stays of a submit that
         fails. The description sees the files of its request and no others; it runs no commands."""
-        user = owner_for(identity, owner)
+        user = owner_for(identity, owner, context.settings.uid_domain)
         found = await context.pool.schedd(schedd)
         with contextlib.ExitStack() as stack:
             root = await asyncio.to_thread(_directory, base)

@@ -94,9 +94,10 @@ def check_size(before: ClassAd, after: ClassAd) -> None:
 
 
 def owner_of(user: str) -> str:
-    """ "alice" of "alice@pool". Raises BadSubmit for what is no user."""
-    owner, at, domain = user.partition("@")
-    if not USER_NAME.fullmatch(owner) or (at and not USER_NAME.fullmatch(domain)):
+    """ "alice" of "alice@pool". Raises BadSubmit for what is no user: a bare name too, which anybody's domain might
+    complete."""
+    owner, _, domain = user.partition("@")
+    if "@" in domain or not USER_NAME.fullmatch(owner) or not USER_NAME.fullmatch(domain):
         raise BadSubmit(f"{user[:100]!r} is no user; want NAME@DOMAIN")
     return owner
 

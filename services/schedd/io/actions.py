@@ -18,6 +18,7 @@ from shared.classad import ClassAd
 from shared.classad.expr import fold
 from shared.cooperative import Yielder
 from shared.messages.queue import Acted, ActOnJobs
+from shared.users import same
 
 #: Jobs in one transaction: all that one holds is packed in one go.
 SLICE: Final = 500
@@ -32,8 +33,9 @@ _EVENTS: Final = {
 
 
 def may_act(user: str, admin: bool, owner: str, settings: Settings) -> bool:
-    """Whether a user may act on jobs of `owner`: on one's own, as an administrator, or as a QUEUE_SUPER_USERS."""
-    return admin or user == owner or user in settings.super_users or user.partition("@")[0] in settings.super_users
+    """Whether a user may act on jobs of `owner`, both name@domain: on one's own, as an administrator, or as one of
+    QUEUE_SUPER_USERS."""
+    return admin or same(user, owner) or any(same(user, one) for one in settings.super_users)
 
 
 class Actions:

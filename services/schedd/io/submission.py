@@ -38,6 +38,7 @@ from shared import job_log, tracing
 from shared.bus.api import RemoteFailure
 from shared.cooperative import Yielder
 from shared.messages.queue import SubmitJobs, Submitted
+from shared.users import local_name, same
 
 #: How long a repeated submit is recognised, seconds.
 REMEMBER_S: Final = 24 * 3600
@@ -84,11 +85,9 @@ class Submission:
     def may_use_files(self, user: str) -> bool:
         """Whether jobs of this user read and write files here directly: only the schedd's own account's, and those of
         users that the configuration names. Everybody else's come and go over HTTP."""
-        owner = user.partition("@")[0]
-        return (
-            owner == getpass.getuser()
-            or owner in self.updates.settings.file_users
-            or user in self.updates.settings.file_users
+        settings = self.updates.settings
+        return local_name(user, settings.uid_domain) == getpass.getuser() or any(
+            same(user, one) for one in settings.file_users
         )
 
     async def submit(self, asked: SubmitJobs) -> Submitted:
@@ -173,12 +172,13 @@ class Submission:
 
     def _begin(self, asked: SubmitJobs, now: float) -> Draft:
         settings = self.updates.settings
-        owner = owner_of(asked.user)
+        owner_of(asked.user)
         common = checked(asked.cluster_ad, "cluster ad")
         if not asked.spool and not self.may_use_files(asked.user):
             raise BadSubmit(
-                f"files of {owner} can not be used directly by this schedd, which runs as {getpass.getuser()}; submit "
-                "with spooling (roost submit -spool)"
+                f"files of {asked.user} can not be used directly by this schedd, which runs as {getpass.getuser()} and "
+                f"has UID_DOMAIN = {settings.uid_domain}; submit with spooling (roost submit -spool), or give the "
+                "access point and the gateway the same UID_DOMAIN"
             )
         draft = begin_draft(
             common,

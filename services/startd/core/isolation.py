@@ -29,6 +29,7 @@ from services.startd.core.run.job_launch import Account, Launch
 from shared.classad import ClassAd, Expr, evaluate
 from shared.config.knobs import StartdSettings
 from shared.errors import PermanentError
+from shared.users import local_name
 
 MemoryPolicy = Literal["hard", "soft", "none"]
 
@@ -188,11 +189,8 @@ def choose_account(rules: IsolationSettings, slot: str, job: ClassAd, find: Find
 
 
 def _owner(rules: IsolationSettings, job: ClassAd, find: FindLogin) -> Login | None:
-    user, name = job.eval_string("User"), job.eval_string("Owner")
-    domain = user.rpartition("@")[2]
-    if not rules.allow_owner or job.eval("RunAsOwner") is False or not name:
-        return None
-    if not rules.uid_domain or domain.lower() != rules.uid_domain.lower():
+    name = local_name(job.eval_string("User"), rules.uid_domain)
+    if not rules.allow_owner or job.eval("RunAsOwner") is False or not name or name != job.eval_string("Owner"):
         return None
     login = find(name)
     return login if login is not None and login.uid != 0 else None

@@ -45,6 +45,10 @@ def assigning(tmp_path):
     user_maps.remove("schedd.here")
 
 
+def config_domain() -> str:
+    return load_config([], subsystem="SCHEDD", env={})["UID_DOMAIN"]
+
+
 def submitted(rules: Rules, owner: str, **more: object) -> ClassAd:
     ad = ClassAd({"Owner": owner, "JobUniverse": 5, **more})
     rules.transform(ad, NOW)
@@ -86,6 +90,14 @@ def test_the_map_assigns_the_group(assigning, owner, asked, group):
 def test_no_line_or_another_group_is_refused(assigning, owner, asked, told):
     with pytest.raises(BadSubmit, match=told):
         submitted(assigning, owner, **({} if asked is None else {"AcctGroup": asked}))
+
+
+@spec("GRP-26")
+def test_a_namesake_of_another_domain_has_not_the_line_of_a_user(assigning):
+    domain = config_domain()
+    assert submitted(assigning, "Alice", User=f"Alice@{domain}")["AccountingGroup"] == "group_physics.Alice"
+    with pytest.raises(BadSubmit, match="No accounting group is known"):
+        submitted(assigning, "Alice", User="Alice@evil.example")
 
 
 @spec("GRP-26")
