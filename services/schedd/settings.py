@@ -80,8 +80,9 @@ class Settings:
     request_claim_timeout_s: float = 1800.0  # REQUEST_CLAIM_TIMEOUT
     max_uploads: int = 100  # MAX_CONCURRENT_UPLOADS; 0: no limit
     max_downloads: int = 100  # MAX_CONCURRENT_DOWNLOADS; 0: no limit
-    max_transfer_input_mb: float = -1  # MAX_TRANSFER_INPUT_MB; negative: no limit
-    max_transfer_output_mb: float = -1  # MAX_TRANSFER_OUTPUT_MB; negative: no limit
+    max_transfer_input_mb: Expr | None = None  # MAX_TRANSFER_INPUT_MB, of a job; negative: no limit
+    max_transfer_output_mb: Expr | None = None  # MAX_TRANSFER_OUTPUT_MB, of a job; negative: no limit
+    max_spooled_mb: float = -1  # ROOST_SCHEDD_MAX_SPOOLED_MB; negative: no limit
     transfer_host: str = "127.0.0.1"  # ROOST_SCHEDD_TRANSFER_HOST
     transfer_port: int = 0  # ROOST_SCHEDD_TRANSFER_PORT; 0: any, kept over restarts
     uid_domain: str = ""  # UID_DOMAIN
@@ -119,8 +120,9 @@ class Settings:
             request_claim_timeout_s=knobs.request_claim_timeout,
             max_uploads=knobs.max_concurrent_uploads,
             max_downloads=knobs.max_concurrent_downloads,
-            max_transfer_input_mb=_limit(knobs.max_transfer_input_mb),
-            max_transfer_output_mb=_limit(knobs.max_transfer_output_mb),
+            max_transfer_input_mb=knobs.max_transfer_input_mb,
+            max_transfer_output_mb=knobs.max_transfer_output_mb,
+            max_spooled_mb=knobs.roost_schedd_max_spooled_mb,
             transfer_host=knobs.roost_schedd_transfer_host,
             transfer_port=knobs.roost_schedd_transfer_port,
             uid_domain=knobs.uid_domain,
@@ -160,11 +162,6 @@ def _event_log(config: Config, knobs: ScheddSettings) -> EventLog:
     path = _absolute(config, "EVENT_LOG", knobs.event_log)
     size = knobs.event_log_max_size if knobs.event_log_max_size >= 0 else knobs.max_event_log
     return EventLog(path, size, knobs.event_log_max_rotations)
-
-
-def _limit(expr: Expr | None) -> float:
-    value = evaluate(expr, ClassAd()) if expr is not None else -1
-    return value if isinstance(value, int | float) else -1
 
 
 def _number(config: Config, name: str, default: float) -> float:

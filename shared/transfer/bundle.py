@@ -23,9 +23,9 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Final, Literal
 
-from shared.transfer.errors import TransferError
+from shared.transfer.errors import TooLarge, TransferError
 from shared.transfer.extraction import Extraction
-from shared.transfer.members import BLOCK, COUNT_KEY, SHA_KEY, Entry, check_link, check_name
+from shared.transfer.members import BLOCK, COUNT_KEY, MAX_MEMBERS, MAX_NAMES, SHA_KEY, Entry, check_link, check_name
 
 #: Bytes read and sent at a time.
 CHUNK: Final = 256 * 1024
@@ -58,36 +58,65 @@ class Source:
 # Sending
 
 
-def write_bundle(sources: Iterable[Source]) -> AsyncIterator[bytes]:
-    """The stream of these sources. Raises TransferError for a member that can not or may not be sent.
+def write_bundle(sources: Iterable[Source], *, limit_bytes: int | None = None) -> AsyncIterator[bytes]:
+    """The stream of these sources. Raises TransferError for a member that can not or may not be sent, TooLarge before
+    the first that exceeds limit_bytes of content or what a bundle may hold.
 
     A file that shrinks while it is being sent is an error; what it grows by is left out.
     """
-    return _write(list(sources))
+    return _write(list(sources), _Amount(limit_bytes))
 
 
-def check_sources(sources: Iterable[Source]) -> int:
-    """Bytes of content of these sources. Raises TransferError if one of them could not be sent, so that a sender can
-    say so before it has begun. Blocking."""
-    total = 0
+def check_sources(sources: Iterable[Source], *, limit_bytes: int | None = None) -> int:
+    """Bytes of content of these sources. Raises as write_bundle would, so that a sender can say so before it has begun.
+    Blocking."""
+    amount = _Amount(limit_bytes)
     for source in sources:
         check_name(source.name)
         for member in _members(source):
-            total += member.size
             if member.file is not None:
                 member.file.close()
-    return total
+            amount.add(member)
+    return amount.bytes
 
 
-async def _write(sources: list[Source]) -> AsyncIterator[bytes]:
+class _Amount:
+    """What a bundle has come to. limit_bytes: of content; None: no limit."""
+
+    def __init__(self, limit_bytes: int | None) -> None:
+        self.limit_bytes = limit_bytes
+        self.bytes = 0
+        self._members = 0
+        self._names = 0
+
+    def add(self, member: _Member) -> None:
+        """Raises TooLarge."""
+        self.bytes += member.size
+        self._members += 1
+        self._names += len(member.name.encode("utf-8", "surrogateescape")) + len(member.target)
+        if self.limit_bytes is not None and self.bytes > self.limit_bytes:
+            raise TooLarge(f"{member.name}: with it, the files would exceed the limit of {self.limit_bytes} bytes")
+        if self._members > MAX_MEMBERS or self._names > MAX_NAMES:
+            raise TooLarge(
+                f"{member.name}: more than {MAX_MEMBERS} files, or {MAX_NAMES >> 20} MiB of names; put them into an "
+                "archive"
+            )
+
+
+async def _write(sources: list[Source], amount: _Amount) -> AsyncIterator[bytes]:
     members = 0
     buffer = bytearray()
     found = chain.from_iterable(map(_members, sources))
     # Directories and many files may take long to look at; a few files are not worth a thread.
     large = len(sources) > FEW or any(source.path.is_dir() for source in sources)
     while batch := await asyncio.to_thread(_take, found, 256) if large else _take(found, FEW):
-        for member in batch:
+        for number, member in enumerate(batch):
             members += 1
+            try:
+                amount.add(member)
+            except TooLarge:
+                _close(batch[number:])
+                raise
             buffer += member.header()
             if member.kind == "file":
                 async for piece in _content(member):
@@ -133,11 +162,15 @@ def _take(members: Iterator[_Member], count: int) -> list[_Member]:
             if len(batch) == count:
                 break
     except BaseException:
-        for member in batch:
-            if member.file is not None:
-                member.file.close()
+        _close(batch)
         raise
     return batch
+
+
+def _close(members: Iterable[_Member]) -> None:
+    for member in members:
+        if member.file is not None:
+            member.file.close()
 
 
 def _members(source: Source) -> Iterator[_Member]:

@@ -61,7 +61,8 @@ async def fetch(
     """GET `<url>/<what>` into the directory root, all or nothing (see read_bundle).
 
     Raises TransferRefused when the endpoint refuses (a file that can not be read, a token that is no longer good),
-    TransferError for a bad bundle, TransferUnavailable when it could not be had within patience_s.
+    TransferError for a bad bundle, TooLarge for one of more than limit_bytes of content, TransferUnavailable when it
+    could not be had within patience_s.
     """
 
     async def once() -> Received:
@@ -80,12 +81,13 @@ async def send(
     sources: Sequence[Source],
     *,
     what: str = "output",
+    limit_bytes: int | None = None,
     patience_s: float = PATIENCE_S,
 ) -> Sent:
     """PUT these sources to `<url>/<what>`. When it returns, the other side has them all, verified and for good.
 
     Sending the same again changes nothing twice. Raises as `fetch`, and TransferError for a source that can
-    not be sent.
+    not be sent, TooLarge for one that exceeds limit_bytes.
     """
 
     async def once() -> Sent:
@@ -95,7 +97,7 @@ async def send(
         async def body() -> AsyncIterator[bytes]:
             nonlocal count
             try:
-                async for chunk in write_bundle(sources):
+                async for chunk in write_bundle(sources, limit_bytes=limit_bytes):
                     count += len(chunk)
                     yield chunk
             except TransferError as error:

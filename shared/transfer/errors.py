@@ -9,6 +9,10 @@ class TransferError(PermanentError):
     """A sandbox that can not be sent or may not be received: the text names the member and the mend."""
 
 
+class TooLarge(TransferError):
+    """More, or more files, than the transfer may have."""
+
+
 class NoRoom(TransferError):
     """The disk that receives is full: not the sandbox's fault, and it may pass."""
 

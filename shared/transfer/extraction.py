@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import IO, Literal
 
 from shared.disk_space import is_full
-from shared.transfer.errors import NoRoom, TransferError
+from shared.transfer.errors import NoRoom, TooLarge, TransferError
 from shared.transfer.members import (
     BLOCK,
     COUNT_KEY,
     INCOMING,
     MAX_MEMBERS,
+    MAX_NAMES,
     MAX_PAX,
+    MAX_TRAILER,
     SHA_KEY,
     Entry,
     check_link,
@@ -47,6 +49,8 @@ class Extraction:
         self._digest = hashlib.sha256()
         self._waiting_for_sum = False
         self._announced: int | None = None
+        self._names = 0  # bytes of all names and targets of links
+        self._trailer = 0  # bytes behind the end
         self._done = False
         self._modes: list[tuple[str, int]] = []
         try:
@@ -120,7 +124,8 @@ class Extraction:
                 self._padding -= skipped
                 view = view[skipped:]
             elif self._done:
-                if any(view):
+                self._trailer += len(view)
+                if self._trailer > MAX_TRAILER or any(view):
                     raise TransferError("there are bytes after the end of the bundle")
                 return
             else:
@@ -170,6 +175,8 @@ class Extraction:
     def _on_records(self, info: tarfile.TarInfo, body: bytes) -> None:
         records = _read_records(body)
         if info.type == tarfile.XHDTYPE:
+            if self._records or self._waiting_for_sum:
+                raise TransferError(f"damaged after {len(self.entries)} members: a header in the wrong place")
             self._records = records
             return
         if SHA_KEY in records and self._waiting_for_sum:
@@ -189,8 +196,6 @@ class Extraction:
     def _begin(self, info: tarfile.TarInfo) -> None:
         parts = check_name(info.name)
         name = "/".join(parts)
-        if len(self.entries) >= MAX_MEMBERS:
-            raise TransferError(f"more than {MAX_MEMBERS} members; put them into an archive")
         for depth in range(1, len(parts)):
             above = "/".join(parts[:depth])
             kind = self._kinds.get(above)
@@ -211,7 +216,7 @@ class Extraction:
             self._add(info, name, "link", 0o777)
         elif info.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
             if self.limit_bytes is not None and self.received + info.size > self.limit_bytes:
-                raise TransferError(f"{name}: with it, the files would exceed the limit of {self.limit_bytes} bytes")
+                raise TooLarge(f"{name}: with it, the files would exceed the limit of {self.limit_bytes} bytes")
             self.received += info.size
             self._add(info, name, "file", mode)
         else:
@@ -219,6 +224,12 @@ class Extraction:
             raise TransferError(f"{name}: is {kind}; only files, directories and symbolic links are taken")
 
     def _add(self, info: tarfile.TarInfo, name: str, kind: Literal["file", "directory", "link"], mode: int) -> None:
+        if len(self.entries) >= MAX_MEMBERS:
+            raise TooLarge(f"more than {MAX_MEMBERS} members; put them into an archive")
+        self._names += len(name.encode("utf-8", "surrogateescape"))
+        self._names += len(info.linkname.encode("utf-8", "surrogateescape")) if kind == "link" else 0
+        if self._names > MAX_NAMES:
+            raise TooLarge(f"names of more than {MAX_NAMES >> 20} MiB in all; put the files into an archive")
         self._member = info
         self._kinds[name] = kind
         path = self.staging / name

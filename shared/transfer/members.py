@@ -11,6 +11,10 @@ BLOCK: Final = 512
 MAX_NAME: Final = 4096
 MAX_PART: Final = 255
 MAX_MEMBERS: Final = 1_000_000
+#: Bytes of all names and targets of links of one bundle: both sides hold them in memory.
+MAX_NAMES: Final = 64 * 1024 * 1024
+#: Bytes of zeros behind the end: what tar programs fill their last record with, and then some.
+MAX_TRAILER: Final = 64 * 1024
 #: A pax header holds two names and a checksum: more is somebody's mischief.
 MAX_PAX: Final = 64 * 1024
 INCOMING: Final = ".roost-incoming-"
@@ -29,6 +33,12 @@ class Entry:
     mode: int = 0  # permission bits
     sha256: str = ""  # of files, hexadecimal
     target: str = ""  # of links
+
+
+def wire_bytes(content: int) -> int:
+    """The most bytes that a bundle of so much content may have on the wire, with headers of all the members and names
+    there may be."""
+    return content + MAX_MEMBERS * (8 * BLOCK) + 4 * MAX_NAMES + MAX_TRAILER
 
 
 def check_name(name: str) -> tuple[str, ...]:

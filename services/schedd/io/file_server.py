@@ -53,19 +53,19 @@ from shared.transfer.bundle import (
     Source,
     check_sources,
     feed,
-    read_bundle,
     receiving,
     write_bundle,
 )
 from shared.transfer.counts import TransferCounts
-from shared.transfer.errors import NoRoom, TransferError
+from shared.transfer.errors import NoRoom, TooLarge, TransferError
+from shared.transfer.extraction import Extraction
+from shared.transfer.limits import INPUT, OUTPUT, limit_of, lowest, of_mib
+from shared.transfer.members import wire_bytes
 from shared.transfer.sandbox import NOWHERE, Move, input_sources, output_moves
 
 #: How long a token for a spooled sandbox is good, seconds.
 GRANT_S: Final = 3600.0
 MIB: Final = 1 << 20
-#: A limit above this many MiB (a TiB of them, infinity) is none.
-MAX_LIMIT_MIB: Final = 1 << 40
 #: Bytes, and seconds, that are read on after a transfer was refused.
 MAX_DISCARDED: Final = 64 * MIB
 DISCARD_S: Final = 10.0
@@ -144,7 +144,8 @@ class FileServer:
                 web.get("/sandbox/{job}/log", self._log),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None)
+        # What is refused is read on for a while here (_discard_rest), and no longer.
+        self._runner = web.AppRunner(app, access_log=None, lingering_time=0)
         await self._runner.setup()
         try:
             await self._site(host, port)
@@ -204,20 +205,16 @@ class FileServer:
 
     async def _input(self, request: web.Request) -> web.StreamResponse:
         job, run = self._run(request)
+        limit = self._limit(job, INPUT)
         try:
             sources = await asyncio.to_thread(self._input_sources, job)
-            size = await asyncio.to_thread(check_sources, sources)
+            size = await asyncio.to_thread(check_sources, sources, limit_bytes=limit)
+        except TooLarge as error:
+            raise _too_large(f"{INPUT}: {error}", limit) from error
         except (TransferError, OSError, ValueError) as error:  # ValueError: a zero byte in a path
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
-        limit = job.number("MaxTransferInputMB", self.updates.settings.max_transfer_input_mb)
-        if 0 <= limit * MIB < size:
-            raise web.HTTPRequestEntityTooLarge(
-                max_size=int(limit * MIB),
-                actual_size=size,
-                text=f"the job's input has {size // MIB} MiB, more than MaxTransferInputMB = {limit:g}",
-            )
         async with self._travelling(job, run, "input"):
-            response = await _stream(request, sources)
+            response = await _stream(request, sources, limit)
         self.counts.bytes.add("input", count=size)
         return response
 
@@ -231,6 +228,12 @@ class FileServer:
                     yield
         except NotYet as error:
             raise web.HTTPServiceUnavailable(text=str(error)) from error
+
+    def _limit(self, job: Job, attribute: str) -> int | None:
+        """Bytes of content that the job may send or bring back; None: no limit."""
+        settings, now = self.updates.settings, self.updates.now()
+        knob = settings.max_transfer_input_mb if attribute == INPUT else settings.max_transfer_output_mb
+        return limit_of(full_ad(self.updates.name, job, now), attribute, knob, now)
 
     def _input_sources(self, job: Job) -> list[Source]:
         if job.cluster.spool:
@@ -258,6 +261,9 @@ class FileServer:
         except ConnectionResetError as error:
             # Whoever sends broke off; nobody reads this answer.
             raise web.HTTPBadRequest(text="the output broke off") from error
+        except TooLarge as error:
+            await _discard_rest(request)
+            raise _too_large(f"{OUTPUT}: {error}", self._limit(job, OUTPUT)) from error
         except (TransferError, ValueError) as error:  # ValueError: a zero byte in a path
             await _discard_rest(request)
             raise web.HTTPUnprocessableEntity(text=str(error)) from error
@@ -266,16 +272,9 @@ class FileServer:
         return web.Response()
 
     async def _receive(self, request: web.Request, job: Job, run: Shadow) -> None:
-        limit = job.number("MaxTransferOutputMB", self.updates.settings.max_transfer_output_mb)
         incoming = self.updates.spool / "incoming"
         await asyncio.to_thread(private_files.make_directory, incoming)
-        limit_bytes = int(limit * MIB) if 0 <= limit < MAX_LIMIT_MIB else None
-        async with receiving(incoming, limit_bytes=limit_bytes) as extraction:
-            async for chunk in request.content.iter_chunked(CHUNK):
-                lack = self.updates.queue.lacks_room(len(chunk))
-                if lack:
-                    raise NoRoom(f"the spool of the schedd is full: {lack}")
-                await feed(extraction, chunk)
+        async with self._taking(request, incoming, self._limit(job, OUTPUT)) as extraction:
             entries = extraction.finish()
             self.counts.bytes.add("output", count=sum(entry.size for entry in entries))
             moves = await asyncio.to_thread(self._places, job, entries)
@@ -292,6 +291,23 @@ class FileServer:
                 raise
             self._arrived(job.id, run)
             await self.updates.commit()
+
+    @contextlib.asynccontextmanager
+    async def _taking(
+        self, request: web.Request, directory: Path, limit_bytes: int | None
+    ) -> AsyncIterator[Extraction]:
+        """The bundle of a request, received in a directory of its own there: what exceeds the limit, or leaves the disk
+        no reserve, is refused as it comes, and removed. Raises TransferError."""
+        announced = request.content_length
+        if limit_bytes is not None and announced is not None and announced > wire_bytes(limit_bytes):
+            raise TooLarge(f"{announced} bytes are announced where the files may have {limit_bytes}")
+        async with receiving(directory, limit_bytes=limit_bytes) as extraction:
+            async for chunk in request.content.iter_chunked(CHUNK):
+                lack = self.updates.queue.lacks_room(len(chunk))
+                if lack:
+                    raise NoRoom(f"the spool of the schedd is full: {lack}")
+                await feed(extraction, chunk)
+            yield extraction
 
     def _places(self, job: Job, entries: list[Entry]) -> list[Move]:
         ad = full_ad(self.updates.name, job, self.updates.now())
@@ -364,11 +380,17 @@ class FileServer:
         if not waiting and not later:
             return web.Response(headers={"X-Roost-Repeated": "1"})
         target = spool.input_dir(self.updates.spool, job_id)
+        limit = self._spool_limit(cluster, waiting)
         try:
             await asyncio.to_thread(target.mkdir, parents=True, exist_ok=True)
             with self.counts.measured("upload"):
-                entries = await read_bundle(request.content.iter_chunked(CHUNK), target)
+                async with self._taking(request, target, limit) as extraction:
+                    entries = extraction.finish()
+                    await asyncio.to_thread(extraction.move_in)
             self.counts.bytes.add("upload", count=sum(entry.size for entry in entries))
+        except TooLarge as error:
+            await _discard_rest(request)
+            raise _too_large(f"{error} (the job's {INPUT}, or ROOST_SCHEDD_MAX_SPOOLED_MB)", limit) from error
         except NoRoom as error:
             await _discard_rest(request)
             raise web.HTTPServiceUnavailable(text=f"the spool of the schedd is full: {error}") from error
@@ -393,6 +415,14 @@ class FileServer:
                     )
         await self.updates.commit()
         return web.Response()
+
+    def _spool_limit(self, cluster: Cluster, waiting: list[Job]) -> int | None:
+        """Bytes that the input of a spooled submit may have: what its jobs may take along, and what the pool allows.
+        waiting: the jobs that it is for; none where they are still to be materialized."""
+        settings, now = self.updates.settings, self.updates.now()
+        ads = [full_ad(self.updates.name, job, now) for job in waiting[:1]] or [cluster.ad]
+        asked = [limit_of(ad, INPUT, settings.max_transfer_input_mb, now) for ad in ads]
+        return lowest(of_mib(settings.max_spooled_mb), *asked)
 
     def _no_such_job(self, cluster: Cluster | None, job_id: JobId) -> str:
         factory = cluster.factory if cluster is not None else None
@@ -477,8 +507,12 @@ async def _file(within: Path, path: Path) -> web.StreamResponse:
     return web.FileResponse(found, headers={"Content-Type": "application/octet-stream"})
 
 
-async def _stream(request: web.Request, sources: list[Source]) -> web.StreamResponse:
-    bundle: AsyncIterator[bytes] = write_bundle(sources)
+def _too_large(text: str, limit: int | None) -> web.HTTPRequestEntityTooLarge:
+    return web.HTTPRequestEntityTooLarge(max_size=limit or 0, actual_size=0, text=text)
+
+
+async def _stream(request: web.Request, sources: list[Source], limit: int | None = None) -> web.StreamResponse:
+    bundle: AsyncIterator[bytes] = write_bundle(sources, limit_bytes=limit)
     response = web.StreamResponse(headers={"Content-Type": "application/x-tar"})
     await response.prepare(request)
     try:

@@ -24,10 +24,13 @@ from shared.classad import ClassAd
 from shared.messages.claims import JobExit
 from shared.transfer.bundle import Source
 from shared.transfer.client import fetch, send
-from shared.transfer.errors import NoRoom, TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.errors import NoRoom, TooLarge, TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.limits import INPUT, OUTPUT, limit_of
 
 #: The schedd's endpoint says that this run is over or not meant: statuses of HTTP.
 _NOT_WANTED = (401, 404, 409, 410)
+#: The same: more than the job may send or bring back.
+_TOO_LARGE = 413
 
 T = TypeVar("T")
 
@@ -51,18 +54,24 @@ class FileTransfer:
     def _scratch(self) -> Path:
         return self._context.scratch(self._record)
 
-    async def fetch_input(self) -> None:
+    async def fetch_input(self, job: ClassAd) -> None:
         record = self._record
+        limit = limit_of(job, INPUT)
         timer = self._reports.later("transferring-input")
         try:
             with self._context.counts.files.measured("input"):
                 received = await self._while_wanted(
-                    lambda: fetch(self._session(), record.transfer_url, record.transfer_token, self._scratch)
+                    lambda: fetch(
+                        self._session(), record.transfer_url, record.transfer_token, self._scratch, limit_bytes=limit
+                    )
                 )
         except TransferRefused as error:
             if error.status in _NOT_WANTED:
                 raise Fault.NOT_WANTED.failure(f"the schedd does not want this run: {error}") from error
-            raise Fault.BAD_INPUT.failure(f"input files: {error}") from error
+            fault = Fault.INPUT_TOO_LARGE if error.status == _TOO_LARGE else Fault.BAD_INPUT
+            raise fault.failure(f"input files: {error}") from error
+        except TooLarge as error:
+            raise Fault.INPUT_TOO_LARGE.failure(f"input files: {error}") from error
         except NoRoom as error:
             raise Fault.EXECUTE_FULL.failure(f"this machine is full: {error}") from error
         except TransferError as error:
@@ -113,11 +122,14 @@ class FileTransfer:
         else:
             sources += [self._source(*_listed(self._scratch, name, output.flatten)) for name in output.listed]
         record.usage["disk_kib"] = await asyncio.to_thread(scratch_dirs.size_kib, self._scratch)
+        limit = limit_of(job, OUTPUT)
         timer = self._reports.later("transferring-output")
         try:
             with self._context.counts.files.measured("output"):
                 sent = await self._while_wanted(
-                    lambda: send(self._session(), record.transfer_url, record.transfer_token, sources)
+                    lambda: send(
+                        self._session(), record.transfer_url, record.transfer_token, sources, limit_bytes=limit
+                    )
                 )
         except TransferUnavailable as error:
             return _with(outcome, Fault.NO_TIME_FOR_OUTPUT.exit("evicted", f"output could not be sent: {error}"))
@@ -159,7 +171,9 @@ def _with(outcome: JobExit, failure: JobExit) -> JobExit:
 
 
 def _bad_output(outcome: JobExit, error: TransferError) -> JobExit:
-    return _with(outcome, Fault.BAD_OUTPUT.exit("hold", f"output files: {error}"))
+    too_large = isinstance(error, TooLarge) or (isinstance(error, TransferRefused) and error.status == _TOO_LARGE)
+    fault = Fault.OUTPUT_TOO_LARGE if too_large else Fault.BAD_OUTPUT
+    return _with(outcome, fault.exit("hold", f"output files: {error}"))
 
 
 def _listed(scratch: Path, name: str, flatten: bool) -> tuple[Path, str]:

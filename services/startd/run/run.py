@@ -271,7 +271,7 @@ class Run:
         if record.launcher != "process":
             self.context.save(record)  # whom to ask about the run after a restart
         if record.transfer_url:
-            await self._files.fetch_input()
+            await self._files.fetch_input(self.job)
         if self.hooks.has(Hook.PREPARE_JOB):
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB, machine_ad)
         (self.scratch / JOB_AD).write_text(ad_file(self.job), errors="surrogateescape")

@@ -165,10 +165,23 @@ class ScheddSettings(ServerTlsSettings):
     )
     gracefully_remove_jobs: bool = knob("GRACEFULLY_REMOVE_JOBS", "true", meaning="jobs removed or held may end gently")
     max_transfer_input_mb: Expr | None = knob(
-        "MAX_TRANSFER_INPUT_MB", "-1", unit="MiB", meaning="input of a job at most; -1: no limit"
+        "MAX_TRANSFER_INPUT_MB",
+        "-1",
+        unit="MiB",
+        meaning="input of a job at most, which may look at its attributes; -1: no limit",
     )
     max_transfer_output_mb: Expr | None = knob(
-        "MAX_TRANSFER_OUTPUT_MB", "-1", unit="MiB", meaning="output of a job at most; -1: no limit"
+        "MAX_TRANSFER_OUTPUT_MB",
+        "-1",
+        unit="MiB",
+        meaning="output of a job at most, which may look at its attributes; -1: no limit",
+    )
+    roost_schedd_max_spooled_mb: float = knob(
+        "ROOST_SCHEDD_MAX_SPOOLED_MB",
+        "10240",
+        unit="MiB",
+        least=-1,
+        meaning="input of one spooled submit at most; -1: no limit but the disk",
     )
     max_concurrent_uploads: int = knob(
         "MAX_CONCURRENT_UPLOADS", "100", least=0, meaning="input transfers at once; 0: no limit"
