@@ -25,7 +25,7 @@ class Exchange(StrEnum):
 
     ADS = "roost.ads"  # topic: <verb>.<MyType>.<daemon>
     PRIVATE = "roost.private"  # topic: <daemon>; claim ids, for central managers only
-    RPC = "roost.rpc"  # direct: the name of an inbox
+    RPC = "roost.requests"  # topic: the name of an inbox
     EVENTS = "roost.events"  # topic: the type of the event
     DEAD = "roost.dead"  # fanout: what no handler could take
 

@@ -1,7 +1,8 @@
 """RabbitMQ's definitions for a deployment, made from the topology: `python -m shared.bus.definitions`.
 
-Every daemon role has a user of its own. Its permissions say what it may declare, write and read; its topic
-permissions which routing keys it may publish. What a user may not is refused by the broker, whatever the
+Every daemon has a user of its own, "<role>.<name>", or all of a role share one, "<role>". Its permissions say what it
+may declare, write and read; its topic permissions which routing keys it may publish, and which it may bind its queues
+with: nobody can have a copy of what goes to another's inbox. What a user may not is refused by the broker, whatever the
 daemon's code does.
 """
 
@@ -16,7 +17,7 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -30,117 +31,193 @@ from shared.bus.topology import (
     CONSUMER_TTL_S,
     KINDS,
     ROLES,
-    WORK_QUEUES,
     inbox_queue,
     standing_queues,
 )
 
 #: The default exchange, as RabbitMQ names it in permissions. Answers to calls go through it, so whoever
-#: serves an inbox may write there, and so into any queue: receivers therefore check the sender against its
-#: user as well.
+#: serves an inbox may write there, and so into any queue, since RabbitMQ does not check its keys: receivers therefore
+#: check the sender against its user as well. So does what an inbox is told to do with what expires in it
+#: (x-dead-letter-exchange).
 DEFAULT_EXCHANGE: Final = "amq.default"
 ADMINISTRATOR: Final = "roost"
 #: Where the password of a consumer is read from; with _FILE behind it the file that has it.
 CONSUMER_PASSWORD: Final = "ROOST_CONSUMER_PASSWORD"
+#: The same for one daemon.
+IDENTITY_PASSWORD: Final = "ROOST_IDENTITY_PASSWORD"
+#: Names of daemons that have a user of their own, and how none may begin: so begin inboxes that are not named after a
+#: daemon alone.
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._+-]{0,199}")
+RESERVED_NAMES: Final = ("off.", "active.")
 #: A consumer that reconnects for ever without closing must not use up the broker's connections.
 CONSUMER_LIMITS: Final = {"max-connections": 20, "max-channels": 400}
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a role does on the bus. Patterns are regular expressions for whole routing keys."""
+    """What a role does on the bus. Patterns are regular expressions for whole routing keys, inboxes or queues."""
 
-    ads: str = ""  # it publishes on roost.ads
+    ads: tuple[str, ...] = ()  # types of the ads it publishes of itself on roost.ads
+    asks: str = ""  # what else it publishes there
     events: str = ""  # it publishes on roost.events
-    private: str = ""  # it publishes on roost.private
-    listens: tuple[Exchange, ...] = ()
-    inboxes: tuple[str, ...] = ()  # shared inboxes it serves, besides its own
+    private: bool = False  # it publishes its claim ids on roost.private
+    listens: Mapping[Exchange, str] = field(default_factory=dict)  # what it binds queues of its own with, by exchange
+    talks: tuple[str, ...] = ()  # inboxes it sends to
+    inboxes: tuple[str, ...] = ()  # inboxes it serves with all others of its role, besides its own
     work_queues: tuple[str, ...] = ()
     mends: bool = False  # it lists, requeues and discards dead letters
 
 
-def _ads(*types: str) -> str:
-    return rf"(update|delta|heartbeat|invalidate)\.({'|'.join(types)})\..*"
-
-
 #: Who keeps ads asks everybody for theirs when it begins to listen; who publishes ads hears that.
 ASK: Final = r"ask\..*"
-
+_ALL: Final = ".*"
+_NOTHING: Final = "^$"
+_COLLECTOR: Final = "collector"
+_NEGOTIATOR: Final = r"negotiator(\.active\..+)?"
+_SCHEDDS: Final = r"schedd\.[^/]+"
+_STARTDS: Final = r"startd\.[^/]+"
+#: Who keeps ads asks a daemon for the ads it missed.
+_DAEMONS: Final = rf"({'|'.join(ROLES)})\.[^/]+"
 
 RIGHTS: Final[Mapping[str, Rights]] = {
     "collector": Rights(
-        ads=rf"{_ads('Collector', 'DaemonMaster')}|{ASK}|forward\..*",
+        ads=("Collector", "DaemonMaster"),
+        asks=rf"{ASK}|forward\..*",
         events=r"daemon\..*",
-        listens=(Exchange.ADS, Exchange.PRIVATE, Exchange.EVENTS),
+        listens={Exchange.ADS: _ALL, Exchange.PRIVATE: _ALL, Exchange.EVENTS: r"negotiation\.offline"},
+        talks=(_DAEMONS,),
         inboxes=("collector", "poolhistory"),
         work_queues=("roost.collector",),
     ),
     "negotiator": Rights(
-        ads=f"{_ads('Negotiator', 'Accounting', 'DaemonMaster')}|{ASK}",
-        events=r"(daemon|negotiation|accountant|job\.matched).*",
-        listens=(Exchange.ADS, Exchange.PRIVATE),
-        inboxes=("negotiator",),
+        ads=("Negotiator", "Accounting", "DaemonMaster"),
+        asks=ASK,
+        events=r"(daemon|negotiation|accountant)\..*",
+        listens={Exchange.ADS: _ALL, Exchange.PRIVATE: _ALL},
+        talks=(_COLLECTOR, _DAEMONS),
+        inboxes=(_NEGOTIATOR,),
     ),
     "schedd": Rights(
-        ads=_ads("Scheduler", "Submitter", "DaemonMaster"), events=r"(daemon|job)\..*", listens=(Exchange.EVENTS,)
+        ads=("Scheduler", "Submitter", "DaemonMaster"), events=r"(daemon|job)\..*", talks=(_NEGOTIATOR, _STARTDS)
     ),
     "startd": Rights(
-        ads=_ads("Machine", "Slot", "StartDaemon"), events=r"(daemon|slot|claim)\..*", private=r"startd.*"
+        ads=("Machine", "Slot", "StartDaemon", "DaemonMaster"),
+        events=r"(daemon|slot|claim)\..*",
+        private=True,
+        talks=(_COLLECTOR, _NEGOTIATOR, _SCHEDDS),
     ),
-    "had": Rights(ads=_ads("HAD", "DaemonMaster"), events=r"(daemon|had)\..*", listens=(Exchange.EVENTS,)),
+    "had": Rights(
+        ads=("HAD", "DaemonMaster"),
+        events=r"(daemon|had)\..*",
+        listens={Exchange.EVENTS: r"had\.leader|accountant\.(changed|restored)"},
+        # HAD_CONTROLLEE names what it leads, and another HAD is told what it hands over.
+        talks=(_DAEMONS,),
+    ),
     "gateway": Rights(
+        ads=("DaemonMaster",),
         events=r"(daemon|gateway)\..*",
-        listens=(Exchange.ADS, Exchange.EVENTS),
+        listens={Exchange.EVENTS: _ALL},
+        talks=(_ALL,),
         mends=True,
     ),
     "journal": Rights(
-        ads=_ads("Journal", "DaemonMaster"),
+        ads=("Journal", "DaemonMaster"),
         events=r"daemon\..*",
+        listens={Exchange.EVENTS: _ALL},
+        talks=(_COLLECTOR,),
         inboxes=("journal",),
         work_queues=("roost.view",),
     ),
-    "rooster": Rights(ads=_ads("Rooster", "DaemonMaster"), events=r"(daemon|rooster)\..*"),
-    "defrag": Rights(ads=_ads("Defrag", "DaemonMaster"), events=r"(daemon|defrag)\..*"),
-    "gangliad": Rights(ads=_ads("Gangliad", "DaemonMaster"), events=r"daemon\..*"),
-    "adstash": Rights(ads=_ads("Adstash", "DaemonMaster"), events=r"daemon\..*"),
+    "rooster": Rights(ads=("Rooster", "DaemonMaster"), events=r"(daemon|rooster)\..*", talks=(_COLLECTOR,)),
+    "defrag": Rights(ads=("Defrag", "DaemonMaster"), events=r"(daemon|defrag)\..*", talks=(_COLLECTOR, _STARTDS)),
+    "gangliad": Rights(ads=("Gangliad", "DaemonMaster"), events=r"daemon\..*", talks=(_COLLECTOR,)),
+    "adstash": Rights(ads=("Adstash", "DaemonMaster"), events=r"daemon\..*", talks=(_COLLECTOR, _SCHEDDS)),
 }
 
 
-def permissions(role: str) -> dict[str, str]:
-    """RabbitMQ's configure, write and read patterns for a role."""
+def user_of(role: str, name: str) -> str:
+    """The broker's user of one daemon. Raises ValueError for a role there is not, and for a name that could be taken
+    for something else."""
+    if role not in ROLES:
+        raise ValueError(f"{role[:60]!r} is no role: there are {', '.join(ROLES)}")
+    if not NAME.fullmatch(name) or name.startswith(RESERVED_NAMES):
+        raise ValueError(
+            f"{name[:60]!r} can not be the name of a daemon with a user of its own: want letters, digits, '.', '-', "
+            f"'_', '+' and '@', 200 at most, that do not begin with {' or '.join(map(repr, RESERVED_NAMES))}"
+        )
+    return f"{role}.{name}"
+
+
+def split_user(user: str) -> tuple[str, str]:
+    """Role and name of a daemon's user; the name is "" for the user of a whole role. Raises ValueError."""
+    role, dot, name = user.partition(".")
+    if dot:
+        user_of(role, name)
+    elif role not in ROLES:
+        raise ValueError(f"{role[:60]!r} is no role: there are {', '.join(ROLES)}")
+    return role, name
+
+
+def permissions(role: str, name: str = "") -> dict[str, str]:
+    """RabbitMQ's configure, write and read patterns for one daemon, or (name "") for all of a role."""
     rights = RIGHTS[role]
+    listener = re.escape(name) if name else ".+"
     own = [
-        rf"{re.escape(inbox_queue(role))}\..*",
-        rf"roost\.listen\.{role}\..*",
-        *(re.escape(inbox_queue(inbox)) for inbox in rights.inboxes),
+        rf"{re.escape(inbox_queue(''))}({_any_of(_own_inboxes(role, name))})",
+        # The end is of this length and form, so that no other daemon's name can end so (see AmqpBus.listen).
+        rf"roost\.listen\.{role}\.{listener}\.[^.]{{12}}(\.[0-9]{{1,9}})?",
         *(re.escape(queue) for queue in rights.work_queues),
     ]
     write = [*own, re.escape(Exchange.RPC), re.escape(Exchange.DEAD), re.escape(DEFAULT_EXCHANGE)]
-    for exchange, keys in _published(rights).items():
-        if keys:
-            write.append(re.escape(exchange))
-    read = [*own, re.escape(Exchange.RPC), *(re.escape(exchange) for exchange in rights.listens)]
-    read += [re.escape(WORK_QUEUES[queue].exchange) for queue in rights.work_queues]
-    if rights.ads:
-        read.append(re.escape(Exchange.ADS))
+    write += [re.escape(exchange) for exchange, keys in _published(role, name).items() if keys or rights.mends]
+    read = [*own, re.escape(Exchange.RPC), *(re.escape(exchange) for exchange in _heard(role))]
     if rights.mends:
-        # Requeueing puts a message back where it came from.
         read.append(re.escape(Exchange.DEAD))
-        write += [re.escape(exchange) for exchange in (Exchange.ADS, Exchange.EVENTS, Exchange.PRIVATE)]
     return {"configure": _any(own), "write": _any(write), "read": _any(read)}
 
 
-def topic_permissions(role: str) -> list[dict[str, str]]:
-    """Which keys a role may publish on each topic exchange."""
+def topic_permissions(role: str, name: str = "") -> list[dict[str, str]]:
+    """Which keys a daemon may publish on each topic exchange, and which it may bind its queues with."""
     rights = RIGHTS[role]
-    return [
-        {
-            "exchange": exchange,
-            "write": f"^({keys})$" if keys else ".*" if rights.mends else "^$",
-            "read": f"^{ASK}" if exchange == Exchange.ADS and exchange not in rights.listens else ".*",
-        }
-        for exchange, keys in _published(rights).items()
-    ]
+    own = _any_of(_own_inboxes(role, name))
+    entries = [{"exchange": str(Exchange.RPC), "write": f"^({_any_of((*rights.talks, own))})$", "read": f"^({own})$"}]
+    heard = _heard(role)
+    for exchange, keys in _published(role, name).items():
+        # Requeueing puts a message back where it came from.
+        write = _ALL if rights.mends else f"^({keys})$" if keys else _NOTHING
+        read = f"^({heard[exchange]})$" if exchange in heard else _NOTHING
+        entries.append({"exchange": str(exchange), "write": write, "read": read})
+    return entries
+
+
+def _own_inboxes(role: str, name: str) -> tuple[str, ...]:
+    """Patterns of the inboxes that a daemon serves: its own, the one of its OffDaemon, those it shares, and a startd's
+    for ssh_to_job. What binds a queue with a wildcard of topics is in none of them."""
+    one = re.escape(name) if name else "[^*#]+"
+    visits = "(/visits)?" if role == "startd" else ""
+    return (rf"{role}\.{one}{visits}", rf"{role}\.off\.{one}", *RIGHTS[role].inboxes)
+
+
+def _heard(role: str) -> Mapping[Exchange, str]:
+    """Patterns of what a role binds its queues with, by exchange."""
+    rights = RIGHTS[role]
+    return rights.listens if not rights.ads or Exchange.ADS in rights.listens else {**rights.listens, Exchange.ADS: ASK}
+
+
+def _published(role: str, name: str) -> dict[Exchange, str]:
+    """Patterns of the keys that a daemon publishes on each exchange of broadcasts; "": none."""
+    rights = RIGHTS[role]
+    daemon = rf"{role}@{re.escape(name) if name else '.*'}"
+    ads = [rf"(update|delta|heartbeat|invalidate)\.({'|'.join(rights.ads)})\.{daemon}"] if rights.ads else []
+    return {
+        Exchange.ADS: "|".join([*ads, *([rights.asks] if rights.asks else [])]),
+        Exchange.EVENTS: rights.events,
+        Exchange.PRIVATE: daemon if rights.private else "",
+    }
+
+
+def _any_of(patterns: Sequence[str]) -> str:
+    return "|".join(dict.fromkeys(patterns))
 
 
 def consumer_user(name: str) -> str:
@@ -206,10 +283,6 @@ def _consumers_policy(vhost: str) -> dict[str, Any]:
     }
 
 
-def _published(rights: Rights) -> dict[Exchange, str]:
-    return {Exchange.ADS: rights.ads, Exchange.EVENTS: rights.events, Exchange.PRIVATE: rights.private}
-
-
 def _any(patterns: Sequence[str]) -> str:
     return f"^({'|'.join(dict.fromkeys(patterns))})$"
 
@@ -229,6 +302,36 @@ def _user(name: str, password: str, tags: str = "") -> dict[str, Any]:
     }
 
 
+def daemons_of(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
+    """Definitions of daemons' users alone, by user: to be added to a broker that runs (`rabbitmqctl
+    import_definitions`). Raises ValueError for a user that is none of a daemon, and for one without a password."""
+    lacking = [user for user in passwords if not passwords[user]]
+    if lacking:
+        raise ValueError(f"no password for {', '.join(lacking)}: set {IDENTITY_PASSWORD}")
+    return _daemons(vhost, passwords)
+
+
+def _daemons(vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
+    rights = {user: split_user(user) for user in passwords}
+    return {
+        "users": [_user(user, password) for user, password in passwords.items()],
+        "permissions": [{"user": user, "vhost": vhost, **permissions(*rights[user])} for user in passwords],
+        "topic_permissions": [
+            {"user": user, "vhost": vhost, **entry} for user in passwords for entry in topic_permissions(*rights[user])
+        ],
+    }
+
+
+def _retired(vhost: str, users: Sequence[str]) -> dict[str, Any]:
+    """Nobody can log in as these, and they may do nothing. A broker that has them from before keeps users that its
+    definitions do not name."""
+    nothing = {"configure": _NOTHING, "write": _NOTHING, "read": _NOTHING}
+    return {
+        "users": [{"name": user, "password_hash": "", "tags": ""} for user in users],
+        "permissions": [{"user": user, "vhost": vhost, **nothing} for user in users],
+    }
+
+
 def definitions(
     vhost: str,
     passwords: Mapping[str, str],
@@ -236,31 +339,36 @@ def definitions(
     clustered: bool = False,
     consumers: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What RabbitMQ loads at its start (`load_definitions`). passwords: by user, for every role and the
-    administrator; raises ValueError for one that lacks. clustered: the daemons' URLs name several nodes. consumers:
-    passwords of those who read events, by name."""
+    """What RabbitMQ loads at its start (`load_definitions`). passwords: by user, of the administrator and for every
+    role: of the role, for all of its daemons, or of its daemons (`user_of`); where there are some of daemons and none
+    of the role, nobody can log in as the role. Raises ValueError for one that lacks. clustered: the daemons' URLs name
+    several nodes. consumers: passwords of those who read events, by name."""
+    daemons = {user: password for user, password in passwords.items() if user != ADMINISTRATOR and password}
+    has = {split_user(user)[0] for user in daemons}
     users = (*ROLES, ADMINISTRATOR)
-    lacking = [user for user in users if not passwords.get(user)]
+    lacking = [user for user in users if not passwords.get(user) and user not in has]
     if lacking:
         raise ValueError(f"no password for {', '.join(lacking)}: set {', '.join(map(_variable, lacking))}")
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     queues = standing_queues(clustered=clustered)
+    made = _daemons(vhost, daemons)
+    retired = _retired(vhost, [role for role in ROLES if role not in daemons])
     readers = consumers_of(vhost, consumers)
     return {
         "vhosts": [{"name": vhost}],
         "users": [
-            *(_user(user, passwords[user], "administrator" if user == ADMINISTRATOR else "") for user in users),
+            *made["users"],
+            *retired["users"],
+            _user(ADMINISTRATOR, passwords[ADMINISTRATOR], "administrator"),
             *readers["users"],
         ],
         "permissions": [
-            *({"user": role, "vhost": vhost, **permissions(role)} for role in ROLES),
+            *made["permissions"],
+            *retired["permissions"],
             {"user": ADMINISTRATOR, "vhost": vhost, **everything},
             *readers["permissions"],
         ],
-        "topic_permissions": [
-            *({"user": role, "vhost": vhost, **entry} for role in ROLES for entry in topic_permissions(role)),
-            *readers["topic_permissions"],
-        ],
+        "topic_permissions": [*made["topic_permissions"], *readers["topic_permissions"]],
         "policies": readers["policies"],
         "exchanges": [
             {
@@ -332,9 +440,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="only what a broker that runs must learn of this new consumer of events; its password is read from "
         f"{CONSUMER_PASSWORD} or {CONSUMER_PASSWORD}_FILE. Give the output to `rabbitmqctl import_definitions`",
     )
+    parser.add_argument(
+        "--identity",
+        metavar="ROLE.NAME",
+        default="",
+        help="only what a broker that runs must learn of this one daemon, e.g. startd.node1.example.org; its password "
+        f"is read from {IDENTITY_PASSWORD} or {IDENTITY_PASSWORD}_FILE. Give the output to `rabbitmqctl "
+        "import_definitions`",
+    )
     options = parser.parse_args(arguments)
     try:
-        if options.consumer:
+        if options.identity:
+            result = daemons_of(options.vhost, {options.identity: _password(os.environ, IDENTITY_PASSWORD)})
+        elif options.consumer:
             result = consumers_of(options.vhost, {options.consumer: _password(os.environ, CONSUMER_PASSWORD)})
         else:
             result = definitions(options.vhost, _passwords(os.environ), clustered=options.cluster)

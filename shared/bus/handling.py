@@ -71,14 +71,14 @@ TAKEN = Outcome()
 LATER = Outcome(later=True)
 
 
-def unpack_checked(data: bytes, role: str | None) -> Envelope:
-    """The message, from whom it says it is. role: what the broker knows of who published it, None where
-    nobody knows. Raises BadMessage."""
+def unpack_checked(data: bytes, user: str | None) -> Envelope:
+    """The message, from whom it says it is. user: whom the broker knows as its publisher: "<role>" vouches for the role
+    of the sender, "<role>.<name>" for all of it; None where nobody knows. Raises BadMessage."""
     envelope = Envelope.unpack(data)
-    if role is not None and role != envelope.sender.partition(".")[0]:
+    if user is not None and user != (envelope.sender if "." in user else envelope.sender.partition(".")[0]):
         raise BadMessage(
             f"{envelope.body.type}: says it is from {envelope.sender[:80]!r}, but the broker knows its publisher as "
-            f"user {role!r}"
+            f"user {user!r}"
         )
     return envelope
 
@@ -89,13 +89,13 @@ async def handle_message(
     handler: Handler,
     policy: RetryPolicy,
     log: Log,
-    role: str | None = None,
+    user: str | None = None,
     health: BusHealth | None = None,
 ) -> Outcome:
     """Offer a message to a handler until it is taken or given up. deliveries: how often it was offered
-    before. role: see unpacked. health: where calls of the handler are counted."""
+    before. user: see unpack_checked. health: where calls of the handler are counted."""
     try:
-        envelope = unpack_checked(data, role)
+        envelope = unpack_checked(data, user)
     except BadMessage as error:
         return Outcome(dead=str(error))
     if deliveries >= policy.limit:
@@ -134,13 +134,13 @@ async def handle_message(
 
 
 async def answer_request(
-    data: bytes, handler: RequestHandler, log: Log, role: str | None = None, health: BusHealth | None = None
+    data: bytes, handler: RequestHandler, log: Log, user: str | None = None, health: BusHealth | None = None
 ) -> Outcome:
     """Answer a request somebody waits for. It is never offered twice, since the caller knows best whether to
     ask again; and it is not dead-lettered when it was refused or failed, since its caller was told. Only what
     could not be read is: that is a mistake in a program. health: see take."""
     try:
-        envelope = unpack_checked(data, role)
+        envelope = unpack_checked(data, user)
     except BadMessage as error:
         return Outcome(dead=str(error), answer=Failure(code="bad-message", reason=str(error)))
     began = time.perf_counter()
@@ -242,6 +242,8 @@ def reconnected(sender: str, now: float, since: float, outbox: Outbox) -> Daemon
 
 def check_inbox(inbox: str) -> None:
     """Raises NobodyThere for a name no inbox can have; names come from users too."""
+    if not {"*", "#"}.isdisjoint(inbox.split(".")):
+        raise NobodyThere(f"inbox {inbox[:40]!r} does not exist: a name has no '*' or '#' between dots")
     if len(inbox_queue(inbox).encode()) > MAX_KEY_BYTES:
         raise NobodyThere(f"inbox {inbox[:40]!r}... does not exist: names have at most {MAX_KEY_BYTES} bytes")
 

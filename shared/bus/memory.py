@@ -325,7 +325,7 @@ class MemoryHub:
     def _queues_for(self, exchange: Exchange, key: str) -> tuple[_Queue, ...]:
         found = self._routes.get((exchange, key))
         if found is None:
-            topic = KINDS[exchange] == "topic"
+            topic = KINDS[exchange] == "topic" and exchange is not Exchange.RPC  # inboxes are bound by their whole name
             chosen = {  # a queue gets one copy, however many of its patterns match
                 id(queue): queue
                 for pattern, queue in self._bindings[exchange]

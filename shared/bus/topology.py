@@ -32,11 +32,15 @@ KINDS: Final[Mapping[Exchange, Literal["topic", "direct", "fanout"]]] = MappingP
     {
         Exchange.ADS: "topic",
         Exchange.PRIVATE: "topic",
-        Exchange.RPC: "direct",
+        Exchange.RPC: "topic",  # so that the broker checks which inboxes a user binds and sends to
         Exchange.EVENTS: "topic",
         Exchange.DEAD: "fanout",
     }
 )
+
+#: The direct exchange that earlier versions used in place of Exchange.RPC: RabbitMQ checks no keys of those. A broker
+#: that ran one has it still, and inboxes bound to it; nothing is published there any more.
+FORMER_RPC: Final = "roost.rpc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ WORK_QUEUES: Final[Mapping[str, WorkQueue]] = MappingProxyType(
     }
 )
 
-#: Each has a broker user of that name; a sender is called "<role>.<name>".
+#: A sender is called "<role>.<name>", and so is the broker's user of one daemon; all of a role may share the user
+#: "<role>".
 ROLES: Final = (
     *("collector", "negotiator", "schedd", "startd", "had", "gateway", "journal"),
     *("defrag", "gangliad", "adstash", "rooster"),
@@ -73,6 +78,12 @@ ROLES: Final = (
 #: Inboxes of a role rather than of one daemon: they exist always, so that requests can wait for whoever takes
 #: it.
 SHARED_INBOXES: Final = ("collector", "negotiator")
+
+
+def role_of(user: str) -> str:
+    """The role of a user or sender; "" for one that is no daemon's."""
+    role = user.partition(".")[0]
+    return role if role in ROLES else ""
 
 
 def work_queue(name: str) -> WorkQueue:

@@ -30,13 +30,13 @@ KINDS: Final[Mapping[str, str]] = {
     "roost.ads": "topic",
     "roost.private": "topic",
     "roost.events": "topic",
-    "roost.rpc": "direct",
+    "roost.requests": "topic",
 }
 ABOUT: Final[Mapping[str, str]] = {
     "roost.ads": "Ads of all daemons: whole, as deltas, as heartbeats. Nothing secret. Long ones are Zstandard frames.",
     "roost.private": "Claim ids of slots, which only central managers may read.",
     "roost.events": "Facts for whoever wants them. The routing key is the type of the event.",
-    "roost.rpc": "Requests and one-way messages to the inbox of one daemon. Answers come by direct reply-to.",
+    "roost.requests": "Requests and one-way messages to the inbox of one daemon. Answers come by direct reply-to.",
 }
 
 
@@ -102,9 +102,9 @@ def document() -> dict[str, Any]:
             "messages": _references(name, entry.types),
         }
     for inbox, requests in _by_inbox().items():
-        name = _identifier(f"roost.rpc.{inbox}")
+        name = _identifier(f"roost.requests.{inbox}")
         types = tuple(request.type for request in requests)
-        channels[name] = _channel("roost.rpc", inbox, types, f"Inbox {inbox}.")
+        channels[name] = _channel("roost.requests", inbox, types, f"Inbox {inbox}.")
         for request in requests:
             operations[f"request.{request.type}"] = _request_operation(name, request)
     answers = tuple(sorted({*ANY_REQUEST, *(a for request in REQUESTS.values() for a in request.answers)}))
@@ -287,7 +287,7 @@ def markdown() -> str:
         if exchange == "roost.events":
             continue
         lines += ["", f"## {exchange}", "", ABOUT[exchange]]
-        if exchange == "roost.rpc":
+        if exchange == "roost.requests":
             lines += _request_lines(kinds)
             continue
         for entry in PUBLISHED:

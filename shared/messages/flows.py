@@ -25,7 +25,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A message to an inbox on roost.rpc, and the answers it gets."""
+    """A message to an inbox on roost.requests, and the answers it gets."""
 
     type: str
     inbox: str

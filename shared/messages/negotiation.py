@@ -118,7 +118,7 @@ class MatchNotice(Message):
 
 @message
 class Reschedule(Message):
-    """Somebody has idle jobs or free slots now: negotiate soon (published on roost.rpc to inbox `negotiator`)."""
+    """Somebody has idle jobs or free slots now: negotiate soon (published on roost.requests to inbox `negotiator`)."""
 
     type: ClassVar[str] = "negotiation.reschedule"
     by: str

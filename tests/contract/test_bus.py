@@ -436,7 +436,7 @@ async def test_refused_one_way_message_is_dead_lettered(pool):
     (letter,) = await dead(startd)
     assert letter.reason == "denied: not yours"
     assert (letter.exchange, letter.key, letter.queue) == (
-        "roost.rpc",
+        "roost.requests",
         "schedd.ap1",
         "roost.inbox.schedd.ap1",
     )

@@ -314,7 +314,7 @@ async def test_a_consumer_may_read_events_and_nothing_else(world):
         ("roost.events", "job.held"),
         ("roost.ads", "update.Machine.startd@x"),
         ("roost.private", "startd@x"),
-        ("roost.rpc", "schedd.ap"),
+        ("roost.requests", "schedd.ap"),
         ("", "roost.inbox.schedd.ap"),
         ("", "consumer.other"),
         ("amq.topic", "x"),
@@ -323,7 +323,7 @@ async def test_a_consumer_may_read_events_and_nothing_else(world):
     own = "consumer.bill.x"
     for name in ("roost.listen.gateway.x", "roost.inbox.negotiator.x", "consumer.billy", "consumer.other.x", "mine"):
         await refused(lambda link, name=name: guarded(link.control.queue_declare(name, exclusive=True)))
-    for exchange in ("roost.ads", "roost.private", "roost.rpc", "roost.dead"):
+    for exchange in ("roost.ads", "roost.private", "roost.requests", "roost.dead"):
 
         async def spy(link, exchange=exchange):
             await guarded(link.control.queue_declare(own, exclusive=True))
@@ -363,7 +363,7 @@ async def test_a_consumer_can_not_speak_to_daemons_through_dead_letters(world):
     event = JobRemoved(at=1, schedd="ap", job_id="1.0", owner="o", reason="r")
     order = Envelope(event, "gateway.web").pack()
     for user, queue in (("consumer.bill", "roost.inbox.schedd.ap"), (None, "roost.inbox.schedd.ap"), (None, "gone")):
-        headers = {"reason": "r", "exchange": "roost.rpc", "key": "schedd.ap", "queue": queue}
+        headers = {"reason": "r", "exchange": "roost.requests", "key": "schedd.ap", "queue": queue}
         properties = AmqpProperties(headers=headers, message_id=f"{user} {queue}", user_id=user)
         await guarded(
             link.confirming.basic_publish(order, exchange="roost.dead", routing_key="", properties=properties)

@@ -60,12 +60,13 @@ from shared.bus.outbox import PendingEvent
 from shared.bus.spool import EventSpool
 from shared.bus.topology import (
     CONSUMER,
+    FORMER_RPC,
     INBOX_DURABLE_WAIT_S,
     INBOX_TRANSIENT_WAIT_S,
-    ROLES,
     Queue,
     inbox_declaration,
     private_declaration,
+    role_of,
     work_queue_declaration,
 )
 from shared.messages.base import Message, new_id
@@ -118,8 +119,8 @@ class AmqpBus:
         user = URL(self.urls[0]).user or "guest"
         self._publisher = Publisher(sender=sender, user=user, publish_wait_s=publish_wait_s, now=now, new_id=new_id)
         self._health = self._publisher.health
-        # Where every role has its own user, the broker vouches for senders; else nobody does.
-        self._verify = user in ROLES
+        # Where daemons or roles have users of their own, the broker vouches for senders; else nobody does.
+        self._verify = bool(role_of(user))
         self._consumers: list[Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
         self._links = 0  # opened so far
@@ -392,7 +393,7 @@ class AmqpBus:
         async def handle(delivery: Delivery) -> Outcome:
             if not delivery.reply_to:
                 return await take_one_way(delivery)
-            return await answer_request(delivery.data, handler, self.log, self._role_of(delivery), self._health)
+            return await answer_request(delivery.data, handler, self.log, self._publisher_of(delivery), self._health)
 
         return await self._subscribe(
             inbox_declaration(inbox, clustered=self.clustered), handle, prefetch=prefetch, in_order=False
@@ -400,11 +401,17 @@ class AmqpBus:
 
     def _taker(self, handler: Handler) -> Callable[[Delivery], Awaitable[Outcome]]:
         health = self._health
-        return lambda d: handle_message(d.data, d.deliveries, handler, self.retry, self.log, self._role_of(d), health)
+        return lambda d: handle_message(
+            d.data, d.deliveries, handler, self.retry, self.log, self._publisher_of(d), health
+        )
 
-    def _role_of(self, delivery: Delivery) -> str | None:
-        """Whom the broker vouches for; None where it can not, or where we checked before."""
-        if not self._verify or delivery.requeued_by in (self._publisher.user, "gateway"):
+    def _publisher_of(self, delivery: Delivery) -> str | None:
+        """The user whom the broker vouches for; None where it can not, or where we checked before."""
+        if (
+            not self._verify
+            or delivery.requeued_by == self._publisher.user
+            or role_of(delivery.requeued_by) == "gateway"
+        ):
             return None
         return delivery.user_id
 
@@ -489,7 +496,7 @@ class AmqpBus:
         return await self._with_link(lambda link: dead_letter_queue.remove(link, ids, forget))
 
     async def _put_back(self, letter: DeadLetter) -> None:
-        if self._verify and letter.by not in ROLES and not of_consumer(letter):
+        if self._verify and not role_of(letter.by) and not of_consumer(letter):
             # What we publish is believed: who may only read events must not speak to daemons through us.
             raise Reject(
                 f"dead letter {letter.id}: its user {letter.by!r} may not have anything put into queue "
@@ -500,9 +507,10 @@ class AmqpBus:
         try:
             await self._publisher.publish_durable("", letter.queue, letter.data, properties, mandatory=True)
         except NobodyThere:
-            if self._verify and letter.by not in ROLES:
+            if self._verify and not role_of(letter.by):
                 return  # a consumer that is gone: others have had this event
-            await self._publisher.publish_durable(letter.exchange, letter.key, letter.data, properties)
+            exchange = Exchange.RPC if letter.exchange == FORMER_RPC else letter.exchange
+            await self._publisher.publish_durable(exchange, letter.key, letter.data, properties)
 
     async def _with_link(self, work: Callable[[Link], Awaitable[list[Any]]]) -> list[Any]:
         link = await self._publisher.wait_link(asyncio.get_running_loop().time() + self._publisher.publish_wait_s)

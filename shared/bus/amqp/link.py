@@ -295,11 +295,14 @@ class Link:
         to."""
         if await self._exists(partial(_find_all, standing_queues(clustered=clustered))):
             return  # one channel for all: whoever reconnects, with a thousand others, waits for few answers
+        anew = False
         for exchange, kind in KINDS.items():
             if not await self._exists(partial(_find_exchange, exchange)):
                 await guarded(self.control.exchange_declare(exchange, exchange_type=kind, durable=True))
+                anew = True
         for queue in standing_queues(clustered=clustered):
-            if not await self._exists(partial(_find_queue, queue.name)):
+            # A queue of an earlier version lacks its binding to an exchange of this one.
+            if anew or not await self._exists(partial(_find_queue, queue.name)):
                 await self.declare(self.control, queue)
 
     async def _exists(self, declare: Callable[[RawChannel], Awaitable[None]]) -> bool:

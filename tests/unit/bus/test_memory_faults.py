@@ -70,7 +70,7 @@ async def test_hook_sees_who_sends_what_to_whom():
     await schedd.serve("schedd.a", handler)
     await startd.call("schedd.a", SendAds(my_type="A"))
     assert seen == [
-        ("startd.n", "roost.rpc", "schedd.a", "roost.inbox.schedd.a", "ads.send"),
+        ("startd.n", "roost.requests", "schedd.a", "roost.inbox.schedd.a", "ads.send"),
         ("schedd.a", "", "", "startd.n", "ack"),
     ]
     await stop(startd, schedd)

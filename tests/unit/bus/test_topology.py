@@ -82,10 +82,10 @@ def test_only_central_managers_read_claim_ids(role):
 def test_role_declares_only_its_own_queues(role):
     configure = permissions(role)["configure"]
     assert re.search(configure, f"roost.inbox.{role}.node1")
-    assert re.search(configure, f"roost.listen.{role}.node1.abc")
+    assert re.search(configure, f"roost.listen.{role}.node1.0123456789ab")
     for other in set(ROLES) - {role}:
         assert not re.search(configure, f"roost.inbox.{other}.node1")
-        assert not re.search(configure, f"roost.listen.{other}.node1.abc")
+        assert not re.search(configure, f"roost.listen.{other}.node1.0123456789ab")
     assert not re.search(configure, "roost.dead")
     assert not re.search(configure, "roost.ads")
 
