@@ -10,7 +10,6 @@ the brokers' common cookie, users for Redis's replication and for sentinels, and
 ROOST_NET: the first three numbers of that pool's addresses.
 """
 
-import hashlib
 import json
 import os
 import secrets
@@ -21,6 +20,8 @@ from urllib.parse import urlsplit
 
 from shared.bus.definitions import ADMINISTRATOR, consumer_user, definitions
 from shared.bus.topology import ROLES
+from shared.state import acl
+from shared.state.acl import digest
 
 KEYS = Path("/run/roost/keys")
 EXECUTE = Path("/run/roost/execute")
@@ -39,29 +40,6 @@ ROOST_UID = ROOST_GID = 10001
 #: Directories of the execution points; those of `startd`, of which there may be many, lie in `more`.
 STARTDS = ("startd1", "startd2", "startd3", "more") if HA else ("startd1", "startd2", "more")
 
-# What each role's daemons touch in Redis (shared/state/keys.py). %R: read only. A key that a script only reads must
-# be open for writing all the same, as Redis can not tell: so the epoch, which the accountant's script checks.
-REDIS_KEYS = {
-    "collector": ("~roost:ads:*", "~roost:claims", "~roost:absent"),
-    "negotiator": (
-        "~roost:accountant*",
-        "~roost:had:epoch*",
-        "%R~roost:ads:*",
-        "%R~roost:claims",
-    ),
-    "schedd": (),
-    "startd": (),
-    "had": ("~roost:had:*", "~roost:accountant*"),  # it restores books that Redis lost
-    "journal": (),
-    "defrag": ("~roost:lead:defrag*",),
-    "rooster": ("~roost:lead:rooster*",),
-    "gangliad": (),
-    "adstash": (),
-    "gateway": ("~roost:tokens", "~roost:tokens-used"),
-}
-# No role may see or change the server itself, or other clients; INFO, ROLE and WAIT tell of replicas.
-REDIS_COMMANDS = "+@all -@admin -@dangerous +info +role +wait"
-
 
 def password_of(user: str, asking: str = "") -> str:
     """The user's password: the one it has, else a new one, written where its daemons read it. asking: the password by
@@ -70,18 +48,27 @@ def password_of(user: str, asking: str = "") -> str:
     written = directory / "amqp_url"
     password = urlsplit(written.read_text()).password if written.exists() else None
     password = password or secrets.token_urlsafe(32)
-    if HA:
-        hosts = ",".join(f"{name}:26379" for name in SENTINELS)
-        redis = (
-            f"redis+sentinel://{user}:{password}@{hosts}/{SERVICE}/0?sentinel_user={ASKING}&sentinel_password={asking}"
-        )
+    if uses_redis(user):
+        keep(directory / "redis_url", redis_url(user, password, asking))
     else:
-        redis = f"redis://{user}:{password}@redis:6379/0"
-    amqp = ",".join(f"amqp://{user}:{password}@{name}:5672/" for name in BROKERS)
-    for name, url in (("redis_url", redis), ("amqp_url", amqp)):  # what tells that all is there comes last
-        if not (directory / name).exists() or (directory / name).read_text() != url:
-            write(directory / name, url, 0o400, ROOST_UID)
+        (directory / "redis_url").unlink(missing_ok=True)  # of an older release
+    # What tells that all is there comes last.
+    keep(written, ",".join(f"amqp://{user}:{password}@{name}:5672/" for name in BROKERS))
     return password
+
+
+def redis_url(user: str, password: str, asking: str) -> str:
+    """Where this user finds Redis."""
+    if not HA:
+        return f"redis://{user}:{password}@redis:6379/0"
+    hosts = ",".join(f"{name}:26379" for name in SENTINELS)
+    return f"redis+sentinel://{user}:{password}@{hosts}/{SERVICE}/0?sentinel_user={ASKING}&sentinel_password={asking}"
+
+
+def keep(path: Path, url: str) -> None:
+    """Have this URL there, for daemons."""
+    if not path.exists() or path.read_text() != url:
+        write(path, url, 0o400, ROOST_UID)
 
 
 def consumer_passwords() -> dict[str, str]:
@@ -122,30 +109,26 @@ def write(path: Path, text: str, mode: int, owner: int = 0) -> None:
 
 
 def redis_users(passwords: dict[str, str]) -> str:
-    """Redis's access list: nobody is the default user; "health" may ping, and needs no password for it.
-
-    The default user is off, so whoever does not log in may do nothing. It has all rights nevertheless, as Redis reads
-    its append-only file under that name: without them it leaves out, at its start, whatever was written by a script or
-    a transaction (a line CRITICAL in its log is all that it says).
-    """
-    lines = ["user default off resetpass ~* &* +@all", "user health on nopass resetkeys resetchannels -@all +ping"]
-    for role in ROLES:
-        keys = " ".join(REDIS_KEYS[role])
-        lines.append(f"user {role} on #{digest(passwords[role])} resetkeys {keys} resetchannels {REDIS_COMMANDS}")
-    return "\n".join(lines) + "\n"
+    """Redis's access list: of these users those that need Redis (shared/state/acl.py)."""
+    return acl.access_list((user, password) for user, password in passwords.items() if uses_redis(user))
 
 
-def digest(password: str) -> str:
-    return hashlib.sha256(password.encode()).hexdigest()
+def uses_redis(user: str) -> bool:
+    return user in acl.RIGHTS or user == acl.LOADER
+
+
+def loader_password(asking: str = "") -> str:
+    """Of the user that loads the functions; it has no user of the broker."""
+    written = KEYS / acl.LOADER / "redis_url"
+    password = urlsplit(written.read_text()).password if written.exists() else None
+    password = password or secrets.token_urlsafe(32)
+    keep(written, redis_url(acl.LOADER, password, asking))
+    return password
 
 
 def server_users(replication: str, watching: str) -> str:
-    """Redis's users beside the roles: what replicas and sentinels need, as Redis's manual lists it."""
-    return (
-        f"user {REPLICATION} on #{digest(replication)} resetkeys resetchannels -@all +psync +replconf +ping\n"
-        f"user {WATCHING} on #{digest(watching)} resetkeys allchannels -@all +multi +slaveof +ping +exec +subscribe "
-        "+config|rewrite +role +publish +info +client|setname +client|kill +script|kill\n"
-    )
+    """Redis's users beside the roles: replicas, and sentinels."""
+    return f"{acl.replication_line(REPLICATION, replication)}\n{acl.sentinel_line(WATCHING, watching)}\n"
 
 
 def sentinel_configuration(watching: str, asking: str, talking: str) -> str:
@@ -201,7 +184,8 @@ def main() -> None:
     share_execute_directory()
     more, asking = prepare_servers() if HA else ("", "")
     passwords = {user: password_of(user, asking) for user in (*ROLES, ADMINISTRATOR)}
-    write(KEYS / "redis" / "users.acl", redis_users(passwords) + more, 0o444)
+    users = redis_users(passwords | {acl.LOADER: loader_password(asking)})
+    write(KEYS / "redis" / "users.acl", users + more, 0o444)
     declared = definitions(VHOST, passwords, clustered=HA, consumers=consumer_passwords())
     write(KEYS / "rabbitmq" / "definitions.json", json.dumps(declared, indent=1), 0o444)
 

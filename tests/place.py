@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 import redis
 
 from shared.bus.definitions import ROLES, definitions
-from tests.unit.compose.test_prepare import load
+from shared.state.acl import user_line
+from shared.state.functions import library
 
 SECRETS = {user: f"secret-of-{user}" for user in (*ROLES, "roost")}
 
@@ -14,12 +15,12 @@ SECRETS = {user: f"secret-of-{user}" for user in (*ROLES, "roost")}
 @asynccontextmanager
 async def place_of(role, rabbit_server, amqp_url, redis_url):
     """A virtual host and a Redis as in the compose pool: gives a function from a role to its URL of the broker, and the
-    URL of Redis for this role's daemon."""
+    URL of Redis for this role's daemon, which needs one."""
     vhost = amqp_url.rpartition("/")[2]
     await asyncio.to_thread(rabbit_server.api, "POST", "/api/definitions", definitions(vhost, SECRETS))
     server = redis.Redis.from_url(redis_url)
-    (line,) = [one for one in load().redis_users(SECRETS).splitlines() if one.startswith(f"user {role} ")]
-    server.execute_command("ACL", "SETUSER", *line.split()[1:])
+    server.execute_command("FUNCTION", "LOAD", library().text)
+    server.execute_command("ACL", "SETUSER", *user_line(role, SECRETS[role]).split()[1:])
     try:
         yield (
             lambda user: rabbit_server.url_of(vhost, user, SECRETS[user]),

@@ -7,8 +7,8 @@
         --network roost_pool --volume roost_startd-key:/run/roost/key:ro
 
 A pool of `roost up` keeps its messages inside its process, where no other startd can join: try --dry-run there. A pool
-with a broker takes workers: start it with `roost up -amqp URL -redis URL`, and this with ROOST_AMQP_URL and
-ROOST_REDIS_URL set to the same; or use the compose pool, where --docker runs startds beside those of compose.
+with a broker takes workers: start it with `roost up -amqp URL -redis URL`, and this with ROOST_AMQP_URL
+set to the same; or use the compose pool, where --docker runs startds beside those of compose.
 
 It looks whenever jobs come, go or are given back, and every --every seconds. decisions.py says when it does what. A
 worker is drained first: what runs on it may end. Workers are known by a label (containers) or by files in --state
@@ -67,9 +67,8 @@ class Processes:
     """A startd for each worker, with a directory of its own; `pid` in it says which process it is."""
 
     def __init__(self, folder: Path, size: Size) -> None:
-        lacking = [name for name in ("ROOST_AMQP_URL", "ROOST_REDIS_URL") if not os.environ.get(name)]
-        if lacking:
-            raise ClientError(f"set {' and '.join(lacking)}: workers join the pool over its broker", "usage")
+        if not os.environ.get("ROOST_AMQP_URL"):
+            raise ClientError("set ROOST_AMQP_URL: workers join the pool over its broker", "usage")
         self.folder, self.size = folder.absolute(), size
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -136,7 +135,6 @@ class Containers:
         environment = dict(one.split("=", 1) for one in self._options.env)
         environment |= {"NUM_CPUS": str(self._size.cpus), "MEMORY": str(self._size.memory_mib)}
         environment.setdefault("ROOST_AMQP_URL_FILE", "/run/roost/key/amqp_url")
-        environment.setdefault("ROOST_REDIS_URL_FILE", "/run/roost/key/redis_url")
         self._docker.containers.run(
             self._options.docker,
             self._options.command.split() if self._options.command else ["python3", "-m", "services.startd"],

@@ -96,6 +96,7 @@ class Adstash(AuxiliaryDaemon):
     """Adstash as a daemon: it makes a pass over all sources in each interval."""
 
     subsystem: ClassVar[str] = "ADSTASH"
+    uses_store: ClassVar[bool] = False
     my_type: ClassVar[str] = "Adstash"
     at_start: ClassVar[tuple[str, ...]] = ("ADSTASH_CHECKPOINT_FILE",)
 

@@ -41,6 +41,7 @@ class Journal(Daemon):
     """The journal as a daemon: its queue of events, root tasks and answers."""
 
     subsystem: ClassVar[str] = "JOURNAL"
+    uses_store: ClassVar[bool] = False
     at_start: ClassVar[tuple[str, ...]] = ("ROOST_JOURNAL_URL",)
 
     def __init__(self, context: Context) -> None:

@@ -43,6 +43,7 @@ class Monitor(AuxiliaryDaemon):
     """The monitor as a daemon: it measures the pool once in each interval."""
 
     subsystem: ClassVar[str] = "GANGLIAD"
+    uses_store: ClassVar[bool] = False
     my_type: ClassVar[str] = "Gangliad"
     at_start: ClassVar[tuple[str, ...]] = ("ROOST_GANGLIAD_PORT",)
 

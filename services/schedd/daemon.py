@@ -78,6 +78,7 @@ class Schedd(Daemon):
     """An access point."""
 
     subsystem: ClassVar[str] = "SCHEDD"
+    uses_store: ClassVar[bool] = False
     at_start: ClassVar[tuple[str, ...]] = ("SIGNIFICANT_ATTRIBUTES", "ROOST_SCHEDD_TRANSFER_*", "SCHEDD_CRON_*")
 
     def __init__(self, context: Context) -> None:

@@ -92,6 +92,7 @@ class Startd(Daemon):
     """The execution point's daemon."""
 
     subsystem: ClassVar[str] = "STARTD"
+    uses_store: ClassVar[bool] = False
     at_start: ClassVar[tuple[str, ...]] = (
         "NUM_CPUS",
         "COUNT_HYPERTHREAD_CPUS",

@@ -25,6 +25,8 @@ class Daemon(ABC):
     at_start: ClassVar[tuple[str, ...]] = ("*",)
     #: Whether `roost off` may put an OffDaemon in its place.
     can_be_off: ClassVar[bool] = True
+    #: Whether it keeps anything in Redis; else it has no connection to it, and no user there.
+    uses_store: ClassVar[bool] = True
 
     def __init__(self, context: Context) -> None:
         self.context = context

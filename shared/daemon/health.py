@@ -140,7 +140,8 @@ class _Own(MetricSource):
             "roost_daemon_disk_size_bytes", "Size of that disk", labels, {(k,): v[1] for k, v in disks.items()}
         )
         yield from _of_bus(bus)
-        yield from _of_store(store)
+        if self._daemon.uses_store:
+            yield from _of_store(store)
 
 
 def _of_bus(bus: BusHealth) -> Iterable[Metric]:

@@ -34,7 +34,7 @@ from shared.daemon.health import HealthServer
 from shared.daemon.lifecycle import TaskEnded, run_daemon
 from shared.daemon.startup import make_daemon_or_reset, set_config_loader
 from shared.errors import RoostError
-from shared.state import Store, open_store
+from shared.state import NoStore, Store, open_store
 from shared.tasks import TaskSet
 from shared.tls import ClientTls
 
@@ -120,7 +120,8 @@ def name_of(subsystem: str, config: Config, given: str | None) -> str:
 
 
 def make_context(daemon_class: type[Daemon], config: Config, name: str, bus: Bus, store: Store) -> Context:
-    """A context on real time, with its directories made, and SPOOL its account's alone. Raises OSError."""
+    """A context on real time, with its directories made, and SPOOL its account's alone. store: for daemons that use it.
+    Raises OSError."""
     spool = spool_of(config)
     execute = Path(config.get("EXECUTE") or spool.parent / "execute")
     spool.parent.mkdir(parents=True, exist_ok=True)  # EXECUTE may be there too, which jobs must reach
@@ -130,7 +131,8 @@ def make_context(daemon_class: type[Daemon], config: Config, name: str, bus: Bus
         execute.mkdir(parents=True, exist_ok=True)
     log = structlog.stdlib.get_logger().bind(daemon=daemon_class.subsystem.lower(), name=name)
     closed.tell(log)
-    return Context(name=name, config=config, bus=bus, store=store, spool=spool, execute=execute, log=log)
+    own = store if daemon_class.uses_store else NoStore()
+    return Context(name=name, config=config, bus=bus, store=own, spool=spool, execute=execute, log=log)
 
 
 def spool_of(config: Config) -> Path:
@@ -172,19 +174,20 @@ async def _process(daemon_class: type[Daemon], options: argparse.Namespace, conf
 
 def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config: Config) -> Context:
     name = name_of(daemon_class.subsystem, config, options.name)
-    amqp, redis = config.get("ROOST_AMQP_URL"), config.get("ROOST_REDIS_URL")
-    for knob, value, example in (
-        ("ROOST_AMQP_URL", amqp, "amqp://user:password@host/vhost"),
-        ("ROOST_REDIS_URL", redis, "redis://host/0"),
-    ):
-        if not value:
+    wanted = {"ROOST_AMQP_URL": "amqp://user:password@host/vhost"}
+    if daemon_class.uses_store:
+        wanted["ROOST_REDIS_URL"] = "redis://host/0"
+    urls = {knob: str(config.get(knob) or "") for knob in wanted}
+    for knob, example in wanted.items():
+        if not urls[knob]:
             raise ValueError(f"{knob} is not set: say where to connect, e.g. {knob} = {example}")
     sender = f"{daemon_class.subsystem.lower()}.{name}"
     tls = ClientTls.of(TlsSettings.from_config(config))
-    for url in (str(amqp), str(redis)):
+    for url in urls.values():
         tls.check(url)  # what is missing at the start is a mistake; later it may be about to be renewed
-    bus = transport.connect(str(amqp), sender, spool=spool_file(spool_of(config), sender), tls=tls)
-    return make_context(daemon_class, config, name, bus, open_store(str(redis), tls=tls))
+    bus = transport.connect(urls["ROOST_AMQP_URL"], sender, spool=spool_file(spool_of(config), sender), tls=tls)
+    store = open_store(urls["ROOST_REDIS_URL"], tls=tls) if daemon_class.uses_store else NoStore()
+    return make_context(daemon_class, config, name, bus, store)
 
 
 def _health(daemon: Daemon, config: Config) -> HealthServer | None:

@@ -40,6 +40,7 @@ def make_daemon(daemon_class: type[Daemon], context: Context) -> Daemon:
     """The daemon, or an OffDaemon in its place while it is off. Raises what making the daemon raises."""
     if read_off_mark(context, daemon_class.subsystem) is None:
         return daemon_class(context)
-    kind = type(f"{daemon_class.__name__}Off", (OffDaemon,), {"subsystem": daemon_class.subsystem})
+    same = {"subsystem": daemon_class.subsystem, "uses_store": daemon_class.uses_store}
+    kind = type(f"{daemon_class.__name__}Off", (OffDaemon,), same)
     daemon: Daemon = kind(context)
     return daemon

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from shared.state.api import ScriptError, StaleEpoch, Store, StoreHealth, StoreInUse, StoreUnavailable, Unconfirmed
+from shared.state.none import NoStore
 from shared.state.urls import BadUrl, parse
 from shared.tls import ClientTls
 
 __all__ = [
     "BadUrl",
+    "NoStore",
     "ScriptError",
     "StaleEpoch",
     "Store",

@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_r
 
 from shared.backoff import Backoff
 from shared.state.api import ScriptError, StaleEpoch, StoreHealth, StoreUnavailable, Unconfirmed, Value
-from shared.state.scripts import script as lua
+from shared.state.functions import PREFIX, library
 from shared.state.urls import StoreUrl
 from shared.tls import ClientTls, explained
 
@@ -32,6 +32,8 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5
 REPLICAS_KNOWN_S = 2.0
 #: Keys of one round trip of hgetall_many: some 100 ads each, so a reply of a few MB.
 HASHES_AT_ONCE = 200
+#: Of a server that knows no FCALL.
+OLD = "it has no functions, so it is older than Redis 7: upgrade it"
 #: Answers by which a server says that it did nothing, and may do it soon.
 PASSING = ("LOADING", "READONLY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
 
@@ -60,6 +62,7 @@ class RedisStore:
         self._sentinel: Any
         self._client, self._sentinel = _client(url, timeout_s, tls or ClientTls(), self._noted)
         self._replicas_until = 0.0
+        self._lacks = ""  # what the server must have before functions can be called
 
     @property
     def health(self) -> StoreHealth:
@@ -89,12 +92,11 @@ class RedisStore:
         await self._once(self._client.ping)
 
     async def run(self, script: str, keys: Sequence[str], args: Sequence[Value], *, confirm: bool = False) -> object:
-        code = lua(script)
-        named = [self._prefix + key for key in keys]
+        words = [library().functions[script], len(keys), *(self._prefix + key for key in keys), *args]
         try:
             if confirm and await self._replicas():
-                return await self._repeat(script, lambda: self._confirmed(code.sha, code.text, named, args))
-            return await self._repeat(script, lambda: self._evaluate(code.sha, code.text, named, args))
+                return await self._repeat(script, lambda: self._confirmed(words))
+            return await self._repeat(script, lambda: self._called(words))
         except exceptions.ResponseError as error:
             if str(error).startswith("STALE"):
                 raise StaleEpoch(str(error)) from error
@@ -160,6 +162,37 @@ class RedisStore:
         )
         return found
 
+    # Functions, for whoever sets a pool up
+
+    async def load_functions(self) -> str:
+        """Have this release's library there; says what was done. Raises StoreUnavailable, and ScriptError where this
+        user may not."""
+        wanted = library()
+        loaded = await self._repeat("function", lambda: self._administer("LOAD", wanted.text))
+        return f"{wanted.name} is {'there already' if loaded is None else 'loaded'}"
+
+    async def forget_functions(self) -> list[str]:
+        """Delete the libraries of other releases; returns their names. Raises as load_functions does."""
+        listed = await self._repeat("function", lambda: self._administer("LIST", "LIBRARYNAME", f"{PREFIX}*"))
+        names = [_library_name(one) for one in listed]
+        others = sorted(name for name in names if name != library().name)
+        for name in others:
+            await self._repeat("function", partial(self._administer, "DELETE", name))
+        return others
+
+    async def _administer(self, *words: str) -> Any:
+        """FUNCTION with these words; None where what is to be loaded is there, or what is to be deleted is not."""
+        try:
+            return await self._client.execute_command("FUNCTION", *words)
+        except exceptions.NoPermissionError as error:
+            raise ScriptError(f"Redis at {self._url.shown}: {error}") from error
+        except exceptions.ResponseError as error:
+            if "already exists" in str(error) or "not found" in str(error):
+                return None
+            if str(error).lower().startswith("unknown command"):
+                raise ScriptError(f"Redis at {self._url.shown}: {OLD}") from error
+            raise
+
     # How
 
     async def _hashes(self, keys: Sequence[str]) -> list[dict[bytes, bytes]]:
@@ -169,28 +202,59 @@ class RedisStore:
             found: list[dict[bytes, bytes]] = await pipe.execute()
         return found
 
-    async def _evaluate(self, sha: str, text: str, keys: list[str], args: Sequence[Value]) -> object:
+    async def _called(self, words: Sequence[Value]) -> object:
+        """FCALL with these words."""
         try:
-            return await self._client.evalsha(sha, len(keys), *keys, *args)
-        except exceptions.NoScriptError:
-            return await self._client.eval(text, len(keys), *keys, *args)
+            reply: object = await self._client.execute_command("FCALL", *words)
+        except exceptions.ResponseError as error:
+            await self._bring_functions(error)
+            reply = await self._client.execute_command("FCALL", *words)
+        self._lacks = ""
+        return reply
 
-    async def _confirmed(self, sha: str, text: str, keys: list[str], args: Sequence[Value]) -> object:
-        """WAIT counts what its own connection wrote, so both go in one pipeline."""
-        for command in (("EVALSHA", sha), ("EVAL", text)):
-            async with self._client.pipeline(transaction=False) as pipe:
-                pipe.execute_command(*command, len(keys), *keys, *args)
-                pipe.execute_command("WAIT", 1, round(self._confirm_s * 1000))
-                reply, replicas = await pipe.execute(raise_on_error=False)
-            if isinstance(reply, exceptions.NoScriptError):
-                continue
-            break
+    async def _confirmed(self, words: Sequence[Value]) -> object:
+        """FCALL, and WAIT, which counts what its own connection wrote: so both go in one pipeline."""
+        reply, replicas = await self._call_and_wait(words)
+        if isinstance(reply, exceptions.ResponseError):
+            await self._bring_functions(reply)
+            reply, replicas = await self._call_and_wait(words)
         if isinstance(reply, Exception):
             raise reply
+        self._lacks = ""
         if isinstance(replicas, Exception) or replicas < 1:
             self._replicas_until = 0.0
             raise Unconfirmed(f"no replica confirmed the write within {self._confirm_s:g} s: {replicas}")
         return reply
+
+    async def _call_and_wait(self, words: Sequence[Value]) -> list[Any]:
+        """Both replies; each may be an error."""
+        async with self._client.pipeline(transaction=False) as pipe:
+            pipe.execute_command("FCALL", *words)
+            pipe.execute_command("WAIT", 1, round(self._confirm_s * 1000))
+            replies: list[Any] = await pipe.execute(raise_on_error=False)
+        return replies
+
+    async def _bring_functions(self, error: exceptions.ResponseError) -> None:
+        """FCALL gave this error: load the library where it is missing. Raises the error where that is not why, and
+        StoreUnavailable where this user may not load it."""
+        said = str(error)
+        if said.lower().startswith("unknown command"):
+            raise self._lacking(OLD) from error
+        if said != "Function not found":
+            raise error
+        wanted = library()
+        try:
+            await self._client.execute_command("FUNCTION", "LOAD", wanted.text)
+        except exceptions.NoPermissionError as refused:
+            raise self._lacking(
+                f"it lacks the library {wanted.name} of this release's functions, and this user may not load it: run "
+                "`python -m shared.daemon.load_functions` as a user that may (with docker compose: `up` does)"
+            ) from refused
+        except exceptions.ResponseError as refused:
+            if "already exists" not in str(refused):  # somebody else was quicker
+                raise
+        else:
+            self._logger.info("store.functions_loaded", library=wanted.name)
 
     async def _replicas(self) -> int:
         now = time.monotonic()
@@ -233,6 +297,8 @@ class RedisStore:
             result = await attempt()
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             raise self._unavailable(error) from error
+        except exceptions.NoPermissionError as error:
+            raise self._unavailable(error, "its access list is not of this release: write it anew") from error
         except exceptions.ResponseError as error:
             if str(error).startswith(PASSING) or isinstance(error, exceptions.ReadOnlyError):
                 if isinstance(error, exceptions.ReadOnlyError):
@@ -241,27 +307,39 @@ class RedisStore:
                 raise self._unavailable(error) from error
             raise
         health.connected = True
-        health.waiting_for = self._handshake = ""
+        self._handshake = ""
+        health.waiting_for = self._lacks
         if task is not None and task.cancelling() > cancelled:
             # The client writes under asyncio.wait_for, and before Python 3.12 that one may swallow a cancellation: who
             # cancelled would wait for a task that goes on, and a time limit would be none.
             raise asyncio.CancelledError
         return result
 
+    def _lacking(self, what: str) -> StoreUnavailable:
+        self._lacks = self._health.waiting_for = self._health.last_error = f"Redis at {self._url.shown}: {what}"
+        return StoreUnavailable(self._lacks)
+
     def _noted(self, handshake: str) -> None:
         self._handshake = handshake
 
-    def _unavailable(self, error: Exception) -> StoreUnavailable:
+    def _unavailable(self, error: Exception, mend: str = "") -> StoreUnavailable:
         handshake = explained(error) if self._url.tls else ""
         if isinstance(error, exceptions.ConnectionError):
             handshake = handshake or self._handshake
-        text = handshake or f"{type(error).__name__}: {error}"
+        text = handshake or f"{type(error).__name__}: {error}" + (f" ({mend})" if mend else "")
         if self._url.tls and isinstance(error, exceptions.TimeoutError):
             handshake = text = f"{text} (a port that does not speak TLS keeps silent, too)"
         self._health.connected = False
         self._health.last_error = text
-        self._health.waiting_for = f"Redis at {self._url.shown}" + (f": {handshake}" if handshake else "")
+        told = handshake or (text if mend else "")
+        self._health.waiting_for = f"Redis at {self._url.shown}" + (f": {told}" if told else "")
         return StoreUnavailable(f"Redis at {self._url.shown}: {text}")
+
+
+def _library_name(listed: Any) -> str:
+    """Of one entry of FUNCTION LIST, which is a map or, of an older protocol, a list of names and values."""
+    told = dict(listed) if isinstance(listed, dict) else dict(zip(listed[::2], listed[1::2], strict=True))
+    return bytes(told[b"library_name"]).decode()
 
 
 def _passes(error: BaseException) -> bool:

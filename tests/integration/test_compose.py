@@ -106,7 +106,7 @@ def test_redis_refuses_a_role_the_keys_of_another(compose_pool: ComposePool):
     attempt = (
         "import os, redis\n"
         "client = redis.Redis.from_url(open('/run/roost/key/redis_url').read())\n"
-        "client.set('roost:had:epoch', 10**9)\n"
+        "client.hset('roost:had:lease', 'owner', 'me')\n"
     )
     refused = compose_pool.container("collector").exec_run(["python3", "-c", attempt])
     assert refused.exit_code == 1

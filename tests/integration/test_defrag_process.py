@@ -81,7 +81,7 @@ class Rest:
         return OrderTaken()
 
 
-async def test_another_one_goes_on_when_it_is_killed_amid_its_orders(place, tmp_path):
+async def test_another_one_goes_on_when_it_is_killed_amid_its_orders(place, redis_url, tmp_path):
     """No machine drains twice, and none is forgotten; what it may not do, the broker and Redis would refuse."""
     url_of, redis_of_defrag = place
     processes = []
@@ -110,7 +110,7 @@ async def test_another_one_goes_on_when_it_is_killed_amid_its_orders(place, tmp_
             await asyncio.to_thread(first.kill)
             start("two")
             rest.may_answer.set()
-            server = redis.Redis.from_url(redis_of_defrag)
+            server = redis.Redis.from_url(redis_url)
 
             def book():
                 note = server.hget(keys.lead("DEFRAG"), "note") or b""

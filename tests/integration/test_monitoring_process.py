@@ -6,7 +6,6 @@ import sys
 import urllib.request
 
 import pytest
-import redis
 
 from shared import bus as transport
 from shared.bus.definitions import definitions
@@ -18,7 +17,6 @@ from tests.integration.pools import ROOT
 from tests.servers import Leashed, free_port
 from tests.spec import spec
 from tests.unit.adstash.server import Search
-from tests.unit.compose.test_prepare import load
 from tests.waiting import eventually
 
 SECRETS = {user: f"secret-of-{user}" for user in (*ROLES, "roost")}
@@ -26,21 +24,11 @@ JOBS, BUNCH = 60, 10
 
 
 @pytest.fixture
-async def place(rabbit_server, amqp_url, redis_url):
-    """A virtual host and a Redis as in the compose pool. Gives URLs of the broker and of Redis for a role."""
+async def place(rabbit_server, amqp_url):
+    """A virtual host as in the compose pool, and no Redis, as these need none. Gives URLs of the broker for a role."""
     vhost = amqp_url.rpartition("/")[2]
     await asyncio.to_thread(rabbit_server.api, "POST", "/api/definitions", definitions(vhost, SECRETS))
-    server = redis.Redis.from_url(redis_url)
-    users = [line.split()[1:] for line in load().redis_users(SECRETS).splitlines()]
-    for words in users:
-        if words and words[0] in ("gangliad", "adstash"):
-            server.execute_command("ACL", "SETUSER", *words)
-    yield (
-        lambda role: rabbit_server.url_of(vhost, role, SECRETS[role]),
-        lambda role: redis_url.replace("://", f"://{role}:{SECRETS[role]}@"),
-    )
-    server.execute_command("ACL", "DELUSER", "gangliad", "adstash")
-    server.close()
+    yield lambda role: rabbit_server.url_of(vhost, role, SECRETS[role])
     for user in SECRETS:
         await asyncio.to_thread(rabbit_server.api, "DELETE", f"/api/users/{user}")
 
@@ -48,7 +36,7 @@ async def place(rabbit_server, amqp_url, redis_url):
 @spec("MON-19", "MON-20")
 async def test_a_killed_exporter_repeats_nothing_and_metrics_go_on(place, tmp_path):
     """SIGKILL in the middle of an export. And the monitor does its work with its own rights."""
-    amqp, store = place
+    amqp = place
     buses, processes = [], []
     schedd = ClassAd({"MyType": "Scheduler", "Name": "ap", "MyAddress": "schedd.ap", "TotalIdleJobs": 5})
     history = [
@@ -70,7 +58,7 @@ async def test_a_killed_exporter_repeats_nothing_and_metrics_go_on(place, tmp_pa
 
     def start(module, **knobs):
         role = {"monitor": "gangliad"}.get(module, module)
-        knobs = {"ROOST_AMQP_URL": amqp(role), "ROOST_REDIS_URL": store(role), "ROOST_HEALTH_PORT": "0"} | knobs
+        knobs = {"ROOST_AMQP_URL": amqp(role), "ROOST_HEALTH_PORT": "0"} | knobs
         knobs |= {"SPOOL": str(tmp_path / role), "LOG": str(tmp_path / role), "GANGLIA_CONFIG": "/nonexistent"}
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("ROOST_", "_CONDOR_"))}
         env = {**kept, **{f"_CONDOR_{knob}": text for knob, text in knobs.items()}, "PYTHONPATH": str(ROOT)}

@@ -1,79 +1,93 @@
-"""A real Redis with the users of the compose pool: what it keeps, and whom it refuses."""
-
-import importlib.util
-from pathlib import Path
-from types import ModuleType
+"""A real Redis with the users of a pool: what it keeps, and whom it refuses. tests/security/test_redis_rights.py tries
+all that they may and may not."""
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from shared.bus.topology import ROLES
-from tests.servers import Redis, answers
-from tests.waiting import wait_until
+from shared.accounting_version import NOTHING
+from shared.state import acl, keys, open_store
+from shared.state.accounting import begin_records, read_records, write_records
+from shared.state.functions import library
+from tests.processes import DaemonProcess
+from tests.redis_users import RedisWithUsers
+from tests.waiting import eventually, wait_until
 
-ROOT = Path(__file__).parents[2]
-BOTH = "redis.call('set', KEYS[1], ARGV[1]) redis.call('set', KEYS[2], ARGV[1]) return 1"
-KEYS = ("roost:accountant:a", "roost:accountant:b")
-
-
-class WithUsers(Redis):
-    def ready(self) -> bool:
-        return answers(self.port, b"PING\r\n", b"-NOAUTH")  # from whoever has not logged in
-
-
-def prepare() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("prepare", ROOT / "compose" / "prepare.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
-def server(tmp_path):
-    (tmp_path / "users.acl").write_text(prepare().redis_users({role: f"secret of {role}" for role in ROLES}))
-    server = WithUsers("--aclfile", str(tmp_path / "users.acl"), "--protected-mode", "no")
+def server():
+    server = RedisWithUsers()
     server.start()
-    yield server
-    server.close()
+    try:
+        with server.client() as tester:
+            tester.function_load(library().text)
+        yield server
+    finally:
+        server.close()
 
 
-def client(server: Redis, role: str | None) -> redis.Redis:
-    login = {"username": role, "password": f"secret of {role}"} if role else {}
-    return redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0), **login)  # else a refusal is tried for 3 s
+async def test_what_a_function_wrote_is_there_after_a_crash(server):
+    """Redis replays functions as transactions, and its access list holds for these: ours must let it."""
+    store = open_store(server.url_of("negotiator"))
+    await store.start()
+    try:
+        version = await begin_records(store, "", 0, NOTHING)
+        version = await write_records(store, "", 0, version, submitters=[(b"alice@x", b"books")], groups=[(b"g", b"h")])
+        server.restart()
+        with server.client() as tester:
 
+            def loaded() -> bool:
+                try:
+                    return bool(tester.ping())
+                except redis.BusyLoadingError:
+                    return False
 
-@pytest.mark.servers
-def test_what_a_script_wrote_is_there_after_a_crash(server):
-    """Redis replays scripts as transactions, and its access list holds for these: ours must let it."""
-    with client(server, "negotiator") as negotiator:
-        negotiator.eval(BOTH, 2, *KEYS, "books")
-        with negotiator.pipeline(transaction=True) as both:
-            both.set("roost:accountant:c", "more").set("roost:accountant:d", "more").execute()
-    server.restart()
-    with client(server, "negotiator") as negotiator:
-
-        def loaded() -> bool:
-            try:
-                return bool(negotiator.ping())
-            except redis.BusyLoadingError:
-                return False
-
-        wait_until(loaded, 30, "Redis to have read its file")
-        assert negotiator.mget(*KEYS) == [b"books", b"books"]
-        assert negotiator.mget("roost:accountant:c", "roost:accountant:d") == [b"more", b"more"]
+            wait_until(loaded, 30, "Redis to have read its file")
+        books = await read_records(store, "")
+        assert (books.version, books.submitters, books.groups) == (version, {b"alice@x": b"books"}, {b"g": b"h"})
+    finally:
+        await store.stop()
     assert b"CRITICAL" not in server.log.read_bytes()
 
 
-@pytest.mark.servers
 def test_nobody_does_anything_without_a_login_or_outside_of_his_keys(server):
-    with client(server, None) as stranger:
-        for words in (("GET", KEYS[0]), ("SET", KEYS[0], "x"), ("EVAL", "return 1", "0"), ("ACL", "LIST"), ("PING",)):
+    key = keys.accountant("")
+    with server.client(None) as stranger:
+        for words in (("GET", key), ("SET", key, "x"), ("EVAL", "return 1", "0"), ("ACL", "LIST"), ("PING",)):
             with pytest.raises(redis.AuthenticationError):
                 stranger.execute_command(*words)
         for password in ("", "default", "secret of default"):
             with pytest.raises((redis.AuthenticationError, redis.ResponseError)):
                 stranger.execute_command("AUTH", "default", password)
-    with client(server, "collector") as collector, pytest.raises(redis.exceptions.NoPermissionError):
-        collector.set("roost:had:epoch", 10**9)
+    with server.client("collector") as collector, pytest.raises(redis.exceptions.NoPermissionError):
+        collector.hset("roost:had:lease", "owner", "me")
+
+
+async def test_a_daemon_that_keeps_nothing_there_opens_no_connection(server, amqp_url, tmp_path):
+    """Not even where it is told of a Redis, and with a user that works."""
+    process = DaemonProcess("schedd", "ap1", tmp_path, amqp_url=amqp_url, redis_url=server.url_of("gateway"))
+    process.start()
+    try:
+        await eventually(lambda: process.ready(), what="the schedd")
+        with server.client() as tester:
+            assert {one["user"] for one in tester.client_list()} == {"tester"}
+            assert not tester.acl_log()
+    finally:
+        process.close()
+
+
+def test_rights_of_one_daemon_are_replaced_as_a_whole(server):
+    """As they are given to one that is enrolled while the pool works."""
+    line = acl.user_line("collector.cm7", "secret")
+    with server.client() as tester:
+        tester.execute_command("ACL", "SETUSER", "collector.cm7", "on", ">other", "+@all", "~*", "(+set ~*)")
+        tester.execute_command("ACL", *line.replace("user", "SETUSER", 1).split())
+        told = tester.acl_getuser("collector.cm7")
+    assert told["passwords"] == [acl.digest("secret")]
+    assert "+@all" not in told["commands"]
+    assert len(told["selectors"]) == 1
+    with redis.Redis(port=server.port, username="collector.cm7", password="secret") as client:
+        assert client.hset(keys.ABSENT, "a", "b") == 1
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.set("x", "y")

@@ -6,7 +6,9 @@
 local alive = {}
 local at = 1
 
+local last = #ARGV
 local function take()
+  if at > last then error('ARGV ends early') end -- a count that is not true must not keep the server busy
   at = at + 1
   return ARGV[at - 1]
 end

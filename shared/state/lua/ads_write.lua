@@ -11,13 +11,16 @@ local CLOCK_STEP = 60
 local whole = {}
 local at = 2
 
+if #ARGV[1] > 10000 then return redis.error_reply('TOOMANY dictionaries') end
 for number in string.gmatch(ARGV[1], '%d+') do
   if redis.call('HEXISTS', KEYS[2], number) == 0 then
     return redis.error_reply('NODICTIONARY ' .. number)
   end
 end
 
+local last = #ARGV
 local function take()
+  if at > last then error('ARGV ends early') end -- a count that is not true must not keep the server busy
   at = at + 1
   return ARGV[at - 1]
 end

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from shared.bus.topology import ROLES
-from shared.state import keys
+from shared.state import acl, keys
 from shared.state.urls import parse
 
 ROOT = Path(__file__).parents[3]
@@ -34,14 +34,15 @@ def prepare_ha(monkeypatch, tmp_path) -> ModuleType:
     module = load()
     monkeypatch.setattr(module, "KEYS", tmp_path)
     monkeypatch.setattr(module.os, "fchown", lambda *_: None)
-    for name in ("schedd", "redis", "sentinel", "rabbitmq"):
+    for name in ("schedd", "gateway", "redis", "sentinel", "rabbitmq"):
         (tmp_path / name).mkdir()
     return module
 
 
-def test_every_role_has_a_redis_user_and_the_default_user_is_off(prepare):
+def test_roles_that_need_redis_have_a_user_there_and_the_default_user_is_off(prepare):
     users = prepare.redis_users({role: f"secret of {role}" for role in ROLES})
-    assert re.findall(r"^user (\w+) on #[0-9a-f]{64} ", users, re.MULTILINE) == list(ROLES)
+    named = re.findall(r"^user (\w+) reset resetchannels on #[0-9a-f]{64} ", users, re.MULTILINE)
+    assert named == ["collector", "negotiator", "had", "gateway", "defrag", "rooster"]
     assert re.search(r"^user default off resetpass ", users, re.MULTILINE)
     assert "secret" not in users
 
@@ -50,32 +51,38 @@ def test_every_key_of_the_pool_is_open_for_writing_to_some_role(prepare):
     known = [value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)]
     known += [keys.ads("Machine", "startd1"), keys.accountant("negotiator")]
     assert len(known) > 5
-    patterns = [pattern[1:] for given in prepare.REDIS_KEYS.values() for pattern in given if pattern[0] == "~"]
+    patterns = [pattern for rights in acl.RIGHTS.values() for pattern in rights.keys]
     assert [key for key in known if not any(fnmatchcase(key, pattern) for pattern in patterns)] == []
 
 
 def test_a_password_that_exists_is_kept(prepare, tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "KEYS", tmp_path)
     monkeypatch.setattr(prepare.os, "fchown", lambda *_: None)
-    (tmp_path / "schedd").mkdir()
+    for user in ("schedd", "gateway", "loader"):
+        (tmp_path / user).mkdir()
+    (tmp_path / "schedd" / "redis_url").write_text("of an older release")
     first = prepare.password_of("schedd")
     assert len(first) >= 32
     assert prepare.password_of("schedd") == first
     assert (tmp_path / "schedd" / "amqp_url").read_text() == f"amqp://schedd:{first}@rabbitmq:5672/"
-    assert (tmp_path / "schedd" / "redis_url").stat().st_mode & 0o777 == 0o400
+    assert not (tmp_path / "schedd" / "redis_url").exists()
+    known = prepare.password_of("gateway")
+    assert (tmp_path / "gateway" / "redis_url").read_text() == f"redis://gateway:{known}@redis:6379/0"
+    assert (tmp_path / "gateway" / "redis_url").stat().st_mode & 0o777 == 0o400
+    assert prepare.loader_password() == prepare.loader_password()
 
 
 def test_daemons_of_the_highly_available_pool_know_all_brokers_and_sentinels(prepare_ha, tmp_path):
     more, asking = prepare_ha.prepare_servers()
-    password = prepare_ha.password_of("schedd", asking)
-    brokers = (tmp_path / "schedd" / "amqp_url").read_text().split(",")
-    assert brokers == [f"amqp://schedd:{password}@{name}:5672/" for name in ("rabbitmq", "rabbitmq2", "rabbitmq3")]
-    url = parse((tmp_path / "schedd" / "redis_url").read_text())
+    password = prepare_ha.password_of("gateway", asking)
+    brokers = (tmp_path / "gateway" / "amqp_url").read_text().split(",")
+    assert brokers == [f"amqp://gateway:{password}@{name}:5672/" for name in ("rabbitmq", "rabbitmq2", "rabbitmq3")]
+    url = parse((tmp_path / "gateway" / "redis_url").read_text())
     assert [host for host, _ in url.sentinels] == ["sentinel1", "sentinel2", "sentinel3"]
-    assert (url.username, url.password, url.service) == ("schedd", password, "roost")
+    assert (url.username, url.password, url.service) == ("gateway", password, "roost")
     assert (url.sentinel_username, url.sentinel_password) == ("pool", asking)
     assert asking not in url.shown
-    assert prepare_ha.password_of("schedd", asking) == password
+    assert prepare_ha.password_of("gateway", asking) == password
     assert [line.split()[1] for line in more.splitlines()] == ["replication", "sentinel"]
 
 
