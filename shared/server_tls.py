@@ -125,13 +125,12 @@ class ServerTls:
             context.num_tickets = 0
         return context
 
-    def ends(self) -> float:
-        """When the certificate ends, s since 1970. Raises TlsTrouble."""
+    def certificate(self) -> x509.Certificate:
+        """The one that is shown now. Raises TlsTrouble."""
         try:
-            found = x509.load_pem_x509_certificate(Path(self.cert_file).read_bytes())
+            return x509.load_pem_x509_certificate(Path(self.cert_file).read_bytes())
         except (OSError, ValueError) as error:
             raise TlsTrouble(f"{CERT_FILE}: {self.cert_file}: {error}") from error
-        return found.not_valid_after_utc.timestamp()
 
 
 class LiveContext:
@@ -198,6 +197,16 @@ class ServerCertificate:
             raise PermanentError(f"TLS of the {self._server}: {error}") from error
         return self.live.context
 
+    def names(self) -> list[str]:
+        """Host names in the certificate; none without TLS. Raises TlsTrouble."""
+        if self._tls is None:
+            return []
+        try:
+            found = self._tls.certificate().extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return []
+        return list(found.get_values_for_type(x509.DNSName))
+
     async def run(self) -> None:
         """Have the certificate made anew before it ends, or tell who must, until cancelled."""
         while True:
@@ -218,7 +227,7 @@ class ServerCertificate:
             self._log.info("certificate_made", file=str(authority.server_file(self._server)), names=self._hosts)
 
     def _warn(self, tls: ServerTls) -> None:
-        left = tls.ends() - self._now()
+        left = tls.certificate().not_valid_after_utc.timestamp() - self._now()
         if left < WARN_S:
             days = round(left / 86400, 1)
             self._log.warning("certificate_ends", file=tls.cert_file, days=days, mend="put a new one in its place")

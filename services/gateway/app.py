@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from services.gateway.auth.guards import operation_of
 from services.gateway.core.authorization import NEEDS
+from services.gateway.core.failed_logins import FailedLogins
 from services.gateway.core.limits import ByteBudget, RateLimiter
 from services.gateway.middleware import BodyLimitMiddleware, RequestMiddleware
 from services.gateway.routes import (
@@ -97,6 +98,8 @@ def build(context: RouteContext) -> FastAPI:
         anonymous=RateLimiter(settings.roost_gateway_anonymous_rate, settings.roost_gateway_burst),
         counts=context.counts,
         guards=context.guards,
+        failures=FailedLogins(settings.roost_gateway_failed_login_rate, settings.roost_gateway_failed_logins),
+        hsts_s=settings.roost_gateway_hsts,
     )
     for module in _ROUTES:
         module.add_routes(app, context)

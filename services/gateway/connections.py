@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import ssl
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from services.gateway.core import peer_certificate
+from services.gateway.core.host_check import ANY, HostNames
+from services.gateway.core.http_framing import Framing, Head, Refusal
 from services.gateway.core.limits import ConcurrencyLimit
 from services.gateway.core.peer_certificate import PEER_CERTIFICATE
 
@@ -38,11 +39,8 @@ HANDSHAKE_S: Final = 10.0
 GOODBYE_S: Final = 10.0
 #: How often that is looked at.
 LOOK_S: Final = 2.0
-#: h11 says 431 where that is what is wrong.
-_UNREADABLE: Final = {
-    431: "the address and the headers have more than 64 KiB: ask for fewer things at a time",
-    400: "this is no request in HTTP/1.1",
-}
+#: What h11 refuses of what the framing has let pass.
+_UNREADABLE: Final = Refusal(400, "bad-request", "this is no request in HTTP/1.1")
 
 
 @dataclass(slots=True)
@@ -86,7 +84,7 @@ def refusal(status: int, code: str, message: str) -> bytes:
 
 class Connections:
     """All connections of a gateway. each, total: how many from one address and in all may be open, 0: no limit;
-    unlimited: addresses (of proxies) that stand for many."""
+    unlimited: addresses (of proxies) that stand for many; hosts: names that the gateway answers to."""
 
     def __init__(
         self,
@@ -95,7 +93,9 @@ class Connections:
         unlimited: Collection[str],
         monotonic: Callable[[], float],
         log: structlog.stdlib.BoundLogger,
+        hosts: HostNames | None = None,
     ) -> None:
+        self.hosts = hosts or HostNames.of([ANY])
         self._room = ConcurrencyLimit(each, total)
         self._unlimited = frozenset(unlimited)
         self.monotonic = monotonic
@@ -247,6 +247,7 @@ class Connection(H11Protocol):
         self.number = connections.count()
         self.address = ""
         self._refused = False
+        self._framing = Framing(self._check)
         now = connections.monotonic()
         self._heard = now  # the last byte
         self._idle = now  # the last answer's end, or the beginning
@@ -272,13 +273,25 @@ class Connection(H11Protocol):
             transport.close()
 
     def data_received(self, data: bytes) -> None:
-        if not self._refused:
-            self._heard = self._all.monotonic()
-            super().data_received(data)
+        if self._refused:
+            return
+        self._heard = self._all.monotonic()
+        if refused := self._framing.feed(data):
+            # Nothing of what came with it is taken either: where one request ends and the next begins is in doubt.
+            self._refuse(refused)
+            return
+        super().data_received(data)
+
+    def _check(self, head: Head) -> Refusal | None:
+        return self._all.hosts.check(head)
 
     def send_400_response(self, msg: str) -> None:
-        """What came can not be read. The answer is the last thing that is sent; what still comes is read and dropped
-        for a while, as a connection that is closed with something unread takes the answer along."""
+        """What came can not be read."""
+        self._refuse(_UNREADABLE)
+
+    def _refuse(self, refused: Refusal) -> None:
+        """The answer is the last thing that is sent; what still comes is read and dropped for a while, as a connection
+        that is closed with something unread takes the answer along."""
         self._refused = True
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
@@ -287,9 +300,7 @@ class Connection(H11Protocol):
                 return
             cycle.disconnected = True  # whoever reads the body is told that it broke off
             cycle.message_event.set()
-        status = getattr(sys.exc_info()[1], "error_status_hint", 400)
-        status = status if status in _UNREADABLE else 400
-        self.transport.write(refusal(status, "bad-request", _UNREADABLE[status]))
+        self.transport.write(refusal(refused.status, refused.code, refused.message))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:  # TLS has an end of its own, which reads on too

@@ -24,6 +24,7 @@ from services.gateway.auth.audit import AuditLog
 from services.gateway.auth.guards import Guards
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.connections import Connection, Connections, Handshake, most_connections
+from services.gateway.core.host_check import HostNames
 from services.gateway.core.limits import ConcurrencyLimit, FairQueue, RateLimiter
 from services.gateway.core.user_names import user_of
 from services.gateway.dashboard import Dashboard
@@ -39,7 +40,7 @@ from shared.daemon.orders import handle_order
 from shared.errors import PermanentError, RoostError
 from shared.messages.base import Envelope
 from shared.messages.events import TokensChanged
-from shared.server_tls import ServerCertificate
+from shared.server_tls import ServerCertificate, own_names
 
 #: Addresses to listen on that stand for all that the machine has.
 EVERYWHERE: Final = ("", "0.0.0.0", "::")
@@ -111,6 +112,8 @@ class Gateway(Daemon):
             files=self.settings.max_num_gateway_audit_log,
         )
         self.counts = RequestCounts()
+        bind = self.settings.roost_gateway_bind
+        named = [] if bind in EVERYWHERE else [bind]
         self.connections = Connections(
             self.settings.roost_gateway_address_connections,
             most_connections(self.settings.roost_gateway_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
@@ -118,10 +121,7 @@ class Gateway(Daemon):
             context.clock.monotonic,
             context.log,
         )
-        bind = self.settings.roost_gateway_bind
-        self.certificate = ServerCertificate(
-            self.settings, "gateway", [] if bind in EVERYWHERE else [bind], context.clock.now, context.log
-        )
+        self.certificate = ServerCertificate(self.settings, "gateway", named, context.clock.now, context.log)
         context.metrics.register(Metrics(self.counts, lambda: self.events.listeners))
         self._http: aiohttp.ClientSession | None = None
         self._socket: socket.socket | None = None
@@ -141,7 +141,11 @@ class Gateway(Daemon):
 
     async def setup(self) -> None:
         context = self.context
+        bind, port = self.settings.roost_gateway_bind, self.settings.roost_gateway_port
         tls = await self.certificate.load()
+        self.connections.hosts = HostNames.of(
+            [*self.settings.roost_gateway_hosts, bind, *own_names(self.settings), *self.certificate.names()]
+        )
         try:
             user = user_of(self.settings.roost_token_user or getpass.getuser(), self.settings.uid_domain)
         except ValueError as error:
@@ -175,10 +179,9 @@ class Gateway(Daemon):
                 self.counts,
             )
         )
-        family = socket.AF_INET6 if ":" in self.settings.roost_gateway_bind else socket.AF_INET
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bind, port = self.settings.roost_gateway_bind, self.settings.roost_gateway_port
         try:
             self._socket.bind((bind, port))
         except OSError as error:

@@ -6,6 +6,7 @@ all."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from fastapi import HTTPException
@@ -16,6 +17,8 @@ from services.gateway.auth.audit import AuditLog
 from services.gateway.auth.caller import CALLER, Caller, bearer
 from services.gateway.auth.guards import Guards, retry_after, too_many_requests, unauthenticated
 from services.gateway.auth.tokens import TokenStore
+from services.gateway.core.authorization import digest
+from services.gateway.core.failed_logins import FailedLogins
 from services.gateway.core.limits import ByteBudget, RateLimiter
 from services.gateway.core.peer_certificate import PEER_CERTIFICATE
 from services.gateway.metrics import RequestCounts
@@ -42,6 +45,8 @@ class RequestMiddleware:
         anonymous: RateLimiter,
         counts: RequestCounts,
         guards: Guards,
+        failures: FailedLogins,
+        hsts_s: int,
     ) -> None:
         self._app = app
         self._tokens = tokens
@@ -51,6 +56,8 @@ class RequestMiddleware:
         self._anonymous = anonymous
         self._counts = counts
         self._guards = guards
+        self._failures = failures
+        self._hsts = f"max-age={hsts_s}".encode() if hsts_s else b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -66,25 +73,40 @@ class RequestMiddleware:
         if (shown := scope.get("state", {}).pop(PEER_CERTIFICATE, None)) is not None:
             scope[PEER_CERTIFICATE] = shown
         began = self._clock.monotonic()
+        added = [(b"x-request-id", caller.request_id.encode()), *self._added(scope, connection)]
         mark = CALLER.set(caller)
 
         async def answer(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 caller.status = message["status"]
-                named = (b"x-request-id", caller.request_id.encode())
-                message = {**message, "headers": [*message.get("headers", ()), named]}
+                given = message.get("headers", ())
+                has = {name.lower() for name, _ in given}
+                message = {**message, "headers": [*given, *(one for one in added if one[0] not in has)]}
             elif message["type"] == "websocket.accept":
                 caller.status = 101
             await send(message)
 
         try:
+            token = bearer(connection)
+            secret = digest(token) if token else ""
+            if token and (wait := self._failures.wait(caller.address, secret, began)):
+                caller.code = "too-many"
+                text = f"too many failed logins from {caller.address}, or with this token: it is not looked at now"
+                refusal = problem("too-many", text, True, 429)
+                refusal.headers.update(retry_after(wait))
+                await refusal(scope, receive, answer)
+                return
             try:
-                caller.identity, caller.why = await self._tokens.look(bearer(connection))
+                caller.identity, caller.why = await self._tokens.look(token)
             except RetryableError as error:
                 caller.code = "unavailable"
                 refusal = problem("unavailable", f"tokens can not be looked up: {error}", True, 503)
                 await refusal(scope, receive, answer)
                 return
+            if caller.identity is not None:
+                self._failures.succeeded(secret, began)
+            elif token:
+                self._failures.failed(caller.address, secret, began)
             limiter = self._anonymous if caller.identity is None else self._rates
             counted = not is_page(scope["path"])
             if counted and (wait := limiter.take(caller.key, self._clock.monotonic())):
@@ -108,7 +130,23 @@ class RequestMiddleware:
             self._counts.add(method, getattr(scope.get("route"), "path", ""), caller.status, took_s)
             self._audit.request(caller, method, scope["path"], self._clock.now(), took_s)
 
+    def _added(self, scope: Scope, connection: HTTPConnection) -> Iterator[tuple[bytes, bytes]]:
+        """Headers for whatever has none of that name: no browser may take an answer, such as a job's output, for a page
+        of this gateway, or a script, or put it into a frame."""
+        yield from _CLOSED
+        # It holds for all ports of a host: not for this machine's own name for itself, where others' pages are too.
+        host = connection.headers.get("host", "").partition(":")[0].lower()
+        if self._hsts and scope["scheme"] in ("https", "wss") and host not in ("", "localhost"):
+            yield b"strict-transport-security", self._hsts
 
+
+#: For answers that set none of their own.
+_CLOSED: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
 #: Where files are streamed through, and limited where they go.
 _FILES: Final = (("PUT", re.compile(r"/v1/jobs/[^/]+/files")), ("POST", re.compile(r"/v1/jobs/description")))
 _SUBMIT: Final = "/v1/jobs"

@@ -18,7 +18,8 @@ from tests.waiting import PATIENCE_S, wait_until
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
     # Without limits, which are tried in test_gateway_limits.py: here one user and one address ask very often.
-    inside = InsidePool(tmp_path_factory.mktemp("pool"), ROOST_GATEWAY_RATE="0", ROOST_GATEWAY_ANONYMOUS_RATE="0")
+    none = {"ROOST_GATEWAY_RATE": "0", "ROOST_GATEWAY_ANONYMOUS_RATE": "0", "ROOST_GATEWAY_FAILED_LOGIN_RATE": "0"}
+    inside = InsidePool(tmp_path_factory.mktemp("pool"), **none)
     yield inside
     inside.close()
 
@@ -504,7 +505,7 @@ def test_a_huge_body_is_refused_before_it_is_kept(pool, path, size):
     """Also where its sender tells no length."""
     host, port = pool.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as line:
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {pool.token}\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {pool.token}\r\n"
         line.sendall(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
         try:
@@ -525,7 +526,7 @@ def test_nothing_is_read_of_the_body_of_a_stranger(pool, path, token):
     host, port = pool.url.removeprefix("http://").split(":")
     method = "PUT" if path.endswith("files") else "POST"
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as line:
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{token}Content-Type: application/json\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{token}Content-Type: application/json\r\n"
         line.sendall(f"{head}Content-Length: 1000000\r\n\r\nnot json".encode())
         answer = b""
         while b"}}" not in answer:
@@ -539,7 +540,7 @@ def test_who_is_called_twice_is_nobody(pool):
     host, port = pool.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as line:
         own = f"Authorization: Bearer {pool.token}\r\n"
-        line.sendall(f"GET /v1/whoami HTTP/1.1\r\nHost: x\r\n{own}{own}Connection: close\r\n\r\n".encode())
+        line.sendall(f"GET /v1/whoami HTTP/1.1\r\nHost: localhost\r\n{own}{own}Connection: close\r\n\r\n".encode())
         assert b" 401 " in line.recv(65536).splitlines()[0]
 
 
@@ -612,7 +613,7 @@ def test_events_are_filtered_and_resumed_by_id(pool):
 def test_a_stream_tells_when_the_id_is_not_kept_any_more(pool):
     host, port = pool.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as line:
-        head = f"GET /v1/events?type=no.such HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {pool.token}\r\n"
+        head = f"GET /v1/events?type=no.such HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {pool.token}\r\n"
         line.sendall(f"{head}Last-Event-ID: {'0' * 32}\r\n\r\n".encode())
         got = b""
         while b"event: gap" not in got:

@@ -67,7 +67,7 @@ def test_a_token_has_room_for_one_form_of_the_largest_size_at_a_time(pool):
         )
 
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as line:
-        head = f"POST /v1/jobs/description HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {mine}\r\n"
+        head = f"POST /v1/jobs/description HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {mine}\r\n"
         line.sendall(f"{head}Content-Type: {boundary}\r\nContent-Length: 90000000\r\n\r\n".encode())
         line.sendall(begun + b"x" * 1_000_000 + b"\r\n" + noise % 1)
         wait_until(lambda: answer(mine)[0] == 429, what="the first form to fill its share")

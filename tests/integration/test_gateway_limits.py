@@ -31,6 +31,7 @@ def pool(tmp_path_factory):
         ROOST_GATEWAY_ANONYMOUS_RATE="2",
         ROOST_GATEWAY_SUBMIT_RATE="0.5",
         ROOST_GATEWAY_BURST="20",
+        ROOST_GATEWAY_FAILED_LOGIN_RATE="0",
         ROOST_GATEWAY_STREAMS="3",
         ROOST_GATEWAY_AT_ONCE="8",
     )
@@ -105,7 +106,9 @@ def open_stream(pool, token, query=""):
     """A connection whose answer is read up to its first event, and the status."""
     host, port = pool.url.removeprefix("http://").split(":")
     line = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
-    line.sendall(f"GET /v1/events?{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    line.sendall(
+        f"GET /v1/events?{query} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    )
     got = b""
     while b"\r\n\r\n" not in got or (b" 200 " in got.splitlines()[0] and b": following" not in got):
         more = line.recv(1)  # and nothing of what comes behind it

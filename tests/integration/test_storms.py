@@ -31,7 +31,7 @@ def connection(pool) -> socket.socket:
 
 
 def request(pool, method: str, path: str, *headers: str) -> bytes:
-    lines = (f"{method} {path} HTTP/1.1", "Host: pool", f"Authorization: Bearer {pool.token}", *headers)
+    lines = (f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {pool.token}", *headers)
     return "\r\n".join((*lines, "", "")).encode()
 
 

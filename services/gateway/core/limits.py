@@ -31,6 +31,21 @@ class RateLimiter:
         seconds."""
         if self._rate <= 0:
             return 0.0
+        bucket = self._filled(key, now)
+        if bucket.left < 1.0:
+            return (1.0 - bucket.left) / self._rate
+        bucket.left -= 1.0
+        return 0.0
+
+    def wait(self, key: str, now: float) -> float:
+        """What `take` would return, without counting."""
+        bucket = self._buckets.get(key)
+        if self._rate <= 0 or bucket is None:
+            return 0.0
+        left = bucket.left + max(0.0, now - bucket.at) * self._rate
+        return 0.0 if left >= 1.0 else (1.0 - left) / self._rate
+
+    def _filled(self, key: str, now: float) -> _Bucket:
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = _Bucket(self._most, now)
@@ -40,10 +55,7 @@ class RateLimiter:
             self._buckets.move_to_end(key)
         bucket.left = min(self._most, bucket.left + max(0.0, now - bucket.at) * self._rate)
         bucket.at = now
-        if bucket.left < 1.0:
-            return (1.0 - bucket.left) / self._rate
-        bucket.left -= 1.0
-        return 0.0
+        return bucket
 
     def __len__(self) -> int:
         return len(self._buckets)

@@ -19,6 +19,12 @@ class GatewaySettings(ServerTlsSettings):
         "ROOST_GATEWAY_PORT", "9680", least=0, most=65535, meaning="port of the HTTP API; 0: a free one"
     )
     roost_gateway_bind: str = knob("ROOST_GATEWAY_BIND", "127.0.0.1", meaning="address on which the gateway listens")
+    roost_gateway_hosts: tuple[str, ...] = knob(
+        "ROOST_GATEWAY_HOSTS",
+        meaning="names by which browsers and clients may ask for the gateway, besides addresses, localhost, the host "
+        "name, ROOST_GATEWAY_BIND, ROOST_TLS_NAMES and what its certificate names; *.example.org: all directly below "
+        "it; *: any, which lets pages of the web reach it by DNS rebinding",
+    )
     roost_gateway_schedd: str | None = knob(
         "ROOST_GATEWAY_SCHEDD", meaning="schedd that takes the jobs of those who name none; unset: the first by name"
     )
@@ -39,6 +45,28 @@ class GatewaySettings(ServerTlsSettings):
         unit="1/s",
         least=0,
         meaning="requests a second without a valid token from one address; 0: no limit",
+    )
+    roost_gateway_failed_logins: int = knob(
+        "ROOST_GATEWAY_FAILED_LOGINS",
+        "30",
+        least=1,
+        meaning="failed logins that one address, or one token, may make at once; after them only tokens that were good "
+        "lately are looked at",
+    )
+    roost_gateway_failed_login_rate: float = knob(
+        "ROOST_GATEWAY_FAILED_LOGIN_RATE",
+        "0.5",
+        unit="1/s",
+        least=0,
+        meaning="failed logins a second that one address, or one token, may go on with; 0: no limit",
+    )
+    roost_gateway_hsts: int = knob(
+        "ROOST_GATEWAY_HSTS",
+        "31536000",
+        unit="s",
+        least=0,
+        meaning="so long browsers ask this host by https only, on all of its ports, once it answered so by a name (but "
+        "localhost); 0: nothing is said of it",
     )
     roost_gateway_submit_rate: float = knob(
         "ROOST_GATEWAY_SUBMIT_RATE",

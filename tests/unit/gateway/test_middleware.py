@@ -11,6 +11,7 @@ from services.gateway.admission import AdmissionQueue
 from services.gateway.auth.caller import Caller
 from services.gateway.auth.guards import Guards
 from services.gateway.core.authorization import Identity, Level
+from services.gateway.core.failed_logins import FailedLogins
 from services.gateway.core.limits import ConcurrencyLimit, FairQueue, RateLimiter
 from services.gateway.metrics import RequestCounts
 from services.gateway.middleware import RequestMiddleware
@@ -38,7 +39,7 @@ class Audit:
         self.told.append((caller.status, caller.code, method, path))
 
 
-async def asked(gate, token="", headers=()):
+async def asked(gate, token="", headers=(), address="192.0.2.7", scheme="http"):
     """(status, headers, body, the scope that the application saw)."""
     sent = []
     seen = {}
@@ -61,7 +62,8 @@ async def asked(gate, token="", headers=()):
         "path": "/v1/pool",
         "query_string": b"token=good",
         "headers": [*own, *headers],
-        "client": ("192.0.2.7", 5),
+        "client": (address, 5),
+        "scheme": scheme,
     }
     gate._app = app
     await gate(scope, receive, send)
@@ -81,6 +83,8 @@ def gate():
         RateLimiter(0.001, 1000),
         RequestCounts(),
         guards(),
+        FailedLogins(0.001, 3),
+        1000,
     )
     made.audit, made.tokens = audit, tokens
     return made
@@ -114,6 +118,40 @@ async def test_too_often_by_token_and_by_address(gate):
         status, headers, body, scope = await asked(gate, token)
         assert (status, body["error"]["code"], scope) == (429, "too-many", {})
         assert int(headers["retry-after"]) > 100
+
+
+async def test_who_fails_too_often_is_not_looked_at_and_locks_nobody_else_out(gate):
+    gate._rates = gate._anonymous = RateLimiter(0, 1)
+    assert (await asked(gate, "good"))[0] == 200
+    for _ in range(3):
+        assert (await asked(gate, "bad"))[3]["roost.caller"].identity is None
+    gate.tokens.away = True  # else this is an answer of the store
+    for token in ("bad", "another"):
+        status, headers, body, _ = await asked(gate, token)
+        assert (status, body["error"]["code"], body["error"]["retryable"]) == (429, "too-many", True)
+        assert int(headers["retry-after"]) > 100
+    gate.tokens.away = False
+    assert gate.audit.told[-1] == (429, "too-many", "GET", "/v1/pool")
+    assert (await asked(gate, "good"))[0] == 200  # it was known before
+    assert (await asked(gate, "good", address="192.0.2.8"))[0] == 200
+    assert (await asked(gate, "fresh", address="192.0.2.8"))[0] == 200  # its own first failure
+    assert (await asked(gate))[0] == 200  # without any token there is nothing to guess
+
+
+async def test_answers_are_no_pages_whatever_is_in_them(gate):
+    _, headers, _, _ = await asked(gate)
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert (headers["referrer-policy"], headers["cache-control"]) == ("no-referrer", "no-store")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "told"),
+    [("https", b"pool.example:9680", True), ("http", b"pool.example", False), ("https", b"localhost:9680", False)],
+)
+async def test_https_is_for_good_where_it_is_spoken(gate, scheme, host, told):
+    _, headers, _, _ = await asked(gate, headers=[(b"host", host)], scheme=scheme)
+    assert ("strict-transport-security" in headers) == told
 
 
 def guards(at_once=2, streams=1):
