@@ -24,7 +24,7 @@ from roost import protocol
 from roost.aio_transport import AsyncBody, AsyncBundle, AsyncContent, AsyncTransport
 from roost.errors import ClientError
 from roost.job import JobHandle, Outcome, standard_output, tail_wish
-from roost.locate import locate
+from roost.locate import locate_gateway
 from roost.protocol import Call, Cluster, Event, File, Lines, Pages, Pause, Plan, Send, T, TokenMade
 from shared.classad import ClassAd
 
@@ -40,9 +40,9 @@ class AsyncClient:
     wrong. To be closed, or used with `async with`."""
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
-        where = locate(url, token)
+        where = locate_gateway(url, token)
         self.url = where.url
-        self._transport = AsyncTransport(where.url, where.token, timeout)
+        self._transport = AsyncTransport(where.url, where.token, timeout, where.socket)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
 import aiohttp
@@ -26,16 +27,21 @@ class AsyncTransport:
     """Connections to a gateway, for any number of requests at a time. Raises ClientError for everything that goes
     wrong."""
 
-    def __init__(self, url: str, token: str, timeout: float) -> None:
+    def __init__(self, url: str, token: str, timeout: float, socket: str = "") -> None:
         self.url = url
+        self._socket = socket
         self._token = token
         self._timeout = timeout
+        self._directory = -1  # of the socket, where there is one
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
 
     async def read(self, call: Call, bundle: AsyncBundle | None = None) -> bytes:
         """The whole answer. bundle: the body of the request, sent as it comes."""
@@ -74,7 +80,13 @@ class AsyncTransport:
 
     def _asked(self, call: Call, read_s: float | None = None, *, bundle: AsyncIterator[bytes] | None = None) -> _Answer:
         if self._session is None:  # made in the loop that uses it first
-            self._session = aiohttp.ClientSession(headers={"Authorization": f"Bearer {self._token}"})
+            connector = None
+            if self._socket:
+                # By a descriptor of its directory: a socket's path may have 107 characters only.
+                folder, name = os.path.split(self._socket)
+                self._directory = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                connector = aiohttp.UnixConnector(f"/proc/self/fd/{self._directory}/{name}")
+            self._session = aiohttp.ClientSession(connector=connector, headers=protocol.credentials(self._token))
         return _Answer(self._session, self.url, call, bundle, read_s or self._timeout)
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from roost import protocol
 from roost.errors import ClientError
 from roost.job import JobHandle, Outcome, standard_output, tail_wish
-from roost.locate import locate
+from roost.locate import locate_gateway
 from roost.protocol import Call, Cluster, Event, File, Lines, Pages, Pause, Plan, Send, T, TokenMade
 from roost.transport import Body, Bundle, Content, Transport
 from shared.classad import ClassAd
@@ -33,9 +33,9 @@ class Client:
     wrong. To be closed, or used with `with`."""
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
-        where = locate(url, token)
+        where = locate_gateway(url, token)
         self.url = where.url
-        self._transport = Transport(where.url, where.token, timeout)
+        self._transport = Transport(where.url, where.token, timeout, where.socket)
 
     def __enter__(self) -> Client:
         return self

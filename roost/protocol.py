@@ -485,6 +485,11 @@ def refused(url: str, status: int, reason: str, text: bytes) -> ClientError:
         return ClientError(f"HTTP {status} {reason} from {url}", "error")
 
 
+def credentials(token: str) -> dict[str, str]:
+    """The header that says who asks; none where the way does."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
 def away(url: str, error: Exception) -> ClientError:
     """The gateway does not answer."""
     text = f"no answer from the pool at {url}: {error or type(error).__name__}; is it up?"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import http.client
 import io
+import os
+import socket
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from typing import BinaryIO
@@ -29,19 +31,20 @@ Content = BinaryIO
 class Transport:
     """One connection to a gateway, made when it is needed. Raises ClientError for everything that goes wrong."""
 
-    def __init__(self, url: str, token: str, timeout: float) -> None:
+    def __init__(self, url: str, token: str, timeout: float, socket: str = "") -> None:
         parts = urlsplit(url)
         self._secure = parts.scheme == "https"
         self._host = parts.netloc
         self._base = parts.path.rstrip("/")
         self._token = token
         self._timeout = timeout
+        self._socket = socket
         self.url = url
         self.connection: http.client.HTTPConnection | None = None
 
     def another(self) -> Transport:
         """A connection of its own to the same gateway."""
-        return Transport(self.url, self._token, self._timeout)
+        return Transport(self.url, self._token, self._timeout, self._socket)
 
     def close(self) -> None:
         if self.connection is not None:
@@ -111,7 +114,7 @@ class Transport:
     def _ask(
         self, method: str, path: str, body: bytes | Iterator[bytes] | None, headers: dict[str, str], timeout: float
     ) -> http.client.HTTPResponse:
-        all_headers = {"Authorization": f"Bearer {self._token}", **headers}
+        all_headers = {**protocol.credentials(self._token), **headers}
         chunked = all_headers.get("Transfer-Encoding") == "chunked"
         for fresh in (chunked, True):
             reused = self.connection is not None and self.connection.sock is not None
@@ -131,7 +134,9 @@ class Transport:
     def _connect(self, fresh: bool, timeout: float) -> http.client.HTTPConnection:
         if fresh:
             self.close()
-        if self.connection is None:
+        if self.connection is None and self._socket:
+            self.connection = _LocalConnection(self._host, self._socket, timeout)
+        elif self.connection is None:
             kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
             self.connection = kind(self._host, timeout=timeout)
         elif self.connection.sock is not None:
@@ -141,6 +146,32 @@ class Transport:
     def _broken(self, error: Exception) -> ClientError:
         self.close()
         return protocol.broken(self.url, error)
+
+
+class _LocalConnection(http.client.HTTPConnection):
+    """A connection over a Unix socket. host: what is said of it in the request."""
+
+    def __init__(self, host: str, path: str, timeout: float) -> None:
+        super().__init__(host, timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = connect_local(self._path, self.timeout)
+
+
+def connect_local(path: str, timeout: float | None) -> socket.socket:
+    """A connection to a Unix socket, however long its path is. Raises OSError."""
+    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        made.settimeout(timeout)
+        made.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.close(directory)
+    return made
 
 
 def synchronous(bundle: AsyncIterator[bytes]) -> Iterator[bytes]:

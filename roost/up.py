@@ -1,9 +1,10 @@
 """A personal pool: every daemon in this process, its state in one directory. With `--amqp` and `--redis` the same
 daemons use servers instead of what is embedded.
 
-The directory holds `pool.json` (where the gateway is), `token` (an administrator's), `config` (HTCondor's language,
-yours to edit), `spool/` (job queue, accounts, ads) and `execute/` (scratch directories of running jobs). Stopped or
-killed and started again, the pool knows its jobs, priorities and ads; jobs that were running are found again.
+The directory holds `pool.json` (where the gateway is), `gateway.socket` (the same, for its owner without a token),
+`token` (an administrator's), `config` (HTCondor's language, yours to edit), `spool/` (job queue, accounts, ads) and
+`execute/` (scratch directories of running jobs). Stopped or killed and started again, the pool knows its jobs,
+priorities and ads; jobs that were running are found again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import structlog
 
 from roost import daemon_list
 from roost.errors import ClientError
-from roost.locate import CONFIG_FILE, POOL_FILE, TOKEN_FILE
+from roost.locate import CONFIG_FILE, POOL_FILE, SOCKET_FILE, TOKEN_FILE
 from services.collector.daemon import Collector
 from services.gateway.daemon import Gateway
 from services.had.daemon import Had
@@ -118,6 +119,9 @@ class PersonalPool:
                 ours = kind in ("ConfigError", "PermanentError")
                 raise ClientError(f"the {runner.name} did not start: {said if ours else runner.last_error}")
         described = {"url": self.url, "pid": os.getpid(), "version": VERSION, "bus": self.bus_kind}
+        gateway = self._daemon(Gateway)
+        if isinstance(gateway, Gateway) and gateway.local.listens and gateway.logins.takes_local:
+            described["socket"] = str(gateway.local.path)
         partial = directory / f"{POOL_FILE}.new"
         partial.write_text(json.dumps(described) + "\n")
         partial.replace(directory / POOL_FILE)
@@ -193,6 +197,7 @@ class PersonalPool:
             "EXECUTE": str(directory / "execute"),
             "LOG": str(directory / "log"),
             "ROOST_TOKEN_FILE": str(directory / TOKEN_FILE),
+            "ROOST_GATEWAY_SOCKET": str(directory / SOCKET_FILE),
             **self.plan.knobs,
         }
         paths = [directory / CONFIG_FILE] if "CONDOR_CONFIG" not in os.environ else None

@@ -72,8 +72,13 @@ def told(me: dict[str, Any], wanted: Sequence[str], url: str, took: float | None
         lines.append(
             f"{one} command {'succeeded' if has else 'failed'} as {user}" + ("" if has else f", who has {level}")
         )
+    method = str(me.get("method") or "TOKEN")
+    by = "" if method == "TOKEN" else f", by {method}"
     if not wanted:
-        lines.append(f"{user} with level {level}")
+        lines.append(f"{user} with level {level}{by}")
+    own = me.get("levels") or {}
+    if own and not wanted:
+        lines.append("For the work of " + ", ".join(f"{one}: {its}" for one, its in sorted(own.items())))
     scopes = me.get("scopes") or []
     if scopes:
         lines.append(f"This token opens only: {', '.join(map(str, scopes))}")
@@ -81,7 +86,7 @@ def told(me: dict[str, Any], wanted: Sequence[str], url: str, took: float | None
         lines.append(f"Gateway: {url}, answered in {took * 1000:.1f} ms")
         expires = float(me.get("expires") or 0)
         until = f", until {output.moment(expires, '%Y-%m-%d %H:%M')}" if expires else ""
-        lines.append(f"Token: {me.get('token')}{until}")
+        lines.append(f"{'Token' if method == 'TOKEN' else method}: {me.get('token')}{until}")
     return lines, passed
 
 

@@ -91,7 +91,7 @@ def build(context: RouteContext) -> FastAPI:
     app.add_middleware(BodyLimitMiddleware, small=MAX_JSON, large=MAX_BODY, budget=ByteBudget(bodies // 4, bodies))
     app.add_middleware(
         RequestMiddleware,
-        tokens=context.tokens,
+        logins=context.logins,
         audit=context.audit,
         clock=context.clock,
         rates=RateLimiter(settings.roost_gateway_rate, settings.roost_gateway_burst),

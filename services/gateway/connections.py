@@ -260,7 +260,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.address = self.client[0] if self.client is not None else ""
+        self.address = self.address_of(transport)
         if self._place is not None:
             self._all.become(self._place, self)
             self._place = None
@@ -271,6 +271,10 @@ class Connection(H11Protocol):
             self._refused = True
             transport.write(refusal(429, "too-many", f"too many connections to this gateway: {full}"))
             transport.close()
+
+    def address_of(self, transport: asyncio.Transport) -> str:
+        """Whose connections are counted together."""
+        return self.client[0] if self.client is not None else ""
 
     def data_received(self, data: bytes) -> None:
         if self._refused:

@@ -22,6 +22,7 @@ from services.gateway.admission import AdmissionQueue
 from services.gateway.app import build
 from services.gateway.auth.audit import AuditLog
 from services.gateway.auth.guards import Guards
+from services.gateway.auth.login_settings import make_logins
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.connections import Connection, Connections, Handshake, most_connections
 from services.gateway.core.host_check import HostNames
@@ -29,6 +30,7 @@ from services.gateway.core.limits import ConcurrencyLimit, FairQueue, RateLimite
 from services.gateway.core.user_names import user_of
 from services.gateway.dashboard import Dashboard
 from services.gateway.events import EventStream, JournalBackfill
+from services.gateway.local_socket import LocalSocket
 from services.gateway.metrics import Metrics, RequestCounts
 from services.gateway.pool_client import PoolClient
 from services.gateway.routes.context import RouteContext
@@ -103,6 +105,13 @@ class Gateway(Daemon):
         self.dashboard = Dashboard(self.pool, context.clock)
         self.events = EventStream(JournalBackfill(context.bus), [self.dashboard.on_event])
         self.tokens = TokenStore(context.store, context.clock.now, self._tell_of_tokens, self.settings.uid_domain)
+        try:
+            owner = user_of(self.settings.roost_token_user or getpass.getuser(), self.settings.uid_domain)
+        except ValueError as error:
+            raise PermanentError(f"{error}; set ROOST_TOKEN_USER = NAME@DOMAIN, for the first token") from error
+        self.owner = owner  # whom the first token stands for
+        self.logins, self._told = make_logins(self.settings, context, self.tokens, owner)
+        self.local = LocalSocket(Path(self.settings.roost_gateway_socket or ""), context.log)
         self.audit = AuditLog(
             context.name,
             Path(self.settings.gateway_audit_log) if self.settings.gateway_audit_log else None,
@@ -146,11 +155,9 @@ class Gateway(Daemon):
         self.connections.hosts = HostNames.of(
             [*self.settings.roost_gateway_hosts, bind, *own_names(self.settings), *self.certificate.names()]
         )
-        try:
-            user = user_of(self.settings.roost_token_user or getpass.getuser(), self.settings.uid_domain)
-        except ValueError as error:
-            raise PermanentError(f"{error}; set ROOST_TOKEN_USER = NAME@DOMAIN, for the first token") from error
-        await self.tokens.bootstrap(Path(self.settings.roost_token_file), user)
+        for problem in self._told:
+            context.log.warning("configuration", problem=problem)
+        await self.tokens.bootstrap(Path(self.settings.roost_token_file), self.owner)
         await self.audit.close_files()
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0))
         await context.bus.listen(Exchange.EVENTS, ["#"], self._on_event)
@@ -168,6 +175,7 @@ class Gateway(Daemon):
                 context.bus,
                 self.pool,
                 self.tokens,
+                self.logins,
                 self.events,
                 self._http,
                 self.audit,
@@ -209,6 +217,8 @@ class Gateway(Daemon):
             tls,
             [self._socket],
         )
+        if settings.roost_gateway_socket and (problem := self.local.open()):
+            context.log.warning("no_local_socket", problem=problem, effect="users of this machine need tokens")
         context.log.info("listening", address=bind, port=self.port, scheme=self.scheme)
         if tls is None and not _is_loopback(bind):
             context.log.warning(
@@ -222,6 +232,7 @@ class Gateway(Daemon):
         return {
             "http": self._serve(),
             "audit": self.audit.run(),
+            "local": self._serve_locally(),
             "tokens": self.tokens.run(),
             "connections": self.connections.run(),
             "certificate": self.certificate.run(),
@@ -258,7 +269,12 @@ class Gateway(Daemon):
             await serving
             raise
 
+    async def _serve_locally(self) -> None:
+        assert self._server is not None
+        await self.local.serve(self._server, self.connections)
+
     async def close(self) -> None:
+        self.local.close()
         await self.audit.close()
         with contextlib.suppress(RoostError):
             await self.tokens.write_uses()

@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from services.gateway.auth.audit import AuditLog
 from services.gateway.auth.caller import CALLER, Caller, bearer
 from services.gateway.auth.guards import Guards, retry_after, too_many_requests, unauthenticated
-from services.gateway.auth.tokens import TokenStore
+from services.gateway.auth.local_peer import local_address
+from services.gateway.auth.logins import Logins
 from services.gateway.core.authorization import digest
 from services.gateway.core.failed_logins import FailedLogins
 from services.gateway.core.limits import ByteBudget, RateLimiter
@@ -38,7 +39,7 @@ class RequestMiddleware:
     def __init__(
         self,
         app: ASGIApp,
-        tokens: TokenStore,
+        logins: Logins,
         audit: AuditLog,
         clock: Clock,
         rates: RateLimiter,
@@ -49,7 +50,7 @@ class RequestMiddleware:
         hsts_s: int,
     ) -> None:
         self._app = app
-        self._tokens = tokens
+        self._logins = logins
         self._audit = audit
         self._clock = clock
         self._rates = rates
@@ -67,7 +68,7 @@ class RequestMiddleware:
         given = connection.headers.get("x-request-id", "")
         caller = Caller(
             request_id=given if _REQUEST_ID.fullmatch(given) else new_id(),
-            address=connection.client.host if connection.client is not None else "",
+            address=connection.client.host if connection.client is not None else local_address(scope),
         )
         scope["roost.caller"] = caller
         if (shown := scope.get("state", {}).pop(PEER_CERTIFICATE, None)) is not None:
@@ -97,7 +98,7 @@ class RequestMiddleware:
                 await refusal(scope, receive, answer)
                 return
             try:
-                caller.identity, caller.why = await self._tokens.look(token)
+                caller.identity, caller.why = await self._logins.look(token, scope, caller.address)
             except RetryableError as error:
                 caller.code = "unavailable"
                 refusal = problem("unavailable", f"tokens can not be looked up: {error}", True, 503)

@@ -28,10 +28,19 @@ class Identity:
     token: str = ""  # id of the token, never itself
     scopes: tuple[str, ...] = ()  # shell patterns of operations; none: all that the level opens
     expires: float = 0.0  # seconds since 1970; 0: never
+    method: str = "TOKEN"  # by which they logged in: TOKEN (one that the pool stores), FS, SSL, IDTOKENS, SCITOKENS
+    #: Subsystem -> level, where ALLOW_<LEVEL>_<SUBSYS> and DENY_<LEVEL>_<SUBSYS> say another one than `level`.
+    levels: tuple[tuple[str, Level], ...] = ()
+    may_config: bool = True  # ALLOW_CONFIG and DENY_CONFIG
+
+    def level_for(self, operation: str) -> Level:
+        """The level that counts for an operation."""
+        return dict(self.levels).get(subsystem_of(operation), self.level) if self.levels else self.level
 
     @property
     def admin(self) -> bool:
-        return self.level >= Level.ADMINISTRATOR
+        """Whether they act for others at the queue of jobs."""
+        return self.level_for("jobs.act") >= Level.ADMINISTRATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,24 @@ NEEDS: dict[str, Level] = {
     "vacate": Level.ADMINISTRATOR,
     "update-machine-ad": Level.ADMINISTRATOR,
 }
+#: Daemon whose work an operation is, by its beginning; the gateway's own: the others.
+_WORK: Final = (
+    ("jobs.", "SCHEDD"),
+    ("ads", "COLLECTOR"),
+    ("pool", "COLLECTOR"),
+    ("priorities", "NEGOTIATOR"),
+    ("quotas", "NEGOTIATOR"),
+    ("drain", "STARTD"),
+    ("vacate", "STARTD"),
+    ("update-machine-ad", "STARTD"),
+)
+
+
+def subsystem_of(operation: str) -> str:
+    """The daemon whose lists ALLOW_<LEVEL>_<SUBSYS> hold for an operation."""
+    return next((subsystem for beginning, subsystem in _WORK if operation.startswith(beginning)), "GATEWAY")
+
+
 #: Types of events that need more than READ: patterns, and the level.
 EVENTS_NEED: Final = {"gateway.*": Level.ADMINISTRATOR}
 #: Digits of a digest that name a token.
@@ -112,8 +139,12 @@ def refusal(identity: Identity | None, operation: str) -> str:
     needed = NEEDS[operation]
     if identity is None:
         return "no valid token: send `Authorization: Bearer TOKEN`, with a token of the pool's administrator"
-    if identity.level < needed:
-        return f"{operation} needs {needed.name}, your token gives {identity.level.name}; ask the pool's administrator"
+    level = identity.level_for(operation)
+    if level < needed:
+        what = "your token gives" if identity.method == "TOKEN" else f"you have, by {identity.method},"
+        return f"{operation} needs {needed.name}, {what} {level.name}; ask the pool's administrator"
+    if operation == "config.set" and not identity.may_config:
+        return "config.set: ALLOW_CONFIG does not list you, or DENY_CONFIG does; ask the pool's administrator"
     if identity.scopes and not any(fnmatchcase(operation, scope) for scope in identity.scopes):
         return f"your token is for {', '.join(identity.scopes)} only, not for {operation}; ask the pool's administrator"
     return ""

@@ -377,7 +377,7 @@ def _config_routes(app: FastAPI, context: RouteContext, commands: DaemonCommands
             unset=asked.unset,
             persistent=asked.persistent,
             by=identity.user,
-            level=identity.level.name,
+            level=identity.level_for("config.set").name,
         )
         return await commands.send(targets, lambda _: order, known=known)
 

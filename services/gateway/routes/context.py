@@ -11,6 +11,7 @@ from fastapi import Query
 
 from services.gateway.auth.audit import AuditLog
 from services.gateway.auth.guards import Guards
+from services.gateway.auth.logins import Logins
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.dashboard import Dashboard
 from services.gateway.events import EventStream
@@ -43,6 +44,7 @@ class RouteContext:
     bus: Bus
     pool: PoolClient
     tokens: TokenStore
+    logins: Logins
     events: EventStream
     http: aiohttp.ClientSession
     audit: AuditLog

@@ -101,7 +101,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         try:
             wanted = await _first_word(socket)
             if wanted.token:
-                caller.identity, caller.why = await context.tokens.look(wanted.token)
+                caller.identity, caller.why = await context.logins.look(wanted.token, socket.scope, caller.address)
             context.guards.let_in(caller, "events", endless=True)
         except HTTPException as refused:
             caller.status = refused.status_code

@@ -63,19 +63,29 @@ def _pool_routes(app: FastAPI, context: RouteContext) -> None:
     @app.get(
         "/v1/whoami",
         responses=example(
-            {"user": "alice@example.org", "level": "WRITE", "token": "0f3a51c29bd4", "scopes": [], "expires": 0.0}
+            {
+                "user": "alice@example.org",
+                "level": "WRITE",
+                "method": "TOKEN",
+                "token": "0f3a51c29bd4",
+                "scopes": [],
+                "expires": 0.0,
+                "levels": {},
+            }
         ),
         tags=["tokens"],
     )
     async def whoami(identity: Annotated[Identity, Depends(context.guards.may("pool"))]) -> dict[str, Any]:
-        """Who the token says you are. `expires` in seconds since 1970, 0: never; `scopes`, where there are any, are all
-        that this token opens."""
+        """Who you are, and by which method you logged in. `expires` in seconds since 1970, 0: never; `scopes`, where
+        there are any, are all that this token opens; `levels`: where the work of a daemon has lists of its own."""
         return {
             "user": identity.user,
             "level": identity.level.name,
+            "method": identity.method,
             "token": identity.token,
             "scopes": list(identity.scopes),
             "expires": identity.expires,
+            "levels": {subsystem: level.name for subsystem, level in identity.levels},
         }
 
     @app.get(

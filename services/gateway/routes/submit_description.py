@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -197,7 +198,7 @@ class _Work:
 
     def _own(self) -> Identity:
         """Whose files they are."""
-        return Identity(self._user, self._identity.level)
+        return replace(self._identity, user=self._user)
 
     async def _send(self, index: int, ad: bytes, procs: list[bytes], part: int, *, more: bool) -> Submitted:
         if len(ad) + sum(map(len, procs)) > MAX_BODY:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shared.config.knobs.base import knob
+from shared.config.knobs.base import family, knob
 from shared.config.knobs.server_tls import ServerTlsSettings
 
 
@@ -129,6 +130,26 @@ class GatewaySettings(ServerTlsSettings):
     roost_gateway_proxies: tuple[str, ...] = knob(
         "ROOST_GATEWAY_PROXIES",
         meaning="addresses of proxies whose X-Forwarded-For is believed; unset: of nobody",
+    )
+    roost_gateway_socket: str | None = knob(
+        "ROOST_GATEWAY_SOCKET",
+        meaning="Unix socket of the gateway, for users of its machine: they need no token, the kernel says who they "
+        "are; unset: none, but in a personal pool gateway.socket in its directory; the command looks for "
+        "/run/roost/gateway.socket",
+    )
+    allow: Mapping[str, tuple[str, ...]] = family(
+        "ALLOW_<level>",
+        meaning="users and machines that have a level, as user@domain/host, user@domain or host, with * for any: READ, "
+        "WRITE, ADMINISTRATOR, CONFIG, or of the work of one daemon: WRITE_SCHEDD; unset: READ and WRITE for all who "
+        "are known, ADMINISTRATOR for root and the pool's own account",
+    )
+    deny: Mapping[str, tuple[str, ...]] = family(
+        "DENY_<level>", meaning="users and machines that do not have a level, whatever ALLOW_<level> says"
+    )
+    sec: Mapping[str, str] = family(
+        "SEC_<what>",
+        meaning="HTCondor's security policy; of effect are SEC_DEFAULT_AUTHENTICATION_METHODS and SEC_<LEVEL>_"
+        "AUTHENTICATION_METHODS with FS, IDTOKENS, SSL, SCITOKENS; the gateway tells at its start of what has none",
     )
     gateway_audit_log: str | None = knob(
         "GATEWAY_AUDIT_LOG",

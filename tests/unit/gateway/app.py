@@ -23,6 +23,7 @@ def context(bus=None) -> RouteContext:
         bus,
         PoolClient(bus, clock),
         nothing,
+        nothing,
         EventStream(),
         nothing,
         nothing,

@@ -25,7 +25,7 @@ ALICE = Identity("alice@x", Level.WRITE, "0123456789ab")
 class Tokens:
     away = False
 
-    async def look(self, token):
+    async def look(self, token, scope, address):
         if self.away:
             raise BusUnavailable("the store rests")
         return (ALICE, "") if token == "good" else (None, "no valid token: this is none" if token else "")

@@ -1,0 +1,59 @@
+"""What the configuration says of who may log in: made into Logins, with what a person should hear of it at start."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from services.gateway.auth.client_hosts import ClientHosts
+from services.gateway.auth.logins import Logins
+from services.gateway.auth.tokens import TokenStore
+from services.gateway.core import access_lists, login_methods
+from shared.config import Config
+from shared.config.knobs import GatewaySettings
+from shared.daemon.context import Context
+
+#: Macros that `use SECURITY` sets, and that mean nothing here.
+_IDLE = {
+    "LEGACY_ALLOW_SEMANTICS": "an ALLOW list that lacks is as docs/security.md tells, whatever this says",
+    "FIPS": "which ciphers there are is OpenSSL's to say; see its own configuration",
+    "KERBEROS_MAP_FILE": "there is no Kerberos; take SCITOKENS, IDTOKENS or SSL",
+    "SEC_PASSWORD_FILE": "daemons are known by their users of the broker",
+}
+
+
+def make_logins(
+    settings: GatewaySettings, context: Context, tokens: TokenStore, owner: str
+) -> tuple[Logins, list[str]]:
+    """owner: the user who owns the pool, name@domain."""
+    config = context.config
+    lists, told = access_lists.read(
+        {**_empty(config, "allow_"), **settings.allow},
+        {**_empty(config, "deny_"), **settings.deny},
+        [owner],
+        [f"root@{settings.uid_domain}"],
+    )
+    methods, more = login_methods.read(settings.sec, encrypted=_only_here(settings.roost_gateway_bind))
+    told += more
+    told += [f"{name} has no effect: {why}" for name, why in _IDLE.items() if (config.get(name) or "").strip()]
+    own = (config.get("FULL_HOSTNAME") or "", config.get("HOSTNAME") or "", config.get("IP_ADDRESS") or "")
+    hosts = ClientHosts(own, lists.by_name, context.clock.monotonic)
+    return Logins(tokens, lists, methods, hosts, settings.uid_domain), told
+
+
+def _empty(config: Config, beginning: str) -> dict[str, tuple[str, ...]]:
+    """Lists that are set to nothing: they list nobody."""
+    return {
+        name.removeprefix(beginning): ()
+        for name in config.names()
+        if name.startswith(beginning)
+        and name.removeprefix(beginning).split("_")[0].upper() in access_lists.IMPLIES
+        and not (config.get(name) or "").strip()
+    }
+
+
+def _only_here(bind: str) -> bool:
+    """Whether the gateway listens to its own machine alone."""
+    try:
+        return ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        return bind == "localhost"

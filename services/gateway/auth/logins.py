@@ -1,0 +1,86 @@
+"""Who asks: the methods by which somebody logs in, and the level that they have then.
+
+A request with a token is its token's, and with a bad one nobody's. Without one it is of the account at the other end of
+the local socket (FS), else of whom the certificate names that TLS has verified (SSL)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from starlette.types import Scope
+
+from services.gateway.auth.client_hosts import ClientHosts
+from services.gateway.auth.local_peer import LOCAL_PEER, LocalPeer
+from services.gateway.auth.tokens import TokenStore
+from services.gateway.core.access_lists import Lists
+from services.gateway.core.authorization import Identity, Level
+from services.gateway.core.login_methods import FS, IDTOKENS, Methods
+from services.gateway.core.user_names import user_of
+
+
+class Logins:
+    """look() tells who asks; changes nothing."""
+
+    def __init__(self, tokens: TokenStore, lists: Lists, methods: Methods, hosts: ClientHosts, uid_domain: str) -> None:
+        self._tokens = tokens
+        self._lists = lists
+        self._methods = methods
+        self._hosts = hosts
+        self._uid_domain = uid_domain
+
+    @property
+    def takes_local(self) -> bool:
+        """Whether users of this machine may log in by the local socket."""
+        return self._methods.takes(FS)
+
+    async def look(self, token: str, scope: Scope, address: str) -> tuple[Identity | None, str]:
+        """Who asks; None with the reason (empty where nothing was shown). Raises RetryableError where the store is
+        away."""
+        if token:
+            identity, why = await self._tokens.look(token)
+            return (await self._allowed(identity, IDTOKENS, address, granted=True)) if identity else (None, why)
+        peer = _state(scope).get(LOCAL_PEER)
+        if isinstance(peer, LocalPeer):
+            return await self._local(peer, address)
+        return None, ""
+
+    async def _local(self, peer: LocalPeer, address: str) -> tuple[Identity | None, str]:
+        try:
+            user = user_of(await peer.name(), self._uid_domain)
+        except ValueError as error:
+            return None, f"no valid token, and the local socket does not know you: {error}"
+        identity = Identity(user, Level.ADMINISTRATOR, f"fs-{peer.uid}", method=FS)
+        return await self._allowed(identity, FS, address, granted=False, local=True)
+
+    async def _allowed(
+        self, identity: Identity, method: str, address: str, *, granted: bool, local: bool = False
+    ) -> tuple[Identity | None, str]:
+        """What is left of a level by the lists and by the methods that are taken. granted: the level is the pool's own
+        word, and not only what the method could give at most. local: they are on this machine."""
+        most = min(identity.level, self._methods.most(method))
+        if most == Level.NONE:
+            return None, f"no valid token: {identity.method} is not taken here (SEC_DEFAULT_AUTHENTICATION_METHODS)"
+        names = self._hosts.own if local else await self._hosts.of(address)
+        user = identity.user
+        level = self._lists.level(user, address, names, most, granted=granted)
+        return (
+            replace(
+                identity,
+                level=level,
+                levels=self._lists.levels(user, address, names, most, granted=granted),
+                may_config=self._may_config(user, address, names),
+            ),
+            "",
+        )
+
+    def _may_config(self, user: str, address: str, names: tuple[str, ...]) -> bool:
+        lists = self._lists
+        if lists.denied("CONFIG", user, address, names):
+            return False
+        return "CONFIG" not in lists.allow or lists.has("CONFIG", user, address, names, granted=False)
+
+
+def _state(scope: Scope) -> dict[str, Any]:
+    found = scope.get("state")
+    return found if isinstance(found, dict) else {}
