@@ -261,7 +261,7 @@ class Pool:
         return await self.call(SubmitJobs(cluster_ad=(ad or job_ad()).pack(), procs=own, **options))
 
     async def jobs(self, *ids, **more):
-        page = await self.call(QueryJobs(ids=list(ids), **more))
+        page = await self.call(QueryJobs(ids=list(ids), **{"user": USER} | more))
         return [ClassAd.unpack(ad) for ad in page.ads]
 
     async def job(self, job_id):

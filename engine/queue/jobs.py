@@ -93,6 +93,7 @@ _PROTECTED: Final = """
 PROTECTED: Final = frozenset(name.lower() for name in _PROTECTED.split())
 
 MAX_PRIORITY: Final = 2**31 - 1
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 class BadSubmit(PermanentError):
@@ -236,10 +237,13 @@ def global_id(schedd: str, job: Job) -> str:
     return f"{schedd}#{job.cluster.id}.{job.proc}#{job.cluster.qdate}"
 
 
-def full_packed(schedd: str, job: Job, now: float) -> bytes:
-    """The whole ad, packed: cluster and proc merged, derived attributes added. No expression is parsed for it."""
+def full_packed(schedd: str, job: Job, now: float, hidden: frozenset[str] = _NONE) -> bytes:
+    """The whole ad, packed: cluster and proc merged, derived attributes added. No expression is parsed for it. hidden:
+    folded names that are left out."""
     cells = dict(job.cluster.packed_cells())
     cells.update(raw_cells(job.ad.pack()))
+    for key in hidden:
+        cells.pop(key, None)
     body = dict(cells.values())
     body["ProcId"] = job.proc
     body["GlobalJobId"] = global_id(schedd, job)
@@ -267,10 +271,17 @@ def needed(job: Job, keys: Iterable[str]) -> set[str]:
     return closure(keys, lambda key: entry[1] if (entry := own.get(key) or shared.get(key)) is not None else None)
 
 
-def in_columns(schedd: str, jobs: Sequence[Job], now: float, keys: Iterable[str]) -> list[tuple[str, list[Any]]]:
+def in_columns(
+    schedd: str,
+    jobs: Sequence[Job],
+    now: float,
+    keys: Iterable[str],
+    hidden: Callable[[str], frozenset[str]] | None = None,
+) -> list[tuple[str, list[Any]]]:
     """Some attributes of these jobs, each with what the jobs have there, for shared.classad.column_page.page.
-    Attributes that no job has are left out."""
+    Attributes that no job has are left out. hidden: what is left out of the jobs of a user, folded; None: nothing."""
     tables = [(job.ad.table(), job.cluster.ad.table()) for job in jobs]
+    without = [hidden(job.cluster.user) for job in jobs] if hidden is not None else []
     found: list[tuple[str, list[Any]]] = []
     for key in sorted(keys):
         if key in DERIVED:
@@ -278,6 +289,8 @@ def in_columns(schedd: str, jobs: Sequence[Job], now: float, keys: Iterable[str]
             found.append((name, [make(schedd, job, now) for job in jobs]))
             continue
         entries = [own.get(key) or shared.get(key) for own, shared in tables]
+        if without:
+            entries = [None if key in gone else one for one, gone in zip(entries, without, strict=True)]
         first = next(filter(None, entries), None)
         if first is not None:
             cells = [None if entry is None else entry[1] for entry in entries]
@@ -298,9 +311,12 @@ DERIVED: Final[dict[str, tuple[str, Callable[[str, Job, float], Any]]]] = {
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
 
-def full_ad(schedd: str, job: Job, now: float) -> ClassAd:
-    """The whole ad as one that is chained to nothing."""
-    ad = ClassAd.from_table({**job.cluster.ad.table(), **job.ad.table()})
+def full_ad(schedd: str, job: Job, now: float, hidden: frozenset[str] = _NONE) -> ClassAd:
+    """The whole ad as one that is chained to nothing. hidden: folded names that are left out."""
+    table = {**job.cluster.ad.table(), **job.ad.table()}
+    for key in hidden:
+        table.pop(key, None)
+    ad = ClassAd.from_table(table)
     ad["ProcId"] = job.proc
     ad["GlobalJobId"] = global_id(schedd, job)
     ad["ServerTime"] = int(now)

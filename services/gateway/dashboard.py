@@ -241,14 +241,16 @@ class Dashboard(SharesAnswers):
 
         return await self.single_flight.get(("jobs", schedd, constraint, history, after, limit), make)
 
-    async def job(self, job_id: str, schedd: str = "") -> dict[str, Any]:
-        """{job, history, ad: {name: text}}: a job of a queue or a history. Raises RemoteFailure not-found."""
+    async def job(self, job_id: str, schedd: str = "", *, user: str = "", admin: bool = False) -> dict[str, Any]:
+        """{job, history, ad: {name: text}}: a job of a queue or a history, as far as this user sees it. Raises
+        RemoteFailure not-found."""
         if not dashboard_rows.job_named(job_id) or "." not in job_id:
             raise RemoteFailure("bad-request", f"{job_id[:80]} names no job: write CLUSTER.PROC")
         asked = [await self._pool.schedd(schedd)] if schedd else await self._pool.schedds()
         for history in (False, True):
+            question = QueryJobs(ids=[job_id], limit=1, history=history, user=user, admin=admin)
             for one in asked:
-                async for page in self._pool.jobs(one, QueryJobs(ids=[job_id], limit=1, history=history)):
+                async for page in self._pool.jobs(one, question):
                     for packed in page.ads:
                         ad = ClassAd.unpack(packed)
                         return {

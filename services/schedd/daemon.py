@@ -21,8 +21,9 @@ from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, JobId, JobStatus, make_job
 from engine.queue.submitters import Identity, schedd_ad, submitter_ad
 from services.schedd.core.claim import Claim
+from services.schedd.core.rights import may_act
 from services.schedd.io import history
-from services.schedd.io.actions import Actions, may_act
+from services.schedd.io.actions import Actions
 from services.schedd.io.claim_table import ClaimTable
 from services.schedd.io.claims import Claims, Keepalive
 from services.schedd.io.cron import ScheddCron

@@ -20,6 +20,8 @@ from services.startd.core.run.job_hooks import HookConfig, read_hook_config
 from services.startd.core.slots.policy import Policy, never
 from services.startd.exec.registry import read_launcher_settings
 from shared.classad import Expr, ParseError, parse_expr, unparse
+from shared.classad.ad import PRIVATE_OF_JOBS
+from shared.classad.expr import fold
 from shared.config import Config
 from shared.config.knobs import StartdSettings
 from shared.errors import ConfigurationError
@@ -112,7 +114,7 @@ def read(config: Config, detected: Detected) -> Settings:
         slots_at_keyboard=knobs.slots_connected_to_keyboard,
         idle_boost=knobs.disconnected_keyboard_idle_boost,
         console_devices=knobs.console_devices,
-        job_attributes=knobs.startd_job_attrs,
+        job_attributes=tuple(name for name in knobs.startd_job_attrs if fold(name) not in PRIVATE_OF_JOBS),
         sibling_attributes=knobs.startd_slot_attrs,
         power=power_states.HibernationSettings(
             interval_s=knobs.hibernate_check_interval,

@@ -21,8 +21,12 @@ from shared.classad.parser import parse_expr
 from shared.classad.unparse import Syntax, unparse
 from shared.classad.values import ERROR, UNDEFINED, Error, Undefined, Value
 
-PRIVATE_NAMES: Final = frozenset(("claimid", "capability", "claimids", "pairedclaimid", "transferkey", "childclaimids"))
+PRIVATE_NAMES: Final = frozenset(
+    ("claimid", "capability", "claimids", "claimidlist", "pairedclaimid", "transferkey", "childclaimids")
+)
 PRIVATE_PREFIX: Final = "_condor_priv"
+#: Of jobs' attributes, those that no slot's ad ever has: they often hold secrets.
+PRIVATE_OF_JOBS: Final = frozenset(("environment", "env"))
 _EMPTY: Final[Table] = {}
 
 

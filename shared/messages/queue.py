@@ -48,6 +48,8 @@ class QueryJobs(Message):
     newest: bool = False
     columns: bool = False  # with a projection the page may be in columns, see JobPage
     factories: bool = False  # instead of jobs the clusters that come into the queue some at a time, without ProcId
+    user: str = ""  # who asks: sees all of own jobs, and of others' nothing private; empty: nobody in particular
+    admin: bool = False  # sees all of everybody's jobs
 
 
 @message

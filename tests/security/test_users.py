@@ -8,7 +8,7 @@ from engine.queue.jobs import BadSubmit
 from services.gateway.core.authorization import Identity, Level
 from services.gateway.routes.jobs import owner_for
 from services.schedd.core.acceptance import owner_of
-from services.schedd.io.actions import may_act
+from services.schedd.core.rights import may_act
 from services.schedd.settings import Settings
 from services.startd.core.isolation import Login, choose_account
 from shared.bus.api import RemoteFailure

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query
 
+from services.gateway.core.authorization import Identity
 from services.gateway.pool_client import PoolClient, Schedd
 from services.gateway.routes.context import Constraint, RouteContext, example
 from shared.bus.api import RemoteFailure
@@ -39,11 +40,11 @@ class _Group:
 def add_routes(app: FastAPI, context: RouteContext) -> None:
     @app.get(
         "/v1/analysis",
-        dependencies=[Depends(context.guards.may("jobs.query", heavy=True))],
         responses=example({"jobs": [{"schedd": "ap1"}], "slots": [], "more": 0}),
         tags=["jobs"],
     )
     async def analysis(
+        identity: Annotated[Identity, Depends(context.guards.may("jobs.query", heavy=True))],
         ids: Annotated[str, Query(description='"12" or "12.3", separated by commas; none: idle jobs')] = "",
         constraint: Constraint = "",
         schedd: Annotated[str, Query(description="name; none: all schedds")] = "",
@@ -62,7 +63,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         groups: list[_Group] = []
         if named or constraint or not machine:
             asked = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
-            groups = await _alike(context.pool, asked, named, constraint)
+            groups = await _alike(context.pool, asked, named, constraint, identity)
         questions = await _questions(context.pool, groups[:limit])
         answer = Analysis()
         # Jobs that were asked for and are not there are no question about the slot.
@@ -87,7 +88,9 @@ async def _rooster(pool: PoolClient) -> bool:
     return False
 
 
-async def _alike(pool: PoolClient, schedds: Sequence[Schedd], ids: list[str], constraint: str) -> list[_Group]:
+async def _alike(
+    pool: PoolClient, schedds: Sequence[Schedd], ids: list[str], constraint: str, identity: Identity
+) -> list[_Group]:
     """The jobs asked about, like ones together, in order. Raises RemoteFailure not-found for an id that neither a queue
     nor a history knows."""
     groups: dict[tuple[object, ...], _Group] = {}
@@ -106,8 +109,11 @@ async def _alike(pool: PoolClient, schedds: Sequence[Schedd], ids: list[str], co
                 group.count += 1
 
     only = constraint or ("" if ids else "JobStatus == 1")
+    question = QueryJobs(
+        ids=ids, constraint=only, projection=_KEYS, limit=MOST_LOOKED, user=identity.user, admin=identity.admin
+    )
     for schedd in schedds:
-        await look(schedd, QueryJobs(ids=ids, constraint=only, projection=_KEYS, limit=MOST_LOOKED))
+        await look(schedd, question)
     if missing and not constraint:
         for schedd in schedds:
             gone = list(missing)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, FastAPI, Path, Query
 
 from services.gateway.core import dashboard_rows
+from services.gateway.core.authorization import Identity
 from services.gateway.dashboard import MACHINE_ORDERS
 from services.gateway.routes.context import RouteContext, example
 from shared.messages.journal import AskCycle, AskCycles, AskJob, AskLeaders, AskSeries
@@ -167,16 +168,17 @@ def _job_routes(app: FastAPI, context: RouteContext) -> None:
 
     @app.get(
         "/v1/overview/jobs/{job_id}",
-        dependencies=[Depends(context.guards.may("jobs.query"))],
         summary="One job",
         responses=example({"job": _JOB, "history": False, "ad": {"Cmd": '"/bin/sleep"'}}),
     )
     async def job(
         job_id: Annotated[str, Path(max_length=100, description="CLUSTER.PROC")],
+        identity: Annotated[Identity, Depends(context.guards.may("jobs.query"))],
         schedd: Annotated[str, Query(max_length=LONGEST, description="name; none: all of them")] = "",
     ) -> dict[str, Any]:
-        """Its line and its whole ad as text, from a queue or (`history`: true) a history."""
-        return await context.dashboard.job(job_id, schedd)
+        """Its line and its whole ad as text, from a queue or (`history`: true) a history. Private attributes are there
+        for its owner and administrators."""
+        return await context.dashboard.job(job_id, schedd, user=identity.user, admin=identity.admin)
 
 
 def _history_routes(app: FastAPI, context: RouteContext) -> None:

@@ -35,6 +35,8 @@ from services.gateway.serialization import (
     wants_columns,
 )
 from shared import tracing
+from shared.classad.ad import PRIVATE_OF_JOBS
+from shared.classad.expr import fold
 from shared.messages.queue import ActOnJobs, JobPage, QueryJobs, SubmitJobs, Submitted
 from shared.users import same, whole
 
@@ -71,12 +73,12 @@ class JobEdit(Chosen):
 def add_routes(app: FastAPI, context: RouteContext) -> None:
     @app.get(
         "/v1/jobs",
-        dependencies=[Depends(context.guards.may("jobs.query", heavy=True))],
         responses=AD_STREAM,
         tags=["jobs"],
     )
     async def jobs(
         request: Request,
+        identity: Annotated[Identity, Depends(context.guards.may("jobs.query", heavy=True))],
         schedd: AnySchedd = "",
         constraint: Constraint = "",
         ids: Annotated[str, Query(description='"12" or "12.3", separated by commas')] = "",
@@ -89,10 +91,11 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
     ) -> Response:
         """Job ads, schedd by schedd, in order of cluster and proc; with `history` those that left the queue, newest
         first; with `factories` one ad, without ProcId, of each cluster whose jobs come into the queue some at a
-        time."""
+        time. Private attributes (Environment) are there for the jobs' owners and administrators."""
         question = QueryJobs(
             constraint=constraint, projection=names(projection), ids=names(ids), limit=limit, history=history,
             columns=wants_columns(request) and not factories, factories=factories,
+            user=identity.user, admin=identity.admin,
         )  # fmt: skip
         asked = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
 
@@ -179,7 +182,8 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
     ) -> Response:
         """Change attributes of jobs in the queue. What the schedd keeps itself (Owner, JobStatus, ...) it lets nobody
         change."""
-        note(**asked.model_dump(), schedd=schedd)
+        told = {name: "(private)" if fold(name) in PRIVATE_OF_JOBS else text for name, text in asked.attributes.items()}
+        note(**asked.model_dump(exclude={"attributes"}), attributes=told, schedd=schedd)
         edits = ad_of("attributes", asked.attributes).pack()
         chosen = Chosen(ids=asked.ids, constraint=asked.constraint)
         message = ActOnJobs(action="edit", edits=edits, user=identity.user, admin=identity.admin, **chosen.model_dump())

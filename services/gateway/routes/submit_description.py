@@ -16,6 +16,7 @@ import sys
 import tempfile
 import uuid
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -127,7 +128,9 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
                 raise HTTPException(400, f"fields {unknown}: there are description, files, directory, submit_id")
             if not directory.startswith("/") or len(directory) > 4096 or len(submit_id) > 150:
                 raise HTTPException(400, "directory: want an absolute path; submit_id: up to 150 characters")
-            note(owner=owner, schedd=schedd, submit_id=submit_id, files=form.files, description=text)
+            # Its text may have passwords in it (environment = ...): who has the file finds its record by this.
+            digest = sha256(text.encode(errors="surrogateescape")).hexdigest()
+            note(owner=owner, schedd=schedd, submit_id=submit_id, files=form.files, description_sha256=digest)
             asked = {"description": text, "file": "<description>", "user": user, "directory": directory}
             work = _Work(context, identity, found, root, readers, asked, user, submit_id)
             with tracing.span("gateway.submit", request.headers.get("traceparent"), user=user, schedd=found.name):

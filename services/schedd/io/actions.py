@@ -10,15 +10,14 @@ from engine.queue.submitters import submitter_of
 from services.schedd.core.acceptance import check_edits, check_size
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold, needs_watching
+from services.schedd.core.rights import Viewer, may_act
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queries import chosen, chosen_factories
-from services.schedd.settings import Settings
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.classad.expr import fold
 from shared.cooperative import Yielder
 from shared.messages.queue import Acted, ActOnJobs
-from shared.users import same
 
 #: Jobs in one transaction: all that one holds is packed in one go.
 SLICE: Final = 500
@@ -30,12 +29,6 @@ _EVENTS: Final = {
     "vacate": (JobEvent.VACATE, "graceful"),
     "vacate-fast": (JobEvent.VACATE, "fast"),
 }
-
-
-def may_act(user: str, admin: bool, owner: str, settings: Settings) -> bool:
-    """Whether a user may act on jobs of `owner`, both name@domain: on one's own, as an administrator, or as one of
-    QUEUE_SUPER_USERS."""
-    return admin or same(user, owner) or any(same(user, one) for one in settings.super_users)
 
 
 class Actions:
@@ -60,16 +53,17 @@ class Actions:
                 raise RemoteFailure("bad-request", str(error)) from error
             if not edits:
                 raise RemoteFailure("bad-request", "edits: name at least one attribute to change")
+        viewer = Viewer(asked.user, asked.admin, self.updates.settings)
         told: dict[str, str] = {}
         if not asked.after:
             # First, so that no job comes besides those that are chosen.
-            for cluster in chosen_factories(self.updates, asked.ids, asked.constraint):
+            for cluster in chosen_factories(self.updates, viewer, asked.ids, asked.constraint):
                 empty = not cluster.jobs
                 outcome = self._on_factory(cluster, asked, edits)
                 if outcome and empty:
                     told[str(cluster.id)] = outcome
         jobs, missing, more = await chosen(
-            self.updates, asked.ids, asked.constraint, after=asked.after, limit=max(0, asked.limit)
+            self.updates, viewer, asked.ids, asked.constraint, after=asked.after, limit=max(0, asked.limit)
         )
         results = dict.fromkeys(() if asked.after else missing, "not-found")
         results.update(told)

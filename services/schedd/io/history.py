@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from engine.queue.jobs import JobId
@@ -24,9 +24,17 @@ PAGE_BYTES: Final = 4 << 20
 
 
 async def page(
-    queue: QueueDatabase, ids: Sequence[JobId], expr: Expr | None, *, projection: Sequence[str], limit: int, after: str
+    queue: QueueDatabase,
+    ids: Sequence[JobId],
+    expr: Expr | None,
+    seen: Callable[[ClassAd], ClassAd],
+    *,
+    projection: Sequence[str],
+    limit: int,
+    after: str,
 ) -> JobPage:
-    """One page; `after` is the `next` of the page before. Raises RemoteFailure bad-request for another text."""
+    """One page; `after` is the `next` of the page before. seen: what of an ad may be looked at, and told. Raises
+    RemoteFailure bad-request for another text."""
     if after and not (after.isascii() and after.isdigit()):
         raise RemoteFailure("bad-request", f"after: {after[:40]!r} is not what the page before gave as next")
     below = int(after) if after else 1 << 62
@@ -45,7 +53,7 @@ async def page(
         else:
             found = await queue.read(lambda database, below=below: _rows(database, below))  # type: ignore[misc]
         for seq, packed in found:
-            ad = ClassAd.unpack(packed)
+            ad = seen(whole := ClassAd.unpack(packed))
             if expr is None or is_true(evaluate(expr, ad)):
                 if len(ads) == limit or size > PAGE_BYTES:
                     return JobPage(ads=ads, next=str(below))
@@ -53,6 +61,8 @@ async def page(
                     table = ad.table()
                     wanted = {key: table[key] for name in projection if (key := fold(name)) in table}
                     packed = ClassAd.from_table(wanted).pack()
+                elif ad is not whole:
+                    packed = ad.pack()
                 ads.append(packed)
                 size += len(packed)
             below = seq

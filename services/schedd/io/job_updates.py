@@ -373,7 +373,9 @@ class JobUpdates:
             return
         self.queue.leave(job, full_packed(self.name, job, now), now)
         if path := self.log.history.path:
-            record = as_text(full_ad(self.name, job, now)).encode(errors="surrogateescape")
+            # People copy that file about, and read it with other rights than the queue's.
+            shown = full_ad(self.name, job, now, self.settings.private_attributes)
+            record = as_text(shown).encode(errors="surrogateescape")
             self.record_all([(path, record)])
         cluster = job.cluster
         last = self.table.forget(job)
@@ -454,7 +456,12 @@ class JobUpdates:
     def publish_autoclusters(self) -> None:
         """Publish which jobs have come to which autocluster."""
         now = self.now()
-        for kinds in self.table.sorting.take(lambda job, names: projected(self.name, job, now, names)):
+        private = self.settings.private_attributes
+
+        def public(job: Job, names: list[str]) -> bytes:
+            return projected(self.name, job, now, [name for name in names if name not in private])
+
+        for kinds in self.table.sorting.take(public):
             self.publish(JobsSorted(at=now, schedd=self.name, kinds=kinds))
         self._publish_soon()
 

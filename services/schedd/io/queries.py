@@ -4,7 +4,7 @@ NEG-31)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from engine.queue import late_materialization
@@ -12,6 +12,7 @@ from engine.queue.autoclusters import looked_at
 from engine.queue.idle_queue import IdleQueue, JobRange
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, Job, JobId, full_ad, full_packed, in_columns, needed, projected
+from services.schedd.core.rights import Viewer
 from services.schedd.io import history
 from services.schedd.io.job_updates import JobUpdates
 from shared.bus.api import RemoteFailure
@@ -21,6 +22,7 @@ from shared.classad.expr import fold
 from shared.cooperative import Yielder
 from shared.messages.negotiation import GetRequests, RequestList, ResourceRequest
 from shared.messages.queue import JobPage, QueryJobs
+from shared.users import whole
 
 #: A page ends after so many jobs or bytes, whatever was asked for: a message must stay small.
 PAGE_JOBS: Final = 5000
@@ -53,10 +55,11 @@ def parse_ids(texts: Sequence[str]) -> list[JobId]:
 
 
 async def chosen(
-    updates: JobUpdates, ids: Sequence[str], constraint: str, *, after: str = "", limit: int = 0
+    updates: JobUpdates, viewer: Viewer, ids: Sequence[str], constraint: str, *, after: str = "", limit: int = 0
 ) -> tuple[list[Job], list[str], bool]:
-    """(jobs chosen by ids and constraint in their order, ids that name none, whether there are more). after: only jobs
-    that come after this one; limit: at most so many, 0: all. Raises RemoteFailure bad-request."""
+    """(jobs chosen by ids and constraint in their order, ids that name none, whether there are more). viewer: the
+    constraint is about what this one sees. after: only jobs that come after this one; limit: at most so many, 0: all.
+    Raises RemoteFailure bad-request."""
     expr = parse_constraint(constraint)
     wanted = parse_ids(ids)
     table = updates.table
@@ -70,7 +73,7 @@ async def chosen(
     now = updates.now()
     yielder = Yielder()
     for job in in_order(table, wanted, last):
-        if expr is None or is_true(evaluate(expr, full_ad(updates.name, job, now), None, now)):
+        if expr is None or is_true(evaluate(expr, seen(updates, job, viewer, now), None, now)):
             if len(found) == limit > 0:
                 return found, missing, True
             found.append(job)
@@ -78,7 +81,7 @@ async def chosen(
     return found, missing, False
 
 
-def chosen_factories(updates: JobUpdates, ids: Sequence[str], constraint: str) -> list[Cluster]:
+def chosen_factories(updates: JobUpdates, viewer: Viewer, ids: Sequence[str], constraint: str) -> list[Cluster]:
     """Clusters with jobs that are not materialized yet which an action means: named by their number, or a constraint is
     true of their ad (see `factories.shown`). Raises RemoteFailure bad-request."""
     expr, clusters = parse_constraint(constraint), updates.table.clusters
@@ -90,13 +93,20 @@ def chosen_factories(updates: JobUpdates, ids: Sequence[str], constraint: str) -
         if (cluster := clusters.get(number)) is not None
         and cluster.factory is not None
         and not cluster.factory.over
-        and (expr is None or is_true(evaluate(expr, factory_ad(cluster, now), None, now)))
+        and (expr is None or is_true(evaluate(expr, factory_ad(cluster, now, viewer), None, now)))
     ]
 
 
-def factory_ad(cluster: Cluster, now: float) -> ClassAd:
+def seen(updates: JobUpdates, job: Job, viewer: Viewer, now: float) -> ClassAd:
+    """The whole ad of a job, as far as this one sees it."""
+    return full_ad(updates.name, job, now, viewer.hidden(job.cluster.user))
+
+
+def factory_ad(cluster: Cluster, now: float, viewer: Viewer) -> ClassAd:
     """The ad that queries see of a factory's cluster."""
     ad = late_materialization.shown(cluster.ad, [int(job.status) for job in cluster.jobs.values()])
+    if hidden := viewer.hidden(cluster.user):
+        ad = ClassAd.from_table({key: entry for key, entry in ad.table().items() if key not in hidden})
     ad["ServerTime"] = int(now)
     return ad
 
@@ -145,21 +155,36 @@ class Queries:
         expr = parse_constraint(asked.constraint)
         ids = parse_ids(asked.ids)
         limit = min(asked.limit, PAGE_JOBS) if asked.limit > 0 else PAGE_JOBS
+        viewer = Viewer(asked.user, asked.admin, self.updates.settings)
         if asked.history:
             return await history.page(
-                self.updates.queue, ids, expr, projection=asked.projection, limit=limit, after=asked.after
-            )
+                self.updates.queue, ids, expr, self._past(viewer),
+                projection=asked.projection, limit=limit, after=asked.after,
+            )  # fmt: skip
         if asked.factories:
-            return await self._factories(ids, expr, asked)
+            return await self._factories(ids, expr, asked, viewer)
         totals = self.updates.table.totals()
         after = parse_ids([asked.after])[0] if asked.after else None
         table = self.updates.table
         jobs = newest_first(table, ids, after) if asked.newest else in_order(table, ids, after or JobId(-1, -1))
         if asked.columns and asked.projection:
-            return await self._listed(jobs, expr, asked.projection, limit, totals)
-        return await self._page(jobs, expr, asked.projection, limit, totals)
+            return await self._listed(jobs, expr, asked.projection, limit, totals, viewer)
+        return await self._page(jobs, expr, asked.projection, limit, totals, viewer)
 
-    async def _factories(self, ids: Sequence[JobId], expr: Expr | None, asked: QueryJobs) -> JobPage:
+    def _past(self, viewer: Viewer) -> Callable[[ClassAd], ClassAd]:
+        """What this one sees of the ad of a job that left the queue."""
+        domain = self.updates.settings.uid_domain
+
+        def shown(ad: ClassAd) -> ClassAd:
+            table = ad.table()
+            if viewer.private.isdisjoint(table):
+                return ad
+            hidden = viewer.hidden(whole(ad.eval_string("User") or ad.eval_string("Owner"), domain))
+            return ClassAd.from_table({key: entry for key, entry in table.items() if key not in hidden})
+
+        return shown
+
+    async def _factories(self, ids: Sequence[JobId], expr: Expr | None, asked: QueryJobs, viewer: Viewer) -> JobPage:
         """A page of clusters that have factories, in the order of their numbers."""
         updates, now = self.updates, self.updates.now()
         wanted, after = {job_id.cluster for job_id in ids}, parse_ids([asked.after])[0].cluster if asked.after else -1
@@ -173,7 +198,7 @@ class Queries:
             if cluster is None or cluster.factory is None or (wanted and number not in wanted):
                 continue
             await yielder.yield_if_due()
-            ad = factory_ad(cluster, now)
+            ad = factory_ad(cluster, now, viewer)
             if expr is not None and not is_true(evaluate(expr, ad, None, now)):
                 continue
             if len(ads) == limit:
@@ -192,6 +217,7 @@ class Queries:
         projection: Sequence[str],
         limit: int,
         totals: dict[str, int],
+        viewer: Viewer,
     ) -> JobPage:
         updates, now = self.updates, self.updates.now()
         ads: list[bytes] = []
@@ -201,14 +227,15 @@ class Queries:
         yielder = Yielder()
         for job in jobs:
             await yielder.yield_if_due()
-            if expr is not None and not is_true(evaluate(expr, full_ad(updates.name, job, now), None, now)):
+            if expr is not None and not is_true(evaluate(expr, seen(updates, job, viewer, now), None, now)):
                 continue
             if len(ads) == limit or size > PAGE_BYTES:
                 return JobPage(ads=ads, next=last, totals=totals)
+            hidden = viewer.hidden(job.cluster.user)
             packed = (
-                projected(updates.name, job, updates.now(), sorted(needed(job, keys)))
+                projected(updates.name, job, updates.now(), sorted(needed(job, keys) - hidden))
                 if keys
-                else full_packed(updates.name, job, now)
+                else full_packed(updates.name, job, now, hidden)
             )
             ads.append(packed)
             size += len(packed)
@@ -216,7 +243,13 @@ class Queries:
         return JobPage(ads=ads, totals=totals)
 
     async def _listed(
-        self, jobs: Iterator[Job], expr: Expr | None, projection: Sequence[str], limit: int, totals: dict[str, int]
+        self,
+        jobs: Iterator[Job],
+        expr: Expr | None,
+        projection: Sequence[str],
+        limit: int,
+        totals: dict[str, int],
+        viewer: Viewer,
     ) -> JobPage:
         """A page in columns: many jobs are made and read in a fraction of the time."""
         updates, now = self.updates, self.updates.now()
@@ -230,14 +263,15 @@ class Queries:
         def put() -> None:
             nonlocal rows, size, last
             if part:
-                parts.append(page(len(part), in_columns(updates.name, part, updates.now(), names)))
+                hidden = None if viewer.private.isdisjoint(names) else viewer.hidden
+                parts.append(page(len(part), in_columns(updates.name, part, updates.now(), names, hidden)))
                 rows, size, last = rows + len(part), size + len(parts[-1]), str(part[-1].id)
                 part.clear()
                 names.intersection_update(keys)
 
         for job in jobs:
             await yielder.yield_if_due()
-            if expr is not None and not is_true(evaluate(expr, full_ad(updates.name, job, now), None, now)):
+            if expr is not None and not is_true(evaluate(expr, seen(updates, job, viewer, now), None, now)):
                 continue
             # One job's many names of its own would be columns of all.
             wanted = needed(job, keys)
@@ -316,7 +350,8 @@ class ResourceRequests:
         return ResourceRequest(
             autocluster=run.autocluster,
             count=run.count,
-            ad=full_packed(self.updates.name, job, self.updates.now()),
+            # Slots' owners write what is evaluated with it, in the negotiator: they learn nothing private by that.
+            ad=full_packed(self.updates.name, job, self.updates.now(), self.updates.settings.private_attributes),
             first_job=str(job.id),
         )
 

@@ -4,7 +4,7 @@ to let in."""
 from __future__ import annotations
 
 from engine.queue.jobs import JobId
-from services.schedd.io.actions import may_act
+from services.schedd.core.rights import may_act
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queries import parse_ids
 from shared.bus.api import RemoteFailure

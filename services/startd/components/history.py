@@ -14,6 +14,8 @@ from services.startd.context import Component, StartdContext
 from services.startd.run.run import Run
 from shared import private_files
 from shared.classad import ClassAd
+from shared.classad.ad import PRIVATE_OF_JOBS
+from shared.classad.expr import fold
 from shared.config.knobs import StartdSettings
 from shared.history_file import as_text, away, put_away
 
@@ -57,7 +59,7 @@ class History(Component):
     def _append(self, text: str) -> None:
         private_files.make_directory(self.path.parent)
         data = text.encode(errors="surrogateescape")
-        # Environments of jobs may hold secrets: other accounts, and so other jobs, do not read them here.
+        # Arguments of jobs may hold secrets: other accounts, and so other jobs, do not read them here.
         with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab") as file:
             size = os.fstat(file.fileno()).st_size
             if not (self.max_bytes and size and size + len(data) > self.max_bytes):
@@ -103,7 +105,8 @@ def _ended(run: Run, now: float) -> ClassAd:
             why = run.stop_order.why if run.stop_order is not None else ""
             status, reason = _LEFT.get(why, (IDLE, "VacateReason"))
             found |= {"JobStatus": status, reason: outcome.message}
-    return ClassAd({**dict(ad.exprs()), **found})
+    told = {name: expr for name, expr in ad.exprs() if fold(name) not in PRIVATE_OF_JOBS}
+    return ClassAd({**told, **found})
 
 
 #: What becomes of a job that was stopped, and the attribute that says why.

@@ -213,6 +213,11 @@ class ScheddSettings(ServerTlsSettings):
     queue_super_users: tuple[str, ...] = knob(
         "QUEUE_SUPER_USERS", "root, condor", meaning="users who may change the jobs of others"
     )
+    roost_schedd_private_job_attrs: tuple[str, ...] = knob(
+        "ROOST_SCHEDD_PRIVATE_JOB_ATTRS",
+        "Environment, Env",
+        meaning="attributes of a job that only its owner and administrators see; others, and matchmaking, find none",
+    )
     roost_schedd_transfer_host: str = knob(
         "ROOST_SCHEDD_TRANSFER_HOST",
         "$(IP_ADDRESS)",

@@ -90,7 +90,7 @@ class StartdSettings(CommonSettings):
         "STARTD_SLOT_ATTRS", meaning="attributes of each slot copied to its sibling ads as slotN_<attr>"
     )
     startd_job_attrs: tuple[str, ...] = knob(
-        "STARTD_JOB_ATTRS", meaning="job attributes copied into the claimed slot's ad"
+        "STARTD_JOB_ATTRS", meaning="job attributes copied into the claimed slot's ad; never its environment"
     )
     num_slots: int | None = knob("NUM_SLOTS", meaning="number of static slots, not more than NUM_CPUS")
     num_cpus: int = knob("NUM_CPUS", "$(DETECTED_CPUS_LIMIT)", meaning="cores the machine is said to have")

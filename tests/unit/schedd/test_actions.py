@@ -1,4 +1,4 @@
-from services.schedd.io.actions import may_act
+from services.schedd.core.rights import may_act
 from services.schedd.settings import Settings
 
 

@@ -31,7 +31,9 @@ async def asked(queue, ids, expr=None, limit=1000):
     """The ids that come, page after page."""
     found, after, pages = [], "", 0
     while True:
-        page = await history.page(queue, ids, expr, projection=("ClusterId", "ProcId"), limit=limit, after=after)
+        page = await history.page(
+            queue, ids, expr, lambda ad: ad, projection=("ClusterId", "ProcId"), limit=limit, after=after
+        )
         found += [(ad.eval("ClusterId"), ad.eval("ProcId")) for ad in map(ClassAd.unpack, page.ads)]
         pages += 1
         assert len(page.ads) <= limit

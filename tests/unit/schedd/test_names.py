@@ -5,6 +5,7 @@ import pytest
 from engine.queue.jobs import Cluster, Job, JobId, JobStatus, in_columns, needed, projected, raw_cells
 from services.schedd.io import queries
 from services.schedd.io.queries import Queries
+from services.schedd.settings import Settings
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, parse_expr
 from shared.classad.column_page import Sheet, reader
@@ -51,7 +52,7 @@ def queue(count=600):
             cluster.jobs[proc] = Job(cluster, proc, ClassAd(own), JobStatus.IDLE, 0, "alice@pool")
     table = types.SimpleNamespace(clusters=clusters, totals=lambda: {"Idle": count})
     table.get = lambda job_id: clusters[job_id.cluster].jobs.get(job_id.proc)
-    return Queries(types.SimpleNamespace(name="ap", table=table, now=lambda: 9.5))
+    return Queries(types.SimpleNamespace(name="ap", table=table, now=lambda: 9.5, settings=Settings()))
 
 
 async def pages(asking, **question):
