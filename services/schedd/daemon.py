@@ -344,7 +344,7 @@ class Schedd(Daemon):
         cluster = self.table.clusters.get(job_id.cluster)
         if cluster is None or (job_id.proc >= 0 and job_id.proc not in cluster.jobs):
             raise RemoteFailure("not-found", f"job {asked.job_id} is not in the queue")
-        if not may_act(asked.user, asked.admin, cluster.user, self.settings):
+        if not may_act(asked.user, asked.admin, cluster.user, self.settings.rights):
             raise RemoteFailure("denied", f"job {asked.job_id} belongs to {cluster.user}")
         if not (cluster.spool or asked.log):
             raise RemoteFailure(

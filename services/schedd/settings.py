@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from services.schedd.core.policies import SystemPolicy
+from services.schedd.core.rights import Rights
 from services.schedd.core.rules import Rules, read_rules
 from shared.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from shared.classad.expr import fold
@@ -89,8 +90,7 @@ class Settings:
     uid_domain: str = ""  # UID_DOMAIN
     #: ROOST_SCHEDD_FILE_USERS, name@domain: whose files this account reads and writes directly.
     file_users: tuple[str, ...] = ()
-    super_users: tuple[str, ...] = ()  # QUEUE_SUPER_USERS, name@domain
-    private_attributes: frozenset[str] = frozenset()  # ROOST_SCHEDD_PRIVATE_JOB_ATTRS, folded
+    rights: Rights = field(default_factory=Rights)  # QUEUE_SUPER_USERS, ROOST_SCHEDD_PRIVATE_JOB_ATTRS
     graceful: bool = True  # GRACEFULLY_REMOVE_JOBS
     system: SystemPolicy = field(default_factory=SystemPolicy)
     rules: Rules = field(default_factory=Rules)  # JOB_TRANSFORM_*, SUBMIT_REQUIREMENT_*, IMMUTABLE_JOB_ATTRS
@@ -129,8 +129,10 @@ class Settings:
             transfer_port=knobs.roost_schedd_transfer_port,
             uid_domain=knobs.uid_domain,
             file_users=_users(to_list(config.get("ROOST_SCHEDD_FILE_USERS") or ""), knobs.uid_domain),
-            super_users=_users(knobs.queue_super_users, knobs.uid_domain),
-            private_attributes=frozenset(map(fold, knobs.roost_schedd_private_job_attrs)),
+            rights=Rights(
+                _users(knobs.queue_super_users, knobs.uid_domain),
+                frozenset(map(fold, knobs.roost_schedd_private_job_attrs)),
+            ),
             graceful=knobs.gracefully_remove_jobs,
             rules=read_rules(config),
             system=SystemPolicy(

@@ -37,17 +37,17 @@ def test_names_and_domains():
 def test_super_users_are_those_of_uid_domain():
     config = load_config([], subsystem="SCHEDD", env={"_CONDOR_UID_DOMAIN": "pool"})
     settings = Settings.from_config(config)
-    assert may_act("root@pool", False, "alice@pool", settings)
+    assert may_act("root@pool", False, "alice@pool", settings.rights)
     for stranger in ("root@evil.example", "root", "condor@pool.evil.example", "root@pool@evil.example"):
-        assert not may_act(stranger, False, "alice@pool", settings)
-        assert not may_act(stranger, False, "root@pool", settings)
+        assert not may_act(stranger, False, "alice@pool", settings.rights)
+        assert not may_act(stranger, False, "root@pool", settings.rights)
 
 
 def test_super_users_of_another_domain_are_named_whole():
     env = {"_CONDOR_UID_DOMAIN": "pool", "_CONDOR_QUEUE_SUPER_USERS": "boss@elsewhere"}
     settings = Settings.from_config(load_config([], subsystem="SCHEDD", env=env))
-    assert may_act("boss@elsewhere", False, "alice@pool", settings)
-    assert not may_act("boss@pool", False, "alice@pool", settings)
+    assert may_act("boss@elsewhere", False, "alice@pool", settings.rights)
+    assert not may_act("boss@pool", False, "alice@pool", settings.rights)
 
 
 @pytest.mark.parametrize("name", ["root", "condor", ME, "boss"])

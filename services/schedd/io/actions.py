@@ -53,7 +53,7 @@ class Actions:
                 raise RemoteFailure("bad-request", str(error)) from error
             if not edits:
                 raise RemoteFailure("bad-request", "edits: name at least one attribute to change")
-        viewer = Viewer(asked.user, asked.admin, self.updates.settings)
+        viewer = Viewer(asked.user, asked.admin, self.updates.settings.rights)
         told: dict[str, str] = {}
         if not asked.after:
             # First, so that no job comes besides those that are chosen.
@@ -74,7 +74,7 @@ class Actions:
             await yielder.yield_if_due()
             if self.updates.table.get(job.id) is not job:
                 results[str(job.id)] = "not-found"
-            elif not may_act(asked.user, asked.admin, job.cluster.user, self.updates.settings):
+            elif not may_act(asked.user, asked.admin, job.cluster.user, self.updates.settings.rights):
                 results[str(job.id)] = "denied"
             elif edits is not None:
                 results[str(job.id)] = self._edit(job, edits)
@@ -87,7 +87,7 @@ class Actions:
         """What an action on a whole cluster means for its jobs that are not materialized yet. Empty: nothing."""
         updates, factory = self.updates, cluster.factory
         assert factory is not None
-        if not may_act(asked.user, asked.admin, cluster.user, self.updates.settings):
+        if not may_act(asked.user, asked.admin, cluster.user, self.updates.settings.rights):
             return "denied"
         reason = asked.reason[:2000] or f"via roost {asked.action} (by user {asked.user})"
         if edits is not None:

@@ -374,7 +374,7 @@ class JobUpdates:
         self.queue.leave(job, full_packed(self.name, job, now), now)
         if path := self.log.history.path:
             # People copy that file about, and read it with other rights than the queue's.
-            shown = full_ad(self.name, job, now, self.settings.private_attributes)
+            shown = full_ad(self.name, job, now, self.settings.rights.private)
             record = as_text(shown).encode(errors="surrogateescape")
             self.record_all([(path, record)])
         cluster = job.cluster
@@ -456,7 +456,7 @@ class JobUpdates:
     def publish_autoclusters(self) -> None:
         """Publish which jobs have come to which autocluster."""
         now = self.now()
-        private = self.settings.private_attributes
+        private = self.settings.rights.private
 
         def public(job: Job, names: list[str]) -> bytes:
             return projected(self.name, job, now, [name for name in names if name not in private])

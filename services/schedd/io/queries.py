@@ -155,7 +155,7 @@ class Queries:
         expr = parse_constraint(asked.constraint)
         ids = parse_ids(asked.ids)
         limit = min(asked.limit, PAGE_JOBS) if asked.limit > 0 else PAGE_JOBS
-        viewer = Viewer(asked.user, asked.admin, self.updates.settings)
+        viewer = Viewer(asked.user, asked.admin, self.updates.settings.rights)
         if asked.history:
             return await history.page(
                 self.updates.queue, ids, expr, self._past(viewer),
@@ -351,7 +351,7 @@ class ResourceRequests:
             autocluster=run.autocluster,
             count=run.count,
             # Slots' owners write what is evaluated with it, in the negotiator: they learn nothing private by that.
-            ad=full_packed(self.updates.name, job, self.updates.now(), self.updates.settings.private_attributes),
+            ad=full_packed(self.updates.name, job, self.updates.now(), self.updates.settings.rights.private),
             first_job=str(job.id),
         )
 

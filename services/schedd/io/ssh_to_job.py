@@ -34,7 +34,7 @@ class SshToJob:
             known = cluster is not None and job_id.proc < 0
             reason = f"cluster {asked.job_id} has several jobs: name one of them, {job_id.cluster}.0 say"
             raise RemoteFailure("not-found", reason if known else f"job {asked.job_id} is not in the queue")
-        if not may_act(asked.user, asked.admin, cluster.user, self.updates.settings):
+        if not may_act(asked.user, asked.admin, cluster.user, self.updates.settings.rights):
             raise RemoteFailure("denied", f"job {asked.job_id} belongs to {cluster.user}")
         claim = next(
             (one for one in self.updates.claims.claims.values() if one.shadow and one.shadow.job == job_id), None
