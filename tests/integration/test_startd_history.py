@@ -40,7 +40,7 @@ def script(path, text):
 @spec("TLS-12")
 async def test_runs_are_in_the_history_of_the_machine(pool, history, tmp_path):
     assert "there is no history of an execution point" in history()
-    first, _ = await pool.run(script(tmp_path / "seven", "exit 7"), Environment="A='*** b'")
+    first, _ = await pool.run(script(tmp_path / "seven", "exit 7"), Note="A='*** b'")
     await pool.schedd.end_of(first.job_id)
     await eventually(lambda: not pool.startd.shared.slot_manager.claims)
     second, _ = await pool.run("/bin/sleep", ClusterId=2, Arguments="600", Owner="bob")
@@ -54,7 +54,7 @@ async def test_runs_are_in_the_history_of_the_machine(pool, history, tmp_path):
         "1 alice 4 7 undefined",
     ]
     assert all(slot.endswith("@node1") for slot in history("-af", "LastRemoteHost").split())
-    assert history("-forwards", "1", "-af", "ExitCode", "Environment") == "7 A='*** b'\n"
+    assert history("-forwards", "1", "-af", "ExitCode", "Note") == "7 A='*** b'\n"
     lines = history().splitlines()
     assert lines[0].split() == ["ID", "OWNER", "SUBMITTED", "RUN_TIME", "ST", "COMPLETED", "CMD"]
     assert [line.split()[0] for line in lines[1:]] == ["2.0", "1.0"]
