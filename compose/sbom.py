@@ -1,9 +1,11 @@
 """Writes what an image is made of as a CycloneDX 1.6 document (JSON): `sbom.py SITE_PACKAGES DPKG_STATUS [NAME]`.
 
-Python distributions come from their metadata, Debian packages from dpkg's list of what is installed. The document goes
+Python distributions come from their metadata, Debian packages from dpkg's list of what is installed. The interpreter is
+the one that runs this: images of Python have it beside dpkg's. The document goes
 to standard output. It is made while the image is built (Dockerfile), by a library that stays out of it.
 """
 
+import platform
 import sys
 from collections.abc import Iterator
 from email.parser import HeaderParser
@@ -49,6 +51,13 @@ def debian_components(status: str) -> Iterator[Component]:
         )
 
 
+def interpreter() -> Component:
+    """CPython itself."""
+    version = platform.python_version()
+    purl = PackageURL("generic", name="python", version=version)
+    return Component(type=ComponentType.PLATFORM, name="python", version=version, purl=purl, bom_ref=str(purl))
+
+
 def bill_of_materials(name: str, components: list[Component]) -> str:
     """The document about an image of this name."""
     image = Component(type=ComponentType.CONTAINER, name=name, bom_ref=name)
@@ -59,5 +68,9 @@ def bill_of_materials(name: str, components: list[Component]) -> str:
 
 if __name__ == "__main__":
     site_packages, status, *name = sys.argv[1:]
-    parts = [*python_components(site_packages), *debian_components(Path(status).read_text(encoding="utf-8"))]
+    parts = [
+        interpreter(),
+        *python_components(site_packages),
+        *debian_components(Path(status).read_text(encoding="utf-8")),
+    ]
     sys.stdout.write(bill_of_materials(name[0] if name else "roost/pool", parts))
