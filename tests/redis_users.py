@@ -43,7 +43,9 @@ class RedisWithUsers(Redis):
     def client(self, user: str | None = TESTER) -> redis.Redis:
         """None: without a login."""
         login = {"username": user, "password": secret(user)} if user else {}
-        return redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), **login)  # else a refusal is tried for 3 s
+        return redis.Redis(
+            port=self.port, socket_timeout=20, retry=Retry(NoBackoff(), 0), **login
+        )  # else a refusal is tried for 3 s
 
     def load_functions(self, *options: str, user: str = acl.LOADER) -> subprocess.CompletedProcess[str]:
         """As the pool's own program does it."""

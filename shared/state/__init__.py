@@ -29,12 +29,13 @@ def open_store(url: str = "auto", pool_dir: Path | None = None, *, tls: ClientTl
     pool_dir: where private and embedded stores keep their data; without it an embedded one keeps nothing. tls: for
     servers that are reached with TLS, unless their URL says otherwise."""
     from shared.state.embedded import EmbeddedStore
-    from shared.state.private import PrivateRedis, program
+    from shared.state.private import PrivateRedis, is_recent, program
     from shared.state.redis_store import RedisStore
 
     kind = url.strip().rstrip(":").lower()
     if kind in ("", "auto"):
-        kind = _kind_of(pool_dir, installed=program() is not None)
+        exe = program()
+        kind = _kind_of(pool_dir, installed=exe is not None and is_recent(exe))
     if kind == "embedded":
         return EmbeddedStore(pool_dir)
     if kind == "private":

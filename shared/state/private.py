@@ -13,9 +13,11 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -29,6 +31,7 @@ from shared.state.redis_store import RedisStore
 from shared.state.urls import StoreUrl
 
 PROGRAM = "redis-server"
+LEAST_VERSION = 7
 #: Where the data lie, in the pool's directory: several files from Redis 7 on, one before.
 APPEND_ONLY = ("appendonlydir/*", "appendonly.aof")
 _PR_SET_PDEATHSIG = 1
@@ -40,6 +43,17 @@ STOP_S = 10.0
 def program() -> str | None:
     """Where redis-server is installed, if it is."""
     return shutil.which(PROGRAM)
+
+
+def is_recent(exe: str) -> bool:
+    """Whether this server has functions (shared.state.functions): Redis 7 and Valkey have. Blocks for some
+    milliseconds."""
+    try:
+        told = subprocess.run([exe, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    found = re.search(r"\bv=(\d+)\.", told)
+    return found is not None and int(found[1]) >= LEAST_VERSION
 
 
 class PrivateRedis(RedisStore):
@@ -121,6 +135,11 @@ class PrivateRedis(RedisStore):
         exe = program()
         if exe is None:
             raise StoreUnavailable(f"{PROGRAM} is not installed: install it, or use embedded: or a Redis URL")
+        if not await asyncio.to_thread(is_recent, exe):
+            raise StoreUnavailable(
+                f"{exe} is older than Redis {LEAST_VERSION}, or does not start: install a newer one, or use embedded: "
+                "or a Redis URL"
+            )
         self._process = await asyncio.create_subprocess_exec(
             exe,
             "--port", "0",

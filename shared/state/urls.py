@@ -7,7 +7,7 @@ redis+sentinel://[user:password@]host[:port],host[:port]/service[/db][?prefix=po
 With TLS, files of its own: ?cafile=ca.pem&certfile=client.pem&keyfile=client.key (shared.tls)
 private:            a redis-server of the pool's own, with its data in the pool's directory
 embedded:           inside the process, kept in a file in the pool's directory
-auto                private where redis-server is installed, else embedded
+auto                private where redis-server (7 or newer) is installed, else embedded
 """
 
 from __future__ import annotations

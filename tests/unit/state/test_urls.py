@@ -6,7 +6,7 @@ import pytest
 
 import shared.state.private
 from shared.state import BadUrl, StoreUnavailable, open_store
-from shared.state.private import PrivateRedis, socket_path
+from shared.state.private import PrivateRedis, is_recent, socket_path
 from shared.state.urls import parse
 
 
@@ -63,13 +63,56 @@ def test_auto_without_a_directory_stays_in_the_process():
     ],
 )
 def test_auto_stays_with_what_has_the_data(tmp_path, monkeypatch, kept, installed, expected):
-    monkeypatch.setattr(shared.state.private, "program", lambda: "/usr/bin/redis-server" if installed else None)
+    server = tell_version(tmp_path / "redis-server", "Redis server v=7.0.15 sha=00000000:0") if installed else None
+    monkeypatch.setattr(shared.state.private, "program", lambda: server)
     for age, name in enumerate(reversed(kept)):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("data")
         os.utime(path, (1e9 - age, 1e9 - age))
     assert open_store("auto", tmp_path).health.variant == expected
+
+
+def tell_version(program, text):
+    """A redis-server as far as it is asked for its version: of old ones there is none to be had."""
+    program.write_text(f"#!/bin/sh\necho '{text}'\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize(
+    ("told", "recent"),
+    [
+        ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=ae4d7c971a948f0", True),
+        ("Redis server v=8.0.2 sha=00000000:1 malloc=jemalloc-5.3.0 bits=64", True),
+        ("Valkey server v=8.1.1 sha=00000000:1 malloc=jemalloc-5.3.0 bits=64", True),
+        ("Redis server v=10.0.0 sha=0", True),
+        ("Redis server v=6.2.14 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64", False),
+        ("Redis server v=6.0.16 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64", False),
+        ("something else", False),
+        ("", False),
+    ],
+)
+def test_a_server_without_functions_is_not_taken_for_a_new_pool(tmp_path, monkeypatch, told, recent):
+    server = tell_version(tmp_path / "redis-server", told)
+    assert is_recent(server) == recent
+    monkeypatch.setattr(shared.state.private, "program", lambda: server)
+    assert open_store("auto", tmp_path / "pool").health.variant == ("private" if recent else "embedded")
+
+
+async def test_a_pool_that_has_its_data_in_an_old_server_is_told_so(tmp_path, monkeypatch):
+    server = tell_version(tmp_path / "redis-server", "Redis server v=6.0.16 sha=00000000:0")
+    monkeypatch.setattr(shared.state.private, "program", lambda: server)
+    store = open_store("private:", tmp_path / "pool")
+    try:
+        with pytest.raises(StoreUnavailable, match="older than Redis 7"):
+            await store.start()
+    finally:
+        await store.stop()
+
+
+def test_a_program_that_can_not_be_run_is_no_server(tmp_path):
+    assert not is_recent(str(tmp_path / "nothing"))
 
 
 async def test_a_private_socket_is_not_put_where_somebody_else_may_have_been_before(tmp_path, monkeypatch):
