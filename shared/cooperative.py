@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 #: Seconds of work between two looks at other messages.
 SLICE_S: Final = 0.005
+#: Characters of expressions and the like that are read on the event loop; longer ones are read in a thread.
+SHORT: Final = 8_000
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Yielder:
@@ -21,3 +27,10 @@ class Yielder:
         if time.perf_counter() > self._until:
             await asyncio.sleep(0)
             self._until = time.perf_counter() + SLICE_S
+
+
+async def reading(characters: int, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `read` makes of a text of so many characters: at once if it is short, else in a thread."""
+    if characters <= SHORT:
+        return read(*args, **kwargs)
+    return await asyncio.to_thread(read, *args, **kwargs)

@@ -15,7 +15,7 @@ import structlog
 
 from bench.collector.ads import updates
 from services.collector.core.acceptance import AbsentPolicy
-from services.collector.core.queries import Query, answer, read
+from services.collector.core.queries import Page, Query, answer, read
 from services.collector.directory import AdIndex, Directory, StoredColumns
 from services.collector.search import Search
 from shared.daemon.ad_rows import pack
@@ -64,12 +64,10 @@ def one_by_one(made: Directory, query: Query, share: int) -> float:
     """Seconds for all ads, from the first of `share` parts of them."""
     looked, after, began = 0, "", time.perf_counter()
     while looked < len(made.table) / share:
-        page = answer(
-            read(["Machine"], str(query.constraint), list(query.projection), 0, after, absent=False),
-            made.order,
-            {},
-            time.time(),
-        )
+        page = Page([])
+        part = read(["Machine"], str(query.constraint), list(query.projection), 0, after, absent=False)
+        for _ in answer(page, part, made.order, {}, time.time()):
+            pass
         looked += 500
         after = page.next
         if not after:

@@ -24,7 +24,9 @@ from services.collector.view_links import ViewLinks
 from shared.bus import connect
 from shared.bus.api import BusUnavailable, Exchange, Reject
 from shared.classad import ClassAd
+from shared.classad.budget import TooExpensive
 from shared.config.knobs import CollectorSettings
+from shared.cooperative import reading
 from shared.counters import DurationsBy
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, inbox_of
@@ -94,6 +96,7 @@ class Collector(Daemon):
         self.advertiser = Advertiser(context, "Collector")
         self.updates = 0
         self.queries = 0
+        self.refused = 0  # queries that met a limit of their budget
         self.query_durations = DurationsBy()  # by kind
         self._asking = Resync()
         self._questions = asyncio.Event()
@@ -233,13 +236,16 @@ class Collector(Daemon):
         self.queries += 1
         began = time.perf_counter()
         try:
-            query = read(
-                body.my_types, body.constraint, body.projection, body.limit, body.after, body.absent, body.order,
-                columns=body.columns,
+            query = await reading(
+                len(body.constraint), read, body.my_types, body.constraint, body.projection, body.limit, body.after,
+                body.absent, body.order, columns=body.columns,
             )  # fmt: skip
             page = await self.search.answer(query)
         except BadQuery as error:
             return Failure(code="bad-request", reason=str(error))
+        except TooExpensive as error:
+            self.refused += 1
+            return Failure(code=error.code, reason=str(error))
         self.query_durations.add(kind_of(body), time.perf_counter() - began)
         if page.unreadable:
             self.context.log.warning("ads_unreadable", count=page.unreadable, types=list(query.types))
@@ -249,12 +255,16 @@ class Collector(Daemon):
         self.queries += 1
         began = time.perf_counter()
         try:
-            query = read([body.my_type], body.constraint, [], 0, "", absent=False)
+            query = await reading(len(body.constraint), read, [body.my_type], body.constraint, [], 0, "", absent=False)
         except BadQuery as error:
             return Failure(code="bad-request", reason=str(error))
         if len(body.by) > MOST_BY:
             return Failure(code="bad-request", reason=f"by: {len(body.by)} attributes, at most {MOST_BY} are taken")
-        totals = await self.search.totals(query, body.by)
+        try:
+            totals = await self.search.totals(query, body.by)
+        except TooExpensive as error:
+            self.refused += 1
+            return Failure(code=error.code, reason=str(error))
         self.query_durations.add("count", time.perf_counter() - began)
         if len(totals) > MOST_COUNTS:
             reason = f"by: there are {len(totals)} combinations, at most {MOST_COUNTS} are told; name fewer attributes"
@@ -385,6 +395,11 @@ METRICS: Final[Declared[Collector]] = (
         lambda collector: collector.views.waiting,
     ),
     Counter("roost_collector_updates", "Messages about ads taken", lambda collector: collector.updates),
+    Counter(
+        "roost_collector_queries_too_expensive",
+        "Queries that met a limit of their budget",
+        lambda collector: collector.refused,
+    ),
     Counter("roost_collector_queries", "Queries answered", lambda collector: collector.queries),
     Histogram(
         "roost_collector_query_duration_seconds",

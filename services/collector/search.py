@@ -31,7 +31,9 @@ from services.collector.core.sorting import Position, SortOrder, position_of
 from services.collector.core.sorting import page as sort_page
 from services.collector.directory import StoredColumns
 from shared.classad import column_page
+from shared.classad.budget import Budget
 from shared.classad.columnar.keeping import unpack as unpack_columns
+from shared.classad.question import Question
 from shared.daemon.ad_rows import BadAd, unpack, with_attributes
 from shared.daemon.ad_table import AdTable, Change
 from shared.daemon.clock import Clock
@@ -95,18 +97,30 @@ class Search:
             kind.columns.note(daemon, names)
 
     async def answer(self, query: Query) -> Page:
-        """One page. Raises BadQuery where the order needs what the columns lack."""
-        if query.order is not None:
-            return await self._in_order(query, query.types[0], query.order)
-        page = None
-        if (query.constraint is not None or query.projection) and not query.name and len(query.types) == 1:
-            page = await self._page(query, query.types[0])
-        if page is None:
-            page = answer(query, self._order, self._absentees, self._clock.now())
+        """One page. Raises BadQuery where the order needs what the columns lack, TooExpensive."""
+        async with Question(Budget("this query")) as question:
+            if query.order is not None:
+                return await self._in_order(question, query, query.types[0], query.order)
+            page = None
+            if (query.constraint is not None or query.projection) and not query.name and len(query.types) == 1:
+                page = await self._page(question, query, query.types[0])
+            if page is None:
+                page = await self._from_ads(question, query)
+            return page
+
+    async def _from_ads(self, question: Question, query: Query) -> Page:
+        """A page by looking at each ad."""
+        page = Page([])
+        for _ in answer(page, query, self._order, self._absentees, self._clock.now()):
+            await question.yield_if_due()
         return page
 
     async def totals(self, query: Query, by: Sequence[str]) -> dict[tuple[Plain, ...], int]:
-        """How many ads there are of each combination of values, as they stand in the ads."""
+        """How many ads there are of each combination of values, as they stand in the ads. Raises TooExpensive."""
+        async with Question(Budget("this count")) as question:
+            return await self._totals(question, query, by)
+
+    async def _totals(self, question: Question, query: Query, by: Sequence[str]) -> dict[tuple[Plain, ...], int]:
         if query.constraint is None and not by and len(query.types) == 1:
             ads = self._count(query.types[0])
             return {(): ads} if ads else {}
@@ -122,8 +136,9 @@ class Search:
         names = [name.lower() for name in by]
         wanted = replace(query, projection=frozenset(names), limit=STEP, absent=False)
         while True:
-            page = answer(wanted, self._order, self._absentees, self._clock.now())
+            page = await self._from_ads(question, wanted)
             for packed in page.ads:
+                await question.yield_if_due()
                 values = {name.lower(): value for name, value in unpack(packed).items()}
                 key = tuple(plain(values.get(name)) for name in names)
                 totals[key] = totals.get(key, 0) + 1
@@ -131,7 +146,6 @@ class Search:
                 return totals
             first, second, third = page.next.split(SEPARATOR)
             wanted = replace(wanted, after=(first, second, third))
-            await asyncio.sleep(0)
 
     async def follow(self) -> None:
         """Root task: the machines' ads are in columns soon after the start, and all that is asked about stays so."""
@@ -186,7 +200,7 @@ class Search:
         except (StoreUnavailable, ValueError):
             return  # all are read anew
 
-    async def _page(self, query: Query, my_type: str) -> Page | None:
+    async def _page(self, question: Question, query: Query, my_type: str) -> Page | None:
         """None when it is to be answered from the ads: few of them, or a question that columns can not answer."""
         if query.after is not None and query.after[0] != my_type:
             return None  # absent ads, which come last
@@ -213,14 +227,14 @@ class Search:
         if not page.next and more:
             page.next = SEPARATOR.join((my_type, *split(keys[-1])))
         if not page.next and query.absent:
-            return self._with_absent(query, my_type, page)
+            return await self._with_absent(question, query, my_type, page)
         return page
 
-    async def _in_order(self, query: Query, my_type: str, wish: SortOrder) -> Page:
+    async def _in_order(self, question: Question, query: Query, my_type: str, wish: SortOrder) -> Page:
         most = min(query.limit or PAGE_ADS, PAGE_ADS)
         kind = self._kind(my_type)
         if kind is None:
-            places, more, fits = await self._sorted_few(query, wish, most)
+            places, more, fits = await self._sorted_few(question, query, wish, most)
         else:
             async with kind.at_work:
                 await self._catch_up(kind)
@@ -242,13 +256,16 @@ class Search:
             page.next = places[-1].cursor()
         return page
 
-    async def _sorted_few(self, query: Query, wish: SortOrder, most: int) -> tuple[list[Position], bool, int]:
+    async def _sorted_few(
+        self, question: Question, query: Query, wish: SortOrder, most: int
+    ) -> tuple[list[Position], bool, int]:
         """The same by looking at each of a few ads."""
         places: list[Position] = []
         wanted = replace(query, projection=frozenset(("name", wish.by)), limit=0, order=None, place=None)
         for group in self._order.groups(query.types, None):
             overlay = overlay_of(group)
-            for name, row in group.rows.items():
+            for name, row in list(group.rows.items()):
+                await question.yield_if_due()
                 packed = fitting(wanted, with_attributes(row.packed(), overlay), self._clock.now())
                 if packed is not None:
                     value = {key.lower(): cell for key, cell in unpack(packed).items()}.get(wish.by)
@@ -341,14 +358,14 @@ class Search:
             page.next = SEPARATOR.join((my_type, *split(keys[kept[page.rows - 1]])))
         return page
 
-    def _with_absent(self, query: Query, my_type: str, page: Page) -> Page:
+    async def _with_absent(self, question: Question, query: Query, my_type: str, page: Page) -> Page:
         """The last page of the living, and what it has room for of the absent."""
         if query.limit and len(page.ads) >= query.limit:
             page.next = SEPARATOR.join((my_type, LAST, ""))
             return page
         limit = query.limit - len(page.ads) if query.limit else 0
         rest = replace(query, after=(my_type, LAST, ""), limit=limit)
-        absent = answer(rest, self._order, self._absentees, self._clock.now())
+        absent = await self._from_ads(question, rest)
         return Page([*page.ads, *absent.ads], absent.next, page.unreadable + absent.unreadable)
 
     def _kind(self, my_type: str) -> _Kind | None:

@@ -32,6 +32,7 @@ _STATUS = {
     "denied": 403,
     "not-found": 404,
     "conflict": 409,
+    "too-expensive": 422,
     "not-leader": 503,
     "busy": 503,
     "unavailable": 503,

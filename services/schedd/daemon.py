@@ -39,6 +39,7 @@ from services.schedd.metrics import Metrics
 from services.schedd.settings import Settings
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
+from shared.classad.budget import TooExpensive
 from shared.config import Config
 from shared.cooperative import Yielder
 from shared.daemon.advertiser import Advertiser
@@ -323,6 +324,8 @@ class Schedd(Daemon):
             raise RemoteFailure("unavailable", f"the spool of this schedd is full: {self.queue.full}", retryable=True)
         try:
             return await answer(envelope.body)
+        except TooExpensive as error:
+            raise RemoteFailure(error.code, str(error)) from error
         except QueueDamaged as error:
             raise RemoteFailure("unavailable", str(error), retryable=True) from error
 

@@ -7,7 +7,8 @@ Four-valued logic, scopes and bounds:
   the ad around the expression, `TARGET` the other ad; an attribute of that name goes first.
 * A name that is needed to evaluate itself is UNDEFINED where the circle closes.
 * At most MAX_DEPTH operators and references may be open at once; a deeper evaluation is ERROR as a whole. So is one
-  that takes more than MAX_STEPS steps, where the reference would go on for hours.
+  that takes more than MAX_STEPS steps or EVALUATION_S seconds of processor time, or whose functions make more than
+  MAX_MADE characters and items, where the reference would go on for hours.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final, ParamSpec, TypeAlias
 
 from shared.classad import operators
 from shared.classad.ad import ClassAd
+from shared.classad.budget import Budget, present
 from shared.classad.cells import Cell, PackedError, as_expr
 from shared.classad.depth import with_room
 from shared.classad.expr import (
@@ -37,14 +39,19 @@ from shared.classad.expr import (
     fold,
 )
 from shared.classad.functions import FUNCTIONS
+from shared.classad.functions.coerce import MAX_ITEMS
 from shared.classad.lazy import LazyList, ListValue, TooMuch
 from shared.classad.values import ERROR, UNDEFINED, Value
 
 MAX_DEPTH: Final = 400
 MAX_FRAMES: Final = 3_000  # nested evaluations of any kind: calls and list items do not count as depth
-MAX_STEPS: Final = 25_000  # about 50 ms; what a policy takes is tens to hundreds
+MAX_STEPS: Final = 25_000  # what a policy takes is tens to hundreds
+EVALUATION_S: Final = 0.015  # of processor time, looked at where an evaluation takes CLOCK_STEPS steps or more
+CLOCK_STEPS: Final = 500
+MAX_MADE: Final = 4 << 20  # characters of texts and items of lists that functions make
 STEPS_PER_SECOND: Final = 500_000  # of processor time in what can take long: as many as the walk does
 LONG_TEXT: Final = 128  # characters; what handles a longer text is timed
+STEPS_OF_AD: Final = 5  # of a nested ad that is made
 ITEMS_PER_STEP: Final = 8  # of lists that are copied item by item
 
 P = ParamSpec("P")
@@ -60,7 +67,10 @@ State: TypeAlias = "tuple[ClassAd | None, ClassAd | None, ClassAd | None, int, i
 class Evaluation:
     """One evaluation in progress; also the context that lazy functions see (`Context`)."""
 
-    __slots__ = ("_frames", "_nested", "_open", "_steps", "depth", "my", "now", "rounds", "scope", "target")
+    __slots__ = (
+        *("_end", "_frames", "_look", "_nested", "_open", "depth", "made", "my", "now", "rounds", "scope", "seconds"),
+        *("steps", "target"),
+    )
 
     def __init__(self, my: ClassAd | None, target: ClassAd | None, now: float | None = None) -> None:
         self.my = my
@@ -69,7 +79,11 @@ class Evaluation:
         self.now = time.time() if now is None else now
         self.depth = 0
         self._frames = 0
-        self._steps = 0
+        self.steps = 0
+        self.made = 0  # characters and items
+        self.seconds = EVALUATION_S  # of processor time that it may take
+        self._look = CLOCK_STEPS  # the steps at which the clock is looked at next
+        self._end = 0.0
         self.rounds: Rounds = {}
         self._open: Marks = set()
         self._nested: dict[tuple[int, int], tuple[ClassAd, AdExpr]] = {}
@@ -124,12 +138,29 @@ class Evaluation:
 
     def recover(self) -> None:
         """Go on after TooMuch, or raise it again if it was too many steps."""
-        if self._steps > MAX_STEPS:
+        if self.steps > MAX_STEPS:
             raise TooMuch
 
     def _spend(self, steps: int) -> None:
-        self._steps += steps
-        if self._steps > MAX_STEPS:
+        self.steps += steps
+        if self.steps > self._look:
+            self._check()
+
+    def _check(self) -> None:
+        """Raises TooMuch when the evaluation went on for too long; for good, whatever part of it is given up."""
+        now = thread_time()
+        if not self._end:
+            self._end = now + self.seconds
+        if self.steps > MAX_STEPS or now > self._end:
+            self.steps = max(self.steps, MAX_STEPS + 1)
+            raise TooMuch
+        self._look = min(self.steps + CLOCK_STEPS, MAX_STEPS)
+
+    def _make(self, amount: int) -> None:
+        """Count what a function made: a long text, or a list."""
+        self.made += amount
+        if self.made > MAX_MADE:
+            self.steps = max(self.steps, MAX_STEPS + 1)
             raise TooMuch
 
     # The walk
@@ -138,9 +169,11 @@ class Evaluation:
         """The value of one node. Raises TooMuch."""
         if type(expr) is Literal:
             return expr.value
-        self._steps += 1
+        self.steps += 1
         self._frames += 1
-        if self._steps > MAX_STEPS or self._frames > MAX_FRAMES:
+        if self.steps > self._look:
+            self._check()
+        if self._frames > MAX_FRAMES:
             raise TooMuch
         value = _VISIT[expr.kind](self, expr)
         self._frames -= 1
@@ -212,6 +245,7 @@ class Evaluation:
         key = (id(node), id(self.scope))
         known = self._nested.get(key)
         if known is None:
+            self._spend(STEPS_OF_AD + len(node.attrs) // ITEMS_PER_STEP)
             known = self._nested[key] = (ClassAd.of(node, self.scope), node)
         return known[0]
 
@@ -224,17 +258,27 @@ class Evaluation:
         assert function.call is not None
         arguments = [self.visit(argument) for argument in node.args]
         if function.costly or any(map(_large, arguments)):
-            return self._timed(function.call, arguments)
-        return function.call(arguments)
+            if any(isinstance(argument, list) and len(argument) > MAX_ITEMS for argument in arguments):
+                return ERROR
+            value = self._timed(function.call, arguments)
+            self._spend(0)
+        else:
+            value = function.call(arguments)
+        if type(value) is str:
+            if len(value) > LONG_TEXT:
+                self._make(len(value))
+        elif isinstance(value, list):
+            self._make(len(value))
+        return value
 
     def _timed(self, work: Callable[P, Value], *args: P.args, **kwargs: P.kwargs) -> Value:
         """The value of something of which one step can be long: it costs its processor time, or the steps that were
         counted inside it if they are more. Raises TooMuch."""
-        began, steps = thread_time(), self._steps
+        began, steps = thread_time(), self.steps
         try:
             return work(*args, **kwargs)
         finally:
-            self._steps = max(self._steps, steps + int((thread_time() - began) * STEPS_PER_SECOND))
+            self.steps = max(self.steps, steps + int((thread_time() - began) * STEPS_PER_SECOND))
 
     def _subscript(self, node: Subscript) -> Value:
         self._enter()
@@ -428,17 +472,39 @@ def evaluate(expr: Expr, my: ClassAd | None = None, target: ClassAd | None = Non
     """The value of `expr` with `my` as the ad around it and `target` as the other ad of a match.
 
     `now` (seconds since the epoch) is what time() gives; the present when it is None. Never raises for any
-    expression: what goes beyond the bounds of this module is ERROR.
+    expression: what goes beyond the bounds of this module is ERROR. Raises TooExpensive where a budget is open and
+    spent (shared.classad.budget).
     """
     return with_room(_evaluate, expr, my, target, now)
 
 
 def _evaluate(expr: Expr, my: ClassAd | None, target: ClassAd | None, now: float | None) -> Value:
-    run = Evaluation(my, target, now)
+    return _finished(Evaluation(my, target, now), expr)
+
+
+def _finished(run: Evaluation, expr: Expr) -> Value:
+    budget = present()
+    if budget is not None:
+        return _charged(run, expr, budget)
     try:
         return run.finished(run.visit(expr))
     except (TooMuch, PackedError):
         return ERROR
+
+
+def _charged(run: Evaluation, expr: Expr, budget: Budget) -> Value:
+    """Within what is left of a budget. Raises TooExpensive."""
+    if not budget.check():
+        return ERROR
+    began = thread_time()
+    if budget.soft:
+        run.seconds = min(run.seconds, budget.seconds)
+    try:
+        return run.finished(run.visit(expr))
+    except (TooMuch, PackedError):
+        return ERROR
+    finally:
+        budget.charge(run.steps, run.made, thread_time() - began)
 
 
 def evaluate_attribute(ad: ClassAd, key: str, target: ClassAd | None = None, now: float | None = None) -> Value:
@@ -453,7 +519,6 @@ def _evaluate_attribute(ad: ClassAd, key: str, target: ClassAd | None, now: floa
             return UNDEFINED
         if not isinstance(cell, Expr):
             return cell
-        run = Evaluation(ad, target, now)
-        return run.finished(run.visit(cell))
-    except (TooMuch, PackedError):
+        return _finished(Evaluation(ad, target, now), cell)
+    except PackedError:
         return ERROR

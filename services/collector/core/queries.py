@@ -26,6 +26,8 @@ PAGE_BYTES = 4 << 20
 #: Ads looked at for one page: with a constraint or a projection each is unpacked (50 us).
 PAGE_LOOKS, PAGE_LOOKS_PACKED = 500, 10_000
 LONGEST_CONSTRAINT = 100_000
+#: Attributes that one question may name, and types.
+MOST_NAMES = 10_000
 SEPARATOR = "\0"
 _PLAIN = frozenset((str, int, float, bool))
 #: As the daemon of a cursor: after all of them.
@@ -76,6 +78,9 @@ def read(
     """The question as it came in, checked. Raises BadQuery."""
     if len(constraint) > LONGEST_CONSTRAINT:
         raise BadQuery(f"constraint: {len(constraint)} characters, at most {LONGEST_CONSTRAINT} are taken")
+    for what, names in (("projection", projection), ("types", my_types)):
+        if len(names) > MOST_NAMES:
+            raise BadQuery(f"{what}: {len(names)} names, at most {MOST_NAMES} are taken")
     expression: Expr | None = None
     if constraint.strip():
         try:
@@ -180,27 +185,29 @@ class GroupOrder:
                     yield group, spelt
 
 
-def answer(query: Query, order: GroupOrder, absentees: Mapping[str, AbsentAd], now: float) -> Page:
-    """One page."""
-    page = Page([])
+def answer(
+    page: Page, query: Query, order: GroupOrder, absentees: Mapping[str, AbsentAd], now: float
+) -> Iterator[None]:
+    """Fill an empty page, an ad at each step: others may change the table in between."""
     looks = PAGE_LOOKS if query.constraint is not None or query.projection else PAGE_LOOKS_PACKED
     size = 0
     place: tuple[str, str, str] | None = None
     for key, packed, overlay in _ads(query, order, absentees):
         if looks <= 0 or size >= PAGE_BYTES or (query.limit and len(page.ads) >= query.limit):
             page.next = SEPARATOR.join(place) if place else ""
-            return page
+            return
         looks -= 1
         place = key
         try:
             found = fitting(query, with_attributes(packed, overlay), now)
         except (BadAd, ValueError):
             page.unreadable += 1
+            yield
             continue
         if found is not None:
             page.ads.append(found)
             size += len(found)
-    return page
+        yield
 
 
 def _ads(
@@ -218,11 +225,14 @@ def _ads(
             overlay = overlay_of(group)
             for name in names:
                 key = (group.my_type, group.daemon, name)
-                if after is None or key > after:
-                    yield key, group.rows[name].packed(), overlay
+                row = group.rows.get(name)  # it may have gone meanwhile
+                if row is not None and (after is None or key > after):
+                    yield key, row.packed(), overlay
     if query.absent and (not query.types or MACHINE in query.types):
         for name in sorted(absentees):
-            ad = absentees[name]
+            ad = absentees.get(name)
+            if ad is None:
+                continue
             key = ("", ad.daemon, name)
             if after is None or after[0] != "" or (ad.daemon, name) > after[1:]:
                 yield key, ad.packed, {"MyType": MACHINE, "LastHeardFrom": int(ad.last_heard)}

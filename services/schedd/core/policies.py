@@ -14,6 +14,7 @@ from typing import Final
 
 from engine.queue.jobs import ACTIVE, JobStatus
 from shared.classad import ERROR, UNDEFINED, ClassAd, Expr, evaluate, is_true
+from shared.classad.budget import Budget, policies
 
 
 class Hold(IntEnum):
@@ -120,7 +121,16 @@ def _said(ad: ClassAd, name: str, attribute: str) -> str:
 
 def periodic(ad: ClassAd, status: JobStatus, now: float, system: SystemPolicy = SystemPolicy()) -> Decision | None:
     """What a periodic look at a job says: the first that applies of timer, hold, release, remove, vacate; the job's own
-    before the pool's. None: leave it. Expressions that are neither true nor false count as false."""
+    before the pool's. None: leave it. Expressions that are neither true nor false count as false.
+
+    The job's expressions have a budget together, and the pool's one of their own: a job whose policies are too
+    expensive evades no SYSTEM_PERIODIC_*.
+    """
+    with policies("the job's policies").open():
+        return _periodic(ad, status, now, system, policies("the pool's policies"))
+
+
+def _periodic(ad: ClassAd, status: JobStatus, now: float, system: SystemPolicy, pool: Budget) -> Decision | None:
     deadline = ad.eval("TimerRemove", None, now)
     if isinstance(deadline, int | float) and not isinstance(deadline, bool) and 0 < deadline <= now:
         return Decision(Action.REMOVE, "The job's timer for its removal (TimerRemove) ran out")
@@ -135,9 +145,10 @@ def periodic(ad: ClassAd, status: JobStatus, now: float, system: SystemPolicy = 
         if _evaluated(ad, "PeriodicHold", now):
             reason = _words(ad, "PeriodicHoldReason", _said(ad, "periodic_hold", "PeriodicHold"), now)
             return Decision(Action.HOLD, reason, Hold.JOB_POLICY, _whole(ad, "PeriodicHoldSubCode", now))
-        if _system(system.hold, ad, now):
-            text = evaluate(system.hold_reason, ad, None, now) if system.hold_reason is not None else ""
-            code = evaluate(system.hold_subcode, ad, None, now) if system.hold_subcode is not None else 0
+        if _system(system.hold, ad, now, pool):
+            with pool.open():
+                text = evaluate(system.hold_reason, ad, None, now) if system.hold_reason is not None else ""
+                code = evaluate(system.hold_subcode, ad, None, now) if system.hold_subcode is not None else 0
             return Decision(
                 Action.HOLD,
                 text
@@ -149,22 +160,25 @@ def periodic(ad: ClassAd, status: JobStatus, now: float, system: SystemPolicy = 
     elif _may_be_released(ad):
         if _evaluated(ad, "PeriodicRelease", now):
             return Decision(Action.RELEASE, _said(ad, "periodic_release", "PeriodicRelease"))
-        if _system(system.release, ad, now):
+        if _system(system.release, ad, now, pool):
             return Decision(Action.RELEASE, f"The pool's SYSTEM_PERIODIC_RELEASE became true: {system.release}")
     if _evaluated(ad, "PeriodicRemove", now):
         return Decision(Action.REMOVE, _said(ad, "periodic_remove", "PeriodicRemove"))
-    if _system(system.remove, ad, now):
+    if _system(system.remove, ad, now, pool):
         return Decision(Action.REMOVE, f"The pool's SYSTEM_PERIODIC_REMOVE became true: {system.remove}")
     if status in ACTIVE:
         if _evaluated(ad, "PeriodicVacate", now):
             return Decision(Action.VACATE, _said(ad, "periodic_vacate", "PeriodicVacate"))
-        if _system(system.vacate, ad, now):
+        if _system(system.vacate, ad, now, pool):
             return Decision(Action.VACATE, f"The pool's SYSTEM_PERIODIC_VACATE became true: {system.vacate}")
     return None
 
 
-def _system(expr: Expr | None, ad: ClassAd, now: float) -> bool:
-    return expr is not None and is_true(evaluate(expr, ad, None, now))
+def _system(expr: Expr | None, ad: ClassAd, now: float, budget: Budget) -> bool:
+    if expr is None:
+        return False
+    with budget.open():
+        return is_true(evaluate(expr, ad, None, now))
 
 
 def _may_be_released(ad: ClassAd) -> bool:
@@ -187,6 +201,11 @@ def _durations(ad: ClassAd, status: JobStatus, now: float) -> Decision | None:
 
 def next_duration(ad: ClassAd, now: float) -> float | None:
     """Seconds until a duration limit of a running job is reached; None where there is none."""
+    with policies("the job's durations").open():
+        return _next_duration(ad, now)
+
+
+def _next_duration(ad: ClassAd, now: float) -> float | None:
     waits = []
     for limit_name, start_name in (
         ("AllowedJobDuration", "JobCurrentStartDate"),
@@ -206,6 +225,11 @@ def after_exit(ad: ClassAd, now: float) -> Decision:
     OnExitHold first, then OnExitRemove; absent they are false and true. An expression that is neither (undefined, an
     error, a string) holds the job with code 5, as nobody can know what was meant.
     """
+    with policies("the job's policies").open():
+        return _after_exit(ad, now)
+
+
+def _after_exit(ad: ClassAd, now: float) -> Decision:
     for name, default in (("OnExitHold", False), ("OnExitRemove", True)):
         value = ad.eval(name, None, now) if name in ad else default
         if not isinstance(value, bool | int | float):

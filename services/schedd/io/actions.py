@@ -15,7 +15,9 @@ from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queries import chosen, chosen_factories
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
+from shared.classad.budget import Budget
 from shared.classad.expr import fold
+from shared.classad.question import Question
 from shared.cooperative import Yielder
 from shared.messages.queue import Acted, ActOnJobs
 
@@ -55,16 +57,20 @@ class Actions:
                 raise RemoteFailure("bad-request", "edits: name at least one attribute to change")
         viewer = Viewer(asked.user, asked.admin, self.updates.settings.rights)
         told: dict[str, str] = {}
-        if not asked.after:
+        async with Question(Budget("this constraint")) as question:
+            factories: list[Cluster] = []
+            if not asked.after:
+                factories = await chosen_factories(question, self.updates, viewer, asked.ids, asked.constraint)
             # First, so that no job comes besides those that are chosen.
-            for cluster in chosen_factories(self.updates, viewer, asked.ids, asked.constraint):
+            for cluster in factories:
                 empty = not cluster.jobs
                 outcome = self._on_factory(cluster, asked, edits)
                 if outcome and empty:
                     told[str(cluster.id)] = outcome
-        jobs, missing, more = await chosen(
-            self.updates, viewer, asked.ids, asked.constraint, after=asked.after, limit=max(0, asked.limit)
-        )
+            jobs, missing, more = await chosen(
+                question, self.updates, viewer, asked.ids, asked.constraint, after=asked.after,
+                limit=max(0, asked.limit),
+            )  # fmt: skip
         results = dict.fromkeys(() if asked.after else missing, "not-found")
         results.update(told)
         yielder = Yielder()

@@ -14,6 +14,7 @@ from services.schedd.io.queue_db import QueueDatabase
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, Expr, evaluate, is_true
 from shared.classad.expr import fold
+from shared.classad.question import Question
 from shared.messages.queue import JobPage
 
 #: Rows looked at in one go by the database's thread, which also writes: others wait no longer than this takes.
@@ -24,6 +25,7 @@ PAGE_BYTES: Final = 4 << 20
 
 
 async def page(
+    question: Question,
     queue: QueueDatabase,
     ids: Sequence[JobId],
     expr: Expr | None,
@@ -34,7 +36,7 @@ async def page(
     after: str,
 ) -> JobPage:
     """One page; `after` is the `next` of the page before. seen: what of an ad may be looked at, and told. Raises
-    RemoteFailure bad-request for another text."""
+    RemoteFailure bad-request for another text, TooExpensive."""
     if after and not (after.isascii() and after.isdigit()):
         raise RemoteFailure("bad-request", f"after: {after[:40]!r} is not what the page before gave as next")
     below = int(after) if after else 1 << 62
@@ -53,6 +55,7 @@ async def page(
         else:
             found = await queue.read(lambda database, below=below: _rows(database, below))  # type: ignore[misc]
         for seq, packed in found:
+            await question.yield_if_due()
             ad = seen(whole := ClassAd.unpack(packed))
             if expr is None or is_true(evaluate(expr, ad)):
                 if len(ads) == limit or size > PAGE_BYTES:

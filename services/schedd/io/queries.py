@@ -17,9 +17,11 @@ from services.schedd.io import history
 from services.schedd.io.job_updates import JobUpdates
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd, Expr, ParseError, evaluate, is_true, parse_expr
+from shared.classad.budget import Budget
 from shared.classad.column_page import page
 from shared.classad.expr import fold
-from shared.cooperative import Yielder
+from shared.classad.question import Question
+from shared.cooperative import Yielder, reading
 from shared.messages.negotiation import GetRequests, RequestList, ResourceRequest
 from shared.messages.queue import JobPage, QueryJobs
 from shared.users import whole
@@ -30,24 +32,34 @@ PAGE_BYTES: Final = 4 << 20
 #: Their ads have all that the jobs of a cluster share.
 PAGE_FACTORIES: Final = 200
 MAX_CONSTRAINT: Final = 100_000
+#: Attributes that one question may name.
+MOST_NAMES: Final = 10_000
+#: Ids of jobs and clusters that one question or order may name.
+MOST_IDS: Final = 10_000
 #: Jobs of one part of a page in columns, so that its size is known in time; and columns of it.
 PART_JOBS: Final = 250
 MOST_COLUMNS: Final = 300
 
 
-def parse_constraint(text: str) -> Expr | None:
+async def parse_constraint(text: str) -> Expr | None:
     """Raises RemoteFailure bad-request that says where the constraint is wrong."""
     if not text.strip():
         return None
     if len(text) > MAX_CONSTRAINT:
         raise RemoteFailure("bad-request", f"constraint: longer than {MAX_CONSTRAINT} characters")
     try:
-        return parse_expr(text)
+        return await reading(len(text), parse_expr, text)
     except ParseError as error:
         raise RemoteFailure("bad-request", f"constraint: {error}") from error
 
 
 def parse_ids(texts: Sequence[str]) -> list[JobId]:
+    """Raises RemoteFailure bad-request."""
+    if len(texts) > MOST_IDS:
+        raise RemoteFailure(
+            "bad-request",
+            f"ids: {len(texts)} of them, at most {MOST_IDS} are taken; name whole clusters, or ask in parts",
+        )
     try:
         return [JobId.parse(text) for text in texts]
     except ValueError as error:
@@ -55,12 +67,19 @@ def parse_ids(texts: Sequence[str]) -> list[JobId]:
 
 
 async def chosen(
-    updates: JobUpdates, viewer: Viewer, ids: Sequence[str], constraint: str, *, after: str = "", limit: int = 0
+    question: Question,
+    updates: JobUpdates,
+    viewer: Viewer,
+    ids: Sequence[str],
+    constraint: str,
+    *,
+    after: str = "",
+    limit: int = 0,
 ) -> tuple[list[Job], list[str], bool]:
     """(jobs chosen by ids and constraint in their order, ids that name none, whether there are more). viewer: the
     constraint is about what this one sees. after: only jobs that come after this one; limit: at most so many, 0: all.
-    Raises RemoteFailure bad-request."""
-    expr = parse_constraint(constraint)
+    Raises RemoteFailure bad-request, TooExpensive."""
+    expr = await parse_constraint(constraint)
     wanted = parse_ids(ids)
     table = updates.table
     missing = [
@@ -71,30 +90,32 @@ async def chosen(
     last = parse_ids([after])[0] if after else JobId(-1, -1)
     found: list[Job] = []
     now = updates.now()
-    yielder = Yielder()
     for job in in_order(table, wanted, last):
         if expr is None or is_true(evaluate(expr, seen(updates, job, viewer, now), None, now)):
             if len(found) == limit > 0:
                 return found, missing, True
             found.append(job)
-        await yielder.yield_if_due()
+        await question.yield_if_due()
     return found, missing, False
 
 
-def chosen_factories(updates: JobUpdates, viewer: Viewer, ids: Sequence[str], constraint: str) -> list[Cluster]:
+async def chosen_factories(
+    question: Question, updates: JobUpdates, viewer: Viewer, ids: Sequence[str], constraint: str
+) -> list[Cluster]:
     """Clusters with jobs that are not materialized yet which an action means: named by their number, or a constraint is
-    true of their ad (see `factories.shown`). Raises RemoteFailure bad-request."""
-    expr, clusters = parse_constraint(constraint), updates.table.clusters
+    true of their ad (see `factories.shown`). Raises RemoteFailure bad-request, TooExpensive."""
+    expr, clusters = await parse_constraint(constraint), updates.table.clusters
     wanted = [job_id.cluster for job_id in parse_ids(ids) if job_id.proc < 0] if ids else list(clusters)
     now = updates.now()
-    return [
-        cluster
-        for number in wanted
-        if (cluster := clusters.get(number)) is not None
-        and cluster.factory is not None
-        and not cluster.factory.over
-        and (expr is None or is_true(evaluate(expr, factory_ad(cluster, now, viewer), None, now)))
-    ]
+    found = []
+    for number in wanted:
+        cluster = clusters.get(number)
+        if cluster is None or cluster.factory is None or cluster.factory.over:
+            continue
+        if expr is None or is_true(evaluate(expr, factory_ad(cluster, now, viewer), None, now)):
+            found.append(cluster)
+        await question.yield_if_due()
+    return [cluster for cluster in found if clusters.get(cluster.id) is cluster]
 
 
 def seen(updates: JobUpdates, job: Job, viewer: Viewer, now: float) -> ClassAd:
@@ -151,25 +172,32 @@ class Queries:
         self.updates = updates
 
     async def query(self, asked: QueryJobs) -> JobPage:
-        """One page. Raises RemoteFailure bad-request."""
-        expr = parse_constraint(asked.constraint)
+        """One page. Raises RemoteFailure bad-request, TooExpensive."""
+        async with Question(Budget("this query")) as question:
+            return await self._answer(question, asked)
+
+    async def _answer(self, question: Question, asked: QueryJobs) -> JobPage:
+        if len(asked.projection) > MOST_NAMES:
+            reason = f"projection: {len(asked.projection)} names, at most {MOST_NAMES} are taken"
+            raise RemoteFailure("bad-request", reason)
+        expr = await parse_constraint(asked.constraint)
         ids = parse_ids(asked.ids)
         limit = min(asked.limit, PAGE_JOBS) if asked.limit > 0 else PAGE_JOBS
         viewer = Viewer(asked.user, asked.admin, self.updates.settings.rights)
         if asked.history:
             return await history.page(
-                self.updates.queue, ids, expr, self._past(viewer),
+                question, self.updates.queue, ids, expr, self._past(viewer),
                 projection=asked.projection, limit=limit, after=asked.after,
             )  # fmt: skip
         if asked.factories:
-            return await self._factories(ids, expr, asked, viewer)
+            return await self._factories(question, ids, expr, asked, viewer)
         totals = self.updates.table.totals()
         after = parse_ids([asked.after])[0] if asked.after else None
         table = self.updates.table
         jobs = newest_first(table, ids, after) if asked.newest else in_order(table, ids, after or JobId(-1, -1))
         if asked.columns and asked.projection:
-            return await self._listed(jobs, expr, asked.projection, limit, totals, viewer)
-        return await self._page(jobs, expr, asked.projection, limit, totals, viewer)
+            return await self._listed(question, jobs, expr, asked.projection, limit, totals, viewer)
+        return await self._page(question, jobs, expr, asked.projection, limit, totals, viewer)
 
     def _past(self, viewer: Viewer) -> Callable[[ClassAd], ClassAd]:
         """What this one sees of the ad of a job that left the queue."""
@@ -184,20 +212,21 @@ class Queries:
 
         return shown
 
-    async def _factories(self, ids: Sequence[JobId], expr: Expr | None, asked: QueryJobs, viewer: Viewer) -> JobPage:
+    async def _factories(
+        self, question: Question, ids: Sequence[JobId], expr: Expr | None, asked: QueryJobs, viewer: Viewer
+    ) -> JobPage:
         """A page of clusters that have factories, in the order of their numbers."""
         updates, now = self.updates, self.updates.now()
         wanted, after = {job_id.cluster for job_id in ids}, parse_ids([asked.after])[0].cluster if asked.after else -1
         limit = min(asked.limit, PAGE_FACTORIES) if asked.limit > 0 else PAGE_FACTORIES
         keys = [fold(name) for name in asked.projection]
         ads: list[bytes] = []
-        yielder = Yielder()
         last = ""
         for number in sorted(number for number in updates.table.clusters if number > after):
             cluster = updates.table.clusters.get(number)
             if cluster is None or cluster.factory is None or (wanted and number not in wanted):
                 continue
-            await yielder.yield_if_due()
+            await question.yield_if_due()
             ad = factory_ad(cluster, now, viewer)
             if expr is not None and not is_true(evaluate(expr, ad, None, now)):
                 continue
@@ -212,6 +241,7 @@ class Queries:
 
     async def _page(
         self,
+        question: Question,
         jobs: Iterator[Job],
         expr: Expr | None,
         projection: Sequence[str],
@@ -224,9 +254,8 @@ class Queries:
         size = 0
         last = ""
         keys = [fold(name) for name in projection]
-        yielder = Yielder()
         for job in jobs:
-            await yielder.yield_if_due()
+            await question.yield_if_due()
             if expr is not None and not is_true(evaluate(expr, seen(updates, job, viewer, now), None, now)):
                 continue
             if len(ads) == limit or size > PAGE_BYTES:
@@ -244,6 +273,7 @@ class Queries:
 
     async def _listed(
         self,
+        question: Question,
         jobs: Iterator[Job],
         expr: Expr | None,
         projection: Sequence[str],
@@ -256,7 +286,7 @@ class Queries:
         keys = frozenset(map(fold, projection))
         parts: list[bytes] = []
         rows = size = 0
-        last, yielder = "", Yielder()
+        last = ""
         part: list[Job] = []
         names = set(keys)
 
@@ -270,7 +300,7 @@ class Queries:
                 names.intersection_update(keys)
 
         for job in jobs:
-            await yielder.yield_if_due()
+            await question.yield_if_due()
             if expr is not None and not is_true(evaluate(expr, seen(updates, job, viewer, now), None, now)):
                 continue
             # One job's many names of its own would be columns of all.
@@ -308,7 +338,7 @@ class ResourceRequests:
         fit comes with the next question. Only where nothing else was listed one request may exceed it.
         """
         table = self.updates.table
-        constraint = parse_constraint(asked.job_constraint)
+        constraint = await parse_constraint(asked.job_constraint)
         # A match is for an autocluster: the constraint must not divide one.
         yielder = Yielder()
         for job in table.set_significant(asked.significant, looked_at(constraint)):

@@ -9,17 +9,28 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from time import thread_time
 from typing import Final, TypeAlias
 
+from shared.classad.lazy import ListValue as Listed
 from shared.classad.unparse import unparse, unparse_time
 from shared.classad.values import ERROR, Error, Undefined, Value
 
-MAX_TEXT: Final = 1 << 20
+MAX_TEXT: Final = 1 << 17
 """The longest string a builtin makes, in characters; a longer result is ERROR."""
 
-MAX_ITEMS: Final = 100_000
-"""The longest list a builtin makes; a longer result is ERROR."""
+MAX_ITEMS: Final = 10_000
+"""The longest list a builtin takes or makes; a longer one is ERROR."""
+
+MAX_PRINTED: Final = 4_000
+"""Items and attributes of a list or an ad of which a builtin makes a text; of more it is ERROR."""
+
+PATIENCE_S: Final = 0.015
+"""Processor seconds that a builtin may be busy with the items of a list; beyond that it is ERROR."""
+
+_LOOK_EVERY: Final = 64  # items between looks at the clock
 
 INT_MIN: Final = -(1 << 63)
 INT32_MIN: Final = -(1 << 31)
@@ -35,6 +46,41 @@ _NUMBER: Final = re.compile(
 # As constants: a union written in place is built anew by every call.
 _TEXT_OR_SPECIAL: Final = (str, Undefined, Error)
 _NUMBERS: Final = (int, float)
+_ATOMS: Final = (str, int, float, datetime, timedelta, Undefined, Error)
+
+
+class TookTooLong(Exception):
+    """A builtin was busy with a list for more than PATIENCE_S; its value is ERROR."""
+
+
+def patiently(items: list[Value]) -> Iterator[Value]:
+    """The items, one by one. Raises TookTooLong when what is done with them takes too long."""
+    end = 0.0
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _LOOK_EVERY == 0:
+            now = thread_time()
+            if not end:
+                end = now + PATIENCE_S
+            elif now > end:
+                raise TookTooLong
+
+
+def few(value: Value) -> bool:
+    """Whether a value has at most MAX_PRINTED items and attributes, with those of lists inside it."""
+    left, todo = MAX_PRINTED, [value]
+    while todo:
+        inside = todo.pop()
+        if isinstance(inside, Listed):  # which prints as it was written
+            left -= len(inside.source)
+        elif isinstance(inside, list):
+            left -= len(inside)
+            todo += inside if left >= 0 else ()
+        elif not isinstance(inside, _ATOMS):
+            left -= len(inside)
+        if left < 0:
+            return False
+    return True
 
 
 def bounded(text: str) -> Value:
@@ -76,6 +122,8 @@ def to_text(value: Value) -> str | Undefined | Error:
         return unparse_time(value)
     if isinstance(value, timedelta):
         return interval_text(to_int32(value.total_seconds()))
+    if not few(value):
+        return ERROR
     text = unparse(value)
     return text if len(text) <= MAX_TEXT else ERROR
 

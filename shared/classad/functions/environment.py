@@ -18,6 +18,7 @@ _BLANKS: Final = " \t\n\r"
 _NEEDS_QUOTES: Final = re.compile(r"[ \t\n\r']+")
 _V1_DELIMITERS: Final = frozenset("\x1f!#$%&*+,-/:;<>?@^`|~")
 _QUOTED: Final = re.compile(r"'((?:[^']|'')*+)'")
+_SPACES: Final = re.compile(r"[ \t\n\r]+")
 _PLAIN: Final = re.compile(r"[^' \t\n\r]+")
 
 
@@ -29,13 +30,16 @@ def quote_v2(argument: str) -> str:
 
 
 def split_v2(text: str) -> list[str] | None:
-    """The arguments of a text in V2 syntax, or None if a quote is not closed."""
+    """The arguments of a text in V2 syntax, or None if a quote is not closed, or there are more than MAX_ITEMS."""
     arguments: list[str] = []
     at, end = 0, len(text)
     while at < end:
-        if text[at] in _BLANKS:
-            at += 1
+        blanks = _SPACES.match(text, at)
+        if blanks is not None:
+            at = blanks.end()
             continue
+        if len(arguments) == MAX_ITEMS:
+            return None
         parts: list[str] = []
         while at < end and text[at] not in _BLANKS:
             found = _PLAIN.match(text, at)

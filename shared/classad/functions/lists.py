@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from shared.classad.expr import IS, ISNT
+from shared.classad.functions.coerce import TookTooLong, patiently
 from shared.classad.functions.registry import Function, table
-from shared.classad.operators import binary
+from shared.classad.operators import binary, fold_string
 from shared.classad.values import ERROR, UNDEFINED, Error, Undefined, Value
 
 _OPERATORS: Final = {
@@ -75,7 +76,13 @@ def _membership(name: str, op: str) -> Function:
             return ERROR
         if not isinstance(items, list) or _is_compound(item):
             return ERROR
-        return any(binary(op, other, item) is True for other in items)
+        try:
+            if op != IS and isinstance(item, str):
+                folded = fold_string(item)  # once: a text may be long
+                return any(isinstance(other, str) and fold_string(other) == folded for other in patiently(items))
+            return any(binary(op, other, item) is True for other in patiently(items))
+        except TookTooLong:
+            return ERROR
 
     return Function(name, 2, 2, call)
 
@@ -101,14 +108,17 @@ def _comparison(name: str, found: bool) -> Function:
             return items
         if not isinstance(items, list):
             return ERROR
-        for item in items:
-            result = binary(op, item, value)
-            if result is ERROR:
-                return ERROR
-            if result is UNDEFINED:
-                return False
-            if result is found:
-                return found
+        try:
+            for item in patiently(items):
+                result = binary(op, item, value)
+                if result is ERROR:
+                    return ERROR
+                if result is UNDEFINED:
+                    return False
+                if result is found:
+                    return found
+        except TookTooLong:
+            return ERROR
         return not found
 
     return Function(name, 3, 3, call)

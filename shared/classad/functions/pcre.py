@@ -32,7 +32,7 @@ from shared.classad.functions.coerce import encode
 MAX_PATTERN: Final = 1 << 14
 """The longest pattern, in bytes; a longer one is ERROR."""
 
-DEADLINE_S: Final = 0.04
+DEADLINE_S: Final = 0.02
 """Processor seconds that one patient search may take."""
 
 # Bytes of subject, and the steps of one attempt of a quick search: about 1,000,000 for all attempts together.

@@ -22,6 +22,7 @@ from shared.classad.functions.registry import Function, table
 from shared.classad.operators import fold_string
 from shared.classad.values import ERROR, UNDEFINED, Error, Undefined, Value
 
+_BLANKS: Final = frozenset(" \t\n\v\f\r")
 _ASCII_UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 
 
@@ -162,28 +163,29 @@ def split(arguments: list[Value]) -> Value:
     delimiters = arguments[1] if len(arguments) == 2 else ", \t"
     if not isinstance(text, str) or not isinstance(delimiters, str):
         return ERROR
-    pieces: list[Value] = list(pieces_of(text, delimiters))
+    pieces: list[Value] = list(pieces_of(text, delimiters, MAX_ITEMS))
     return pieces if len(pieces) <= MAX_ITEMS else ERROR
 
 
-def pieces_of(text: str, delimiters: str) -> list[str]:
-    """The pieces of `text` as split() makes them.
+def pieces_of(text: str, delimiters: str, most: int) -> list[str]:
+    """The pieces of `text` as split() makes them; of more than `most` the first ones, and one more.
 
     In front of a piece, delimiters are skipped: any blanks, and others as long as they change; one that is the
     same as the last ends an empty piece.
     """
-    blanks = "".join(mark for mark in delimiters if mark in " \t\n\v\f\r")
+    marks = frozenset(delimiters)
+    blanks = marks & _BLANKS
     pieces: list[str] = []
     at, end, last = 0, len(text), ""
     while True:
         at = _skip(text, at, blanks)
-        while at < end and text[at] in delimiters and text[at] != last:
+        while at < end and text[at] in marks and text[at] != last:
             last = text[at]
             at = _skip(text, at + 1, blanks)
-        if at >= end:
+        if at >= end or len(pieces) > most:
             return pieces
         start = at
-        while at < end and text[at] not in delimiters:
+        while at < end and text[at] not in marks:
             at += 1
         pieces.append(text[start:at])
         if at < end and text[at] not in blanks:
@@ -191,7 +193,7 @@ def pieces_of(text: str, delimiters: str) -> list[str]:
         at += 1
 
 
-def _skip(text: str, at: int, marks: str) -> int:
+def _skip(text: str, at: int, marks: frozenset[str]) -> int:
     while at < len(text) and text[at] in marks:
         at += 1
     return at

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shared.classad.functions.coerce import decode, encode
+from shared.classad.functions.coerce import MAX_ITEMS, decode, encode
 from shared.classad.functions.pcre import Match, Pattern, RegexError, compile_pattern
 from shared.classad.functions.registry import Function, table
 from shared.classad.functions.strings import pieces_of
@@ -151,7 +151,7 @@ def user_map(arguments: list[Value]) -> Value:
         return arguments[3] if len(arguments) == 4 else UNDEFINED
     if len(arguments) == 2:
         return groups
-    names = [piece for piece in (part.strip() for part in pieces_of(groups, ",")) if piece]
+    names = [piece for piece in (part.strip() for part in pieces_of(groups, ",", MAX_ITEMS)) if piece]
     preferred = arguments[2]
     if isinstance(preferred, str):
         for group in names:

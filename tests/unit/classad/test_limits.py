@@ -281,7 +281,7 @@ def test_time_inside_a_timed_call_is_not_counted_twice(monkeypatch):
 
 def test_items_of_nested_lists_cost_steps():
     """Each level has twice the items of the one below it, in two steps."""
-    levels = 12
+    levels = 9
     ad = parse_ad("\n".join(f"a{n} = {{a{n + 1}, a{n + 1}}}" for n in range(levels)), "old")
     for count in (2, 1000):
         ad.set_text(f"a{levels}", "{" + ", ".join(["1"] * count) + "}")

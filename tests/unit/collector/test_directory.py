@@ -4,7 +4,7 @@ import pytest
 import structlog
 
 from services.collector.core.acceptance import AbsentPolicy
-from services.collector.core.queries import answer, overlay_of, read
+from services.collector.core.queries import overlay_of, read
 from services.collector.daemon import policy
 from services.collector.directory import AdIndex, Directory
 from shared.classad import ClassAd, parse_expr
@@ -16,6 +16,7 @@ from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate
 from shared.state.ads import load_ads
 from shared.state.embedded import EmbeddedStore
 from tests.spec import spec
+from tests.unit.collector.pages import answer
 
 ALL = AbsentPolicy(parse_expr("Cpus > 2"), persistent=True)
 

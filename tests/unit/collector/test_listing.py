@@ -8,7 +8,7 @@ import pytest
 
 from services.collector import search
 from services.collector.core import columns
-from services.collector.core.queries import GroupOrder, answer, chosen, read
+from services.collector.core.queries import GroupOrder, chosen, read
 from services.collector.search import Search
 from shared.classad import ClassAd, parse_expr
 from shared.classad.quick import QuickAd
@@ -18,6 +18,7 @@ from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdDelta, AdInvalidate, AdUpdate
 from tests.spec import spec
+from tests.unit.collector.pages import answer
 
 NOW = 5000.0
 LISTINGS = [

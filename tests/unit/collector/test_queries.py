@@ -3,12 +3,13 @@
 import pytest
 
 from services.collector.core.acceptance import AbsentAd
-from services.collector.core.queries import PAGE_LOOKS, BadQuery, GroupOrder, answer, pinned_name, read
+from services.collector.core.queries import PAGE_LOOKS, BadQuery, GroupOrder, pinned_name, read
 from shared.classad import ClassAd, parse_expr
 from shared.daemon.ad_rows import pack, unpack
 from shared.daemon.ad_table import AdTable
 from shared.messages.ads import AdUpdate
 from tests.spec import spec
+from tests.unit.collector.pages import answer
 
 NOW = 5000.0
 

@@ -7,7 +7,7 @@ import pytest
 
 from services.collector.core import columns
 from services.collector.core.columns import LEAST_ADS, Columns
-from services.collector.core.queries import GroupOrder, answer, read
+from services.collector.core.queries import GroupOrder, read
 from services.collector.search import Search
 from shared.classad import ClassAd, parse_expr
 from shared.daemon.ad_rows import BadAd, pack, unpack
@@ -15,6 +15,7 @@ from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdDelta, AdInvalidate, AdUpdate
 from tests.spec import spec
+from tests.unit.collector.pages import answer
 
 NOW = 5000.0
 QUESTIONS = [

@@ -7,6 +7,8 @@ from services.schedd.core.acceptance import MAX_AD_BYTES, check_size
 from services.schedd.io import history
 from services.schedd.io.queue_db import QueueDatabase
 from shared.classad import ClassAd, parse_expr
+from shared.classad.budget import Budget
+from shared.classad.question import Question
 from tests.spec import spec
 
 CLUSTERS, PROCS = 60, 100
@@ -31,9 +33,11 @@ async def asked(queue, ids, expr=None, limit=1000):
     """The ids that come, page after page."""
     found, after, pages = [], "", 0
     while True:
-        page = await history.page(
-            queue, ids, expr, lambda ad: ad, projection=("ClusterId", "ProcId"), limit=limit, after=after
-        )
+        async with Question(Budget("the test")) as question:
+            wanted = ("ClusterId", "ProcId")
+            page = await history.page(
+                question, queue, ids, expr, lambda ad: ad, projection=wanted, limit=limit, after=after
+            )
         found += [(ad.eval("ClusterId"), ad.eval("ProcId")) for ad in map(ClassAd.unpack, page.ads)]
         pages += 1
         assert len(page.ads) <= limit

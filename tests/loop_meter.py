@@ -1,0 +1,57 @@
+"""Measures what each callback of an event loop costs: processor time of the loop's thread, so that a busy machine makes
+nothing look slow. Of asyncio's own loops (not uvloop's), and of all of this process."""
+
+import asyncio
+import contextlib
+import gc
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Held:
+    """How long single callbacks held the loop. `worst`: (processor seconds, what), the longest first."""
+
+    worst: list[tuple[float, str]] = field(default_factory=list)
+    callbacks: int = 0
+
+    @property
+    def longest_s(self):
+        return self.worst[0][0] if self.worst else 0.0
+
+    def add(self, seconds, handle):
+        self.callbacks += 1
+        if seconds > 0.01:
+            self.worst = sorted([*self.worst, (seconds, what_of(handle))], reverse=True)[:10]
+
+
+def what_of(handle):
+    """The task or callback of a handle."""
+    owner = getattr(handle._callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        coroutine = owner.get_coro()
+        return f"{owner.get_name()} {getattr(coroutine, '__qualname__', coroutine)}"
+    return repr(handle._callback)[:200]
+
+
+@contextlib.contextmanager
+def measured():
+    """Held of what runs inside."""
+    held = Held()
+    plain = asyncio.Handle._run
+
+    def run(self):
+        began = time.thread_time()
+        try:
+            plain(self)
+        finally:
+            held.add(time.thread_time() - began, self)
+
+    gc.collect()
+    gc.freeze()  # what the tests hold is looked through by no daemon's collections
+    asyncio.Handle._run = run
+    try:
+        yield held
+    finally:
+        asyncio.Handle._run = plain
+        gc.unfreeze()
