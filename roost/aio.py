@@ -42,7 +42,7 @@ class AsyncClient:
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
         where = locate_gateway(url, token)
         self.url = where.url
-        self._transport = AsyncTransport(where.url, where.token, timeout, where.socket)
+        self._transport = AsyncTransport(where.url, where.token, timeout, where.socket, where.ca_file)
 
     async def __aenter__(self) -> AsyncClient:
         return self

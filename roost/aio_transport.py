@@ -11,6 +11,7 @@ import aiohttp
 
 from roost import protocol
 from roost.errors import ClientError
+from roost.locate import tls_context
 from roost.protocol import Call
 
 #: The bytes of a bundle of files, as `AsyncClient.upload` takes them.
@@ -27,12 +28,13 @@ class AsyncTransport:
     """Connections to a gateway, for any number of requests at a time. Raises ClientError for everything that goes
     wrong."""
 
-    def __init__(self, url: str, token: str, timeout: float, socket: str = "") -> None:
+    def __init__(self, url: str, token: str, timeout: float, socket: str = "", ca_file: str = "") -> None:
         self.url = url
         self._socket = socket
         self._token = token
         self._timeout = timeout
         self._directory = -1  # of the socket, where there is one
+        self._ca_file = ca_file
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -80,12 +82,14 @@ class AsyncTransport:
 
     def _asked(self, call: Call, read_s: float | None = None, *, bundle: AsyncIterator[bytes] | None = None) -> _Answer:
         if self._session is None:  # made in the loop that uses it first
-            connector = None
+            connector: aiohttp.BaseConnector
             if self._socket:
                 # By a descriptor of its directory: a socket's path may have 107 characters only.
                 folder, name = os.path.split(self._socket)
                 self._directory = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 connector = aiohttp.UnixConnector(f"/proc/self/fd/{self._directory}/{name}")
+            else:
+                connector = aiohttp.TCPConnector(ssl=tls_context(self.url, self._ca_file) or True)
             self._session = aiohttp.ClientSession(connector=connector, headers=protocol.credentials(self._token))
         return _Answer(self._session, self.url, call, bundle, read_s or self._timeout)
 

@@ -35,7 +35,7 @@ class Client:
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
         where = locate_gateway(url, token)
         self.url = where.url
-        self._transport = Transport(where.url, where.token, timeout, where.socket)
+        self._transport = Transport(where.url, where.token, timeout, where.socket, where.ca_file)
 
     def __enter__(self) -> Client:
         return self

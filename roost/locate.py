@@ -5,18 +5,26 @@ ROOST_POOL_DIR, else ~/.roost, which `roost up` describes in `pool.json`; the ga
 
 Where nobody names an address or a token, a gateway of this machine is asked over its Unix socket: the kernel tells it
 who asks, and no token is needed.
+
+Whose certificate a gateway with https may show: an authority's in ROOST_CA_FILE; else that of the personal pool's own
+authority, where the gateway is one's own; else those of AUTH_SSL_CLIENT_CAFILE and the other knobs of the machine's
+configuration, and the machine's own. ROOST_CERT_FILE and ROOST_KEY_FILE are a certificate to show and its key.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import ssl
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roost.errors import ClientError
+
+if TYPE_CHECKING:
+    from shared.tls import ClientTls
 
 POOL_FILE = "pool.json"
 CONFIG_FILE = "config"
@@ -29,11 +37,13 @@ LOCAL_SOCKET = Path("/run/roost/gateway.socket")
 @dataclass(frozen=True, slots=True)
 class PoolLocation:
     """socket: path of a Unix socket that is asked in place of the url's address; empty: none. token: empty where the
-    socket tells who asks."""
+    socket tells who asks. ca_file: the authority that vouches for a personal pool's gateway; empty: as the environment
+    says."""
 
     url: str
     token: str
     socket: str = ""
+    ca_file: str = ""
 
 
 def pool_dir(given: str | os.PathLike[str] | None = None) -> Path:
@@ -47,14 +57,19 @@ def pool_dir(given: str | os.PathLike[str] | None = None) -> Path:
 
 def locate(url: str | None = None, token: str | None = None) -> PoolLocation:
     """Raises ClientError telling how to name or start a pool."""
-    url = url or os.environ.get("ROOST_URL") or _personal_url()
+    url, own_ca = (url or os.environ.get("ROOST_URL") or "").rstrip("/"), ""
+    if not url or url.startswith("https:"):
+        personal = _described()
+        own = str(personal.get("url", "")).rstrip("/")
+        url = url or own
+        own_ca = str(personal.get("ca_file", "")) if url == own else ""
     if not url:
         raise ClientError(
             f"no pool found: start one with `roost up`, or set ROOST_URL (looked in {pool_dir()})", code="no-pool"
         )
     if "://" not in url:
         url = f"http://{url}" if ":" in url else f"http://{url}:9680"
-    return PoolLocation(url.rstrip("/"), token or os.environ.get("ROOST_TOKEN") or _token())
+    return PoolLocation(url, token or os.environ.get("ROOST_TOKEN") or _token(), ca_file=own_ca)
 
 
 def locate_gateway(url: str | None = None, token: str | None = None) -> PoolLocation:
@@ -67,6 +82,37 @@ def locate_gateway(url: str | None = None, token: str | None = None) -> PoolLoca
     return locate(url, token)
 
 
+#: What was read of the configuration, by what the environment names: its contexts follow their files.
+_KNOWN: dict[tuple[str, str, str], ClientTls] = {}
+
+
+def tls_context(url: str, ca_file: str = "") -> ssl.SSLContext | None:
+    """For connections to this gateway that are opened now; None where it speaks no TLS. ca_file: as `PoolLocation`
+    has it. Raises ClientError for files that can not be used."""
+    if not url.startswith("https:"):
+        return None
+    from shared.config import load_config  # both are what a command without TLS does without
+    from shared.config.errors import ConfigError
+    from shared.config.knobs.tls import TlsSettings
+    from shared.tls import ClientTls, TlsTrouble
+
+    environment = os.environ.get
+    named = environment("ROOST_CA_FILE") or ca_file
+    cert, key = environment("ROOST_CERT_FILE") or "", environment("ROOST_KEY_FILE") or ""
+    try:
+        tls = _KNOWN.get((named, cert, key))
+        if tls is None:
+            tls = ClientTls.of(TlsSettings.from_config(load_config()))
+            if named:  # this authority, and no other
+                tls = replace(tls, ca_file=named, ca_dir="", own_ca_file="", default_cas=False, _made={})
+            if cert:
+                tls = replace(tls, cert_file=cert, key_file=key, _made={})
+            _KNOWN[named, cert, key] = tls
+        return tls.context()
+    except (TlsTrouble, ConfigError) as error:
+        raise ClientError(f"certificates for {url}: {error}", "no-certificate") from error
+
+
 def _usable(path: str) -> bool:
     """Whether there is a socket that will know us: a gateway believes no process with no-new-privileges, as of jobs."""
     try:
@@ -76,10 +122,6 @@ def _usable(path: str) -> bool:
             return any(line.split() == ["NoNewPrivs:", "0"] for line in status)
     except OSError:
         return False
-
-
-def _personal_url() -> str:
-    return str(_described().get("url", ""))
 
 
 def _described() -> dict[str, Any]:

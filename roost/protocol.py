@@ -490,9 +490,35 @@ def credentials(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
+#: What http.client and aiohttp say of a server that ends a connection, or answers with what is no HTTP.
+_CLOSED_ON: Final = frozenset(
+    (
+        "RemoteDisconnected",
+        "BadStatusLine",
+        "ConnectionResetError",
+        "ServerDisconnectedError",
+        "ClientOSError",
+        "ClientResponseError",
+    )
+)
+
+
+def why(url: str, error: Exception) -> str:
+    """What went wrong with a connection, with the mend where TLS is what failed."""
+    if url.startswith("https:"):
+        from shared.tls import explained_to_people
+
+        return explained_to_people(error) or str(error) or type(error).__name__
+    said = str(error) or type(error).__name__
+    if type(error).__name__ in _CLOSED_ON:
+        said += " (where its port speaks TLS, the URL begins with https://)"
+    return said
+
+
 def away(url: str, error: Exception) -> ClientError:
     """The gateway does not answer."""
-    text = f"no answer from the pool at {url}: {error or type(error).__name__}; is it up?"
+    said = why(url, error)
+    text = f"no answer from the pool at {url}: {said}" + ("" if said.startswith("TLS") else "; is it up?")
     return ClientError(text, "unavailable", retryable=True)
 
 

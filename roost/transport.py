@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from roost import protocol
 from roost.errors import ClientError
+from roost.locate import tls_context
 from roost.protocol import Call
 
 #: The bytes of a bundle of files, as `Client.upload` takes them.
@@ -31,20 +32,20 @@ Content = BinaryIO
 class Transport:
     """One connection to a gateway, made when it is needed. Raises ClientError for everything that goes wrong."""
 
-    def __init__(self, url: str, token: str, timeout: float, socket: str = "") -> None:
+    def __init__(self, url: str, token: str, timeout: float, socket: str = "", ca_file: str = "") -> None:
         parts = urlsplit(url)
-        self._secure = parts.scheme == "https"
         self._host = parts.netloc
         self._base = parts.path.rstrip("/")
         self._token = token
         self._timeout = timeout
         self._socket = socket
+        self._ca_file = ca_file
         self.url = url
         self.connection: http.client.HTTPConnection | None = None
 
     def another(self) -> Transport:
         """A connection of its own to the same gateway."""
-        return Transport(self.url, self._token, self._timeout, self._socket)
+        return Transport(self.url, self._token, self._timeout, self._socket, self._ca_file)
 
     def close(self) -> None:
         if self.connection is not None:
@@ -137,8 +138,12 @@ class Transport:
         if self.connection is None and self._socket:
             self.connection = _LocalConnection(self._host, self._socket, timeout)
         elif self.connection is None:
-            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-            self.connection = kind(self._host, timeout=timeout)
+            context = tls_context(self.url, self._ca_file)
+            self.connection = (
+                http.client.HTTPConnection(self._host, timeout=timeout)
+                if context is None
+                else http.client.HTTPSConnection(self._host, timeout=timeout, context=context)
+            )
         elif self.connection.sock is not None:
             self.connection.sock.settimeout(timeout)
         return self.connection

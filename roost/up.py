@@ -122,9 +122,18 @@ class PersonalPool:
         gateway = self._daemon(Gateway)
         if isinstance(gateway, Gateway) and gateway.local.listens and gateway.logins.takes_local:
             described["socket"] = str(gateway.local.path)
+        if (ca_file := self._ca_file()) is not None:
+            described["ca_file"] = ca_file
         partial = directory / f"{POOL_FILE}.new"
         partial.write_text(json.dumps(described) + "\n")
         partial.replace(directory / POOL_FILE)
+
+    def _ca_file(self) -> str | None:
+        """The authority that vouches for the gateway, where it is of the pool's own making."""
+        gateway = self._daemon(Gateway)
+        assert isinstance(gateway, Gateway)
+        own = gateway.certificate.live is not None and gateway.certificate.authority is not None
+        return str(Path(gateway.settings.trust_domain_cafile).absolute()) if own else None
 
     def waits_for(self) -> str:
         """What the start waits for, as far as that is known."""

@@ -181,8 +181,8 @@ class ServerCertificate:
         self._now = now
         self._log = log
         own = settings.roost_own_authority and not settings.auth_ssl_server_certfile
-        self._authority = own_authority(settings) if own else None
-        self._tls = ServerTls.of(settings, self._authority.server_file(server) if self._authority else None)
+        self.authority = own_authority(settings) if own else None
+        self._tls = ServerTls.of(settings, self.authority.server_file(server) if self.authority else None)
         self.live: LiveContext | None = None
 
     async def load(self) -> ssl.SSLContext | None:
@@ -220,7 +220,7 @@ class ServerCertificate:
                 self._log.error("certificate_not_renewed", server=self._server, reason=str(error))
 
     async def _renew(self) -> None:
-        authority = self._authority
+        authority = self.authority
         if authority is not None and await asyncio.to_thread(
             authority.ensure_server, self._server, self._hosts, self._now()
         ):

@@ -181,6 +181,27 @@ def explained(error: BaseException, server: str = "") -> str:
     return (f"TLS with {server}: " if server else "TLS: ") + words + (f"; {mend}" if mend else "")
 
 
+#: For people, who have no daemon's knobs to set: what they set in their place.
+_FOR_PEOPLE: Final = (
+    (
+        _STRANGE,
+        "its certificate is of no authority that is known here: name a file with that authority's certificate in "
+        f"ROOST_CA_FILE (or {CA_FILE})",
+    ),
+    (_PLAIN, "what answers there speaks HTTP without TLS: the URL begins with http://"),
+    (_WANTED, "it wants a certificate of yours: name it, and its key, in ROOST_CERT_FILE and ROOST_KEY_FILE"),
+    (_REFUSED, "it does not take the certificate of ROOST_CERT_FILE: have one made by an authority that it believes"),
+)
+
+
+def explained_to_people(error: BaseException) -> str:
+    """`explained`, to somebody whose command or program could not speak with a gateway."""
+    said = explained(error)
+    for daemons, people in _FOR_PEOPLE:
+        said = said.replace(daemons, people)
+    return said
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     one: BaseException | None = error

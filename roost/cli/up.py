@@ -27,6 +27,7 @@ UP: tuple[Option, ...] = (
     value("cpus", help="offer so many cpus (all there are)", metavar="N"),
     value("memory", help="offer so much memory (all there is)", metavar="MIB"),
     value("port", help="port of the gateway (9680; 0: any free one)", metavar="PORT"),
+    flag("tls", help="speak TLS, with an authority of the pool's own (ROOST_OWN_AUTHORITY)"),
     flag("help", "h", help="show this help"),
 )
 DOWN: tuple[Option, ...] = (
@@ -82,6 +83,8 @@ def _plan(directory: Path, parsed: Parsed) -> Plan:
     for option, knob in (("cpus", "NUM_CPUS"), ("memory", "MEMORY"), ("port", "ROOST_GATEWAY_PORT")):
         if parsed.has(option):
             knobs[knob] = str(parsed.integer(option, 0))
+    if parsed.has("tls"):
+        knobs["ROOST_OWN_AUTHORITY"] = "true"
     if not 0 <= parsed.integer("port", 0) <= 65535:
         raise UsageError(f"-port wants 0 (any free port) to 65535, not {parsed.one('port')}")
     return Plan(

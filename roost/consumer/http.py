@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import random
+import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
@@ -17,10 +18,11 @@ from urllib.parse import urlencode
 
 import aiohttp
 
+from roost import protocol
 from roost.consumer.source import Closed, Delivered, Gap, Item, Received, closed_early
 from roost.errors import ClientError
 from roost.events import event_of
-from roost.locate import PoolLocation
+from roost.locate import PoolLocation, tls_context
 from shared.backoff import Backoff
 from shared.messages.base import new_id
 
@@ -72,6 +74,7 @@ class HttpSource:
         self._reader: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
         self._trouble = "its start"
+        self._url = ""
         self._closed = False
 
     @property
@@ -147,7 +150,7 @@ class HttpSource:
                     raise
                 self._trouble = str(error)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                self._trouble = f"the gateway: {error or type(error).__name__}"
+                self._trouble = f"the gateway: {protocol.why(self._url, error)}"
             LOG.info("consumer waits for %s", self._trouble)
             await asyncio.sleep(backoff.next_s())
 
@@ -156,10 +159,11 @@ class HttpSource:
         refuses it, and what aiohttp raises."""
         assert self._session is not None
         where = self._where()
+        self._url = where.url
         query = urlencode({"type": self._patterns, "after": self._after}, doseq=True)
         came = False
         async with self._session.get(
-            f"{where.url}/v1/events?{query}", headers={"Authorization": f"Bearer {where.token}"}
+            f"{where.url}/v1/events?{query}", headers={"Authorization": f"Bearer {where.token}"}, ssl=_way(where)
         ) as response:
             if response.status != 200:
                 raise await _refusal(response)
@@ -231,6 +235,7 @@ class HttpSource:
                 f"{where.url}/v1/journal/events?{urlencode(query)}",
                 headers={"Authorization": f"Bearer {where.token}"},
                 timeout=aiohttp.ClientTimeout(total=JOURNAL_WAIT_S),
+                ssl=_way(where),
             ) as response:
                 if response.status != 200:
                     raise await _refusal(response)
@@ -284,6 +289,11 @@ async def _frames(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, 
                 elif key == b"data":
                     data += value
             yield name, ident, data
+
+
+def _way(where: PoolLocation) -> ssl.SSLContext | bool:
+    """What aiohttp is given as `ssl`: files that were renewed count for the next connection."""
+    return tls_context(where.url, where.ca_file) or True
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> ClientError:

@@ -41,6 +41,7 @@ from services.gateway.routes.context import MAX_BODY, MAX_JSON, RouteContext
 from services.gateway.serialization import explain, problem, told
 from shared.errors import RoostError
 from shared.messages.base import describe
+from shared.tls import explained
 from shared.version import VERSION
 
 _CODES = {
@@ -137,7 +138,8 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(aiohttp.ClientError)
     @app.exception_handler(TimeoutError)
     async def on_no_files(_: Request, error: Exception) -> JSONResponse:
-        reason = f"the schedd's file service does not answer: {error or type(error).__name__}"
+        why = explained(error) or error or type(error).__name__
+        reason = f"the schedd's file service does not answer: {why}"
         return problem("unavailable", reason, True, 503)
 
 

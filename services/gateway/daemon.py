@@ -43,6 +43,7 @@ from shared.errors import PermanentError, RoostError
 from shared.messages.base import Envelope
 from shared.messages.events import TokensChanged
 from shared.server_tls import ServerCertificate, own_names
+from shared.transfer.tls import TransferTls
 
 #: Addresses to listen on that stand for all that the machine has.
 EVERYWHERE: Final = ("", "0.0.0.0", "::")
@@ -185,6 +186,7 @@ class Gateway(Daemon):
                 f"gateway.{context.name}",
                 self.dashboard,
                 self.counts,
+                TransferTls.of(settings),
             )
         )
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET

@@ -104,7 +104,7 @@ class RequestMiddleware:
                 refusal = problem("unavailable", f"tokens can not be looked up: {error}", True, 503)
                 await refusal(scope, receive, answer)
                 return
-            if caller.identity is not None:
+            if token and caller.identity is not None:
                 self._failures.succeeded(secret, began)
             elif token:
                 self._failures.failed(caller.address, secret, began)

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sqlite3
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.classad.budget import TooExpensive
 from shared.config import Config
+from shared.config.knobs import ScheddSettings
 from shared.cooperative import Yielder
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
@@ -64,6 +66,7 @@ from shared.messages.queue import (
     Submitted,
 )
 from shared.messages.visits import VisitJob
+from shared.server_tls import ServerCertificate
 from shared.users import whole
 from shared.version import VERSION
 
@@ -103,6 +106,13 @@ class Schedd(Daemon):
         self.claims = Claims(self.updates, self.runs)
         self.keepalive = Keepalive(self.updates, self.runs)
         self.file_server = FileServer(self.updates)
+        self.certificate = ServerCertificate(
+            ScheddSettings.from_config(context.config),
+            "schedd",
+            [self.settings.transfer_host],
+            context.clock.now,
+            context.log,
+        )
         self.late_materialization = LateMaterialization(self.updates)
         self.submission = Submission(self.updates, self.late_materialization)
         self.actions = Actions(self.updates)
@@ -145,8 +155,10 @@ class Schedd(Daemon):
         await self.queue.open()
         events = await self._load()
         await self.file_server.recover()
-        port = await self._listen()
-        self.file_server.url = self.runs.transfer_url = f"http://{_bracketed(self.settings.transfer_host)}:{port}"
+        tls = await self.certificate.load()
+        port = await self._listen(tls)
+        scheme = "http" if tls is None else "https"
+        self.file_server.url = self.runs.transfer_url = f"{scheme}://{_bracketed(self.settings.transfer_host)}:{port}"
         (await self.updates.log.close_files()).tell(self.context.log)
         await self.updates.log.recover(events)
         await self.context.bus.serve(self._identity.inbox, self._on_request, prefetch=500)
@@ -170,6 +182,7 @@ class Schedd(Daemon):
             "tidy": self._tidy(),
             "cron": self.cron.run(),
             "sorted": self.updates.repeat_autoclusters(),
+            "certificate": self.certificate.run(),
         }
 
     def check(self, config: Config) -> None:
@@ -302,10 +315,10 @@ class Schedd(Daemon):
         self._meta[key] = value
         self.queue.put_meta(key, value)
 
-    async def _listen(self) -> int:
+    async def _listen(self, tls: ssl.SSLContext | None) -> int:
         """Start the transfer endpoint, on the port it had before: runs under way have its address."""
         wanted = self.settings.transfer_port or int(self._meta.get("transfer_port", 0))
-        port = await self.file_server.start(self.settings.transfer_host, wanted)
+        port = await self.file_server.start(self.settings.transfer_host, wanted, tls)
         if port != self._meta.get("transfer_port"):
             self._set_meta("transfer_port", port)
         return port

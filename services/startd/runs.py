@@ -20,8 +20,10 @@ from services.startd.run.context import RunContext
 from services.startd.run.run import Run
 from services.startd.slot_services import SlotServices
 from shared.classad import ClassAd
+from shared.config.knobs.tls import TlsSettings
 from shared.errors import PermanentError
 from shared.messages.claims import Activation, JobReport, JobReportAck
+from shared.transfer.tls import TransferTls
 
 #: Refusals of a further job that are about the claim, not the job.
 _CLAIM_IS_OVER = ("unknown-claim", "busy", "worklife")
@@ -217,6 +219,7 @@ class Runs:
             counts=self.counts,
             settings=lambda: startd.settings,
             session=self._session,
+            transfer_tls=TransferTls.of(TlsSettings.from_config(self.context.config)),
             machine_ad=self.machine_ad,
             vacate_time=self._vacate_time,
             claim_over=lambda claim_id: claim_id not in startd.slot_manager.claims,

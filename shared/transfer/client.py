@@ -21,12 +21,15 @@ from tenacity import (
 
 from shared.transfer.bundle import CHUNK, Entry, Source, read_bundle, write_bundle
 from shared.transfer.errors import TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.tls import TransferTls, broken_off
 
 #: How long a transfer is repeated while the endpoint is away (a schedd that restarts is back in a few seconds).
 PATIENCE_S: Final = 60.0
 #: No byte for so long: the connection is dead.
 STALL_S: Final = 60.0
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=STALL_S)
+#: As where nothing is configured.
+_DEFAULT: Final = TransferTls()
 _RETRY_STATUS: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
 
 T = TypeVar("T")
@@ -57,16 +60,18 @@ async def fetch(
     what: str = "input",
     limit_bytes: int | None = None,
     patience_s: float = PATIENCE_S,
+    tls: TransferTls = _DEFAULT,
 ) -> Received:
     """GET `<url>/<what>` into the directory root, all or nothing (see read_bundle).
 
     Raises TransferRefused when the endpoint refuses (a file that can not be read, a token that is no longer good),
     TransferError for a bad bundle, TooLarge for one of more than limit_bytes of content, TransferUnavailable when it
-    could not be had within patience_s.
+    could not be had within patience_s, InTheClear for another machine without TLS, where `tls` does not allow it.
     """
 
     async def once() -> Received:
-        async with session.get(f"{url}/{what}", headers=_headers(token), timeout=_TIMEOUT) as response:
+        way = await tls.way(url)
+        async with session.get(f"{url}/{what}", headers=_headers(token), timeout=_TIMEOUT, ssl=way) as response:
             await _check(response)
             entries = await read_bundle(response.content.iter_chunked(CHUNK), root, limit_bytes=limit_bytes)
             return Received(entries, sum(entry.size for entry in entries))
@@ -83,6 +88,7 @@ async def send(
     what: str = "output",
     limit_bytes: int | None = None,
     patience_s: float = PATIENCE_S,
+    tls: TransferTls = _DEFAULT,
 ) -> Sent:
     """PUT these sources to `<url>/<what>`. When it returns, the other side has them all, verified and for good.
 
@@ -105,8 +111,11 @@ async def send(
                 failed.append(error)
                 raise
 
+        way = await tls.way(url)
         try:
-            async with session.put(f"{url}/{what}", headers=_headers(token), data=body(), timeout=_TIMEOUT) as response:
+            async with session.put(
+                f"{url}/{what}", headers=_headers(token), data=body(), timeout=_TIMEOUT, ssl=way
+            ) as response:
                 await _check(response)
                 return Sent(count, repeated=response.headers.get("X-Roost-Repeated") == "1")
         except (aiohttp.ClientError, OSError, TransferError):
@@ -122,7 +131,7 @@ async def _patiently(once: Callable[[], Awaitable[T]], patience_s: float) -> T:
         try:
             return await once()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise TransferUnavailable(f"file transfer broke off: {type(error).__name__}: {error}") from error
+            raise TransferUnavailable(f"file transfer broke off: {broken_off(error)}") from error
 
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(TransferUnavailable),

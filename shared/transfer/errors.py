@@ -13,6 +13,10 @@ class TooLarge(TransferError):
     """More, or more files, than the transfer may have."""
 
 
+class InTheClear(TransferError):
+    """The other machine speaks no TLS: nothing was sent to it."""
+
+
 class NoRoom(TransferError):
     """The disk that receives is full: not the sandbox's fault, and it may pass."""
 

@@ -15,6 +15,7 @@ from shared.tls import TlsTrouble
 from tests.certificates import Authority
 
 LOG = structlog.get_logger()
+pytestmark = pytest.mark.servers  # openssl
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from services.gateway.pool_client import PoolClient
 from shared.bus.api import Bus
 from shared.config.knobs import GatewaySettings
 from shared.daemon.clock import Clock
+from shared.transfer.tls import TransferTls
 
 #: One part of a submit; larger clusters are sent in several parts.
 MAX_BODY: Final = 64 * 1024 * 1024
@@ -54,6 +55,7 @@ class RouteContext:
     own: str
     dashboard: Dashboard
     counts: RequestCounts = field(default_factory=RequestCounts)
+    transfer_tls: TransferTls = field(default_factory=TransferTls)
 
 
 def names(text: str) -> list[str]:

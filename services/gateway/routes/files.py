@@ -63,7 +63,8 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
     ) -> dict[str, Any]:
         """Which files a spooled job has brought back so far: path, size in bytes, time of the last change."""
         where = await access(context, identity, job_id, schedd)
-        async with context.http.get(f"{where.url}/files", headers=_headers(where)) as answer:
+        way = await context.transfer_tls.way(where.url)
+        async with context.http.get(f"{where.url}/files", headers=_headers(where), ssl=way) as answer:
             if answer.status != 200:
                 raise _passed_on(answer.status, await answer.read())
             return {"files": list(await answer.json())}
@@ -105,7 +106,8 @@ async def access(
 
 async def put_bundle(context: RouteContext, where: FileAccess, bundle: AsyncIterator[bytes]) -> Response:
     """Send input files on to the schedd, as they come."""
-    async with context.http.put(where.url, data=bundle, headers=_headers(where)) as answer:
+    way = await context.transfer_tls.way(where.url)
+    async with context.http.put(where.url, data=bundle, headers=_headers(where), ssl=way) as answer:
         text = await answer.read()
         if answer.status >= 400:
             raise _passed_on(answer.status, text)
@@ -118,7 +120,11 @@ async def fetched(
     """What the schedd's file service answers, as it comes."""
     wanted = {"Range": asked["range"]} if asked is not None and "range" in asked else {}
     answer = await context.http.get(
-        f"{where.url}{path}", headers={**_headers(where), **wanted}, allow_redirects=False, auto_decompress=False
+        f"{where.url}{path}",
+        headers={**_headers(where), **wanted},
+        allow_redirects=False,
+        auto_decompress=False,
+        ssl=await context.transfer_tls.way(where.url),
     )
     if answer.status not in (200, 206):
         text = await answer.read()

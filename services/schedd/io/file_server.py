@@ -25,6 +25,7 @@ import os
 import secrets
 import shutil
 import sqlite3
+import ssl
 import stat
 import tempfile
 from collections.abc import AsyncIterator, Hashable
@@ -130,8 +131,9 @@ class FileServer:
         self._receiving: set[tuple[JobId, int]] = set()
         self._runner: web.AppRunner | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. A port that is taken gives way to any other when it was only remembered."""
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen, with TLS where there is a context for it; returns the port. A port that is taken gives way to any
+        other when it was only remembered."""
         app = web.Application(client_max_size=0)
         app.add_routes(
             [
@@ -148,25 +150,25 @@ class FileServer:
         self._runner = web.AppRunner(app, access_log=None, lingering_time=0)
         await self._runner.setup()
         try:
-            await self._site(host, port)
+            await self._site(host, port, tls)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or self.updates.settings.transfer_port:
                 raise
             self.updates.context.log.warning("transfer_port_taken", port=port)
-            await self._site(host, 0)
+            await self._site(host, 0, tls)
         bound: int = self._runner.addresses[0][1]
         return bound
 
-    async def _site(self, host: str, port: int) -> None:
+    async def _site(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         assert self._runner is not None
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise
             # A name by which others reach us that is no address here: we are behind a translation of addresses.
             self.updates.context.log.info("transfer_listens_everywhere", host=host, reason=str(error))
-            await web.TCPSite(self._runner, None, port).start()
+            await web.TCPSite(self._runner, None, port, ssl_context=tls).start()
 
     async def close(self) -> None:
         if self._runner is not None:

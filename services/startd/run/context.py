@@ -17,6 +17,7 @@ from services.startd.metrics import RunCounts
 from services.startd.settings import Settings
 from shared.classad import ClassAd
 from shared.daemon.context import Context
+from shared.transfer.tls import TransferTls
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class RunContext:
     counts: RunCounts
     settings: Callable[[], Settings]  # as they are now
     session: Callable[[], aiohttp.ClientSession]  # for files
+    transfer_tls: TransferTls
     machine_ad: Callable[[str], ClassAd]  # of a slot
     vacate_time: Callable[[str, ClassAd], float]  # (slot, job): seconds for the job to end by itself
     claim_over: Callable[[str], bool]  # whether a claim has ended, or ends with its run

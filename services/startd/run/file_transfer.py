@@ -24,7 +24,7 @@ from shared.classad import ClassAd
 from shared.messages.claims import JobExit
 from shared.transfer.bundle import Source
 from shared.transfer.client import fetch, send
-from shared.transfer.errors import NoRoom, TooLarge, TransferError, TransferRefused, TransferUnavailable
+from shared.transfer.errors import InTheClear, NoRoom, TooLarge, TransferError, TransferRefused, TransferUnavailable
 from shared.transfer.limits import INPUT, OUTPUT, limit_of
 
 #: The schedd's endpoint says that this run is over or not meant: statuses of HTTP.
@@ -62,7 +62,12 @@ class FileTransfer:
             with self._context.counts.files.measured("input"):
                 received = await self._while_wanted(
                     lambda: fetch(
-                        self._session(), record.transfer_url, record.transfer_token, self._scratch, limit_bytes=limit
+                        self._session(),
+                        record.transfer_url,
+                        record.transfer_token,
+                        self._scratch,
+                        limit_bytes=limit,
+                        tls=self._context.transfer_tls,
                     )
                 )
         except TransferRefused as error:
@@ -72,6 +77,8 @@ class FileTransfer:
             raise fault.failure(f"input files: {error}") from error
         except TooLarge as error:
             raise Fault.INPUT_TOO_LARGE.failure(f"input files: {error}") from error
+        except InTheClear as error:
+            raise Fault.IN_THE_CLEAR.failure(f"input files: {error}") from error
         except NoRoom as error:
             raise Fault.EXECUTE_FULL.failure(f"this machine is full: {error}") from error
         except TransferError as error:
@@ -128,7 +135,12 @@ class FileTransfer:
             with self._context.counts.files.measured("output"):
                 sent = await self._while_wanted(
                     lambda: send(
-                        self._session(), record.transfer_url, record.transfer_token, sources, limit_bytes=limit
+                        self._session(),
+                        record.transfer_url,
+                        record.transfer_token,
+                        sources,
+                        limit_bytes=limit,
+                        tls=self._context.transfer_tls,
                     )
                 )
         except TransferUnavailable as error:
@@ -137,6 +149,8 @@ class FileTransfer:
             if error.status in _NOT_WANTED:
                 return Fault.NOT_WANTED.exit("failed", f"the schedd does not want this run: {error}")
             return _bad_output(outcome, error)
+        except InTheClear as error:  # it was allowed when the run began
+            return Fault.IN_THE_CLEAR.exit("failed", f"output files: {error}")
         except TransferError as error:
             return _bad_output(outcome, error)
         finally:

@@ -37,6 +37,12 @@ class TlsSettings(Settings):
         "false",
         meaning="a server's certificate need not name the host; whoever has any certificate is believed",
     )
+    roost_transfer_without_tls: bool = knob(
+        "ROOST_TRANSFER_WITHOUT_TLS",
+        "false",
+        meaning="files of jobs, and the tokens that open them, may pass between machines without TLS, where the "
+        "network between them is trusted; within one machine they always may",
+    )
     roost_own_authority: bool = knob(
         "ROOST_OWN_AUTHORITY",
         "false",

@@ -21,6 +21,8 @@ from shared.server_tls import ServerTls
 from tests.certificates import Authority
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.servers  # openssl
+
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):

@@ -125,6 +125,7 @@ class Fault(Enum):
     NO_ISOLATION = Row("the job's limits, account or file system can not be made here", "elsewhere")
     NO_PROCESS = Row("no process or memory to be had for the start", "elsewhere")
     EXECUTE_FULL = Row("EXECUTE full while input comes", "elsewhere")
+    IN_THE_CLEAR = Row("the access point is another machine, and its file server speaks no TLS", "elsewhere")
     MACHINE_ERROR = Row("an error of this machine's disks or memory, as when EXECUTE is full", "elsewhere")
     STARTD_ERROR = Row("a mistake in the startd itself", "elsewhere")
     PROCESS_LOST = Row(
