@@ -342,6 +342,12 @@ class Client:
         """all: also those that were revoked."""
         return list(self._json("GET", "/v1/tokens", {"all": str(all).lower()}))
 
+    def fetch_token(self, *, key: str = "", authorizations: Sequence[str] = (), lifetime_s: float = 0.0) -> str:
+        """An IDTOKEN for yourself, signed with the pool's key. authorizations: READ, WRITE, ..., none: all that you
+        have; lifetime_s 0: it does not expire."""
+        asked = {"key": key, "authorizations": list(authorizations), "lifetime_s": lifetime_s}
+        return str((self._json("POST", "/v1/tokens/fetch", body=asked))["token"])
+
     def revoke_token(self, prefix: str) -> int:
         return int((self._json("DELETE", f"/v1/tokens/{protocol.part(prefix)}"))["revoked"])
 

@@ -17,6 +17,7 @@ import json
 import os
 import ssl
 import stat
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,11 +136,43 @@ def _described() -> dict[str, Any]:
     return dict(described)
 
 
+def token_directories() -> list[Path]:
+    """Where IDTOKENS lie: the user's own directory, and for root the system's (SEC_TOKEN_DIRECTORY,
+    SEC_TOKEN_SYSTEM_DIRECTORY)."""
+    from shared.config import load_config  # most commands do without
+
+    config = load_config(subsystem="TOOL")
+    own = config.get("SEC_TOKEN_DIRECTORY")
+    found = [Path(own).expanduser() if own else Path("~/.condor/tokens.d").expanduser()]
+    if os.geteuid() == 0:
+        found.append(Path(config.get("SEC_TOKEN_SYSTEM_DIRECTORY") or "/etc/condor/tokens.d"))
+    return found
+
+
+def _signed_token() -> str:
+    """The first IDTOKEN of this user that is not over; empty: there is none."""
+    from shared import idtokens
+
+    for directory in token_directories():
+        try:
+            found = idtokens.tokens_in(directory)
+        except OSError:
+            continue
+        for _, token in found:
+            said = idtokens.parts(token)
+            expires = said[1].get("exp", 0) if said is not None else 0
+            if said is not None and (not expires or (isinstance(expires, int | float) and expires > time.time())):
+                return token
+    return ""
+
+
 def _token() -> str:
     path = Path(os.environ.get("ROOST_TOKEN_FILE") or pool_dir() / TOKEN_FILE)
     try:
         return path.read_text().strip()
     except FileNotFoundError:
+        if "ROOST_TOKEN_FILE" not in os.environ and (token := _signed_token()):
+            return token
         raise ClientError(
             f"no token: set ROOST_TOKEN or ROOST_TOKEN_FILE (looked in {path})", code="unauthenticated"
         ) from None

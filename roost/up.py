@@ -207,6 +207,7 @@ class PersonalPool:
             "LOG": str(directory / "log"),
             "ROOST_TOKEN_FILE": str(directory / TOKEN_FILE),
             "ROOST_GATEWAY_SOCKET": str(directory / SOCKET_FILE),
+            "SEC_PASSWORD_DIRECTORY": str(directory / "passwords.d"),
             **self.plan.knobs,
         }
         paths = [directory / CONFIG_FILE] if "CONDOR_CONFIG" not in os.environ else None

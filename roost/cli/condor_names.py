@@ -52,6 +52,11 @@ def _ssh(words: list[str]) -> list[str]:
     return [word for position, word in enumerate(words) if word != "-remove-on-interrupt" or position > 3]
 
 
+def _token_create(words: list[str]) -> list[str]:
+    """condor_token_create -identity USER [-key NAME]: the signing key is POOL where none is named."""
+    return words if {"-key", "-keyid", "-help", "-h"} & set(words) else [*words, "-key", "POOL"]
+
+
 #: HTCondor's name -> our command, with words that stand before the others, and how its command line is read.
 NAMES: Final[dict[str, tuple[tuple[str, ...], Callable[[list[str]], list[str]]]]] = {
     "condor_adstash": (("adstash",), _same),
@@ -76,8 +81,9 @@ NAMES: Final[dict[str, tuple[tuple[str, ...], Callable[[list[str]], list[str]]]]
     "condor_status": (("status",), _same),
     "condor_submit": (("submit",), _same),
     "condor_tail": (("tail",), _same),
-    "condor_token_create": (("token", "create"), _same),
-    "condor_token_list": (("token", "list"), _same),
+    "condor_token_create": (("token", "create"), _token_create),
+    "condor_token_fetch": (("token", "fetch"), _same),
+    "condor_token_list": (("token", "list", "-local"), _same),
     "condor_transfer_data": (("transfer-data",), _same),
     "condor_update_machine_ad": (("update-machine-ad",), _same),
     "condor_userprio": (("userprio",), _same),
@@ -100,7 +106,6 @@ INSTEAD: Final = {
     "condor_reschedule": "whoever submits is served at once: nothing needs it",
     "condor_docker_enter": "see `roost exec JOB`",
     "condor_store_cred": "credentials are not kept; see `roost token`",
-    "condor_token_fetch": "see `roost token create`",
     "condor_token_request": "see `roost token create`",
     "condor_set_shutdown": "see `roost drain -exit-on-completion`",
     "condor_fetchlog": "logs are where the supervisor of the daemons puts them",

@@ -27,7 +27,6 @@ from services.gateway.auth.tokens import TokenStore
 from services.gateway.connections import Connection, Connections, Handshake, most_connections
 from services.gateway.core.host_check import HostNames
 from services.gateway.core.limits import ConcurrencyLimit, FairQueue, RateLimiter
-from services.gateway.core.user_names import user_of
 from services.gateway.dashboard import Dashboard
 from services.gateway.events import EventStream, JournalBackfill
 from services.gateway.local_socket import LocalSocket
@@ -44,6 +43,7 @@ from shared.messages.base import Envelope
 from shared.messages.events import TokensChanged
 from shared.server_tls import ServerCertificate, own_names
 from shared.transfer.tls import TransferTls
+from shared.user_names import user_of
 
 #: Addresses to listen on that stand for all that the machine has.
 EVERYWHERE: Final = ("", "0.0.0.0", "::")

@@ -270,7 +270,7 @@ def settled(tmp_path, text):
 
     class Context:
         config = None
-        clock = type("Clock", (), {"monotonic": staticmethod(lambda: 0.0)})
+        clock = type("Clock", (), {"monotonic": staticmethod(lambda: 0.0), "now": staticmethod(lambda: 0.0)})
 
     file = tmp_path / "config"
     file.write_text(f"UID_DOMAIN = pool\nCONDOR_HOST = cm.pool\nROOST_GATEWAY_BIND = 0.0.0.0\n{text}\n")

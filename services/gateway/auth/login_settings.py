@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from services.gateway.auth.client_hosts import ClientHosts
+from services.gateway.auth.idtokens import IdTokens
 from services.gateway.auth.logins import Logins
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.core import access_lists, login_methods
@@ -37,7 +38,8 @@ def make_logins(
     told += [f"{name} has no effect: {why}" for name, why in _IDLE.items() if (config.get(name) or "").strip()]
     own = (config.get("FULL_HOSTNAME") or "", config.get("HOSTNAME") or "", config.get("IP_ADDRESS") or "")
     hosts = ClientHosts(own, lists.by_name, context.clock.monotonic)
-    return Logins(tokens, lists, methods, hosts, settings.uid_domain), told
+    idtokens = IdTokens.of(settings)
+    return Logins(tokens, lists, methods, hosts, settings.uid_domain, idtokens, context.clock.now), told
 
 
 def _empty(config: Config, beginning: str) -> dict[str, tuple[str, ...]]:

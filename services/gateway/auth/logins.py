@@ -5,25 +5,39 @@ the local socket (FS), else of whom the certificate names that TLS has verified 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from starlette.types import Scope
 
 from services.gateway.auth.client_hosts import ClientHosts
+from services.gateway.auth.idtokens import IdTokens
 from services.gateway.auth.local_peer import LOCAL_PEER, LocalPeer
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.core.access_lists import Lists
-from services.gateway.core.authorization import Identity, Level
+from services.gateway.core.authorization import ASK, Identity, Level
 from services.gateway.core.login_methods import FS, IDTOKENS, Methods
-from services.gateway.core.user_names import user_of
+from shared.idtokens import parts
+from shared.user_names import user_of
 
 
 class Logins:
     """look() tells who asks; changes nothing."""
 
-    def __init__(self, tokens: TokenStore, lists: Lists, methods: Methods, hosts: ClientHosts, uid_domain: str) -> None:
+    def __init__(
+        self,
+        tokens: TokenStore,
+        lists: Lists,
+        methods: Methods,
+        hosts: ClientHosts,
+        uid_domain: str,
+        idtokens: IdTokens,
+        now: Callable[[], float],
+    ) -> None:
         self._tokens = tokens
+        self.idtokens = idtokens
+        self._now = now
         self._lists = lists
         self._methods = methods
         self._hosts = hosts
@@ -38,12 +52,26 @@ class Logins:
         """Who asks; None with the reason (empty where nothing was shown). Raises RetryableError where the store is
         away."""
         if token:
+            jwt = parts(token)
+            if jwt is not None:
+                return await self._signed(token, jwt[0], jwt[1], address)
             identity, why = await self._tokens.look(token)
             return (await self._allowed(identity, IDTOKENS, address, granted=True)) if identity else (None, why)
         peer = _state(scope).get(LOCAL_PEER)
         if isinstance(peer, LocalPeer):
             return await self._local(peer, address)
         return None, ""
+
+    async def _signed(
+        self, token: str, header: dict[str, Any], claims: dict[str, Any], address: str
+    ) -> tuple[Identity | None, str]:
+        """Whose a JWT is. Nothing of it is believed before its signature was checked: the issuer tells only by whose
+        key that is."""
+        try:
+            identity = self.idtokens.identity(token, header, self._now())
+        except ValueError as error:
+            return None, f"no valid token: {error}; {ASK}"
+        return await self._allowed(identity, IDTOKENS, address, granted=False)
 
     async def _local(self, peer: LocalPeer, address: str) -> tuple[Identity | None, str]:
         try:
@@ -58,9 +86,9 @@ class Logins:
     ) -> tuple[Identity | None, str]:
         """What is left of a level by the lists and by the methods that are taken. granted: the level is the pool's own
         word, and not only what the method could give at most. local: they are on this machine."""
-        most = min(identity.level, self._methods.most(method))
-        if most == Level.NONE:
+        if not self._methods.takes(method):
             return None, f"no valid token: {identity.method} is not taken here (SEC_DEFAULT_AUTHENTICATION_METHODS)"
+        most = min(identity.level, self._methods.most(method))
         names = self._hosts.own if local else await self._hosts.of(address)
         user = identity.user
         level = self._lists.level(user, address, names, most, granted=granted)
@@ -69,7 +97,7 @@ class Logins:
                 identity,
                 level=level,
                 levels=self._lists.levels(user, address, names, most, granted=granted),
-                may_config=self._may_config(user, address, names),
+                may_config=identity.may_config and self._may_config(user, address, names),
             ),
             "",
         )

@@ -14,10 +14,10 @@ from typing import Final
 import msgpack
 
 from services.gateway.core.authorization import ASK, ID_DIGITS, Identity, Level, Token, digest, identify, why_not
-from services.gateway.core.user_names import user_of
 from shared.errors import RoostError
 from shared.state import keys
 from shared.state.api import Store
+from shared.user_names import user_of
 
 #: Answers of the store are remembered for so long, seconds. A change is told to all gateways at once; this bounds what
 #: a lost message may do.

@@ -74,6 +74,7 @@ NEEDS: dict[str, Level] = {
     "quotas.set": Level.ADMINISTRATOR,
     "dead-letters": Level.ADMINISTRATOR,
     "tokens": Level.ADMINISTRATOR,
+    "tokens.fetch": Level.READ,  # an IDTOKEN for oneself, of no more rights
     "audit": Level.ADMINISTRATOR,
     "config": Level.READ,
     "config.set": Level.WRITE,  # and what SETTABLE_ATTRS_<LEVEL> of the daemon says, which nobody sets over HTTP

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 
 from services.gateway.auth.caller import note
 from services.gateway.core.authorization import NEEDS, Identity, Level, Token, beyond, may_see, outlives
-from services.gateway.core.user_names import MOST, user_of
 from services.gateway.routes.context import RouteContext, example
+from shared.user_names import MOST, user_of
 
 _RECORD = {
     "type": "gateway.audit",
@@ -44,6 +44,14 @@ class NewToken(BaseModel):
         max_length=50,
         description="shell patterns of operations: it opens only these; none: all of its level",
     )
+
+
+class FetchedToken(BaseModel):
+    key: str = Field(default="", max_length=100, description="name of the signing key; none: SEC_TOKEN_ISSUER_KEY")
+    authorizations: list[Annotated[str, Field(pattern="^[A-Z_]{1,40}$")]] = Field(
+        default=[], max_length=20, description="READ, WRITE, ...: it opens only these; none: all that you have"
+    )
+    lifetime_s: float = Field(default=0.0, ge=0.0, le=1e10, allow_inf_nan=False, description="0: does not expire")
 
 
 def add_routes(app: FastAPI, context: RouteContext) -> None:
@@ -112,6 +120,25 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         token, ident = await context.tokens.create(made, identity.user)
         note(made=ident)
         return {"token": token, "id": ident}
+
+    @app.post(
+        "/v1/tokens/fetch", responses=example({"token": "eyJhbGciOi...", "user": "alice@example.org"}), tags=["tokens"]
+    )
+    async def fetch_token(
+        asked: FetchedToken, identity: Annotated[Identity, Depends(context.guards.may("tokens.fetch"))]
+    ) -> dict[str, str]:
+        """An IDTOKEN for yourself, as condor_token_fetch gets one: signed with the pool's key, of no more levels than
+        you have, and good no longer than what you logged in with. The gateway keeps nothing of it."""
+        note(**asked.model_dump())
+        try:
+            token = context.logins.idtokens.issue(
+                identity, asked.key, asked.authorizations, asked.lifetime_s, context.clock.now()
+            )
+        except PermissionError as error:
+            raise HTTPException(403, str(error)) from error
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from error
+        return {"token": token, "user": identity.user}
 
     @app.delete("/v1/tokens/{prefix}", responses=example({"revoked": 1}), tags=["tokens"])
     async def revoke_token(

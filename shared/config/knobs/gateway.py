@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shared.config.knobs.base import family, knob
-from shared.config.knobs.server_tls import ServerTlsSettings
+from shared.config.knobs.idtokens import IdTokenSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings(ServerTlsSettings):
+class GatewaySettings(IdTokenSettings):
     """What the gateway reads of its configuration."""
 
     SUBSYSTEM: ClassVar[str] = "GATEWAY"

@@ -30,6 +30,7 @@ TABLE = {
     "quotas.set": "ADMINISTRATOR",
     "dead-letters": "ADMINISTRATOR",
     "tokens": "ADMINISTRATOR",
+    "tokens.fetch": "READ",
     "audit": "ADMINISTRATOR",
     "config": "READ",
     "config.set": "WRITE",

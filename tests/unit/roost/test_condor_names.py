@@ -19,7 +19,7 @@ from tests.integration.pools import ROOT
         ("condor_submit -debug x.sub", "submit -debug x.sub"),
         ("condor_config_val -v START", "config-val -v START"),
         ("condor_status -version", "version"),
-        ("condor_token_create -identity a@b -authz READ", "token create -identity a@b -authz READ"),
+        ("condor_token_create -identity a@b -authz READ", "token create -identity a@b -authz READ -key POOL"),
         ("condor_wait -wait 60 job.log", "wait -wait 60 -log job.log"),
         ("condor_wait -echo job.log 12.0", "wait -echo -log job.log 12.0"),
         ("condor_ssh_to_job -auto-retry 12.3 ls -addr", "exec 12.3 ls -addr"),
