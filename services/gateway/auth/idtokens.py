@@ -13,6 +13,7 @@ from shared.classad import ClassAd, ParseError, parse_expr
 from shared.config.knobs.idtokens import IdTokenSettings
 from shared.errors import PermanentError
 from shared.idtokens import KeyFiles, TokenTrouble
+from shared.map_file import MapFile
 from shared.user_names import user_of
 
 #: What a limit of a token leaves of levels; what is not here is of daemons, and opens nothing at the gateway.
@@ -40,9 +41,10 @@ class IdTokens:
     longest_s: float | None = None
     max_age_s: float | None = None
     revoked: str = ""
+    rules: MapFile | None = None
 
     @classmethod
-    def of(cls, settings: IdTokenSettings) -> IdTokens:
+    def of(cls, settings: IdTokenSettings, rules: MapFile) -> IdTokens:
         """As the configuration says. Raises PermanentError for a revocation that is no expression."""
         text = settings.sec_token_revocation_expr
         try:
@@ -59,6 +61,7 @@ class IdTokens:
             settings.sec_issued_token_expiration,
             settings.sec_token_max_age,
             text or "",
+            rules,
         )
 
     def identity(self, token: str, header: Mapping[str, Any], now: float) -> Identity:
@@ -74,13 +77,17 @@ class IdTokens:
         if limits is not None:
             level = max((LEVELS.get(one, Level.NONE) for one in limits), default=Level.NONE)
         return Identity(
-            user_of(claims["sub"], self.uid_domain),
+            user_of(self._mapped(claims["sub"]), self.uid_domain),
             level,
             f"jwt-{digest(token)[:ID_DIGITS]}",
             expires=idtokens.number(claims, "exp"),
             method="IDTOKENS",
             may_config=limits is None or "CONFIG" in limits or "ADMINISTRATOR" in limits,
         )
+
+    def _mapped(self, name: str) -> str:
+        """Whom the map file says, else the name itself."""
+        return (self.rules.user("IDTOKENS", name) if self.rules is not None else None) or name
 
     def _is_revoked(self, claims: Mapping[str, Any]) -> bool:
         ad = ClassAd()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 
 from services.gateway.auth.client_hosts import ClientHosts
 from services.gateway.auth.idtokens import IdTokens
 from services.gateway.auth.logins import Logins
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.core import access_lists, login_methods
+from shared import map_file
 from shared.config import Config
 from shared.config.knobs import GatewaySettings
 from shared.daemon.context import Context
+from shared.errors import PermanentError
+from shared.map_file import MapFile
 
 #: Macros that `use SECURITY` sets, and that mean nothing here.
 _IDLE = {
@@ -38,8 +42,23 @@ def make_logins(
     told += [f"{name} has no effect: {why}" for name, why in _IDLE.items() if (config.get(name) or "").strip()]
     own = (config.get("FULL_HOSTNAME") or "", config.get("HOSTNAME") or "", config.get("IP_ADDRESS") or "")
     hosts = ClientHosts(own, lists.by_name, context.clock.monotonic)
-    idtokens = IdTokens.of(settings)
-    return Logins(tokens, lists, methods, hosts, settings.uid_domain, idtokens, context.clock.now), told
+    rules = _rules(settings)
+    idtokens = IdTokens.of(settings, rules)
+    return Logins(tokens, lists, methods, hosts, settings.uid_domain, idtokens, rules, context.clock.now), told
+
+
+def _rules(settings: GatewaySettings) -> MapFile:
+    """Raises PermanentError: with half a map somebody might be somebody else."""
+    if not settings.certificate_mapfile:
+        return MapFile()
+    try:
+        return map_file.read(
+            Path(settings.certificate_mapfile),
+            hash_keys=settings.certificate_mapfile_assume_hash_keys,
+            excluded=settings.local_config_dir_exclude_regexp,
+        )
+    except (OSError, ValueError) as error:
+        raise PermanentError(f"CERTIFICATE_MAPFILE: {error}") from error
 
 
 def _empty(config: Config, beginning: str) -> dict[str, tuple[str, ...]]:

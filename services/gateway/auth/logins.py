@@ -16,9 +16,11 @@ from services.gateway.auth.idtokens import IdTokens
 from services.gateway.auth.local_peer import LOCAL_PEER, LocalPeer
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.core.access_lists import Lists
-from services.gateway.core.authorization import ASK, Identity, Level
-from services.gateway.core.login_methods import FS, IDTOKENS, Methods
+from services.gateway.core.authorization import ASK, ID_DIGITS, Identity, Level
+from services.gateway.core.login_methods import FS, IDTOKENS, SSL, Methods
+from services.gateway.core.peer_certificate import PeerCertificate, of_scope
 from shared.idtokens import parts
+from shared.map_file import MapFile
 from shared.user_names import user_of
 
 
@@ -33,10 +35,12 @@ class Logins:
         hosts: ClientHosts,
         uid_domain: str,
         idtokens: IdTokens,
+        rules: MapFile,
         now: Callable[[], float],
     ) -> None:
         self._tokens = tokens
         self.idtokens = idtokens
+        self._rules = rules
         self._now = now
         self._lists = lists
         self._methods = methods
@@ -60,7 +64,30 @@ class Logins:
         peer = _state(scope).get(LOCAL_PEER)
         if isinstance(peer, LocalPeer):
             return await self._local(peer, address)
+        certificate = of_scope(scope)
+        if certificate is not None:
+            return await self._certified(certificate, address)
         return None, ""
+
+    async def _certified(self, certificate: PeerCertificate, address: str) -> tuple[Identity | None, str]:
+        """Whose a certificate is that TLS has verified: whom the map file says, by the one form of its subject or the
+        other. Without a rule it is nobody's, as an authority may certify more than users of this pool."""
+        names = (certificate.subject_dn, certificate.subject)
+        found = next((user for name in names if (user := self._rules.user(SSL, name)) is not None), None)
+        try:
+            if found is None:
+                raise ValueError(f"CERTIFICATE_MAPFILE has no rule for SSL {certificate.subject_dn[:300]}")
+            user = user_of(found, self._uid_domain)
+        except ValueError as error:
+            return None, f"no valid token, and your certificate is nobody's: {error}; {ASK}"
+        identity = Identity(
+            user,
+            Level.ADMINISTRATOR,
+            f"ssl-{certificate.fingerprint[:ID_DIGITS]}",
+            expires=certificate.until,
+            method=SSL,
+        )
+        return await self._allowed(identity, SSL, address, granted=False)
 
     async def _signed(
         self, token: str, header: dict[str, Any], claims: dict[str, Any], address: str
@@ -75,7 +102,8 @@ class Logins:
 
     async def _local(self, peer: LocalPeer, address: str) -> tuple[Identity | None, str]:
         try:
-            user = user_of(await peer.name(), self._uid_domain)
+            name = await peer.name()
+            user = user_of(self._rules.user(FS, name) or name, self._uid_domain)
         except ValueError as error:
             return None, f"no valid token, and the local socket does not know you: {error}"
         identity = Identity(user, Level.ADMINISTRATOR, f"fs-{peer.uid}", method=FS)

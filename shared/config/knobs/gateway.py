@@ -137,6 +137,16 @@ class GatewaySettings(IdTokenSettings):
         "are; unset: none, but in a personal pool gateway.socket in its directory; the command looks for "
         "/run/roost/gateway.socket",
     )
+    certificate_mapfile: str | None = knob(
+        "CERTIFICATE_MAPFILE",
+        meaning="file of lines METHOD NAME USER that say who somebody is whom SSL, FS or IDTOKENS know by that name; "
+        "who has shown a certificate is somebody only by it; read at start",
+    )
+    certificate_mapfile_assume_hash_keys: bool = knob(
+        "CERTIFICATE_MAPFILE_ASSUME_HASH_KEYS",
+        "false",
+        meaning="in CERTIFICATE_MAPFILE only /.../ is a regular expression, and all else a whole name; false: all are",
+    )
     allow: Mapping[str, tuple[str, ...]] = family(
         "ALLOW_<level>",
         meaning="users and machines that have a level, as user@domain/host, user@domain or host, with * for any: READ, "
