@@ -335,6 +335,17 @@ class AsyncClient:
     async def dead_letters_discard(self, ids: Sequence[str]) -> list[str]:
         return list((await self._json("POST", "/v1/dead-letters/discard", {}, {"ids": list(ids)}))["done"])
 
+    async def credentials(self, schedd: str = "") -> list[dict[str, Any]]:
+        """The services for which an access point keeps a token of this user, and since when (s since 1970)."""
+        return list(await self._json("GET", "/v1/credentials", {"schedd": schedd}))
+
+    async def store_credential(self, service: str, data: bytes, schedd: str = "") -> None:
+        """Keep a token for jobs with use_oauth_services, in place of the one before."""
+        await self._answer(protocol.store_credential(service, data, schedd))
+
+    async def delete_credential(self, service: str, schedd: str = "") -> None:
+        await self._json("DELETE", f"/v1/credentials/{protocol.part(service)}", {"schedd": schedd})
+
     async def create_token(
         self, user: str, level: str, *, label: str = "", lifetime_s: float = 0.0, scopes: Sequence[str] = ()
     ) -> str:

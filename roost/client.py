@@ -326,6 +326,17 @@ class Client:
     def dead_letters_discard(self, ids: Sequence[str]) -> list[str]:
         return list((self._json("POST", "/v1/dead-letters/discard", {}, {"ids": list(ids)}))["done"])
 
+    def credentials(self, schedd: str = "") -> list[dict[str, Any]]:
+        """The services for which an access point keeps a token of this user, and since when (s since 1970)."""
+        return list(self._json("GET", "/v1/credentials", {"schedd": schedd}))
+
+    def store_credential(self, service: str, data: bytes, schedd: str = "") -> None:
+        """Keep a token for jobs with use_oauth_services, in place of the one before."""
+        self._answer(protocol.store_credential(service, data, schedd))
+
+    def delete_credential(self, service: str, schedd: str = "") -> None:
+        self._json("DELETE", f"/v1/credentials/{protocol.part(service)}", {"schedd": schedd})
+
     def create_token(
         self, user: str, level: str, *, label: str = "", lifetime_s: float = 0.0, scopes: Sequence[str] = ()
     ) -> str:

@@ -363,6 +363,11 @@ def set_priority(submitter: str, what: str, value: float | None, duration: float
     yield call("POST", f"/v1/priorities/{part(submitter)}", {}, body)
 
 
+def store_credential(service: str, data: bytes, schedd: str) -> Call:
+    request = call("PUT", f"/v1/credentials/{part(service)}", {"schedd": schedd}, data)
+    return replace(request, headers={"Content-Type": "application/octet-stream"})
+
+
 def set_quota(group: str, quota: float | None, dynamic: float | None, negotiator: str) -> Plan[None]:
     body = {"quota": quota, "dynamic_quota": dynamic, "negotiator": negotiator}
     yield call("PUT", f"/v1/groups/{part(group)}/quota", {}, body)

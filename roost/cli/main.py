@@ -57,6 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "adstash": ("adstash", "export the histories of jobs to Elasticsearch, OpenSearch or files"),
     "dead-letters": ("dead_letters", "messages that no daemon could take"),
     "token": ("token", "make, list and revoke access tokens"),
+    "store-cred": ("store_cred", "keep the tokens of services that jobs use"),
     "completion": ("completion", "have bash, zsh or fish complete commands, options, jobs, machines and knobs"),
     "condor-names": ("condor_names", "write programs with HTCondor's names: condor_q, condor_submit, ..."),
     "version": ("version", "print the version"),
@@ -66,7 +67,7 @@ TOPICS: dict[str, tuple[str, str]] = {
     "start": ("a pool of one's own", "up down demo"),
     "jobs": (
         "submit, follow and change jobs",
-        "submit q wait rm hold release vacate-job qedit prio exec tail history transfer-data",
+        "submit q wait rm hold release vacate-job qedit prio exec tail history transfer-data store-cred",
     ),
     "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),
     "pool": ("what is in the pool", "status stats top had userprio who ping dashboard events"),

@@ -538,9 +538,18 @@ def simple(c: Commands, out: Attributes) -> None:
     for command in ("use_scitokens", "use_x509userproxy"):
         if c.text(command) and c.boolean(command):
             raise config_error(f"{command} is not supported", c.source(command), f"remove {command}")
-    for command in ("use_oauth_services", "x509userproxy"):
-        if c.text(command):
-            raise config_error(f"{command} is not supported", c.source(command), f"remove {command}")
+    if c.text("x509userproxy"):
+        raise config_error("x509userproxy is not supported", c.source("x509userproxy"), "remove x509userproxy")
+    services = [word for word in re.split(r"[\s,]+", c.text("use_oauth_services") or "") if word]
+    for service in services:
+        if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", service) is None:
+            raise config_error(
+                f"use_oauth_services: {service} is no name of a service",
+                c.source("use_oauth_services"),
+                "write letters, digits and _.- ; handles (service*handle) are not supported",
+            )
+    if services:
+        out["OAuthServicesNeeded"] = ",".join(dict.fromkeys(services))
     starter_log = unquoted(c.text("starter_log") or "")
     if starter_log:
         out["JobStarterLog"] = starter_log if starter_log[0] == "/" else f"{iwd(c)}/{starter_log}"

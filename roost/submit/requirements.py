@@ -99,6 +99,8 @@ def _amounts(c: Commands, out: dict[str, Any], named: set[str]) -> list[str]:
             terms += _custom(c, attribute, out[attribute])
     if out.get("EncryptExecuteDirectory") is True:
         terms.append("TARGET.HasEncryptExecuteDirectory")
+    if c.text("use_oauth_services"):
+        terms.append("TARGET.HasJobCredentials")
     return terms
 
 

@@ -25,6 +25,7 @@ from services.gateway.middleware import BodyLimitMiddleware, RequestMiddleware
 from services.gateway.routes import (
     administration,
     analysis,
+    credentials,
     dashboard,
     events,
     files,
@@ -66,6 +67,7 @@ _ROUTES: Final = (
     submit_description,
     analysis,
     files,
+    credentials,
     ssh_to_job,
     events,
     journal,

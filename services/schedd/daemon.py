@@ -21,12 +21,14 @@ from engine.queue.autoclusters import Autoclusters
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, JobId, JobStatus, make_job
 from engine.queue.submitters import Identity, schedd_ad, submitter_ad
+from services.schedd.core.acceptance import owner_of
 from services.schedd.core.claim import Claim
 from services.schedd.core.rights import may_act
 from services.schedd.io import history
 from services.schedd.io.actions import Actions
 from services.schedd.io.claim_table import ClaimTable
 from services.schedd.io.claims import Claims, Keepalive
+from services.schedd.io.credentials import CredentialStore
 from services.schedd.io.cron import ScheddCron
 from services.schedd.io.file_server import FileServer
 from services.schedd.io.job_updates import JobUpdates
@@ -84,7 +86,9 @@ class Schedd(Daemon):
 
     subsystem: ClassVar[str] = "SCHEDD"
     uses_store: ClassVar[bool] = False
-    at_start: ClassVar[tuple[str, ...]] = ("SIGNIFICANT_ATTRIBUTES", "ROOST_SCHEDD_TRANSFER_*", "SCHEDD_CRON_*")
+    at_start: ClassVar[tuple[str, ...]] = (
+        *("SIGNIFICANT_ATTRIBUTES", "ROOST_SCHEDD_TRANSFER_*", "SCHEDD_CRON_*", "SEC_CREDENTIAL_DIRECTORY_OAUTH"),
+    )
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -105,7 +109,8 @@ class Schedd(Daemon):
         self.runs = Runs(self.updates)
         self.claims = Claims(self.updates, self.runs)
         self.keepalive = Keepalive(self.updates, self.runs)
-        self.file_server = FileServer(self.updates)
+        credentials = Path(self.settings.credentials) if self.settings.credentials else folder / "credentials"
+        self.file_server = FileServer(self.updates, CredentialStore(credentials, self.settings.uid_domain))
         self.certificate = ServerCertificate(
             ScheddSettings.from_config(context.config),
             "schedd",
@@ -356,6 +361,10 @@ class Schedd(Daemon):
         return answer
 
     async def _fetch_files(self, asked: FetchFiles) -> Message:
+        if asked.credentials:
+            owner_of(asked.user)
+            url, token = self.file_server.grant_credentials(asked.user)
+            return FileAccess(url=url, token=token)
         job_id = parse_ids([asked.job_id])[0]
         cluster = self.table.clusters.get(job_id.cluster)
         if cluster is None or (job_id.proc >= 0 and job_id.proc not in cluster.jobs):

@@ -90,6 +90,7 @@ class Settings:
     uid_domain: str = ""  # UID_DOMAIN
     #: ROOST_SCHEDD_FILE_USERS, name@domain: whose files this account reads and writes directly.
     file_users: tuple[str, ...] = ()
+    credentials: str = ""  # SEC_CREDENTIAL_DIRECTORY_OAUTH; empty: in the spool
     rights: Rights = field(default_factory=Rights)  # QUEUE_SUPER_USERS, ROOST_SCHEDD_PRIVATE_JOB_ATTRS
     graceful: bool = True  # GRACEFULLY_REMOVE_JOBS
     system: SystemPolicy = field(default_factory=SystemPolicy)
@@ -129,6 +130,11 @@ class Settings:
             transfer_port=knobs.roost_schedd_transfer_port,
             uid_domain=knobs.uid_domain,
             file_users=_users(to_list(config.get("ROOST_SCHEDD_FILE_USERS") or ""), knobs.uid_domain),
+            credentials=_absolute(
+                config,
+                "SEC_CREDENTIAL_DIRECTORY_OAUTH",
+                knobs.sec_credential_directory_oauth or knobs.sec_credential_directory,
+            ),
             rights=Rights(
                 _users(knobs.queue_super_users, knobs.uid_domain),
                 frozenset(map(fold, knobs.roost_schedd_private_job_attrs)),

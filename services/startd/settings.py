@@ -62,6 +62,8 @@ class Settings:
     slots_at_keyboard: int
     idle_boost: float  # KeyboardIdle of other slots when the startd starts
     console_devices: tuple[str, ...]
+    credentials_on_disk: bool  # ROOST_CREDENTIALS_ON_DISK
+    credentials_interval: float  # CRED_CHECK_INTERVAL, seconds
     job_attributes: tuple[str, ...]  # STARTD_JOB_ATTRS
     sibling_attributes: tuple[str, ...]  # STARTD_SLOT_ATTRS
     power: power_states.HibernationSettings  # HIBERNATE and what goes with it
@@ -114,6 +116,8 @@ def read(config: Config, detected: Detected) -> Settings:
         slots_at_keyboard=knobs.slots_connected_to_keyboard,
         idle_boost=knobs.disconnected_keyboard_idle_boost,
         console_devices=knobs.console_devices,
+        credentials_on_disk=knobs.roost_credentials_on_disk,
+        credentials_interval=knobs.cred_check_interval,
         job_attributes=tuple(name for name in knobs.startd_job_attrs if fold(name) not in PRIVATE_OF_JOBS),
         sibling_attributes=knobs.startd_slot_attrs,
         power=power_states.HibernationSettings(

@@ -98,13 +98,15 @@ class Acted(Message):
 
 @message
 class FetchFiles(Message):
-    """Where to get the output of a spooled job (`roost transfer-data`), or, with `log`, the log of any job."""
+    """Where to get the output of a spooled job (`roost transfer-data`), or, with `log`, the log of any job; with
+    `credentials`, where the user's credentials are kept: job_id is empty then."""
 
     type: ClassVar[str] = "queue.fetch-files"
     user: str
     admin: bool = False
     job_id: str
     log: bool = False
+    credentials: bool = False
 
 
 @message

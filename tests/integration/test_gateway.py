@@ -57,6 +57,7 @@ SAMPLES = {"job_id": "999999.0", "submitter": "nobody@x", "prefix": "0123456789a
     "machine": "none",
     "slot": "none",
     "group": "physics",
+    "service": "none",
 }
 #: Harmless requests for doors that take a body; others are tried without one, which is refused as bad input.
 BODIES = {

@@ -25,10 +25,11 @@ from tests.waiting import wait_until
 BROKER_PASSWORD = "planted-broker-password-7f3a"
 IN_ENVIRONMENT = "planted-environment-91c2"
 IN_EDIT = "planted-edit-5d20"
+CREDENTIAL = "planted-credential-77aa"
 DAEMONS = ("collector", "negotiator", "had", "journal", "gateway", "schedd", "startd")
 #: Where secrets are kept, readable by the daemon's account alone (test_files_of_daemons.py): the queue, the startd's
 #: claims, the sandboxes, the administrator's token.
-KEPT = ("job_queue.db", "one.db", "sandboxes", "execute", "admin.token")
+KEPT = ("job_queue.db", "one.db", "sandboxes", "execute", "credentials", "admin.token")
 
 
 @pytest.fixture
@@ -121,6 +122,7 @@ def test_no_planted_secret_is_found(tmp_path, broker_url, redis_url):
         "STARTD_JOB_ATTRS": "Environment, Args",
         "NEGOTIATOR_MIN_INTERVAL": "0",
         "NUM_CPUS": "1",
+        "ROOST_CREDENTIALS_ON_DISK": "true",
         "ALL_DEBUG": "D_FULLDEBUG",
     }
     processes = [
@@ -129,7 +131,12 @@ def test_no_planted_secret_is_found(tmp_path, broker_url, redis_url):
     ]
     go = tmp_path / "go"
     log = tmp_path / "user.log"
-    planted = {"environment": IN_ENVIRONMENT, "edit": IN_EDIT, "broker's password": BROKER_PASSWORD}
+    planted = {
+        "credential": CREDENTIAL,
+        "environment": IN_ENVIRONMENT,
+        "edit": IN_EDIT,
+        "broker's password": BROKER_PASSWORD,
+    }
     said = {}
     with daemons(*processes):
         spy = Spy(broker_url)
@@ -146,15 +153,17 @@ def test_no_planted_secret_is_found(tmp_path, broker_url, redis_url):
                         "Arguments": f"-c 'while [ ! -e {go} ]; do sleep 0.1; done'",
                         "Environment": f"PASSWORD={IN_ENVIRONMENT}",
                         "ShouldTransferFiles": "YES",
+                        "OAuthServicesNeeded": "box",
                         "TransferExecutable": False,
                         "RequestMemory": 16,
                         "RequestDisk": 1024,
                     }
                 )
+                client.store_credential("box", CREDENTIAL.encode())
                 cluster = submit(port, planted["administrator's token"], ad)
                 wait_until(lambda: states(client, cluster) == {"2": 1}, what="the job to run")
                 planted |= secrets_of(tmp_path / "schedd-one")
-                assert len(planted) == 7, planted.keys()
+                assert len(planted) == 8, planted.keys()
                 client.edit([f"{cluster}.0"], {"Environment": f'"PASSWORD={IN_EDIT}"'})
                 with Client(f"http://127.0.0.1:{port}", planted["user's token"]) as other:
                     for kind in ("Machine", "Submitter", "Scheduler", "Negotiator", "Any"):

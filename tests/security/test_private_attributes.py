@@ -12,6 +12,7 @@ from shared.classad import ClassAd
 from shared.messages.queue import ActOnJobs, QueryJobs
 from tests.integration.inside import InsidePool
 from tests.scheddpool import USER, Pool, job_ad
+from tests.spec import spec
 from tests.waiting import eventually
 
 SECRET = "hunter2-of-the-owner"
@@ -70,6 +71,7 @@ async def test_others_are_not_shown_an_environment(tmp_path, user, history):
             assert SECRET.encode() not in told(page), more
 
 
+@spec("TLS-16")
 @pytest.mark.parametrize("history", [False, True])
 @pytest.mark.parametrize("probe", PROBES)
 async def test_no_constraint_tells_of_anothers_environment(tmp_path, probe, history):

@@ -18,6 +18,7 @@ from shared.transfer.client import fetch, send
 from shared.transfer.errors import TooLarge, TransferError, TransferRefused
 from shared.transfer.limits import INPUT, OUTPUT, limit_of
 from tests.scheddpool import Pool, job_ad
+from tests.spec import spec
 from tests.startd_pool import Endpoint
 from tests.startd_pool import Pool as StartdPool
 from tests.startd_pool import job_ad as startd_job_ad
@@ -170,6 +171,7 @@ async def test_a_sender_stops_before_what_exceeds_the_limit(tmp_path, http, big)
             await send(http, run.transfer_url, run.transfer_token, [Source(big, "big")], limit_bytes=MIB)
 
 
+@spec("TLS-17")
 @pytest.mark.parametrize(("attribute", "code"), [(INPUT, 32), (OUTPUT, 33)])
 async def test_a_job_over_its_limit_is_held_with_htcondors_code(tmp_path, attribute, code):
     """An execution point keeps to the limit by itself, whatever the other end does."""

@@ -18,6 +18,7 @@ from shared.messages.queue import FetchFiles
 from shared.messages.visits import VisitJob, Wish
 from shared.users import local_name, same, whole
 from tests.scheddpool import USER, Pool, job_ad
+from tests.spec import spec
 from tests.unit.startd.test_isolation import rules
 
 ME = getpass.getuser()
@@ -50,6 +51,7 @@ def test_super_users_of_another_domain_are_named_whole():
     assert not may_act("boss@pool", False, "alice@pool", settings.rights)
 
 
+@spec("TLS-15")
 @pytest.mark.parametrize("name", ["root", "condor", ME, "boss"])
 async def test_a_namesake_of_another_domain_can_do_nothing_to_a_job(tmp_path, name):
     async with Pool(tmp_path, QUEUE_SUPER_USERS="root, condor, boss") as pool:

@@ -68,6 +68,7 @@ NEEDS: dict[str, Level] = {
     "jobs.edit": Level.WRITE,
     "jobs.files": Level.WRITE,
     "jobs.visit": Level.WRITE,
+    "credentials": Level.WRITE,
     "events": Level.READ,
     "priorities": Level.READ,
     "priorities.set": Level.ADMINISTRATOR,

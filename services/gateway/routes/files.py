@@ -64,9 +64,9 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         """Which files a spooled job has brought back so far: path, size in bytes, time of the last change."""
         where = await access(context, identity, job_id, schedd)
         way = await context.transfer_tls.way(where.url)
-        async with context.http.get(f"{where.url}/files", headers=_headers(where), ssl=way) as answer:
+        async with context.http.get(f"{where.url}/files", headers=headers_of(where), ssl=way) as answer:
             if answer.status != 200:
-                raise _passed_on(answer.status, await answer.read())
+                raise passed_on(answer.status, await answer.read())
             return {"files": list(await answer.json())}
 
     @app.get("/v1/jobs/{job_id}/output/{path:path}", responses=FILE, tags=["files"], response_class=StreamingResponse)
@@ -107,10 +107,10 @@ async def access(
 async def put_bundle(context: RouteContext, where: FileAccess, bundle: AsyncIterator[bytes]) -> Response:
     """Send input files on to the schedd, as they come."""
     way = await context.transfer_tls.way(where.url)
-    async with context.http.put(where.url, data=bundle, headers=_headers(where), ssl=way) as answer:
+    async with context.http.put(where.url, data=bundle, headers=headers_of(where), ssl=way) as answer:
         text = await answer.read()
         if answer.status >= 400:
-            raise _passed_on(answer.status, text)
+            raise passed_on(answer.status, text)
         return Response(text, answer.status, media_type=answer.content_type)
 
 
@@ -121,7 +121,7 @@ async def fetched(
     wanted = {"Range": asked["range"]} if asked is not None and "range" in asked else {}
     answer = await context.http.get(
         f"{where.url}{path}",
-        headers={**_headers(where), **wanted},
+        headers={**headers_of(where), **wanted},
         allow_redirects=False,
         auto_decompress=False,
         ssl=await context.transfer_tls.way(where.url),
@@ -129,7 +129,7 @@ async def fetched(
     if answer.status not in (200, 206):
         text = await answer.read()
         answer.release()
-        raise _passed_on(answer.status, text)
+        raise passed_on(answer.status, text)
 
     async def body() -> AsyncIterator[bytes]:
         async with answer:
@@ -142,10 +142,10 @@ async def fetched(
     return StreamingResponse(body(), answer.status, passed, answer.content_type)
 
 
-def _headers(where: FileAccess) -> dict[str, str]:
+def headers_of(where: FileAccess) -> dict[str, str]:
     return {"Authorization": f"Bearer {where.token}"}
 
 
-def _passed_on(status: int, text: bytes) -> HTTPException:
+def passed_on(status: int, text: bytes) -> HTTPException:
     """A refusal of the schedd's file service, as ours."""
     return HTTPException(status if status < 500 else 502, told(text.decode(errors="replace")))

@@ -180,4 +180,5 @@ def wants_transfer(ad: ClassAd, slot: ClassAd, *, spooled: bool) -> bool:
         return False
     domain, theirs = ad.eval("FileSystemDomain"), slot.eval("FileSystemDomain")
     same = isinstance(domain, str) and isinstance(theirs, str) and domain.lower() == theirs.lower()
-    return not same or is_container_job(ad)
+    # Credentials come the same way.
+    return not same or is_container_job(ad) or bool(ad.eval_string("OAuthServicesNeeded"))

@@ -7,6 +7,9 @@
     GET  /sandbox/<job>/files           names, sizes and times of it, as JSON
     GET  /sandbox/<job>/files/<path>    one file of it, or the part that Range asks for
     GET  /sandbox/<job>/log             the log of any job                (a token of FetchFiles)
+    GET  /runs/<job>/<attempt>/credentials  what the job asked for, as msgpack: file name to bytes  (the run's token)
+    GET  /credentials                   which ones a user has, as JSON    (a token of FetchFiles)
+    PUT, DELETE /credentials/<service>  keep one, or delete it            (a token of FetchFiles)
 
 Output is received and verified in the spool first. Then the list of its members and places is committed to the
 database, and only then are they moved: a schedd that was killed in between goes on moving when it is back, so the
@@ -43,6 +46,7 @@ from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold
 from services.schedd.core.transfer_queue import TransferQueue
 from services.schedd.io import job_trace, spool
+from services.schedd.io.credentials import MAX_BYTES, BadCredential, CredentialStore, services_of
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queue_db import rows
 from services.schedd.settings import Settings
@@ -121,13 +125,15 @@ class Grant:
 class FileServer:
     """Serves the files of this schedd's jobs."""
 
-    def __init__(self, updates: JobUpdates) -> None:
+    def __init__(self, updates: JobUpdates, credentials: CredentialStore) -> None:
         self.updates = updates
+        self.credentials = credentials
         self.table: JobTable = updates.table
         self.url = ""
         self.counts = TransferCounts()
         self.tickets = TransferTickets()
         self._grants: dict[str, Grant] = {}
+        self._users: dict[str, tuple[str, float]] = {}  # token -> (user, until): for the user's credentials
         self._receiving: set[tuple[JobId, int]] = set()
         self._runner: web.AppRunner | None = None
 
@@ -144,6 +150,10 @@ class FileServer:
                 web.get("/sandbox/{job}/files", self._list),
                 web.get("/sandbox/{job}/files/{path:.*}", self._one_file),
                 web.get("/sandbox/{job}/log", self._log),
+                web.get("/runs/{job}/{attempt}/credentials", self._credentials_of_run),
+                web.get("/credentials", self._list_credentials),
+                web.put("/credentials/{service}", self._put_credential),
+                web.delete("/credentials/{service}", self._delete_credential),
             ]
         )
         # What is refused is read on for a while here (_discard_rest), and no longer.
@@ -182,6 +192,62 @@ class FileServer:
         self._grants[token] = Grant(job, now + GRANT_S)
         name = str(job) if job.proc >= 0 else str(job.cluster)
         return f"{self.url}/sandbox/{name}", token
+
+    def grant_credentials(self, user: str) -> tuple[str, str]:
+        """(URL, token) for the credentials of a user."""
+        now = self.updates.context.clock.monotonic()
+        self._users = {token: one for token, one in self._users.items() if one[1] > now}
+        token = secrets.token_urlsafe(24)
+        self._users[token] = (user, now + GRANT_S)
+        return f"{self.url}/credentials", token
+
+    # Credentials
+
+    def _user(self, request: web.Request) -> str:
+        user, until = self._users.get(_token(request), ("", 0.0))
+        if not user or until < self.updates.context.clock.monotonic():
+            raise web.HTTPForbidden(text="the token is wrong or too old; ask for a new one")
+        return user
+
+    async def _credentials_of_run(self, request: web.Request) -> web.StreamResponse:
+        job, _ = self._run(request)
+        services = services_of(full_ad(self.updates.name, job, self.updates.now()))
+        try:
+            found = await asyncio.to_thread(self.credentials.read, job.cluster.user, services)
+        except BadCredential as error:
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        return web.Response(body=msgpack.packb(found), content_type="application/x-msgpack")
+
+    async def _list_credentials(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        return web.json_response(await asyncio.to_thread(self.credentials.listed, user))
+
+    async def _put_credential(self, request: web.Request) -> web.StreamResponse:
+        user, service = self._user(request), request.match_info["service"]
+        data = bytearray()
+        async for chunk in request.content.iter_chunked(CHUNK):
+            data += chunk
+            if len(data) > MAX_BYTES:
+                raise web.HTTPRequestEntityTooLarge(
+                    max_size=MAX_BYTES, actual_size=len(data), text=f"a credential has up to {MAX_BYTES} bytes"
+                )
+        try:
+            await asyncio.to_thread(self.credentials.put, user, service, bytes(data))
+        except BadCredential as error:
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        self.updates.context.log.info("credential_stored", user=user, service=service)
+        return web.Response()
+
+    async def _delete_credential(self, request: web.Request) -> web.StreamResponse:
+        user, service = self._user(request), request.match_info["service"]
+        try:
+            there = await asyncio.to_thread(self.credentials.delete, user, service)
+        except BadCredential as error:
+            raise web.HTTPUnprocessableEntity(text=str(error)) from error
+        if not there:
+            raise web.HTTPNotFound(text=f"{user} has no credential for {service[:80]} here")
+        self.updates.context.log.info("credential_deleted", user=user, service=service)
+        return web.Response()
 
     # Runs
 

@@ -17,6 +17,7 @@ from services.startd.core.machine.slot_types import SWAP
 from services.startd.core.slots.model import Claim, Slot
 from services.startd.core.slots.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
 from services.startd.core.slots.transitions import State
+from services.startd.isolation.host_capabilities import can_mount
 from services.startd.settings import Settings
 from shared.classad import ClassAd, Expr, parse_expr
 from shared.consumption import within_limits
@@ -70,6 +71,7 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "HasFileTransferPluginMethods": "",
             "HasIOProxy": False,
             "HasReconnect": True,
+            **({"HasJobCredentials": True} if settings.credentials_on_disk or can_mount() else {}),
             "HasTDP": False,
             "HasMPI": False,
             "HasVM": False,

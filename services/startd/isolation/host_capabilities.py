@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pwd
+from functools import cache
 from pathlib import Path
 
 from services.startd.core.isolation import HostCapabilities, Login
@@ -22,6 +23,12 @@ def look_at_host(hidden: tuple[str, ...]) -> HostCapabilities:
         pid_namespaces=able and os.path.exists("/proc/self/ns/pid"),
         hidden=tuple(path for path in hidden if os.path.isdir(path)),
     )
+
+
+@cache
+def can_mount() -> bool:
+    """Whether this process may mount file systems."""
+    return look_at_host(()).mounts
 
 
 def find_login(name: str) -> Login | None:

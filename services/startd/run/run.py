@@ -24,6 +24,7 @@ from services.startd.exec.api import Launcher
 from services.startd.exec.registry import choose
 from services.startd.isolation import scratch_dirs
 from services.startd.run.context import RunContext
+from services.startd.run.credentials import JobCredentials
 from services.startd.run.file_transfer import FileTransfer
 from services.startd.run.hook_runner import HookSite, JobHookRunner
 from services.startd.run.orders import Orders
@@ -69,6 +70,8 @@ class Run:
         self._reports = Reports(record, context, self._log, lambda report: reported(self, report))
         self._files = FileTransfer(record, context, self._orders, self._reports, self._log)
         hooks = settings.hooks.of_job(self.job)
+        self._credentials = JobCredentials(record, context, self._log)
+        self._credentials_in = ""  # the directory of its credentials, in its scratch directory
         self.hooks = JobHookRunner(hooks, self._log, context.in_background)
         self._hook_site: HookSite | None = None  # where its hooks are called, once that is known
 
@@ -191,6 +194,7 @@ class Run:
     def close(self) -> None:
         """Nothing more is to be done for it in this life of the startd."""
         self._over = True
+        self._credentials.close()
         for timer in self._timers:
             timer.cancel()
 
@@ -211,6 +215,7 @@ class Run:
                     await self._exit_hook(trouble)
                     return trouble
             self._measure_regularly()
+            self._credentials.keep_fresh(self.job, self.account())
             await self._apply_suspension()
             if self.stop_order is not None:
                 await self._end_processes()
@@ -259,6 +264,7 @@ class Run:
         try:
             scratch_dirs.make(self.context.daemon.execute, record.scratch)
         except FileExistsError:  # a life before this one began to prepare it
+            self._credentials.unmount()
             await self.context.isolation.volumes.unmount_scratch(record.scratch)
             await asyncio.to_thread(scratch_dirs.remove, self.scratch)
             scratch_dirs.make(self.context.daemon.execute, record.scratch)
@@ -272,6 +278,9 @@ class Run:
             self.context.save(record)  # whom to ask about the run after a restart
         if record.transfer_url:
             await self._files.fetch_input(self.job)
+        if credentials := await self._credentials.deliver(self.job, launch.account):
+            self._credentials_in = credentials
+            launch = self._with_credentials(launch)
         if self.hooks.has(Hook.PREPARE_JOB):
             launch = await self._prepare_by_hook(Hook.PREPARE_JOB, machine_ad)
         (self.scratch / JOB_AD).write_text(ad_file(self.job), errors="surrogateescape")
@@ -300,7 +309,13 @@ class Run:
             account=launch.account,
             env={name: launch.env[name] for name in names if name in launch.env},
         )
-        return launch
+        return self._with_credentials(launch)
+
+    def _with_credentials(self, launch: Launch) -> Launch:
+        if not self._credentials_in:
+            return launch
+        place = f"{launch.env['_CONDOR_SCRATCH_DIR']}/{self._credentials_in}"
+        return replace(launch, env={**launch.env, "_CONDOR_CREDS": place})
 
     def launch(self) -> Launch:
         """What was started, described anew: also for a run of an earlier life. Raises RunFailed."""
@@ -410,6 +425,7 @@ class Run:
             await self.launcher.forget(self.record.name)
         if not self.record.scratch:
             return
+        self._credentials.remove()
         try:
             await self.context.isolation.volumes.unmount_scratch(self.record.scratch)
         except OSError as error:

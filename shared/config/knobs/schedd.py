@@ -213,6 +213,13 @@ class ScheddSettings(ServerTlsSettings):
     queue_super_users: tuple[str, ...] = knob(
         "QUEUE_SUPER_USERS", "root, condor", meaning="users who may change the jobs of others"
     )
+    sec_credential_directory: str | None = knob(
+        "SEC_CREDENTIAL_DIRECTORY", meaning="directory of users' credentials, where that of OAuth tokens has no other"
+    )
+    sec_credential_directory_oauth: str | None = knob(
+        "SEC_CREDENTIAL_DIRECTORY_OAUTH",
+        meaning="directory of users' OAuth tokens, a directory for each user with <service>.use; none: in the spool",
+    )
     roost_schedd_private_job_attrs: tuple[str, ...] = knob(
         "ROOST_SCHEDD_PRIVATE_JOB_ATTRS",
         "Environment, Env",

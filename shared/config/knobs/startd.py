@@ -92,6 +92,14 @@ class StartdSettings(CommonSettings):
     startd_job_attrs: tuple[str, ...] = knob(
         "STARTD_JOB_ATTRS", meaning="job attributes copied into the claimed slot's ad; never its environment"
     )
+    roost_credentials_on_disk: bool = knob(
+        "ROOST_CREDENTIALS_ON_DISK",
+        "false",
+        meaning="credentials of jobs may lie in a plain directory, where none in memory can be had",
+    )
+    cred_check_interval: int = knob(
+        "CRED_CHECK_INTERVAL", "60", unit="s", least=1, meaning="between two refreshes of a running job's credentials"
+    )
     num_slots: int | None = knob("NUM_SLOTS", meaning="number of static slots, not more than NUM_CPUS")
     num_cpus: int = knob("NUM_CPUS", "$(DETECTED_CPUS_LIMIT)", meaning="cores the machine is said to have")
     memory: int | None = knob("MEMORY", unit="MiB", meaning="the machine is said to have")

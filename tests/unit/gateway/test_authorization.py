@@ -24,6 +24,7 @@ TABLE = {
     "jobs.edit": "WRITE",
     "jobs.files": "WRITE",
     "jobs.visit": "WRITE",
+    "credentials": "WRITE",
     "events": "READ",
     "priorities": "READ",
     "priorities.set": "ADMINISTRATOR",

@@ -35,6 +35,7 @@ DEVIATIONS = {
     **dict.fromkeys((f"t_java_vm_args_{n}" for n in range(9)), "there is no java universe"),
     **dict.fromkeys(("u_grid_cl", "u_grid_plain", "u_grid_rich"), "there is no grid universe"),
     **dict.fromkeys((f"n_max_{w}_{n}" for w in ("idle", "materialize") for n in range(15)), "jobs exist at once"),
+    **dict.fromkeys((f"t_use_oauth_services_{n}" for n in (0, 1, 5, 7)), "no program is asked for the tokens"),
     "lang_max_one": "jobs exist at once",
     "lang_jobset": "there are no job sets",
     "lease_15": "true is no number of seconds",
