@@ -4,6 +4,7 @@ it waits for), /metrics (Prometheus)."""
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from prometheus_client.core import Metric
 
 from shared.bus.api import BusHealth
 from shared.daemon.base import Daemon
-from shared.daemon.lag import EVERY_S, LoopLag
+from shared.daemon.lag import EVERY_S, LONG_S, LoopLag
 from shared.daemon.metrics import MetricSource, counter, counters, gauge, gauges, histogram, histograms
 from shared.state.api import StoreHealth
 from shared.version import VERSION
@@ -102,11 +103,25 @@ class HealthServer:
         answer = report(self._daemon)
         if not self.set_up and answer["ready"]:
             answer |= {"ready": False, "waiting_for": ["setup"]}
+        answer["loop"] = _loop(self._lag)
         return web.json_response(answer, status=200 if answer["ready"] else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         body = generate_latest(self._daemon.context.metrics)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _loop(lag: LoopLag) -> dict[str, Any]:
+    """How often one piece of work kept the event loop for longer than it may, and the last time."""
+    found: dict[str, Any] = {"held": lag.long, "longer_than_s": LONG_S}
+    if lag.last is not None:
+        last = lag.last
+        found["last"] = {
+            "ago_s": round(time.perf_counter() - last.at, 3),
+            "seconds": round(last.seconds, 3),
+            "processor_s": round(last.processor_s, 3),
+        }
+    return found
 
 
 class _Own(MetricSource):
@@ -131,6 +146,8 @@ class _Own(MetricSource):
         yield gauge("roost_daemon_ready", "1 while it does its work", not waiting_for(daemon))
         text = f"How late timers of its event loop come, asked every {EVERY_S:g} s"
         yield histogram("roost_daemon_loop_lag_seconds", text, self._lag.late)
+        text = "Processor time of its event loop's thread in which none came: one piece of work"
+        yield histogram("roost_daemon_loop_held_seconds", text, self._lag.held)
         disks = _disks({"spool": context.spool, "execute": context.execute})
         labels = ["directory"]
         yield gauges(

@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from shared.bus.topology import ROLES
+from shared.counters import QUICK_S
 from tests.infrastructure.metrics_page import now, series_of
 from tests.infrastructure.test_docs import anchors
 
@@ -20,7 +21,10 @@ DASHBOARDS = sorted((OBSERVABILITY / "grafana" / "dashboards").glob("*.json"))
 #: Of Prometheus itself and of the broker: not ours to list.
 OTHERS = {"up", "rabbitmq_detailed_queue_messages_ready"}
 #: Values of labels that queries choose by, as the daemons write them.
+_BOUNDS = {*map(repr, QUICK_S), "+Inf"}
 CHOSEN = {
+    "roost_daemon_loop_lag_seconds_bucket": _BOUNDS,
+    "roost_daemon_loop_held_seconds_bucket": _BOUNDS,
     "roost_had_state": {"Leader", "Passive"},
     "roost_schedd_jobs": {"Idle", "Held", "Running"},
     "roost_startd_slots": {"Unclaimed", "Claimed"},

@@ -12,7 +12,7 @@ from services.negotiator.metrics import MOST_SUBMITTERS, most_demanding
 from shared.bus.api import Exchange, Reject
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.counters import CountsBy, Durations, DurationsBy
-from shared.daemon.lag import EVERY_S, LoopLag
+from shared.daemon.lag import EVERY_S, LONG_S, LoopLag
 from shared.daemon.metrics import MetricSource, histogram
 from shared.messages.base import Ack
 from shared.messages.negotiation import Reschedule
@@ -80,6 +80,25 @@ def test_requests_are_counted_by_door_and_never_by_what_was_asked_for():
     assert "roost_gateway_streams 4.0" in text
     assert 'roost_gateway_request_duration_seconds_count{door="/v1/jobs/{job}"} 2.0' in text
     assert 'duration_seconds_count{door="/v1/events"}' not in text
+
+
+async def test_work_of_50_ms_is_always_seen_and_a_busy_machine_is_not_taken_for_work():
+    lag = LoopLag()
+    lag.start()
+    try:
+        for number in range(1, 6):
+            end = time.thread_time() + LONG_S + EVERY_S
+            while time.thread_time() < end:
+                pass
+            await eventually(lambda number=number: lag.long >= number, 30)
+        assert lag.last.processor_s >= LONG_S
+        long, looks = lag.long, lag.held.count
+        time.sleep(0.2)  # noqa: ASYNC251 late, but nothing was done
+        await eventually(lambda: lag.held.count > looks, 30)
+        assert lag.late.sum_s >= 0.2
+        assert lag.long == long
+    finally:
+        lag.stop()
 
 
 async def test_what_keeps_the_loop_is_seen_by_its_lag():
