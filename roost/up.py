@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import getpass
 import json
 import os
+import pwd
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -49,13 +51,14 @@ from shared.daemon.startup import make_daemon_or_reset, set_config_loader
 from shared.state import open_store
 from shared.state.api import Store
 from shared.tls import ClientTls
+from shared.user_names import user_of
 from shared.version import VERSION
 
 #: In the order in which they start; they stop the other way round. Those that DAEMON_LIST names besides come before the
 #: gateway.
 DAEMONS: tuple[type[Daemon], ...] = (Journal, Collector, Had, Negotiator, Schedd, Startd, Gateway)
 
-JOBS_AS_ROOT = "ROOST_JOBS_AS_ROOT"
+OWN_USERS, JOBS_AS_ROOT = "ROOST_OWN_USERS", "ROOST_JOBS_AS_ROOT"
 #: Seconds after which a start tells what it waits for.
 SLOW_START_S = 3.0
 
@@ -66,7 +69,7 @@ CONFIG_TEMPLATE = """\
 # NUM_CPUS = 4
 # MEMORY = 8192
 # START = KeyboardIdle > 15 * 60
-# ROOST_JOBS_AS_ROOT = false    (root's own pool: jobs are root's, unless this says no)
+# ROOST_OWN_USERS = $(USERNAME)@$(UID_DOMAIN)    (whose jobs run as the pool's own account; nobody's: leave it empty)
 """
 
 
@@ -212,11 +215,25 @@ class PersonalPool:
         }
         paths = [directory / CONFIG_FILE] if "CONDOR_CONFIG" not in os.environ else None
         config = load_config(paths, subsystem=subsystem, overrides=overrides, dynamic=dynamic)
-        if os.geteuid() == 0 and JOBS_AS_ROOT.lower() not in config.names():
-            # Nobody else can enter the directory of root's own pool, so there is no other account for its jobs.
-            overrides[JOBS_AS_ROOT] = "true"
+        if not config.is_written(OWN_USERS) and not config.is_written(JOBS_AS_ROOT):
+            # Who runs a pool of his own needs no walls against his own jobs. They are not root's by another's name.
+            overrides[OWN_USERS] = owners_of(config)
             config = load_config(paths, subsystem=subsystem, overrides=overrides, dynamic=dynamic)
         return config
+
+
+def owners_of(config: Config) -> str:
+    """The users, as name@domain, whose pool it is: of the account that it runs as, whatever the environment calls it,
+    and whom the gateway's own token stands for. In root's pool nobody but root."""
+    domain = config.get("UID_DOMAIN") or ""
+    try:
+        account = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        account = getpass.getuser()  # of a plain account without a name; root has one
+    names = [account]
+    if os.geteuid():
+        names.append(config.get("ROOST_TOKEN_USER") or getpass.getuser())
+    return ", ".join(dict.fromkeys(user_of(name, domain) for name in names))
 
 
 @contextlib.contextmanager

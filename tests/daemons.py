@@ -18,8 +18,9 @@ def make_context(
     if config is None or isinstance(config, dict):
         from shared.config import load_config
 
-        # Where these tests are root: tmp_path is nobody else's. Nor need hundreds of startds measure this machine.
-        ours = {"ROOST_JOBS_AS_ROOT": "true", "RUNBENCHMARKS": "false"} if subsystem == "STARTD" else {}
+        # tmp_path is nobody else's, and all of the tests' jobs are their own. Nor need hundreds of startds measure this
+        # machine.
+        ours = {"ROOST_OWN_USERS": "*", "RUNBENCHMARKS": "false"} if subsystem == "STARTD" else {}
         knobs = {"UID_DOMAIN": "pool"} | ours | (config or {})
         overrides = {f"_CONDOR_{knob}": str(value) for knob, value in knobs.items()}
         config = load_config([], subsystem=subsystem, env=overrides)

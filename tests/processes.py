@@ -23,7 +23,7 @@ class DaemonProcess:
             "ROOST_AMQP_URL": amqp_url,
             "ROOST_REDIS_URL": redis_url,
             "ROOST_HEALTH_PORT": self.port,
-            "ROOST_JOBS_AS_ROOT": "true",  # where these tests are root: tmp_path is nobody else's
+            "ROOST_OWN_USERS": "*",  # where these tests are root: tmp_path is nobody else's
             **(config or {}),
         }
         inherited = {k: v for k, v in os.environ.items() if not k.upper().startswith(("_CONDOR_", "ROOST_", "CONDOR_"))}

@@ -34,7 +34,7 @@ KNOBS = {
     "HAD_LIST": ", ".join(f"{name}:1" for name in CENTRAL),
     "HAD_USE_REPLICATION": "true",
     "UID_DOMAIN": "pool",
-    "ROOST_JOBS_AS_ROOT": "true",  # where the bench is root: the jobs' directory is nobody else's
+    "ROOST_OWN_USERS": "*",  # where the bench is root: the jobs' directory is nobody else's
     "ROOST_STARTD_DOCKER": "false",
     "RUNBENCHMARKS": "false",
     "ROOST_SCHEDD_TRANSFER_HOST": "127.0.0.1",

@@ -37,7 +37,7 @@ async def processes(count: int, *, as_root: bool) -> list[str]:
     lines = [line("bare subprocess, until it is started", bare(count))]
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder:
         os.chmod(folder, 0o755)  # jobs of other accounts enter it
-        bench = Bench(ROOST_JOBS_AS_ROOT=str(as_root))
+        bench = Bench(ROOST_OWN_USERS="*" if as_root else "")
         await bench.start(Path(folder))
         try:
             jobs = [job(10_000_000 + number) for number in range(count)]

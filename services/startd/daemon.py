@@ -8,6 +8,7 @@ components. What they share stands in `slot_services.SlotServices`, and with the
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from services.startd.exec.api import Launcher, LauncherHost
 from services.startd.exec.registry import make_launchers
 from services.startd.forkserver.client import ForkServer
 from services.startd.isolation import scratch_dirs
+from services.startd.isolation.job_view import private_places
 from services.startd.isolation.manager import IsolationManager, make_isolation_manager
 from services.startd.journal import Journal
 from services.startd.journal_writer import JournalWriter
@@ -258,6 +260,7 @@ class Startd(Daemon):
             fork_server,
             execute=context.execute,
             hostname=detected.hostname,
+            private=private_places(context.config, os.environ, (context.spool, context.execute)),
             log=context.log,
         )
         launchers = make_launchers(

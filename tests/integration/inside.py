@@ -34,7 +34,7 @@ class InsidePool:
         plan = Plan(
             directory,
             redis_url=redis_url,
-            knobs={"ROOST_GATEWAY_PORT": "0", "NUM_CPUS": "2", "MEMORY": "4096", "ROOST_JOBS_AS_ROOT": "true", **knobs},
+            knobs={"ROOST_GATEWAY_PORT": "0", "NUM_CPUS": "2", "MEMORY": "4096", "ROOST_OWN_USERS": "*", **knobs},
         )
         self.pool = PersonalPool(plan)
         self.run(self.pool.start())

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.startd_pool import Endpoint, Machine, Pool
 
 #: As make_context has it for all other tests, where nothing but root's files is at hand.
-WALLS = {"ROOST_JOBS_AS_ROOT": "false"}
+WALLS = {"ROOST_OWN_USERS": ""}
 NOBODY = 65534
 
 

@@ -150,7 +150,7 @@ class ProcessPool(Pool):
             "ROOST_SCHEDD_TRANSFER_HOST": "127.0.0.1",
             "ROOST_SCHEDD_TRANSFER_PORT": "0",
             "ROOST_HEALTH_PORT": "0",
-            "ROOST_JOBS_AS_ROOT": "true",  # where these tests are root: tmp_path is nobody else's
+            "ROOST_OWN_USERS": "*",  # where these tests are root: tmp_path is nobody else's
             "RUNBENCHMARKS": "false",
             **knobs,
         }

@@ -44,7 +44,7 @@ def test_containers_are_started_known_and_stopped(docker_engine, monkeypatch):
 def test_workers_come_for_jobs_and_go_when_there_are_none(amqp_url, redis_url, tmp_path):
     pool = EmbeddedPool(tmp_path / "pool")
     urls = {"ROOST_AMQP_URL": amqp_url, "ROOST_REDIS_URL": redis_url, "_CONDOR_RUNBENCHMARKS": "false"}
-    urls |= {"_CONDOR_ROOST_JOBS_AS_ROOT": "true", "PYTHONUNBUFFERED": "1"}
+    urls |= {"_CONDOR_ROOST_OWN_USERS": "*", "PYTHONUNBUFFERED": "1"}
     words = ["--process", "--cpus", "2", "--memory", "512", "--most", "1", "--start-after", "0", "--idle-after", "1"]
     words += ["--every", "1", "--prefix", "auto", "--state", tmp_path / "workers"]
     scaler = None

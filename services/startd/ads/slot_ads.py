@@ -15,7 +15,7 @@ from services.startd.core.machine.devices import machine_attributes
 from services.startd.core.machine.resources import Stock
 from services.startd.core.machine.slot_types import SWAP
 from services.startd.core.slots.model import Claim, Slot
-from services.startd.core.slots.policy import REQUIREMENTS, WITHIN_LIMITS, Policy, start_is_false
+from services.startd.core.slots.policy import WITHIN_LIMITS, Policy, requirements, start_is_false
 from services.startd.core.slots.transitions import State
 from services.startd.isolation.host_capabilities import can_mount
 from services.startd.settings import Settings
@@ -156,7 +156,7 @@ def slot_ad(
             ad.overlay(layers.told(f"top {number}", found))
     # Last, as START may go by anything that the ad says.
     refuses = slot.state in (State.MATCHED, State.PREEMPTING) or start_is_false(policy, ad)
-    ad["Requirements"] = False if refuses else REQUIREMENTS
+    ad["Requirements"] = False if refuses else requirements(ad)
     return ad
 
 

@@ -11,8 +11,10 @@ A startd that is root chooses, as HTCondor does, the first of these accounts tha
 2. the slot's user: SLOT<N>_USER (SLOT1_2_USER of a dynamic slot, else its parent's);
 3. nobody.
 
-Never root, whatever its name, unless ROOST_JOBS_AS_ROOT is set: then every job is root's. A startd that is not root
-has one account for everything.
+Never root, whatever its name, but for the jobs of own users (`core.separation`), and for all where ROOST_JOBS_AS_ROOT
+is set. A startd that is not root has one account for everything.
+
+What Landlock lets a job of such a startd see is granted, place by place: a path that nobody thought of is closed.
 
 Limits of cgroups (ISO-06 to ISO-13) are bytes, None is no limit; both versions of cgroups have files for them.
 """
@@ -23,9 +25,10 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from services.startd.core.run.job_launch import Account, Launch
+from services.startd.core.separation import EVERYBODY, is_own
 from shared.classad import ClassAd, Expr, evaluate
 from shared.config.knobs import StartdSettings
 from shared.errors import PermanentError
@@ -51,7 +54,6 @@ class DiskSettings:
 @dataclass(frozen=True, slots=True)
 class IsolationSettings:
     uid_domain: str
-    jobs_as_root: bool
     allow_owner: bool  # STARTER_ALLOW_RUNAS_OWNER
     slot_users: Mapping[str, str]  # by "1" of SLOT1_USER, or "1_2" of SLOT1_2_USER
     dedicated: re.Pattern[str] | None
@@ -69,6 +71,11 @@ class IsolationSettings:
     private_shm: bool
     landlock: bool
     hidden: tuple[str, ...]
+    own_users: tuple[str, ...]  # as name@domain, or `separation.EVERYBODY`
+    read_paths: tuple[str, ...]  # of this machine, for jobs that have the startd's account
+    write_paths: tuple[str, ...]
+    seccomp: bool
+    user_namespaces: bool  # jobs may make them
     disk_interval: float  # seconds
     disk: DiskSettings
 
@@ -84,7 +91,6 @@ def read_isolation_settings(knobs: StartdSettings, *, uid_domain: str, machine_m
         ) from error
     return IsolationSettings(
         uid_domain=uid_domain,
-        jobs_as_root=knobs.roost_jobs_as_root,
         allow_owner=knobs.starter_allow_runas_owner is not False,
         slot_users={number: name.strip() for number, name in knobs.slot_user_by_n.items() if name.strip()},
         dedicated=dedicated,
@@ -102,6 +108,11 @@ def read_isolation_settings(knobs: StartdSettings, *, uid_domain: str, machine_m
         private_shm=knobs.mount_private_dev_shm,
         landlock=knobs.roost_landlock,
         hidden=knobs.roost_hidden_from_jobs,
+        own_users=(EVERYBODY,) if knobs.roost_jobs_as_root else knobs.roost_own_users,
+        read_paths=knobs.roost_job_read_paths,
+        write_paths=knobs.roost_job_write_paths,
+        seccomp=knobs.roost_seccomp,
+        user_namespaces=knobs.roost_job_user_namespaces,
         disk_interval=knobs.roost_disk_check_interval,
         disk=DiskSettings(
             enforce=knobs.startd_enforce_disk_limits,
@@ -169,8 +180,8 @@ class NoAccount(Exception):
 
 
 def choose_account(rules: IsolationSettings, slot: str, job: ClassAd, find: FindLogin) -> Account:
-    """The account of a run in a slot ("slot1_2@host"), where the startd is root and ROOST_JOBS_AS_ROOT is not set.
-    Raises NoAccount."""
+    """The account of a run in a slot ("slot1_2@host"), where the startd is root and the job is no own user's. Raises
+    NoAccount."""
     owner = _owner(rules, job, find)
     if owner is not None:
         return _account(owner, shared=False, dedicated=_is_dedicated(rules, owner.name))
@@ -320,7 +331,9 @@ class HostCapabilities:
     root: bool
     mounts: bool  # mount namespaces of its own
     pid_namespaces: bool
-    hidden: tuple[str, ...] = ()  # directories that no job may look into: the journal, credentials
+    landlock: bool = False  # of a version that keeps signals in
+    #: What jobs that have the startd's account may use of this machine, each with "r" or "w" before it (`job_view`).
+    grants: tuple[tuple[str, str], ...] = ()
 
 
 def nice_of(rules: IsolationSettings, launch: Launch) -> int:
@@ -392,12 +405,50 @@ def isolation_request(
         }
         # Two jobs of one account could signal each other, and look at each other's files by way of /proc.
         found["pid_namespace"] = host.pid_namespaces and (rules.pid_namespaces or account.shared)
-    if rules.landlock:
-        hidden = [] if host.root or _in_the_way(host.hidden, launch) else list(host.hidden)
-        if hidden and not _in_the_way([posixpath.dirname(scratch)], launch):
-            hidden.append(posixpath.dirname(scratch))
-        found["landlock"] = {"hidden": hidden, "permitted": [scratch]}
+    found |= _limits_of_rights(rules, host, launch)
     return found
+
+
+#: What a root has whom a container engine lets in by default: jobs of root's own keep no more than that. CHOWN,
+#: DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, NET_RAW, SYS_CHROOT, MKNOD,
+#: AUDIT_WRITE, SETFCAP, by their numbers.
+ROOTS_CAPABILITIES: Final = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31))
+
+
+def _limits_of_rights(rules: IsolationSettings, host: HostCapabilities, launch: Launch) -> dict[str, Any]:
+    """Landlock, capabilities and system calls. A container runtime makes walls of its own, for which it needs rights
+    that jobs have not."""
+    if launch.in_container:
+        return {"landlock": {"grants": None}} if rules.landlock else {}
+    as_root = host.root and launch.account is None
+    found: dict[str, Any] = {"no_new_privileges": True, "capabilities": ROOTS_CAPABILITIES if as_root else 0}
+    if rules.landlock and host.landlock:
+        found["landlock"] = {"grants": granted(rules, host, launch)}
+    if rules.seccomp:
+        # Without a namespace of processes or Landlock a job of the same account could be looked into.
+        apart = "landlock" in found or (host.root and host.pid_namespaces)
+        found["seccomp"] = {"namespaces": rules.user_namespaces, "others": apart}
+    return found
+
+
+def granted(rules: IsolationSettings, host: HostCapabilities, launch: Launch) -> list[list[str]] | None:
+    """What the job may use of the file system, its scratch directory first; None: all that its account may."""
+    if host.root or is_own(rules.own_users, launch.job_ad.eval_string("User")):
+        return None
+    return [["w", str(launch.scratch)], *(list(one) for one in host.grants)]
+
+
+def ungranted(
+    rules: IsolationSettings, host: HostCapabilities, launch: Launch, real: Callable[[str], str] = posixpath.normpath
+) -> str:
+    """A path that the job names and may not use; empty: there is none. real: a path without links."""
+    grants = granted(rules, host, launch) if rules.landlock and host.landlock and not launch.in_container else None
+    if grants is None:
+        return ""
+    used = [launch.cwd, launch.executable, launch.stdin, launch.stdout, launch.stderr]
+    asked = [path for path in used if path.startswith("/") and not _within(path, str(launch.scratch))]
+    places = [real(place) for _, place in grants]
+    return next((path for path in asked if not any(_within(real(path), place) for place in places)), "")
 
 
 def _hides(launch: Launch) -> bool:
@@ -405,20 +456,6 @@ def _hides(launch: Launch) -> bool:
     execute, scratch = posixpath.dirname(str(launch.scratch)), str(launch.scratch)
     used = [launch.cwd, launch.executable, launch.stdin, launch.stdout, launch.stderr]
     return not any(path and _within(path, execute) and not _within(path, scratch) for path in used)
-
-
-def _in_the_way(hidden: Collection[str], launch: Launch) -> bool:
-    """Whether hiding these would keep the job from what it must do: to hide a directory is to permit what lies beside
-    the way to it now, and nothing that comes later. So none on the way may be one that jobs make files in."""
-    scratch = str(launch.scratch)
-    busy = ["/tmp", "/var/tmp", "/dev/shm", *([launch.cwd] if not _within(launch.cwd, scratch) else [])]
-    streams = [
-        posixpath.dirname(path) for path in (launch.stdout, launch.stderr) if path and not _within(path, scratch)
-    ]
-    needed = [path for path in (launch.cwd, launch.executable, launch.stdin) if path and not _within(path, scratch)]
-    if any(_within(path, one) for path in needed for one in hidden):
-        return True
-    return launch.in_container or any(_within(path, one) for path in hidden for one in (*busy, *streams))
 
 
 def _within(path: str, folder: str) -> bool:

@@ -6,17 +6,20 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from services.startd.core import separation
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_launch import Choice, Finished, Launch, Measured, Started
-from services.startd.exec.api import Launcher, LauncherKind
+from services.startd.exec.api import Launcher, LauncherHost, LauncherKind
 from services.startd.forkserver.client import ForkServer, ForkServerGone, ProcessEnd, SpawnFailed
-from services.startd.isolation.manager import IsolationManager
+from services.startd.isolation.manager import LOOK_S, IsolationManager
+from shared.classad import ClassAd, unparse
 
 #: By the step that failed.
 _FAULTS = {
@@ -39,20 +42,45 @@ _MACHINE = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, er
 
 class ProcessLauncher(Launcher):
     def __init__(
-        self, server: ForkServer, isolation: IsolationManager, wrapper: Callable[[], str] = lambda: ""
+        self,
+        server: ForkServer,
+        isolation: IsolationManager,
+        wrapper: Callable[[], str] = lambda: "",
+        *,
+        contained: Callable[[], str] = lambda: "false",
+        tell: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """wrapper: USER_JOB_WRAPPER as it is now, a program that gets the job's command line and becomes the job; where
-        it is empty, jobs are started themselves."""
+        it is empty, jobs are started themselves. contained: an expression that is true of jobs which this machine puts
+        into containers unasked. tell: what the slots say of process jobs has changed, and why not all may run."""
         self.server = server
         self.isolation = isolation
         self._wrapper = wrapper
+        self._contained = contained
+        self._tell = tell
 
     async def prepare(self, launch: Launch) -> None:
+        if not (launch.in_container or launch.in_machine):
+            self.isolation.check_process_job(launch)
         await self.isolation.prepare(launch)
+
+    def attributes(self, jobs: Sequence[ClassAd]) -> Mapping[str, object]:
+        """Nothing where all jobs may run as processes; else whose may, and why no others'."""
+        return separation.attributes(self.isolation.separation(), self.isolation.rules.own_users, self._contained())
+
+    async def watch(self) -> None:
+        """Sockets come and go, and knobs change."""
+        shown: Mapping[str, object] | None = None
+        while True:
+            now = {name: str(value) for name, value in self.attributes(()).items()}
+            if now != shown:
+                self._tell(now.get(separation.REASON, ""))
+                shown = now
+            await asyncio.sleep(LOOK_S)
 
     async def start(self, launch: Launch) -> Started:
         wrapper = "" if launch.image or launch.in_container else self._wrapper()
-        request = {
+        request: dict[str, Any] = {
             "executable": wrapper or launch.executable,
             "argv": [wrapper, *launch.argv] if wrapper else list(launch.argv),
             "env": dict(launch.env),
@@ -64,6 +92,8 @@ class ProcessLauncher(Launcher):
             "append_stderr": launch.append,
         }
         request |= self.isolation.request(launch)
+        if wrapper and (grants := request.get("landlock", {}).get("grants")):
+            grants.append(["r", wrapper])
         try:
             process = await self.server.spawn(launch.run, request)
         except ForkServerGone as error:
@@ -190,9 +220,24 @@ def _hint(executable: Path, number: int) -> str:
     return ""
 
 
+def _make(host: LauncherHost) -> ProcessLauncher:
+    def tell(reason: str) -> None:
+        if reason:
+            host.context.log.warning("process_jobs_limited", reason=reason)
+        host.changed()
+
+    return ProcessLauncher(
+        host.fork_server,
+        host.isolation,
+        lambda: str(host.settings("process")),
+        contained=lambda: unparse(host.settings("apptainer").job),
+        tell=tell,
+    )
+
+
 PROCESS = LauncherKind(
     name="process",
-    make=lambda host: ProcessLauncher(host.fork_server, host.isolation, lambda: str(host.settings("process"))),
+    make=_make,
     choose=lambda job, machine, wrapper: Choice("process"),
     read_settings=lambda knobs: knobs.user_job_wrapper or "",
 )

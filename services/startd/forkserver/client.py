@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import select
@@ -102,7 +103,7 @@ class ForkServer:
         self._mounts: dict[int, asyncio.Future[None]] = {}
         self._last_id = 0
         self.pid = 0  # the server's, once it is connected to
-        #: It is of a version that asked nobody for a proof, and stays for the jobs that it has.
+        #: It is of a version that asked nobody for a proof, or knows fewer walls, and stays for the jobs that it has.
         self.outdated = False
 
     # -- life
@@ -174,6 +175,11 @@ class ForkServer:
     async def spawn(self, run: str, request: dict[str, Any]) -> Process:
         """Start a job. Raises SpawnFailed, ForkServerGone."""
         await self.start()
+        if self.outdated:
+            what = (
+                "a fork server of an older version, which can not wall jobs off as this one does, still has jobs here"
+            )
+            raise SpawnFailed("start", errno.EAGAIN, what)
         future: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
         self._spawning[run] = future
         self._send({"op": "spawn", "run": run, **request})
@@ -316,6 +322,7 @@ class ForkServer:
             writer.close()
             raise
         self._writer = writer
+        self.outdated |= state.get("walls") != forkserver.WALLS
         self._take_state(state)
         for run in list(self._killed):
             self.kill(run)

@@ -5,7 +5,7 @@ import os
 import resource
 import signal
 
-from services.startd.forkserver import kernel
+from services.startd.forkserver import kernel, seccomp
 from services.startd.forkserver.frames import Frame
 
 #: Signals that the C library keeps for itself, and those nobody can change.
@@ -102,6 +102,7 @@ def become_job(request: Frame, parent: int) -> None:
     assert isinstance(argv, list)
     assert isinstance(env, dict)
     executable = text(request, "executable")
+    _filter_calls(request)
     try:
         os.execve(executable, argv, env)
     except OSError as error:
@@ -124,18 +125,46 @@ def _set_limits(request: Frame) -> None:
 
 
 def _take_account(request: Frame) -> None:
-    """Landlock first, because it needs the rights of root or gives up those of set-user-id programs."""
     try:
-        confine = request.get("landlock")
-        if isinstance(confine, dict):
-            kernel.landlock(list(confine.get("hidden", [])), list(confine.get("permitted", [])))
+        kept = request.get("capabilities")
+        if isinstance(kept, int):
+            kernel.bound_capabilities(kept)
+        confine(request)
         account = request.get("account")
         if isinstance(account, dict):
             os.setgroups(account["groups"])
             os.setresgid(account["gid"], account["gid"], account["gid"])
             os.setresuid(account["uid"], account["uid"], account["uid"])
+        if isinstance(kept, int):
+            kernel.keep_capabilities(kept)
     except OSError as error:
         raise StepError("account", error.errno, str(error.strerror or error)) from error
+
+
+def confine(request: Frame) -> None:
+    """By Landlock. Raises OSError."""
+    view = request.get("landlock")
+    if isinstance(view, dict):
+        kernel.landlock(view["grants"])
+
+
+def _filter_calls(request: Frame) -> None:
+    """The last thing of all: what has been done until here may need what is given up. Raises StepError."""
+    try:
+        if request.get("no_new_privileges"):
+            kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        filter_calls(request)
+    except OSError as error:
+        raise StepError("walls", error.errno, str(error.strerror or error)) from error
+
+
+def filter_calls(request: Frame) -> None:
+    """Raises OSError."""
+    wanted = request.get("seccomp")
+    if isinstance(wanted, dict):
+        program = seccomp.program_here(namespaces=bool(wanted["namespaces"]), others=bool(wanted["others"]))
+        if program:
+            kernel.filter_calls(program)
 
 
 def _enter(request: Frame) -> None:

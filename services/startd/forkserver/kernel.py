@@ -1,16 +1,22 @@
-"""What Linux has and Python's standard library lacks: namespaces, mounts, births inside of a cgroup, Landlock.
+"""What Linux has and Python's standard library lacks: namespaces, mounts, births inside of a cgroup, Landlock,
+filters of system calls.
 
 All of it by way of libc; every failure is an OSError that names the call.
 """
 
 import ctypes
 import os
+import stat
 import struct
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_SECCOMP = 22
+PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+CAPABILITY_VERSION_3 = 0x20080522
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWIPC = 0x08000000
@@ -104,51 +110,52 @@ def event_counter() -> int:
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REMOVE_AND_MAKE = 0x1FF << 4  # REMOVE_DIR, REMOVE_FILE and the seven MAKE_*
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
-_OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE
-_SCOPE_SIGNAL = 2
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_ALL = _READ | _WRITE_FILE | _REMOVE_AND_MAKE | _REFER | _TRUNCATE
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
+_SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _RULE_PATH = 1
 _VERSION_FLAG = 1
+#: The first that keeps signals in (Linux 6.12).
+LANDLOCK_SIGNALS = 6
 
 
 def landlock_version() -> int:
-    """0: this kernel has no Landlock, or it is switched off. 6 and more can keep signals in."""
+    """0: this kernel has no Landlock, or it is switched off."""
     found = int(_libc.syscall(_SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG)))
     return max(0, found)
 
 
-def landlock(hidden: list[str], permitted: list[str]) -> None:
-    """Confine this process and its children for ever: no signals to, and no look into, processes outside of them; no
-    reading, writing or making of files under the hidden directories, but for what is permitted in them. Landlock knows
-    permissions only, so everything beside the way to a hidden directory is permitted; what appears on that way later
-    is not.
+def landlock(grants: list[list[str]] | None) -> None:
+    """Confine this process and its children for ever: no signals to, and no look into, processes outside of them; of
+    files nothing but what is granted, each a way of use ("r": read, list and execute; "w": everything) and a path.
+    None: all files.
 
-    Names in hidden directories can still be listed. Does nothing without Landlock. Raises OSError."""
-    version = landlock_version()
-    if version < 3 or (version < 6 and not hidden):  # 3: the first that can permit all of what files need
+    Does nothing where Landlock can not keep signals in: who needs it there asks before. Raises OSError."""
+    if landlock_version() < LANDLOCK_SIGNALS:
         return
-    handled = (_OF_FILES | _REMOVE_AND_MAKE | _REFER) if hidden else 0
-    attributes = struct.pack("QQQ", handled, 0, _SCOPE_SIGNAL if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    scoped = _SCOPE_SIGNALS if grants is None else _SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS
+    attributes = struct.pack("QQQ", 0 if grants is None else _ALL, 0, scoped)
     ruleset = _check(
-        _libc.syscall(_SYS_LANDLOCK_CREATE, attributes[:size], ctypes.c_size_t(size), ctypes.c_uint32(0)),
+        _libc.syscall(_SYS_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)),
         "landlock_create_ruleset",
     )
     try:
-        for path in (*beside(hidden), *permitted) if hidden else ():
-            _permit(ruleset, path, handled)
+        for use, path in grants or ():
+            _grant(ruleset, path, _ALL if use == "w" else _READ)
         prctl(PR_SET_NO_NEW_PRIVS, 1) if os.geteuid() else None
         _check(_libc.syscall(_SYS_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint32(0)), "landlock_restrict_self")
     finally:
         os.close(ruleset)
 
 
-def _permit(ruleset: int, path: str, rights: int) -> None:
+def _grant(ruleset: int, path: str, rights: int) -> None:
     try:
-        where = os.open(path, 0o10000000 | os.O_CLOEXEC)  # O_PATH; a link is followed, to what it permits then
+        where = os.open(path, 0o10000000 | os.O_CLOEXEC)  # O_PATH; a link is followed, to what it leads to now
     except OSError:
-        return  # gone meanwhile, or a link to nowhere: nothing to permit
+        return  # gone meanwhile: there is nothing to grant
     try:
-        if not os.path.isdir(f"/proc/self/fd/{where}"):
+        if not stat.S_ISDIR(os.fstat(where).st_mode):
             rights &= _OF_FILES
         rule = struct.pack("=Qi", rights, where)
         _check(
@@ -159,27 +166,39 @@ def _permit(ruleset: int, path: str, rights: int) -> None:
         os.close(where)
 
 
-def beside(hidden: list[str]) -> list[str]:
-    """What has to be permitted so that only these directories are not: for each directory on the way to one of them,
-    its other entries."""
-    ways = {os.path.abspath(path) for path in hidden}
-    above = {parent for path in ways for parent in _parents(path)}
-    found = []
-    for folder in sorted(above):
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            continue  # what can not be listed is not permitted either
-        for name in names:
-            path = os.path.join(folder, name)
-            if path not in above and path not in ways and not os.path.islink(path):
-                found.append(path)
-    return found
+# ---------------------------------------------------------------- rights
 
 
-def _parents(path: str) -> list[str]:
-    found = []
-    while path != "/":
-        path = os.path.dirname(path)
-        found.append(path)
-    return found
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+
+def filter_calls(program: bytes) -> None:
+    """Keep this process and its children to the system calls that the filter lets through (`seccomp`). They gain no
+    privileges any more. Raises OSError."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    argument = _Program(len(program) // 8, program)
+    _check(_libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(argument), 0, 0), "prctl(PR_SET_SECCOMP)")
+
+
+def bound_capabilities(kept: int) -> None:
+    """Take all capabilities but these (bits) out of what this process can ever get by starting a program. Nothing
+    happens in a process without rights, which gets none anyhow (PR_SET_NO_NEW_PRIVS)."""
+    number = 0
+    # It ends at the first number that the kernel does not know.
+    while kept >> number & 1 or _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+        number += 1
+
+
+def keep_capabilities(kept: int) -> None:
+    """Give up all capabilities but these (bits), for this process and what it starts. Raises OSError."""
+    _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    now = (ctypes.c_uint32 * 6)()  # twice: effective, permitted, inheritable
+    _check(_libc.capget(header, now), "capget")
+    for word in range(2):
+        bits = kept >> 32 * word & 0xFFFFFFFF
+        now[3 * word] &= bits
+        now[3 * word + 1] &= bits
+        now[3 * word + 2] = 0
+    _check(_libc.capset(header, now), "capset")

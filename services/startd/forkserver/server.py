@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 
-from services.startd.forkserver import kernel
+from services.startd.forkserver import WALLS, kernel, seccomp
 from services.startd.forkserver.cgroup import Cgroup
 from services.startd.forkserver.frames import Frame, Frames, pack
 from services.startd.forkserver.nanny import KILL_ROUND_S, ChildSignals, Nanny
@@ -62,7 +62,8 @@ class Server:
 
     spawn {run, executable, argv, env, cwd, stdin, stdout, stderr, append_stdout, append_stderr, umask, nice, limits,
       account {uid, gid, groups}, dedicated, tracking_gid, group, cgroup (`cgroup`), mounts (`job._arrange`),
-      pid_namespace, landlock {hidden, permitted}}
+      pid_namespace, landlock {grants (`kernel.landlock`)}, capabilities (bits of those it keeps), no_new_privileges,
+      seccomp {namespaces, others} (`seccomp.program`)}
       -> spawned {run, pid, nanny, at, uid, tracking_gid, group} or failed {run, errno, what, message}; what: cwd,
       stdin, stdout, stderr, exec, fork, start, cgroup, walls, account
     signal {run, signal, tree}: to the main process, or to all of the job's processes. To all, SIGSTOP and SIGCONT
@@ -71,7 +72,7 @@ class Server:
     ack {run}: its result need not be kept any longer
     mount {id, source, target, fstype, options}, unmount {id, target} -> mounted {id, errno, message}: in a namespace of
       its own and its jobs'
-    list -> state {pid, running: [...], ended: [...]}; also sent when a client is let in
+    list -> state {walls, pid, running: [...], ended: [...]}; also sent when a client is let in
     exit: end now, with all jobs
     Unasked: ended {run, status (as waitpid gives it), at, user_cpu_s, sys_cpu_s, max_rss_kib,
       out_of_memory {killed, own, peak_bytes}, cgroup_used_up (no other job may be put into it)}; a status of null: the
@@ -128,6 +129,8 @@ class Server:
         self.admit(socket.socket(fileno=channel), Frames())
         os.write(ready, b"1")
         os.close(ready)
+        for others in (True, False):
+            seccomp.program_here(namespaces=False, others=others)  # made once, not in every fork
         gc.collect()
         gc.freeze()
         gc.disable()  # no cycles are made, and a collection in every fork would copy all pages
@@ -321,7 +324,8 @@ class Server:
     def state(self) -> Frame:
         # Those too whose start nobody has told of yet (pid 0): they are there, and may begin at any moment.
         running = [run.state() for run in self.runs.values()]
-        return {"op": "state", "pid": os.getpid(), "running": running, "ended": list(self.ended.values())}
+        ended = list(self.ended.values())
+        return {"op": "state", "walls": WALLS, "pid": os.getpid(), "running": running, "ended": ended}
 
     def mount(self, frame: Frame) -> None:
         """Mount or unmount something where all jobs that are started later see it, and nobody else."""

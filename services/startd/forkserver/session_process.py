@@ -6,7 +6,8 @@ its walls. What can not be taken over ends the visit: nobody is let in with less
 
 The channel, with the frames of the fork server:
 
-    first     plan {target, began, mode, argv, tty, cwd, env, tail, landlock}    see `Visit`
+    first     plan {target, began, mode, argv, tty, cwd, env, tail,
+                     landlock, seccomp}    see `Visit`
     then      signal {signal}; leave {}; the channel's end is the same
     answers   ready; ended {status, job_over}, the status as waitpid gives it; failed {message}
 
@@ -33,7 +34,7 @@ import time
 # ruff: noqa: SIM105  contextlib would be more modules to load
 from services.startd.forkserver import kernel
 from services.startd.forkserver.frames import Frame, Frames, pack
-from services.startd.forkserver.job import clean_signals
+from services.startd.forkserver.job import clean_signals, confine, filter_calls
 from services.startd.forkserver.processes import children_of, kill_descendants, send_signal
 
 #: The longest environment that is taken over, bytes.
@@ -44,8 +45,6 @@ NAMESPACES = ("user", "ipc", "uts", "net", "cgroup", "pid", "mnt")
 LOOK_S, CHUNK = 0.2, 65536
 NOT_FOUND, NOT_EXECUTED = 127, 126
 _CAPABILITIES = 64
-_CAPABILITY_VERSION_3 = 0x20080522
-_PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 47, 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -230,9 +229,7 @@ def read_as(here: Surroundings) -> None:
 
 def give_up_rights(plan: Frame, here: Surroundings, *, inside: bool) -> None:
     """From here on this process may what the job may, not more. inside: it is in the job's user namespace."""
-    confine = plan.get("landlock")  # the one restriction that can not be read from the job's process
-    if isinstance(confine, dict):
-        kernel.landlock(list(confine.get("hidden", [])), list(confine.get("permitted", [])))
+    confine(plan)  # Landlock and the filter of system calls can not be read from the job's process
     effective, permitted, inheritable, bounding = here.capabilities
     for kind, (soft, hard) in here.limits.items():
         own = resource.getrlimit(kind)
@@ -243,12 +240,13 @@ def give_up_rights(plan: Frame, here: Surroundings, *, inside: bool) -> None:
     for number in range(_CAPABILITIES):
         if not bounding >> number & 1:
             # Refused to who is not allowed to, who has none to lose; and for numbers that the kernel does not know.
-            _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
-    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+            _libc.prctl(kernel.PR_CAPBSET_DROP, number, 0, 0, 0)
+    _libc.prctl(kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     _take_identity(here, inside=inside and "user" in here.namespaces)
     _set_capabilities(effective, permitted, inheritable)
     if here.no_new_privileges:
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    filter_calls(plan)
 
 
 def _least(one: int, other: int) -> int:
@@ -259,7 +257,7 @@ def _least(one: int, other: int) -> int:
 
 def _set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
     """At most these. What this process has not, it does not get."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    header = (ctypes.c_uint32 * 2)(kernel.CAPABILITY_VERSION_3, 0)
     now = (ctypes.c_uint32 * 6)()
     _checked(_libc.capget(header, now), "capget")
     wanted = (effective, permitted, inheritable)

@@ -5,30 +5,74 @@ from __future__ import annotations
 import ctypes
 import os
 import pwd
+import stat
 from functools import cache
 from pathlib import Path
 
 from services.startd.core.isolation import HostCapabilities, Login
+from services.startd.forkserver import kernel
 
 _PR_SET_DUMPABLE = 4
 _CAP_SYS_ADMIN = 1 << 21
 
 
-def look_at_host(hidden: tuple[str, ...]) -> HostCapabilities:
+def look_at_host() -> HostCapabilities:
     root = os.geteuid() == 0
     able = root and _capabilities() & _CAP_SYS_ADMIN != 0 and os.path.exists("/proc/self/ns/mnt")
     return HostCapabilities(
         root=root,
         mounts=able,
         pid_namespaces=able and os.path.exists("/proc/self/ns/pid"),
-        hidden=tuple(path for path in hidden if os.path.isdir(path)),
+        landlock=kernel.landlock_version() >= kernel.LANDLOCK_SIGNALS,
     )
 
 
 @cache
 def can_mount() -> bool:
     """Whether this process may mount file systems."""
-    return look_at_host(()).mounts
+    return look_at_host().mounts
+
+
+def find_sockets() -> tuple[str, ...]:
+    """Sockets to which this process's account may connect and at which it would get processes that are nobody's
+    children: those of container engines, and of the account's own service manager."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+    engine = os.environ.get("DOCKER_HOST", "")
+    places = (
+        engine.removeprefix("unix://") if engine.startswith("unix://") else "",
+        *(f"{top}/{name}" for top in ("/run", "/var/run", runtime) for name in _ENGINES),
+        *(f"{runtime}/{name}" for name in ("systemd/private", "bus")),
+    )
+    found = dict.fromkeys(os.path.realpath(path) for path in places if path and _may_connect(path))
+    return tuple(found)
+
+
+#: Under /run, and under the runtime directory of an account.
+_ENGINES = (
+    "docker.sock",
+    "podman/podman.sock",
+    "containerd/containerd.sock",
+    "crio/crio.sock",
+    "buildkit/buildkitd.sock",
+)
+
+
+def _may_connect(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode) and os.access(path, os.W_OK, effective_ids=True)
+    except OSError:
+        return False
+
+
+def closed_to_others(folder: Path) -> str:
+    """The first directory on the way that only its owner may enter; empty: none."""
+    for place in reversed((folder, *folder.parents)):
+        try:
+            if not os.stat(place).st_mode & 0o011:
+                return str(place)
+        except OSError:
+            continue  # who comes there will be told
+    return ""
 
 
 def find_login(name: str) -> Login | None:
@@ -45,6 +89,14 @@ def close_to_own_account() -> None:
     """Jobs of a startd that is not root have its account: keep them out of its memory and environment, where the
     broker's password may be."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def threads() -> int:
+    """How many the machine has of all accounts: never fewer than one account has."""
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def mountinfo() -> str:

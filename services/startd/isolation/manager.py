@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +18,18 @@ from services.startd.core import isolation
 from services.startd.core.isolation import MIB, HostCapabilities, IsolationSettings, cgroup_limits, group_name
 from services.startd.core.run.failures import Fault
 from services.startd.core.run.job_launch import Account, Finished, Launch
+from services.startd.core.separation import Separation, find_separation, is_own, refusal
+from services.startd.forkserver import kernel
 from services.startd.forkserver.client import ForkServer
-from services.startd.isolation import host_capabilities, scratch_dirs
+from services.startd.isolation import host_capabilities, job_view, scratch_dirs
 from services.startd.isolation.cgroups import Cgroups, Hierarchies, Use, prepare_hierarchies
 from services.startd.isolation.scratch_volumes import ScratchVolumes, Violation, over_measure, over_volume
 from shared.classad import ClassAd
 
 #: A scratch directory with more entries is given away in a thread.
 FEW = 32
+#: How old may be what is known of the places that jobs may use, seconds.
+LOOK_S = 10.0
 
 
 @dataclass(slots=True)
@@ -40,7 +45,8 @@ class IsolatedRun:
 
 
 class IsolationManager:
-    """`execute`: EXECUTE as jobs see it. `hostname`: of this machine. `find`: accounts by name."""
+    """`execute`: EXECUTE as jobs see it. `hostname`: of this machine. `find`: accounts by name. `private`: what of the
+    file system is the daemon's own (`job_view`)."""
 
     def __init__(
         self,
@@ -53,9 +59,13 @@ class IsolationManager:
         hostname: str,
         find: isolation.FindLogin,
         warn: Callable[..., None],
+        private: tuple[str, ...] = (),
     ) -> None:
         self.rules = rules
-        self.host = host
+        self._host = host
+        self._private = private
+        self._looked = self._compared = float("-inf")
+        self._separation = Separation("")
         self.cgroups = cgroups
         self.volumes = volumes
         self.execute = execute
@@ -69,13 +79,57 @@ class IsolationManager:
     def reread(self, rules: IsolationSettings) -> None:
         """New knobs; those of disks and tracking groups wait for a restart (SCR-06, ISO-03)."""
         self.rules = replace(rules, disk=self.rules.disk, tracking_gids=self.rules.tracking_gids)
+        self._looked = float("-inf")
+
+    @property
+    def host(self) -> HostCapabilities:
+        """With what of the file system is there to be granted, looked at anew now and then."""
+        if not self._host.root and self._host.landlock and time.monotonic() - self._looked >= LOOK_S:
+            self._looked = time.monotonic()
+            private = (*self._private, *(os.path.realpath(path) for path in self.rules.hidden))
+            grants = job_view.find_grants(self.rules.read_paths, self.rules.write_paths, private)
+            self._host = replace(self._host, grants=grants)
+        return self._host
+
+    def separation(self) -> Separation:
+        """What stands between this startd and its jobs, as it was a moment ago."""
+        if time.monotonic() - self._compared >= LOOK_S:
+            self._separation = self._find_separation()
+            self._compared = time.monotonic()
+        return self._separation
+
+    def _find_separation(self) -> Separation:
+        host, rules = self._host, self.rules
+        return find_separation(
+            root=host.root,
+            # Root's own pool, as it is made. Elsewhere it is a mistake, which each job's refusal tells how to mend.
+            closed_to_others=(
+                host_capabilities.closed_to_others(self.execute) if host.root and rules.own_users else ""
+            ),
+            landlock=kernel.landlock_version(),
+            landlock_wanted=rules.landlock,
+            needed=kernel.LANDLOCK_SIGNALS,
+            sockets=() if host.root else host_capabilities.find_sockets(),
+        )
+
+    def check_process_job(self, launch: Launch) -> None:
+        """Whether a job that is no container's may run here. Raises RunFailed."""
+        why = refusal(self._find_separation(), self.rules.own_users, launch.job_ad.eval_string("User"))
+        if why:
+            raise Fault.NOT_SEPARATED.failure(why)
+        closed = isolation.ungranted(self.rules, self.host, launch, os.path.realpath)
+        if closed:
+            raise Fault.NOT_SEPARATED.failure(
+                f"jobs of this startd, which is not root, may not use {closed}: add its directory to "
+                "ROOST_JOB_WRITE_PATHS or ROOST_JOB_READ_PATHS"
+            )
 
     # -- before the start
 
     def account(self, slot: str, job: ClassAd) -> Account | None:
         """The account of a run, for its processes, its hooks and its visitors; None: the startd's own. Raises
         RunFailed."""
-        if not self.host.root or self.rules.jobs_as_root:
+        if not self.host.root or is_own(self.rules.own_users, job.eval_string("User")):
             return None
         try:
             return isolation.choose_account(self.rules, slot, job, self._find)
@@ -144,6 +198,9 @@ class IsolationManager:
                 raise Fault.NO_ISOLATION.failure(f"this machine can not limit the job: {error}") from error
             request["group"] = isolated.group
             self._tell(self.cgroups.trouble(isolated.group))
+        if "cgroup" not in request and self.rules.most_processes:
+            # The kernel counts all of the account, so the job gets as many as there are now and its own number.
+            request["limits"]["RLIMIT_NPROC"] = host_capabilities.threads() + self.rules.most_processes
         self.runs[launch.run] = isolated
         return request
 
@@ -272,10 +329,16 @@ def _is_small(folder: Path) -> bool:
 
 
 def make_isolation_manager(
-    settings: IsolationSettings, fork_server: ForkServer, *, execute: Path, hostname: str, log: BoundLogger
+    settings: IsolationSettings,
+    fork_server: ForkServer,
+    *,
+    execute: Path,
+    hostname: str,
+    private: tuple[str, ...],
+    log: BoundLogger,
 ) -> IsolationManager:
-    """Look at the machine and make what it allows. Blocking, once."""
-    host = host_capabilities.look_at_host(settings.hidden)
+    """Look at the machine and make what it allows. Blocking, once. private: see `IsolationManager`."""
+    host = host_capabilities.look_at_host()
     hierarchies = prepare_hierarchies(settings.base_cgroup if host.root else "", host_capabilities.mountinfo())
     if host.root and not hierarchies:
         log.warning("no_cgroups", reason=hierarchies.trouble)
@@ -295,6 +358,7 @@ def make_isolation_manager(
         hostname=hostname,
         find=host_capabilities.find_login,
         warn=log.warning,
+        private=private,
     )
 
 

@@ -155,13 +155,15 @@ class SshToJob(Component):
             return {"target": target, "began": began, "mode": "tail", "tail": tail}
         target, began = await find_target(process.pid, below=launcher.processes_are == "below")
         manager = self.startd.isolation
+        walls = isolation.isolation_request(manager.rules, manager.host, run.launch())
         return {
             "target": target,
             "began": began,
             "mode": "run",
             "argv": wish.command,
             "env": {"TERM": wish.term or "xterm"} if wish.tty else {},
-            "landlock": isolation.isolation_request(manager.rules, manager.host, run.launch()).get("landlock"),
+            "landlock": walls.get("landlock"),
+            "seccomp": walls.get("seccomp"),
         }
 
     # ---------------------------------------------------------------- talking

@@ -439,7 +439,7 @@ class StartdSettings(CommonSettings):
         "ROOST_STARTD_ORPHAN_TIMEOUT", "2400", unit="s", least=1, meaning="jobs live on without any startd at most"
     )
     roost_jobs_as_root: bool = knob(
-        "ROOST_JOBS_AS_ROOT", "false", meaning="a startd that is root runs all jobs as root, instead of never"
+        "ROOST_JOBS_AS_ROOT", "false", meaning="a startd that is root runs all jobs as root: as ROOST_OWN_USERS = *"
     )
     slot_user_by_n: Mapping[str, str] = family(
         "SLOT<N>_USER", meaning="account of jobs in slot N (1, or 1_2 of a dynamic slot) that do not run as their owner"
@@ -461,10 +461,35 @@ class StartdSettings(CommonSettings):
     roost_landlock: bool = knob(
         "ROOST_LANDLOCK", "true", meaning="confine jobs by Landlock too, where the kernel has it"
     )
+    roost_own_users: tuple[str, ...] = knob(
+        "ROOST_OWN_USERS",
+        meaning="users, as name@domain, whose jobs run as processes of the startd's own account, without walls between "
+        "them and it, also as root: its owner; *: everybody",
+    )
     roost_hidden_from_jobs: tuple[str, ...] = knob(
         "ROOST_HIDDEN_FROM_JOBS",
         "$(SPOOL)",
-        meaning="directories that Landlock keeps from jobs of a startd that is not root: its journal, its credentials",
+        meaning="files and directories that are not granted to jobs of a startd that is not root, wherever they lie",
+    )
+    roost_job_read_paths: tuple[str, ...] = knob(
+        "ROOST_JOB_READ_PATHS",
+        "/bin, /sbin, /lib, /lib32, /lib64, /libx32, /usr, /opt, /etc, /nix, /gnu, /snap, /sys, /cvmfs, /sw, "
+        "/software, /run/systemd/resolve, /run/resolvconf, /run/NetworkManager/resolv.conf, /var/lib/ca-certificates",
+        meaning="what jobs of a startd that is not root may read and execute of its machine",
+    )
+    roost_job_write_paths: tuple[str, ...] = knob(
+        "ROOST_JOB_WRITE_PATHS",
+        "/home, /data, /scratch, /projects, /work, /mnt, /media, /srv, /nfs, /net, /afs, /gpfs, /lustre, /beegfs, "
+        "/ceph, /tmp, /var/tmp, /dev, /proc",
+        meaning="what they may also write there, as far as the account permits",
+    )
+    roost_seccomp: bool = knob(
+        "ROOST_SECCOMP", "true", meaning="refuse jobs the system calls that container engines refuse by default"
+    )
+    roost_job_user_namespaces: bool = knob(
+        "ROOST_JOB_USER_NAMESPACES",
+        "false",
+        meaning="jobs may make user namespaces, and mount in them: for Apptainer started by jobs",
     )
     roost_disk_check_interval: int = knob(
         "ROOST_DISK_CHECK_INTERVAL", "5", unit="s", least=1, meaning="between two looks at what jobs have on the disk"

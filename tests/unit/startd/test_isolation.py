@@ -30,7 +30,8 @@ from tests.spec import spec
 
 MIB = 2**20
 ROOT = HostCapabilities(root=True, mounts=True, pid_namespaces=True)
-PLAIN = HostCapabilities(root=False, mounts=False, pid_namespaces=False, hidden=("/srv/spool", "/srv/keys"))
+GRANTS = (("w", "/home"), ("r", "/usr"))
+PLAIN = HostCapabilities(root=False, mounts=False, pid_namespaces=False, landlock=True, grants=GRANTS)
 
 
 def rules(machine_mib=16384, **knobs):
@@ -337,22 +338,41 @@ def test_jobs_as_root_get_no_walls_that_they_could_go_through():
     assert plan["pid_namespace"]
 
 
-def test_landlock_hides_only_where_nobody_makes_files_on_the_way():
+def test_a_job_with_the_startds_account_sees_what_is_granted_and_its_own_directory():
     plan = isolation.isolation_request(rules(), PLAIN, launch(account=None))
-    assert plan["landlock"] == {
-        "hidden": ["/srv/spool", "/srv/keys", "/srv/execute"],
-        "permitted": ["/srv/execute/dir_1"],
-    }
-    for other in (
-        launch(account=None, cwd="/srv"),
-        launch(account=None, stdout="/srv/out"),
-        launch(account=None, executable="/srv/spool/prog"),
-    ):
-        assert isolation.isolation_request(rules(), PLAIN, other)["landlock"]["hidden"] == []
-    in_tmp = replace(PLAIN, hidden=("/tmp/pool/spool",))
-    assert isolation.isolation_request(rules(), in_tmp, launch(account=None))["landlock"]["hidden"] == []
+    assert plan["landlock"] == {"grants": [["w", "/srv/execute/dir_1"], ["w", "/home"], ["r", "/usr"]]}
+    # Landlock scopes signals also where files are no concern: other accounts' jobs, and those of own users.
+    landlocked = replace(ROOT, landlock=True)
+    assert isolation.isolation_request(rules(), landlocked, launch())["landlock"] == {"grants": None}
+    mine = launch(account=None, job_ad=ClassAd({"User": "me@pool"}))
+    own = rules(ROOST_OWN_USERS="me@pool")
+    assert isolation.isolation_request(own, PLAIN, mine)["landlock"] == {"grants": None}
+    assert isolation.isolation_request(rules(), PLAIN, mine)["landlock"]["grants"] is not None
     assert "landlock" not in isolation.isolation_request(rules(ROOST_LANDLOCK="false"), PLAIN, launch())
-    assert isolation.isolation_request(rules(), ROOT, launch())["landlock"]["hidden"] == []
+    assert "landlock" not in isolation.isolation_request(rules(), replace(PLAIN, landlock=False), launch())
+
+
+def test_a_path_that_a_job_names_and_may_not_use_is_found():
+    assert isolation.ungranted(rules(), PLAIN, launch(account=None)) == ""
+    assert isolation.ungranted(rules(), PLAIN, launch(account=None, cwd="/home/alice", stdin="/usr/share/x")) == ""
+    assert isolation.ungranted(rules(), PLAIN, launch(account=None, stdout="/srv/spool/out")) == "/srv/spool/out"
+    assert isolation.ungranted(rules(), PLAIN, launch(account=None, cwd="/homes/x")) == "/homes/x"
+    assert isolation.ungranted(rules(), ROOT, launch(cwd="/srv")) == ""
+
+
+def test_jobs_have_no_capabilities_and_a_filter_but_for_container_runtimes():
+    plan = isolation.isolation_request(rules(), ROOT, launch())
+    assert (plan["capabilities"], plan["no_new_privileges"]) == (0, True)
+    assert plan["seccomp"] == {"namespaces": False, "others": True}
+    alone = replace(ROOT, pid_namespaces=False)
+    assert isolation.isolation_request(rules(), alone, launch())["seccomp"]["others"] is False
+    assert isolation.isolation_request(rules(ROOST_JOB_USER_NAMESPACES="true"), ROOT, launch())["seccomp"]["namespaces"]
+    assert "seccomp" not in isolation.isolation_request(rules(ROOST_SECCOMP="false"), ROOT, launch())
+    as_root = isolation.isolation_request(rules(), ROOT, launch(account=None))["capabilities"]
+    assert as_root & 1 << 1  # DAC_OVERRIDE
+    assert not as_root & 1 << 21  # SYS_ADMIN
+    runtime = isolation.isolation_request(rules(), ROOT, launch(in_container=True))
+    assert not {"capabilities", "no_new_privileges", "seccomp"} & runtime.keys()
 
 
 def test_nice_and_address_space_are_expressions_of_the_job():

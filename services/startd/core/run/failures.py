@@ -124,6 +124,12 @@ class Fault(Enum):
         "the machine out of memory, while the job was below what it was given", "elsewhere", note="run again"
     )
     NO_ISOLATION = Row("the job's limits, account or file system can not be made here", "elsewhere")
+    NOT_SEPARATED = Row(
+        "a job without a container, where nothing separates such jobs from the startd, or that names a file which jobs "
+        "may not use here",
+        "elsewhere",
+        note="ProcessJobsReason",
+    )
     NO_PROCESS = Row("no process or memory to be had for the start", "elsewhere")
     EXECUTE_FULL = Row("EXECUTE full while input comes", "elsewhere")
     IN_THE_CLEAR = Row("the access point is another machine, and its file server speaks no TLS", "elsewhere")

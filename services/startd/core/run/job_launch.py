@@ -61,6 +61,7 @@ class Launch:
     in_container: bool = (
         False  # a container runtime is started in place of the job: it can not live in all of a job's isolation
     )
+    in_machine: bool = False  # the monitor of a virtual machine is started, in which the job is
     plan: object | None = None  # as its `Choice` has it
     network: str = ""  # Docker: none, host, or the engine's default
     labels: Mapping[str, str] = field(default_factory=dict)

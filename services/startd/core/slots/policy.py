@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 
+from services.startd.core.separation import WITHIN_SEPARATION
 from shared.classad import UNDEFINED, ClassAd, Expr, evaluate, flatten, half_match, is_true, parse_expr
 from shared.classad.expr import Literal
 from shared.consumption import Shortage, as_consumed, consumption, has_policy
@@ -16,6 +17,8 @@ from shared.consumption import Shortage, as_consumed, consumption, has_policy
 VANILLA = 5
 #: What a slot asks of a job, whoever asks. Its ad shows it as Requirements while anybody may match it.
 REQUIREMENTS = parse_expr("START && WithinResourceLimits")
+#: The same where process jobs are not separated from the startd (`core.separation`).
+_REQUIREMENTS_APART = parse_expr(f"START && WithinResourceLimits && {WITHIN_SEPARATION}")
 #: A job fits into what is left of a slot. Attributes that the job does not have ask for the least.
 WITHIN_LIMITS = (
     "(TARGET.RequestCpus ?: 1) <= MY.Cpus && MY.Cpus > 0 && (TARGET.RequestMemory ?: 1) <= MY.Memory && MY.Memory > 0"
@@ -64,6 +67,11 @@ class Policy:
         """The same with another START."""
         vanilla = self.vanilla
         return replace(self, start=start, vanilla=vanilla and replace(vanilla, start=start))
+
+
+def requirements(slot: ClassAd) -> Expr:
+    """What a slot asks of a job, by its ad."""
+    return _REQUIREMENTS_APART if WITHIN_SEPARATION in slot else REQUIREMENTS
 
 
 def expressions(policy: Policy) -> Iterator[Expr]:

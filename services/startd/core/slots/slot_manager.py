@@ -37,7 +37,7 @@ from services.startd.core.slots.drain import (
 from services.startd.core.slots.effects import SlotEffects
 from services.startd.core.slots.invariants import violations
 from services.startd.core.slots.model import UNCLAIMED_IDLE, Claim, Slot, Urgency, VacateReason, WaitingClaim
-from services.startd.core.slots.policy import REQUIREMENTS, rank_of, refusal, start_is_false, worklife_over
+from services.startd.core.slots.policy import rank_of, refusal, requirements, start_is_false, worklife_over
 from services.startd.core.slots.requests import Accepted, ClaimRequest, Granted, Refused
 from services.startd.core.slots.retirement import retirement_s, vacate_time_s
 from services.startd.core.slots.slot_driver import SlotDriver
@@ -406,7 +406,7 @@ class SlotManager:
             return self._answer_partitionable(found, ad, request, job, now)
         if found.state is State.MATCHED:  # whose ad refuses everybody but the one it is matched with
             ad = ad.copy()
-            ad["Requirements"] = REQUIREMENTS
+            ad["Requirements"] = requirements(ad)
         why = refusal(ad, job)
         if why:
             return Refused("requirements", why)

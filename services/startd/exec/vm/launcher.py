@@ -188,6 +188,7 @@ class VmLauncher(ProcessBasedLauncher):
             append=False,
             memory_mib=launch.memory_mib + OVERHEAD_MIB,
             account=account,
+            in_machine=True,
         )
         return ready, plan
 
