@@ -30,6 +30,7 @@ from shared.messages.claims import (
 from shared.messages.negotiation import GetRequests, Match, Matches
 from shared.messages.queue import ActOnJobs, QueryJobs, SubmitJobs
 from tests.daemons import make_context
+from tests.speakers import Speakers
 from tests.waiting import eventually
 
 USER = f"{getpass.getuser()}@pool"
@@ -200,6 +201,7 @@ class Pool:
         self.hub = MemoryHub()
         self.client = MemoryBus(self.hub, sender="gateway.test")
         await self.client.start()
+        self.speakers = Speakers.on_hub(self.hub)
         self.ads = AdTable(900.0)
         await self.client.listen(Exchange.ADS, ["*.Submitter.#", "*.Scheduler.#"], self._on_ads)
         await self.client.listen(Exchange.EVENTS, ["job.#"], self._on_event)
@@ -212,6 +214,7 @@ class Pool:
         await self.end()
         await self.startd.bus.stop()
         await self.client.stop()
+        await self.speakers.stop()
 
     async def begin(self):
         self.context = make_context("SCHEDD", "ap", hub=self.hub, config=self.config, directory=self.directory)
@@ -253,7 +256,7 @@ class Pool:
         return ClassAd.unpack(row.packed()) if row is not None else None
 
     async def call(self, message, timeout=30.0):
-        return await self.client.call("schedd.ap", message, timeout=timeout)
+        return await self.speakers.call("schedd.ap", message, timeout=timeout)
 
     async def submit(self, ad=None, procs=1, **more):
         own = [ClassAd().pack()] * procs if isinstance(procs, int) else [proc.pack() for proc in procs]

@@ -15,6 +15,7 @@ from shared.messages.base import Ack
 from shared.messages.claims import Activation, ClaimLost, ClaimReady, JobReport, JobReportAck, RequestClaim
 from shared.transfer.bundle import Source, read_bundle, write_bundle
 from tests.daemons import make_context
+from tests.speakers import Speakers
 from tests.waiting import PATIENCE_S
 
 USER = "alice@pool"
@@ -77,7 +78,7 @@ class Schedd:
         self.next_job: Callable[[JobReport], JobReportAck] = lambda report: JobReportAck()
 
     async def start(self):
-        self.bus = MemoryBus(self.hub, sender=f"schedd@{self.name}")
+        self.bus = MemoryBus(self.hub, sender=f"schedd.{self.name}")
         await self.bus.start()
         await self.bus.serve(f"schedd.{self.name}", self.on)
 
@@ -132,6 +133,7 @@ class Pool:
         } | macros
         self.hub = MemoryHub()
         self.schedd = Schedd(self.hub)
+        self.speakers = Speakers.on_hub(self.hub)
         self.startd: Startd | None = None
         self._jobs = 0
         self._requests = 0
@@ -147,9 +149,10 @@ class Pool:
         for lock in self.path.glob("execute/.starter-*/socket"):
             await end_fork_server(lock.parent)
         await self.schedd.bus.stop()
+        await self.speakers.stop()
 
     async def start(self):
-        bus = MemoryBus(self.hub, sender="startd@node1")
+        bus = MemoryBus(self.hub, sender="startd.node1")
         await bus.start()
         context = make_context("STARTD", "node1", bus=bus, config=self.macros, directory=self.path)
         self.startd = Startd(context, self.machine)
@@ -197,7 +200,7 @@ class Pool:
         return RequestClaim(**(values | fields))
 
     async def call(self, message):
-        return await self.schedd.bus.call("startd.node1", message)
+        return await self.speakers.call("startd.node1", message)
 
     async def run(self, cmd="/bin/true", **attrs):
         """Claim the slot and start a job; its activation and the answer."""

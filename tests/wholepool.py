@@ -19,6 +19,7 @@ from shared.messages.queue import QueryJobs, SubmitJobs
 from shared.state.embedded import EmbeddedStore
 from tests.consistency import queue_faults, slot_faults
 from tests.daemons import make_context
+from tests.speakers import sender_of
 from tests.startd_pool import Machine
 from tests.waiting import eventually
 
@@ -123,8 +124,8 @@ class WholePool:
             if life.done()
         }
 
-    async def call(self, inbox: str, message, timeout: float = 30.0, sender: str = "gateway.test"):
-        return await (await self.bus(sender)).call(inbox, message, timeout=timeout)
+    async def call(self, inbox: str, message, timeout: float = 30.0, sender: str = ""):
+        return await (await self.bus(sender or sender_of(message))).call(inbox, message, timeout=timeout)
 
     def job(self, cmd="/bin/true", **attributes) -> ClassAd:
         ad = ClassAd(

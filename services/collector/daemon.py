@@ -156,11 +156,11 @@ class Collector(Daemon):
         if isinstance(body, AskForAds):
             return  # for those who have ads
         if isinstance(body, ForwardedAds):
-            self._on_forwarded(body, envelope.sender)
+            self._on_forwarded(body)
             return
         if not isinstance(body, AdUpdate | AdDelta | AdHeartbeat | AdInvalidate):
             raise Reject(f"{body.type} is no ad")
-        problem = check(body, envelope.sender)
+        problem = check(body)
         if problem:
             raise Reject(problem)
         try:
@@ -176,15 +176,13 @@ class Collector(Daemon):
             self._asking.missed((body.my_type, body.daemon), body.start_time, body.sequence, now)
             self._questions.set()
 
-    def _on_forwarded(self, body: ForwardedAds, sender: str) -> None:
+    def _on_forwarded(self, body: ForwardedAds) -> None:
         """Ads of another pool: what is missing comes again by itself, and nobody is asked."""
-        if sender and (sender != body.by or not sender.startswith("collector.")):
-            raise Reject(f"ads of {body.daemon} from {sender}: only a collector forwards ads, in its own name")
         try:
             message = self._forwarded.take(body, self.directory.table.group(body.my_type, body.daemon))
             if message is None:
                 return
-            problem = check(message, "")
+            problem = check(message)
             if problem:
                 raise Reject(problem)
             self.search.changed(self.directory.apply(message))
@@ -202,15 +200,11 @@ class Collector(Daemon):
     async def _on_private(self, envelope: Envelope) -> None:
         body = envelope.body
         if isinstance(body, PrivateAds):
-            if envelope.sender and envelope.sender != inbox_of(body.daemon):
-                raise Reject(f"claim ids of {body.daemon} from {envelope.sender}: a daemon speaks for itself only")
             self.directory.take_claims(body.daemon, body.start_time, body.sequence, body.claims)
 
     async def _on_offline_matched(self, envelope: Envelope) -> None:
         body = envelope.body
         if isinstance(body, OfflineMatched):
-            if envelope.sender and not envelope.sender.startswith("negotiator."):
-                raise Reject(f"matches from {envelope.sender}: only a negotiator matches jobs")
             for change in self.directory.matched_offline(body.slots, body.at):
                 self.search.changed(change)
 

@@ -96,6 +96,9 @@ class DeadLetter:
     type: str  # of the message, as far as it could be read
     data: bytes  # the envelope as it came
     by: str = ""  # user of the broker who buried it; empty where nobody vouches for that
+    buried_by: str = ""  # the sender who buried it, as it says
+    publisher: str = ""  # user of the broker who published it, as who buried it says, under its seal
+    seal: str = ""
 
 
 @dataclass(slots=True)
@@ -118,6 +121,7 @@ class BusHealth:
     confirmed: Durations = field(default_factory=Durations)  # durable messages: until the broker had them safely
     called: DurationsBy = field(default_factory=DurationsBy)  # by type of request: until the answer, or the lack of it
     unpublished: CountsBy = field(default_factory=CountsBy)  # by why (`unpublished_as`)
+    denied: CountsBy = field(default_factory=CountsBy)  # by type: came from who may not send it (shared.bus.senders)
     last_error: str = ""
     details: dict[str, str] = field(default_factory=dict)
 

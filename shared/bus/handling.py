@@ -16,7 +16,6 @@ import structlog
 from shared import tracing
 from shared.backoff import wait_s
 from shared.bus.api import (
-    BusHealth,
     Exchange,
     Handler,
     MessageTooLarge,
@@ -26,6 +25,7 @@ from shared.bus.api import (
     RequestHandler,
 )
 from shared.bus.outbox import Outbox
+from shared.bus.senders import Arrival, Denied, Senders
 from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, ROLES, inbox_queue
 from shared.errors import RetryableError
 from shared.messages.base import BadMessage, Envelope, Failure, Message
@@ -71,16 +71,9 @@ TAKEN = Outcome()
 LATER = Outcome(later=True)
 
 
-def unpack_checked(data: bytes, user: str | None) -> Envelope:
-    """The message, from whom it says it is. user: whom the broker knows as its publisher: "<role>" vouches for the role
-    of the sender, "<role>.<name>" for all of it; None where nobody knows. Raises BadMessage."""
-    envelope = Envelope.unpack(data)
-    if user is not None and user != (envelope.sender if "." in user else envelope.sender.partition(".")[0]):
-        raise BadMessage(
-            f"{envelope.body.type}: says it is from {envelope.sender[:80]!r}, but the broker knows its publisher as "
-            f"user {user!r}"
-        )
-    return envelope
+def unpack_checked(data: bytes, arrival: Arrival, senders: Senders) -> Envelope:
+    """The message, from who may send it. Raises BadMessage, Denied."""
+    return senders.check(Envelope.unpack(data), arrival)
 
 
 async def handle_message(
@@ -89,15 +82,19 @@ async def handle_message(
     handler: Handler,
     policy: RetryPolicy,
     log: Log,
-    user: str | None = None,
-    health: BusHealth | None = None,
+    arrival: Arrival,
+    senders: Senders,
 ) -> Outcome:
     """Offer a message to a handler until it is taken or given up. deliveries: how often it was offered
-    before. user: see unpack_checked. health: where calls of the handler are counted."""
+    before. arrival: how it came. senders: decides whether it may."""
     try:
-        envelope = unpack_checked(data, user)
+        envelope = unpack_checked(data, arrival, senders)
     except BadMessage as error:
         return Outcome(dead=str(error))
+    except Denied as error:
+        # Of what everybody hears one dead letter is enough: that of the work queue which has it too.
+        return TAKEN if arrival.copy else Outcome(dead=f"denied: {error}")
+    health = senders.health
     if deliveries >= policy.limit:
         log.error("bus.poison", type=envelope.body.type, message_id=envelope.id, deliveries=deliveries)
         return Outcome(dead=f"given up after {deliveries} deliveries: each ended with its consumer's connection")
@@ -108,8 +105,7 @@ async def handle_message(
                 with tracing.handling(envelope.body.type, envelope.trace):
                     await handler(envelope)
             finally:
-                if health is not None:
-                    health.handled.add(envelope.body.type, time.perf_counter() - began)
+                health.handled.add(envelope.body.type, time.perf_counter() - began)
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
@@ -123,8 +119,7 @@ async def handle_message(
             if deliveries >= policy.limit:
                 log.warning("bus.given_up", type=envelope.body.type, message_id=envelope.id, deliveries=deliveries)
                 return Outcome(dead=f"given up after {deliveries} deliveries: {explain(error)}")
-            if health is not None:
-                health.retried += 1
+            health.retried += 1
             await asyncio.sleep(policy.delay_s(deliveries))
         except Exception as error:
             log.exception("bus.handler_failed", type=envelope.body.type, message_id=envelope.id, sender=envelope.sender)
@@ -133,16 +128,16 @@ async def handle_message(
             return TAKEN
 
 
-async def answer_request(
-    data: bytes, handler: RequestHandler, log: Log, user: str | None = None, health: BusHealth | None = None
-) -> Outcome:
+async def answer_request(data: bytes, handler: RequestHandler, log: Log, arrival: Arrival, senders: Senders) -> Outcome:
     """Answer a request somebody waits for. It is never offered twice, since the caller knows best whether to
     ask again; and it is not dead-lettered when it was refused or failed, since its caller was told. Only what
-    could not be read is: that is a mistake in a program. health: see take."""
+    could not be read is: that is a mistake in a program. arrival, senders: see handle_message."""
     try:
-        envelope = unpack_checked(data, user)
+        envelope = unpack_checked(data, arrival, senders)
     except BadMessage as error:
         return Outcome(dead=str(error), answer=Failure(code="bad-message", reason=str(error)))
+    except Denied as error:
+        return Outcome(answer=Failure(code="denied", reason=str(error)))
     began = time.perf_counter()
     try:
         with tracing.handling(envelope.body.type, envelope.trace):
@@ -162,8 +157,7 @@ async def answer_request(
         log.exception("bus.handler_failed", type=envelope.body.type, message_id=envelope.id, sender=envelope.sender)
         return Outcome(answer=Failure(code="internal", reason=explain(error)))
     finally:
-        if health is not None:
-            health.handled.add(envelope.body.type, time.perf_counter() - began)
+        senders.health.handled.add(envelope.body.type, time.perf_counter() - began)
 
 
 def _is_cancelled() -> bool:
@@ -195,12 +189,15 @@ def _refusal(code: str, reason: str, retryable: bool) -> Exception:
     return _RetryLater(f"{code}: {reason}") if retryable else Reject(f"{code}: {reason}")
 
 
-def result_of(data: bytes) -> Message:
-    """The answer to a call. Raises RemoteFailure for a refusal, also when the answer can not be read."""
+def result_of(data: bytes, arrival: Arrival, senders: Senders) -> Message:
+    """The answer to a call. Raises RemoteFailure for a refusal, also when the answer can not be read, or comes from who
+    may not give it."""
     try:
-        body = Envelope.unpack(data).body
+        body = unpack_checked(data, arrival, senders).body
     except BadMessage as error:
         raise RemoteFailure("bad-message", f"the answer can not be read: {error}") from error
+    except Denied as error:
+        raise RemoteFailure("denied", f"the answer is not believed: {error}") from error
     if isinstance(body, Failure):
         raise RemoteFailure(body.code, body.reason, body.retryable)
     return body

@@ -50,6 +50,7 @@ from shared.bus.handling import (
     result_of,
 )
 from shared.bus.outbox import Outbox, PendingEvent
+from shared.bus.senders import ANSWER, COPIED, TABLE, Arrival, Senders, Table
 from shared.bus.topics import matches
 from shared.bus.topology import (
     INBOX_DURABLE_WAIT_S,
@@ -408,7 +409,7 @@ class MemoryBus:
     """One daemon's connection to a hub. Implements shared.bus.api.Bus.
 
     sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long durable messages wait for
-    a connection (which only simulations cut)."""
+    a connection (which only simulations cut). rows: who may send what."""
 
     def __init__(
         self,
@@ -417,6 +418,7 @@ class MemoryBus:
         sender: str,
         retry: RetryPolicy | None = None,
         publish_wait_s: float = 30.0,
+        rows: Table = TABLE,
         log: Log | None = None,
     ) -> None:
         self.hub = hub
@@ -425,6 +427,7 @@ class MemoryBus:
         self.publish_wait_s = publish_wait_s
         self._log: Log = log or structlog.get_logger().bind(sender=sender)
         self._health = BusHealth(waiting_for="start")
+        self._senders = Senders(self._health, self._log, rows)
         self._consumers: list[_Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
         self._background = TaskSet()
@@ -577,7 +580,7 @@ class MemoryBus:
         timer = loop.call_at(item.deadline, _expire, future, inbox, request.type, timeout)
         began = time.perf_counter()
         try:
-            return result_of(await future)
+            return result_of(await future, ANSWER, self._senders)
         finally:
             timer.cancel()
             del self._calls[future]
@@ -643,7 +646,8 @@ class MemoryBus:
     # Consuming
 
     async def consume(self, queue: str, handler: Handler, *, prefetch: int = 100) -> _Consumer:
-        return self._subscribe(self.hub.work_queue(queue), self._taker(handler), prefetch)
+        source = self.hub.work_queue(queue)
+        return self._subscribe(source, self._taker(handler, source.exchange), prefetch)
 
     async def listen(
         self, exchange: Exchange, patterns: Sequence[str], handler: Handler, *, prefetch: int = 500
@@ -651,21 +655,25 @@ class MemoryBus:
         check_topic(exchange)
         queue = _Queue(f"{self.sender}:{self.hub.new_id()}", exchange)
         # One worker: messages are handled in order of arrival, so prefetch means nothing here.
-        return self._subscribe(queue, self._taker(handler), 1, (exchange, tuple(patterns)))
+        return self._subscribe(queue, self._taker(handler, exchange, copy=True), 1, (exchange, tuple(patterns)))
 
     async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> _Consumer:
-        take_one_way = self._taker(one_way(handler))
+        take_one_way = self._taker(one_way(handler), Exchange.RPC)
+        arrival = Arrival(Exchange.RPC)
 
         async def handle(item: Item) -> Outcome:
             if item.caller is None:
                 return await take_one_way(item)
-            return await answer_request(item.data, handler, self._log, health=self._health)
+            return await answer_request(item.data, handler, self._log, arrival, self._senders)
 
         return self._subscribe(self.hub.inbox(inbox), handle, prefetch)
 
-    def _taker(self, handler: Handler) -> Callable[[Item], Awaitable[Outcome]]:
-        health = self._health
-        return lambda item: handle_message(item.data, item.deliveries, handler, self.retry, self._log, health=health)
+    def _taker(
+        self, handler: Handler, exchange: Exchange, *, copy: bool = False
+    ) -> Callable[[Item], Awaitable[Outcome]]:
+        # The hub takes messages of its own process only, each from its bus: there is nobody to vouch for.
+        arrival, senders = Arrival(exchange, copy=copy and exchange in COPIED), self._senders
+        return lambda item: handle_message(item.data, item.deliveries, handler, self.retry, self._log, arrival, senders)
 
     def _subscribe(
         self,

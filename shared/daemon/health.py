@@ -175,6 +175,8 @@ def _of_bus(bus: BusHealth) -> Iterable[Metric]:
     yield counter("roost_bus_messages_redelivered", text, bus.redelivered)
     yield gauge("roost_bus_messages_in_hand", "Messages that came and are not done", bus.in_hand)
     yield counter("roost_bus_messages_dead_lettered", "Messages that no handler took", bus.dead_lettered)
+    text = "Messages refused, as who sent them may not, by type"
+    yield counters("roost_bus_messages_denied", text, ["type"], bus.denied.by_name)
     text = "Time in handlers, by type of message"
     yield histograms("roost_bus_handler_duration_seconds", text, "type", bus.handled.by_name)
     text = "Calls of handlers that could not do their work for now, and were made again"

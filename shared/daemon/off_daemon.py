@@ -58,7 +58,7 @@ class OffDaemon(Daemon):
             self._advertiser.resend(body)
             return Ack()
         if isinstance(body, SwitchOn):
-            return await self._switch_on(envelope)
+            return await self._switch_on()
         if isinstance(body, SwitchOff):
             return OrderTaken(said="it is off already")
         if isinstance(body, Reconfigure | Restart):
@@ -67,9 +67,7 @@ class OffDaemon(Daemon):
             return await orders.handle_order(self, envelope)
         return Failure(code="off", reason=f"it is off; `roost on -{self.subsystem.lower()}` switches it on")
 
-    async def _switch_on(self, envelope: Envelope) -> Message:
-        if (refused := orders.refuse_stranger(envelope)) is not None:
-            return refused
+    async def _switch_on(self) -> Message:
         try:
             await orders.check_configuration(self)
             await asyncio.to_thread(clear_off_mark, self.context, self.subsystem)

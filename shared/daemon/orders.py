@@ -1,8 +1,8 @@
 """Orders that every daemon takes from an administrator: read the configuration again, restart, off.
 
-A daemon takes them at its own inbox, of gateways only: those have checked who asks, and the broker vouches for what a
-sender says it is. What a restart and an end mean is up to whoever runs the daemon (`main`, `runner`): the daemon only
-says in its context that it wants another life (`again`).
+A daemon takes them at its own inbox, of gateways only (shared/bus/senders.py sees to that). What a
+restart and an end mean is up to whoever runs the daemon (`main`, `runner`): the daemon only says in its context that it
+wants another life (`again`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ from shared.messages.orders import (
 )
 
 ORDERS: Final = (AskConfig, Reconfigure, Restart, SetConfig, SwitchOff, SwitchOn)
-#: Who may give orders.
-GATEWAY: Final = "gateway"
 #: What every daemon reads only as it starts: shell patterns of names.
 AT_START: Final = (
     "ROOST_AMQP_URL",
@@ -52,15 +50,6 @@ AT_START: Final = (
 )
 
 
-def refuse_stranger(envelope: Envelope, also: str = "") -> Failure | None:
-    """The refusal for an order that comes from elsewhere than a gateway. also: another role that may give this one."""
-    sender = envelope.sender
-    if sender.partition(".")[0] in (GATEWAY, also or GATEWAY):
-        return None
-    who = f"gateways and {also}" if also else "gateways only"
-    return Failure(code="denied", reason=f"a daemon takes this order of {who}, not of {sender[:80] or 'nobody'}")
-
-
 async def handle_order(daemon: Daemon, envelope: Envelope, ads: Advertiser | None = None) -> Message:
     """Carry out an order; what is none is refused. For requests that a daemon has no answer of its own to. ads: its
     own, for who asks to have them again."""
@@ -70,8 +59,6 @@ async def handle_order(daemon: Daemon, envelope: Envelope, ads: Advertiser | Non
         return Ack()
     if not isinstance(body, ORDERS):
         return Failure(code="bad-request", reason=f"a {daemon.subsystem.lower()} does not answer {body.type}")
-    if (refused := refuse_stranger(envelope)) is not None:
-        return refused
     context = daemon.context
     if isinstance(body, AskConfig):
         return await asyncio.to_thread(describe_config, context.config, body)

@@ -22,7 +22,7 @@ from pydantic_core import core_schema
 from shared.messages import catalogue
 from shared.messages.base import ENVELOPE_VERSION, Message
 from shared.messages.compatibility import breaks
-from shared.messages.flows import ANY_REQUEST, PUBLISHED, REQUESTS, Published, Request
+from shared.messages.flows import ANY_REQUEST, PUBLISHED, REQUESTS, Published, Request, sent_by
 from shared.messages.history import WHEN, changes_of
 
 CONTENT_TYPE: Final = "application/msgpack"
@@ -93,12 +93,12 @@ def document() -> dict[str, Any]:
     channels: dict[str, Any] = {}
     operations: dict[str, Any] = {}
     for entry in PUBLISHED:
-        name = _identifier(f"{entry.exchange}.{entry.key}" + (f".{entry.by}" if entry.key == "{type}" else ""))
+        name = _identifier(f"{entry.exchange}.{entry.key}" + (f".{sent_by(entry.by)}" if entry.key == "{type}" else ""))
         channels[name] = _channel(entry.exchange, entry.key, entry.types, entry.about)
         operations[f"publish.{name}"] = {
             "action": "send",
             "channel": {"$ref": f"#/channels/{name}"},
-            "summary": f"Published by {entry.by}.",
+            "summary": f"Published by {sent_by(entry.by)}.",
             "messages": _references(name, entry.types),
         }
     for inbox, requests in _by_inbox().items():
@@ -163,7 +163,7 @@ def _request_operation(channel: str, request: Request) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "action": "send",
         "channel": {"$ref": f"#/channels/{channel}"},
-        "summary": f"Sent by {request.by}.",
+        "summary": f"Sent by {sent_by(request.by)}.",
         "messages": _references(channel, (request.type,)),
     }
     if request.answers:
@@ -292,7 +292,7 @@ def markdown() -> str:
             continue
         for entry in PUBLISHED:
             if entry.exchange == exchange:
-                lines += ["", f"### `{entry.key}` from {entry.by}", "", entry.about]
+                lines += ["", f"### `{entry.key}` from {sent_by(entry.by)}", "", entry.about]
                 for name in entry.types:
                     lines += _kind_lines(name, kinds[name])
     answers = sorted({*ANY_REQUEST, *(a for request in REQUESTS.values() for a in request.answers)})
@@ -308,13 +308,13 @@ def _event_lines(kinds: Mapping[str, type[Message]]) -> Iterator[str]:
     yield from ("", "## Events", "", ABOUT["roost.events"], "", "| event | from | when |", "| --- | --- | --- |")
     for entry in groups:
         for name in entry.types:
-            yield f"| [`{name}`](#{name.replace('.', '')}) | {entry.by} | {when(name, kinds[name])} |"
+            yield f"| [`{name}`](#{name.replace('.', '')}) | {sent_by(entry.by)} | {when(name, kinds[name])} |"
     yield from _event_groups(groups, kinds)
 
 
 def _event_groups(groups: Iterable[Published], kinds: Mapping[str, type[Message]]) -> Iterator[str]:
     for entry in groups:
-        yield from ("", f"### {entry.about.rstrip('.')}, from {entry.by}")
+        yield from ("", f"### {entry.about.rstrip('.')}, from {sent_by(entry.by)}")
         for name in entry.types:
             kind = kinds[name]
             yield from ("", f"#### {name}", "", when(name, kind))
@@ -339,7 +339,7 @@ def _request_lines(kinds: Mapping[str, type[Message]]) -> Iterator[str]:
         for request in requests:
             yield from _kind_lines(request.type, kinds[request.type])
             answers = " or ".join(f"`{answer}`" for answer in request.answers)
-            yield from ("", f"From {request.by}. " + (f"Answer: {answers}." if answers else "No answer."))
+            yield from ("", f"From {sent_by(request.by)}. " + (f"Answer: {answers}." if answers else "No answer."))
 
 
 def _kind_lines(name: str, kind: type[Message]) -> list[str]:

@@ -3,7 +3,7 @@
 import aio_pika
 
 from shared.bus.amqp import AmqpBus
-from tests.contract.bus_pool import RETRY
+from tests.contract.bus_pool import ANYBODY, RETRY
 from tests.waiting import PATIENCE_S, eventually
 
 #: Seconds between the watchdog's looks: a broker that is only slow, on a busy machine, is not taken for a dead one.
@@ -19,7 +19,7 @@ class AmqpPool:
         self.buses: list[AmqpBus] = []
 
     async def bus(self, sender: str, **options: object) -> AmqpBus:
-        options = {"retry": RETRY, "publish_wait_s": PATIENCE_S, "watch_s": CALM_S, **options}
+        options = {"retry": RETRY, "publish_wait_s": PATIENCE_S, "watch_s": CALM_S, "rows": ANYBODY, **options}
         bus = AmqpBus(self.url, sender=sender, **options)
         self.buses.append(bus)
         await bus.start()

@@ -2,12 +2,16 @@
 
 import asyncio
 
-from shared.bus.api import Bus
+from shared.bus.api import Bus, Exchange
 from shared.bus.handling import RetryPolicy
 from shared.bus.memory import MemoryBus, MemoryHub
+from shared.bus.senders import TABLE, Row
+from shared.bus.topology import ROLES
 
 #: Quick enough for tests: 5 deliveries within 0.15 s.
 RETRY = RetryPolicy(limit=5, first_s=0.01, cap_s=0.1)
+#: These suites are about transport: any daemon says anything, anywhere. Who may is told in test_senders.py.
+ANYBODY = dict.fromkeys(TABLE, Row(ROLES, ROLES, tuple(Exchange)))
 
 
 class MemoryPool:
@@ -18,7 +22,7 @@ class MemoryPool:
         self.buses: list[MemoryBus] = []
 
     async def bus(self, sender: str) -> Bus:
-        bus = MemoryBus(self.hub, sender=sender, retry=RETRY, publish_wait_s=5.0)
+        bus = MemoryBus(self.hub, sender=sender, retry=RETRY, publish_wait_s=5.0, rows=ANYBODY)
         self.buses.append(bus)
         await bus.start()
         return bus

@@ -560,6 +560,7 @@ async def test_unknown_fields_are_ignored(pool):
         "type": "ads.send",
         "tv": 1,
         "id": "1",
+        "sender": "collector.a",
         "flavour": 3,
         "body": {"my_type": "A", "later": [1]},
     }
@@ -794,12 +795,12 @@ async def test_facts_wait_for_the_connection_in_their_order_with_what_they_said(
 
 
 async def test_who_is_no_daemon_does_not_speak_of_itself(pool):
-    bus, other = await pool.bus("consumer.bill"), await pool.bus("negotiator.cm")
+    bus, other, schedd = await pool.bus("consumer.bill"), await pool.bus("negotiator.cm"), await pool.bus("schedd.ap")
     catch = Catch()
     await other.listen(Exchange.EVENTS, ["#"], catch)
     await pool.cut(bus)
     await eventually(lambda: bus.health.reconnects)
-    await bus.publish(Exchange.EVENTS, "job.removed", removed(1))
+    await schedd.publish(Exchange.EVENTS, "job.removed", removed(1))
     await catch.got(1)
     assert [body.type for body in catch.bodies] == ["job.removed"]
 

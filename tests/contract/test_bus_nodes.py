@@ -24,7 +24,7 @@ async def test_node_that_is_away_is_passed_over(amqp_url, dead_first):
     """Both ways round, so whoever begins while a node is away finds the other."""
     dead = f"amqp://guest:guest@127.0.0.1:{free_port()}/"
     urls = [dead, amqp_url] if dead_first else [amqp_url, dead]
-    server, client = connect(",".join(urls), "collector.cm"), connect(",".join(urls), "gateway.test")
+    server, client = connect(",".join(urls), "collector.cm"), connect(",".join(urls), "negotiator.cm")
     try:
         await asyncio.gather(server.start(), client.start())
         await server.serve("collector.cm", _ack)
@@ -65,7 +65,7 @@ async def test_the_loss_of_the_node_in_use_is_made_up_for_by_another(amqp_url):
     ports = [await node(), await node()]
     credentials, vhost = amqp_url.partition("@")[0], amqp_url.rpartition("/")[2]
     urls = ",".join(f"{credentials}@127.0.0.1:{one}/{vhost}" for one in ports)
-    server, client = connect(urls, "collector.cm"), connect(urls, "gateway.test")
+    server, client = connect(urls, "collector.cm"), connect(urls, "negotiator.cm")
     gaps, heard = [], []
 
     async def hear(envelope):

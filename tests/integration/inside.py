@@ -58,7 +58,7 @@ class InsidePool:
     def start_daemon(self, name: str) -> None:
         self.run(self.runner(name).start())
 
-    def bus(self, sender: str = "test") -> MemoryBus:
+    def bus(self, sender: str = "gateway.test") -> MemoryBus:
         """Another member of the pool's bus, started; the caller stops it."""
         bus = MemoryBus(self.pool._hub, sender=sender)
         self.run(bus.start())

@@ -125,7 +125,7 @@ async def test_a_process_that_is_told_to_restart_or_to_be_off_says_so_by_its_sta
     try:
         await asyncio.to_thread(process.start)
         inbox = f"collector.{process.name}"
-        with pytest.raises(RemoteFailure, match="gateways only"):
+        with pytest.raises(RemoteFailure, match="gateway may send it"):
             await told(stranger, inbox, Restart())
         await told(gateway, inbox, Restart())
         await ended()

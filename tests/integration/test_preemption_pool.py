@@ -21,6 +21,7 @@ from shared.messages.queue import QueryJobs, SubmitJobs
 from tests.daemons import make_context
 from tests.integration.test_startd_crash import StartdProcess
 from tests.processes import DaemonProcess
+from tests.speakers import Speakers
 from tests.spec import spec
 from tests.startd_pool import Machine, end_fork_server
 from tests.waiting import eventually
@@ -48,8 +49,9 @@ PARTITIONABLE = {"NUM_CPUS": 8, "MEMORY": 8192, "DISK": 10000000}
 class Negotiator:
     """By hand."""
 
-    def __init__(self, bus, directory):
+    def __init__(self, bus, speakers, directory):
         self.bus = bus
+        self.speakers = speakers
         self.directory = directory
         self.claims = {}
         self.table = AdTable(900.0)
@@ -71,7 +73,7 @@ class Negotiator:
 
     async def look(self):
         """Hear of all slots anew: after a startd has begun another life."""
-        await self.bus.call("startd.ep", SendAds(my_type="Machine"), timeout=60)
+        await self.speakers.call("startd.ep", SendAds(my_type="Machine"), timeout=60)
 
     def ad(self, slot=SLOT):
         row = self.table.row("Machine", "startd@ep", slot)
@@ -97,13 +99,13 @@ class Negotiator:
             | attributes
         )
         asked = SubmitJobs(user=f"{owner}@pool", submit_id=f"s{number}", cluster_ad=ad.pack(), procs=[ClassAd().pack()])
-        return f"{(await self.bus.call('schedd.ap', asked, timeout=60)).cluster}.0"
+        return f"{(await self.speakers.call('schedd.ap', asked, timeout=60)).cluster}.0"
 
     async def match(self, owner, slot=SLOT, preempts=()):
         """Give the owner's first request this slot, as it is offered now."""
         name = f"{owner}@pool"
         asked = GetRequests(negotiator="n", epoch=1, cycle=1, submitters=[name])
-        requests = (await self.bus.call("schedd.ap", asked, timeout=60)).requests[name]
+        requests = (await self.speakers.call("schedd.ap", asked, timeout=60)).requests[name]
         await eventually(lambda: {slot, *preempts} <= self.claims.keys() and self.ad(slot), what="the slots' claim ids")
         match = Match(
             submitter=name,
@@ -115,7 +117,7 @@ class Negotiator:
             preempts=list(preempts),
             preempt_claims=[self.claims[one] for one in preempts],
         )
-        taken = await self.bus.call(
+        taken = await self.speakers.call(
             "schedd.ap", Matches(negotiator="n", epoch=1, cycle=1, matches=[match]), timeout=60, epoch=1
         )
         assert taken.begun == [1]
@@ -127,7 +129,7 @@ class Negotiator:
             if (await self.job(job_id))["JobStatus"] != 1:
                 return True
             asked = GetRequests(negotiator="n", epoch=1, cycle=1, submitters=[f"{owner}@pool"])
-            if (await self.bus.call("schedd.ap", asked, timeout=60)).requests:
+            if (await self.speakers.call("schedd.ap", asked, timeout=60)).requests:
                 await self.match(owner)
             return False
 
@@ -141,7 +143,7 @@ class Negotiator:
 
         async def there():
             for history in (False, True):
-                page = await self.bus.call("schedd.ap", QueryJobs(ids=[job_id], history=history), timeout=60)
+                page = await self.speakers.call("schedd.ap", QueryJobs(ids=[job_id], history=history), timeout=60)
                 found.extend(ClassAd.unpack(ad) for ad in page.ads)
             return found
 
@@ -173,7 +175,7 @@ async def embedded(directory, **knobs):
     config = COMMON | knobs
     hub = MemoryHub()
     bus = MemoryBus(hub, sender="negotiator.n")
-    negotiator = Negotiator(bus, directory)
+    negotiator = Negotiator(bus, Speakers.on_hub(hub), directory)
     await negotiator.start()
     lives = []
     for subsystem, name in (("STARTD", "ep"), ("SCHEDD", "ap")):
@@ -190,6 +192,7 @@ async def embedded(directory, **knobs):
             context.stopping.set()
             await life
             await context.bus.stop()
+        await negotiator.speakers.stop()
         await bus.stop()
         for socket in directory.rglob(".starter-*/socket"):
             await end_fork_server(socket.parent)
@@ -215,7 +218,7 @@ async def on_servers(directory, amqp_url, redis_url, **knobs):
     pool = Processes(
         StartdProcess("startd", "ep", directory, **options), DaemonProcess("schedd", "ap", directory, **options)
     )
-    negotiator = Negotiator(connect(amqp_url, sender="negotiator.n"), directory)
+    negotiator = Negotiator(connect(amqp_url, sender="negotiator.n"), Speakers.on_broker(amqp_url), directory)
     await negotiator.start()
     try:
         await asyncio.gather(asyncio.to_thread(pool.startd.start), asyncio.to_thread(pool.schedd.start))
@@ -223,6 +226,7 @@ async def on_servers(directory, amqp_url, redis_url, **knobs):
     finally:
         await asyncio.to_thread(pool.schedd.close)
         await asyncio.to_thread(pool.startd.close)
+        await negotiator.speakers.stop()
         await negotiator.bus.stop()
         for socket in directory.rglob(".starter-*/socket"):
             await end_fork_server(socket.parent)
@@ -257,7 +261,7 @@ async def jones_garrison_and_an_outsider(pool):
 
     async def offered():
         asked = GetRequests(negotiator="n", epoch=1, cycle=1, submitters=["jones@pool"])
-        return "jones@pool" in (await pool.bus.call("schedd.ap", asked, timeout=60)).requests
+        return "jones@pool" in (await pool.speakers.call("schedd.ap", asked, timeout=60)).requests
 
     await eventually(offered, what="jones is offered again")
     assert pool.log()[-1] == "garrison3 begins"

@@ -433,7 +433,7 @@ async def test_a_removed_job_that_begins_late_or_is_lost_is_not_told_of_again(po
     await pool.startd.report(late, "running", started_at=5.0)
     await pool.startd.finish(late, exit=JobExit(reason="killed"))
     message = ClaimLost(startd="ep", slot="slot1@ep", claim_id=pool.startd.claim_of["1.1", 1][0], reason="it broke")
-    await pool.client.call("schedd.ap", message)
+    await pool.call(message)
     await eventually(lambda: not pool.schedd.table.total)
     assert {ad["JobStatus"] for ad in await pool.history()} == {3}
     await pool.submit(job_ad(UserLog=str(log)))  # the last of the stream and of the log

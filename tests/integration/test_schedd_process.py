@@ -11,6 +11,7 @@ from shared.messages.negotiation import GetRequests, Match, Matches
 from shared.messages.queue import QueryJobs, SubmitJobs
 from tests.processes import DaemonProcess
 from tests.scheddpool import USER, FakeStartd, job_ad, slot_ad
+from tests.speakers import Speakers
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.servers
@@ -21,8 +22,7 @@ async def test_a_killed_schedd_carries_on_with_its_running_job(tmp_path, amqp_ur
     schedd = DaemonProcess("schedd", "ap", tmp_path, amqp_url=amqp_url, redis_url=redis_url, config=config)
     startd = FakeStartd(None, bus=connect(amqp_url, "startd.ep"))
     await startd.start()
-    client = connect(amqp_url, "gateway.test")
-    await client.start()
+    client = Speakers.on_broker(amqp_url)
     try:
         await asyncio.to_thread(schedd.start)
         procs = [ClassAd().pack()] * 2

@@ -10,6 +10,7 @@ from shared.bus.api import Exchange
 from shared.messages.ads import PrivateAds, SendAds
 from shared.messages.claims import Activation, Alive, ClaimGranted, DeactivateClaim, ReleaseClaim, RequestClaim
 from tests.processes import DaemonProcess
+from tests.speakers import Speakers
 from tests.startd_pool import Schedd, end_fork_server, job_ad
 from tests.waiting import eventually
 
@@ -56,13 +57,18 @@ async def schedd(amqp_url):
             schedd.claims = envelope.body.claims
             schedd.heard.set()
 
-    await schedd.bus.listen(Exchange.PRIVATE, ["#"], take)
+    manager = connect(amqp_url, sender="negotiator.cm")
+    await manager.start()
+    await manager.listen(Exchange.PRIVATE, ["#"], take)
+    schedd.speakers = Speakers.on_broker(amqp_url)
     yield schedd
+    await schedd.speakers.stop()
+    await manager.stop()
     await schedd.bus.stop()
 
 
 async def claim(schedd, activation):
-    await schedd.bus.call("startd.node1", SendAds(my_type="Machine"))
+    await schedd.speakers.call("startd.node1", SendAds(my_type="Machine"))
     offer = await schedd.until(lambda: schedd.claims.get("slot1@node1"))
     request = RequestClaim(
         request_id=f"request-{activation.job_id}",
@@ -76,7 +82,7 @@ async def claim(schedd, activation):
         epoch=1,
         activation=activation,
     )
-    granted = await schedd.bus.call("startd.node1", request)
+    granted = await schedd.speakers.call("startd.node1", request)
     assert isinstance(granted, ClaimGranted), granted
     assert granted.activated
     return granted
@@ -94,7 +100,7 @@ async def test_a_job_that_leaves_while_nobody_looks_was_told_to(startd, schedd, 
     granted = await claim(schedd, Activation(job_id="1.0", attempt=1, job_ad=ad.pack()))
     await eventually(lambda: (tmp_path / "begun").exists())
     order = DeactivateClaim(claim_id=granted.claim_id, job_id="1.0", attempt=1, how="graceful", why="vacate")
-    await schedd.bus.call("startd.node1", order)
+    await schedd.speakers.call("startd.node1", order)
     await eventually(lambda: (tmp_path / "asked").exists())
     await asyncio.to_thread(startd.crash)
     (tmp_path / "go").touch()
@@ -125,7 +131,7 @@ async def test_killed_in_the_middle_it_adopts_its_jobs_and_loses_nothing(startd,
 
     assert (await schedd.end_of("1.0")).exit.exit_code == 1
     ids = [granted.claim_id for granted in claims.values()]
-    answer = await schedd.bus.call("startd.node1", Alive(schedd="schedd1", sequence=1, claim_ids=ids))
+    answer = await schedd.speakers.call("startd.node1", Alive(schedd="schedd1", sequence=1, claim_ids=ids))
     assert answer.unknown == []
 
     await asyncio.to_thread(startd.crash)
@@ -137,9 +143,9 @@ async def test_killed_in_the_middle_it_adopts_its_jobs_and_loses_nothing(startd,
         # Each ran once: one process, one line of output.
         assert len((tmp_path / f"pids{number}").read_text().split()) == 1
         assert (tmp_path / f"out{number}").read_text() == "done\n"
-        await schedd.bus.call("startd.node1", ReleaseClaim(claim_id=claims[number].claim_id))
+        await schedd.speakers.call("startd.node1", ReleaseClaim(claim_id=claims[number].claim_id))
     schedd.claims = {}
-    await schedd.bus.call("startd.node1", SendAds(my_type="Machine"))
+    await schedd.speakers.call("startd.node1", SendAds(my_type="Machine"))
     assert (await schedd.until(lambda: schedd.claims))["slot1@node1"] == offer
     await eventually(lambda: not list(tmp_path.rglob("dir_*")))
 

@@ -166,7 +166,7 @@ async def is_told(what, *words):
 
 
 async def test_bus_over_tls_carries_calls_and_large_messages(amqps, certificates, buses):
-    server, client = buses(amqps, certificates.tls), buses(amqps, certificates.tls, "schedd.ap1")
+    server, client = buses(amqps, certificates.tls), buses(amqps, certificates.tls, "gateway.ap1")
     await asyncio.gather(server.start(), client.start())
     got = []
 

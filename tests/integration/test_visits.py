@@ -37,7 +37,7 @@ class Visitor:
         self.end = None
 
     async def call(self, message, timeout=60.0):
-        return await self.pool.schedd.bus.call(INBOX, message, timeout=timeout)
+        return await self.pool.speakers.call(INBOX, message, timeout=timeout)
 
     async def read(self, wait_s=15.0):
         answer = await self.call(ReadVisit(visit=self.name, user=USER, after=self.after, wait_s=wait_s))

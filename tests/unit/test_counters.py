@@ -17,6 +17,7 @@ from shared.daemon.metrics import MetricSource, histogram
 from shared.messages.base import Ack
 from shared.messages.negotiation import Reschedule
 from shared.transfer.counts import TransferCounts
+from tests.contract.bus_pool import ANYBODY
 from tests.waiting import eventually
 
 
@@ -142,7 +143,7 @@ def test_transfers_are_counted_however_they_end():
 
 async def test_handlers_are_measured_by_type_of_message_however_they_end():
     hub = MemoryHub()
-    bus = MemoryBus(hub, sender="schedd.one")
+    bus = MemoryBus(hub, sender="schedd.one", rows=ANYBODY)
     await bus.start()
     try:
 

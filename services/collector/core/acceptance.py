@@ -14,7 +14,7 @@ from typing import Any
 
 from shared.classad import ClassAd, Expr, evaluate
 from shared.daemon.ad_rows import LIFETIME, BadAd, Patch, with_attributes
-from shared.daemon.ad_table import AdMessage, inbox_of
+from shared.daemon.ad_table import AdMessage
 from shared.daemon.offline_ads import MARK, is_offline
 from shared.messages.ads import AdDelta, AdInvalidate, AdUpdate
 
@@ -25,14 +25,12 @@ _TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MACHINE = "Machine"
 
 
-def check(message: AdMessage, sender: str) -> str:
-    """Why a message can not be taken; empty when it can. `sender` is who sent it, as far as known."""
+def check(message: AdMessage) -> str:
+    """Why a message can not be taken; empty when it can."""
     if not _TYPE.fullmatch(message.my_type) or len(message.my_type) > LONGEST_TYPE:
         return f"my_type {message.my_type[:LONGEST_TYPE]!r} is no type of ads: letters and digits, such as Machine"
     if "@" not in message.daemon or len(message.daemon) > LONGEST_NAME or "\0" in message.daemon:
         return f"daemon {message.daemon[:80]!r}: want <subsystem>@<name>, such as startd@node1"
-    if sender and sender != inbox_of(message.daemon):
-        return f"ads of {message.daemon} from {sender}: a daemon speaks for itself only"
     if message.start_time < 0 or message.sequence < 0:
         return f"{message.daemon}: start_time and sequence are counted from 0"
     for name in getattr(message, "names", ()):

@@ -13,7 +13,6 @@ from services.startd.core.slots.effects import SlotEffects
 from services.startd.core.slots.requests import Refused
 from services.startd.exec.vm.launcher import VmLauncher
 from shared.classad import ClassAd
-from shared.daemon.orders import refuse_stranger
 from shared.messages.base import Envelope, Failure, Message
 from shared.messages.orders import (
     CancelDrain,
@@ -28,8 +27,6 @@ from shared.messages.orders import (
 
 #: Names of attributes that an answer tells.
 _TOLD: Final = 20
-#: Roles besides gateways that may give these orders.
-_ALSO: Final[Mapping[type[Message], str]] = {Drain: "defrag", CancelDrain: "defrag"}
 #: What follows a draining, for people.
 _AFTERWARDS: Final = {
     Completion.NOTHING: "it stays so until `roost undrain`",
@@ -45,8 +42,7 @@ _OFF: Final = {
 
 
 class AdminRpc(Component):
-    """Answers administrators. Orders come from gateways, and those to drain from defrag; each is answered when what it
-    says is written down."""
+    """Answers administrators. Each order is answered when what it says is written down."""
 
     def __init__(self, startd: StartdContext) -> None:
         super().__init__(startd)
@@ -72,11 +68,9 @@ class AdminRpc(Component):
             UpdateMachineAd: self._update,
         }
 
-        def handler(kind: type[Message], answer: Callable[[Any], Message]) -> Handler:
+        def handler(answer: Callable[[Any], Message]) -> Handler:
             async def handle(envelope: Envelope) -> Message:
                 body: Any = envelope.body
-                if (refused := refuse_stranger(envelope, _ALSO.get(kind, ""))) is not None:
-                    return refused
                 told = answer(body)
                 log = self.startd.context.log
                 if isinstance(told, Failure):
@@ -87,7 +81,7 @@ class AdminRpc(Component):
 
             return handle
 
-        return {kind: handler(kind, answer) for kind, answer in answers.items()}
+        return {kind: handler(answer) for kind, answer in answers.items()}
 
     def on_changes(self, changes: SlotEffects) -> None:
         if changes.completed in (Completion.EXIT, Completion.RESTART):

@@ -15,6 +15,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,13 @@ from shared.backoff import Backoff
 from shared.bus.amqp import dead_letters as dead_letter_queue
 from shared.bus.amqp.calls import Calls
 from shared.bus.amqp.consumer import Consumer
-from shared.bus.amqp.delivery import REQUEUED_HEADER, Delivery
+from shared.bus.amqp.delivery import (
+    BURIED_BY_HEADER,
+    PUBLISHER_HEADER,
+    QUEUE_HEADER,
+    SEAL_HEADER,
+    Delivery,
+)
 from shared.bus.amqp.event_publisher import EventPublisher
 from shared.bus.amqp.link import Link, LinkLost, Refused
 from shared.bus.amqp.publisher import REFUSALS, Publisher
@@ -57,6 +64,7 @@ from shared.bus.handling import (
     report_gap,
 )
 from shared.bus.outbox import PendingEvent
+from shared.bus.senders import COPIED, TABLE, Arrival, Senders, Table, vouched
 from shared.bus.spool import EventSpool
 from shared.bus.topology import (
     CONSUMER,
@@ -65,8 +73,10 @@ from shared.bus.topology import (
     INBOX_TRANSIENT_WAIT_S,
     Queue,
     inbox_declaration,
+    inbox_queue,
     private_declaration,
     role_of,
+    work_queue,
     work_queue_declaration,
 )
 from shared.messages.base import Message, new_id
@@ -85,7 +95,8 @@ class AmqpBus:
     of amqps://, unless they say otherwise; files that can not be used are waited for like a broker.
     sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long a durable message waits
     for a connection and its confirm. watch_s: how often the watchdog looks. heartbeat_s: AMQP's own, the
-    second line. spool: a file that keeps events while there is no broker (shared.bus.spool)."""
+    second line. spool: a file that keeps events while there is no broker (shared.bus.spool). rows: who may send
+    what."""
 
     def __init__(
         self,
@@ -99,6 +110,7 @@ class AmqpBus:
         connect_timeout_s: float = 10.0,
         spool: Path | None = None,
         tls: ClientTls | None = None,
+        rows: Table = TABLE,
         now: Callable[[], float] = time.time,
         new_id: Callable[[], str] = new_id,
         log: Log | None = None,
@@ -117,10 +129,13 @@ class AmqpBus:
         self.connect_timeout_s = connect_timeout_s
         self.log: Log = log or structlog.get_logger().bind(sender=sender)
         user = URL(self.urls[0]).user or "guest"
-        self._publisher = Publisher(sender=sender, user=user, publish_wait_s=publish_wait_s, now=now, new_id=new_id)
+        self._publisher = Publisher(
+            sender=sender, user=user, publish_wait_s=publish_wait_s, now=now, new_id=new_id, spool=spool
+        )
         self._health = self._publisher.health
         # Where daemons or roles have users of their own, the broker vouches for senders; else nobody does.
         self._verify = bool(role_of(user))
+        self._senders = Senders(self._health, self.log, rows)
         self._consumers: list[Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
         self._links = 0  # opened so far
@@ -129,7 +144,7 @@ class AmqpBus:
         self._jitter = random.Random()
         self._watchdog = Watchdog(self.watch_s)
         self._events = EventPublisher(self._publisher, EventSpool(spool) if spool is not None else None)
-        self._calls = Calls(self._publisher)
+        self._calls = Calls(self._publisher, self._senders, verify=self._verify)
 
     @property
     def health(self) -> BusHealth:
@@ -150,6 +165,13 @@ class AmqpBus:
     async def start(self) -> None:
         if self._supervisor is None:
             self._publisher.stopped = False
+            if not self._verify and role_of(self.sender):
+                self.log.warning(
+                    "bus.nobody_vouches",
+                    user=self._publisher.user,
+                    reason="this user of the broker is no role, so the broker can not tell whose messages these are, "
+                    "and senders are believed; give each daemon a user of its own (python -m shared.bus.definitions)",
+                )
             self._events.begin()
             self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="bus:supervisor")
         ready = asyncio.ensure_future(self._publisher.connected.wait())
@@ -354,8 +376,9 @@ class AmqpBus:
     # Consuming
 
     async def consume(self, queue: str, handler: Handler, *, prefetch: int = 100) -> Consumer:
+        exchange = work_queue(queue).exchange
         return await self._subscribe(
-            work_queue_declaration(queue), self._taker(handler), prefetch=prefetch, in_order=False
+            work_queue_declaration(queue), self._taker(handler, exchange), prefetch=prefetch, in_order=False
         )
 
     async def listen(
@@ -364,7 +387,7 @@ class AmqpBus:
         check_topic(exchange)
         name = f"roost.listen.{self.sender}.{self._publisher.new_id()[-12:]}"
         queue = private_declaration(name, exchange, patterns)
-        return await self._subscribe(queue, self._taker(handler), prefetch=prefetch, in_order=True)
+        return await self._subscribe(queue, self._taker(handler, exchange, copy=True), prefetch=prefetch, in_order=True)
 
     async def subscribe(
         self,
@@ -388,32 +411,44 @@ class AmqpBus:
 
     async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> Consumer:
         check_inbox(inbox)
-        take_one_way = self._taker(one_way(handler))
+        take_one_way = self._taker(one_way(handler), Exchange.RPC)
 
         async def handle(delivery: Delivery) -> Outcome:
             if not delivery.reply_to:
                 return await take_one_way(delivery)
-            return await answer_request(delivery.data, handler, self.log, self._publisher_of(delivery), self._health)
+            arrival = self._arrival(delivery, Exchange.RPC)
+            return await answer_request(delivery.data, handler, self.log, arrival, self._senders)
 
         return await self._subscribe(
             inbox_declaration(inbox, clustered=self.clustered), handle, prefetch=prefetch, in_order=False
         )
 
-    def _taker(self, handler: Handler) -> Callable[[Delivery], Awaitable[Outcome]]:
-        health = self._health
-        return lambda d: handle_message(
-            d.data, d.deliveries, handler, self.retry, self.log, self._publisher_of(d), health
-        )
+    def _taker(
+        self, handler: Handler, exchange: Exchange, *, copy: bool = False
+    ) -> Callable[[Delivery], Awaitable[Outcome]]:
+        async def take(delivery: Delivery) -> Outcome:
+            arrival = self._arrival(delivery, exchange, copy=copy and exchange in COPIED)
+            return await handle_message(
+                delivery.data, delivery.deliveries, handler, self.retry, self.log, arrival, self._senders
+            )
 
-    def _publisher_of(self, delivery: Delivery) -> str | None:
-        """The user whom the broker vouches for; None where it can not, or where we checked before."""
-        if (
-            not self._verify
-            or delivery.requeued_by == self._publisher.user
-            or role_of(delivery.requeued_by) == "gateway"
-        ):
-            return None
-        return delivery.user_id
+        return take
+
+    def _arrival(self, delivery: Delivery, exchange: Exchange, *, copy: bool = False) -> Arrival:
+        return Arrival(exchange, delivery.user_id if self._verify else None, copy)
+
+    async def _reopen(self, delivery: Delivery) -> Outcome:
+        """Handle a dead letter of ours that was put back: as what it was, from whom it came then, by whoever consumes
+        the queue it came from."""
+        if not self._publisher.seal.fits(delivery.seal, delivery.came_to, delivery.publisher, delivery.data):
+            return Outcome(
+                dead=f"put back by {delivery.user_id!r}, and nobody vouches for who published it: {self.sender} did "
+                f"not bury it, or lost its seal since ({delivery.buried_by!r} did, as it says); discard it"
+            )
+        for consumer in self._consumers:
+            if consumer.source == delivery.came_to and consumer.open:
+                return await consumer.handle(replace(delivery, seal="", user_id=delivery.publisher, reply_to=""))
+        return Outcome(dead=f"put back for queue {delivery.came_to!r}, which {self.sender} reads no more; discard it")
 
     async def _subscribe(
         self,
@@ -428,6 +463,7 @@ class AmqpBus:
             self._publisher,
             queue,
             handle,
+            self._reopen if self._verify else None,
             prefetch=prefetch,
             in_order=in_order,
             tag=tag,
@@ -502,15 +538,43 @@ class AmqpBus:
                 f"dead letter {letter.id}: its user {letter.by!r} may not have anything put into queue "
                 f"{letter.queue!r}; discard it"
             )
-        headers = {REQUEUED_HEADER: self._publisher.user}
-        properties = self._publisher.properties(self._publisher.new_id(), letter.type, durable=True, headers=headers)
+        if self._verify and not of_consumer(letter):
+            await self._return(letter)
+            return
+        out = self._publisher
+        properties = out.properties(out.new_id(), letter.type, durable=True)
         try:
-            await self._publisher.publish_durable("", letter.queue, letter.data, properties, mandatory=True)
+            await out.publish_durable("", letter.queue, letter.data, properties, mandatory=True)
         except NobodyThere:
-            if self._verify and not role_of(letter.by):
+            if self._verify:
                 return  # a consumer that is gone: others have had this event
             exchange = Exchange.RPC if letter.exchange == FORMER_RPC else letter.exchange
-            await self._publisher.publish_durable(exchange, letter.key, letter.data, properties)
+            await out.publish_durable(exchange, letter.key, letter.data, properties)
+
+    async def _return(self, letter: DeadLetter) -> None:
+        """Give a dead letter back to who buried it, who alone knows from whom it came. Raises Reject where that is not
+        known, or gone."""
+        if not letter.seal or not vouched(letter.by, letter.buried_by):
+            raise Reject(
+                f"dead letter {letter.id}: nobody vouches for who published it ({letter.by!r} buried it for "
+                f"{letter.buried_by!r}, perhaps with an earlier release); discard it"
+            )
+        out = self._publisher
+        headers = {
+            SEAL_HEADER: letter.seal,
+            PUBLISHER_HEADER: letter.publisher,
+            QUEUE_HEADER: letter.queue,
+            BURIED_BY_HEADER: letter.buried_by,
+        }
+        properties = out.properties(out.new_id(), letter.type, durable=True, headers=headers)
+        # To its own inbox rather than into the queue: others may share that, and can not know the seal.
+        for queue in dict.fromkeys((inbox_queue(letter.buried_by), letter.queue)):
+            try:
+                await out.publish_durable("", queue, letter.data, properties, mandatory=True)
+            except NobodyThere:
+                continue
+            return
+        raise Reject(f"dead letter {letter.id}: {letter.buried_by}, who buried it, is gone; discard it")
 
     async def _with_link(self, work: Callable[[Link], Awaitable[list[Any]]]) -> list[Any]:
         link = await self._publisher.wait_link(asyncio.get_running_loop().time() + self._publisher.publish_wait_s)

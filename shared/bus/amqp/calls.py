@@ -12,15 +12,20 @@ from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, LinkLost, Refused
 from shared.bus.amqp.publisher import Publisher
 from shared.bus.api import BusUnavailable, CallTimeout, NobodyThere
 from shared.bus.handling import packed, result_of
+from shared.bus.senders import Arrival, Senders
 from shared.messages.base import Message
 
 
 class Calls:
     """Those under way."""
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: Publisher, senders: Senders, *, verify: bool) -> None:
+        """verify: the broker vouches for who answers."""
         self._publisher = publisher
-        self._waiting: dict[str, asyncio.Future[bytes]] = {}  # by the request's id
+        self._senders = senders
+        self._verify = verify
+        # By the request's id; the answer, and the user of the broker who published it.
+        self._waiting: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -35,7 +40,7 @@ class Calls:
         data = packed(envelope)
         link = self._publisher.link or await self._publisher.wait_link(deadline)
         began = time.perf_counter()
-        future: asyncio.Future[bytes] = loop.create_future()
+        future: asyncio.Future[tuple[bytes, str]] = loop.create_future()
         self._waiting[envelope.id] = future
         timer = loop.call_at(deadline, _expire, future, inbox, request.type, timeout)
         try:
@@ -60,7 +65,8 @@ class Calls:
                 link.fail(f"a request failed: {error}")
                 raise BusUnavailable(f"the connection was lost: {error}") from error
             self._publisher.health.published += 1
-            return result_of(await future)
+            answer, user = await future
+            return result_of(answer, Arrival(None, user if self._verify else None), self._senders)
         finally:
             timer.cancel()
             del self._waiting[envelope.id]
@@ -71,7 +77,7 @@ class Calls:
     def answered(self, message: DeliveredMessage) -> None:
         future = self._waiting.get(message.header.properties.correlation_id or "")
         if future is not None and not future.done():
-            future.set_result(message.body)
+            future.set_result((message.body, message.header.properties.user_id or ""))
 
     def fail(self, why: str) -> None:
         """The link is gone: raises BusUnavailable in all that wait."""
@@ -80,6 +86,6 @@ class Calls:
                 future.set_exception(BusUnavailable(why))
 
 
-def _expire(future: asyncio.Future[bytes], inbox: str, kind: str, timeout: float) -> None:
+def _expire(future: asyncio.Future[tuple[bytes, str]], inbox: str, kind: str, timeout: float) -> None:
     if not future.done():
         future.set_exception(CallTimeout(f"no answer from {inbox!r} to {kind} within {timeout:g} s"))

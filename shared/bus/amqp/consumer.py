@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.bus.amqp.acks import AckWindow
 from shared.bus.amqp.dead_letters import headers
-from shared.bus.amqp.delivery import DELIVERIES_HEADER, REQUEUED_HEADER, Delivery
+from shared.bus.amqp.delivery import Delivery
 from shared.bus.amqp.link import DeliveredMessage, Link, LinkLost, RawChannel, Refused, guarded
 from shared.bus.amqp.publisher import Publisher
 from shared.bus.api import Exchange
@@ -56,6 +56,7 @@ class Consumer:
         publisher: Publisher,
         queue: Queue,
         handle: Callable[[Delivery], Awaitable[Outcome]],
+        reopen: Callable[[Delivery], Awaitable[Outcome]] | None,
         *,
         prefetch: int,
         in_order: bool,
@@ -63,12 +64,14 @@ class Consumer:
         log: Log,
         ended: Callable[[Consumer], None],
     ) -> None:
-        """ended: called once it consumes no more, and its handlers have finished."""
+        """reopen: handles dead letters that were put back; None: as any message. ended: called once it
+        consumes no more, and its handlers have finished."""
         self._publisher = publisher
         self._log = log
         self._ended = ended
         self.queue = queue
         self.handle = handle
+        self._reopen = reopen
         self.prefetch = max(1, min(prefetch, 65535))
         self.in_order = in_order
         self.name = tag
@@ -80,6 +83,11 @@ class Consumer:
         self._attaching = asyncio.Lock()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def source(self) -> str:
+        """The queue as it was subscribed to: what dead letters name."""
+        return self._private_name
 
     @property
     def attached(self) -> bool:
@@ -161,13 +169,15 @@ class Consumer:
         health.redelivered += delivery.again
         try:
             if delivery.uncounted:
-                await self._republish_counted(delivery)
-            else:
-                outcome = await self.handle(delivery)
-                if session is not self._session or outcome.later:
-                    return
-                if outcome.dead or outcome.answer is not None:
-                    await self._settle(session.link, delivery, outcome)
+                delivery.deliveries = self._publisher.redelivered.again(delivery.data)
+            take = self._reopen if delivery.seal and self._reopen is not None else self.handle
+            outcome = await take(delivery)
+            if session is not self._session or outcome.later:
+                return
+            if outcome.dead or outcome.answer is not None:
+                await self._settle(session.link, delivery, outcome)
+            if delivery.uncounted:
+                self._publisher.redelivered.done(delivery.data)
         except (LinkLost, Refused, RoostError) as error:
             session.link.fail(f"could not settle a message of {self.queue.name}: {error}")
             return
@@ -185,18 +195,10 @@ class Consumer:
             )
             await link.publish_plain("", delivery.reply_to, data, properties)
         if outcome.dead:
-            about = headers(delivery, outcome.dead, by=out.sender, now=out.now())
+            about = headers(delivery, self._private_name, outcome.dead, by=out.sender, now=out.now(), seal=out.seal)
             properties = out.properties(out.new_id(), type_of(delivery.data), durable=True, headers=about)
             await out.publish_durable(Exchange.DEAD, "", delivery.data, properties)
             out.health.dead_lettered += 1
-
-    async def _republish_counted(self, delivery: Delivery) -> None:
-        """Put the message into its inbox again with its deliveries counted. Raises as `_settle` does."""
-        out = self._publisher
-        counted = {DELIVERIES_HEADER: delivery.deliveries + 1, REQUEUED_HEADER: out.user}
-        properties = out.properties(delivery.message_id, "", durable=True, headers=counted)
-        properties.expiration = delivery.expiration
-        await out.publish_durable(Exchange.RPC, delivery.key, delivery.data, properties, mandatory=True)
 
     async def cancel(self, caller: asyncio.Task[Any] | None = None) -> None:
         """Stop consuming; handlers under way finish first (but for the one that calls this). Goes on by itself where

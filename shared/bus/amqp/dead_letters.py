@@ -7,20 +7,30 @@ from typing import Any
 
 from shared.bus.amqp.delivery import Delivery
 from shared.bus.amqp.link import DeliveredMessage, Link, guarded
+from shared.bus.amqp.seal import Seal
 from shared.bus.api import DeadLetter, Exchange
 from shared.messages.base import type_of
 
 MAX_REASON = 2000
 
 
-def headers(delivery: Delivery, reason: str, *, by: str, now: float) -> dict[str, Any]:
-    """What a dead letter says of itself; its body is the message as it came. `now`: seconds since 1970; `by`: the
-    sender of whoever could not take it."""
+def headers(delivery: Delivery, source: str, reason: str, *, by: str, now: float, seal: Seal) -> dict[str, Any]:
+    """What a dead letter says of itself; its body is the message as it came. source: the queue it came from, as it was
+    subscribed to; now: seconds since 1970; by: the sender of whoever could not take it, whose `seal` it is."""
+    # One that came back and dies again stays under the seal that it has: it is the same message, from the same
+    # publisher. Should that seal not fit, then nobody vouches for it any more than before.
+    if delivery.seal:
+        publisher, queue, sealed, by = delivery.publisher, delivery.came_to, delivery.seal, delivery.buried_by
+    else:
+        publisher, queue = delivery.user_id, source
+        sealed = seal.of(queue, publisher, delivery.data)
     return {
+        "publisher": publisher,
+        "seal": sealed,
         "reason": reason[:MAX_REASON],
         "exchange": delivery.exchange,
         "key": delivery.key,
-        "queue": delivery.queue,
+        "queue": queue,
         "at_ms": round(now * 1000),
         "by": by,
     }
@@ -75,4 +85,7 @@ def _letter(message: DeliveredMessage) -> DeadLetter:
         type=message.header.properties.message_type or type_of(message.body),
         data=message.body,
         by=message.header.properties.user_id or "",
+        buried_by=str(headers.get("by", "")),
+        publisher=str(headers.get("publisher", "")),
+        seal=str(headers.get("seal", "")),
     )

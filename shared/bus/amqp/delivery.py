@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from shared.bus.amqp.link import DeliveredMessage
 from shared.bus.topology import Queue
 
-#: Header that counts deliveries of one-way messages in classic queues, which do not count them.
-DELIVERIES_HEADER = "x-roost-deliveries"
-#: Header of what was published a second time by somebody else than its sender, who checked it then.
-REQUEUED_HEADER = "x-roost-requeued-by"
+#: Headers of a dead letter that was put back into the queue it came from: whose reader buried it (a sender), whom the
+#: broker knew its publisher as then, and the seal of who buried it, who alone knows that again (shared.bus.amqp.seal).
+BURIED_BY_HEADER: Final = "x-roost-buried-by"
+PUBLISHER_HEADER: Final = "x-roost-publisher"
+QUEUE_HEADER: Final = "x-roost-queue"
+SEAL_HEADER: Final = "x-roost-seal"
 
 
 @dataclass(slots=True)
@@ -30,16 +33,18 @@ class Delivery:
     again: bool  # somebody had it before
     uncounted: bool  # it was delivered before, and the broker does not count
     expiration: str | None
-    requeued_by: str  # the user who put it back into its queue, when the broker vouches for that; else empty
+    seal: str  # not empty: a dead letter that was put back, `user_id` is who did that
+    publisher: str  # of such a letter: whom the broker knew its publisher as, should the seal fit
+    came_to: str  # of such a letter: the queue it came from
+    buried_by: str  # of such a letter: the sender who could not take it
 
     @classmethod
     def of(cls, message: DeliveredMessage, queue: Queue) -> Delivery:
         properties = message.header.properties
         headers = properties.headers or {}
-        counter = headers.get("x-delivery-count" if queue.counted else DELIVERIES_HEADER)
+        counter = headers.get("x-delivery-count") if queue.counted else 0
         redelivered = bool(message.redelivered)
         reply_to = properties.reply_to or ""
-        user_id = properties.user_id or ""
         return cls(
             data=message.body,
             tag=message.delivery_tag or 0,
@@ -49,10 +54,17 @@ class Delivery:
             message_id=properties.message_id or "",
             reply_to=reply_to,
             correlation_id=properties.correlation_id or "",
-            user_id=user_id,
+            user_id=properties.user_id or "",
             deliveries=counter if isinstance(counter, int) and counter >= 0 else 0,
             again=redelivered,
             uncounted=redelivered and not queue.counted and not queue.exclusive and not reply_to,
             expiration=properties.expiration,
-            requeued_by=user_id if user_id and headers.get(REQUEUED_HEADER) == user_id else "",
+            seal=_text(headers.get(SEAL_HEADER)),
+            publisher=_text(headers.get(PUBLISHER_HEADER)),
+            came_to=_text(headers.get(QUEUE_HEADER)),
+            buried_by=_text(headers.get(BURIED_BY_HEADER)),
         )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from pamqp.commands import Basic
 
 from shared.bus.amqp.link import Link, LinkLost, Refused
+from shared.bus.amqp.redelivered import Redelivered, redelivered_file
+from shared.bus.amqp.seal import Seal, seal_file
 from shared.bus.api import BusHealth, BusUnavailable, NotAllowed, unpublished_as
 from shared.errors import RoostError
 from shared.messages.base import Envelope, Message
@@ -25,10 +28,17 @@ class Publisher:
     """The present link of one bus. The bus sets `current`, `connected` and `stopped`; all its parts publish through it.
 
     sender: the daemon's inbox. user: whom the broker knows us as. publish_wait_s: how long a durable message waits for
-    a connection and its confirm."""
+    a connection and its confirm. spool: its seal and its counts of redeliveries are kept beside that file."""
 
     def __init__(
-        self, *, sender: str, user: str, publish_wait_s: float, now: Callable[[], float], new_id: Callable[[], str]
+        self,
+        *,
+        sender: str,
+        user: str,
+        publish_wait_s: float,
+        now: Callable[[], float],
+        new_id: Callable[[], str],
+        spool: Path | None = None,
     ) -> None:
         self.sender = sender
         self.user = user
@@ -36,6 +46,8 @@ class Publisher:
         self.now = now
         self.new_id = new_id
         self.health = BusHealth(waiting_for="start")
+        self.seal = Seal(seal_file(spool) if spool is not None else None)
+        self.redelivered = Redelivered(redelivered_file(spool) if spool is not None else None)
         self.background = TaskSet()
         self.current: Link | None = None
         self.connected = asyncio.Event()

@@ -10,6 +10,7 @@ from shared.bus.handling import RetryPolicy
 from shared.bus.memory import DELIVER, DROP, DUPLICATE, UNCONFIRMED, MemoryBus, MemoryHub, delay
 from shared.messages import Ack
 from shared.messages.ads import AdHeartbeat, AdInvalidate, SendAds
+from tests.contract.bus_pool import ANYBODY
 from tests.waiting import eventually
 
 
@@ -23,7 +24,7 @@ def invalidate(sequence):
 
 async def pair(on_route=None, **options):
     hub = MemoryHub(on_route=on_route, **options)
-    buses = MemoryBus(hub, sender="startd.n"), MemoryBus(hub, sender="schedd.a")
+    buses = tuple(MemoryBus(hub, sender=sender, rows=ANYBODY) for sender in ("startd.n", "schedd.a"))
     for bus in buses:
         await bus.start()
     return buses
@@ -112,7 +113,7 @@ async def test_lost_answer_is_a_timeout():
 
 async def test_crash_ends_handlers_and_gives_their_messages_back():
     startd, schedd = await pair()
-    second = MemoryBus(schedd.hub, sender="collector.b")
+    second = MemoryBus(schedd.hub, sender="collector.b", rows=ANYBODY)
     await second.start()
     begun, ended, got = asyncio.Event(), [], []
 

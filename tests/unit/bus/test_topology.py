@@ -21,7 +21,7 @@ from shared.bus.definitions import (
 )
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.bus.topology import KINDS, MAX_DEAD_LETTERS, ROLES, inbox_declaration, standing_queues, work_queue
-from shared.messages.flows import PUBLISHED
+from shared.messages.flows import EVERY, PUBLISHED
 
 PASSWORDS = {user: f"p-{user}" for user in (*ROLES, "roost")}
 VARIABLES = {f"ROOST_{user.upper()}_PASSWORD": password for user, password in PASSWORDS.items()}
@@ -99,7 +99,7 @@ def test_what_the_catalogue_says_is_published_is_permitted():
         "had": "HAD",
     }
     for entry in PUBLISHED:
-        roles = sorted(samples) if entry.by == "every daemon" else entry.by.split(", ")
+        roles = sorted(samples) if entry.by == (EVERY,) else entry.by
         for role in roles:
             for name in entry.types:
                 key = entry.key.format(my_type=samples.get(role, ""), daemon=f"{role}@n.example", type=name)

@@ -26,8 +26,7 @@ def update(**changes):
 
 
 def test_proper_message_is_taken():
-    assert check(update(), "startd.a") == ""
-    assert check(update(), "") == ""
+    assert check(update()) == ""
 
 
 @pytest.mark.parametrize(
@@ -44,15 +43,11 @@ def test_proper_message_is_taken():
     ],
 )
 def test_improper_message_is_refused_with_a_reason(changes):
-    assert check(update(**changes), "")
-
-
-def test_daemon_speaks_for_itself_only():
-    assert "startd.b" in check(update(), "startd.b")
+    assert check(update(**changes))
 
 
 def test_invalidation_of_everything_names_nothing():
-    assert check(AdInvalidate(my_type="Machine", daemon="startd@a", start_time=1, sequence=1), "") == ""
+    assert check(AdInvalidate(my_type="Machine", daemon="startd@a", start_time=1, sequence=1)) == ""
 
 
 POLICY = AbsentPolicy(parse_expr("Memory > 5"), keep_s=100.0)

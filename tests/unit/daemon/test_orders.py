@@ -105,15 +105,6 @@ async def test_no_daemon_restarts_into_a_configuration_that_can_not_be_read(daem
     assert not daemon.context.stopping.is_set()
 
 
-@pytest.mark.parametrize("order", [Reconfigure(), Restart(), SwitchOff(), SwitchOn()])
-@pytest.mark.parametrize("sender", ["schedd.node1", "", "gatewayx.a"])
-async def test_orders_come_from_gateways_only(daemon, order, sender):
-    answer = await orders.handle_order(daemon, sent(order, sender))
-    assert isinstance(answer, Failure)
-    assert answer.code == "denied"
-    assert not daemon.context.stopping.is_set()
-
-
 async def test_what_is_no_order_is_refused(daemon):
     answer = await orders.handle_order(daemon, sent(Ack()))
     assert answer == Failure(code="bad-request", reason="a schedd does not answer ack")

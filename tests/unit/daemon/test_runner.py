@@ -143,7 +143,7 @@ async def test_nobody_is_answered_from_closed_books(make, hub):
     """What comes while a daemon closes waits for its next life; it was refused, and one-way messages were dead."""
     daemon = make(Listening)
     task = await living(daemon)
-    other = MemoryBus(hub, sender="startd.n")
+    other = MemoryBus(hub, sender="collector.n")
     await other.start()
     asking, stop = [], asyncio.Event()
 

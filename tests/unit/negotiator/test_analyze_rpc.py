@@ -27,7 +27,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 async def ask(bench: Bench, **question: object) -> Analysis:
-    answer = await bench.client.call("negotiator", Analyze.model_validate(question), timeout=60.0)
+    answer = await bench.speakers.call("negotiator", Analyze.model_validate(question), timeout=60.0)
     assert isinstance(answer, Analysis)
     return answer
 

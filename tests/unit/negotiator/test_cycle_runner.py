@@ -77,7 +77,7 @@ class Stage(Bench):
     async def asked_again(self, daemon: Negotiator) -> None:
         """One more cycle, from beginning to end."""
         asked = time.monotonic()
-        await self.client.call("negotiator", Reschedule(by="gateway"))
+        await self.speakers.call("negotiator", Reschedule(by="gateway"))
         await eventually(lambda: daemon.last_cycle is not None and daemon.last_cycle.start >= asked)
 
 
@@ -103,7 +103,7 @@ async def storm(stage: Stage, daemon: Negotiator, updates: int) -> tuple[int, fl
     for number in range(updates):
         await stage.offer(cpus=1 + number % 7)
         await stage.want(1 + number % 3)
-        await stage.client.call("negotiator", Reschedule(by="gateway"))
+        await stage.speakers.call("negotiator", Reschedule(by="gateway"))
     return daemon.cycle - before, time.monotonic() - began
 
 
@@ -159,7 +159,7 @@ async def test_a_request_within_the_delay_is_postponed_not_lost(stage: Stage) ->
     await stage.asked_again(daemon)
     assert daemon.last_cycle is not None
     ended, cycle = daemon.last_cycle.end, daemon.cycle
-    await stage.client.call("negotiator", Reschedule(by="gateway"))
+    await stage.speakers.call("negotiator", Reschedule(by="gateway"))
     await eventually(lambda: daemon.cycle > cycle)
     await eventually(lambda: daemon.last_cycle is not None and daemon.last_cycle.end > ended)
     assert daemon.last_cycle.start >= ended + 1

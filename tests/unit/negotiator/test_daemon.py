@@ -31,6 +31,7 @@ from shared.messages.negotiation import (
 from shared.state import keys
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
+from tests.speakers import Speakers
 from tests.waiting import eventually
 
 
@@ -82,6 +83,7 @@ class Bench:
         self.clock = StepClock()
         self.schedd = FakeSchedd(self.hub)
         self.client = MemoryBus(self.hub, sender="gateway.test")
+        self.speakers = Speakers.on_hub(self.hub)
         self._lives: dict[str, tuple[Negotiator, asyncio.Task[None]]] = {}
 
     async def start(self) -> None:
@@ -130,13 +132,14 @@ class Bench:
             daemon.context.stopping.set()
             await life
             await daemon.context.bus.stop()
+        await self.speakers.stop()
         for bus in (self.startd.bus, self.access.bus, self.schedd.bus, self.client):
             await bus.stop()
         await self.store.stop()
 
     async def lead(self, name: str, epoch: int, lease_s: float = 60.0) -> Following:
         await self.store.set(keys.had_epoch(), epoch)
-        answer = await self.client.call(f"negotiator.{name}", Lead(had=name, epoch=epoch, lease_s=lease_s))
+        answer = await self.speakers.call(f"negotiator.{name}", Lead(had=name, epoch=epoch, lease_s=lease_s))
         assert isinstance(answer, Following)
         return answer
 
@@ -164,7 +167,7 @@ class Bench:
         await self.submitters.publish({"alice@pool": ad})
 
     async def usage(self) -> float:
-        answer = await self.client.call("negotiator", GetPriorities())
+        answer = await self.speakers.call("negotiator", GetPriorities())
         assert isinstance(answer, Priorities)
         found = {ad.eval("Name"): ad for ad in map(ClassAd.unpack, answer.ads)}
         return float(str(found["alice@pool"].eval("WeightedAccumulatedUsage"))) if "alice@pool" in found else 0.0
@@ -208,7 +211,7 @@ async def test_stops_deciding_when_its_lease_runs_out(bench: Bench) -> None:
     await bench.offer()
     await bench.want(1)
     with pytest.raises(RemoteFailure, match="not the active one"):
-        await bench.client.call("negotiator.cm1", GetPriorities())
+        await bench.speakers.call("negotiator.cm1", GetPriorities())
     assert daemon.cycle == cycles
     await bench.lead("cm1", 2)
     await eventually(lambda: bench.schedd.told and bench.schedd.told[-1].matches)
@@ -217,12 +220,12 @@ async def test_stops_deciding_when_its_lease_runs_out(bench: Bench) -> None:
 async def test_steps_down_when_told_and_ignores_an_older_order(bench: Bench) -> None:
     daemon = await bench.negotiator("cm1")
     await bench.lead("cm1", 5)
-    await bench.client.call("negotiator.cm1", StepDown(had="other", epoch=4, reason="late"))
+    await bench.speakers.call("negotiator.cm1", StepDown(had="other", epoch=4, reason="late"))
     assert daemon.role() == "leader"
-    await bench.client.call("negotiator.cm1", StepDown(had="cm1", epoch=5, reason="handing over"))
+    await bench.speakers.call("negotiator.cm1", StepDown(had="cm1", epoch=5, reason="handing over"))
     assert daemon.role() == "passive"
     with pytest.raises(RemoteFailure, match="epoch 3 is over"):
-        await bench.client.call("negotiator.cm1", Lead(had="x", epoch=3, lease_s=60.0))
+        await bench.speakers.call("negotiator.cm1", Lead(had="x", epoch=3, lease_s=60.0))
 
 
 async def test_order_that_waited_while_another_was_elected_is_refused(bench: Bench) -> None:
@@ -230,7 +233,7 @@ async def test_order_that_waited_while_another_was_elected_is_refused(bench: Ben
     daemon = await bench.negotiator("cm1")
     await bench.store.set(keys.had_epoch(), 6)
     with pytest.raises(RemoteFailure, match="epoch 5 is over, 6 was given since"):
-        await bench.client.call("negotiator.cm1", Lead(had="cm1", epoch=5, lease_s=60.0))
+        await bench.speakers.call("negotiator.cm1", Lead(had="cm1", epoch=5, lease_s=60.0))
     assert (daemon.role(), daemon.epoch) == ("passive", 0)
     await bench.lead("cm1", 7)
     assert daemon.role() == "leader"
@@ -246,9 +249,9 @@ async def test_order_to_stop_that_comes_while_one_to_lead_is_looked_at_prevails(
         return await get(key)
 
     daemon.context.store.get = slow  # type: ignore[method-assign]
-    leading = asyncio.ensure_future(bench.client.call("negotiator.cm1", Lead(had="cm1", epoch=5, lease_s=60.0)))
+    leading = asyncio.ensure_future(bench.speakers.call("negotiator.cm1", Lead(had="cm1", epoch=5, lease_s=60.0)))
     await looking.wait()
-    await bench.client.call("negotiator.cm1", StepDown(had="cm1", epoch=5, reason="handing over"))
+    await bench.speakers.call("negotiator.cm1", StepDown(had="cm1", epoch=5, reason="handing over"))
     go.set()
     await leading
     assert daemon.role() == "passive"
@@ -266,9 +269,9 @@ async def test_order_to_stop_while_the_inbox_is_opened_leaves_no_listener(bench:
         return subscription
 
     daemon.context.bus.serve = slow  # type: ignore[method-assign]
-    leading = asyncio.ensure_future(bench.client.call("negotiator.cm1", Lead(had="cm1", epoch=5, lease_s=60.0)))
+    leading = asyncio.ensure_future(bench.speakers.call("negotiator.cm1", Lead(had="cm1", epoch=5, lease_s=60.0)))
     await opening.wait()
-    await bench.client.call("negotiator.cm1", StepDown(had="cm1", epoch=5, reason="handing over"))
+    await bench.speakers.call("negotiator.cm1", StepDown(had="cm1", epoch=5, reason="handing over"))
     go.set()
     await leading
     assert not bench.hub.inbox("negotiator").consumers
@@ -335,13 +338,13 @@ async def test_every_second_of_use_is_charged_once_across_a_crash(bench: Bench) 
 async def test_changes_of_an_administrator_last_and_nonsense_is_refused(bench: Bench) -> None:
     await bench.negotiator("cm1")
     await bench.lead("cm1", 1)
-    await bench.client.call("negotiator", SetPriority(submitter="bob@pool", what="factor", value=5.0, by="root"))
+    await bench.speakers.call("negotiator", SetPriority(submitter="bob@pool", what="factor", value=5.0, by="root"))
     with pytest.raises(RemoteFailure, match="below 1"):
-        await bench.client.call("negotiator", SetPriority(submitter="bob@pool", what="factor", value=0.1, by="root"))
+        await bench.speakers.call("negotiator", SetPriority(submitter="bob@pool", what="factor", value=0.1, by="root"))
     await bench.crash("cm1")
     await bench.negotiator("cm2")
     await bench.lead("cm2", 2)
-    answer = await bench.client.call("negotiator", GetPriorities())
+    answer = await bench.speakers.call("negotiator", GetPriorities())
     assert isinstance(answer, Priorities)
     factors = {ad.eval("Name"): ad.eval("PriorityFactor") for ad in map(ClassAd.unpack, answer.ads)}
     assert factors["bob@pool"] == 5.0
@@ -366,7 +369,7 @@ async def test_match_that_the_schedd_did_not_take_is_offered_again(bench: Bench)
     await bench.offer()
     await bench.want(1)
     await eventually(lambda: failed)
-    await bench.client.call("negotiator", Reschedule(by="gateway"))
+    await bench.speakers.call("negotiator", Reschedule(by="gateway"))
     await eventually(lambda: any(told.matches for told in bench.schedd.told))
 
 

@@ -1,0 +1,196 @@
+"""Who may send what: holds every message that arrives to the one table of senders (shared/messages/flows.py), before a
+handler sees it, on every transport. Closed: a message without a row is refused, whoever sends it.
+
+A row says which roles may send a message, where it may arrive (at an inbox, on one exchange, or as the answer to a
+call), and which of its fields must name the sender. The sender is whom the broker vouches for where every daemon has a
+user of its role, "startd", or one of its own, "startd.node1". Where the daemon's own user is no role (guest, a broker
+without users of roles) nobody vouches: then the sender's word is all there is, and what it says of itself is held to
+the table all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+
+from shared.bus.api import BusHealth, Exchange
+from shared.bus.definitions import RIGHTS
+from shared.bus.topology import ROLES, WORK_QUEUES, role_of
+from shared.errors import PermanentError
+from shared.messages.base import Envelope
+from shared.messages.flows import ANY_REQUEST, EVERY, PUBLISHED, REQUESTS, Named, Names, sent_by
+
+Log = structlog.stdlib.BoundLogger
+
+#: Refusals that are logged, by who and what; what comes after so many of them is only counted.
+LOGGED: Final = 1000
+#: Roles that serve an inbox which is not named after one.
+_SERVED_BY: Final[Mapping[str, str]] = {"poolhistory": "collector"}
+
+
+class Denied(PermanentError):
+    """This message may not come from who sent it. The reason says who may."""
+
+    def __init__(self, reason: str, who: str, kind: str) -> None:
+        super().__init__(reason)
+        self.who = who  # who sent it, as far as known
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of message. by: roles that may send it, none: nobody. answers: roles that may send it as an answer to a
+    call. exchanges: where it arrives when it is none, RPC for inboxes. advertises: it is about ads of the sender, of a
+    type that its role has."""
+
+    by: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
+    names: Names = ()
+    advertises: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How a message came. exchange: RPC for whatever comes to an inbox; None: it is the answer to a call. user: whom
+    the broker knows its publisher as; None: nobody vouches for that. copy: others have it too."""
+
+    exchange: Exchange | None
+    user: str | None = None
+    copy: bool = False
+
+
+#: Exchanges of which a work queue has everything (shared/bus/topology.py), so that listeners have copies.
+COPIED: Final = frozenset(queue.exchange for queue in WORK_QUEUES.values())
+#: An answer to a call on a transport where nobody vouches.
+ANSWER: Final = Arrival(None)
+
+Table = Mapping[str, Row]
+
+
+def _roles(by: Sequence[str]) -> tuple[str, ...]:
+    return ROLES if EVERY in by else tuple(by)
+
+
+def _serving(inbox: str) -> tuple[str, ...]:
+    """Roles that answer at an inbox."""
+    role = inbox.partition(".")[0]
+    return ROLES if role == "{subsystem}" else (_SERVED_BY.get(role, role),)
+
+
+def table() -> Table:
+    """The rows, from the flows. Raises ValueError for a message that is told of in two places."""
+    rows: dict[str, Row] = {}
+    for entry in PUBLISHED:
+        for kind in entry.types:
+            if kind in rows:
+                raise ValueError(f"{kind}: it is told of twice in shared/messages/flows.py")
+            exchange = Exchange(entry.exchange)
+            advertises = exchange is Exchange.ADS and (EVERY in entry.by)
+            rows[kind] = Row(_roles(entry.by), (), (exchange,), entry.names, advertises)
+    answers: dict[str, dict[str, None]] = {}
+    for request in REQUESTS.values():
+        if request.type in rows:
+            raise ValueError(f"{request.type}: it is published, and a request")
+        rows[request.type] = Row(_roles(request.by), (), (Exchange.RPC,), request.names)
+        for answer in (*request.answers, *ANY_REQUEST):
+            answers.setdefault(answer, {}).update(dict.fromkeys(_serving(request.inbox)))
+    for kind, roles in answers.items():
+        row = rows.get(kind, Row())
+        rows[kind] = replace(row, answers=tuple(roles))
+    return MappingProxyType(rows)
+
+
+#: The table of this release.
+TABLE: Final[Table] = table()
+
+
+def vouched(user: str, sender: str) -> bool:
+    """Whether a user of the broker may say it is this sender: one of a role for all of them, else only for itself."""
+    return sender == user if "." in user else sender.partition(".")[0] == user
+
+
+def why_not(envelope: Envelope, arrival: Arrival, rows: Table = TABLE) -> str:
+    """Empty when the message may come from who sent it, the way it came; else the reason. Pure."""
+    kind, sender = envelope.body.type, envelope.sender
+    if arrival.user is not None and not vouched(arrival.user, sender):
+        return (
+            f"{kind}: says it is from {sender[:80]!r}, but the broker knows its publisher as user {arrival.user[:80]!r}"
+        )
+    row = rows.get(kind)
+    if row is None:
+        return f"{kind}: nobody may send it: it has no row in the table of senders (shared/messages/flows.py)"
+    answered = arrival.exchange is None
+    allowed = row.answers if answered else row.by
+    if not allowed or (not answered and arrival.exchange not in row.exchanges):
+        return f"{kind}: it does not come {_place(arrival)}: {_where(row)}"
+    role = role_of(sender)
+    if role not in allowed:
+        may = EVERY if allowed == ROLES else sent_by(allowed)
+        return f"{kind}: from {sender[:80] or 'nobody'!r}, but {may} may send it, and nobody else"
+    return "" if answered else _misnamed(envelope, row, role)
+
+
+def _misnamed(envelope: Envelope, row: Row, role: str) -> str:
+    """Why a message that speaks for somebody else than its sender is refused."""
+    body, sender = envelope.body, envelope.sender
+    name = sender.partition(".")[2]
+    for attribute, form in row.names:
+        said = getattr(body, attribute, None)
+        want = sender if form is Named.INBOX else f"{role}@{name}" if form is Named.DAEMON else name
+        if form is Named.SHARD:
+            want = getattr(body, "shard", "") or name
+        if said is not None and said != want:
+            return f"{body.type} of {str(said)[:80]!r} from {sender[:80]!r}: a daemon speaks for itself only"
+    if row.advertises:
+        kind = getattr(body, "my_type", "")
+        if kind not in RIGHTS[role].ads:  # as the broker has it for routing keys, which bodies need not follow
+            return f"{body.type}: a {role} has no ads of type {kind[:80]!r}"
+    return ""
+
+
+def _place(arrival: Arrival) -> str:
+    if arrival.exchange is None:
+        return "as an answer"
+    return "to an inbox" if arrival.exchange is Exchange.RPC else f"on {arrival.exchange}"
+
+
+def _where(row: Row) -> str:
+    places = [_place(Arrival(exchange)) for exchange in row.exchanges]
+    if row.answers:
+        places.append(_place(ANSWER))
+    return f"it comes {' or '.join(places)} only"
+
+
+@dataclass(slots=True)
+class Senders:
+    """Holds what one daemon's bus receives to a table, counts what it refuses, and logs each sender's first refusal of
+    each type: who goes on sending what it may not must not fill the log."""
+
+    health: BusHealth
+    log: Log
+    rows: Table
+    _logged: set[tuple[str, str]] = field(default_factory=set)
+
+    def check(self, envelope: Envelope, arrival: Arrival) -> Envelope:
+        """The message, as a handler may see it. Raises Denied."""
+        reason = why_not(envelope, arrival, self.rows)
+        if not reason:
+            return envelope
+        raise self.denied(reason, envelope, arrival)
+
+    def denied(self, reason: str, envelope: Envelope, arrival: Arrival) -> Denied:
+        """A refusal, counted and logged."""
+        kind = envelope.body.type
+        who = (arrival.user if arrival.user is not None else envelope.sender)[:80]
+        self.health.denied.add(kind)
+        if (who, kind) not in self._logged and len(self._logged) <= LOGGED:
+            self._logged.add((who, kind))
+            if len(self._logged) > LOGGED:
+                self.log.warning("bus.denied", reason=f"{LOGGED} kinds of refusals are logged; others are counted only")
+            else:
+                self.log.warning("bus.denied", type=kind, sender=envelope.sender[:80], user=arrival.user, reason=reason)
+        return Denied(reason, who, kind)

@@ -1,0 +1,49 @@
+"""What tests say to daemons, each message from who may send it (shared/bus/senders.py)."""
+
+from collections.abc import Callable
+
+from shared.bus import Bus, connect
+from shared.bus.memory import MemoryBus, MemoryHub
+from shared.bus.senders import TABLE
+from shared.messages.base import Message
+
+#: Fields that name who speaks, by role.
+_NAMED = {"negotiator": "negotiator", "schedd": "schedd", "startd": "startd", "had": "had"}
+
+
+def sender_of(message: Message, name: str = "test") -> str:
+    """A sender who may send it: of the first role that may, with the name that the message says it has."""
+    role = next(iter(TABLE[message.type].by), "gateway")
+    return f"{role}.{getattr(message, _NAMED.get(role, ''), '') or name}"
+
+
+class Speakers:
+    """Buses of those who speak; made as they are needed. make: of a sender."""
+
+    def __init__(self, make: Callable[[str], Bus]) -> None:
+        self._make = make
+        self._buses: dict[str, Bus] = {}
+
+    @classmethod
+    def on_hub(cls, hub: MemoryHub) -> "Speakers":
+        return cls(lambda sender: MemoryBus(hub, sender=sender))
+
+    @classmethod
+    def on_broker(cls, url: str) -> "Speakers":
+        return cls(lambda sender: connect(url, sender))
+
+    async def bus(self, sender: str) -> Bus:
+        if sender not in self._buses:
+            self._buses[sender] = self._make(sender)
+            await self._buses[sender].start()
+        return self._buses[sender]
+
+    async def call(self, inbox: str, message: Message, **options: object) -> Message:
+        return await (await self.bus(sender_of(message))).call(inbox, message, **options)
+
+    async def send(self, inbox: str, message: Message, **options: object) -> None:
+        await (await self.bus(sender_of(message))).send(inbox, message, **options)
+
+    async def stop(self) -> None:
+        for bus in self._buses.values():
+            await bus.stop()
