@@ -21,6 +21,7 @@ import uvicorn
 from services.gateway.admission import AdmissionQueue
 from services.gateway.app import build
 from services.gateway.auth.audit import AuditLog
+from services.gateway.auth.caller import person
 from services.gateway.auth.guards import Guards
 from services.gateway.auth.login_settings import make_logins
 from services.gateway.auth.tokens import TokenStore
@@ -102,7 +103,7 @@ class Gateway(Daemon):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.settings = GatewaySettings.from_config(context.config)
-        self.pool = PoolClient(context.bus, context.clock, self.settings.roost_gateway_schedd or "")
+        self.pool = PoolClient(context.bus, context.clock, self.settings.roost_gateway_schedd or "", person)
         self.dashboard = Dashboard(self.pool, context.clock)
         self.events = EventStream(JournalBackfill(context.bus), [self.dashboard.on_event])
         self.tokens = TokenStore(context.store, context.clock.now, self._tell_of_tokens, self.settings.uid_domain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -14,7 +14,7 @@ from shared.classad import ClassAd
 from shared.daemon.clock import Clock
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages.ads import AdPage, QueryAds
-from shared.messages.base import Message
+from shared.messages.base import Message, Person
 from shared.messages.journal import INBOX, AskLeaders, JournalAnswer
 from shared.messages.negotiation import GetPriorities, Priorities, Reschedule
 from shared.messages.queue import Acted, ActOnJobs, JobPage, QueryJobs
@@ -80,10 +80,17 @@ class Negotiator:
 
 
 class PoolClient:
-    """Asks the collector and the daemons, page by page."""
+    """Asks the collector and the daemons, page by page. person: gives whom a question is for."""
 
-    def __init__(self, bus: Bus, clock: Clock, default_schedd: str = "") -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        default_schedd: str = "",
+        person: Callable[[], Person | None] = lambda: None,
+    ) -> None:
         self._bus = bus
+        self._person = person
         self._clock = clock
         self._default = default_schedd
         self._schedds: list[Schedd] = []
@@ -219,7 +226,7 @@ class PoolClient:
 
     async def ask(self, inbox: str, question: Message, kind: type[Answer], timeout: float = 10.0) -> Answer:
         """One question, and the answer, which is of this kind. Raises what Bus.call raises."""
-        answer = await self._bus.call(inbox, question, timeout=timeout)
+        answer = await self._bus.call(inbox, question, timeout=timeout, person=self._person())
         assert isinstance(answer, kind)
         return answer
 

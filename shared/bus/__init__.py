@@ -26,7 +26,8 @@ def connect(url: str, sender: str, **options: Any) -> Bus:
 
         hub = options.pop("hub", None) or MemoryHub()
         options.pop("spool", None)  # a hub does not outlive its process, nor go away before
-        options.pop("tls", None)
+        for unused in ("tls", "signer", "keys"):
+            options.pop(unused, None)
         return MemoryBus(hub, sender=sender, **options)
     raise ValueError(f"bus URL scheme {scheme!r}: want amqp://, amqps:// or memory:")
 

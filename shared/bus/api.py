@@ -17,7 +17,7 @@ from typing import Protocol
 
 from shared.counters import CountsBy, Durations, DurationsBy
 from shared.errors import PermanentError, RetryableError, RoostError
-from shared.messages.base import Envelope, Message
+from shared.messages.base import Envelope, Message, Person
 
 
 class Exchange(StrEnum):
@@ -200,8 +200,10 @@ class Bus(Protocol):
         timeout: float = 10.0,
         epoch: int | None = None,
         trace: str | None = None,
+        person: Person | None = None,
     ) -> Message:
-        """Ask and wait for the answer. Raises CallTimeout, BusUnavailable, RemoteFailure. A request whose
+        """Ask and wait for the answer. person: whom a gateway asks for, which it signs where it has a key. Raises
+        CallTimeout, BusUnavailable, RemoteFailure. A request whose
         caller has given up is not delivered any more.
 
         A handler that raises Reject, a RetryableError or anything else refuses with code "bad-request",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -26,9 +26,10 @@ from shared.bus.api import (
 )
 from shared.bus.outbox import Outbox
 from shared.bus.senders import Arrival, Denied, Senders
+from shared.bus.statements import Signer
 from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, ROLES, inbox_queue
 from shared.errors import RetryableError
-from shared.messages.base import BadMessage, Envelope, Failure, Message
+from shared.messages.base import BadMessage, Envelope, Failure, Message, Person, pack_body
 from shared.messages.events import DaemonReconnected
 
 Log = structlog.stdlib.BoundLogger
@@ -65,6 +66,15 @@ class Outcome:
     dead: str = ""
     answer: Message | None = None
     later: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """For whom a gateway sends a message to an inbox."""
+
+    signer: Signer
+    person: Person
+    inbox: str
 
 
 TAKEN = Outcome()
@@ -137,7 +147,7 @@ async def answer_request(data: bytes, handler: RequestHandler, log: Log, arrival
     except BadMessage as error:
         return Outcome(dead=str(error), answer=Failure(code="bad-message", reason=str(error)))
     except Denied as error:
-        return Outcome(answer=Failure(code="denied", reason=str(error)))
+        return TAKEN if error.answered else Outcome(answer=Failure(code="denied", reason=str(error)))
     began = time.perf_counter()
     try:
         with tracing.handling(envelope.body.type, envelope.trace):
@@ -245,9 +255,15 @@ def check_inbox(inbox: str) -> None:
         raise NobodyThere(f"inbox {inbox[:40]!r}... does not exist: names have at most {MAX_KEY_BYTES} bytes")
 
 
-def packed(envelope: Envelope) -> bytes:
-    """Raises MessageTooLarge, and TypeError, ValueError or OverflowError for what msgpack can not carry."""
-    data = envelope.pack()
+def packed(envelope: Envelope, saying: Saying | None = None) -> bytes:
+    """Raises MessageTooLarge, and TypeError, ValueError or OverflowError for what msgpack can not carry. saying: the
+    person it is for."""
+    if saying is None:
+        data = envelope.pack()
+    else:
+        body = pack_body(envelope.body)
+        statement = saying.signer.sign(envelope, body, saying.inbox, saying.person, envelope.ts)
+        data = replace(envelope, statement=statement).pack(body)
     if len(data) > MAX_MESSAGE_BYTES:
         raise MessageTooLarge(
             f"{envelope.body.type} has {len(data)} bytes, more than the {MAX_MESSAGE_BYTES} a message may have: "

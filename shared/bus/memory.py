@@ -61,7 +61,7 @@ from shared.bus.topology import (
     inbox_queue,
     work_queue,
 )
-from shared.messages.base import BadMessage, Envelope, Message, new_id, type_of
+from shared.messages.base import BadMessage, Envelope, Message, Person, new_id, type_of
 from shared.tasks import TaskSet
 
 #: How many messages a busy consumer takes before others get their turn, should its handler never wait for
@@ -563,6 +563,7 @@ class MemoryBus:
         timeout: float = 10.0,
         epoch: int | None = None,
         trace: str | None = None,
+        person: Person | None = None,  # not signed: nobody outside of this process speaks here
     ) -> Message:
         check_inbox(inbox)
         item = self._item(Exchange.RPC, inbox, request, epoch, trace or tracing.current())

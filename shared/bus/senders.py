@@ -18,15 +18,18 @@ import structlog
 
 from shared.bus.api import BusHealth, Exchange
 from shared.bus.definitions import RIGHTS
+from shared.bus.statements import Believer, NotBelieved, Replayed
 from shared.bus.topology import ROLES, WORK_QUEUES, role_of
 from shared.errors import PermanentError
-from shared.messages.base import Envelope
-from shared.messages.flows import ANY_REQUEST, EVERY, PUBLISHED, REQUESTS, Named, Names, sent_by
+from shared.messages.base import Envelope, Message, Person
+from shared.messages.flows import ANY_REQUEST, EVERY, LEVELS, PUBLISHED, REQUESTS, Named, Names, sent_by
 
 Log = structlog.stdlib.BoundLogger
 
 #: Refusals that are logged, by who and what; what comes after so many of them is only counted.
 LOGGED: Final = 1000
+#: Whose role it is to speak for people.
+GATEWAY: Final = "gateway"
 #: Roles that serve an inbox which is not named after one.
 _SERVED_BY: Final[Mapping[str, str]] = {"poolhistory": "collector"}
 
@@ -38,29 +41,34 @@ class Denied(PermanentError):
         super().__init__(reason)
         self.who = who  # who sent it, as far as known
         self.kind = kind
+        self.answered = False  # a copy of a message that came before: whoever sent that is answered, and nobody else
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One kind of message. by: roles that may send it, none: nobody. answers: roles that may send it as an answer to a
     call. exchanges: where it arrives when it is none, RPC for inboxes. advertises: it is about ads of the sender, of a
-    type that its role has."""
+    type that its role has. person: as a Request has it."""
 
     by: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     names: Names = ()
     advertises: bool = False
+    person: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """How a message came. exchange: RPC for whatever comes to an inbox; None: it is the answer to a call. user: whom
-    the broker knows its publisher as; None: nobody vouches for that. copy: others have it too."""
+    the broker knows its publisher as; None: nobody vouches for that. copy: others have it too. inbox: which, of what
+    comes to one. again: the broker delivers it a second time."""
 
     exchange: Exchange | None
     user: str | None = None
     copy: bool = False
+    inbox: str = ""
+    again: bool = False
 
 
 #: Exchanges of which a work queue has everything (shared/bus/topology.py), so that listeners have copies.
@@ -95,13 +103,33 @@ def table() -> Table:
     for request in REQUESTS.values():
         if request.type in rows:
             raise ValueError(f"{request.type}: it is published, and a request")
-        rows[request.type] = Row(_roles(request.by), (), (Exchange.RPC,), request.names)
+        rows[request.type] = Row(_roles(request.by), (), (Exchange.RPC,), request.names, person=request.person)
         for answer in (*request.answers, *ANY_REQUEST):
             answers.setdefault(answer, {}).update(dict.fromkeys(_serving(request.inbox)))
     for kind, roles in answers.items():
         row = rows.get(kind, Row())
         rows[kind] = replace(row, answers=tuple(roles))
     return MappingProxyType(rows)
+
+
+def beyond(body: Message, person: Person, least: str) -> str:
+    """Why a message asks for more than the statement says of the person; empty: it does not."""
+    has = LEVELS.index(person.level) if person.level in LEVELS else -1
+    if has < LEVELS.index(least):
+        return f"{body.type}: it takes {least}, and {person.user[:80]!r} has {person.level[:20]!r}"
+    for attribute in ("user", "by"):
+        said = getattr(body, attribute, person.user)
+        if said != person.user and (said or least != LEVELS[0]):
+            return f"{body.type}: it says it is from {str(said)[:80]!r}, its statement from {person.user[:80]!r}"
+    if getattr(body, "admin", False) and person.level != LEVELS[-1]:
+        return f"{body.type}: {person.user[:80]!r} is no administrator"
+    if (level := getattr(body, "level", person.level)) != person.level:
+        return f"{body.type}: it says {str(level)[:20]!r}, its statement {person.level[:20]!r}"
+    return ""
+
+
+def _for_somebody(body: Message) -> bool:
+    return bool(getattr(body, "user", "") or getattr(body, "admin", False))
 
 
 #: The table of this release.
@@ -173,14 +201,29 @@ class Senders:
     health: BusHealth
     log: Log
     rows: Table
+    believer: Believer | None = None
     _logged: set[tuple[str, str]] = field(default_factory=set)
 
     def check(self, envelope: Envelope, arrival: Arrival) -> Envelope:
         """The message, as a handler may see it. Raises Denied."""
         reason = why_not(envelope, arrival, self.rows)
-        if not reason:
+        if reason:
+            raise self.denied(reason, envelope, arrival)
+        row = self.rows[envelope.body.type]
+        if self.believer is None or not row.person or arrival.exchange is None or role_of(envelope.sender) != GATEWAY:
             return envelope
-        raise self.denied(reason, envelope, arrival)
+        if row.person == LEVELS[0] and envelope.statement is None and not _for_somebody(envelope.body):
+            return envelope
+        try:
+            person = self.believer.believe(envelope, arrival.inbox, again=arrival.again)
+        except NotBelieved as error:
+            reason = f"{envelope.body.type} from {envelope.sender[:80]!r}: {error}"
+            denied = self.denied(reason, envelope, arrival)
+            denied.answered = isinstance(error, Replayed)
+            raise denied from error
+        if reason := beyond(envelope.body, person, row.person):
+            raise self.denied(reason, envelope, arrival)
+        return replace(envelope, person=person)
 
     def denied(self, reason: str, envelope: Envelope, arrival: Arrival) -> Denied:
         """A refusal, counted and logged."""

@@ -24,6 +24,7 @@ from shared import bus as transport
 from shared import private_files, tracing
 from shared.bus.api import Bus
 from shared.bus.spool import spool_file
+from shared.bus.statements import GATEWAY_KEYS, Keys, signer_of
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.tls import TlsSettings
@@ -185,7 +186,15 @@ def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config
     tls = ClientTls.of(TlsSettings.from_config(config))
     for url in urls.values():
         tls.check(url)  # what is missing at the start is a mistake; later it may be about to be renewed
-    bus = transport.connect(urls["ROOST_AMQP_URL"], sender, spool=spool_file(spool_of(config), sender), tls=tls)
+    keys, key = config.get(GATEWAY_KEYS), config.get("ROOST_GATEWAY_KEY") if daemon_class.subsystem == "GATEWAY" else ""
+    bus = transport.connect(
+        urls["ROOST_AMQP_URL"],
+        sender,
+        spool=spool_file(spool_of(config), sender),
+        tls=tls,
+        signer=signer_of(Path(key)) if key else None,
+        keys=Keys(Path(keys)) if keys else None,
+    )
     store = open_store(urls["ROOST_REDIS_URL"], tls=tls) if daemon_class.uses_store else NoStore()
     return make_context(daemon_class, config, name, bus, store)
 

@@ -72,8 +72,20 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Person:
+    """Whom a gateway asks for. level: what their token, or another login, opens."""
+
+    user: str  # name@domain
+    level: str  # READ, WRITE or ADMINISTRATOR
+    scopes: tuple[str, ...] = ()  # patterns of the gateway's operations; none: all that the level opens
+
+
+@dataclass(frozen=True, slots=True)
 class Envelope:
-    """A message with its bearings: who sent it, when, and in which epoch of the active negotiator."""
+    """A message with its bearings: who sent it, when, and in which epoch of the active negotiator.
+
+    statement: what a gateway says of a person, signed (shared.bus.statements). person: who that is, once believed.
+    content: the body as it came, of a message with a statement."""
 
     body: Message
     sender: str = ""
@@ -81,22 +93,36 @@ class Envelope:
     ts: float = 0.0  # seconds since 1970, the sender's clock
     epoch: int | None = None
     trace: str | None = None  # W3C traceparent
+    statement: dict[str, Any] | None = None
+    person: Person | None = None
+    content: Any = None
 
-    def pack(self) -> bytes:
+    def pack(self, packed_body: bytes | None = None) -> bytes:
+        """packed_body: what `pack_body` gives, where that is known already."""
         body = self.body
-        packed: bytes = msgpack.packb(
-            {
-                "v": ENVELOPE_VERSION,
-                "type": body.type,
-                "tv": body.version,
-                "id": self.id,
-                "ts": self.ts,
-                "sender": self.sender,
-                "epoch": self.epoch,
-                "trace": self.trace,
-                "body": body.model_dump(),
-            }
-        )
+        head = {
+            "v": ENVELOPE_VERSION,
+            "type": body.type,
+            "tv": body.version,
+            "id": self.id,
+            "ts": self.ts,
+            "sender": self.sender,
+            "epoch": self.epoch,
+            "trace": self.trace,
+        }
+        if self.statement is not None:
+            head["statement"] = self.statement
+        packed: bytes
+        if packed_body is None:
+            packed = msgpack.packb({**head, "body": body.model_dump()})
+        else:
+            packer = msgpack.Packer(autoreset=False)
+            packer.pack_map_header(len(head) + 1)
+            for key, value in head.items():
+                packer.pack(key)
+                packer.pack(value)
+            packer.pack("body")
+            packed = packer.bytes() + packed_body
         if body.compressed and COMPRESS_ABOVE < len(packed) <= LARGEST:
             return compress(packed)
         return packed
@@ -126,10 +152,17 @@ class Envelope:
             return cls(
                 # Strict: "1" is no number. As a text it could be one of more than 64 bits, which no journal takes.
                 body=kind.model_validate(raw.get("body"), strict=True),
+                content=raw.get("body") if raw.get("statement") is not None else None,
                 **{key: raw[key] for key in _BEARINGS if key in raw},
             )
         except ValidationError as error:
             raise BadMessage(f"{name}: {describe(error)}") from error
+
+
+def pack_body(body: Message) -> bytes:
+    """A body alone, as it is in an envelope."""
+    packed: bytes = msgpack.packb(body.model_dump())
+    return packed
 
 
 def type_of(data: bytes) -> str:
@@ -150,6 +183,7 @@ _BEARINGS: dict[str, tuple[type, ...]] = {
     "ts": (float, int),
     "epoch": (int, NoneType),
     "trace": (str, NoneType),
+    "statement": (dict, NoneType),
 }
 
 

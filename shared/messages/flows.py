@@ -49,16 +49,23 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A message to an inbox on roost.requests, and the answers it gets. by: roles. names: fields that name the
-    sender."""
+    """A message to an inbox on roost.requests, and the answers it gets. by: roles. names: fields that name the sender.
+
+    person: a gateway sends it for somebody, who has at least this level; its fields `user` and `by` are that one's
+    name, `level` is the level, and `admin` takes an administrator. Where READ is enough it may be for nobody. Other
+    roles that send it act for themselves."""
 
     type: str
     inbox: str
     by: tuple[str, ...]
     answers: tuple[str, ...]
     names: Names = ()
+    person: str = ""
 
 
+#: Levels of people, each includes those before.
+LEVELS: Final = ("READ", "WRITE", "ADMINISTRATOR")
+_READ, _WRITE, _ADMIN = LEVELS
 #: A daemon speaks of itself.
 _AD: Final[Names] = (("daemon", Named.DAEMON),)
 _BY: Final[Names] = (("by", Named.INBOX),)
@@ -176,7 +183,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("negotiation.matches", "schedd.{name}", ("negotiator",), ("negotiation.taken",), _NEGOTIATOR),
             Request("negotiation.reschedule", "negotiator", ("schedd", "startd", "gateway"), ()),
             Request("accounting.get", "negotiator", ("gateway",), ("accounting.table",)),
-            Request("accounting.set", "negotiator", ("gateway",), ("ack",)),
+            Request("accounting.set", "negotiator", ("gateway",), ("ack",), person=_ADMIN),
             Request("negotiation.analyze", "negotiator", ("gateway",), ("negotiation.analysis",)),
             Request("negotiation.match-notice", "startd.{name}", ("negotiator",), ("ack",), _NEGOTIATOR),
             Request(
@@ -193,29 +200,31 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("claim.alive", "startd.{name}", ("schedd",), ("claim.alive-reply",), _SCHEDD),
             Request("job.report", "schedd.{name}", ("startd",), ("job.report-ack",), _STARTD),
             Request("claim.lost", "schedd.{name}", ("startd",), ("ack",), _STARTD),
-            Request("had.lead", "negotiator.{name}", ("had",), ("had.following",), _HAD),
-            Request("had.step-down", "negotiator.{name}", ("had",), ("had.following",), _HAD),
+            Request("had.lead", "{subsystem}.{name}", ("had",), ("had.following",), _HAD),
+            Request("had.step-down", "{subsystem}.{name}", ("had",), ("had.following",), _HAD),
             Request("had.ask", "had.{name}", ("gateway",), ("had.standing",)),
             Request("had.handed-over", "had.{name}", ("had",), ("ack",), _HAD),
-            Request("daemon.reconfigure", "{subsystem}.{name}", ("gateway",), ("daemon.reconfigured",)),
+            Request("daemon.reconfigure", "{subsystem}.{name}", ("gateway",), ("daemon.reconfigured",), person=_ADMIN),
             Request("daemon.config", "{subsystem}.{name}", ("gateway",), ("daemon.config-told",)),
-            Request("daemon.set-config", "{subsystem}.{name}", ("gateway",), ("daemon.order-taken",)),
-            Request("daemon.restart", "{subsystem}.{name}", ("gateway",), ("daemon.order-taken",)),
-            Request("daemon.off", "{subsystem}.{name}", ("gateway",), ("daemon.order-taken",)),
-            Request("daemon.on", "{subsystem}.off.{name}", ("gateway",), ("daemon.order-taken",)),
-            Request("machine.drain", "startd.{name}", ("gateway", "defrag"), ("daemon.order-taken",)),
-            Request("machine.cancel-drain", "startd.{name}", ("gateway", "defrag"), ("daemon.order-taken",)),
-            Request("machine.vacate", "startd.{name}", ("gateway",), ("machine.vacated",)),
-            Request("machine.update-ad", "startd.{name}", ("gateway",), ("daemon.order-taken",)),
-            Request("queue.submit", "schedd.{name}", ("gateway",), ("queue.submitted",)),
-            Request("queue.query", "schedd.{name}", ("gateway", "adstash"), ("queue.page",)),
-            Request("queue.act", "schedd.{name}", ("gateway",), ("queue.acted",)),
-            Request("queue.fetch-files", "schedd.{name}", ("gateway",), ("queue.file-access",)),
-            Request("visit.job", "schedd.{name}", ("gateway",), ("visit.started",)),
+            Request("daemon.set-config", "{subsystem}.{name}", ("gateway",), ("daemon.order-taken",), person=_WRITE),
+            Request("daemon.restart", "{subsystem}.{name}", ("gateway",), ("daemon.order-taken",), person=_ADMIN),
+            Request("daemon.off", "{subsystem}.{name}", ("gateway",), ("daemon.order-taken",), person=_ADMIN),
+            Request("daemon.on", "{subsystem}.off.{name}", ("gateway",), ("daemon.order-taken",), person=_ADMIN),
+            Request("machine.drain", "startd.{name}", ("gateway", "defrag"), ("daemon.order-taken",), person=_ADMIN),
+            Request(
+                "machine.cancel-drain", "startd.{name}", ("gateway", "defrag"), ("daemon.order-taken",), person=_ADMIN
+            ),
+            Request("machine.vacate", "startd.{name}", ("gateway",), ("machine.vacated",), person=_ADMIN),
+            Request("machine.update-ad", "startd.{name}", ("gateway",), ("daemon.order-taken",), person=_ADMIN),
+            Request("queue.submit", "schedd.{name}", ("gateway",), ("queue.submitted",), person=_WRITE),
+            Request("queue.query", "schedd.{name}", ("gateway", "adstash"), ("queue.page",), person=_READ),
+            Request("queue.act", "schedd.{name}", ("gateway",), ("queue.acted",), person=_WRITE),
+            Request("queue.fetch-files", "schedd.{name}", ("gateway",), ("queue.file-access",), person=_WRITE),
+            Request("visit.job", "schedd.{name}", ("gateway",), ("visit.started",), person=_WRITE),
             Request("visit.start", "startd.{name}", ("schedd",), ("visit.started",)),
-            Request("visit.read", "startd.{name}/visits", ("gateway",), ("visit.output",)),
-            Request("visit.write", "startd.{name}/visits", ("gateway",), ("visit.input",)),
-            Request("visit.steer", "startd.{name}/visits", ("gateway",), ("ack",)),
+            Request("visit.read", "startd.{name}/visits", ("gateway",), ("visit.output",), person=_WRITE),
+            Request("visit.write", "startd.{name}/visits", ("gateway",), ("visit.input",), person=_WRITE),
+            Request("visit.steer", "startd.{name}/visits", ("gateway",), ("ack",), person=_WRITE),
             Request("queue.describe", "schedd.{name}", ("gateway",), ("queue.description",)),
             Request("journal.job", "journal", ("gateway",), ("journal.answer",)),
             Request("journal.user", "journal", ("gateway",), ("journal.answer",)),

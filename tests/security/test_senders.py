@@ -2,6 +2,7 @@
 execution points' user, as a job had that read it from its machine; the daemons are the real ones."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -13,10 +14,13 @@ from shared.bus.amqp.delivery import BURIED_BY_HEADER, PUBLISHER_HEADER, QUEUE_H
 from shared.bus.amqp.link import Link, guarded
 from shared.bus.api import BusUnavailable, CallTimeout, Exchange, NotAllowed, Reject, RemoteFailure
 from shared.bus.definitions import definitions
+from shared.bus.handling import Saying, packed
+from shared.bus.statements import Keys, Signer
 from shared.bus.topology import ROLES, inbox_queue
 from shared.daemon.lifecycle import run_daemon
 from shared.messages import Ack, Envelope
 from shared.messages.ads import SendAds
+from shared.messages.base import Person
 from shared.messages.claims import ClaimLost
 from shared.messages.had import Lead, StepDown
 from shared.messages.negotiation import SetPriority
@@ -58,9 +62,10 @@ class World:
     def url(self, user):
         return self.server.url_of(self.vhost, user, self.passwords[user])
 
-    async def bus(self, sender, user=None):
+    async def bus(self, sender, user=None, **options):
         user = user or sender.partition(".")[0]
-        made = connect(self.url(user), sender, publish_wait_s=30, spool=self.directory / f"{sender}.facts")
+        spool = self.directory / f"{sender}.facts"
+        made = connect(self.url(user), sender, publish_wait_s=30, spool=spool, **options)
         await made.start()
         self._ends.append(made.stop)
         return made
@@ -70,8 +75,8 @@ class World:
         self._ends.append(made.close)
         return made
 
-    async def daemon(self, subsystem, name, make, **config):
-        bus = await self.bus(f"{subsystem.lower()}.{name}")
+    async def daemon(self, subsystem, name, make, keys=None, **config):
+        bus = await self.bus(f"{subsystem.lower()}.{name}", keys=keys)
         directory = self.directory / subsystem
         context = make_context(subsystem, name, bus=bus, store=self.store, config=config or None, directory=directory)
         daemon, started = make(context), asyncio.Event()
@@ -311,3 +316,36 @@ async def test_a_foreign_ad_in_ones_own_name_is_dropped(world):
     await eventually(lambda: seen, 60)
     assert seen == [4]
     assert collector.health.denied.by_name == {("ads.update",): 3}
+
+
+async def test_with_keys_not_even_a_gateways_password_makes_an_administrator(world):
+    """Who has a gateway's user of the broker, and not its key, speaks for nobody; and no message is obeyed twice."""
+    signer = Signer.new()
+    schedd = await world.daemon("SCHEDD", "ap", Schedd, keys=Keys(given=(signer.public,)))
+    gateway = await world.bus("gateway.gw", signer=signer)
+    thief = await world.bus("gateway.thief", signer=Signer.new())
+    mute = await world.bus("gateway.mute")
+    alice, root = Person(USER, "WRITE"), Person("root@pool", "ADMINISTRATOR")
+    submitted = await gateway.call("schedd.ap", submit(spool=True), person=alice)
+    job = f"{submitted.cluster}.0"
+    hold = ActOnJobs(user="root@pool", admin=True, action="remove", ids=[job])
+    for bus in (thief, mute):
+        for attack in (hold, submit("condor@pool"), FetchFiles(user=USER, job_id=job), QueryJobs(admin=True)):
+            with pytest.raises(RemoteFailure) as failed:
+                await bus.call("schedd.ap", attack, timeout=20, person=root)
+            assert failed.value.code == "denied"
+    with pytest.raises(RemoteFailure, match="no administrator"):
+        await gateway.call("schedd.ap", hold.model_copy(update={"user": USER}), timeout=20, person=alice)
+    # What the gateway signed is heard once, wherever it is sent by whoever saw it.
+    envelope = Envelope(hold, "gateway.gw", ts=time.time())
+    data = packed(envelope, Saying(signer, root, "schedd.ap"))
+    link = await world.link("gateway")
+    for number in range(3):
+        properties = amqp_properties(user_id="gateway", message_id=f"m{number}")
+        queue = inbox_queue("schedd.ap")
+        await guarded(link.confirming.basic_publish(data, exchange="", routing_key=queue, properties=properties))
+    letters = await eventually(lambda: at_least(2, gateway.dead_letters), 60)
+    assert all("it came before" in letter.reason for letter in letters)
+    page = await gateway.call("schedd.ap", QueryJobs(), timeout=60)
+    assert page.ads == []
+    assert not schedd.context.stopping.is_set()

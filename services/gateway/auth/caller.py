@@ -13,6 +13,7 @@ from typing import Any, Final
 from starlette.requests import HTTPConnection
 
 from services.gateway.core.authorization import Identity
+from shared.messages.base import Person
 
 #: Longest text, and most items of a list, that are kept of what was asked.
 MOST_TEXT: Final = 500
@@ -57,6 +58,15 @@ class Caller:
 
 #: The request that the running task answers.
 CALLER: Final[ContextVar[Caller | None]] = ContextVar("roost_gateway_caller", default=None)
+
+
+def person() -> Person | None:
+    """Whom a request to a daemon is for: the caller of the request that is being answered."""
+    caller = CALLER.get()
+    if caller is None or caller.identity is None:
+        return None
+    identity = caller.identity
+    return Person(identity.user, identity.level_for(caller.operation or "jobs.act").name, identity.scopes)
 
 
 def note(**what: Any) -> None:

@@ -11,7 +11,7 @@ import msgpack
 from fastapi import Depends, FastAPI, HTTPException, Query
 from pydantic import BaseModel, Field
 
-from services.gateway.auth.caller import note
+from services.gateway.auth.caller import note, person
 from services.gateway.core.authorization import Identity
 from services.gateway.core.command_targets import (
     MY_TYPES,
@@ -176,7 +176,8 @@ class DaemonCommands:
             told: dict[str, Any] = {"subsystem": target.subsystem, "name": target.name}
             async with room:
                 try:
-                    answer = await self.bus.call(target.inbox, order(target), timeout=PATIENCE_S if known else 5.0)
+                    patience = PATIENCE_S if known else 5.0
+                    answer = await self.bus.call(target.inbox, order(target), timeout=patience, person=person())
                 except RemoteFailure as refusal:
                     return told | {"done": False, "code": refusal.code, "said": refusal.reason}
                 except NobodyThere as error:

@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from services.gateway.auth.caller import note
+from services.gateway.auth.caller import note, person
 from services.gateway.core.authorization import Identity
 from services.gateway.core.fair_share import tree
 from services.gateway.routes.context import AD_STREAM, DONE, RouteContext, example
@@ -66,7 +66,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
             negotiator=chosen.shard,
             by=identity.user,
         )
-        await context.bus.call(chosen.inbox, change)
+        await context.bus.call(chosen.inbox, change, person=person())
 
     @app.get(
         "/v1/priorities",

@@ -20,7 +20,7 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from services.gateway.auth.caller import note
+from services.gateway.auth.caller import note, person
 from services.gateway.core.authorization import Identity
 from services.gateway.pool_client import PoolClient
 from services.gateway.routes.context import DONE, FRAMES, OneSchedd, RouteContext, example
@@ -90,7 +90,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
 
     async def leave(inbox: str, visit: str, user: str) -> None:
         try:
-            await context.bus.call(inbox, SteerVisit(visit=visit, user=user, leave=True))
+            await context.bus.call(inbox, SteerVisit(visit=visit, user=user, leave=True), person=person())
         except RoostError:
             return  # it ends by itself when nobody asks for its output any more
 
@@ -156,7 +156,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         """The window's new size, a signal, or the end."""
         startd, visit = place_of(name)
         asked = SteerVisit(visit=visit, user=identity.user, **what.model_dump())
-        await context.bus.call(f"startd.{startd}/visits", asked)
+        await context.bus.call(f"startd.{startd}/visits", asked, person=person())
         return {"status": "done"}
 
 

@@ -24,7 +24,7 @@ import msgpack
 from fastapi import Depends, FastAPI, HTTPException, Request
 from starlette.requests import ClientDisconnect
 
-from services.gateway.auth.caller import note
+from services.gateway.auth.caller import note, person
 from services.gateway.auth.guards import caller_of, too_many_requests
 from services.gateway.core.authorization import Identity
 from services.gateway.core.limits import ByteBudget
@@ -222,7 +222,7 @@ class _Work:
             ids = [str(number) for number in self._queued]
             order = ActOnJobs(user=self._user, action="remove", ids=ids, reason="the submit failed")
             with contextlib.suppress(RoostError):
-                await self._context.bus.call(self._schedd.inbox, order, timeout=30.0)
+                await self._context.bus.call(self._schedd.inbox, order, timeout=30.0, person=person())
 
     async def _read(self, more: dict[str, Any]) -> dict[str, Any]:
         """What the description queues, as the program tells it. Raises HTTPException, RemoteFailure."""

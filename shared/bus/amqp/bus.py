@@ -66,6 +66,7 @@ from shared.bus.handling import (
 from shared.bus.outbox import PendingEvent
 from shared.bus.senders import COPIED, TABLE, Arrival, Senders, Table, vouched
 from shared.bus.spool import EventSpool
+from shared.bus.statements import Believer, Keys, Signer
 from shared.bus.topology import (
     CONSUMER,
     FORMER_RPC,
@@ -79,7 +80,7 @@ from shared.bus.topology import (
     work_queue,
     work_queue_declaration,
 )
-from shared.messages.base import Message, new_id
+from shared.messages.base import Message, Person, new_id
 from shared.tls import ClientTls, TlsTrouble, explained
 
 #: Confirms awaited at a time by publish_many.
@@ -96,7 +97,8 @@ class AmqpBus:
     sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long a durable message waits
     for a connection and its confirm. watch_s: how often the watchdog looks. heartbeat_s: AMQP's own, the
     second line. spool: a file that keeps events while there is no broker (shared.bus.spool). rows: who may send
-    what."""
+    what. signer: of a gateway, for what it says of people. keys: of gateways; where they are given, what a gateway says
+    of people is believed only as these have signed it."""
 
     def __init__(
         self,
@@ -111,6 +113,8 @@ class AmqpBus:
         spool: Path | None = None,
         tls: ClientTls | None = None,
         rows: Table = TABLE,
+        signer: Signer | None = None,
+        keys: Keys | None = None,
         now: Callable[[], float] = time.time,
         new_id: Callable[[], str] = new_id,
         log: Log | None = None,
@@ -135,7 +139,7 @@ class AmqpBus:
         self._health = self._publisher.health
         # Where daemons or roles have users of their own, the broker vouches for senders; else nobody does.
         self._verify = bool(role_of(user))
-        self._senders = Senders(self._health, self.log, rows)
+        self._senders = Senders(self._health, self.log, rows, Believer(keys, now) if keys is not None else None)
         self._consumers: list[Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
         self._links = 0  # opened so far
@@ -144,7 +148,7 @@ class AmqpBus:
         self._jitter = random.Random()
         self._watchdog = Watchdog(self.watch_s)
         self._events = EventPublisher(self._publisher, EventSpool(spool) if spool is not None else None)
-        self._calls = Calls(self._publisher, self._senders, verify=self._verify)
+        self._calls = Calls(self._publisher, self._senders, signer, verify=self._verify)
 
     @property
     def health(self) -> BusHealth:
@@ -369,9 +373,10 @@ class AmqpBus:
         timeout: float = 10.0,
         epoch: int | None = None,
         trace: str | None = None,
+        person: Person | None = None,
     ) -> Message:
         check_inbox(inbox)
-        return await self._calls.call(inbox, request, timeout=timeout, epoch=epoch, trace=trace)
+        return await self._calls.call(inbox, request, timeout=timeout, epoch=epoch, trace=trace, person=person)
 
     # Consuming
 
@@ -411,12 +416,12 @@ class AmqpBus:
 
     async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> Consumer:
         check_inbox(inbox)
-        take_one_way = self._taker(one_way(handler), Exchange.RPC)
+        take_one_way = self._taker(one_way(handler), Exchange.RPC, inbox=inbox)
 
         async def handle(delivery: Delivery) -> Outcome:
             if not delivery.reply_to:
                 return await take_one_way(delivery)
-            arrival = self._arrival(delivery, Exchange.RPC)
+            arrival = self._arrival(delivery, Exchange.RPC, inbox=inbox)
             return await answer_request(delivery.data, handler, self.log, arrival, self._senders)
 
         return await self._subscribe(
@@ -424,18 +429,18 @@ class AmqpBus:
         )
 
     def _taker(
-        self, handler: Handler, exchange: Exchange, *, copy: bool = False
+        self, handler: Handler, exchange: Exchange, *, copy: bool = False, inbox: str = ""
     ) -> Callable[[Delivery], Awaitable[Outcome]]:
         async def take(delivery: Delivery) -> Outcome:
-            arrival = self._arrival(delivery, exchange, copy=copy and exchange in COPIED)
+            arrival = self._arrival(delivery, exchange, copy=copy and exchange in COPIED, inbox=inbox)
             return await handle_message(
                 delivery.data, delivery.deliveries, handler, self.retry, self.log, arrival, self._senders
             )
 
         return take
 
-    def _arrival(self, delivery: Delivery, exchange: Exchange, *, copy: bool = False) -> Arrival:
-        return Arrival(exchange, delivery.user_id if self._verify else None, copy)
+    def _arrival(self, delivery: Delivery, exchange: Exchange, *, copy: bool = False, inbox: str = "") -> Arrival:
+        return Arrival(exchange, delivery.user_id if self._verify else None, copy, inbox, delivery.again)
 
     async def _reopen(self, delivery: Delivery) -> Outcome:
         """Handle a dead letter of ours that was put back: as what it was, from whom it came then, by whoever consumes

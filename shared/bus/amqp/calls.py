@@ -11,16 +11,18 @@ from shared import tracing
 from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, LinkLost, Refused
 from shared.bus.amqp.publisher import Publisher
 from shared.bus.api import BusUnavailable, CallTimeout, NobodyThere
-from shared.bus.handling import packed, result_of
+from shared.bus.handling import Saying, packed, result_of
 from shared.bus.senders import Arrival, Senders
-from shared.messages.base import Message
+from shared.bus.statements import Signer
+from shared.messages.base import Message, Person
 
 
 class Calls:
     """Those under way."""
 
-    def __init__(self, publisher: Publisher, senders: Senders, *, verify: bool) -> None:
-        """verify: the broker vouches for who answers."""
+    def __init__(self, publisher: Publisher, senders: Senders, signer: Signer | None, *, verify: bool) -> None:
+        """signer: of a gateway. verify: the broker vouches for who answers."""
+        self._signer = signer
         self._publisher = publisher
         self._senders = senders
         self._verify = verify
@@ -31,13 +33,21 @@ class Calls:
         return len(self._waiting)
 
     async def call(
-        self, inbox: str, request: Message, *, timeout: float, epoch: int | None = None, trace: str | None = None
+        self,
+        inbox: str,
+        request: Message,
+        *,
+        timeout: float,
+        epoch: int | None = None,
+        trace: str | None = None,
+        person: Person | None = None,
     ) -> Message:
         """See shared.bus.api.Bus.call."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         envelope = self._publisher.envelope(request, epoch, trace or tracing.current())
-        data = packed(envelope)
+        signer = self._signer
+        data = packed(envelope, Saying(signer, person, inbox) if signer is not None and person is not None else None)
         link = self._publisher.link or await self._publisher.wait_link(deadline)
         began = time.perf_counter()
         future: asyncio.Future[tuple[bytes, str]] = loop.create_future()

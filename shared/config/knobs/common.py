@@ -92,6 +92,12 @@ class CommonSettings(TlsSettings):
         meaning="RabbitMQ server, as amqp://user:password@host/vhost (amqps: with TLS); none: the in-process bus of a "
         "personal pool",
     )
+    roost_gateway_keys: str | None = knob(
+        "ROOST_GATEWAY_KEYS",
+        meaning="public keys of gateways that are believed: a file of PEM, or a directory of files *.pub and *.pem; "
+        "where it is set, what a gateway says of a person is obeyed only as one of these has signed it; unset: a "
+        "gateway is believed by its user of the broker",
+    )
     roost_redis_url: str | None = knob(
         "ROOST_REDIS_URL",
         meaning="Redis server, as redis://host:port/0 (rediss: with TLS); none: the store of a personal pool",

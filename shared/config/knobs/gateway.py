@@ -33,6 +33,11 @@ class GatewaySettings(IdTokenSettings):
         "ROOST_TOKEN_USER",
         meaning="user, as name@domain, whom the token in ROOST_TOKEN_FILE stands for; unset: whoever runs the gateway",
     )
+    roost_gateway_key: str | None = knob(
+        "ROOST_GATEWAY_KEY",
+        meaning="file of the private key (Ed25519, as PEM) with which this gateway signs for whom it asks; made, with "
+        "the public key beside it (.pub), where there is none; unset: it signs nothing",
+    )
     roost_gateway_rate: float = knob(
         "ROOST_GATEWAY_RATE",
         "400",

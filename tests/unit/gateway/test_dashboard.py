@@ -14,6 +14,7 @@ from shared.messages.events import JobStarted
 from shared.messages.journal import AskJob, AskLeaders, JournalAnswer
 from shared.messages.negotiation import Priorities
 from shared.messages.queue import JobPage, QueryJobs
+from tests.speakers import Speakers
 from tests.waiting import eventually
 
 
@@ -24,6 +25,7 @@ class Pool:
         self.patience_s = patience_s
         self.hub = MemoryHub()
         self.bus = MemoryBus(self.hub, sender="gateway.test")
+        self.speakers = Speakers.on_hub(self.hub)
         self.ads: dict[str, list[ClassAd]] = {}
         self.asked: list[QueryJobs] = []
 
@@ -33,7 +35,13 @@ class Pool:
         return self
 
     async def __aexit__(self, *_):
+        await self.speakers.stop()
         await self.bus.stop()
+
+    async def serve(self, inbox, answer):
+        """By a daemon whose inbox it is."""
+        server = await self.speakers.bus(inbox if "." in inbox else f"{inbox}.test")
+        await server.serve(inbox, answer)
 
     async def collector(self):
         async def answer(envelope):
@@ -44,7 +52,7 @@ class Pool:
             ads = [ad.pack() for kind in body.my_types for ad in self.ads.get(kind, [])]
             return AdPage(ads=ads, fits=len(ads))
 
-        await self.bus.serve("collector", answer)
+        await self.serve("collector", answer)
 
     async def schedd(self, name, jobs):
         self.ads.setdefault("Scheduler", []).append(
@@ -63,7 +71,7 @@ class Pool:
             ads = [ClassAd({"ClusterId": 1, "ProcId": proc, "JobStatus": 1}).pack() for proc in shown]
             return JobPage(ads=ads, next=f"1.{shown[-1]}" if len(procs) > len(shown) else "", totals={"Idle": jobs})
 
-        await self.bus.serve(f"schedd.{name}", answer)
+        await self.serve(f"schedd.{name}", answer)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 50])
@@ -139,7 +147,7 @@ async def test_a_journal_that_is_missing_silent_or_ignorant():
                 return Failure(code="not-found", reason="nothing is known of it")
             return JournalAnswer(data={"changes": []})
 
-        await pool.bus.serve("journal", answer)
+        await pool.serve("journal", answer)
         assert await pool.survey.recorded(AskLeaders(limit=5)) == {"found": {"changes": []}}
         assert await pool.survey.recorded(AskJob(job_id="1.0")) == {"missing": "nothing is known of it"}
 
@@ -167,7 +175,7 @@ async def test_groups_lend_what_their_own_members_leave():
             return Priorities(ads=[ad.pack() for ad in ads])
 
         pool.ads["Negotiator"] = [ClassAd({"Name": "n", "Shard": ""})]
-        await pool.bus.serve("negotiator", answer)
+        await pool.serve("negotiator", answer)
         found = await pool.survey.groups()
         lent = {}
         for loan in found["loans"]:

@@ -20,6 +20,14 @@ async def bus():
     await made.stop()
 
 
+@pytest.fixture
+async def journal(bus):
+    made = MemoryBus(bus.hub, sender="journal.test")
+    await made.start()
+    yield made
+    await made.stop()
+
+
 def handlers(bus) -> dict:
     app = FastAPI()
     add_routes(app, context(bus))
@@ -34,7 +42,7 @@ async def test_without_a_journal_the_doors_say_so(bus):
         assert "start a journal daemon" in refused.value.reason
 
 
-async def test_questions_are_passed_on_and_answers_back(bus):
+async def test_questions_are_passed_on_and_answers_back(bus, journal):
     asked = []
 
     async def answer(envelope):
@@ -43,7 +51,7 @@ async def test_questions_are_passed_on_and_answers_back(bus):
             return JournalAnswer(data={"events": [{"type": "job.started"}], "next": None})
         return JournalAnswer(data={"points": 3})
 
-    await bus.serve(INBOX, answer)
+    await journal.serve(INBOX, answer)
     opened = handlers(bus)
     assert await opened["/v1/journal/jobs/{job_id}"](job_id="1.0", schedd="ap", at=5.0, start=1.0, end=9.0) == {
         "points": 3
@@ -57,11 +65,11 @@ async def test_questions_are_passed_on_and_answers_back(bus):
     ]
 
 
-async def test_a_refusal_of_the_journal_is_passed_on(bus):
+async def test_a_refusal_of_the_journal_is_passed_on(bus, journal):
     async def refuse(_):
         raise RemoteFailure("not-found", "the journal knows nothing of job 1.0")
 
-    await bus.serve(INBOX, refuse)
+    await journal.serve(INBOX, refuse)
     with pytest.raises(RemoteFailure) as refused:
         await handlers(bus)["/v1/journal/jobs/{job_id}"](job_id="1.0", schedd="", at=0.0, start=0.0, end=0.0)
     assert (refused.value.code, refused.value.reason) == ("not-found", "the journal knows nothing of job 1.0")

@@ -339,7 +339,10 @@ async def test_ad_says_who_is_active(tmp_path):
         heard = len(pool.ads)
         await eventually(lambda: len(pool.ads) > heard)  # repeated though nothing changed
         pool.ads.clear()
-        await pool.bus.send("had.cm1", SendAds(my_type="HAD"))
+        collector = MemoryBus(pool.hub, sender="collector.cm")
+        await collector.start()
+        await collector.send("had.cm1", SendAds(my_type="HAD"))
+        await collector.stop()
         await eventually(lambda: any(isinstance(message, AdUpdate) for message in pool.ads))
         (whole,) = [message for message in pool.ads if isinstance(message, AdUpdate)]
         ad = ClassAd.unpack(whole.ads[0])

@@ -21,6 +21,7 @@ from shared.messages.negotiation import GetPriorities, Priorities, SetPriority
 from shared.state import keys
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
+from tests.speakers import Speakers
 from tests.spec import spec
 from tests.waiting import eventually
 
@@ -44,6 +45,7 @@ class Books:
         await self.context.bus.start()
         self.daemon = Negotiator(self.context)
         self.bus = MemoryBus(hub, sender="gateway.test")
+        self.speakers = Speakers.on_hub(hub)
         await self.bus.start()
         self.ads = AdTable(900.0)
         self.events: list[PriorityChanged | PriorityRestored] = []
@@ -53,7 +55,7 @@ class Books:
         self.life = asyncio.create_task(run_daemon(self.daemon, started=running.set))
         await running.wait()
         await self.store.set(keys.had_epoch("gpus"), 1)
-        await self.bus.call("negotiator.cm", Lead(had="cm", epoch=1, lease_s=60.0))
+        await self.speakers.call("negotiator.cm", Lead(had="cm", epoch=1, lease_s=60.0))
 
     async def stop(self) -> None:
         self.context.stopping.set()
@@ -62,6 +64,7 @@ class Books:
         if hasattr(self, "startd"):
             await self.startd.bus.stop()
         await self.bus.stop()
+        await self.speakers.stop()
         await self.store.stop()
 
     async def _on_ads(self, envelope) -> None:
@@ -76,13 +79,13 @@ class Books:
         return None if row is None else ClassAd.unpack(row.packed())
 
     async def ask(self, **question) -> dict[str, ClassAd]:
-        answer = await self.bus.call("negotiator.active.gpus", GetPriorities(**question))
+        answer = await self.speakers.call("negotiator.active.gpus", GetPriorities(**question))
         assert isinstance(answer, Priorities)
         return {str(ad.eval("Name")): ad for ad in map(ClassAd.unpack, answer.ads)}
 
     async def set(self, submitter: str, what: str, value: float | None, **more) -> None:
         change = SetPriority(submitter=submitter, what=what, value=value, by="root@p", **more)
-        await self.bus.call("negotiator.active.gpus", change)
+        await self.speakers.call("negotiator.active.gpus", change)
 
     async def slot(self, **attributes: object) -> None:
         """A slot of a startd, as its ad says."""
@@ -116,9 +119,9 @@ async def test_accounting_ads_reach_the_collector_while_it_leads(books):
     await books.set("alice@p", "factor", 9.0)
     await eventually(lambda: books.told("alice@p").eval("PriorityFactor") == 9.0)
     books.ads.remove("Accounting", "negotiator@cm")
-    await books.bus.call("negotiator.cm", SendAds(my_type="Accounting"))
+    await books.speakers.call("negotiator.cm", SendAds(my_type="Accounting"))
     await eventually(lambda: books.told("alice@p"))
-    await books.bus.call("negotiator.cm", StepDown(had="cm", epoch=1, reason="a test"))
+    await books.speakers.call("negotiator.cm", StepDown(had="cm", epoch=1, reason="a test"))
     await eventually(lambda: not books.told("alice@p"))
 
 
@@ -150,7 +153,7 @@ async def test_who_means_another_negotiator_is_refused(books):
     await books.set("alice@p", "factor", 7.0, negotiator="gpus")
     for question in (GetPriorities(negotiator="cpus"), SetPriority(submitter="a@p", what="reset", negotiator="cpus")):
         with pytest.raises(RemoteFailure, match="this is negotiator gpus, not cpus"):
-            await books.bus.call("negotiator.active.gpus", question)
+            await books.speakers.call("negotiator.active.gpus", question)
     assert "a@p" not in await books.ask(negotiator="gpus")
 
 
@@ -173,12 +176,14 @@ async def test_nothing_is_answered_from_books_that_are_being_read(books, monkeyp
 
     monkeypatch.setattr(books.daemon.accountant, "load", slowly)
     await books.store.set(keys.had_epoch("gpus"), 2)
-    leading = asyncio.create_task(books.bus.call("negotiator.cm", Lead(had="cm", epoch=2, lease_s=600.0), timeout=60))
+    leading = asyncio.create_task(
+        books.speakers.call("negotiator.cm", Lead(had="cm", epoch=2, lease_s=600.0), timeout=60)
+    )
     await eventually(lambda: books.daemon.epoch == 2)
     for inbox in ("negotiator.active.gpus", "negotiator.cm"):
         for question in (GetPriorities(), SetPriority(submitter="alice@p", what="factor", value=7.0)):
             with pytest.raises(RemoteFailure, match="reads its books") as caught:
-                await books.bus.call(inbox, question)
+                await books.speakers.call(inbox, question)
             assert (caught.value.code, caught.value.retryable) == ("not-leader", True)
     may_read.set()
     await leading

@@ -1,0 +1,260 @@
+"""What gateways say of people: believed for one message, for a minute, by who has the gateway's key."""
+
+import dataclasses
+import stat
+import time
+
+import msgpack
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from shared.bus.api import BusHealth, Exchange
+from shared.bus.handling import Saying, packed
+from shared.bus.senders import TABLE, Arrival, Denied, Senders
+from shared.bus.statements import LIFE_S, LOOK_S, SKEW_S, Believer, Keys, NotBelieved, Replayed, Signer, signer_of
+from shared.messages import Envelope
+from shared.messages.base import Person
+from shared.messages.flows import REQUESTS
+from shared.messages.orders import Drain, SetConfig
+from shared.messages.queue import ActOnJobs, QueryJobs, SubmitJobs
+
+NOW = 1_800_000_000.0
+ALICE, ROOT = Person("alice@pool", "WRITE", ("jobs.*",)), Person("root@pool", "ADMINISTRATOR")
+SIGNER = Signer.new()
+
+
+class Log:
+    def warning(self, *_, **__):
+        pass
+
+
+def sent(body, person=ALICE, signer=SIGNER, inbox="schedd.ap", now=NOW, sender="gateway.gw"):
+    """A message as it comes out of the envelope at the other end."""
+    return Envelope.unpack(packed(Envelope(body, sender, ts=now), Saying(signer, person, inbox)))
+
+
+def believer(now=NOW, *signers):
+    return Believer(Keys(given=tuple(one.public for one in signers or (SIGNER,))), lambda: now)
+
+
+def senders(now=NOW):
+    return Senders(BusHealth(), Log(), TABLE, believer(now))
+
+
+def act(user="alice@pool", **more):
+    return ActOnJobs(user=user, action="hold", ids=["1.0"], **more)
+
+
+AT = Arrival(Exchange.RPC, "gateway", inbox="schedd.ap")
+
+
+def test_what_a_gateway_signed_is_believed_and_told_to_the_handler():
+    envelope = senders().check(sent(act()), AT)
+    assert envelope.person == ALICE
+    assert envelope.body == act()
+    assert Envelope.unpack(envelope.pack()).person is None  # it is nobody's word but the signature's
+
+
+def test_a_statement_changes_nothing_for_who_does_not_know_it():
+    plain = Envelope(act(), "gateway.gw", ts=NOW)
+    raw = msgpack.unpackb(packed(plain, Saying(SIGNER, ALICE, "schedd.ap")))
+    raw.pop("statement")
+    assert msgpack.packb(raw) == plain.pack()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "another"},
+        {"sender": "gateway.other"},
+        {"content": act(reason="x").model_dump()},
+        {"content": act("bob@pool").model_dump()},
+        {"body": QueryJobs()},
+    ],
+)
+def test_a_statement_holds_for_its_message_only(change):
+    envelope = dataclasses.replace(sent(act()), **change)
+    with pytest.raises(NotBelieved, match="another message"):
+        believer().believe(envelope, "schedd.ap", again=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("user", "root@pool"),
+        ("level", "ADMINISTRATOR"),
+        ("scopes", []),
+        ("until_ms", round(NOW * 1000)),
+        ("signature", b""),
+    ],
+)
+def test_nothing_in_it_can_be_changed(name, value):
+    envelope = sent(act())
+    changed = dataclasses.replace(envelope, statement=envelope.statement | {name: value})
+    with pytest.raises(NotBelieved, match="another message"):
+        believer().believe(changed, "schedd.ap", again=False)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [{}, {"user": 1}, {"user": "a", "level": "WRITE", "scopes": 3}, {"key": 1, "until_ms": "x", "signature": 0}, None],
+)
+def test_what_is_no_statement_is_refused(statement):
+    whole = sent(act()).statement
+    for broken in (statement, None if statement is None else whole | statement | {"key": [], "signature": "x"}):
+        with pytest.raises(NotBelieved):
+            believer().believe(dataclasses.replace(sent(act()), statement=broken), "schedd.ap", again=False)
+
+
+def test_it_holds_at_its_inbox_only():
+    with pytest.raises(NotBelieved, match="another message"):
+        believer().believe(sent(act(), inbox="schedd.ap"), "schedd.ap2", again=False)
+
+
+@pytest.mark.parametrize(
+    ("now", "good"),
+    [
+        (NOW, True),
+        (NOW + LIFE_S + SKEW_S - 1, True),
+        (NOW + LIFE_S + SKEW_S + 1, False),
+        (NOW - SKEW_S + 1, True),
+        (NOW - SKEW_S - 1, False),
+    ],
+)
+def test_it_holds_for_a_minute_and_clocks_may_differ_by_seconds(now, good):
+    try:
+        believer(now).believe(sent(act()), "schedd.ap", again=False)
+    except NotBelieved:
+        assert not good
+    else:
+        assert good
+
+
+def test_a_message_is_believed_once_but_when_the_broker_delivers_it_again():
+    believing, envelope = believer(), sent(act())
+    believing.believe(envelope, "schedd.ap", again=False)
+    with pytest.raises(Replayed):
+        believing.believe(envelope, "schedd.ap", again=False)
+    believing.believe(envelope, "schedd.ap", again=True)
+    now = [NOW]
+    believing = Believer(Keys(given=(SIGNER.public,)), lambda: now[0])
+    for n in range(100):
+        now[0] = NOW + n * 10
+        believing.believe(sent(act(), now=now[0]), "schedd.ap", again=False)
+    assert len(believing._seen) <= 9  # those that are over are forgotten
+
+
+def test_a_stranger_and_another_gateways_key_are_not_believed():
+    with pytest.raises(NotBelieved, match="ROOST_GATEWAY_KEYS"):
+        believer().believe(sent(act(), signer=Signer.new()), "schedd.ap", again=False)
+    with pytest.raises(NotBelieved, match=r"knows no gateway's key.*ROOST_GATEWAY_KEYS"):
+        Believer(Keys(), lambda: NOW).believe(sent(act()), "schedd.ap", again=False)
+    with pytest.raises(Denied, match="lacks"):
+        senders().check(Envelope(act(), "gateway.gw"), AT)
+
+
+@pytest.mark.parametrize(
+    ("body", "person", "why"),
+    [
+        (act("bob@pool"), ALICE, "bob@pool"),
+        (act(admin=True), ALICE, "no administrator"),
+        (SubmitJobs(user="condor@pool", submit_id="s", cluster_ad=b"", procs=[]), ALICE, "condor@pool"),
+        (act(), Person("alice@pool", "READ"), "takes WRITE"),
+        (act(), Person("alice@pool", "OWNER"), "takes WRITE"),
+        (Drain(request_id="d", by="alice@pool"), ALICE, "takes ADMINISTRATOR"),
+        (Drain(request_id="d", by="root@elsewhere"), ROOT, "root@elsewhere"),
+        (SetConfig(by="alice@pool", level="ADMINISTRATOR"), ALICE, "ADMINISTRATOR"),
+    ],
+)
+def test_a_body_that_asks_for_more_than_its_statement_says_is_refused(body, person, why):
+    with pytest.raises(Denied, match=why):
+        senders().check(sent(body, person), AT)
+
+
+def test_administrators_and_those_who_act_for_themselves_pass():
+    assert senders().check(sent(act("root@pool", admin=True), ROOT), AT).person == ROOT
+    assert senders().check(sent(SetConfig(by="alice@pool", level="WRITE")), AT).person == ALICE
+    drain = Envelope(Drain(request_id="d"), "defrag.d")
+    assert senders().check(drain, Arrival(Exchange.RPC, "defrag", inbox="startd.x")).person is None
+    assert senders().check(Envelope(QueryJobs(), "gateway.gw"), AT).person is None
+    assert senders().check(sent(QueryJobs(user="alice@pool")), AT).person == ALICE
+    assert senders().check(sent(QueryJobs()), AT).person == ALICE
+    for question in (QueryJobs(user="alice@pool"), QueryJobs(admin=True)):
+        with pytest.raises(Denied, match="lacks"):
+            senders().check(Envelope(question, "gateway.gw"), AT)
+    with pytest.raises(Denied, match="no administrator"):
+        senders().check(sent(QueryJobs(admin=True)), AT)
+
+
+def test_every_message_in_which_a_gateway_names_a_person_carries_one():
+    """A field that says who asks is a gateway's word: it is signed."""
+    from shared.messages.asyncapi import newest
+
+    for request in REQUESTS.values():
+        fields = newest()[request.type].model_fields
+        if "gateway" in request.by and {"user", "admin", "level"} & set(fields):
+            assert request.person, request.type
+        if "gateway" in request.by and "by" in fields and request.type not in ("negotiation.reschedule",):
+            assert request.person or request.type == "collector.count", request.type
+
+
+# Keys
+
+
+def test_a_key_is_made_once_closed_and_its_public_half_is_for_everybody(tmp_path):
+    made = signer_of(tmp_path / "own" / "gateway.key")
+    assert signer_of(tmp_path / "own" / "gateway.key").public == made.public
+    assert stat.S_IMODE((tmp_path / "own" / "gateway.key").stat().st_mode) == 0o600
+    keys = Keys(tmp_path / "own" / "gateway.key.pub")
+    Believer(keys, lambda: NOW).believe(sent(act(), signer=made), "schedd.ap", again=False)
+
+
+def test_keys_of_a_directory_come_and_go_while_daemons_run(tmp_path):
+    first, second, now = Signer.new(), Signer.new(), [0.0]
+    keys = Keys(tmp_path, monotonic=lambda: now[0])
+    believing = Believer(keys, lambda: NOW)
+
+    def believed(signer):
+        now[0] += LOOK_S
+        try:
+            believing.believe(sent(act(), signer=signer), "schedd.ap", again=False)
+        except NotBelieved:
+            return False
+        return True
+
+    assert (believed(first), believed(second)) == (False, False)
+    (tmp_path / "a.pub").write_bytes(first.public_pem)
+    assert (believed(first), believed(second)) == (True, False)
+    (tmp_path / "b.pub").write_bytes(second.public_pem + first.public_pem)
+    (tmp_path / "c.pub").write_text("-----BEGIN PUBLIC KEY-----\nnonsense\n-----END PUBLIC KEY-----\n")
+    (tmp_path / "d.txt").write_text("no key")
+    assert (believed(first), believed(second)) == (True, True)
+    (tmp_path / "a.pub").unlink()
+    (tmp_path / "b.pub").write_bytes(second.public_pem)
+    assert (believed(first), believed(second)) == (False, True)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    tmp_path.rmdir()
+    assert (believed(first), believed(second)) == (False, False)
+
+
+def test_files_that_hold_no_key_are_told(tmp_path):
+    path = tmp_path / "gateway.key"
+    path.write_text("nonsense")
+    with pytest.raises(ValueError, match=str(path)):
+        signer_of(path)
+    other = X25519PrivateKey.generate()
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(other.private_bytes(*form))
+    with pytest.raises(ValueError, match="Ed25519"):
+        signer_of(path)
+
+
+def test_what_signing_and_checking_cost():
+    """Of a body of 8 MiB neither holds a loop for long; the bound is generous, for busy machines."""
+    body = SubmitJobs(user="alice@pool", submit_id="s", cluster_ad=b"x" * 1024, procs=[b"y" * 4096] * 2000)
+    began = time.process_time()
+    envelope = sent(body)
+    believer().believe(envelope, "schedd.ap", again=False)
+    assert time.process_time() - began < 1.0
