@@ -19,6 +19,7 @@ from roost.transport import connect_local
 from services.gateway.auth.local_peer import confined, peer_of
 from services.gateway.local_socket import LocalSocket
 from tests.integration.inside import InsidePool
+from tests.waiting import wait_until
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 #: Asks a door over a socket, and says the status and the answer. Standard library only: other users can read no more.
@@ -169,6 +170,30 @@ def test_a_token_counts_over_the_socket_too_and_a_bad_one_is_not_forgiven(pool, 
 def test_headers_do_not_make_a_local_user(pool):
     for header in ("X-Forwarded-For", "Forwarded", "X-Real-Ip", "Roost.Local_peer"):
         assert pool.ask("GET", "/v1/whoami", token=None, headers={header: "local uid 0"})[0] == 401
+
+
+def test_a_job_gets_nothing_by_the_socket(pool, place, tmp_path):
+    """Though it may run as the account that owns the pool."""
+    script = tmp_path / "ask.py"
+    script.write_text(ASK)
+    (tmp_path / "job.sub").write_text(
+        f"executable = /usr/bin/env\ntransfer_executable = false\n"
+        f"arguments = python3 ask.py {place}/gateway.socket /v1/tokens plain\n"
+        "transfer_input_files = ask.py\noutput = out\nerror = err\nshould_transfer_files = YES\nqueue\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-m", "roost", "submit", "job.sub"],
+        cwd=tmp_path,
+        env=pool.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "submitted" in said.stdout
+    output = tmp_path / "out"
+    wait_until(lambda: output.exists() and output.stat().st_size, what="the job's output")
+    status, answer = json.loads(output.read_text())
+    assert status == 401, answer
 
 
 # --- the command and the libraries
