@@ -90,7 +90,8 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 def config(**knobs: object) -> Config:
-    env = {f"_CONDOR_{name}": str(value) for name, value in knobs.items()}
+    """As `make_context` has it with these knobs."""
+    env = {f"_CONDOR_{name}": str(value) for name, value in ({"UID_DOMAIN": "pool"} | knobs).items()}
     return load_config([], subsystem="NEGOTIATOR", env=env)
 
 
