@@ -26,10 +26,10 @@ from shared.messages.ads import AdHeartbeat, AdInvalidate, AdUpdate
 from shared.messages.claims import Alive, AliveReply
 
 CALL = Alive(schedd="bench", sequence=1, claim_ids=["<node1>#1#secret"])
-HEARTBEAT = AdHeartbeat(my_type="Machine", daemon="startd@node1", start_time=1, base=1, sequence=2)
+HEARTBEAT = AdHeartbeat(my_type="Machine", daemon="startd@bench", start_time=1, base=1, sequence=2)
 ADS = AdUpdate(
     my_type="Machine",
-    daemon="startd@node1",
+    daemon="startd@bench",
     start_time=1,
     sequence=1,
     names=[f"slot1_{n}@node1" for n in range(50)],
@@ -79,38 +79,38 @@ async def measure(client: Bus, server: Bus, scale: float) -> list[Row]:
         rows.append((f"calls, {callers} callers", f"{rate:,.0f}/s, {latencies(taken)}"))
 
     heard = Counter()
-    listening = await server.listen(Exchange.ADS, ["#"], heard)
+    listening = await client.listen(Exchange.ADS, ["#"], heard)
     number = round(20_000 * scale)
     rows.append(
-        ("transient, heard by one", per_second(number, await heard.after(number, many(client, HEARTBEAT, number))))
+        ("transient, heard by one", per_second(number, await heard.after(number, many(server, HEARTBEAT, number))))
     )
     number = round(1000 * scale)
-    seconds = await heard.after(number, many(client, ADS, number))
+    seconds = await heard.after(number, many(server, ADS, number))
     rows.append(("50 ads of 1 KB in a message", f"{50 * number / seconds:,.0f} ads/s"))
     await listening.cancel()
 
     taken_up = Counter()
-    await server.consume("roost.collector", taken_up, prefetch=500)
+    await client.consume("roost.collector", taken_up, prefetch=500)
     number = round(10_000 * scale)
-    durable = [Outgoing(Exchange.ADS, "invalidate.Machine.x", invalidate(n)) for n in range(number)]
-    seconds = await taken_up.after(number, lambda: client.publish_many(durable))
+    durable = [Outgoing(Exchange.ADS, "invalidate.Machine.startd@bench", invalidate(n)) for n in range(number)]
+    seconds = await taken_up.after(number, lambda: server.publish_many(durable))
     rows.append(("durable, many in flight, consumed", per_second(number, seconds)))
     number = round(1000 * scale)
     begun = time.perf_counter()
     for entry in durable[:number]:
-        await client.publish(entry.exchange, entry.key, entry.body)
+        await server.publish(entry.exchange, entry.key, entry.body)
     rows.append(("durable, one confirm at a time", per_second(number, time.perf_counter() - begun)))
     return rows
 
 
 def invalidate(sequence: int) -> Message:
-    return AdInvalidate(my_type="Machine", daemon="startd@node1", start_time=1, sequence=sequence)
+    return AdInvalidate(my_type="Machine", daemon="startd@bench", start_time=1, sequence=sequence)
 
 
 def many(bus: Bus, body: Message, number: int) -> Callable[[], Awaitable[None]]:
     async def publish() -> None:
         for n in range(number):
-            await bus.publish(Exchange.ADS, "heartbeat.Machine.startd@node1", body)
+            await bus.publish(Exchange.ADS, "heartbeat.Machine.startd@bench", body)
             if n % 100 == 99:
                 await asyncio.sleep(0)
 

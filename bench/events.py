@@ -89,7 +89,7 @@ async def measure(name: str, count: int, rate: float, listeners: int, directory:
     pool = PersonalPool(Plan(directory, knobs={"ROOST_GATEWAY_PORT": "0", "ROOST_GATEWAY_STREAMS": "0"}))
     await pool.start()
     token = (directory / "token").read_text().strip()
-    bus = MemoryBus(pool._hub, sender="bench")
+    bus = MemoryBus(pool._hub, sender="negotiator.bench")
     await bus.start()
     spawn = multiprocessing.get_context("spawn")
     processes = []

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from shared.bus import Bus, connect
+from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.bus.senders import TABLE
 from shared.messages.base import Message
@@ -43,6 +44,9 @@ class Speakers:
 
     async def send(self, inbox: str, message: Message, **options: object) -> None:
         await (await self.bus(sender_of(message))).send(inbox, message, **options)
+
+    async def publish(self, exchange: Exchange, key: str, message: Message) -> None:
+        await (await self.bus(sender_of(message))).publish(exchange, key, message)
 
     async def stop(self) -> None:
         for bus in self._buses.values():

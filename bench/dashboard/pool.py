@@ -29,7 +29,7 @@ from services.collector.core.queries import read
 from services.collector.daemon import Collector
 from services.gateway.daemon import Gateway
 from services.schedd.daemon import Schedd
-from shared.bus.api import Exchange
+from shared.bus.api import Exchange, RequestHandler
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.config import load_config
@@ -49,6 +49,7 @@ from shared.messages.negotiation import GetPriorities, Priorities
 from shared.messages.queue import JobPage, QueryJobs, SubmitJobs
 from shared.state import open_store
 from shared.state.api import Store
+from tests.speakers import Speakers
 
 SLOTS_EACH = 16
 USERS = 40
@@ -179,7 +180,7 @@ class SyntheticPool:
         self._hub = MemoryHub()
         self._store: Store | None = None
         self._runners: list[Runner] = []
-        self._bus = MemoryBus(self._hub, sender=f"negotiator.{NAME}")
+        self._speakers = Speakers.on_hub(self._hub)
         self._told: asyncio.Task[None] | None = None
         self._books: list[ClassAd] = []
 
@@ -197,12 +198,11 @@ class SyntheticPool:
         """Returns when all ads are in, and the columns are read that questions stand on."""
         self._store = open_store("auto", self.directory)
         await self._store.start()
-        await self._bus.start()
-        await self._bus.serve("negotiator", self._answer)
-        await self._bus.serve(f"had.{NAME}", self._answer)
+        await self._serve(f"negotiator.{NAME}", "negotiator", self._answer)
+        await self._serve(f"had.{NAME}", f"had.{NAME}", self._answer)
         if self.journal:
-            await self._bus.serve(JOURNAL, self._remember)
-            await self._bus.serve("schedd.elsewhere", self._answer)
+            await self._serve(f"journal.{NAME}", JOURNAL, self._remember)
+            await self._serve("schedd.elsewhere", "schedd.elsewhere", self._answer)
         kinds: tuple[type[Daemon], ...] = (Collector, Schedd, Gateway)
         for kind in kinds:
             runner = Runner(kind.subsystem.lower(), lambda kind=kind: self._daemon(kind))  # type: ignore[misc]
@@ -222,9 +222,12 @@ class SyntheticPool:
                 await self._told
         for runner in reversed(self._runners):
             await runner.stop()
-        await self._bus.stop()
+        await self._speakers.stop()
         if self._store is not None:
             await self._store.stop()
+
+    async def _serve(self, sender: str, inbox: str, answer: RequestHandler) -> None:
+        await (await self._speakers.bus(sender)).serve(inbox, answer)
 
     def _daemon(self, kind: type[Daemon]) -> Daemon:
         overrides = {
@@ -324,7 +327,7 @@ class SyntheticPool:
             message = SubmitJobs(
                 user=f"{getpass.getuser()}@example.org", submit_id=f"fill-{number}", cluster_ad=ad.pack(), procs=procs
             )
-            await self._bus.call(f"schedd.{NAME}", message, timeout=120.0)
+            await self._speakers.call(f"schedd.{NAME}", message, timeout=120.0)
 
     async def _tell(self) -> None:
         number, epoch = 0, 3
@@ -340,14 +343,14 @@ class SyntheticPool:
                 at=now, startd=f"startd@{host}", slot=f"slot{slot}@{host}", state="Claimed", activity="Busy",
                 from_state="Unclaimed", from_activity="Idle", owner=user_of(number % USERS),
             )  # fmt: skip
-            await self._bus.publish(Exchange.EVENTS, started.type, started)
-            await self._bus.publish(Exchange.EVENTS, changed.type, changed)
+            for event in (started, changed):
+                await self._speakers.publish(Exchange.EVENTS, event.type, event)
             if number % 50 == 0:
                 done = CycleDone(
                     at=now, negotiator=NAME, epoch=epoch, cycle=812 + number // 50, trigger="periodic", duration_s=0.7,
                     slots=self.slots, submitters=USERS, requests=120, matches=1200, rejections=31,
                 )  # fmt: skip
-                await self._bus.publish(Exchange.EVENTS, done.type, done)
+                await self._speakers.publish(Exchange.EVENTS, done.type, done)
             await asyncio.sleep(2.0 / self.events)
 
     async def _remember(self, envelope: Envelope) -> Message:

@@ -36,13 +36,13 @@ class Voice:
 
     def __init__(self, pool):
         self.pool, self.count = pool, 0
-        self.bus = pool.bus()
+        self.bus = pool.bus("schedd.elsewhere")
 
-    def say(self, count=1, schedd="elsewhere"):
+    def say(self, count=1):
         first = self.count
         now = time_of(new_id())
         events = [
-            JobRemoved(at=now + (n - first) * 0.002, schedd=schedd, job_id=f"{n}.0", owner="zoe", reason="r")
+            JobRemoved(at=now + (n - first) * 0.002, schedd="elsewhere", job_id=f"{n}.0", owner="zoe", reason="r")
             for n in range(first, first + count)
         ]
 
