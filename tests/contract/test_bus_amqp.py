@@ -15,7 +15,7 @@ from shared.messages import Ack
 from shared.messages.ads import SendAds
 from shared.messages.claims import Alive, AliveReply
 from shared.messages.events import DaemonReconnected, JobRemoved
-from shared.messages.flows import REQUESTS
+from shared.messages.flows import EVERY, REQUESTS
 from tests.contract.bus_amqp import AmqpPool
 from tests.contract.bus_pool import ANYBODY, RETRY
 from tests.contract.test_bus import Catch, dead, heartbeat, invalidate, lost
@@ -494,7 +494,7 @@ async def test_every_role_may_do_its_work(roles):
     await catches["gateway"].got(1)
     await catches["journal"].got(1)
     for request in REQUESTS.values():
-        for sender in ROLES if request.by == "every daemon" else request.by.split(", "):
+        for sender in ROLES if EVERY in request.by else request.by:
             inbox = request.inbox.format(subsystem="schedd", name="a")
             if inbox in served:
                 assert await buses[sender].call(inbox, SendAds(my_type="A")) == Ack(), request
