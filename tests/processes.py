@@ -23,6 +23,7 @@ class DaemonProcess:
             "ROOST_AMQP_URL": amqp_url,
             "ROOST_REDIS_URL": redis_url,
             "ROOST_HEALTH_PORT": self.port,
+            "UID_DOMAIN": "pool",
             "ROOST_OWN_USERS": "*",  # where these tests are root: tmp_path is nobody else's
             **(config or {}),
         }

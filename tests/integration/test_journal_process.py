@@ -56,12 +56,13 @@ def events(first: int, count: int) -> list[Outgoing]:
 
 async def test_a_journal_that_is_killed_goes_on_where_it_was(start, tmp_path, amqp_url):
     process = start()
-    bus = transport.connect(amqp_url, "schedd.ap")
+    bus, asking = transport.connect(amqp_url, "schedd.ap"), transport.connect(amqp_url, "gateway.t")
     await bus.start()
+    await asking.start()
 
     async def answers(number: int) -> bool:
         try:
-            found = await bus.call(INBOX, AskJob(job_id=f"{number}.0"), timeout=5.0)
+            found = await asking.call(INBOX, AskJob(job_id=f"{number}.0"), timeout=5.0)
         except Exception:
             return False
         return isinstance(found, JournalAnswer) and found.data["state"] == "removed"
@@ -84,6 +85,7 @@ async def test_a_journal_that_is_killed_goes_on_where_it_was(start, tmp_path, am
     assert sorted(set(found)) == list(range(2001))
     # What came twice was written once: every event but the first, which was sent several times, has one row.
     assert len([number for number in rows(tmp_path) if number]) == 2000
+    await asking.stop()
     await bus.stop()
 
 
@@ -91,12 +93,13 @@ async def test_what_happened_while_the_broker_was_dead_is_in_the_history_with_it
     start, tmp_path, amqp_url, rabbit_server
 ):
     start()
-    bus = transport.connect(amqp_url, "schedd.ap")
+    bus, asking = transport.connect(amqp_url, "schedd.ap"), transport.connect(amqp_url, "gateway.t")
     await bus.start()
+    await asking.start()
 
     async def asked(number: int) -> dict:
         try:
-            found = await bus.call(INBOX, AskJob(job_id=f"{number}.0"), timeout=5.0)
+            found = await asking.call(INBOX, AskJob(job_id=f"{number}.0"), timeout=5.0)
         except Exception:
             return {}
         return dict(found.data) if isinstance(found, JournalAnswer) else {}
@@ -128,7 +131,8 @@ async def test_what_happened_while_the_broker_was_dead_is_in_the_history_with_it
             found = database.execute("SELECT sender FROM events WHERE type = 'daemon.reconnected'")
             return {sender for (sender,) in found}
 
-    await eventually(lambda: gaps() == {"schedd.ap", "journal.j"}, 60, "both to tell of that time")
+    await eventually(lambda: gaps() == {"schedd.ap", "gateway.t", "journal.j"}, 60, "all to tell of that time")
+    await asking.stop()
     await bus.stop()
 
 
