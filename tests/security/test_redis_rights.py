@@ -14,7 +14,7 @@ from services.had.core.election import Rules, Standing, Wish
 from services.had.lease import hand_over, look, release
 from shared.accounting_version import NOTHING, Version
 from shared.compression import AdCompressor
-from shared.state import StoreUnavailable, acl, keys, open_store
+from shared.state import StoreUnavailable, acl, keys
 from shared.state.accounting import (
     StoredRecords,
     begin_records,
@@ -35,7 +35,9 @@ from shared.state.ads import (
     write_claims,
 )
 from shared.state.functions import library
+from shared.state.redis_store import RedisStore
 from shared.state.scripts import names
+from shared.state.urls import parse
 from tests.redis_users import USERS, RedisWithUsers
 from tests.servers import Redis
 from tests.waiting import eventually, wait_until
@@ -75,9 +77,9 @@ def server(redis_with_users):
 
 
 @asynccontextmanager
-async def opened(url: str):
-    """A store there."""
-    store = open_store(url)
+async def opened(url: str, **how: float):
+    """A store there; how: see RedisStore."""
+    store = RedisStore(parse(url), **how)
     await store.start()
     try:
         yield store
@@ -356,7 +358,7 @@ def server_info(tester: redis.Redis) -> bytes:
 async def test_a_store_says_what_the_server_lacks_and_goes_on_once_it_is_there(server):
     with server.client() as tester:
         tester.function_flush()
-    async with opened(server.url_of("defrag")) as store:
+    async with opened(server.url_of("defrag"), retry_s=90.0) as store:  # a program must start meanwhile
         taking = asyncio.create_task(store.run("lead_take", [keys.lead("defrag")], ["one", "life", 5000, 1]))
         await eventually(lambda: store.health.waiting_for)
         assert library().name in store.health.waiting_for
