@@ -152,7 +152,7 @@ async def test_whoever_leads_next_has_it(books):
     await other.setup()
     assert in_force(other) == USUAL
     await books.store.set(keys.had_epoch("gpus"), 2)
-    await books.bus.call("negotiator.cm2", Lead(had="cm2", epoch=2, lease_s=60.0))
+    await books.speakers.call("negotiator.cm2", Lead(had="cm2", epoch=2, lease_s=60.0))
     assert in_force(other) == USUAL | {"Bio": (0.25, False)}
     await other.close()
     await context.bus.stop()
@@ -167,7 +167,7 @@ async def test_one_that_leads_again_has_what_was_set_meanwhile(books):
     await books.store.hset(
         keys.accountant_groups("gpus"), {b"bio": encode_record(Record(factor=other.factor, quota=9.0))}
     )
-    await books.bus.call("negotiator.cm", Lead(had="cm", epoch=3, lease_s=60.0))
+    await books.speakers.call("negotiator.cm", Lead(had="cm", epoch=3, lease_s=60.0))
     assert in_force(books.daemon)["Bio"] == (9.0, True)
 
 
