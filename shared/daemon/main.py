@@ -24,7 +24,7 @@ from shared import bus as transport
 from shared import private_files, tracing
 from shared.bus.api import Bus
 from shared.bus.spool import spool_file
-from shared.bus.statements import GATEWAY_KEYS, Keys, signer_of
+from shared.bus.statements import Keys, signer_of
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.tls import TlsSettings
@@ -186,7 +186,8 @@ def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config
     tls = ClientTls.of(TlsSettings.from_config(config))
     for url in urls.values():
         tls.check(url)  # what is missing at the start is a mistake; later it may be about to be renewed
-    keys, key = config.get(GATEWAY_KEYS), config.get("ROOST_GATEWAY_KEY") if daemon_class.subsystem == "GATEWAY" else ""
+    keys = config.get("ROOST_GATEWAY_KEYS")
+    key = config.get("ROOST_GATEWAY_KEY") if daemon_class.subsystem == "GATEWAY" else ""
     bus = transport.connect(
         urls["ROOST_AMQP_URL"],
         sender,
