@@ -185,6 +185,11 @@ class ServerCertificate:
         self._tls = ServerTls.of(settings, self.authority.server_file(server) if self.authority else None)
         self.live: LiveContext | None = None
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether this server speaks TLS once it has loaded."""
+        return self._tls is not None
+
     async def load(self) -> ssl.SSLContext | None:
         """For a server that starts now; None: without TLS. Raises PermanentError."""
         if self._tls is None:

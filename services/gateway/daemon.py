@@ -112,7 +112,6 @@ class Gateway(Daemon):
         except ValueError as error:
             raise PermanentError(f"{error}; set ROOST_TOKEN_USER = NAME@DOMAIN, for the first token") from error
         self.owner = owner  # whom the first token stands for
-        self.logins, self._told = make_logins(self.settings, context, self.tokens, owner)
         self.local = LocalSocket(Path(self.settings.roost_gateway_socket or ""), context.log)
         self.audit = AuditLog(
             context.name,
@@ -133,6 +132,9 @@ class Gateway(Daemon):
             context.log,
         )
         self.certificate = ServerCertificate(self.settings, "gateway", named, context.clock.now, context.log)
+        self.logins, self._told = make_logins(
+            self.settings, context, self.tokens, owner, with_tls=self.certificate.is_wanted
+        )
         context.metrics.register(Metrics(self.counts, lambda: self.events.listeners))
         self._http: aiohttp.ClientSession | None = None
         self._socket: socket.socket | None = None
@@ -279,6 +281,7 @@ class Gateway(Daemon):
     async def close(self) -> None:
         self.local.close()
         await self.audit.close()
+        await self.logins.close()
         with contextlib.suppress(RoostError):
             await self.tokens.write_uses()
         if self._http is not None:

@@ -269,7 +269,7 @@ def settled(tmp_path, text):
     """The logins of a gateway with this configuration, and what is told at its start."""
 
     class Context:
-        config = None
+        config = log = None
         clock = type("Clock", (), {"monotonic": staticmethod(lambda: 0.0), "now": staticmethod(lambda: 0.0)})
 
     file = tmp_path / "config"

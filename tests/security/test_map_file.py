@@ -63,6 +63,7 @@ def test_a_pattern_that_never_ends_maps_nobody(tmp_path):
 
 def logins_of(tmp_path, rules):
     class Context:
+        log = None
         clock = type("Clock", (), {"monotonic": staticmethod(lambda: 0.0), "now": staticmethod(lambda: 0.0)})
 
     (tmp_path / "map").write_text(rules)

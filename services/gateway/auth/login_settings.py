@@ -8,14 +8,16 @@ from pathlib import Path
 from services.gateway.auth.client_hosts import ClientHosts
 from services.gateway.auth.idtokens import IdTokens
 from services.gateway.auth.logins import Logins
+from services.gateway.auth.scitokens import SciTokens
 from services.gateway.auth.tokens import TokenStore
-from services.gateway.core import access_lists, login_methods
+from services.gateway.core import access_lists, login_methods, scitokens
 from shared import map_file
 from shared.config import Config
 from shared.config.knobs import GatewaySettings
 from shared.daemon.context import Context
 from shared.errors import PermanentError
 from shared.map_file import MapFile
+from shared.tls import ClientTls
 
 #: Macros that `use SECURITY` sets, and that mean nothing here.
 _IDLE = {
@@ -27,9 +29,9 @@ _IDLE = {
 
 
 def make_logins(
-    settings: GatewaySettings, context: Context, tokens: TokenStore, owner: str
+    settings: GatewaySettings, context: Context, tokens: TokenStore, owner: str, *, with_tls: bool = False
 ) -> tuple[Logins, list[str]]:
-    """owner: the user who owns the pool, name@domain."""
+    """owner: the user who owns the pool, name@domain; with_tls: the gateway speaks TLS. Raises PermanentError."""
     config = context.config
     lists, told = access_lists.read(
         {**_empty(config, "allow_"), **settings.allow},
@@ -37,14 +39,46 @@ def make_logins(
         [owner],
         [f"root@{settings.uid_domain}"],
     )
-    methods, more = login_methods.read(settings.sec, encrypted=_only_here(settings.roost_gateway_bind))
+    methods, more = login_methods.read(settings.sec, encrypted=with_tls or _only_here(settings.roost_gateway_bind))
     told += more
     told += [f"{name} has no effect: {why}" for name, why in _IDLE.items() if (config.get(name) or "").strip()]
     own = (config.get("FULL_HOSTNAME") or "", config.get("HOSTNAME") or "", config.get("IP_ADDRESS") or "")
     hosts = ClientHosts(own, lists.by_name, context.clock.monotonic)
     rules = _rules(settings)
     idtokens = IdTokens.of(settings, rules)
-    return Logins(tokens, lists, methods, hosts, settings.uid_domain, idtokens, rules, context.clock.now), told
+    issuers, more = _issuers(settings, context, rules)
+    told += more
+    return Logins(tokens, lists, methods, hosts, settings.uid_domain, idtokens, issuers, rules, context.clock.now), told
+
+
+def _issuers(settings: GatewaySettings, context: Context, rules: MapFile) -> tuple[SciTokens, list[str]]:
+    """Raises PermanentError: an issuer that is not known for sure is everybody."""
+    try:
+        found, told = scitokens.issuers(
+            settings.roost_scitokens_issuer,
+            settings.scitokens_server_audience,
+            settings.sec_scitokens_allow_foreign_token_types,
+            settings.sec_scitokens_foreign_token_issuers,
+            settings.trust_domain,
+        )
+    except ValueError as error:
+        raise PermanentError(str(error)) from error
+    if found and not any(rule.method == login_methods.SCITOKENS for rule in rules.rules):
+        told.append(
+            "ROOST_SCITOKENS_ISSUER_<name>: nobody logs in by it: CERTIFICATE_MAPFILE has no rule for SCITOKENS"
+        )
+    made = SciTokens(
+        found,
+        rules,
+        settings.uid_domain,
+        ClientTls.of(settings),
+        context.clock.now,
+        context.clock.monotonic,
+        context.log,
+        refresh_s=settings.roost_scitokens_refresh,
+        keep_s=settings.roost_scitokens_keep,
+    )
+    return made, told
 
 
 def _rules(settings: GatewaySettings) -> MapFile:

@@ -14,10 +14,11 @@ from starlette.types import Scope
 from services.gateway.auth.client_hosts import ClientHosts
 from services.gateway.auth.idtokens import IdTokens
 from services.gateway.auth.local_peer import LOCAL_PEER, LocalPeer
+from services.gateway.auth.scitokens import SciTokens
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.core.access_lists import Lists
 from services.gateway.core.authorization import ASK, ID_DIGITS, Identity, Level
-from services.gateway.core.login_methods import FS, IDTOKENS, SSL, Methods
+from services.gateway.core.login_methods import FS, IDTOKENS, SCITOKENS, SSL, Methods
 from services.gateway.core.peer_certificate import PeerCertificate, of_scope
 from shared.idtokens import parts
 from shared.map_file import MapFile
@@ -35,11 +36,13 @@ class Logins:
         hosts: ClientHosts,
         uid_domain: str,
         idtokens: IdTokens,
+        scitokens: SciTokens,
         rules: MapFile,
         now: Callable[[], float],
     ) -> None:
         self._tokens = tokens
         self.idtokens = idtokens
+        self._scitokens = scitokens
         self._rules = rules
         self._now = now
         self._lists = lists
@@ -51,6 +54,10 @@ class Logins:
     def takes_local(self) -> bool:
         """Whether users of this machine may log in by the local socket."""
         return self._methods.takes(FS)
+
+    async def close(self) -> None:
+        """End what is under way: questions to issuers."""
+        await self._scitokens.close()
 
     async def look(self, token: str, scope: Scope, address: str) -> tuple[Identity | None, str]:
         """Who asks; None with the reason (empty where nothing was shown). Raises RetryableError where the store is
@@ -94,11 +101,17 @@ class Logins:
     ) -> tuple[Identity | None, str]:
         """Whose a JWT is. Nothing of it is believed before its signature was checked: the issuer tells only by whose
         key that is."""
+        method = SCITOKENS if self._scitokens.takes(claims) else IDTOKENS
+        if not self._methods.takes(method):
+            return None, _not_taken(method)  # and no issuer is asked for keys
         try:
-            identity = self.idtokens.identity(token, header, self._now())
+            if method == SCITOKENS:
+                identity = await self._scitokens.identity(token, header, claims)
+            else:
+                identity = self.idtokens.identity(token, header, self._now())
         except ValueError as error:
             return None, f"no valid token: {error}; {ASK}"
-        return await self._allowed(identity, IDTOKENS, address, granted=False)
+        return await self._allowed(identity, method, address, granted=False)
 
     async def _local(self, peer: LocalPeer, address: str) -> tuple[Identity | None, str]:
         try:
@@ -115,7 +128,7 @@ class Logins:
         """What is left of a level by the lists and by the methods that are taken. granted: the level is the pool's own
         word, and not only what the method could give at most. local: they are on this machine."""
         if not self._methods.takes(method):
-            return None, f"no valid token: {identity.method} is not taken here (SEC_DEFAULT_AUTHENTICATION_METHODS)"
+            return None, _not_taken(identity.method)
         most = min(identity.level, self._methods.most(method))
         names = self._hosts.own if local else await self._hosts.of(address)
         user = identity.user
@@ -135,6 +148,10 @@ class Logins:
         if lists.denied("CONFIG", user, address, names):
             return False
         return "CONFIG" not in lists.allow or lists.has("CONFIG", user, address, names, granted=False)
+
+
+def _not_taken(method: str) -> str:
+    return f"no valid token: {method} is not taken here (SEC_DEFAULT_AUTHENTICATION_METHODS)"
 
 
 def _state(scope: Scope) -> dict[str, Any]:

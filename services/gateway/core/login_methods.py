@@ -97,6 +97,10 @@ def read(sec: Mapping[str, str], *, encrypted: bool) -> tuple[Methods, list[str]
                     f"{knob} = {text}: the gateway speaks plain HTTP to other machines; give it a certificate "
                     "(AUTH_SSL_SERVER_CERTFILE), or put a proxy with TLS in front of it"
                 )
+        elif name.startswith("SCITOKENS_PLUGIN_"):
+            told.append(
+                f"{knob} has no effect: CERTIFICATE_MAPFILE alone says who somebody is, and no program is asked"
+            )
         elif why := next((why for end, why in _OTHERS if f"_{name}".endswith(end)), ""):
             told.append(f"{knob} has no effect: {why}")
     return Methods(default, by_level), told

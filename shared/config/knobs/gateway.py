@@ -144,13 +144,48 @@ class GatewaySettings(IdTokenSettings):
     )
     certificate_mapfile: str | None = knob(
         "CERTIFICATE_MAPFILE",
-        meaning="file of lines METHOD NAME USER that say who somebody is whom SSL, FS or IDTOKENS know by that name; "
-        "who has shown a certificate is somebody only by it; read at start",
+        meaning="file of lines METHOD NAME USER that say who somebody is whom SSL, SCITOKENS, FS or IDTOKENS know by "
+        "that name (SCITOKENS: issuer,subject); who has shown a certificate, or a token of an issuer, is somebody only "
+        "by it; read at start",
     )
     certificate_mapfile_assume_hash_keys: bool = knob(
         "CERTIFICATE_MAPFILE_ASSUME_HASH_KEYS",
         "false",
         meaning="in CERTIFICATE_MAPFILE only /.../ is a regular expression, and all else a whole name; false: all are",
+    )
+    roost_scitokens_issuer: Mapping[str, tuple[str, ...]] = family(
+        "ROOST_SCITOKENS_ISSUER_<name>",
+        meaning="issuer whose tokens are taken (SCITOKENS, as of OpenID Connect), by its URL, as iss has it, and the "
+        "audiences of which a token must name one; none: SCITOKENS_SERVER_AUDIENCE; HTCondor asks every issuer that a "
+        "token names for its keys, and this gateway none but these",
+    )
+    scitokens_server_audience: tuple[str, ...] = knob(
+        "SCITOKENS_SERVER_AUDIENCE",
+        meaning="audiences of which a token of an issuer must name one, where ROOST_SCITOKENS_ISSUER_<name> gives none",
+    )
+    sec_scitokens_allow_foreign_token_types: bool = knob(
+        "SEC_SCITOKENS_ALLOW_FOREIGN_TOKEN_TYPES",
+        "false",
+        meaning="tokens without a condor:/ scope, as identity providers make them, are taken of the issuers in "
+        "SEC_SCITOKENS_FOREIGN_TOKEN_ISSUERS; such a token limits nothing",
+    )
+    sec_scitokens_foreign_token_issuers: tuple[str, ...] = knob(
+        "SEC_SCITOKENS_FOREIGN_TOKEN_ISSUERS", meaning="URLs of those issuers; unset: none"
+    )
+    roost_scitokens_refresh: float = knob(
+        "ROOST_SCITOKENS_REFRESH",
+        "600",
+        unit="s",
+        least=60,
+        meaning="an issuer's keys are fetched again after so long, as by the scitokens library of HTCondor, and sooner "
+        "where a token names another one; so long a key that was withdrawn may count",
+    )
+    roost_scitokens_keep: float = knob(
+        "ROOST_SCITOKENS_KEEP",
+        "345600",
+        unit="s",
+        least=60,
+        meaning="keys of an issuer that is away count so long (four days, as in the scitokens library)",
     )
     allow: Mapping[str, tuple[str, ...]] = family(
         "ALLOW_<level>",
