@@ -280,8 +280,6 @@ async def run(
     `still_waiting` with what it waits for, should its start take long."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    # The command dies quietly where nobody reads it; a pool must not die of a program or client that went away.
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     pool = PersonalPool(plan)

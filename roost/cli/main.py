@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -155,5 +154,5 @@ def overview(topics: Iterable[str]) -> str:
 
 
 def entry() -> None:
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # SIGPIPE stays ignored, as Python has it: a gateway that closes an idle connection must not end the command.
     sys.exit(main(sys.argv[1:]))

@@ -148,7 +148,7 @@ async def test_lists_come_in_parts(pool, constraint):
 async def test_huge_ads_come_in_several_answers_and_keep_nobody_else_waiting(pool):
     # Every other submitter's requests fit into each answer, whatever one of them fills his ads with.
     for memory in range(6):
-        await pool.submit(scheddpool.job_ad(RequestMemory=memory + 1, Environment="x" * 900_000))
+        await pool.submit(scheddpool.job_ad(RequestMemory=memory + 1, Padding="x" * 900_000))
         await pool.submit(scheddpool.job_ad(RequestMemory=memory + 1, AccountingGroup="g.x", AcctGroup="g"))
     names = sorted(pool.schedd.table.idle)
     assert len(names) == 2

@@ -65,7 +65,7 @@ class SimulatedSchedd(Schedd):
 
     full: Callable[[], bool]  # whether its disk is
 
-    async def _listen(self) -> int:
+    async def _listen(self, tls: Any) -> int:
         transaction = self.queue._transaction
 
         def unless_full(*rows: Any) -> None:
