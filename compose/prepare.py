@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from shared.bus.definitions import ADMINISTRATOR, consumer_user, definitions
-from shared.bus.topology import ROLES
+from shared.bus.topology import OPTIONAL_ROLES, ROLES
 from shared.state import acl
 from shared.state.acl import digest
 
@@ -183,7 +183,8 @@ def main() -> None:
     check_docker_group()
     share_execute_directory()
     more, asking = prepare_servers() if HA else ("", "")
-    passwords = {user: password_of(user, asking) for user in (*ROLES, ADMINISTRATOR)}
+    roles = [role for role in ROLES if role not in OPTIONAL_ROLES]
+    passwords = {user: password_of(user, asking) for user in (*roles, ADMINISTRATOR)}
     users = redis_users(passwords | {acl.LOADER: loader_password(asking)})
     write(KEYS / "redis" / "users.acl", users + more, 0o444)
     declared = definitions(VHOST, passwords, clustered=HA, consumers=consumer_passwords())

@@ -17,7 +17,7 @@ from roost import protocol
 from roost.errors import ClientError
 from roost.job import JobHandle, Outcome, standard_output, tail_wish
 from roost.locate import locate_gateway
-from roost.protocol import Call, Cluster, Event, File, Lines, Pages, Pause, Plan, Send, T, TokenMade
+from roost.protocol import Call, Cluster, Event, File, JoinToken, Lines, Pages, Pause, Plan, Send, T, TokenMade
 from roost.transport import Body, Bundle, Content, Transport
 from shared.classad import ClassAd
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # loaded where they are needed: most programs do without
     from roost.visit import Visit
     from shared.classad.column_page import Sheet
 
-__all__ = ["Client", "Cluster", "Event", "File", "FunctionJob", "Job", "TokenMade"]
+__all__ = ["Client", "Cluster", "Event", "File", "FunctionJob", "Job", "JoinToken", "TokenMade"]
 
 
 class Client:
@@ -361,6 +361,29 @@ class Client:
 
     def revoke_token(self, prefix: str) -> int:
         return int((self._json("DELETE", f"/v1/tokens/{protocol.part(prefix)}"))["revoked"])
+
+    # --- identities of daemons
+
+    def create_join_token(
+        self, roles: Sequence[str], names: str, *, uses: int = 1, lifetime_s: float = 3600.0
+    ) -> JoinToken:
+        """A join token: with it so many daemons of these roles, with names that fit a shell pattern, get users of the
+        broker. lifetime_s: 0 for ever."""
+        return self._do(protocol.create_join_token(roles, names, uses, lifetime_s))
+
+    def enroll(self, token: str, role: str, name: str, password_hash: str) -> dict[str, Any]:
+        """A user of the broker for a daemon, by a join token: `user`, and `amqp`, a list of URLs without user and
+        password. password_hash: of a password that the caller made (shared.bus.definitions.password_hash)."""
+        return self._do(protocol.enroll(token, role, name, password_hash))
+
+    def identities(self) -> dict[str, list[dict[str, Any]]]:
+        """Daemons with users of the broker (`identities`), and join tokens (`tokens`)."""
+        return dict(self._json("GET", "/v1/identities"))
+
+    def revoke_identity(self, name: str) -> dict[str, Any]:
+        """Take away a user (`startd.node1`), those of all daemons of a name (`node1`), or a join token by its id: the
+        `users` and the number of `tokens` that are gone."""
+        return dict(self._json("DELETE", f"/v1/identities/{protocol.part(name)}"))
 
     # --- files of spooled jobs
 

@@ -4,7 +4,8 @@ Order: what the caller says; ROOST_URL and ROOST_TOKEN (or ROOST_TOKEN_FILE) in 
 ROOST_POOL_DIR, else ~/.roost, which `roost up` describes in `pool.json`; the gateway of this machine at LOCAL_SOCKET.
 
 Where nobody names an address or a token, a gateway of this machine is asked over its Unix socket: the kernel tells it
-who asks, and no token is needed.
+who asks, and no token is needed. The token "" is that of who has none, whatever the environment and files have: it is
+the socket then, or the address without a token.
 
 Whose certificate a gateway with https may show: an authority's in ROOST_CA_FILE; else that of the personal pool's own
 authority, where the gateway is one's own; else those of AUTH_SSL_CLIENT_CAFILE and the other knobs of the machine's
@@ -57,7 +58,8 @@ def pool_dir(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def locate(url: str | None = None, token: str | None = None) -> PoolLocation:
-    """Raises ClientError telling how to name or start a pool."""
+    """token: "" for who has none, and asks for nothing that needs one. Raises ClientError telling how to name or start
+    a pool."""
     url, own_ca = (url or os.environ.get("ROOST_URL") or "").rstrip("/"), ""
     if not url or url.startswith("https:"):
         personal = _described()
@@ -70,12 +72,16 @@ def locate(url: str | None = None, token: str | None = None) -> PoolLocation:
         )
     if "://" not in url:
         url = f"http://{url}" if ":" in url else f"http://{url}:9680"
-    return PoolLocation(url, token or os.environ.get("ROOST_TOKEN") or _token(), ca_file=own_ca)
+    if token is None:
+        token = os.environ.get("ROOST_TOKEN") or _token()
+    return PoolLocation(url, token, ca_file=own_ca)
 
 
 def locate_gateway(url: str | None = None, token: str | None = None) -> PoolLocation:
-    """The same, over the Unix socket of this machine's gateway where nobody names another way."""
-    if not (url or token or any(os.environ.get(name) for name in ("ROOST_URL", "ROOST_TOKEN", "ROOST_TOKEN_FILE"))):
+    """The same, over the Unix socket of this machine's gateway where nobody names another way. token: "" names none, so
+    one that the environment names leads nowhere else."""
+    ways = ("ROOST_URL",) if token == "" else ("ROOST_URL", "ROOST_TOKEN", "ROOST_TOKEN_FILE")
+    if not (url or token or any(os.environ.get(name) for name in ways)):
         personal = _described()
         named = str(personal.get("socket", "")) if personal else str(LOCAL_SOCKET)
         if named and _usable(named):

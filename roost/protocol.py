@@ -414,6 +414,26 @@ def create_token(user: str, level: str, label: str, lifetime_s: float, scopes: S
     return TokenMade(made["token"], made["id"])
 
 
+@dataclass(frozen=True, slots=True)
+class JoinToken:
+    """A new join token; it can not be asked for again. id: by which it is listed and revoked. expires: 0: never."""
+
+    token: str
+    id: str
+    expires: float
+
+
+def create_join_token(roles: Sequence[str], names: str, uses: int, lifetime_s: float) -> Plan[JoinToken]:
+    body = {"roles": list(roles), "names": names, "uses": uses, "lifetime_s": lifetime_s}
+    made = yield call("POST", "/v1/join-tokens", {}, body)
+    return JoinToken(made["token"], made["id"], float(made["expires"]))
+
+
+def enroll(token: str, role: str, name: str, password_hash: str) -> Plan[dict[str, Any]]:
+    request = call("POST", "/v1/enroll", {"role": role, "name": name, "broker": password_hash})
+    return dict((yield replace(request, headers={"Roost-Join-Token": token})))
+
+
 # --- waiting
 
 _AT_REST: Final = (3, 4, 5)

@@ -30,6 +30,7 @@ _KINDS: Final = {
     "adstash": "ADSTASH",
     "defrag": "DEFRAG",
     "rooster": "ROOSTER",
+    "registrar": "REGISTRAR",
     "gateway": "GATEWAY",
 }
 #: What HTCondor has daemons of its own for, and why there is none here.

@@ -55,6 +55,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config-val": ("config_val", "what the configuration says, and where"),
     "adstash": ("adstash", "export the histories of jobs to Elasticsearch, OpenSearch or files"),
     "dead-letters": ("dead_letters", "messages that no daemon could take"),
+    "enroll": ("enroll", "give a daemon of this machine a user of the broker, by a join token; make join tokens"),
+    "identities": ("enroll", "daemons that have users of the broker, and taking those away"),
     "token": ("token", "make, list and revoke access tokens"),
     "store-cred": ("store_cred", "keep the tokens of services that jobs use"),
     "completion": ("completion", "have bash, zsh or fish complete commands, options, jobs, machines and knobs"),
@@ -71,7 +73,10 @@ TOPICS: dict[str, tuple[str, str]] = {
     "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),
     "pool": ("what is in the pool", "status stats top had userprio who ping dashboard events"),
     "machines": ("machines and daemons", "vacate drain undrain off on reconfig restart update-machine-ad power"),
-    "administration": ("configuration, access, what went wrong", "config-val gpu-discovery adstash token dead-letters"),
+    "administration": (
+        "configuration, access, what went wrong",
+        "config-val gpu-discovery adstash token enroll identities dead-letters",
+    ),
     "shell": ("the command itself", "completion condor-names version"),
 }
 

@@ -29,6 +29,7 @@ from services.gateway.routes import (
     dashboard,
     events,
     files,
+    identities,
     jobs,
     journal,
     pool,
@@ -73,6 +74,7 @@ _ROUTES: Final = (
     journal,
     priorities,
     tokens,
+    identities,
     administration,
     dashboard,
 )

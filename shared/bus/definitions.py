@@ -30,6 +30,7 @@ from shared.bus.topology import (
     CONSUMER_READS,
     CONSUMER_TTL_S,
     KINDS,
+    OPTIONAL_ROLES,
     ROLES,
     inbox_queue,
     standing_queues,
@@ -131,6 +132,7 @@ RIGHTS: Final[Mapping[str, Rights]] = {
     "rooster": Rights(ads=("Rooster", "DaemonMaster"), events=r"(daemon|rooster)\..*", talks=(_COLLECTOR,)),
     "defrag": Rights(ads=("Defrag", "DaemonMaster"), events=r"(daemon|defrag)\..*", talks=(_COLLECTOR, _STARTDS)),
     "gangliad": Rights(ads=("Gangliad", "DaemonMaster"), events=r"daemon\..*", talks=(_COLLECTOR,)),
+    "registrar": Rights(ads=("Registrar", "DaemonMaster"), events=r"daemon\..*", inboxes=("registrar",)),
     "adstash": Rights(ads=("Adstash", "DaemonMaster"), events=r"daemon\..*", talks=(_COLLECTOR, _SCHEDDS)),
 }
 
@@ -346,7 +348,7 @@ def definitions(
     daemons = {user: password for user, password in passwords.items() if user != ADMINISTRATOR and password}
     has = {split_user(user)[0] for user in daemons}
     users = (*ROLES, ADMINISTRATOR)
-    lacking = [user for user in users if not passwords.get(user) and user not in has]
+    lacking = [user for user in users if not passwords.get(user) and user not in (*has, *OPTIONAL_ROLES)]
     if lacking:
         raise ValueError(f"no password for {', '.join(lacking)}: set {', '.join(map(_variable, lacking))}")
     everything = {"configure": ".*", "write": ".*", "read": ".*"}

@@ -72,8 +72,11 @@ WORK_QUEUES: Final[Mapping[str, WorkQueue]] = MappingProxyType(
 #: "<role>".
 ROLES: Final = (
     *("collector", "negotiator", "schedd", "startd", "had", "gateway", "journal"),
-    *("defrag", "gangliad", "adstash", "rooster"),
+    *("defrag", "gangliad", "adstash", "rooster", "registrar"),
 )
+
+#: Roles that a pool may do without, and users of theirs with it.
+OPTIONAL_ROLES: Final = ("registrar",)
 
 #: Inboxes of a role rather than of one daemon: they exist always, so that requests can wait for whoever takes
 #: it.

@@ -31,6 +31,7 @@ _TITLES = {
     "DEFRAG": "Defragmentation (defrag)",
     "ROOSTER": "Waking of machines (rooster)",
     "GANGLIAD": "Monitor (gangliad)",
+    "REGISTRAR": "Users of daemons (registrar)",
     "ADSTASH": "Export of histories (adstash)",
 }
 

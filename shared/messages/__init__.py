@@ -12,6 +12,7 @@ from shared.messages import (
     orders,
     pool_history,
     queue,
+    registrar,
     visits,
 )
 from shared.messages.base import Ack, BadMessage, Envelope, Failure, Message, catalogue, message, new_id
@@ -36,5 +37,6 @@ __all__ = [
     "orders",
     "pool_history",
     "queue",
+    "registrar",
     "visits",
 ]

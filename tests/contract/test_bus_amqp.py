@@ -473,7 +473,7 @@ async def test_every_role_may_do_its_work(roles):
     buses = {role: await roles(f"{role}.a") for role in ROLES}
     catches = {role: Catch() for role in ROLES}
     served = {f"{role}.{tail}" for role in ROLES for tail in ("a", "off.a")}
-    served |= {"collector", "poolhistory", "negotiator", "journal", "startd.a/visits"}
+    served |= {"collector", "poolhistory", "negotiator", "journal", "registrar", "startd.a/visits"}
     for inbox in served:
         role = "collector" if inbox == "poolhistory" else inbox.partition(".")[0]
         await buses[role].serve(inbox, catches[role])

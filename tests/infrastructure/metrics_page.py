@@ -18,13 +18,14 @@ from services.had.daemon import Had
 from services.journal.daemon import Journal
 from services.monitor.daemon import Monitor
 from services.negotiator.daemon import Negotiator
+from services.registrar.daemon import Registrar
 from services.rooster.daemon import Rooster
 from services.schedd.daemon import Schedd
 from services.startd.daemon import Startd
 from shared.daemon.health import HealthServer
 from tests.daemons import make_context
 
-KINDS = (Collector, Negotiator, Had, Schedd, Startd, Gateway, Journal, Defrag, Rooster, Monitor, Adstash)
+KINDS = (Collector, Negotiator, Had, Schedd, Startd, Gateway, Journal, Defrag, Rooster, Monitor, Adstash, Registrar)
 BEGINNING = """# Metrics
 
 With ROOST_HEALTH_PORT set, every daemon answers `/metrics` for Prometheus ([daemons.md](daemons.md)). The compose pool

@@ -39,6 +39,7 @@ SHARED = {
     "collector": ("collector", "poolhistory"),
     "negotiator": ("negotiator", "negotiator.active.blue"),
     "journal": ("journal",),
+    "registrar": ("registrar",),
 }
 #: Roles whose every daemon a role may send to, and shared inboxes.
 TALKS = {
@@ -53,6 +54,7 @@ TALKS = {
     "gangliad": ((), ("collector",)),
     "adstash": (("schedd",), ("collector",)),
     "rooster": ((), ("collector",)),
+    "registrar": ((), ()),
 }
 #: Types of the ads of each role.
 ADS = {
@@ -67,6 +69,7 @@ ADS = {
     "gangliad": ("Gangliad", "DaemonMaster"),
     "adstash": ("Adstash", "DaemonMaster"),
     "rooster": ("Rooster", "DaemonMaster"),
+    "registrar": ("Registrar", "DaemonMaster"),
 }
 TYPES = tuple(dict.fromkeys(itertools.chain.from_iterable(ADS.values())))
 EVENTS = {

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from roost import AsyncClient, Client
+from roost.errors import ClientError
 from roost.transport import connect_local
 from services.gateway.auth.local_peer import confined, peer_of
 from services.gateway.local_socket import LocalSocket
@@ -211,7 +212,7 @@ def alone(tmp_path_factory, monkeypatch):
     inside.close()
 
 
-async def test_clients_find_the_socket_by_themselves(alone):
+async def test_clients_find_the_socket_by_themselves(alone, monkeypatch):
     with Client() as client:
         assert client.whoami()["method"] == "FS"
     async with AsyncClient() as other:
@@ -221,10 +222,23 @@ async def test_clients_find_the_socket_by_themselves(alone):
     # Who names a token uses it.
     with Client(token=alone.token) as client:
         assert client.whoami()["method"] == "TOKEN"
+    # Who says they have none comes by the socket too, whatever the environment has, or with none.
+    monkeypatch.setenv("ROOST_TOKEN", alone.token)
+    with Client() as client:
+        assert client.whoami()["method"] == "TOKEN"
+    with Client(token="") as client:
+        assert client.whoami()["method"] == "FS"
+    async with AsyncClient(token="") as other:
+        assert (await other.whoami())["method"] == "FS"
+    with Client(alone.url, "") as client, pytest.raises(ClientError, match="no valid token"):
+        client.whoami()
+    monkeypatch.delenv("ROOST_TOKEN")
     # Without a socket the token's file does as before.
     os.unlink(alone.directory / "gateway.socket")
     with Client() as client:
         assert client.whoami()["method"] == "TOKEN"
+    with Client(token="") as client, pytest.raises(ClientError, match="no valid token"):
+        client.whoami()
 
 
 # --- the socket's place

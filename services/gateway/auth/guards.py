@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 
 from services.gateway.admission import AdmissionQueue
 from services.gateway.auth.caller import Caller
-from services.gateway.core.authorization import Identity, refusal
+from services.gateway.core.authorization import NEEDS, Identity, Level, refusal
 from services.gateway.core.limits import ConcurrencyLimit, RateLimiter
 from shared.daemon.clock import Clock
 
@@ -60,6 +60,18 @@ class Guards:
                     raise too_many_requests(f"too many long answers at once: {full}", 1.0)
                 caller.leaving.append(lambda: self._heavy.leave(user))
             return caller.identity
+
+        setattr(check, "operation", operation)  # noqa: B010  for the description of the API
+        return check
+
+    def anybody(self, operation: str) -> Callable[[HTTPConnection], Awaitable[Caller]]:
+        """The guard of a route that is for whoever comes, as something else is looked at than a token."""
+        assert NEEDS[operation] == Level.NONE
+
+        async def check(connection: HTTPConnection) -> Caller:
+            caller = caller_of(connection)
+            caller.operation = operation
+            return caller
 
         setattr(check, "operation", operation)  # noqa: B010  for the description of the API
         return check

@@ -77,6 +77,8 @@ NEEDS: dict[str, Level] = {
     "tokens": Level.ADMINISTRATOR,
     "tokens.fetch": Level.READ,  # an IDTOKEN for oneself, of no more rights
     "audit": Level.ADMINISTRATOR,
+    "identities": Level.ADMINISTRATOR,
+    "enroll": Level.NONE,  # for who has a join token, which the registrar looks at
     "config": Level.READ,
     "config.set": Level.WRITE,  # and what SETTABLE_ATTRS_<LEVEL> of the daemon says, which nobody sets over HTTP
     "reconfig": Level.ADMINISTRATOR,

@@ -20,6 +20,7 @@ MY_TYPES: Final = {
     "ADSTASH": "Adstash",
     "DEFRAG": "Defrag",
     "ROOSTER": "Rooster",
+    "REGISTRAR": "Registrar",
 }
 #: MyType of the ad of whoever minds the place of a daemon that is off.
 OFF: Final = "DaemonMaster"
@@ -38,6 +39,7 @@ END_ORDER: Final = (
     "JOURNAL",
     "GANGLIAD",
     "ADSTASH",
+    "REGISTRAR",
     "GATEWAY",
 )
 

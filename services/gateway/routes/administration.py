@@ -72,6 +72,7 @@ Subsystem = Literal[
     "ROOSTER",
     "GANGLIAD",
     "ADSTASH",
+    "REGISTRAR",
 ]
 Text = Annotated[str, Field(max_length=MOST_TEXT)]
 

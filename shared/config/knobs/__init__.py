@@ -24,6 +24,7 @@ from shared.config.knobs.journal import JournalSettings
 from shared.config.knobs.monitor import MonitorSettings
 from shared.config.knobs.negotiator import NegotiatorSettings
 from shared.config.knobs.others import OTHERS
+from shared.config.knobs.registrar import RegistrarSettings
 from shared.config.knobs.rooster import RoosterSettings
 from shared.config.knobs.schedd import ScheddSettings
 from shared.config.knobs.startd import StartdSettings
@@ -41,6 +42,7 @@ __all__ = [
     "Knob",
     "MonitorSettings",
     "NegotiatorSettings",
+    "RegistrarSettings",
     "RoosterSettings",
     "ScheddSettings",
     "Settings",
@@ -62,6 +64,7 @@ SETTINGS: tuple[type[CommonSettings], ...] = (
     DefragSettings,
     MonitorSettings,
     AdstashSettings,
+    RegistrarSettings,
 )
 
 

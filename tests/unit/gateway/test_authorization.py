@@ -33,6 +33,8 @@ TABLE = {
     "tokens": "ADMINISTRATOR",
     "tokens.fetch": "READ",
     "audit": "ADMINISTRATOR",
+    "identities": "ADMINISTRATOR",
+    "enroll": "NONE",  # a join token is looked at instead
     "config": "READ",
     "config.set": "WRITE",
     "reconfig": "ADMINISTRATOR",

@@ -8,7 +8,7 @@ from roost.cli.events import line
 from roost.cli.main import COMMANDS, main
 from roost.cli.options import flag, many, parse, value
 from roost.errors import UsageError
-from roost.locate import locate
+from roost.locate import locate, locate_gateway
 from roost.protocol import Event
 
 OPTIONS = (
@@ -163,6 +163,9 @@ def test_where_the_pool_is(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOST_TOKEN", "other")
     assert (locate().url, locate().token) == ("http://elsewhere:5", "other")
     assert locate("here:1", "mine").token == "mine"
+    # Who says they have no token gets none, whatever the environment and files have.
+    assert (locate(token="").url, locate(token="").token) == ("http://elsewhere:5", "")
+    assert (locate_gateway("here:1", "").token, locate_gateway(None, "").token) == ("", "")
 
 
 def test_events_are_told_in_a_line_that_a_person_can_read():

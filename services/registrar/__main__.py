@@ -1,0 +1,4 @@
+from services.registrar.daemon import Registrar
+from shared.daemon.main import run
+
+run(Registrar)
