@@ -54,7 +54,11 @@ class Life:
         hub = MemoryHub()
         self.bus, self.client = MemoryBus(hub, sender="schedd.ap"), MemoryBus(hub, sender="gateway.b")
         limits = ("MAX_JOBS_PER_SUBMISSION", "MAX_JOBS_PER_OWNER", "ROOST_SCHEDD_LATE_JOBS_PER_OWNER")
-        env = {"_CONDOR_ROOST_SCHEDD_TRANSFER_HOST": "127.0.0.1", **{f"_CONDOR_{name}": str(jobs) for name in limits}}
+        env = {
+            "_CONDOR_UID_DOMAIN": "pool",
+            "_CONDOR_ROOST_SCHEDD_TRANSFER_HOST": "127.0.0.1",
+            **{f"_CONDOR_{name}": str(jobs) for name in limits},
+        }
         self.context = Context(
             name="ap",
             config=load_config([], subsystem="SCHEDD", env=env),

@@ -137,7 +137,11 @@ async def measure(jobs: int, directory: Path) -> list[str]:
     config = load_config(
         [],
         subsystem="SCHEDD",
-        env={"_CONDOR_ROOST_SCHEDD_TRANSFER_HOST": "127.0.0.1", "_CONDOR_MAX_JOBS_PER_SUBMISSION": str(jobs)},
+        env={
+            "_CONDOR_UID_DOMAIN": "pool",
+            "_CONDOR_ROOST_SCHEDD_TRANSFER_HOST": "127.0.0.1",
+            "_CONDOR_MAX_JOBS_PER_SUBMISSION": str(jobs),
+        },
     )
     context = Context(
         name="ap",

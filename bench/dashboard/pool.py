@@ -238,6 +238,7 @@ class SyntheticPool:
             "ROOST_SCHEDD_TRANSFER_HOST": "127.0.0.1",
             "ROOST_SCHEDD_TRANSFER_PORT": "0",
             "CLASSAD_LIFETIME": "86400",
+            "UID_DOMAIN": "example.org",
         }
         config = load_config([], subsystem=kind.subsystem, overrides=overrides, env={})
         bus = MemoryBus(self._hub, sender=f"{kind.subsystem.lower()}.{NAME}")
