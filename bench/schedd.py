@@ -38,6 +38,7 @@ from shared.messages.claims import (
 from shared.messages.negotiation import GetRequests, Match, Matches, RequestList
 from shared.messages.queue import SubmitJobs, Submitted
 from shared.state.embedded import EmbeddedStore
+from tests.speakers import Speakers
 
 USER = f"{getpass.getuser()}@pool"
 SLOTS = 8
@@ -129,8 +130,8 @@ class Startd:
 
 async def measure(jobs: int, directory: Path) -> list[str]:
     hub = MemoryHub()
-    bus, client, startd = MemoryBus(hub, sender="schedd.ap"), MemoryBus(hub, sender="gateway.b"), Startd(hub)
-    for each in (bus, client, startd.bus):
+    bus, client, startd = MemoryBus(hub, sender="schedd.ap"), Speakers.on_hub(hub), Startd(hub)
+    for each in (bus, startd.bus):
         await each.start()
     await startd.bus.serve("startd.ep", startd.on_request)
     startd.wanted = jobs
@@ -192,7 +193,8 @@ async def measure(jobs: int, directory: Path) -> list[str]:
     )
     context.stopping.set()
     await life
-    for each in (client, startd.bus, bus):
+    await client.stop()
+    for each in (startd.bus, bus):
         await each.stop()
     return lines
 
