@@ -159,6 +159,8 @@ class Commands:
     def integer(self, name: str, least: int | None = None) -> int | None:
         """The whole part of a constant expression's value, None when absent. Raises ConfigError, also below `least`."""
         value = self.number(name)
+        if value is not None and not math.isfinite(value):
+            raise config_error(f"{name} = {self.text(name)} is out of bounds", self.source(name), "write a number")
         if value is not None and least is not None and value < least:
             raise config_error(f"{name} = {self.text(name)} is out of bounds", self.source(name), f"at least {least}")
         return None if value is None else int(value)

@@ -86,10 +86,13 @@ class Description:
 
     def clusters(self) -> Iterator[DescribedCluster]:
         """Raises ConfigError naming file, line and mend. A changed executable begins a new cluster."""
+        if "\0" in self.text:  # no name of a file, argument or variable can have one
+            line = self.text.count("\n", 0, self.text.index("\0")) + 1
+            raise config_error("there is a zero byte", Source(self.place.file, line), "remove it")
         table = _table(self.place, self.now)
         reader = Reader(table, SUBMIT)
-        for number, line in enumerate(self.prelude, 1):
-            reader.read_text(line, f"<command line, setting {number}>")
+        for number, row in enumerate(self.prelude, 1):
+            reader.read_text(row, f"<command line, setting {number}>")
         commands = Commands(table, self.place, self.warnings)
         cluster: DescribedCluster | None = None
         executable: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from roost.submit import vm
@@ -44,7 +45,7 @@ def executable(c: Commands, out: Attributes) -> None:
         out["Cmd"] = text if keep or text.startswith("/") else f"{c.place.directory}/{text}"
         size = 0
         if "$$" not in text:
-            if path.exists():
+            if os.path.exists(path):
                 size = c.size(str(c.place.directory), text)
             elif not (keep and containers) and not keep:
                 raise config_error(f"Executable file {text} does not exist", c.source("executable"), "correct the path")

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from services.journal.core.rows import Rows, rows_of
 from services.journal.store import JournalRefused, JournalUnavailable, Store
@@ -25,6 +26,10 @@ FIRST_S, LONGEST_S = 0.2, 10.0
 
 #: An event's rows, and who waits until they are written.
 _Entry = tuple[Rows, asyncio.Future[None]]
+
+
+#: Seconds since 1970 of the last second that has a date.
+LATEST: Final = 253_402_300_799
 
 
 @dataclass(slots=True)
@@ -67,7 +72,10 @@ class Recorder:
             return
         if self._closed:
             raise asyncio.CancelledError
-        self.recorded.newest = max(self.recorded.newest, rows["events"][0]["at"])
+        at = rows["events"][0]["at"]
+        if not 0 <= at <= LATEST:  # which no calendar has, and no whole number stands for
+            raise Reject(f"an event of {at:g} s since 1970: want 0 to {LATEST:g}, the end of the year 9999")
+        self.recorded.newest = max(self.recorded.newest, at)
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append((rows, written))
         self._wake.set()

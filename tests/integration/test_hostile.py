@@ -33,52 +33,45 @@ EXAMPLES = int(os.environ.get("ROOST_HOSTILE", "12"))
 BURST = 30
 PUBLISHED_EVENTS = {name for entry in PUBLISHED if entry.exchange == "roost.events" for name in entry.types}
 
-integers = st.one_of(
-    st.sampled_from((0, 1, -1, 2, 10, 2**31, -(2**31), 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))),
-    st.integers(-3, 100),
+INTEGERS = (0, 1, -1, 2, 10, 2**31, -(2**31), 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
+REALS = (0.0, -1.0, 1e300, -1e300, float("inf"), float("-inf"), float("nan"), 0.5)
+integers = st.one_of(st.sampled_from(INTEGERS), st.integers(-3, 100))
+floats = st.one_of(st.sampled_from(REALS), st.floats(0, 10))
+TEXTS = (
+    "",
+    "a",
+    "1.0",
+    "1",
+    "999999999999999999.0",
+    "x" * 3000,
+    "../../etc/passwd",
+    "nul\0nul",
+    "new\nline",
+    "é" * 200,
+    USER,
+    "alice@pool",
+    "slot1@ep",
+    "slot1_1@ep",
+    "startd@ep",
+    "schedd@ap",
+    "startd@evil",
+    "schedd@evil",
+    "@",
+    "Machine",
+    "Submitter",
+    "Scheduler",
+    "Accounting",
+    "ap",
+    "ep",
+    "cm",
+    "startd.ep",
+    "schedd.ap",
+    "schedd.evil",
+    "true",
+    "(" * 500,
+    'regexp("(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")',
 )
-floats = st.one_of(
-    st.sampled_from((0.0, -1.0, 1e300, -1e300, float("inf"), float("-inf"), float("nan"), 0.5)), st.floats(0, 10)
-)
-texts = st.one_of(
-    st.sampled_from(
-        (
-            "",
-            "a",
-            "1.0",
-            "1",
-            "999999999999999999.0",
-            "x" * 3000,
-            "../../etc/passwd",
-            "nul\0nul",
-            "new\nline",
-            "é" * 200,
-            USER,
-            "alice@pool",
-            "slot1@ep",
-            "slot1_1@ep",
-            "startd@ep",
-            "schedd@ap",
-            "startd@evil",
-            "schedd@evil",
-            "@",
-            "Machine",
-            "Submitter",
-            "Scheduler",
-            "Accounting",
-            "ap",
-            "ep",
-            "cm",
-            "startd.ep",
-            "schedd.ap",
-            "schedd.evil",
-            "true",
-            "(" * 500,
-            'regexp("(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")',
-        )
-    ),
-    st.text(max_size=8),
-)
+texts = st.one_of(st.sampled_from(TEXTS), st.text(max_size=8))
 VALUES = (  # those with a zero byte and the like only come packed
     1,
     0,

@@ -117,3 +117,12 @@ async def test_who_is_let_go_gives_its_events_back(tmp_path, monkeypatch):
     with pytest.raises(asyncio.CancelledError):  # its message is not acknowledged, and comes again
         await recorder.on_event(removed(2))
     await store.close()
+
+
+@pytest.mark.parametrize("at", [float("inf"), float("-inf"), float("nan"), -1.0, 1e300])
+async def test_an_event_of_a_time_that_no_calendar_has_is_refused(recorder, at):
+    """As the newest it ended the journal, when that next told of it; as the oldest, no question was answered."""
+    with pytest.raises(Reject, match="want 0 to"):
+        await recorder.on_event(Envelope(JobRemoved(at=at, schedd="ap", job_id="1.0", owner="ada", reason="so")))
+    assert recorder.recorded.newest == 0
+    assert recorder.waiting == 0
