@@ -218,8 +218,8 @@ class Bus(Protocol):
         """Look at the dead letters, oldest first, without taking them."""
 
     async def requeue(self, ids: Sequence[str]) -> list[str]:
-        """Put these dead letters again into the queue they came from (where that is gone: publish them as
-        they were) and take them off the list. Returns the ids done."""
+        """Put these dead letters again into the queue they came from, for who buried them, and take them off the
+        list; each is checked then as what it was. Returns the ids done."""
 
     async def discard(self, ids: Sequence[str]) -> list[str]:
         """Take these dead letters off the list for good."""
