@@ -292,8 +292,7 @@ def _gpu_properties(c: Commands, out: Attributes) -> None:
 def ranks(c: Commands, out: Attributes) -> None:
     name = "rank" if c.text("rank") else "preferences"
     out["Rank"] = c.parsed(name, "Rank") if c.text(name) else 0.0
-    value = c.number("priority", "prio")
-    out["JobPrio"] = int(value) if value is not None else 0
+    out["JobPrio"] = c.integer("priority" if c.text("priority") else "prio") or 0
 
 
 def needs(c: Commands, out: Attributes) -> None:

@@ -3,9 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from roost.submit import Description, SubmitContext
 from services.schedd.core.job_launch_ad import expand_dollar_dollar
 from shared.classad import ClassAd
+from shared.config import ConfigError
 from tests.spec import spec
 
 PLACE = SubmitContext(Path("/tmp"), "job.sub", "alice", {}, "example.org")
@@ -75,3 +78,15 @@ def test_jobs_that_are_virtual_machines_match_machines_that_run_them():
     assert fits() is True
     for worse in ({"HasVM": False}, {"VM_Type": "xen"}, {"VM_AvailNum": 0}, {"VM_Memory": 63}):
         assert fits(**worse) is False, worse
+
+
+@pytest.mark.parametrize("name", ["priority", "prio"])
+@pytest.mark.parametrize("value", ["1e400", "-1e400", 'real("NaN")'])
+def test_a_priority_without_an_end_is_refused_with_its_place(name, value):
+    with pytest.raises(ConfigError, match=r"job.sub, line 2: .* is out of bounds"):
+        clusters(f"executable = /bin/true\n{name} = {value}\nqueue\n")
+
+
+def test_a_priority_is_a_whole_number():
+    (cluster,) = clusters("executable = /bin/true\nprio = 2.7\nqueue\n")
+    assert ClassAd(cluster.attributes).eval("JobPrio") == 2
