@@ -23,7 +23,7 @@ from shared.config.knobs.server_tls import ServerTlsSettings
 from shared.config.knobs.tls import TlsSettings
 from shared.errors import PermanentError
 from shared.own_authority import OwnAuthority
-from shared.tls import TlsTrouble, no_password, stamp, words
+from shared.tls import TlsTrouble, load_authorities, no_password, stamp, words
 
 CERT_FILE, KEY_FILE = "AUTH_SSL_SERVER_CERTFILE", "AUTH_SSL_SERVER_KEYFILE"
 CA_FILE, CA_DIR = "AUTH_SSL_SERVER_CAFILE", "AUTH_SSL_SERVER_CADIR"
@@ -109,14 +109,7 @@ class ServerTls:
                 f"{CERT_FILE}, {KEY_FILE}: {where}: {words(error)}; want a certificate (chain) and its key in PEM"
             ) from error
         if self.asks_clients:
-            if self.ca_file or self.ca_dir:
-                try:
-                    context.load_verify_locations(self.ca_file or None, self.ca_dir or None)
-                except OSError as error:
-                    raise TlsTrouble(
-                        f"{CA_FILE if self.ca_file else CA_DIR}: {self.ca_file or self.ca_dir}: {words(error)}; want "
-                        "certificates of authorities in PEM"
-                    ) from error
+            load_authorities(context, (CA_FILE, self.ca_file), (CA_DIR, self.ca_dir))
             if self.default_cas:
                 context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
             context.verify_mode = ssl.CERT_REQUIRED if self.require_client else ssl.CERT_OPTIONAL

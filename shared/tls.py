@@ -139,14 +139,7 @@ class ClientTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks certificates and hosts
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.check_host
-        if self.ca_file or self.ca_dir:
-            try:
-                context.load_verify_locations(self.ca_file or None, self.ca_dir or None)
-            except OSError as error:
-                raise TlsTrouble(
-                    f"{CA_FILE if self.ca_file else CA_DIR}: {self.ca_file or self.ca_dir}: {words(error)}; want "
-                    "certificates of authorities in PEM"
-                ) from error
+        load_authorities(context, (CA_FILE, self.ca_file), (CA_DIR, self.ca_dir))
         if self._own_ca():
             try:
                 context.load_verify_locations(self.own_ca_file)
@@ -224,6 +217,21 @@ def stamp(name: str, path: str) -> tuple[object, ...]:
 def no_password(knob: str) -> str:
     """Raises TlsTrouble. OpenSSL would ask at the terminal, and the daemon would stand still."""
     raise TlsTrouble(f"{knob}: the key is encrypted, and a daemon has nobody to ask: store it without a password")
+
+
+def load_authorities(context: ssl.SSLContext, file: tuple[str, str], directory: tuple[str, str]) -> None:
+    """Have a context believe the authorities of a file and a directory, each a knob and its value; empty: none. Raises
+    TlsTrouble, which names the knob."""
+    (file_knob, ca_file), (directory_knob, ca_dir) = file, directory
+    if not (ca_file or ca_dir):
+        return
+    try:
+        context.load_verify_locations(ca_file or None, ca_dir or None)
+    except OSError as error:
+        raise TlsTrouble(
+            f"{file_knob if ca_file else directory_knob}: {ca_file or ca_dir}: {words(error)}; want certificates of "
+            "authorities in PEM"
+        ) from error
 
 
 def words(error: OSError) -> str:
