@@ -37,6 +37,16 @@ def value(pool, name, slot="slot1@node1"):
     return ad(pool, slot).eval(name)
 
 
+def runs_of(file):
+    return file.read_text().count("run") if file.exists() else 0
+
+
+async def launchers_tried(pool):
+    """Until then, the startd may tell the pool of its slots at any moment, with all that their ads say."""
+    launchers = pool.startd.shared.launchers
+    await eventually(lambda: all(launchers[name].found is not None for name in ("apptainer", "vm")))
+
+
 @spec("CRN-01", "CRN-02", "CRN-03", "CRN-04", "CRN-05", "CRN-08", "W-65")
 @pytest.mark.parametrize(
     ("dash", "autopublish", "told"),
@@ -50,9 +60,9 @@ def value(pool, name, slot="slot1@node1"):
 )
 async def test_output_selects_slots_and_the_pool_hears_of_it_as_it_says(tmp_path, dash, autopublish, told):
     """CRN-01 to CRN-05, CRN-08: the manual's example; CRN-02: who decides about the update."""
-    go = tmp_path / "go"
+    go, runs = tmp_path / "go", tmp_path / "runs"
     lines = f"Value=1\\nSlotId=1\\n-s1 update:false\\nValue=2\\nSlotId=2\\n-s2 update:false\\nValue=10\\n{dash}\\n"
-    program = script(tmp_path, "value", f'[ -e {go} ] && printf "{lines}"')
+    program = script(tmp_path, "value", f'echo run >>{runs}; [ -e {go} ] && printf "{lines}"')
     heard = {}  # by slot: what the pool knows of it
 
     async def hear(envelope):
@@ -69,6 +79,9 @@ async def test_output_selects_slots_and_the_pool_hears_of_it_as_it_says(tmp_path
     async with Pool(tmp_path, Machine(cpus=3), **macros) as pool:
         await pool.schedd.bus.listen(Exchange.ADS, ["#"], hear)
         await eventually(lambda: len(heard) == 3 and known("State") == {"Unclaimed"})
+        await launchers_tried(pool)
+        before = runs_of(runs)
+        await eventually(lambda: runs_of(runs) > before + 1)  # what was to be told of the launchers has been told
         go.touch()
         await eventually(lambda: value(pool, "MyValue", "slot3@node1") == 10)
         assert [value(pool, "MyValue", f"slot{n}@node1") for n in (1, 2, 3)] == [1, 2, 10]
@@ -77,8 +90,8 @@ async def test_output_selects_slots_and_the_pool_hears_of_it_as_it_says(tmp_path
         if told:
             await eventually(lambda: known("MyValue") == {1, 2, 10})
         else:
-            runs = value(pool, "MyLastUpdate")
-            await eventually(lambda: value(pool, "MyLastUpdate") > runs)
+            last = value(pool, "MyLastUpdate")
+            await eventually(lambda: value(pool, "MyLastUpdate") > last)
             assert known("MyValue") == {None}
 
 

@@ -119,6 +119,14 @@ class Terminal:
             assert time.monotonic() < end, self.seen
             self.read(0.5)
 
+    def again(self, typed, words):
+        """Type it every half second until the words are seen."""
+        end = time.monotonic() + PATIENCE_S
+        while words not in self.seen:
+            assert time.monotonic() < end, self.seen
+            self.type(typed)
+            self.read(0.5)
+
     def status(self):
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
@@ -143,11 +151,7 @@ def test_a_shell_at_a_terminal(pool, job):
     terminal.seen = b""
     terminal.type(b"\x03")
     terminal.until(b">>>")  # what is typed before may be lost: the terminal throws it away
-    terminal.type(b"trap 'echo si''ze $(stty size)' WINCH; while :; do stty size; sleep 0.1; done\r")
-    terminal.until(b"20 60")
-    terminal.type(b"\x03")
-    terminal.seen = b""
-    terminal.until(b">>>")
+    terminal.again(b"stty size\r", b"20 60")
     terminal.type(b"exit 4\r")
     assert terminal.status() == 4, terminal.seen
 
