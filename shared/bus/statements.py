@@ -64,6 +64,11 @@ class Signer:
     def public_pem(self) -> bytes:
         return self.public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
+    @property
+    def private_pem(self) -> bytes:
+        form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return self.key.private_bytes(*form)
+
     def sign(self, envelope: Envelope, packed_body: bytes, inbox: str, person: Person, now: float) -> dict[str, Any]:
         """The statement about a person for one message to one inbox. packed_body: its body as msgpack has it; now:
         seconds since 1970."""
@@ -111,16 +116,37 @@ def read_public(text: bytes) -> Iterator[Ed25519PublicKey]:
 def signer_of(path: Path) -> Signer:
     """The key in a file; made, with its public half beside it (`.pub`), where there is none. Blocks. Raises OSError,
     and ValueError for a file that holds no such key."""
+    return make_key_pair(path, public_file(path))
+
+
+def public_file(path: Path) -> Path:
+    """Where the public half of the key in a file lies, unless somebody put it elsewhere."""
+    return path.with_name(path.name + ".pub")
+
+
+def make_key_pair(private: Path, public: Path) -> Signer:
+    """A gateway's key in two files: the private half, for the gateway alone (mode 0600), and the public one, for
+    whoever shall believe it (0644). Keeps a private key that is there, and makes the public half again where that is
+    missing. Blocks. Raises OSError, and ValueError for a file that holds no such key."""
     try:
-        text = path.read_bytes()
+        signer = _read_private(private)
     except FileNotFoundError:
-        made = Signer.new()
-        private = made.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        replace_on_disk(path, private)
-        replace_on_disk(path.with_name(path.name + ".pub"), made.public_pem, 0o644)
-        return made
+        signer = Signer.new()
+        replace_on_disk(private, signer.private_pem)
+        _publish(public, signer)
+        return signer
+    if not public.exists():
+        _publish(public, signer)
+    return signer
+
+
+def _publish(path: Path, signer: Signer) -> None:
+    replace_on_disk(path, signer.public_pem)
+    path.chmod(0o644)  # whatever the umask: others shall read it
+
+
+def _read_private(path: Path) -> Signer:
+    text = path.read_bytes()
     try:
         key = serialization.load_pem_private_key(text, None)
     except (TypeError, UnsupportedAlgorithm) as error:

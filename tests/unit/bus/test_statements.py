@@ -12,7 +12,18 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from shared.bus.api import BusHealth, Exchange
 from shared.bus.handling import Saying, packed
 from shared.bus.senders import TABLE, Arrival, Denied, Senders
-from shared.bus.statements import LIFE_S, LOOK_S, SKEW_S, Believer, Keys, NotBelieved, Replayed, Signer, signer_of
+from shared.bus.statements import (
+    LIFE_S,
+    LOOK_S,
+    SKEW_S,
+    Believer,
+    Keys,
+    NotBelieved,
+    Replayed,
+    Signer,
+    make_key_pair,
+    signer_of,
+)
 from shared.messages import Envelope
 from shared.messages.base import Person
 from shared.messages.flows import REQUESTS
@@ -208,6 +219,20 @@ def test_a_key_is_made_once_closed_and_its_public_half_is_for_everybody(tmp_path
     assert stat.S_IMODE((tmp_path / "own" / "gateway.key").stat().st_mode) == 0o600
     keys = Keys(tmp_path / "own" / "gateway.key.pub")
     Believer(keys, lambda: NOW).believe(sent(act(), signer=made), "schedd.ap", again=False)
+
+
+def test_a_pair_lies_where_it_shall_and_is_made_whole_again(tmp_path):
+    private, public = tmp_path / "gateway" / "key", tmp_path / "everybody" / "gw1.pub"
+    made = make_key_pair(private, public)
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    assert stat.S_IMODE(public.stat().st_mode) == 0o644
+    public.unlink()
+    assert make_key_pair(private, public).public == made.public
+    Believer(Keys(public.parent), lambda: NOW).believe(sent(act(), signer=made), "schedd.ap", again=False)
+    public.chmod(0o600)
+    before = public.read_bytes()
+    make_key_pair(private, public)
+    assert (stat.S_IMODE(public.stat().st_mode), public.read_bytes()) == (0o600, before)  # what is there is kept
 
 
 def test_keys_of_a_directory_come_and_go_while_daemons_run(tmp_path):
