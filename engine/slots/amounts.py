@@ -74,6 +74,10 @@ class Amounts(Mapping[str, Number]):
             if self[name] < amount or (name in self.ids and not set(other.ids.get(name, ())) <= set(self.ids[name]))
         ]
 
+    def without(self, name: str) -> Amounts:
+        """The same amounts, and nothing of this resource named."""
+        return Amounts({one: amount for one, amount in self.of.items() if one != name}, self.ids)
+
     def choose(self, name: str, ids: tuple[str, ...]) -> Amounts:
         """The same amounts, with these devices as what there is of one resource."""
         return Amounts({**self.of, name: len(ids)}, {**self.ids, name: ids})

@@ -61,8 +61,10 @@ def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, str], Slo
     for slot_name, record in journal.load("past").items():
         effects.add(manager.restore_past(slot_name, journal_records.unpack_past(record)))
     lost: dict[str, str] = {}
-    for claim_id, record in journal.load("claims").items():
-        claim, slot = journal_records.unpack_claim(record)
+    # The oldest first: where the machine has become smaller, those that have run longest keep their place.
+    claims = [journal_records.unpack_claim(record) for record in journal.load("claims").values()]
+    for claim, slot in sorted(claims, key=lambda one: (one[0].made_at, one[1].name)):
+        claim_id = claim.claim_id
         trouble, changed = manager.restore(claim, slot, startd.now())
         effects.add(changed)
         if trouble:

@@ -16,7 +16,7 @@ LIKED = "TARGET.Liked ?: 0"
 class Slots:
     """Slot 1 is static; slot 2 too, and slot 3 partitionable, if they are wanted. `flip`: attributes of all ads."""
 
-    def __init__(self, *, more=(), now=1000.0, policies=None, **rules):
+    def __init__(self, *, more=(), now=1000.0, policies=None, static=STATIC, machine=MACHINE, **rules):
         self.now = now
         self.flip = {"Flip": 0}
         self.rules = policies or {0: policy(**{"rank": LIKED} | rules)}
@@ -41,11 +41,11 @@ class Slots:
             self.steps.append((slot.name, str(before), cause, str(slot.condition)))
 
         registry.move = moving
-        plans = [PlannedSlot(1, 1, SlotKind.STATIC, STATIC)]
+        plans = [PlannedSlot(1, 1, SlotKind.STATIC, static)]
         if TWO in more:
-            plans.append(PlannedSlot(2, 2, SlotKind.STATIC, STATIC))
+            plans.append(PlannedSlot(2, 2, SlotKind.STATIC, static))
         if PARTS in more:
-            plans.append(PlannedSlot(3, 0, SlotKind.PARTITIONABLE, MACHINE))
+            plans.append(PlannedSlot(3, 0, SlotKind.PARTITIONABLE, machine))
         self.slot_manager.add_slots(plans, self.now)
         self.look()
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from engine.slots.amounts import CPUS, Amounts
+from engine.slots.amounts import CPUS, DISK, Amounts
 from engine.slots.carving import Carving, PlannedSlot, Refusal, SlotKind, carve
 from services.startd.core.slots import preemption
 from services.startd.core.slots.drain import (
@@ -591,7 +591,10 @@ class SlotManager:
 
     def restore(self, claim: Claim, slot: Slot, now: float) -> tuple[str, SlotEffects]:
         """Put a claim of an earlier life back; `slot` is as it was written down with it. Returns why that is not
-        possible (the configuration changed); empty: it is done."""
+        possible (the configuration changed); empty: it is done.
+
+        Compared is what its job holds: cores, memory, devices. A slot's Disk is what was free when it was made, which
+        is another number each time (SLT-08); what the job has used of it is its own already."""
         self.epochs[claim.shard] = max(self.epochs.get(claim.shard, 0), claim.epoch)
         return self._restore(claim, slot), self._done()
 
@@ -600,8 +603,9 @@ class SlotManager:
             parent = self.slots.get(slot.parent)
             if parent is None or parent.kind is not SlotKind.PARTITIONABLE:
                 return f"there is no partitionable slot {slot.parent} any more"
-            if not parent.free.holds(slot.total):
-                return f"{slot.parent} is too small now"
+            lacking = parent.free.lacking(slot.total.without(DISK))
+            if lacking:
+                return _too_small(slot.parent, lacking, parent.free, slot.total)
             parent.free = parent.free.minus(slot.total)
             parent.children = max(parent.children, slot.dynamic_id)
             self._table.add(slot)
@@ -609,8 +613,9 @@ class SlotManager:
             known = self.slots.get(slot.name)
             if known is None or known.kind is not SlotKind.STATIC or known.claim is not None:
                 return f"there is no static slot {slot.name} any more"
-            if not known.total.holds(slot.total):
-                return f"{slot.name} is smaller now"
+            lacking = known.total.lacking(slot.total.without(DISK))
+            if lacking:
+                return _too_small(slot.name, lacking, known.total, slot.total)
             if known.activity is Activity.BENCHMARKING:  # they began before the claim was there again
                 self._table.move(known, Cause.BENCHMARKED, slot.activity_since)
             known.condition = slot.condition
@@ -681,3 +686,14 @@ class SlotManager:
         if isinstance(carved, Refusal):
             return carved.reason
         return refusal(ad, job)
+
+
+def _too_small(name: str, lacking: Sequence[str], there: Amounts, held: Amounts) -> str:
+    """Why a claim of an earlier life has no place in this slot any more, with the amounts."""
+    which = ", ".join(
+        f"{resource} {there[resource]:g} of {held[resource]:g}"
+        if there[resource] < held[resource]
+        else f"other {resource}"
+        for resource in lacking
+    )
+    return f"{name} is too small now, after a restart with other resources: it has {which}"
