@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import secrets
 import sys
 import tempfile
@@ -32,9 +33,17 @@ from bench.security.pool import HostilePool
 from tests.security.attacker import Attacker
 
 #: Of a hundred inputs so many are of each family, where all are sent.
-SHARES: Final = dict(zip(FAMILIES, (12, 28, 8, 12, 25, 15), strict=True))
+SHARES: Final = dict(zip(FAMILIES, (10, 10, 18, 20, 20, 15, 7), strict=True))
 #: Inputs of a family that are made and sent together; how many are under way at a time.
-BATCH: Final = {"http": 100, "bus": 200, "submit": 50, "configuration": 100, "ads": 100, "expressions": 20}
+BATCH: Final = {
+    "http": 200,
+    "bus": 400,
+    "messages": 500,
+    "submit": 500,
+    "configuration": 500,
+    "ads": 200,
+    "expressions": 60,
+}
 UNDER_WAY: Final = {"http": 12, "bus": 12}
 #: Seconds between looks at the meters, and at what is protected.
 METERS_EVERY_S, LOOK_EVERY_S = 2.0, 45.0
@@ -49,6 +58,7 @@ class Run:
         self.pool = pool
         self.seed = seed
         self.tallies = {family: Tally() for family in families}
+        self._readers = texts.Readers()
         whole = sum(SHARES[family] for family in families)
         self._wanted = {family: round(count * SHARES[family] / whole) for family in families}
         self._ends = time.monotonic() + minutes * 60 if minutes else float("inf")
@@ -56,6 +66,7 @@ class Run:
         self._before: dict[str, Any] = {}
         self.pool_faults: list[Fault] = []
         self.looks = 0
+        self.loads: list[float] = []
         self.silences: dict[str, int] = {}
 
     async def whole(self) -> None:
@@ -66,6 +77,7 @@ class Run:
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+            self._readers.close()
         await self._meters()
         await self._look()
         try:
@@ -84,6 +96,7 @@ class Run:
             await self._bus(tally)
         else:
             await self._texts(family, tally)
+            return  # which adds up what its batches took
         tally.seconds = time.perf_counter() - began
 
     def _more(self, family: str) -> int:
@@ -118,13 +131,10 @@ class Run:
                 await attacker.stop()
 
     async def _texts(self, family: str, tally: Tally) -> None:
-        readers, first = texts.Readers(), 0
-        try:
-            while count := self._more(family):
-                tally.add(await readers.run(family, self.seed, first, count))
-                first += count
-        finally:
-            readers.close()
+        first = 0
+        while count := self._more(family):
+            tally.add(await self._readers.run(family, self.seed, first, count))
+            first += count
 
     async def _all(self, cases: list[Case], at_once: int, send: Callable[[Case], Awaitable[None]]) -> None:
         waiting = deque(cases)
@@ -146,7 +156,9 @@ class Run:
                 await self._look()
                 looked = time.monotonic()
                 said = ", ".join(f"{family} {tally.sent}" for family, tally in self.tallies.items())
-                print(f"  {said}; faults: {len(self.faults())}", flush=True)
+                load = os.getloadavg()[0]
+                self.loads.append(load)
+                print(f"  {said}; faults: {len(self.faults())}; load {load:.1f}", flush=True)
 
     async def _meters(self) -> None:
         for name, times in (await asyncio.to_thread(self.pool.silences)).items():
@@ -182,12 +194,15 @@ def report(run: Run, took: float) -> dict[str, Any]:
     found = {kind: sum(fault.kind == kind for fault in run.faults()) for kind in (CRASH, SILENCE, RIGHTS)}
     found[SILENCE] += sum(run.silences.values()) - sum(fault.kind == SILENCE for fault in run.pool_faults)
     inputs = sum(tally.sent for tally in run.tallies.values())
-    print(f"{inputs} inputs in {took:.0f} s, seed {run.seed}, {run.looks} looks at what is protected.")
+    load = (round(min(run.loads), 1), round(max(run.loads), 1)) if run.loads else (round(os.getloadavg()[0], 1),) * 2
+    print(f"{inputs} inputs in {took:.0f} s at a load of {load[0]} to {load[1]}, seed {run.seed}.")
+    print(f"{run.looks} looks at what is protected.")
     print(f"Crashes {found[CRASH]}, silences {found[SILENCE]} {run.silences or ''}, rights widened {found[RIGHTS]}.")
     return {
         "seed": run.seed,
         "inputs": inputs,
         "seconds": round(took, 1),
+        "load": load,
         "families": rows,
         "held": run.silences,
         **found,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 Case = dict[str, Any]
 
-FAMILIES: Final = ("http", "bus", "submit", "configuration", "ads", "expressions")
+FAMILIES: Final = ("http", "bus", "messages", "submit", "configuration", "ads", "expressions")
 #: Kinds of what may be wrong.
 CRASH, SILENCE, RIGHTS = "crash", "silence", "rights"
 #: Processor seconds for which one piece of work may keep a loop.

@@ -1,10 +1,12 @@
-"""Families that no daemon is needed for: submit files, configuration, ads, and constraints over a collector's ads. Each
+"""Families that no daemon is needed for: messages as they are decoded and held to the table of senders, submit files,
+configuration, ads, and constraints over a collector's ads. Each
 input is read in a process of its own (`python -m bench.security` sees to that), and its processor time is measured."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,12 +15,18 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Final
 
-from bench.security import values
+import structlog
+
+from bench.security import bus, values
 from bench.security.cases import CRASH, SILENCE, SILENCE_S, Case, Fault, Tally, data_of, dice_of, text
 from bench.security.values import Dice
 from roost.submit import Description, SubmitContext
 from services.collector.core.queries import BadQuery
 from services.collector.search import Search
+from shared.bus.api import BusHealth, Exchange
+from shared.bus.senders import TABLE, Arrival, Denied, Senders
+from shared.bus.statements import Believer, Keys
+from shared.bus.topology import inbox_queue
 from shared.classad import ClassAd, ParseError, parse_ad, parse_ads
 from shared.classad.as_json import from_json, to_json
 from shared.classad.budget import TooExpensive
@@ -28,6 +36,8 @@ from shared.config.knobs import DEFAULTS
 from shared.config.load import CONFIG
 from shared.config.macros import MacroTable
 from shared.config.reader import Reader
+from shared.daemon.clock import SystemClock
+from shared.messages.base import BadMessage, Envelope
 from tests.integration.test_hostile import NAMES
 from tests.loop_meter import measured
 from tests.security.test_budgets import ask, pool
@@ -166,6 +176,8 @@ def ad_text(dice: Dice, syntax: str) -> str:
 
 def make(family: str, dice: Dice) -> Case:
     """An input of one of the families of this module."""
+    if family == "messages":
+        return bus.made(dice) | {"family": family}
     if family == "submit":
         return {"family": family, "text": submit_file(dice)}
     if family == "configuration":
@@ -176,6 +188,24 @@ def make(family: str, dice: Dice) -> Case:
     if syntax == "packed":
         return {"family": family, "syntax": syntax, "data": text(values.packed_ad(dice))}
     return {"family": family, "syntax": syntax, "text": ad_text(dice, syntax)}
+
+
+def _read_message(case: Case) -> Iterator[str]:
+    """As a bus does before a handler sees a message; what is taken is packed and read again."""
+    exchange, key = Exchange(case["exchange"] or Exchange.RPC), case["key"].removeprefix(inbox_queue(""))
+    envelope = Envelope.unpack(data_of(case["data"]))
+    yield "decoded"
+    packed = envelope.pack()
+    if Envelope.unpack(packed).pack() != packed:
+        raise AssertionError("read again it is another message")
+    yield "packed"
+    _SENDERS.check(envelope, Arrival(exchange, case["user"], inbox=key))
+    yield "allowed"
+
+
+#: Of a pool where gateways sign and nobody else does.
+_QUIET: Final = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+_SENDERS: Final = Senders(BusHealth(), _QUIET, TABLE, Believer(Keys(), SystemClock().now))
 
 
 def _read_submit(case: Case) -> Iterator[str]:
@@ -225,16 +255,22 @@ def _read_ad(case: Case) -> Iterator[str]:
 
 
 _READ: Final[Mapping[str, Callable[[Case], Iterator[str]]]] = {
+    "messages": _read_message,
     "submit": _read_submit,
     "configuration": _read_configuration,
     "ads": _read_ad,
 }
-#: No daemon reads these in its loop: a program of its own does, which is ended when it takes too long.
+#: No daemon reads these in its loop: a program of its own does, which is ended when it takes too long. Nor does one
+#: read ads that are text: commands do, and startds read what programs of the machine's owner print.
 ALONE: Final = ("submit", "configuration")
 #: Processor seconds after which reading one is given up here.
 PATIENCE_S: Final = 2.0
 #: What a reader says of what it does not take.
-REFUSALS: Final = (ConfigError, ParseError, PackedError, BadQuery, TooExpensive)
+REFUSALS: Final = (ConfigError, ParseError, PackedError, BadQuery, TooExpensive, BadMessage, Denied)
+
+
+def _alone(case: Case) -> bool:
+    return case["family"] in ALONE or case.get("syntax", "packed") != "packed"
 
 
 class GivenUp(BaseException):
@@ -281,7 +317,7 @@ def take(case: Case, tally: Tally) -> None:
     family = case["family"]
     found, seconds, wrong = outcome(case)
     for _ in range(TRIES - 1):
-        if seconds <= SILENCE_S or family in ALONE:
+        if seconds <= SILENCE_S or _alone(case):
             break
         seconds = min(seconds, outcome(case)[1])
     tally.sent += 1
@@ -289,7 +325,7 @@ def take(case: Case, tally: Tally) -> None:
     tally.longest_s = max(tally.longest_s, seconds)
     if wrong is not None:
         tally.faults.append(Fault(CRASH, family, f"{type(wrong).__name__}: {wrong}"[:1000], (case,)))
-    if seconds > SILENCE_S and family not in ALONE:
+    if seconds > SILENCE_S and not _alone(case):
         tally.faults.append(Fault(SILENCE, family, f"{seconds:.3f} s of processor time", (case,)))
 
 
@@ -308,7 +344,7 @@ async def _ask(search: Search, cases: list[Case], tally: Tally) -> float:
     return float(held.longest_s)
 
 
-def constrain(cases: list[Case], tally: Tally, ads: int = 20) -> None:
+def constrain(cases: list[Case], tally: Tally, ads: int = 2) -> None:
     """Constraints over the ads of machines."""
     search: Search = pool(ads)  # type: ignore[no-untyped-call]
     tally.sent += len(cases)

@@ -6,16 +6,18 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
 from shared.bus.api import BusHealth
 from shared.daemon.base import Daemon
-from shared.daemon.lag import EVERY_S, LONG_S, LoopLag
+from shared.daemon.lag import EVERY_S, LONG_S, Held, LoopLag
 from shared.daemon.metrics import MetricSource, counter, counters, gauge, gauges, histogram, histograms
 from shared.state.api import StoreHealth
 from shared.version import VERSION
@@ -70,7 +72,7 @@ class HealthServer:
         self.set_up = False
         self._runner: web.AppRunner | None = None
         registry = daemon.context.metrics
-        self._lag = LoopLag()
+        self._lag = LoopLag(partial(_tell, daemon.context.log))
         registry.register(_Own(daemon, self._lag))
         ProcessCollector(registry=registry)
 
@@ -111,6 +113,17 @@ class HealthServer:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
+def _tell(log: structlog.stdlib.BoundLogger, held: Held, more: int) -> None:
+    log.warning(
+        "loop_held",
+        seconds=round(held.seconds, 3),
+        processor_s=round(held.processor_s, 3),
+        by=held.by.function,
+        calls=held.by.calls,
+        more_since_told=more,
+    )
+
+
 def _loop(lag: LoopLag) -> dict[str, Any]:
     """How often one piece of work kept the event loop for longer than it may, and the last time."""
     found: dict[str, Any] = {"held": lag.long, "longer_than_s": LONG_S}
@@ -120,6 +133,8 @@ def _loop(lag: LoopLag) -> dict[str, Any]:
             "ago_s": round(time.perf_counter() - last.at, 3),
             "seconds": round(last.seconds, 3),
             "processor_s": round(last.processor_s, 3),
+            "by": last.by.function,
+            "calls": last.by.calls,
         }
     return found
 
@@ -148,6 +163,8 @@ class _Own(MetricSource):
         yield histogram("roost_daemon_loop_lag_seconds", text, self._lag.late)
         text = "Processor time of its event loop's thread in which none came: one piece of work"
         yield histogram("roost_daemon_loop_held_seconds", text, self._lag.held)
+        text = f"Times that it was more than {LONG_S:g} s, by the function that was at work"
+        yield counters("roost_daemon_loop_held_by_function", text, ["function"], self._lag.long_by.by_name)
         disks = _disks({"spool": context.spool, "execute": context.execute})
         labels = ["directory"]
         yield gauges(

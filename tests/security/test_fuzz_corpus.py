@@ -23,7 +23,7 @@ ENTRIES = [
     entry for file in sorted((Path(__file__).parents[1] / "data" / "fuzz").glob("*.jsonl")) for entry in read(file)
 ]
 SEED = 20
-COUNTS = {"submit": 200, "configuration": 200, "ads": 200, "expressions": 40}
+COUNTS = {"messages": 500, "submit": 200, "configuration": 200, "ads": 200, "expressions": 40}
 
 
 def stories(tally, *kinds):

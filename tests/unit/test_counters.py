@@ -1,6 +1,7 @@
 """What daemons count of themselves."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -12,7 +13,7 @@ from services.negotiator.metrics import MOST_SUBMITTERS, most_demanding
 from shared.bus.api import Exchange, Reject
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.counters import CountsBy, Durations, DurationsBy
-from shared.daemon.lag import EVERY_S, LONG_S, LoopLag
+from shared.daemon.lag import ENDLESS_S, EVERY_S, LONG_S, TELL_EVERY_S, WATCH_EVERY_S, LoopLag
 from shared.daemon.metrics import MetricSource, histogram
 from shared.messages.base import Ack
 from shared.messages.negotiation import Reschedule
@@ -84,13 +85,11 @@ def test_requests_are_counted_by_door_and_never_by_what_was_asked_for():
 
 
 async def test_work_of_50_ms_is_always_seen_and_a_busy_machine_is_not_taken_for_work():
-    lag = LoopLag()
+    lag = LoopLag(lambda held, more: None)
     lag.start()
     try:
         for number in range(1, 6):
-            end = time.thread_time() + LONG_S + EVERY_S
-            while time.thread_time() < end:
-                pass
+            work(LONG_S + EVERY_S)
             await eventually(lambda number=number: lag.long >= number, 30)
         assert lag.last.processor_s >= LONG_S
         long, looks = lag.long, lag.held.count
@@ -102,8 +101,54 @@ async def test_work_of_50_ms_is_always_seen_and_a_busy_machine_is_not_taken_for_
         lag.stop()
 
 
+def work(seconds):
+    """Work of so much processor time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+async def test_who_holds_the_loop_is_named_once_in_a_while_and_counted():
+    """A look may come too late on a machine that is busy: then nobody is named, so this goes on until somebody is."""
+    told, named, began = [], [], time.perf_counter()
+    lag = LoopLag(lambda held, more: told.append((held, more)))
+    lag.start()
+    try:
+        while not named or lag.long < 3:
+            long = lag.long
+            work(LONG_S + WATCH_EVERY_S + EVERY_S)
+            await eventually(lambda long=long: lag.long > long, 30)
+            named += [lag.last.by] if lag.last.by.function == "tests.unit.test_counters.work" else []
+            assert time.perf_counter() < began + 60
+    finally:
+        lag.stop()
+    assert named[0].calls.startswith("tests/unit/test_counters.py:")
+    assert " < tests/unit/test_counters.py:" in named[0].calls  # and who called it
+    assert sum(lag.long_by.by_name.values()) == lag.long
+    assert lag.long_by.by_name["tests.unit.test_counters.work",] == len(named)
+    assert 1 <= len(told) <= 1 + (time.perf_counter() - began) / TELL_EVERY_S
+    assert told[0][1] == 0
+    assert not [thread for thread in threading.enumerate() if thread.name == "loop-watch"]
+
+
+async def test_work_without_an_end_is_told_of_while_it_goes_on():
+    told = []
+    lag = LoopLag(lambda held, more: told.append((threading.current_thread().name, held)))
+    lag.start()
+    try:
+        end = time.thread_time() + 60
+        while not told and time.thread_time() < end:
+            work(0.01)
+        (thread, held) = told[0]
+        assert thread == "loop-watch"
+        assert held.processor_s > ENDLESS_S
+        assert held.by.function.startswith("tests.unit.test_counters.")
+    finally:
+        lag.stop()
+
+
 async def test_what_keeps_the_loop_is_seen_by_its_lag():
-    lag = LoopLag()
+    lag = LoopLag(lambda held, more: None)
     lag.start()
     try:
         await eventually(lambda: lag.late.count, 30)
