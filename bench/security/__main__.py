@@ -33,7 +33,7 @@ from bench.security.pool import HostilePool
 from tests.security.attacker import Attacker
 
 #: Of a hundred inputs so many are of each family, where all are sent.
-SHARES: Final = dict(zip(FAMILIES, (10, 10, 18, 20, 20, 15, 7), strict=True))
+SHARES: Final = dict(zip(FAMILIES, (10, 10, 25, 22, 22, 8, 3), strict=True))
 #: Inputs of a family that are made and sent together; how many are under way at a time.
 BATCH: Final = {
     "http": 200,

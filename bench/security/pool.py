@@ -31,8 +31,6 @@ NAMES: Final = dict.fromkeys(("collector", "had", "negotiator", "journal"), "cm"
 ORDER: Final = ("collector", "had", "negotiator", "schedd", "startd", "journal", "gateway")
 #: What a daemon logs when a handler raised what it should not, and when it ends of it.
 LOGGED: Final = ("bus.handler_failed", "daemon_died", "Traceback (most recent call last)")
-#: What aiohttp logs of a request that it refused with 400, which is no crash.
-REFUSED: Final = "aiohttp.http_exceptions.Bad"
 #: Whom the state that is looked at belongs to.
 VICTIM: Final = "victim@pool"
 #: Seconds in which an ordinary job ends.
@@ -150,7 +148,7 @@ class HostilePool(ProcessPool):
                 said = file.read()
             self._read[name] += len(said)
             for line in said.decode(errors="replace").splitlines():
-                if REFUSED not in line and any(word in line for word in LOGGED):
+                if any(word in line for word in LOGGED):
                     faults.append(Fault(CRASH, "pool", f"{name}: {line[:3000]}"))
         if not faults:
             now = self.protected()

@@ -9,6 +9,7 @@ Longer than other modules because it is one list: each rule is short, and the ta
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Mapping
@@ -318,6 +319,8 @@ def retries(c: Commands, out: Attributes) -> None:
             terms.append("ExitCode =?= 0")
         if until is not None:
             code = c.constant(c.parsed("retry_until", "retry_until"))
+            if isinstance(code, float) and not math.isfinite(code):
+                raise config_error(f"retry_until = {until} is out of bounds", c.source("retry_until"), "write a number")
             terms.append(f"ExitCode =?= {int(code)}" if isinstance(code, int | float) else until)
         if remove:
             c.parsed("on_exit_remove", "OnExitRemove")

@@ -15,6 +15,8 @@ COMMAND_SECONDS = 60.0
 
 def read_text(path: str) -> str:
     """The text of a file, at most 64 MiB; bytes that are no UTF-8 are kept as they are. Raises OSError."""
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "its name has a zero byte", path)
     with Path(path).open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:

@@ -237,6 +237,8 @@ class Reader:
             if if_exist:
                 return
             raise config_error("include: the file has no name", source, "name one, or check the macro that holds it")
+        if "\0" in target or "\0" in cache:
+            raise config_error("include: there is a zero byte in a name", source, "remove it")
         if not command:
             if if_exist and not Path(target).exists():
                 return

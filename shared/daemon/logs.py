@@ -9,6 +9,7 @@ from collections.abc import MutableMapping
 from typing import Any, TextIO
 
 import structlog
+from aiohttp.http_exceptions import HttpProcessingError
 
 from shared import tracing
 
@@ -75,6 +76,15 @@ def configure(level: str = "INFO", *, stream: TextIO = sys.stderr) -> None:
     root.setLevel(wanted)
     for name in _NOISY:
         logging.getLogger(name).setLevel(max(wanted, logging.CRITICAL if name != "aiohttp.access" else logging.WARNING))
+    server = logging.getLogger("aiohttp.server")
+    if _is_of_us not in server.filters:
+        server.addFilter(_is_of_us)
+
+
+def _is_of_us(record: logging.LogRecord) -> bool:
+    """Whether what aiohttp's server tells is no request that it refused with 400: anybody could fill the log with
+    those, and their text has the header that was wrong, tokens too."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 def level_of(debug: str | None) -> str:

@@ -1,6 +1,7 @@
 """Log lines: one shape for whoever writes them (docs/daemons.md)."""
 
 import ast
+import asyncio
 import io
 import json
 import logging
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from aiohttp import web
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -34,6 +36,34 @@ def lines(monkeypatch):
     root.handlers = handlers
     root.setLevel(level)
     structlog.configure(**before)
+
+
+async def test_requests_that_can_not_be_read_fill_no_log_and_show_no_token(lines):
+    """What aiohttp says of them has the header that was wrong."""
+
+    async def broken(request):
+        raise ValueError("ours")
+
+    app = web.Application()
+    app.add_routes([web.get("/", broken)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        for said, status in (
+            (b"GET / HTTP/1.1\r\nHost: localhost\nAuthorization: Bearer secret\r\n\r\n", b" 400 "),
+            (b"GET / HTTP/1.1\r\nHost: a\r\nHost: Bearer secret\r\n\r\n", b" 400 "),
+            (b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b" 500 "),
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(said)
+            assert status in (await reader.read()).splitlines()[0]
+            writer.close()
+    finally:
+        await runner.cleanup()
+    (line,) = lines()
+    assert "ValueError: ours" in line["exception"]
 
 
 def fail():
