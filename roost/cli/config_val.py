@@ -8,9 +8,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from roost.cli.config_check import check
 from roost.cli.daemon_commands import report as report_answers
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
+from roost.cli.times import counted
 from roost.client import Client
 from roost.errors import UsageError
 from shared.config import load_config, report
@@ -28,6 +30,7 @@ _CHANGES: Final = {
 
 OPTIONS: tuple[Option, ...] = (
     flag("verbose", "v", help="also the text as written, where it stands, and the default"),
+    flag("check", help="everything that is wrong, or has no effect, for all daemons or those of -subsystem"),
     flag("dump", help="everything that is set; NAME is then a regular expression"),
     flag("default", help="the default; with -dump also knobs that are not set"),
     flag("raw", help="the text as written, not expanded"),
@@ -50,6 +53,8 @@ def run(command: str, argv: list[str]) -> int:
         return 0
     if any(parsed.has(option) for option in _CHANGES):
         return _change(parsed)
+    if parsed.has("check"):
+        return _check(parsed)
     if parsed.has("all"):
         raise UsageError("-all goes with -set, -unset, -rset and -runset")
     if parsed.has("name") or any(parsed.has(kind) for kind in DAEMONS):
@@ -80,6 +85,26 @@ def run(command: str, argv: list[str]) -> int:
         sys.stdout.write(found.text)
     sys.stderr.write(found.errors)
     return found.exit_code
+
+
+def _check(parsed: Parsed) -> int:
+    """Exit status 1 if a daemon would refuse to start."""
+    for option in ("verbose", "dump", "default", "raw", "expand", "name", "all", *DAEMONS):
+        if parsed.has(option):
+            raise UsageError(f"-{option} does not go together with -check; leave it out")
+    if parsed.arguments:
+        raise UsageError("-check looks at the whole configuration; leave the names out")
+    subsystems = [parsed.one("subsystem").upper()] if parsed.has("subsystem") else []
+    findings, files = check(subsystems, parsed.one("local-name") or None)
+    errors = sum(finding.error for finding in findings)
+    if parsed.has("json"):
+        say(json.dumps([finding.as_json() for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            say(str(finding))
+        read = ", ".join(files) or "no file"
+        say(f"Read {read}: {counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}.")
+    return 1 if errors else 0
 
 
 def _running(parsed: Parsed) -> int:

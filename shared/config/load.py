@@ -19,6 +19,7 @@ from pathlib import Path
 
 from shared.config.catalogue import TEMPLATES
 from shared.config.config import DETECTED, Config
+from shared.config.cross_checks import cross_checks
 from shared.config.detected import detect
 from shared.config.dynamic import Dynamic, with_dynamic
 from shared.config.errors import Problem, Source, config_error
@@ -39,6 +40,9 @@ _ENVIRONMENT_NAME = re.compile(r"(_condor_|roost_)([A-Za-z0-9_./]+)", re.IGNOREC
 _LISTED = re.compile(r"[\s,]+")
 _NO_MACROS = frozenset(("config", "output"))  # what ROOST_CONFIG and ROOST_OUTPUT mean to the programs themselves
 
+TOOL = "TOOL"
+"""The subsystem of commands, which hear of nothing that daemons are told."""
+
 ENVIRONMENT = Source("<environment>")
 OVERRIDE = Source("<command line>")
 POOL_DIRECTORY = Source("<pool directory>")
@@ -47,7 +51,7 @@ POOL_DIRECTORY = Source("<pool directory>")
 def load_config(
     paths: Sequence[str | Path] | None = None,
     *,
-    subsystem: str = "TOOL",
+    subsystem: str = TOOL,
     local_name: str | None = None,
     env: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
@@ -85,8 +89,13 @@ def load_config(
             table.set(name, text, OVERRIDE)
         _count_cores(table)
         _name_domain(table)
-        found = [*reader.warnings, *misspelt(table, KNOBS)]
-        return Config(table, subsystem=subsystem, local_name=local_name or "", files=reader.files, warnings=found)
+        config = Config(table, subsystem=subsystem, local_name=local_name or "", files=reader.files)
+        config.warnings = (
+            *reader.warnings,
+            *misspelt(table, KNOBS),
+            *(cross_checks(config) if subsystem != TOOL else ()),
+        )
+        return config
 
     below = table.copy()
     named = local_name if instance is None else instance

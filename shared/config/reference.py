@@ -16,8 +16,9 @@ Every macro that Roost knows by itself, with its default. This page is made from
 How files are read is in [configuration.md](configuration.md).
 
 A default in the column is text as a file would have it, so `$(X)` in it follows X. An empty one means "not
-defined". In a name, what stands in angle brackets is for you to fill in. A knob marked _no effect yet_ is known, so
-that files written for HTCondor load without warnings, but nothing goes by its value.
+defined". In a name, what stands in angle brackets is for you to fill in. A knob marked _no effect_ is known,
+since files written for HTCondor set it, but nothing goes by its value; what stands behind it is what HTCondor does
+with it, and what there is here in its place.
 """
 
 _TITLES = {
@@ -53,7 +54,8 @@ def _range(knob: Knob) -> str:
 
 
 def _meaning(knob: Knob) -> str:
-    return ("_no effect yet_: " if knob.name in UNREAD else "") + _cell(knob.meaning)
+    meaning = _cell(knob.meaning)
+    return f"_no effect_: {meaning}. Here {_cell(UNREAD[knob.name])}" if knob.name in UNREAD else meaning
 
 
 def _table(knobs: Iterable[Knob]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from pathlib import Path
 
 from services.gateway.auth.client_hosts import ClientHosts
@@ -28,11 +29,19 @@ _IDLE = {
 }
 
 
-def make_logins(
-    settings: GatewaySettings, context: Context, tokens: TokenStore, owner: str, *, with_tls: bool = False
-) -> tuple[Logins, list[str]]:
+@dataclass(frozen=True, slots=True)
+class LoginRules:
+    """What the configuration says of who may log in. told: what a person should hear of it."""
+
+    lists: access_lists.Lists
+    methods: login_methods.Methods
+    rules: MapFile
+    issuers: dict[str, scitokens.Issuer]
+    told: tuple[str, ...]
+
+
+def read_login_rules(settings: GatewaySettings, config: Config, owner: str, *, with_tls: bool = False) -> LoginRules:
     """owner: the user who owns the pool, name@domain; with_tls: the gateway speaks TLS. Raises PermanentError."""
-    config = context.config
     lists, told = access_lists.read(
         {**_empty(config, "allow_"), **settings.allow},
         {**_empty(config, "deny_"), **settings.deny},
@@ -42,16 +51,38 @@ def make_logins(
     methods, more = login_methods.read(settings.sec, encrypted=with_tls or _only_here(settings.roost_gateway_bind))
     told += more
     told += [f"{name} has no effect: {why}" for name, why in _IDLE.items() if (config.get(name) or "").strip()]
-    own = (config.get("FULL_HOSTNAME") or "", config.get("HOSTNAME") or "", config.get("IP_ADDRESS") or "")
-    hosts = ClientHosts(own, lists.by_name, context.clock.monotonic)
     rules = _rules(settings)
-    idtokens = IdTokens.of(settings, rules)
-    issuers, more = _issuers(settings, context, rules)
-    told += more
-    return Logins(tokens, lists, methods, hosts, settings.uid_domain, idtokens, issuers, rules, context.clock.now), told
+    issuers, more = _issuers(settings, rules)
+    return LoginRules(lists, methods, rules, issuers, (*told, *more))
 
 
-def _issuers(settings: GatewaySettings, context: Context, rules: MapFile) -> tuple[SciTokens, list[str]]:
+def make_logins(
+    settings: GatewaySettings, context: Context, tokens: TokenStore, owner: str, *, with_tls: bool = False
+) -> tuple[Logins, list[str]]:
+    """The logins, and what a person should hear. The arguments are those of read_login_rules. Raises PermanentError."""
+    config, clock = context.config, context.clock
+    read = read_login_rules(settings, config, owner, with_tls=with_tls)
+    own = (config.get("FULL_HOSTNAME") or "", config.get("HOSTNAME") or "", config.get("IP_ADDRESS") or "")
+    hosts = ClientHosts(own, read.lists.by_name, clock.monotonic)
+    idtokens = IdTokens.of(settings, read.rules)
+    issuers = SciTokens(
+        read.issuers,
+        read.rules,
+        settings.uid_domain,
+        ClientTls.of(settings),
+        clock.now,
+        clock.monotonic,
+        context.log,
+        refresh_s=settings.roost_scitokens_refresh,
+        keep_s=settings.roost_scitokens_keep,
+    )
+    made = Logins(
+        tokens, read.lists, read.methods, hosts, settings.uid_domain, idtokens, issuers, read.rules, clock.now
+    )
+    return made, list(read.told)
+
+
+def _issuers(settings: GatewaySettings, rules: MapFile) -> tuple[dict[str, scitokens.Issuer], list[str]]:
     """Raises PermanentError: an issuer that is not known for sure is everybody."""
     try:
         found, told = scitokens.issuers(
@@ -67,18 +98,7 @@ def _issuers(settings: GatewaySettings, context: Context, rules: MapFile) -> tup
         told.append(
             "ROOST_SCITOKENS_ISSUER_<name>: nobody logs in by it: CERTIFICATE_MAPFILE has no rule for SCITOKENS"
         )
-    made = SciTokens(
-        found,
-        rules,
-        settings.uid_domain,
-        ClientTls.of(settings),
-        context.clock.now,
-        context.clock.monotonic,
-        context.log,
-        refresh_s=settings.roost_scitokens_refresh,
-        keep_s=settings.roost_scitokens_keep,
-    )
-    return made, told
+    return found, told
 
 
 def _rules(settings: GatewaySettings) -> MapFile:

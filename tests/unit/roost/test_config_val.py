@@ -1,5 +1,7 @@
 """`roost config-val` prints expanded values (TLS-10)."""
 
+import json
+
 import pytest
 
 from roost.cli.main import main
@@ -33,3 +35,43 @@ def test_what_is_not_defined_is_an_error(ask):
     code, said, trouble = ask("NO_SUCH_KNOB", "BASE")
     assert (code, said) == (1, "/data\n")
     assert trouble == "Not defined: NO_SUCH_KNOB\n"
+
+
+@spec("CFG-21")
+def test_the_check_tells_errors_first_then_warnings_each_with_its_daemons(ask, tmp_path):
+    code, said, trouble = ask("-check")
+    assert (code, said, trouble) == (0, f"Read {tmp_path}/condor_config: 0 errors, 0 warnings.\n", "")
+    text = (
+        "USE_PROCD = false\n"  # for all
+        "SEC_CLIENT_AUTHENTICATION = OPTIONAL\n"  # what the gateway finds
+        "NUM_CPUS = 4\nSLOT_TYPE_1 = cpus=8\nNUM_SLOTS_TYPE_1 = 1\n"  # what the startd finds in dividing the machine
+        "NEGOTIATOR_INTERVAL = soon\n"
+    )
+    (tmp_path / "condor_config").write_text(text)
+    code, said, _ = ask("-check")
+    *lines, last = said.splitlines()
+    file = f"{tmp_path}/condor_config, line"
+    assert code == 1
+    assert [line.partition(":")[0] for line in lines] == ["ERROR", "ERROR", "WARNING", "WARNING"]
+    assert f"{file} 6: NEGOTIATOR_INTERVAL = soon is not usable" in lines[0]
+    assert lines[0].endswith("[NEGOTIATOR]")
+    assert "SLOT_TYPE_1" in lines[1]
+    assert lines[1].endswith("[STARTD]")
+    assert any(f"{file} 1: USE_PROCD has no effect" in line and "[STARTD" in line for line in lines[2:])
+    assert any(f"{file} 2: SEC_CLIENT_AUTHENTICATION" in line and line.endswith("[GATEWAY]") for line in lines[2:])
+    assert last == f"Read {tmp_path}/condor_config: 2 errors, 2 warnings."
+
+
+@spec("CFG-21")
+def test_the_check_of_one_kind_of_daemon_as_data(ask, tmp_path):
+    (tmp_path / "condor_config").write_text("SCHEDD_INTERVAL = 0\nNEGOTIATOR_INTERVAL = soon\n")
+    code, said, _ = ask("-check", "-subsystem", "schedd", "-json")
+    [found] = json.loads(said)
+    assert code == 1
+    assert (found["severity"], found["daemons"], found["line"]) == ("error", ["SCHEDD"], 1)
+    assert found["mend"] == "give at least 1"
+
+
+def test_the_check_takes_no_names(ask):
+    code, _, trouble = ask("-check", "NUM_CPUS")
+    assert (code, "leave the names out" in trouble) == (1, True)

@@ -1,0 +1,112 @@
+"""`roost config-val -check`: everything that is wrong, or does nothing, in the configuration that all daemons of this
+machine would read. Asks nobody: what is looked at are the files and this machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.config import Config, ConfigError, load_config
+from shared.config.errors import Problem
+from shared.config.knobs import SETTINGS, GatewaySettings, settings_of
+from shared.errors import RoostError
+from shared.server_tls import ServerTls
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to tell. daemons: the subsystems that it is about. error: whether they would refuse to start."""
+
+    daemons: tuple[str, ...]
+    problem: Problem
+    error: bool
+
+    def __str__(self) -> str:
+        who = "all daemons" if len(self.daemons) == len(SETTINGS) else ", ".join(self.daemons)
+        return f"{'ERROR' if self.error else 'WARNING'}: {self.problem} [{who}]"
+
+    def as_json(self) -> dict[str, object]:
+        """The finding as plain data."""
+        source = self.problem.source
+        return {
+            "severity": "error" if self.error else "warning",
+            "daemons": list(self.daemons),
+            "message": self.problem.message,
+            "mend": self.problem.mend,
+            "file": source.name if source is not None else None,
+            "line": (source.line or None) if source is not None else None,
+        }
+
+
+def check(subsystems: Sequence[str], local_name: str | None = None) -> tuple[list[Finding], list[str]]:
+    """What daemons of these kinds (none: of all) have to hear, errors first, and the files that were read. Raises
+    ConfigError where the files themselves can not be read."""
+    found: dict[tuple[bool, Problem], list[str]] = {}
+    files: dict[str, None] = {}
+    for subsystem in subsystems or [settings.SUBSYSTEM for settings in SETTINGS]:
+        config = load_config(subsystem=subsystem, local_name=local_name)
+        files.update(dict.fromkeys(config.files))
+        for error, problem in [*_errors(config), *((False, problem) for problem in config.warnings)]:
+            found.setdefault((error, problem), []).append(subsystem)
+    findings = [Finding(tuple(daemons), problem, error) for (error, problem), daemons in found.items()]
+    return sorted(findings, key=lambda one: not one.error), list(files)
+
+
+def _errors(config: Config) -> Iterator[tuple[bool, Problem]]:
+    """What keeps the daemon of this configuration from starting, and what it would tell besides when it starts."""
+    try:
+        settings_of(config.subsystem).from_config(config)
+        whole = _WHOLE.get(config.subsystem)
+        for told in whole(config) if whole is not None else ():
+            yield False, Problem(told, config.origin(told.split()[0].rstrip(":")))
+    except ConfigError as error:
+        yield from ((True, problem) for problem in error.problems)
+    except (RoostError, ValueError) as error:
+        yield True, Problem(str(error))
+
+
+# What a daemon makes of its settings when it starts: knobs that are usable by themselves and not together.
+
+
+def _startd(config: Config) -> list[str]:
+    from services.startd import settings
+    from services.startd.core.machine.resources import programs
+    from services.startd.core.machine.slot_plan import plan_slots
+    from services.startd.core.machine.slot_types import Partition
+    from services.startd.machine.detection import RealMachine
+
+    def disk_of(execute: str) -> Partition:
+        there = _existing(Path(execute))
+        return Partition(str(there.stat().st_dev), shutil.disk_usage(there).free // 1024)
+
+    detected = RealMachine().detect()
+    settings.read(config, detected)
+    if inventory := programs(config):
+        return [f"slots were not divided: only the startd runs {', '.join(inventory.values())}, at its start"]
+    plan_slots(config, detected, disk_of)
+    return []
+
+
+def _schedd(config: Config) -> list[str]:
+    from services.schedd.settings import Settings
+
+    Settings.from_config(config)
+    return []
+
+
+def _gateway(config: Config) -> list[str]:
+    from services.gateway.auth.login_settings import read_login_rules
+
+    settings = GatewaySettings.from_config(config)
+    with_tls = settings.roost_own_authority or ServerTls.of(settings) is not None
+    return list(read_login_rules(settings, config, f"root@{settings.uid_domain}", with_tls=with_tls).told)
+
+
+def _existing(path: Path) -> Path:
+    """The directory, or the nearest one above it that is there."""
+    return next(one for one in (path, *path.absolute().parents) if one.exists())
+
+
+_WHOLE: dict[str, Callable[[Config], list[str]]] = {"STARTD": _startd, "SCHEDD": _schedd, "GATEWAY": _gateway}
