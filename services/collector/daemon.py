@@ -32,6 +32,7 @@ from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable, inbox_of
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
+from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
 from shared.daemon.metrics import Counter, Declared, Gauge, Histogram, register
 from shared.daemon.orders import handle_order
@@ -76,6 +77,7 @@ class Collector(Daemon):
     """The collector as a daemon: its subscriptions, root tasks and answers."""
 
     subsystem: ClassVar[str] = "COLLECTOR"
+    at_start: ClassVar[tuple[str, ...]] = ("KEEP_POOL_HISTORY", "POOL_HISTORY_*")
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -86,11 +88,9 @@ class Collector(Daemon):
             context.store, context.clock, context.log, index, policy(self.settings), self.search.note
         )
         directory = self.directory
-        urls, problems = targets(self.settings.condor_view_host, self.settings.roost_amqp_url or "")
-        for problem in problems:
-            context.log.warning("configuration", problem=f"CONDOR_VIEW_HOST: {problem}")
         link = partial(connect, tls=ClientTls.of(self.settings))
-        self.views = ViewLinks(urls, f"collector.{context.name}", directory.table, context.clock, context.log, link)
+        self.views = ViewLinks(f"collector.{context.name}", directory.table, context.clock, context.log, link)
+        self.views.aim(self._view_urls())
         self.past = PoolHistoryKeeper(self.settings, self.search, context.clock, context.log)
         self._forwarded = Inbox()
         self.advertiser = Advertiser(context, "Collector")
@@ -100,6 +100,7 @@ class Collector(Daemon):
         self.query_durations = DurationsBy()  # by kind
         self._asking = Resync()
         self._questions = asyncio.Event()
+        self._wake_advertise = asyncio.Event()
         self._loaded = False
         register(context.metrics, METRICS, self)
 
@@ -131,6 +132,14 @@ class Collector(Daemon):
             "past": self.past.keep(),
             "advertise": self._advertise(),
         }
+
+    async def reconfigure(self) -> None:
+        settings = CollectorSettings.from_config(self.context.config)
+        self.settings = settings
+        self.directory.policy = policy(settings)
+        self.directory.table.set_lifetime(float(settings.classad_lifetime))
+        self.views.aim(self._view_urls())
+        self._wake_advertise.set()
 
     async def drain(self) -> None:
         await self.advertiser.invalidate()
@@ -304,8 +313,17 @@ class Collector(Daemon):
 
     async def _advertise(self) -> None:
         while True:
+            self._wake_advertise.clear()
             await self.advertiser.publish({self.context.name: self._ad()})
-            await self.context.clock.sleep(float(self.settings.collector_update_interval))
+            interval = float(self.settings.collector_update_interval)
+            await wait_for_event(self._wake_advertise, self.context.clock, interval)
+
+    def _view_urls(self) -> list[str]:
+        """Brokers of the pools that hear of this one's ads."""
+        urls, problems = targets(self.settings.condor_view_host, self.settings.roost_amqp_url or "")
+        for problem in problems:
+            self.context.log.warning("configuration", problem=f"CONDOR_VIEW_HOST: {problem}")
+        return urls
 
     def _ad(self) -> ClassAd:
         table = self.directory.table

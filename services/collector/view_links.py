@@ -5,7 +5,7 @@ COL-09). A view that can not be reached gets everything once it can be; it holds
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -24,23 +24,38 @@ STEP = 100
 
 
 class ViewLinks:
-    """All views of one collector. `name`: its own inbox."""
+    """All views of one collector, none at first. `name`: its own inbox."""
 
     def __init__(
         self,
-        urls: Sequence[str],
         name: str,
         table: AdTable,
         clock: Clock,
         log: structlog.stdlib.BoundLogger,
         make_bus: Callable[[str, str], Bus] = connect,
     ) -> None:
-        whole_every_s = table.lifetime_s / 3
-        self._links = [(make_bus(url, name), Outbox(name, whole_every_s)) for url in urls]
+        self._name = name
+        self._make_bus = make_bus
+        self._links: dict[str, tuple[Bus, Outbox]] = {}  # by URL
+        self._changed = asyncio.Event()
+        self._told_others = 0  # views that are none any more
         self._table = table
         self._clock = clock
         self._log = log
         self._wake = asyncio.Event()
+
+    def aim(self, urls: Iterable[str]) -> None:
+        """Tell these views from now on, and no others. Raises what making a link raises, and changes nothing then."""
+        wanted = list(dict.fromkeys(urls))
+        whole_every_s = self._table.lifetime_s / 3
+        made = {
+            url: (self._make_bus(url, self._name), Outbox(self._name, whole_every_s))
+            for url in wanted
+            if url not in self._links
+        }
+        self._told_others += sum(outbox.told for url, (_, outbox) in self._links.items() if url not in wanted)
+        self._links = {url: self._links.get(url) or made[url] for url in wanted}
+        self._changed.set()
 
     def __len__(self) -> int:
         return len(self._links)
@@ -48,28 +63,35 @@ class ViewLinks:
     @property
     def told(self) -> int:
         """Groups that were told, to all views."""
-        return sum(outbox.told for _, outbox in self._links)
+        return self._told_others + sum(outbox.told for _, outbox in self._links.values())
 
     @property
     def waiting(self) -> int:
         """Groups that are still to be told."""
-        return sum(len(outbox) for _, outbox in self._links)
+        return sum(len(outbox) for _, outbox in self._links.values())
 
     def note(self, key: GroupKey) -> None:
         """Something was said about this group."""
-        for _, outbox in self._links:
+        for _, outbox in self._links.values():
             outbox.note((key,))
 
     async def forward(self) -> None:
         """Root task."""
-        if not self._links:
-            await asyncio.Event().wait()
+        served: dict[str, tuple[Bus, asyncio.Task[None]]] = {}
         async with asyncio.TaskGroup() as links:
-            for bus, outbox in self._links:
-                links.create_task(self._serve(bus, outbox))
+            while True:
+                self._changed.clear()
+                for url in served.keys() - self._links.keys():
+                    bus, task = served.pop(url)
+                    task.cancel()
+                    await asyncio.gather(task, bus.stop(), return_exceptions=True)
+                for url in self._links.keys() - served.keys():
+                    bus, outbox = self._links[url]
+                    served[url] = bus, links.create_task(self._serve(bus, outbox))
+                await self._changed.wait()
 
     async def stop(self) -> None:
-        await asyncio.gather(*(bus.stop() for bus, _ in self._links), return_exceptions=True)
+        await asyncio.gather(*(bus.stop() for bus, _ in self._links.values()), return_exceptions=True)
 
     async def _serve(self, bus: Bus, outbox: Outbox) -> None:
         async def gap() -> None:

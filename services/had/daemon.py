@@ -71,26 +71,19 @@ class Had(Daemon):
     """The HAD as a daemon: it carries out what the election decides."""
 
     subsystem: ClassVar[str] = "HAD"
+    at_start: ClassVar[tuple[str, ...]] = ("HAD_CONTROLLEE", "HAD_USE_REPLICATION", "STATE_FILE")
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.settings = HadSettings.from_config(context.config)
-        order = election.hosts(" ".join(self.settings.had_list))
         shard = self.settings.negotiator_name or ""
-        self.rules = Rules(
-            context.name, context.new_id(), order, self.settings.had_use_primary, shard, context.clock.monotonic()
-        )
-        self.timing = timing(self.settings.roost_had_lease, alone=len(order) < 2)
+        self.rules = Rules(context.name, context.new_id(), shard=shard, started=context.clock.monotonic())
         self.standing = Standing()
         self.advertiser = Advertiser(context, "HAD")
         self.inbox = f"{controllee(self.settings.had_controllee)}.{context.name}"
         self.replication = Replication(context, self.settings, shard)
         self.held_back = HeldBack()
-        self.limits = Limits(
-            float(self.settings.master_had_backoff_constant),
-            self.settings.master_backoff_factor,
-            float(self.settings.master_backoff_ceiling),
-        )
+        self._go_by(self.settings)
         self.changes: deque[messages.Change] = deque(maxlen=MOST_CHANGES)  # newest first
         self.heard_changes = 0
         self.since = context.clock.now()  # when it came to its state
@@ -110,10 +103,24 @@ class Had(Daemon):
         self._calls = TaskSet()
         register(context.metrics, METRICS, self)
 
-    async def setup(self) -> None:
-        bus = self.context.bus
+    def _go_by(self, settings: HadSettings) -> None:
+        self.settings = settings
+        order = election.hosts(" ".join(settings.had_list))
+        self.rules = replace(self.rules, order=order, use_primary=settings.had_use_primary)
+        self.timing = timing(settings.roost_had_lease, alone=len(order) < 2)
+        self.limits = Limits(
+            float(settings.master_had_backoff_constant),
+            settings.master_backoff_factor,
+            float(settings.master_backoff_ceiling),
+        )
+
+    def _tell_misfits(self) -> None:
         for problem in election.misfits(self.rules, self._central_managers()):
             self.context.log.warning("configuration", problem=problem)
+
+    async def setup(self) -> None:
+        bus = self.context.bus
+        self._tell_misfits()
         self._hear_of(await self.replication.start())
         await bus.serve(f"had.{self.context.name}", self._on_request)
         kinds = [event.type for event in (LeaderChanged, PriorityChanged, PriorityRestored)]
@@ -126,6 +133,16 @@ class Had(Daemon):
             "advertise": self._advertise(),
             "copy": self.replication.keep_copying(),
         }
+
+    async def reconfigure(self) -> None:
+        settings = HadSettings.from_config(self.context.config)
+        controllee(settings.had_controllee)  # of the next life
+        async with self._deciding:
+            self._go_by(settings)
+        self.replication.configure(settings)
+        self._tell_misfits()
+        for wake in (self._wake_election, self._wake_control, self._wake_advertise):
+            wake.set()
 
     async def drain(self) -> None:
         async with self._deciding:

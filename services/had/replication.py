@@ -38,11 +38,15 @@ class Replication:
         self.source = ""  # where the books came from that were restored last
         self._context = context
         self._shard = shard
-        self._interval_s = float(settings.replication_interval)
-        self._patience_s = float(settings.max_transfer_lifetime)
+        self.configure(settings)
         self._epoch = 0  # on disk
         self._wanted = asyncio.Event()
         self._copying = asyncio.Lock()
+
+    def configure(self, settings: HadSettings) -> None:
+        """What may change while it runs: how often the books are copied, and how long that may take."""
+        self._interval_s = float(settings.replication_interval)
+        self._patience_s = float(settings.max_transfer_lifetime)
 
     async def start(self) -> int:
         """Look at what is on disk; returns the highest epoch seen. What can not be read is refused and told."""

@@ -183,6 +183,13 @@ class AdTable:
             self.remove(*group.key, names)
         return over
 
+    def set_lifetime(self, lifetime_s: float) -> None:
+        """Go by another CLASSAD_LIFETIME, also for ads that are there."""
+        if lifetime_s != self.lifetime_s:
+            self.lifetime_s = lifetime_s
+            for group in list(self.groups()):
+                self._queue(group)
+
     def expired(self, now: float) -> list[tuple[Group, list[str]]]:
         """Groups with the names of ads whose time is over; the caller takes them out with `remove`. Groups
         that are empty and silent come with no names. Time O(log n) for each group that is due."""

@@ -50,7 +50,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What does not change during a HAD's life."""
+    """What a HAD goes by. A reconfiguration may change order and use_primary, and nothing else of it."""
 
     name: str
     life: str  # unique for each start

@@ -180,13 +180,13 @@ class Pool:
         self.collector = Collector(self.context)
         if view is not None:
             self.collector.views = ViewLinks(
-                ["amqp://view"],
                 f"collector.{self.context.name}",
                 self.collector.directory.table,
                 self.context.clock,
                 self.context.log,
                 make_bus=lambda url, name: MemoryBus(view, sender=name),
             )
+            self.collector.views.aim(["amqp://view"])
         await self.collector.setup()
         self.tasks = [asyncio.create_task(task) for task in self.collector.tasks().values()]
         return self

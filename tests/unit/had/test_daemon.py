@@ -11,7 +11,7 @@ from services.had.daemon import Had
 from shared.bus.api import BusUnavailable, Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
-from shared.config import ConfigError
+from shared.config import ConfigError, load_config
 from shared.messages.ads import AdDelta, AdUpdate, SendAds
 from shared.messages.had import AskHad, Following, Lead, StepDown
 from shared.messages.negotiation import Reschedule
@@ -388,3 +388,31 @@ async def test_books_that_no_replica_confirmed_are_led_with_all_the_same(tmp_pat
         had = await pool.on("cm1", store=Slow(pool.store), HAD_LIST="")
         await pool.leader("cm1")
         assert not had.standing.mending
+
+
+async def test_a_new_configuration_moves_the_lead_without_a_restart(tmp_path):
+    """HAD_LIST, HAD_USE_PRIMARY and the lease are taken over; what waits for a restart is said so."""
+    async with Pool(tmp_path) as pool:
+        await pool.on("cm1")
+        await pool.on("cm2")
+        await eventually(lambda: pool.controllees["cm1"].active)
+        for name in ("cm1", "cm2"):
+            had = pool.hads[name]
+            knobs = {"ROOST_HAD_LEASE": "1.5", "HAD_LIST": "cm2, cm1", "HAD_USE_PRIMARY": "true"}
+            had.context.config = load_config(
+                [], subsystem="HAD", env={f"_CONDOR_{knob}": text for knob, text in knobs.items()}
+            )
+            await had.reconfigure()
+            assert (had.timing.lease_s, had.rules.order) == (1.5, ("cm2", "cm1"))
+        await eventually(lambda: pool.controllees["cm2"].active and not pool.controllees["cm1"].active)
+
+
+async def test_an_unusable_configuration_changes_nothing(tmp_path):
+    async with Pool(tmp_path) as pool:
+        had = await pool.on("cm1")
+        had.context.config = load_config(
+            [], subsystem="HAD", env={"_CONDOR_HAD_LIST": "cm9", "_CONDOR_HAD_CONTROLLEE": "no-name"}
+        )
+        with pytest.raises(ConfigError, match="HAD_CONTROLLEE"):
+            await had.reconfigure()
+        assert had.rules.order == ("cm1", "cm2")
