@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.gateway.auth.guards import operation_of
 from services.gateway.core.authorization import NEEDS
@@ -80,6 +81,16 @@ _ROUTES: Final = (
     administration,
     dashboard,
 )
+
+
+class CurrentApp:
+    """The application that requests get from now on; those under way keep the one that they came to."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 def build(context: RouteContext) -> FastAPI:

@@ -17,13 +17,15 @@ from typing import Any, ClassVar, Final
 
 import aiohttp
 import uvicorn
+from fastapi import FastAPI
 
 from services.gateway.admission import AdmissionQueue
-from services.gateway.app import build
+from services.gateway.app import CurrentApp, build
 from services.gateway.auth.audit import AuditLog
 from services.gateway.auth.caller import person
 from services.gateway.auth.guards import Guards
 from services.gateway.auth.login_settings import make_logins
+from services.gateway.auth.logins import Logins
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.connections import Connection, Connections, Handshake, most_connections
 from services.gateway.core.host_check import HostNames
@@ -99,6 +101,21 @@ class Gateway(Daemon):
 
     subsystem: ClassVar[str] = "GATEWAY"
     can_be_off: ClassVar[bool] = False  # nobody could switch it on
+    at_start: ClassVar[tuple[str, ...]] = (
+        "AUTH_SSL_SERVER_*",
+        "ROOST_OWN_AUTHORITY*",
+        "ROOST_GATEWAY_BIND",
+        "ROOST_GATEWAY_PORT",
+        "ROOST_GATEWAY_SOCKET",
+        "ROOST_GATEWAY_KEY*",
+        "ROOST_GATEWAY_SCHEDD",
+        "ROOST_GATEWAY_CONNECTIONS",
+        "ROOST_GATEWAY_ADDRESS_CONNECTIONS",
+        "ROOST_GATEWAY_PROXIES",
+        "ROOST_TOKEN_*",
+        "*GATEWAY_AUDIT_LOG",
+        "UID_DOMAIN",
+    )
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -132,9 +149,9 @@ class Gateway(Daemon):
             context.log,
         )
         self.certificate = ServerCertificate(self.settings, "gateway", named, context.clock.now, context.log)
-        self.logins, self._told = make_logins(
-            self.settings, context, self.tokens, owner, with_tls=self.certificate.is_wanted
-        )
+        self.logins, self._told = self._make_logins(self.settings)
+        self._former: Logins | None = None  # of before the last reconfiguration: requests under way may ask them
+        self._app: CurrentApp | None = None
         context.metrics.register(Metrics(self.counts, lambda: self.events.listeners))
         self._http: aiohttp.ClientSession | None = None
         self._socket: socket.socket | None = None
@@ -156,41 +173,15 @@ class Gateway(Daemon):
         context = self.context
         bind, port = self.settings.roost_gateway_bind, self.settings.roost_gateway_port
         tls = await self.certificate.load()
-        self.connections.hosts = HostNames.of(
-            [*self.settings.roost_gateway_hosts, bind, *own_names(self.settings), *self.certificate.names()]
-        )
-        for problem in self._told:
-            context.log.warning("configuration", problem=problem)
+        self.connections.hosts = self._host_names(self.settings)
+        self._tell()
         await self.tokens.bootstrap(Path(self.settings.roost_token_file), self.owner)
         await self.audit.close_files()
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0))
         await context.bus.listen(Exchange.EVENTS, ["#"], self._on_event)
         await context.bus.serve(f"gateway.{context.name}", partial(handle_order, self))
         settings = self.settings
-        guards = Guards(
-            ConcurrencyLimit(settings.roost_gateway_at_once),
-            ConcurrencyLimit(settings.roost_gateway_streams, settings.roost_gateway_all_streams),
-            AdmissionQueue(FairQueue(settings.roost_gateway_heavy, settings.roost_gateway_all_heavy)),
-            RateLimiter(settings.roost_gateway_submit_rate, settings.roost_gateway_burst),
-            context.clock,
-        )
-        routes = RouteContext(
-            context.bus,
-            self.pool,
-            self.tokens,
-            self.logins,
-            self.events,
-            self._http,
-            self.audit,
-            guards,
-            settings,
-            context.clock,
-            f"gateway.{context.name}",
-            self.dashboard,
-            self.counts,
-            TransferTls.of(settings),
-        )
-        app = await asyncio.to_thread(build, routes)  # 0.1 to 0.2 s of work
+        app = self._app = CurrentApp(await self._make_app(settings, self.logins))
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -231,6 +222,58 @@ class Gateway(Daemon):
                 reason="tokens pass in clear: who listens on the way can use them",
                 mend="set AUTH_SSL_SERVER_CERTFILE or ROOST_OWN_AUTHORITY, or have a proxy speak TLS in front of it",
             )
+
+    async def reconfigure(self) -> None:
+        """New limits count from nothing; who is logged in stays so by the new rules, from the next request on."""
+        settings = GatewaySettings.from_config(self.context.config)
+        logins, told = self._make_logins(settings)
+        app = await self._make_app(settings, logins)
+        assert self._app is not None, "setup comes first"
+        former, self._former, self.logins = self._former, self.logins, logins
+        self.settings, self._told, self._app.app = settings, told, app
+        self.connections.hosts = self._host_names(settings)
+        self._tell()
+        if former is not None:
+            await former.close()
+
+    def _make_logins(self, settings: GatewaySettings) -> tuple[Logins, list[str]]:
+        return make_logins(settings, self.context, self.tokens, self.owner, with_tls=self.certificate.is_wanted)
+
+    def _host_names(self, settings: GatewaySettings) -> HostNames:
+        named = [*settings.roost_gateway_hosts, settings.roost_gateway_bind]
+        return HostNames.of([*named, *own_names(settings), *self.certificate.names()])
+
+    def _tell(self) -> None:
+        for problem in self._told:
+            self.context.log.warning("configuration", problem=problem)
+
+    async def _make_app(self, settings: GatewaySettings, logins: Logins) -> FastAPI:
+        context = self.context
+        assert self._http is not None, "setup comes first"
+        guards = Guards(
+            ConcurrencyLimit(settings.roost_gateway_at_once),
+            ConcurrencyLimit(settings.roost_gateway_streams, settings.roost_gateway_all_streams),
+            AdmissionQueue(FairQueue(settings.roost_gateway_heavy, settings.roost_gateway_all_heavy)),
+            RateLimiter(settings.roost_gateway_submit_rate, settings.roost_gateway_burst),
+            context.clock,
+        )
+        routes = RouteContext(
+            context.bus,
+            self.pool,
+            self.tokens,
+            logins,
+            self.events,
+            self._http,
+            self.audit,
+            guards,
+            settings,
+            context.clock,
+            f"gateway.{context.name}",
+            self.dashboard,
+            self.counts,
+            TransferTls.of(settings),
+        )
+        return await asyncio.to_thread(build, routes)  # 0.1 to 0.2 s of work
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
         return {
@@ -280,7 +323,9 @@ class Gateway(Daemon):
     async def close(self) -> None:
         self.local.close()
         await self.audit.close()
-        await self.logins.close()
+        for logins in (self.logins, self._former):
+            if logins is not None:
+                await logins.close()
         with contextlib.suppress(RoostError):
             await self.tokens.write_uses()
         if self._http is not None:
