@@ -2,7 +2,8 @@
 daemons use servers instead of what is embedded.
 
 The directory holds `pool.json` (where the gateway is), `gateway.socket` (the same, for its owner without a token),
-`token` (an administrator's), `config` (HTCondor's language, yours to edit), `spool/` (job queue, accounts, ads) and
+`token` (an administrator's), `gateway.key` (with `--amqp`: daemons know by it what the gateway says of people),
+`config` (HTCondor's language, yours to edit), `spool/` (job queue, accounts, ads) and
 `execute/` (scratch directories of running jobs). Stopped or killed and started again, the pool knows its jobs,
 priorities and ads; jobs that were running are found again.
 """
@@ -38,14 +39,17 @@ from shared import bus as transport
 from shared import private_files, tracing
 from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
+from shared.bus.senders import GATEWAY
 from shared.bus.spool import spool_file
+from shared.bus.statements import GATEWAY_KEY, GATEWAY_KEYS, Keys, Signer, public_file
+from shared.bus.topology import role_of
 from shared.config import Config, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.base import to_list
 from shared.config.knobs.tls import TlsSettings
 from shared.daemon import logs
 from shared.daemon.base import Daemon
-from shared.daemon.main import make_context, name_of, trace
+from shared.daemon.main import keys_in, make_context, name_of, signer_in, trace
 from shared.daemon.runner import Runner
 from shared.daemon.startup import make_daemon_or_reset, set_config_loader
 from shared.state import open_store
@@ -59,6 +63,8 @@ from shared.version import VERSION
 DAEMONS: tuple[type[Daemon], ...] = (Journal, Collector, Had, Negotiator, Schedd, Startd, Gateway)
 
 OWN_USERS, JOBS_AS_ROOT = "ROOST_OWN_USERS", "ROOST_JOBS_AS_ROOT"
+#: The gateway's key, where there is a broker.
+KEY_FILE = "gateway.key"
 #: Seconds after which a start tells what it waits for.
 SLOW_START_S = 3.0
 
@@ -92,6 +98,8 @@ class PersonalPool:
         self.warnings: tuple[str, ...] = ()  # what a person should hear of, once it is up
         self._store: Store | None = None
         self._hub = MemoryHub()
+        self._signer: Signer | None = None
+        self._keys: Keys | None = None
 
     @property
     def url(self) -> str:
@@ -111,6 +119,7 @@ class PersonalPool:
         tls = self._tls()
         for url in (self.plan.amqp_url, self.plan.redis_url):
             tls.check(url)
+        self._make_keys()
         self._store = open_store(self.plan.redis_url or "auto", directory, tls=tls)
         await self._store.start()
         for daemon_class in daemons:
@@ -130,6 +139,19 @@ class PersonalPool:
         partial = directory / f"{POOL_FILE}.new"
         partial.write_text(json.dumps(described) + "\n")
         partial.replace(directory / POOL_FILE)
+
+    def _make_keys(self) -> None:
+        """The gateway's key, and who believes it. Without a broker it never leaves this process, and another start has
+        another one. Raises ClientError."""
+        if not self.plan.amqp_url:
+            self._signer = Signer.new()
+            self._keys = Keys(given=(self._signer.public,))
+            return
+        try:
+            self._signer = signer_in(self.config("GATEWAY"))
+        except (OSError, ValueError) as error:
+            raise ClientError(f"{GATEWAY_KEY}: {error}") from error
+        self._keys = keys_in(self.config("MASTER"))
 
     def _ca_file(self) -> str | None:
         """The authority that vouches for the gateway, where it is of the pool's own making."""
@@ -193,10 +215,12 @@ class PersonalPool:
         return make
 
     def _bus(self, sender: str) -> Bus:
+        signer = self._signer if role_of(sender) == GATEWAY else None
         if self.plan.amqp_url:
             spool = spool_file(self.plan.directory / "spool", sender)
-            return transport.connect(self.plan.amqp_url, sender, spool=spool, tls=self._tls())
-        return MemoryBus(self._hub, sender=sender)
+            url, tls = self.plan.amqp_url, self._tls()
+            return transport.connect(url, sender, spool=spool, tls=tls, signer=signer, keys=self._keys)
+        return MemoryBus(self._hub, sender=sender, signer=signer, keys=self._keys)
 
     def _tls(self) -> ClientTls:
         return ClientTls.of(TlsSettings.from_config(self.config("MASTER")))
@@ -215,6 +239,11 @@ class PersonalPool:
         }
         paths = [directory / CONFIG_FILE] if "CONDOR_CONFIG" not in os.environ else None
         config = load_config(paths, subsystem=subsystem, overrides=overrides, dynamic=dynamic)
+        if self.plan.amqp_url and not config.get(GATEWAY_KEY) and not config.get(GATEWAY_KEYS):
+            # Daemons elsewhere that belong to this pool believe its gateway by the public half.
+            overrides[GATEWAY_KEY] = str(directory / KEY_FILE)
+            overrides[GATEWAY_KEYS] = str(public_file(directory / KEY_FILE))
+            config = load_config(paths, subsystem=subsystem, overrides=overrides, dynamic=dynamic)
         if not config.is_written(OWN_USERS) and not config.is_written(JOBS_AS_ROOT):
             # Who runs a pool of his own needs no walls against his own jobs. They are not root's by another's name.
             overrides[OWN_USERS] = owners_of(config)

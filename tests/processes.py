@@ -7,6 +7,7 @@ import urllib.request
 from contextlib import contextmanager
 from http.client import HTTPException
 
+from tests.gateway_keys import key_knobs
 from tests.servers import Leashed, free_port
 from tests.waiting import wait_until
 
@@ -25,6 +26,7 @@ class DaemonProcess:
             "ROOST_HEALTH_PORT": self.port,
             "UID_DOMAIN": "pool",
             "ROOST_OWN_USERS": "*",  # where these tests are root: tmp_path is nobody else's
+            **key_knobs(directory),
             **(config or {}),
         }
         inherited = {k: v for k, v in os.environ.items() if not k.upper().startswith(("_CONDOR_", "ROOST_", "CONDOR_"))}

@@ -6,7 +6,9 @@ from shared.bus import Bus, connect
 from shared.bus.api import Exchange
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.bus.senders import TABLE
+from shared.bus.topology import role_of
 from shared.messages.base import Message
+from tests.gateway_keys import gateway_bus
 
 #: Fields that name who speaks, by role.
 _NAMED = {"negotiator": "negotiator", "schedd": "schedd", "startd": "startd", "had": "had"}
@@ -31,7 +33,7 @@ class Speakers:
 
     @classmethod
     def on_broker(cls, url: str) -> "Speakers":
-        return cls(lambda sender: connect(url, sender))
+        return cls(lambda sender: gateway_bus(url, sender) if role_of(sender) == "gateway" else connect(url, sender))
 
     async def bus(self, sender: str) -> Bus:
         if sender not in self._buses:

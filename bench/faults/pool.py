@@ -14,6 +14,7 @@ from typing import Self
 
 from roost.client import Client
 from roost.errors import ClientError
+from tests.gateway_keys import key_knobs
 from tests.servers import Leashed, free_port
 from tests.waiting import wait_until
 
@@ -109,7 +110,7 @@ class FaultPool:
     def __init__(self, directory: Path, amqp_url: str, redis_url: str, **knobs: str) -> None:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        common = {**KNOBS, "ROOST_AMQP_URL": amqp_url, "ROOST_REDIS_URL": redis_url, **knobs}
+        common = {**KNOBS, "ROOST_AMQP_URL": amqp_url, "ROOST_REDIS_URL": redis_url, **key_knobs(directory), **knobs}
         self.members: dict[tuple[str, str], Member] = {}
         self._gateways: list[int] = []
         for kind, name in MEMBERS:

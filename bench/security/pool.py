@@ -17,7 +17,6 @@ from bench.security.cases import CRASH, RIGHTS, Fault
 from bench.security.http import Target
 from roost.client import Client
 from shared.bus.definitions import ADMINISTRATOR, definitions
-from shared.bus.statements import signer_of
 from tests.integration.pools import ROOT, ProcessPool
 from tests.servers import Leashed, Rabbit, Redis, free_port
 from tests.waiting import wait_until
@@ -49,16 +48,11 @@ class HostilePool(ProcessPool):
         self.passwords = {f"{role}.{name}": secrets.token_hex(8) for role, name in NAMES.items()}
         self.passwords |= {user: secrets.token_hex(8) for user in (*ATTACKERS, ADMINISTRATOR)}
         self.rabbit.api("POST", "/api/definitions", definitions("/", self.passwords))
-        key = directory / "gateway.key"
-        directory.mkdir(parents=True, exist_ok=True)
-        signer_of(key)
         super().__init__(
             directory,
             self.rabbit.url,
             self.redis.url,
             self.port,
-            ROOST_GATEWAY_KEY=str(key),
-            ROOST_GATEWAY_KEYS=str(key) + ".pub",
             ROOST_GATEWAY_RATE="0",
             ROOST_GATEWAY_ANONYMOUS_RATE="0",
             ROOST_GATEWAY_SUBMIT_RATE="0",

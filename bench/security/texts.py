@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import signal
 import time
@@ -199,7 +200,10 @@ def _read_message(case: Case) -> Iterator[str]:
     if Envelope.unpack(packed).pack() != packed:
         raise AssertionError("read again it is another message")
     yield "packed"
-    _SENDERS.check(envelope, Arrival(exchange, case["user"], inbox=key))
+    arrival = Arrival(exchange, case["user"], inbox=key)
+    _SENDERS.admit(envelope, arrival)
+    if _SENDERS.asks_who(envelope, arrival):
+        _SENDERS.believe(envelope, arrival, hashlib.sha256(envelope.content).digest())
     yield "allowed"
 
 

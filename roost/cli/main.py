@@ -57,6 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dead-letters": ("dead_letters", "messages that no daemon could take"),
     "enroll": ("enroll", "give a daemon of this machine a user of the broker, by a join token; make join tokens"),
     "identities": ("enroll", "daemons that have users of the broker, and taking those away"),
+    "gateway-key": ("gateway_key", "make the key by which daemons know what a gateway says of people"),
     "token": ("token", "make, list and revoke access tokens"),
     "store-cred": ("store_cred", "keep the tokens of services that jobs use"),
     "completion": ("completion", "have bash, zsh or fish complete commands, options, jobs, machines and knobs"),
@@ -75,7 +76,7 @@ TOPICS: dict[str, tuple[str, str]] = {
     "machines": ("machines and daemons", "vacate drain undrain off on reconfig restart update-machine-ad power"),
     "administration": (
         "configuration, access, what went wrong",
-        "config-val gpu-discovery adstash token enroll identities dead-letters",
+        "config-val gpu-discovery adstash token enroll identities gateway-key dead-letters",
     ),
     "shell": ("the command itself", "completion condor-names version"),
 }

@@ -21,7 +21,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.gateway.auth.guards import operation_of
-from services.gateway.core.authorization import NEEDS
 from services.gateway.core.failed_logins import FailedLogins
 from services.gateway.core.limits import ByteBudget, RateLimiter
 from services.gateway.middleware import BodyLimitMiddleware, RequestMiddleware
@@ -46,6 +45,7 @@ from services.gateway.routes.context import MAX_BODY, MAX_JSON, RouteContext
 from services.gateway.serialization import explain, problem, told
 from shared.errors import RoostError
 from shared.messages.base import describe
+from shared.operations import NEEDS
 from shared.tls import explained
 from shared.version import VERSION
 

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from services.gateway.core.authorization import Level, may_hear
+from services.gateway.core.authorization import may_hear
 from shared.bus.api import Bus
 from shared.errors import RoostError
 from shared.messages.base import Envelope
 from shared.messages.journal import INBOX, MOST_ROWS, AskEvents, JournalAnswer
+from shared.operations import Level
 
 KEPT = 5000
 BUFFER = 2000

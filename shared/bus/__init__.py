@@ -26,8 +26,7 @@ def connect(url: str, sender: str, **options: Any) -> Bus:
 
         hub = options.pop("hub", None) or MemoryHub()
         options.pop("spool", None)  # a hub does not outlive its process, nor go away before
-        for unused in ("tls", "signer", "keys"):
-            options.pop(unused, None)
+        options.pop("tls", None)
         return MemoryBus(hub, sender=sender, **options)
     raise ValueError(f"bus URL scheme {scheme!r}: want amqp://, amqps:// or memory:")
 

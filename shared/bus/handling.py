@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,8 +25,8 @@ from shared.bus.api import (
     RequestHandler,
 )
 from shared.bus.outbox import Outbox
-from shared.bus.senders import Arrival, Denied, Senders
-from shared.bus.statements import Signer
+from shared.bus.senders import Arrival, Denied, Row, Senders, speaks_for_somebody
+from shared.bus.statements import Signer, digest_of
 from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, ROLES, inbox_queue
 from shared.errors import RetryableError
 from shared.messages.base import BadMessage, Envelope, Failure, Message, Person, pack_body
@@ -81,9 +81,13 @@ TAKEN = Outcome()
 LATER = Outcome(later=True)
 
 
-def unpack_checked(data: bytes, arrival: Arrival, senders: Senders) -> Envelope:
-    """The message, from who may send it. Raises BadMessage, Denied."""
-    return senders.check(Envelope.unpack(data), arrival)
+async def unpack_checked(data: bytes, arrival: Arrival, senders: Senders) -> Envelope:
+    """The message, from who may send it, with the person it is for. Raises BadMessage, Denied."""
+    envelope = Envelope.unpack(data)
+    senders.admit(envelope, arrival)
+    if not senders.asks_who(envelope, arrival):
+        return envelope
+    return senders.believe(envelope, arrival, await digest_of(envelope.content))
 
 
 async def handle_message(
@@ -98,7 +102,7 @@ async def handle_message(
     """Offer a message to a handler until it is taken or given up. deliveries: how often it was offered
     before. arrival: how it came. senders: decides whether it may."""
     try:
-        envelope = unpack_checked(data, arrival, senders)
+        envelope = await unpack_checked(data, arrival, senders)
     except BadMessage as error:
         return Outcome(dead=str(error))
     except Denied as error:
@@ -143,7 +147,7 @@ async def answer_request(data: bytes, handler: RequestHandler, log: Log, arrival
     ask again; and it is not dead-lettered when it was refused or failed, since its caller was told. Only what
     could not be read is: that is a mistake in a program. arrival, senders: see handle_message."""
     try:
-        envelope = unpack_checked(data, arrival, senders)
+        envelope = await unpack_checked(data, arrival, senders)
     except BadMessage as error:
         return Outcome(dead=str(error), answer=Failure(code="bad-message", reason=str(error)))
     except Denied as error:
@@ -203,11 +207,13 @@ def result_of(data: bytes, arrival: Arrival, senders: Senders) -> Message:
     """The answer to a call. Raises RemoteFailure for a refusal, also when the answer can not be read, or comes from who
     may not give it."""
     try:
-        body = unpack_checked(data, arrival, senders).body
+        envelope = Envelope.unpack(data)
+        senders.admit(envelope, arrival)
     except BadMessage as error:
         raise RemoteFailure("bad-message", f"the answer can not be read: {error}") from error
     except Denied as error:
         raise RemoteFailure("denied", f"the answer is not believed: {error}") from error
+    body = envelope.body
     if isinstance(body, Failure):
         raise RemoteFailure(body.code, body.reason, body.retryable)
     return body
@@ -255,15 +261,29 @@ def check_inbox(inbox: str) -> None:
         raise NobodyThere(f"inbox {inbox[:40]!r}... does not exist: names have at most {MAX_KEY_BYTES} bytes")
 
 
-def packed(envelope: Envelope, saying: Saying | None = None) -> bytes:
-    """Raises MessageTooLarge, and TypeError, ValueError or OverflowError for what msgpack can not carry. saying: the
-    person it is for."""
-    if saying is None:
-        data = envelope.pack()
-    else:
-        body = pack_body(envelope.body)
-        statement = saying.signer.sign(envelope, body, saying.inbox, saying.person, envelope.ts)
-        data = replace(envelope, statement=statement).pack(body)
+def packed(envelope: Envelope) -> bytes:
+    """Raises MessageTooLarge, and TypeError, ValueError or OverflowError for what msgpack can not carry."""
+    return _bounded(envelope, envelope.pack())
+
+
+async def packed_for(envelope: Envelope, saying: Saying) -> bytes:
+    """The message with a statement of the person it is for. Raises like `packed`."""
+    body = pack_body(envelope.body)
+    statement = saying.signer.sign(envelope, await digest_of(body), saying.inbox, saying.person, envelope.ts)
+    return _bounded(envelope, replace(envelope, statement=statement).pack(body))
+
+
+def saying(
+    signer: Signer | None, person: Person | None, inbox: str, body: Message, rows: Mapping[str, Row]
+) -> Saying | None:
+    """For whom a message is sent, where who receives it asks. signer: of a gateway. rows: who may send what."""
+    row = rows.get(body.type)
+    if signer is None or person is None or row is None or not speaks_for_somebody(body, row.permit):
+        return None
+    return Saying(signer, person, inbox)
+
+
+def _bounded(envelope: Envelope, data: bytes) -> bytes:
     if len(data) > MAX_MESSAGE_BYTES:
         raise MessageTooLarge(
             f"{envelope.body.type} has {len(data)} bytes, more than the {MAX_MESSAGE_BYTES} a message may have: "

@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -45,12 +45,15 @@ from shared.bus.handling import (
     one_way,
     packed,
     packed_answer,
+    packed_for,
     reconnected,
     report_gap,
     result_of,
+    saying,
 )
 from shared.bus.outbox import Outbox, PendingEvent
 from shared.bus.senders import ANSWER, COPIED, TABLE, Arrival, Senders, Table
+from shared.bus.statements import Believer, Keys, Signer
 from shared.bus.topics import matches
 from shared.bus.topology import (
     INBOX_DURABLE_WAIT_S,
@@ -409,7 +412,8 @@ class MemoryBus:
     """One daemon's connection to a hub. Implements shared.bus.api.Bus.
 
     sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long durable messages wait for
-    a connection (which only simulations cut). rows: who may send what."""
+    a connection (which only simulations cut). rows: who may send what. signer, keys: as AmqpBus takes them; without
+    keys what a gateway says of people is believed, as only this process can speak here."""
 
     def __init__(
         self,
@@ -419,15 +423,18 @@ class MemoryBus:
         retry: RetryPolicy | None = None,
         publish_wait_s: float = 30.0,
         rows: Table = TABLE,
+        signer: Signer | None = None,
+        keys: Keys | None = None,
         log: Log | None = None,
     ) -> None:
         self.hub = hub
+        self._signer = signer
         self.sender = sender
         self.retry = retry or RetryPolicy()
         self.publish_wait_s = publish_wait_s
         self._log: Log = log or structlog.get_logger().bind(sender=sender)
         self._health = BusHealth(waiting_for="start")
-        self._senders = Senders(self._health, self._log, rows)
+        self._senders = Senders(self._health, self._log, rows, Believer(keys, hub.now) if keys is not None else None)
         self._consumers: list[_Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
         self._background = TaskSet()
@@ -563,10 +570,13 @@ class MemoryBus:
         timeout: float = 10.0,
         epoch: int | None = None,
         trace: str | None = None,
-        person: Person | None = None,  # not signed: nobody outside of this process speaks here
+        person: Person | None = None,
     ) -> Message:
         check_inbox(inbox)
-        item = self._item(Exchange.RPC, inbox, request, epoch, trace or tracing.current())
+        envelope = self._envelope(request, epoch, trace or tracing.current())
+        said = saying(self._signer, person, inbox, request, self._senders.rows)
+        data = packed(envelope) if said is None else await packed_for(envelope, said)
+        item = Item(data, Exchange.RPC, inbox, "", self.sender, request)
         loop = asyncio.get_running_loop()
         item.deadline = loop.time() + timeout
         if not self._connected.is_set():
@@ -601,8 +611,10 @@ class MemoryBus:
                 _resolve(caller, item.data)
 
     def _packed(self, body: Message, epoch: int | None = None, trace: str | None = None) -> bytes:
-        hub = self.hub
-        return packed(Envelope(body, self.sender, hub.new_id(), hub.now(), epoch, trace))
+        return packed(self._envelope(body, epoch, trace))
+
+    def _envelope(self, body: Message, epoch: int | None, trace: str | None) -> Envelope:
+        return Envelope(body, self.sender, self.hub.new_id(), self.hub.now(), epoch, trace)
 
     def _item(self, exchange: Exchange, key: str, body: Message, epoch: int | None, trace: str | None) -> Item:
         return Item(self._packed(body, epoch, trace), exchange, key, "", self.sender, body)
@@ -659,22 +671,27 @@ class MemoryBus:
         return self._subscribe(queue, self._taker(handler, exchange, copy=True), 1, (exchange, tuple(patterns)))
 
     async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> _Consumer:
-        take_one_way = self._taker(one_way(handler), Exchange.RPC)
-        arrival = Arrival(Exchange.RPC)
+        take_one_way = self._taker(one_way(handler), Exchange.RPC, inbox=inbox)
 
         async def handle(item: Item) -> Outcome:
             if item.caller is None:
                 return await take_one_way(item)
+            arrival = Arrival(Exchange.RPC, inbox=inbox, again=item.deliveries > 0)
             return await answer_request(item.data, handler, self._log, arrival, self._senders)
 
         return self._subscribe(self.hub.inbox(inbox), handle, prefetch)
 
     def _taker(
-        self, handler: Handler, exchange: Exchange, *, copy: bool = False
+        self, handler: Handler, exchange: Exchange, *, copy: bool = False, inbox: str = ""
     ) -> Callable[[Item], Awaitable[Outcome]]:
         # The hub takes messages of its own process only, each from its bus: there is nobody to vouch for.
-        arrival, senders = Arrival(exchange, copy=copy and exchange in COPIED), self._senders
-        return lambda item: handle_message(item.data, item.deliveries, handler, self.retry, self._log, arrival, senders)
+        plain, senders = Arrival(exchange, copy=copy and exchange in COPIED, inbox=inbox), self._senders
+
+        def take(item: Item) -> Awaitable[Outcome]:
+            arrival = replace(plain, again=True) if item.deliveries else plain
+            return handle_message(item.data, item.deliveries, handler, self.retry, self._log, arrival, senders)
+
+        return take
 
     def _subscribe(
         self,

@@ -22,7 +22,8 @@ from shared.bus.statements import Believer, NotBelieved, Replayed
 from shared.bus.topology import ROLES, WORK_QUEUES, role_of
 from shared.errors import PermanentError
 from shared.messages.base import Envelope, Message, Person
-from shared.messages.flows import ANY_REQUEST, EVERY, LEVELS, PUBLISHED, REQUESTS, Named, Names, sent_by
+from shared.messages.flows import ANY_REQUEST, EVERY, PUBLISHED, REQUESTS, Named, Names, Permit, sent_by
+from shared.operations import NEEDS, Level, in_scope, level_of
 
 Log = structlog.stdlib.BoundLogger
 
@@ -48,14 +49,14 @@ class Denied(PermanentError):
 class Row:
     """One kind of message. by: roles that may send it, none: nobody. answers: roles that may send it as an answer to a
     call. exchanges: where it arrives when it is none, RPC for inboxes. advertises: it is about ads of the sender, of a
-    type that its role has. person: as a Request has it."""
+    type that its role has. permit: as a Request has it."""
 
     by: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     names: Names = ()
     advertises: bool = False
-    person: str = ""
+    permit: Permit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def table() -> Table:
     for request in REQUESTS.values():
         if request.type in rows:
             raise ValueError(f"{request.type}: it is published, and a request")
-        rows[request.type] = Row(_roles(request.by), (), (Exchange.RPC,), request.names, person=request.person)
+        rows[request.type] = Row(_roles(request.by), (), (Exchange.RPC,), request.names, permit=request.permit)
         for answer in (*request.answers, *ANY_REQUEST):
             answers.setdefault(answer, {}).update(dict.fromkeys(_serving(request.inbox)))
     for kind, roles in answers.items():
@@ -112,24 +113,34 @@ def table() -> Table:
     return MappingProxyType(rows)
 
 
-def beyond(body: Message, person: Person, least: str) -> str:
+def speaks_for_somebody(body: Message, permit: Permit | None) -> bool:
+    """Whether a message of a gateway is for a person, so that a statement must say who that is. A question that takes
+    no more than READ is for nobody as long as it names nobody: its answer is the same for all."""
+    if permit is None:
+        return False
+    if min(NEEDS[operation] for operation in permit.of(body)) > Level.READ:
+        return True
+    return bool(getattr(body, "user", "") or getattr(body, "admin", False))
+
+
+def beyond(body: Message, person: Person, permit: Permit) -> str:
     """Why a message asks for more than the statement says of the person; empty: it does not."""
-    has = LEVELS.index(person.level) if person.level in LEVELS else -1
-    if has < LEVELS.index(least):
-        return f"{body.type}: it takes {least}, and {person.user[:80]!r} has {person.level[:20]!r}"
+    who, level, operations = repr(person.user[:80]), level_of(person.level), permit.of(body)
+    least = min(NEEDS[operation] for operation in operations)
+    if level < least:
+        return f"{body.type}: it takes {least.name}, and {who} has {person.level[:20]!r}"
+    if not any(level >= NEEDS[one] and in_scope(one, person.scopes) for one in operations):
+        wanted, scopes = " or ".join(operations), ", ".join(person.scopes)[:200]
+        return f"{body.type}: it takes the operation {wanted}, and {who} has a token for {scopes} only"
     for attribute in ("user", "by"):
         said = getattr(body, attribute, person.user)
-        if said != person.user and (said or least != LEVELS[0]):
-            return f"{body.type}: it says it is from {str(said)[:80]!r}, its statement from {person.user[:80]!r}"
-    if getattr(body, "admin", False) and person.level != LEVELS[-1]:
-        return f"{body.type}: {person.user[:80]!r} is no administrator"
-    if (level := getattr(body, "level", person.level)) != person.level:
-        return f"{body.type}: it says {str(level)[:20]!r}, its statement {person.level[:20]!r}"
+        if said != person.user and (said or least > Level.READ):
+            return f"{body.type}: it says it is from {str(said)[:80]!r}, its statement from {who}"
+    if getattr(body, "admin", False) and level < Level.ADMINISTRATOR:
+        return f"{body.type}: {who} is no administrator"
+    if (said := getattr(body, "level", person.level)) != person.level:
+        return f"{body.type}: it says {str(said)[:20]!r}, its statement {person.level[:20]!r}"
     return ""
-
-
-def _for_somebody(body: Message) -> bool:
-    return bool(getattr(body, "user", "") or getattr(body, "admin", False))
 
 
 #: The table of this release.
@@ -196,7 +207,10 @@ def _where(row: Row) -> str:
 @dataclass(slots=True)
 class Senders:
     """Holds what one daemon's bus receives to a table, counts what it refuses, and logs each sender's first refusal of
-    each type: who goes on sending what it may not must not fill the log."""
+    each type: who goes on sending what it may not must not fill the log.
+
+    believer: checks what gateways say of people. None: on the in-process bus without keys, where nobody but this
+    process speaks."""
 
     health: BusHealth
     log: Log
@@ -204,26 +218,32 @@ class Senders:
     believer: Believer | None = None
     _logged: set[tuple[str, str]] = field(default_factory=set)
 
-    def check(self, envelope: Envelope, arrival: Arrival) -> Envelope:
-        """The message, as a handler may see it. Raises Denied."""
-        reason = why_not(envelope, arrival, self.rows)
-        if reason:
+    def admit(self, envelope: Envelope, arrival: Arrival) -> None:
+        """Raises Denied for a message that may not come from who sent it."""
+        if reason := why_not(envelope, arrival, self.rows):
             raise self.denied(reason, envelope, arrival)
-        row = self.rows[envelope.body.type]
-        if self.believer is None or not row.person or arrival.exchange is None or role_of(envelope.sender) != GATEWAY:
-            return envelope
-        if row.person == LEVELS[0] and envelope.statement is None and not _for_somebody(envelope.body):
-            return envelope
+
+    def asks_who(self, envelope: Envelope, arrival: Arrival) -> bool:
+        """Whether a message that was admitted is obeyed only with a statement: then it goes on to `believe`."""
+        if self.believer is None or arrival.exchange is None or role_of(envelope.sender) != GATEWAY:
+            return False
+        return speaks_for_somebody(envelope.body, self.rows[envelope.body.type].permit)
+
+    def believe(self, envelope: Envelope, arrival: Arrival, digest: bytes) -> Envelope:
+        """The message with the person it is for. digest: of its content. Raises Denied."""
+        permit = self.rows[envelope.body.type].permit
+        assert self.believer is not None
+        assert permit is not None
         try:
-            person = self.believer.believe(envelope, arrival.inbox, again=arrival.again)
+            person = self.believer.believe(envelope, arrival.inbox, digest, again=arrival.again)
         except NotBelieved as error:
             reason = f"{envelope.body.type} from {envelope.sender[:80]!r}: {error}"
             denied = self.denied(reason, envelope, arrival)
             denied.answered = isinstance(error, Replayed)
             raise denied from error
-        if reason := beyond(envelope.body, person, row.person):
+        if reason := beyond(envelope.body, person, permit):
             raise self.denied(reason, envelope, arrival)
-        return replace(envelope, person=person)
+        return replace(envelope, person=person, content=b"")
 
     def denied(self, reason: str, envelope: Envelope, arrival: Arrival) -> Denied:
         """A refusal, counted and logged."""

@@ -5,10 +5,11 @@ envelope of one message, and holds for that one: it is bound to the message's id
 sent to, to its sender, and ends after a minute. Keys are Ed25519 (`cryptography`); a gateway keeps the private half,
 everybody else has the public ones of all gateways they believe: several while a key is changed for another.
 
-The body is signed by its SHA-256, as msgpack has it: bodies may have 16 MiB."""
+The body is signed by its SHA-256, as it travels: bodies may have 16 MiB."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,13 +26,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from shared.files import replace_on_disk
 from shared.messages.base import Envelope, Person
 
-#: The knob that names public keys of gateways.
+#: The knobs that name the private key of a gateway, and the public keys of those that are believed.
+GATEWAY_KEY: Final = "ROOST_GATEWAY_KEY"
 GATEWAY_KEYS: Final = "ROOST_GATEWAY_KEYS"
+#: What is to be done about it, wherever keys lack.
+_MEND: Final = f"set {GATEWAY_KEY} at the gateway and {GATEWAY_KEYS} at every daemon (`roost gateway-key` tells how)"
+#: What a gateway without a key is told.
+UNSIGNED: Final = f"this gateway has no key, so no daemon obeys whom it speaks for: {_MEND}"
 #: A statement is believed for so long, in seconds, and so much longer and earlier where clocks differ.
 LIFE_S: Final = 60.0
 SKEW_S: Final = 15.0
 #: Seconds between looks at the files of keys.
 LOOK_S: Final = 2.0
+#: Longer bodies, in bytes, are digested in a thread: shorter ones take less than the way there and back.
+LONG_BYTES: Final = 256 * 1024
 #: What a signed text begins with, so that it is nothing else.
 _DOMAIN: Final = b"roost statement 1\0"
 #: Replays are looked for among so many messages at most: the oldest are forgotten first, and are over by then anyway.
@@ -69,11 +77,11 @@ class Signer:
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         return self.key.private_bytes(*form)
 
-    def sign(self, envelope: Envelope, packed_body: bytes, inbox: str, person: Person, now: float) -> dict[str, Any]:
-        """The statement about a person for one message to one inbox. packed_body: its body as msgpack has it; now:
-        seconds since 1970."""
+    def sign(self, envelope: Envelope, digest: bytes, inbox: str, person: Person, now: float) -> dict[str, Any]:
+        """The statement about a person for one message to one inbox. digest: of its body as msgpack has it
+        (`digest_of`); now: seconds since 1970."""
         until = round((now + LIFE_S) * 1000)
-        signed = _text(envelope, packed_body, inbox, person, until)
+        signed = _text(envelope, digest, inbox, person, until)
         return {
             "key": key_id(self.public),
             "user": person.user,
@@ -84,11 +92,22 @@ class Signer:
         }
 
 
-def _text(envelope: Envelope, packed_body: bytes, inbox: str, person: Person, until: int) -> bytes:
+async def digest_of(packed_body: bytes | memoryview) -> bytes:
+    """SHA-256 of a body. Long ones are digested in a thread: 16 MiB take 10 ms and more."""
+    if len(packed_body) > LONG_BYTES:
+        return await asyncio.to_thread(_sha256, packed_body)
+    return _sha256(packed_body)
+
+
+def _sha256(data: bytes | memoryview) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _text(envelope: Envelope, digest: bytes, inbox: str, person: Person, until: int) -> bytes:
     body = envelope.body
     said = [
         *(envelope.id, body.type, body.version, envelope.sender, inbox),
-        hashlib.sha256(packed_body).digest(),
+        digest,
         *(person.user, person.level, list(person.scopes), until),
     ]
     packed: bytes = msgpack.packb(said)
@@ -182,10 +201,15 @@ class Keys:
 
     def why_none(self) -> str:
         """Why a key is not among them, and what to do; a sentence for people."""
-        if not self._given and not self._read:
-            place = f"there is none in {self._path}" if self._path is not None else "it is not set"
-            return f"this daemon knows no gateway's key: {GATEWAY_KEYS} names their public keys, and {place}"
-        return f"its key is none of those in {GATEWAY_KEYS} ({self._path or 'in memory'})"
+        return self.why_empty() or f"its key is none of those in {GATEWAY_KEYS} ({self._path or 'in memory'})"
+
+    def why_empty(self) -> str:
+        """Why there are no keys at all, and what to do; a sentence for people. Empty: there are."""
+        self._look()
+        if self._given or self._read:
+            return ""
+        place = f"there is none in {self._path}" if self._path is not None else f"{GATEWAY_KEYS} is not set"
+        return f"this daemon knows no gateway's key, and obeys no gateway that speaks for a person: {place}; {_MEND}"
 
     def _look(self) -> None:
         if self._path is None or self._monotonic() < self._looked + LOOK_S:
@@ -227,9 +251,12 @@ class Believer:
     now: Callable[[], float]
     _seen: dict[str, float] = field(default_factory=dict)  # message id -> until, in order of arrival
 
-    def believe(self, envelope: Envelope, inbox: str, *, again: bool) -> Person:
-        """Whom a message is from. again: the broker delivers it a second time. Raises NotBelieved."""
-        said = envelope.statement or {}
+    def believe(self, envelope: Envelope, inbox: str, digest: bytes, *, again: bool) -> Person:
+        """Whom a message is from. digest: of its content. again: the broker delivers it a second time. Raises
+        NotBelieved."""
+        said = envelope.statement
+        if said is None:
+            raise NotBelieved(f"it is for a person, and the gateway has no key to say for whom: {_MEND}")
         try:
             person = Person(str(said["user"]), str(said["level"]), tuple(map(str, said["scopes"])))
             name, until, signature = said["key"], said["until_ms"], said["signature"]
@@ -241,8 +268,7 @@ class Believer:
         if key is None:
             raise NotBelieved(self.keys.why_none())
         try:
-            text = _text(envelope, msgpack.packb(envelope.content), inbox, person, until)
-            key.verify(signature, text)
+            key.verify(signature, _text(envelope, digest, inbox, person, until))
         except (InvalidSignature, ValueError, TypeError, OverflowError) as error:
             raise NotBelieved("its statement was signed for another message, or by somebody else") from error
         now = self.now()

@@ -24,7 +24,7 @@ from shared import bus as transport
 from shared import private_files, tracing
 from shared.bus.api import Bus
 from shared.bus.spool import spool_file
-from shared.bus.statements import Keys, signer_of
+from shared.bus.statements import Keys, Signer, signer_of
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.tls import TlsSettings
@@ -186,18 +186,29 @@ def _connections(daemon_class: type[Daemon], options: argparse.Namespace, config
     tls = ClientTls.of(TlsSettings.from_config(config))
     for url in urls.values():
         tls.check(url)  # what is missing at the start is a mistake; later it may be about to be renewed
-    keys = config.get("ROOST_GATEWAY_KEYS")
-    key = config.get("ROOST_GATEWAY_KEY") if daemon_class.subsystem == "GATEWAY" else ""
     bus = transport.connect(
         urls["ROOST_AMQP_URL"],
         sender,
         spool=spool_file(spool_of(config), sender),
         tls=tls,
-        signer=signer_of(Path(key)) if key else None,
-        keys=Keys(Path(keys)) if keys else None,
+        signer=signer_in(config) if daemon_class.subsystem == "GATEWAY" else None,
+        keys=keys_in(config),
     )
     store = open_store(urls["ROOST_REDIS_URL"], tls=tls) if daemon_class.uses_store else NoStore()
     return make_context(daemon_class, config, name, bus, store)
+
+
+def signer_in(config: Config) -> Signer | None:
+    """The key of a gateway; made where the configuration names a file that is not there. Blocks. Raises OSError, and
+    ValueError for a file that holds no such key."""
+    path = config.get("ROOST_GATEWAY_KEY")
+    return signer_of(Path(path)) if path else None
+
+
+def keys_in(config: Config) -> Keys | None:
+    """The keys of gateways that are believed; None: the configuration names none, and nobody is."""
+    path = config.get("ROOST_GATEWAY_KEYS")
+    return Keys(Path(path)) if path else None
 
 
 def _health(daemon: Daemon, config: Config) -> HealthServer | None:

@@ -7,6 +7,7 @@ dead-lettered, never guessed."""
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from types import NoneType
@@ -19,6 +20,8 @@ from shared.compression import LARGEST, compress, decompress
 from shared.errors import PermanentError
 
 ENVELOPE_VERSION = 1
+#: Bytes of an envelope in which its body begins, but for odd ones.
+_HEAD_BYTES = 4096
 #: Messages of kinds that are `compressed` and longer than this (bytes) travel compressed (shared.compression).
 COMPRESS_ABOVE = 4096
 
@@ -85,7 +88,7 @@ class Envelope:
     """A message with its bearings: who sent it, when, and in which epoch of the active negotiator.
 
     statement: what a gateway says of a person, signed (shared.bus.statements). person: who that is, once believed.
-    content: the body as it came, of a message with a statement."""
+    content: the body as it came, of a message with a statement: that is what was signed."""
 
     body: Message
     sender: str = ""
@@ -95,7 +98,7 @@ class Envelope:
     trace: str | None = None  # W3C traceparent
     statement: dict[str, Any] | None = None
     person: Person | None = None
-    content: Any = None
+    content: bytes | memoryview = b""
 
     def pack(self, packed_body: bytes | None = None) -> bytes:
         """packed_body: what `pack_body` gives, where that is known already."""
@@ -131,7 +134,8 @@ class Envelope:
     def unpack(cls, data: bytes) -> Envelope:
         """Raises BadMessage for anything that is not a message of a known type and version."""
         try:
-            raw = msgpack.unpackb(decompress(data), strict_map_key=False)
+            plain = decompress(data)
+            raw = msgpack.unpackb(plain, strict_map_key=False)
         except Exception as error:
             raise BadMessage(f"not a msgpack envelope: {error}") from error
         if not isinstance(raw, dict) or raw.get("v") != ENVELOPE_VERSION:
@@ -152,11 +156,34 @@ class Envelope:
             return cls(
                 # Strict: "1" is no number. As a text it could be one of more than 64 bits, which no journal takes.
                 body=kind.model_validate(raw.get("body"), strict=True),
-                content=raw.get("body") if raw.get("statement") is not None else None,
+                content=_packed_body(plain) if raw.get("statement") is not None else b"",
                 **{key: raw[key] for key in _BEARINGS if key in raw},
             )
         except ValidationError as error:
             raise BadMessage(f"{name}: {describe(error)}") from error
+
+
+def _packed_body(plain: bytes) -> memoryview:
+    """The body in an envelope that could be read, where it stands at the end, as `pack` puts it; else nothing."""
+    try:
+        begins = _body_begins(plain[:_HEAD_BYTES])
+    except msgpack.OutOfData:  # a long name, many scopes
+        begins = _body_begins(plain)
+    return memoryview(plain)[begins:]
+
+
+def _body_begins(plain: bytes) -> int:
+    """Where the value of an envelope's last entry begins, if that is the body, else past the end. Raises OutOfData
+    where these are too few bytes to tell."""
+    unpacker = msgpack.Unpacker(read_size=_HEAD_BYTES, max_buffer_size=0)
+    unpacker.feed(plain)
+    for _ in range(unpacker.read_map_header() - 1):
+        unpacker.skip()
+        unpacker.skip()
+    if unpacker.unpack() != "body":
+        return sys.maxsize
+    begins: int = unpacker.tell()
+    return begins
 
 
 def pack_body(body: Message) -> bytes:

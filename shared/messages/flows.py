@@ -5,7 +5,7 @@ fails the tests."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -48,24 +48,57 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class Permit:
+    """What a person must be let do, for whom a gateway sends a message: one of these operations (shared/operations.py).
+    attribute: a field of the message that says which, where that depends: `where` has the operations by its text."""
+
+    operations: tuple[str, ...]
+    attribute: str = ""
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def of(self, body: object) -> tuple[str, ...]:
+        """The operations for this message."""
+        if not self.attribute:
+            return self.operations
+        return self.where.get(str(getattr(body, self.attribute, "")), self.operations)
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A message to an inbox on roost.requests, and the answers it gets. by: roles. names: fields that name the sender.
 
-    person: a gateway sends it for somebody, who has at least this level; its fields `user` and `by` are that one's
-    name, `level` is the level, and `admin` takes an administrator. Where READ is enough it may be for nobody. Other
-    roles that send it act for themselves."""
+    permit: a gateway sends it for somebody, who is let do that; its fields `user` and `by` are that one's name, `level`
+    is the level, and `admin` takes an administrator. A question that everybody with READ may ask may be for nobody:
+    what is told then is the same for all. Other roles that send it act for themselves."""
 
     type: str
     inbox: str
     by: tuple[str, ...]
     answers: tuple[str, ...]
     names: Names = ()
-    person: str = ""
+    permit: Permit | None = None
 
 
-#: Levels of people, each includes those before.
-LEVELS: Final = ("READ", "WRITE", "ADMINISTRATOR")
-_READ, _WRITE, _ADMIN = LEVELS
+def _may(*operations: str) -> Permit:
+    return Permit(operations)
+
+
+#: Who submits takes back what could be queued in part only.
+_ACT: Final = Permit(
+    ("jobs.act",), "action", MappingProxyType({"edit": ("jobs.edit",), "remove": ("jobs.act", "jobs.submit")})
+)
+#: Who submits brings the input along.
+_FILES: Final = Permit(("jobs.files", "jobs.submit"), "credentials", MappingProxyType({"True": ("credentials",)}))
+_QUOTAS: Final = ("quotas.set",)
+_ACCOUNTS: Final = Permit(
+    ("priorities.set",),
+    "what",
+    MappingProxyType({"quota": _QUOTAS, "dynamic-quota": _QUOTAS, "no-quota": _QUOTAS}),
+)
+_VISIT: Final = _may("jobs.visit")
+_RECONFIG: Final = _may("reconfig")
+_TAKEN: Final = ("daemon.order-taken",)
+_IDENTITIES: Final = _may("identities")
 #: A daemon speaks of itself.
 _AD: Final[Names] = (("daemon", Named.DAEMON),)
 _BY: Final[Names] = (("by", Named.INBOX),)
@@ -183,7 +216,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("negotiation.matches", "schedd.{name}", ("negotiator",), ("negotiation.taken",), _NEGOTIATOR),
             Request("negotiation.reschedule", "negotiator", ("schedd", "startd", "gateway"), ()),
             Request("accounting.get", "negotiator", ("gateway",), ("accounting.table",)),
-            Request("accounting.set", "negotiator", ("gateway",), ("ack",), person=_ADMIN),
+            Request("accounting.set", "negotiator", ("gateway",), ("ack",), permit=_ACCOUNTS),
             Request("negotiation.analyze", "negotiator", ("gateway",), ("negotiation.analysis",)),
             Request("negotiation.match-notice", "startd.{name}", ("negotiator",), ("ack",), _NEGOTIATOR),
             Request(
@@ -204,32 +237,54 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("had.step-down", "{subsystem}.{name}", ("had",), ("had.following",), _HAD),
             Request("had.ask", "had.{name}", ("gateway",), ("had.standing",)),
             Request("had.handed-over", "had.{name}", ("had",), ("ack",), _HAD),
-            Request("daemon.reconfigure", "{subsystem}.{name}", ("gateway",), ("daemon.reconfigured",), person=_ADMIN),
-            Request("daemon.config", "{subsystem}.{name}", ("gateway",), ("daemon.config-told",)),
-            Request("daemon.set-config", "{subsystem}.{name}", ("gateway",), ("daemon.order-taken",), person=_WRITE),
-            Request("daemon.restart", "{subsystem}.{name}", ("gateway",), ("daemon.order-taken",), person=_ADMIN),
-            Request("daemon.off", "{subsystem}.{name}", ("gateway",), ("daemon.order-taken",), person=_ADMIN),
-            Request("daemon.on", "{subsystem}.off.{name}", ("gateway",), ("daemon.order-taken",), person=_ADMIN),
-            Request("machine.drain", "startd.{name}", ("gateway", "defrag"), ("daemon.order-taken",), person=_ADMIN),
             Request(
-                "machine.cancel-drain", "startd.{name}", ("gateway", "defrag"), ("daemon.order-taken",), person=_ADMIN
+                "daemon.reconfigure",
+                "{subsystem}.{name}",
+                ("gateway",),
+                ("daemon.reconfigured",),
+                permit=_may("reconfig"),
             ),
-            Request("machine.vacate", "startd.{name}", ("gateway",), ("machine.vacated",), person=_ADMIN),
-            Request("machine.update-ad", "startd.{name}", ("gateway",), ("daemon.order-taken",), person=_ADMIN),
-            Request("queue.submit", "schedd.{name}", ("gateway",), ("queue.submitted",), person=_WRITE),
-            Request("queue.query", "schedd.{name}", ("gateway", "adstash"), ("queue.page",), person=_READ),
-            Request("queue.act", "schedd.{name}", ("gateway",), ("queue.acted",), person=_WRITE),
-            Request("queue.fetch-files", "schedd.{name}", ("gateway",), ("queue.file-access",), person=_WRITE),
-            Request("visit.job", "schedd.{name}", ("gateway",), ("visit.started",), person=_WRITE),
+            Request("daemon.config", "{subsystem}.{name}", ("gateway",), ("daemon.config-told",)),
+            Request(
+                "daemon.set-config",
+                "{subsystem}.{name}",
+                ("gateway",),
+                ("daemon.order-taken",),
+                permit=_may("config.set"),
+            ),
+            Request("daemon.restart", "{subsystem}.{name}", ("gateway",), _TAKEN, permit=_may("restart")),
+            Request("daemon.off", "{subsystem}.{name}", ("gateway",), _TAKEN, permit=_may("off")),
+            Request("daemon.on", "{subsystem}.off.{name}", ("gateway",), _TAKEN, permit=_may("on")),
+            Request("machine.drain", "startd.{name}", ("gateway", "defrag"), _TAKEN, permit=_may("drain")),
+            Request(
+                "machine.cancel-drain",
+                "startd.{name}",
+                ("gateway", "defrag"),
+                ("daemon.order-taken",),
+                permit=_may("drain"),
+            ),
+            Request("machine.vacate", "startd.{name}", ("gateway",), ("machine.vacated",), permit=_may("vacate")),
+            Request(
+                "machine.update-ad",
+                "startd.{name}",
+                ("gateway",),
+                ("daemon.order-taken",),
+                permit=_may("update-machine-ad"),
+            ),
+            Request("queue.submit", "schedd.{name}", ("gateway",), ("queue.submitted",), permit=_may("jobs.submit")),
+            Request("queue.query", "schedd.{name}", ("gateway", "adstash"), ("queue.page",), permit=_may("jobs.query")),
+            Request("queue.act", "schedd.{name}", ("gateway",), ("queue.acted",), permit=_ACT),
+            Request("queue.fetch-files", "schedd.{name}", ("gateway",), ("queue.file-access",), permit=_FILES),
+            Request("visit.job", "schedd.{name}", ("gateway",), ("visit.started",), permit=_VISIT),
             Request("visit.start", "startd.{name}", ("schedd",), ("visit.started",)),
-            Request("visit.read", "startd.{name}/visits", ("gateway",), ("visit.output",), person=_WRITE),
-            Request("visit.write", "startd.{name}/visits", ("gateway",), ("visit.input",), person=_WRITE),
-            Request("visit.steer", "startd.{name}/visits", ("gateway",), ("ack",), person=_WRITE),
+            Request("visit.read", "startd.{name}/visits", ("gateway",), ("visit.output",), permit=_VISIT),
+            Request("visit.write", "startd.{name}/visits", ("gateway",), ("visit.input",), permit=_VISIT),
+            Request("visit.steer", "startd.{name}/visits", ("gateway",), ("ack",), permit=_VISIT),
             Request("queue.describe", "schedd.{name}", ("gateway",), ("queue.description",)),
-            Request("registrar.create-token", "registrar", ("gateway",), ("registrar.token-made",), person=_ADMIN),
+            Request("registrar.create-token", "registrar", ("gateway",), ("registrar.token-made",), permit=_IDENTITIES),
             Request("registrar.enroll", "registrar", ("gateway",), ("registrar.enrolled",)),
-            Request("registrar.ask", "registrar", ("gateway",), ("registrar.identities",), person=_ADMIN),
-            Request("registrar.revoke", "registrar", ("gateway",), ("registrar.revoked",), person=_ADMIN),
+            Request("registrar.ask", "registrar", ("gateway",), ("registrar.identities",), permit=_IDENTITIES),
+            Request("registrar.revoke", "registrar", ("gateway",), ("registrar.revoked",), permit=_IDENTITIES),
             Request("journal.job", "journal", ("gateway",), ("journal.answer",)),
             Request("journal.user", "journal", ("gateway",), ("journal.answer",)),
             Request("journal.cycles", "journal", ("gateway",), ("journal.answer",)),

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from roost.client import Client
+from tests.gateway_keys import key_knobs
 from tests.servers import Leashed
 from tests.waiting import wait_until
 
@@ -152,6 +153,7 @@ class ProcessPool(Pool):
             "ROOST_HEALTH_PORT": "0",
             "ROOST_OWN_USERS": "*",  # where these tests are root: tmp_path is nobody else's
             "RUNBENCHMARKS": "false",
+            **key_knobs(directory),
             **knobs,
         }
         self._port = port

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shared.accounting_version import Version, parse
-from shared.bus import connect
 from shared.bus.api import Exchange
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
@@ -17,6 +16,7 @@ from shared.messages.events import BooksRestored, SnapshotRefused
 from shared.messages.had import AskHad
 from shared.messages.negotiation import GetPriorities, SetPriority
 from shared.state import keys, open_store
+from tests.gateway_keys import gateway_bus
 from tests.processes import DaemonProcess, daemons
 from tests.spec import spec
 from tests.waiting import eventually
@@ -72,7 +72,7 @@ class CentralManagers:
 
 @asynccontextmanager
 async def central_managers(tmp_path, amqp_url, redis_url, **config):
-    bus = connect(amqp_url, "gateway.test")
+    bus = gateway_bus(amqp_url, "gateway.test")
     await bus.start()
     events = []
 

@@ -15,6 +15,7 @@ from shared.messages.base import Ack
 from shared.state import open_store
 from shared.state.ads import load_ads, load_claims
 from tests.daemons import make_context
+from tests.gateway_keys import gateway_bus
 from tests.processes import DaemonProcess, daemons
 from tests.spec import spec
 from tests.waiting import eventually
@@ -77,7 +78,7 @@ async def count(bus, **question):
 
 @pytest.fixture
 async def bus(amqp_url):
-    bus = connect(amqp_url, "gateway.test")
+    bus = gateway_bus(amqp_url, "gateway.test")
     await bus.start()
     yield bus
     await bus.stop()

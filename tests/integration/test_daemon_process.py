@@ -12,6 +12,7 @@ import pytest
 from shared.bus import connect
 from shared.bus.api import RemoteFailure
 from shared.messages.orders import Restart, SwitchOff, SwitchOn
+from tests.gateway_keys import gateway_bus
 from tests.processes import DaemonProcess, daemons
 from tests.servers import free_port
 from tests.spec import spec
@@ -110,7 +111,7 @@ def test_hangup_with_a_broken_configuration_keeps_the_old_one(tmp_path, amqp_url
 async def test_a_process_that_is_told_to_restart_or_to_be_off_says_so_by_its_status(tmp_path, amqp_url, redis_url):
     """Status 75, and what is off stays so in the next life. Nobody but a gateway may say so."""
     process = collector(tmp_path, amqp_url, redis_url)
-    gateway, stranger = (connect(amqp_url, sender=f"{role}.node1") for role in ("gateway", "schedd"))
+    gateway, stranger = gateway_bus(amqp_url, "gateway.node1"), connect(amqp_url, sender="schedd.node1")
     await gateway.start()
     await stranger.start()
 

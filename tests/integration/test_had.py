@@ -14,6 +14,7 @@ from shared.messages.events import LeaderChanged
 from shared.messages.had import Following, Lead, StepDown
 from shared.state import StaleEpoch, keys, open_store
 from shared.state.accounting import write_records
+from tests.gateway_keys import gateway_bus
 from tests.processes import DaemonProcess, daemons
 from tests.spec import spec
 from tests.waiting import PATIENCE_S, eventually, registered, wait_until
@@ -202,7 +203,7 @@ async def test_epochs_grow_though_redis_forgot_them(tmp_path, amqp_url, redis_se
 
 
 async def test_change_of_leader_is_an_event(tmp_path, amqp_url, redis_url):
-    bus = connect(amqp_url, "gateway.test")
+    bus = gateway_bus(amqp_url, "gateway.test")
     await bus.start()
     events = []
 

@@ -13,6 +13,7 @@ from shared import bus as transport
 from shared.bus.api import Exchange, Outgoing
 from shared.messages.events import JobRemoved
 from shared.messages.journal import INBOX, AskJob, JournalAnswer
+from tests.gateway_keys import gateway_bus
 from tests.integration.pools import ROOT
 from tests.servers import Leashed
 from tests.waiting import eventually, registered
@@ -56,7 +57,7 @@ def events(first: int, count: int) -> list[Outgoing]:
 
 async def test_a_journal_that_is_killed_goes_on_where_it_was(start, tmp_path, amqp_url):
     process = start()
-    bus, asking = transport.connect(amqp_url, "schedd.ap"), transport.connect(amqp_url, "gateway.t")
+    bus, asking = transport.connect(amqp_url, "schedd.ap"), gateway_bus(amqp_url, "gateway.t")
     await bus.start()
     await asking.start()
 
@@ -93,7 +94,7 @@ async def test_what_happened_while_the_broker_was_dead_is_in_the_history_with_it
     start, tmp_path, amqp_url, rabbit_server
 ):
     start()
-    bus, asking = transport.connect(amqp_url, "schedd.ap"), transport.connect(amqp_url, "gateway.t")
+    bus, asking = transport.connect(amqp_url, "schedd.ap"), gateway_bus(amqp_url, "gateway.t")
     await bus.start()
     await asking.start()
 

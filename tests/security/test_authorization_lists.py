@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from services.gateway.auth.login_settings import make_logins
 from services.gateway.core import access_lists, login_methods
 from services.gateway.core.access_lists import IMPLIES, LEVELS, parse
-from services.gateway.core.authorization import NEEDS, Identity, Level, refusal
+from services.gateway.core.authorization import Identity, refusal
 from shared.config import load_config
 from shared.config.catalogue import SECURITY
 from shared.config.knobs import GatewaySettings
+from shared.operations import NEEDS, Level
 from tests.integration.inside import InsidePool
 
 

@@ -325,9 +325,9 @@ async def test_not_even_a_gateways_password_makes_a_join_token(world):
     root, alice = Person("root@pool", "ADMINISTRATOR"), Person("alice@pool", "WRITE")
     async with speaking(world, "gateway.cm") as thief, speaking(world, "gateway.cm", signer=world.signer) as gateway:
         for bus, person, by, why in (
-            (thief, None, "root@pool", "its statement lacks"),
-            (thief, root, "root@pool", "its statement lacks"),
-            (gateway, None, "root@pool", "its statement lacks"),
+            (thief, None, "root@pool", "the gateway has no key"),
+            (thief, root, "root@pool", "the gateway has no key"),
+            (gateway, None, "root@pool", "the gateway has no key"),
             (gateway, alice, "alice@pool", "it takes ADMINISTRATOR"),
             (gateway, alice, "root@pool", "it takes ADMINISTRATOR"),
             (gateway, root, "alice@pool", "it says it is from 'alice@pool', its statement from 'root@pool'"),
@@ -337,7 +337,7 @@ async def test_not_even_a_gateways_password_makes_a_join_token(world):
                     await bus.call("registrar", asked, person=person)
                 assert refused.value.code == "denied"
         for bus, person in ((thief, None), (gateway, None), (gateway, alice)):
-            with pytest.raises(RemoteFailure, match=r"its statement lacks|it takes ADMINISTRATOR"):
+            with pytest.raises(RemoteFailure, match=r"the gateway has no key|it takes ADMINISTRATOR"):
                 await bus.call("registrar", AskIdentities(), person=person)
         found = await gateway.call("registrar", AskIdentities(), person=root)
         assert found.tokens == []

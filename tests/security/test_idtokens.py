@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.auth.idtokens import IdTokens
-from services.gateway.core.authorization import Level
 from shared import idtokens
 from shared.idtokens import KeyFiles, TokenTrouble
+from shared.operations import Level
 from tests.integration.inside import InsidePool
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "idtokens.json").read_text())

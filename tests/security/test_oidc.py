@@ -28,7 +28,6 @@ from services.gateway.auth import scitokens as gateway_scitokens
 from services.gateway.auth.login_settings import make_logins
 from services.gateway.auth.scitokens import SciTokens
 from services.gateway.core import scitokens
-from services.gateway.core.authorization import Level
 from services.gateway.core.scitokens import AGAIN_S, LEEWAY_S, MOST_DOCUMENT, MOST_KEYS, Fetched, Issuer, step
 from shared import map_file
 from shared.config import load_config
@@ -36,6 +35,7 @@ from shared.config.knobs import GatewaySettings
 from shared.errors import PermanentError, RetryableError
 from shared.idtokens import TokenTrouble, parts
 from shared.map_file import MapFile
+from shared.operations import Level
 from shared.tls import ClientTls
 from tests.certificates import Authority
 from tests.integration.inside import InsidePool

@@ -14,8 +14,8 @@ from shared.bus.amqp.delivery import BURIED_BY_HEADER, PUBLISHER_HEADER, QUEUE_H
 from shared.bus.amqp.link import Link, guarded
 from shared.bus.api import BusUnavailable, CallTimeout, Exchange, NotAllowed, Reject, RemoteFailure
 from shared.bus.definitions import definitions
-from shared.bus.handling import Saying, packed
-from shared.bus.statements import Keys, Signer
+from shared.bus.handling import Saying, packed_for
+from shared.bus.statements import Signer
 from shared.bus.topology import ROLES, inbox_queue
 from shared.daemon.lifecycle import run_daemon
 from shared.messages import Ack, Envelope
@@ -29,6 +29,7 @@ from shared.messages.queue import ActOnJobs, FetchFiles, QueryJobs, SubmitJobs, 
 from shared.state import keys
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
+from tests.gateway_keys import KEYS, SIGNER, gateway_bus
 from tests.scheddpool import USER, job_ad
 from tests.startd_pool import Machine
 from tests.waiting import eventually
@@ -63,9 +64,11 @@ class World:
         return self.server.url_of(self.vhost, user, self.passwords[user])
 
     async def bus(self, sender, user=None, **options):
+        """A gateway's says for whom each message is, unless it is given another key."""
+        make = gateway_bus if sender.startswith("gateway.") and "signer" not in options else connect
         user = user or sender.partition(".")[0]
         spool = self.directory / f"{sender}.facts"
-        made = connect(self.url(user), sender, publish_wait_s=30, spool=spool, **options)
+        made = make(self.url(user), sender, publish_wait_s=30, spool=spool, **options)
         await made.start()
         self._ends.append(made.stop)
         return made
@@ -75,8 +78,8 @@ class World:
         self._ends.append(made.close)
         return made
 
-    async def daemon(self, subsystem, name, make, keys=None, **config):
-        bus = await self.bus(f"{subsystem.lower()}.{name}", keys=keys)
+    async def daemon(self, subsystem, name, make, **config):
+        bus = await self.bus(f"{subsystem.lower()}.{name}", keys=KEYS)
         directory = self.directory / subsystem
         context = make_context(subsystem, name, bus=bus, store=self.store, config=config or None, directory=directory)
         daemon, started = make(context), asyncio.Event()
@@ -320,11 +323,10 @@ async def test_a_foreign_ad_in_ones_own_name_is_dropped(world):
 
 async def test_with_keys_not_even_a_gateways_password_makes_an_administrator(world):
     """Who has a gateway's user of the broker, and not its key, speaks for nobody; and no message is obeyed twice."""
-    signer = Signer.new()
-    schedd = await world.daemon("SCHEDD", "ap", Schedd, keys=Keys(given=(signer.public,)))
-    gateway = await world.bus("gateway.gw", signer=signer)
+    schedd = await world.daemon("SCHEDD", "ap", Schedd)
+    gateway = await world.bus("gateway.gw")
     thief = await world.bus("gateway.thief", signer=Signer.new())
-    mute = await world.bus("gateway.mute")
+    mute = await world.bus("gateway.mute", signer=None)
     alice, root = Person(USER, "WRITE"), Person("root@pool", "ADMINISTRATOR")
     submitted = await gateway.call("schedd.ap", submit(spool=True), person=alice)
     job = f"{submitted.cluster}.0"
@@ -338,7 +340,7 @@ async def test_with_keys_not_even_a_gateways_password_makes_an_administrator(wor
         await gateway.call("schedd.ap", hold.model_copy(update={"user": USER}), timeout=20, person=alice)
     # What the gateway signed is heard once, wherever it is sent by whoever saw it.
     envelope = Envelope(hold, "gateway.gw", ts=time.time())
-    data = packed(envelope, Saying(signer, root, "schedd.ap"))
+    data = await packed_for(envelope, Saying(SIGNER, root, "schedd.ap"))
     link = await world.link("gateway")
     for number in range(3):
         properties = amqp_properties(user_id="gateway", message_id=f"m{number}")

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from engine.queue.submitters import USER_NAME
 from services.gateway.auth.tokens import TokenStore
-from services.gateway.core.authorization import NEEDS, Identity, Level, Token, beyond, digest, refusal
+from services.gateway.core.authorization import Identity, Token, beyond, digest, refusal
+from shared.operations import NEEDS, Level
 from shared.state import keys
 from shared.state.embedded import EmbeddedStore
 from shared.user_names import MOST, user_of

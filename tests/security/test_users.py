@@ -5,7 +5,7 @@ import getpass
 import pytest
 
 from engine.queue.jobs import BadSubmit
-from services.gateway.core.authorization import Identity, Level
+from services.gateway.core.authorization import Identity
 from services.gateway.routes.jobs import owner_for
 from services.schedd.core.acceptance import owner_of
 from services.schedd.core.rights import may_act
@@ -16,6 +16,7 @@ from shared.classad import ClassAd
 from shared.config import load_config
 from shared.messages.queue import FetchFiles
 from shared.messages.visits import VisitJob, Wish
+from shared.operations import Level
 from shared.users import local_name, same, whole
 from tests.scheddpool import USER, Pool, job_ad
 from tests.spec import spec

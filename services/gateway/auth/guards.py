@@ -11,9 +11,10 @@ from starlette.requests import HTTPConnection
 
 from services.gateway.admission import AdmissionQueue
 from services.gateway.auth.caller import Caller
-from services.gateway.core.authorization import NEEDS, Identity, Level, refusal
+from services.gateway.core.authorization import Identity, refusal
 from services.gateway.core.limits import ConcurrencyLimit, RateLimiter
 from shared.daemon.clock import Clock
+from shared.operations import NEEDS, Level
 
 
 def caller_of(connection: HTTPConnection) -> Caller:

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from services.gateway.core.authorization import ID_DIGITS, Identity, Level, digest, outlives
+from services.gateway.core.authorization import ID_DIGITS, Identity, digest, outlives
 from shared import idtokens
 from shared.classad import ClassAd, ParseError, parse_expr
 from shared.config.knobs.idtokens import IdTokenSettings
 from shared.errors import PermanentError
 from shared.idtokens import KeyFiles, TokenTrouble
 from shared.map_file import MapFile
+from shared.operations import Level
 from shared.user_names import user_of
 
 #: What a limit of a token leaves of levels; what is not here is of daemons, and opens nothing at the gateway.

@@ -17,11 +17,12 @@ from services.gateway.auth.local_peer import LOCAL_PEER, LocalPeer
 from services.gateway.auth.scitokens import SciTokens
 from services.gateway.auth.tokens import TokenStore
 from services.gateway.core.access_lists import Lists
-from services.gateway.core.authorization import ASK, ID_DIGITS, Identity, Level
+from services.gateway.core.authorization import ASK, ID_DIGITS, Identity
 from services.gateway.core.login_methods import FS, IDTOKENS, SCITOKENS, SSL, Methods
 from services.gateway.core.peer_certificate import PeerCertificate, of_scope
 from shared.idtokens import parts
 from shared.map_file import MapFile
+from shared.operations import Level
 from shared.user_names import user_of
 
 

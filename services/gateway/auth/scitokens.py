@@ -15,13 +15,14 @@ import structlog
 
 from services.gateway.auth.idtokens import LEVELS
 from services.gateway.core import scitokens
-from services.gateway.core.authorization import ID_DIGITS, Identity, Level, digest
+from services.gateway.core.authorization import ID_DIGITS, Identity, digest
 from services.gateway.core.login_methods import SCITOKENS
 from services.gateway.core.scitokens import Fetched, Issuer, Key
 from shared import idtokens
 from shared.errors import RetryableError
 from shared.idtokens import TokenTrouble
 from shared.map_file import MapFile
+from shared.operations import Level
 from shared.tasks import TaskSet
 from shared.tls import ClientTls, TlsTrouble, explained
 from shared.user_names import user_of

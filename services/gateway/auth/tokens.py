@@ -13,8 +13,9 @@ from typing import Final
 
 import msgpack
 
-from services.gateway.core.authorization import ASK, ID_DIGITS, Identity, Level, Token, digest, identify, why_not
+from services.gateway.core.authorization import ASK, ID_DIGITS, Identity, Token, digest, identify, why_not
 from shared.errors import RoostError
+from shared.operations import Level
 from shared.state import keys
 from shared.state.api import Store
 from shared.user_names import user_of

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.gateway.core.authorization import Level
+from shared.operations import Level
 
 #: Level -> those that it implies, as HTCondor has it.
 IMPLIES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -1,22 +1,15 @@
-"""Authorization: HTCondor's levels, tokens, and the one table of the level that each operation needs. Pure."""
+"""Authorization: who is asking, tokens, and whether the one table of operations (shared/operations.py) lets them.
+Pure."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import Final
 
-
-class Level(IntEnum):
-    """Each level includes the ones before it."""
-
-    NONE = 0
-    READ = 1
-    WRITE = 2
-    ADMINISTRATOR = 3
+from shared.operations import NEEDS, Level, in_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,37 +51,6 @@ class Token:
     revoked: float = 0.0  # 0: it is good
 
 
-#: Operation -> level it needs. One row for every guarded route; an operation that is not listed is refused.
-NEEDS: dict[str, Level] = {
-    "pool": Level.READ,
-    "ads": Level.READ,
-    "jobs.query": Level.READ,
-    "jobs.submit": Level.WRITE,
-    "jobs.act": Level.WRITE,
-    "jobs.edit": Level.WRITE,
-    "jobs.files": Level.WRITE,
-    "jobs.visit": Level.WRITE,
-    "credentials": Level.WRITE,
-    "events": Level.READ,
-    "priorities": Level.READ,
-    "priorities.set": Level.ADMINISTRATOR,
-    "quotas.set": Level.ADMINISTRATOR,
-    "dead-letters": Level.ADMINISTRATOR,
-    "tokens": Level.ADMINISTRATOR,
-    "tokens.fetch": Level.READ,  # an IDTOKEN for oneself, of no more rights
-    "audit": Level.ADMINISTRATOR,
-    "identities": Level.ADMINISTRATOR,
-    "enroll": Level.NONE,  # for who has a join token, which the registrar looks at
-    "config": Level.READ,
-    "config.set": Level.WRITE,  # and what SETTABLE_ATTRS_<LEVEL> of the daemon says, which nobody sets over HTTP
-    "reconfig": Level.ADMINISTRATOR,
-    "restart": Level.ADMINISTRATOR,
-    "off": Level.ADMINISTRATOR,
-    "on": Level.ADMINISTRATOR,
-    "drain": Level.ADMINISTRATOR,
-    "vacate": Level.ADMINISTRATOR,
-    "update-machine-ad": Level.ADMINISTRATOR,
-}
 #: Daemon whose work an operation is, by its beginning; the gateway's own: the others.
 _WORK: Final = (
     ("jobs.", "SCHEDD"),
@@ -149,7 +111,7 @@ def refusal(identity: Identity | None, operation: str) -> str:
         return f"{operation} needs {needed.name}, {what} {level.name}; ask the pool's administrator"
     if operation == "config.set" and not identity.may_config:
         return "config.set: ALLOW_CONFIG does not list you, or DENY_CONFIG does; ask the pool's administrator"
-    if identity.scopes and not any(fnmatchcase(operation, scope) for scope in identity.scopes):
+    if not in_scope(operation, identity.scopes):
         return f"your token is for {', '.join(identity.scopes)} only, not for {operation}; ask the pool's administrator"
     return ""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.gateway.core.access_lists import IMPLIES, LEVELS
-from services.gateway.core.authorization import Level
+from shared.operations import Level
 
 FS, IDTOKENS, SSL, SCITOKENS = "FS", "IDTOKENS", "SSL", "SCITOKENS"
 #: What the gateway takes. IDTOKENS: all tokens that the pool made, those that it stores too.

@@ -20,7 +20,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
 
     async def where(identity: Identity, schedd: str) -> FileAccess:
         found = await context.pool.schedd(schedd)
-        asked = FetchFiles(user=identity.user, admin=identity.admin, job_id="", credentials=True)
+        asked = FetchFiles(user=identity.user, job_id="", credentials=True)
         return await context.pool.ask(found.inbox, asked, FileAccess)
 
     async def ask(method: str, access: FileAccess, service: str, data: bytes | None = None) -> bytes:

@@ -8,8 +8,9 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query
 from pydantic import BaseModel, Field
 
 from services.gateway.auth.caller import note
-from services.gateway.core.authorization import NEEDS, Identity, Level, Token, beyond, may_see, outlives
+from services.gateway.core.authorization import Identity, Token, beyond, may_see, outlives
 from services.gateway.routes.context import RouteContext, example
+from shared.operations import NEEDS, Level
 from shared.user_names import MOST, user_of
 
 _RECORD = {

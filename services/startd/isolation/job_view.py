@@ -17,7 +17,9 @@ from shared.config import Config
 
 #: Macros and variables that name a file or directory with something secret in it.
 _NAMES_SECRET = re.compile(
-    r"PASSWORD|TOKEN|SECRET|CREDENTIAL|CRED_DIR|_URL_FILE$|KEY_?FILE|KEYRING|SIGNING_KEY|SSL_.*KEY|PRIVATE_KEY", re.I
+    r"PASSWORD|TOKEN|SECRET|CREDENTIAL|CRED_DIR|_URL_FILE$|KEY_?FILE|KEYRING|SIGNING_KEY|SSL_.*KEY|PRIVATE_KEY"
+    r"|GATEWAY_KEY$",
+    re.I,
 )
 #: Places with more entries than this are not granted in parts: it would take too long at each start of a job.
 MOST_ENTRIES = 500

@@ -64,9 +64,9 @@ from shared.bus.handling import (
     report_gap,
 )
 from shared.bus.outbox import PendingEvent
-from shared.bus.senders import COPIED, TABLE, Arrival, Senders, Table, vouched
+from shared.bus.senders import COPIED, GATEWAY, TABLE, Arrival, Senders, Table, vouched
 from shared.bus.spool import EventSpool
-from shared.bus.statements import Believer, Keys, Signer
+from shared.bus.statements import UNSIGNED, Believer, Keys, Signer
 from shared.bus.topology import (
     CONSUMER,
     FORMER_RPC,
@@ -97,8 +97,8 @@ class AmqpBus:
     sender: "<subsystem>.<name>", the inbox of the daemon. publish_wait_s: how long a durable message waits
     for a connection and its confirm. watch_s: how often the watchdog looks. heartbeat_s: AMQP's own, the
     second line. spool: a file that keeps events while there is no broker (shared.bus.spool). rows: who may send
-    what. signer: of a gateway, for what it says of people. keys: of gateways; where they are given, what a gateway says
-    of people is believed only as these have signed it."""
+    what. signer: of a gateway, for what it says of people. keys: of gateways: what a gateway says of people is believed
+    only as these have signed it; None: nobody is."""
 
     def __init__(
         self,
@@ -139,7 +139,8 @@ class AmqpBus:
         self._health = self._publisher.health
         # Where daemons or roles have users of their own, the broker vouches for senders; else nobody does.
         self._verify = bool(role_of(user))
-        self._senders = Senders(self._health, self.log, rows, Believer(keys, now) if keys is not None else None)
+        self._keys = keys or Keys()
+        self._senders = Senders(self._health, self.log, rows, Believer(self._keys, now) if keys is not None else None)
         self._consumers: list[Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
         self._links = 0  # opened so far
@@ -185,6 +186,14 @@ class AmqpBus:
             ready.cancel()
         if self._supervisor is not None and self._supervisor.done():
             self._supervisor.result()
+
+    def _tell_of_keys(self) -> None:
+        """Say at the start what a daemon lacks to be obeyed, or to obey."""
+        role = role_of(self.sender)
+        if role and (reason := self._keys.why_empty()):
+            self.log.warning("bus.nobody_is_obeyed", reason=reason)
+        if role == GATEWAY and not self._calls.signs:
+            self.log.warning("bus.gateway_signs_nothing", reason=UNSIGNED)
 
     async def stop_consuming(self) -> None:
         caller = asyncio.current_task()

@@ -11,7 +11,7 @@ from shared import tracing
 from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, LinkLost, Refused
 from shared.bus.amqp.publisher import Publisher
 from shared.bus.api import BusUnavailable, CallTimeout, NobodyThere
-from shared.bus.handling import Saying, packed, result_of
+from shared.bus.handling import packed, packed_for, result_of, saying
 from shared.bus.senders import Arrival, Senders
 from shared.bus.statements import Signer
 from shared.messages.base import Message, Person
@@ -32,6 +32,11 @@ class Calls:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def signs(self) -> bool:
+        """Whether it says, under a key, for whom a call is."""
+        return self._signer is not None
+
     async def call(
         self,
         inbox: str,
@@ -46,8 +51,8 @@ class Calls:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         envelope = self._publisher.envelope(request, epoch, trace or tracing.current())
-        signer = self._signer
-        data = packed(envelope, Saying(signer, person, inbox) if signer is not None and person is not None else None)
+        said = saying(self._signer, person, inbox, request, self._senders.rows)
+        data = packed(envelope) if said is None else await packed_for(envelope, said)
         link = self._publisher.link or await self._publisher.wait_link(deadline)
         began = time.perf_counter()
         future: asyncio.Future[tuple[bytes, str]] = loop.create_future()

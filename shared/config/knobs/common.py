@@ -95,8 +95,8 @@ class CommonSettings(TlsSettings):
     roost_gateway_keys: str | None = knob(
         "ROOST_GATEWAY_KEYS",
         meaning="public keys of gateways that are believed: a file of PEM, or a directory of files *.pub and *.pem; "
-        "where it is set, what a gateway says of a person is obeyed only as one of these has signed it; unset: a "
-        "gateway is believed by its user of the broker",
+        "what a gateway says of a person is obeyed only as one of these has signed it (unset: no gateway is; a "
+        "personal pool makes its own); `roost gateway-key` makes a key",
     )
     roost_redis_url: str | None = knob(
         "ROOST_REDIS_URL",

@@ -36,7 +36,8 @@ class GatewaySettings(IdTokenSettings):
     roost_gateway_key: str | None = knob(
         "ROOST_GATEWAY_KEY",
         meaning="file of the private key (Ed25519, as PEM) with which this gateway signs for whom it asks; made, with "
-        "the public key beside it (.pub), where there is none; unset: it signs nothing",
+        "the public key beside it (.pub), where there is none; unset: it signs nothing, and nobody obeys whom it "
+        "speaks for (a personal pool makes its own)",
     )
     roost_gateway_rate: float = knob(
         "ROOST_GATEWAY_RATE",

@@ -165,7 +165,7 @@ def test_refusals_are_counted_and_logged_once_by_sender_and_type():
         for _ in range(5):
             for sender in ("startd.a", "startd.b"):
                 with pytest.raises(Denied, match="gateway may send it"):
-                    senders.check(Envelope(Restart(), sender), Arrival(Exchange.RPC))
+                    senders.admit(Envelope(Restart(), sender), Arrival(Exchange.RPC))
     assert [entry["event"] for entry in logs] == ["bus.denied"] * 2
     assert health.denied.by_name == {("daemon.restart",): 10}
 

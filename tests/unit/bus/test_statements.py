@@ -1,5 +1,6 @@
 """What gateways say of people: believed for one message, for a minute, by who has the gateway's key."""
 
+import asyncio
 import dataclasses
 import stat
 import time
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shared.bus.api import BusHealth, Exchange
-from shared.bus.handling import Saying, packed
+from shared.bus.handling import Saying, packed_for, unpack_checked
 from shared.bus.senders import TABLE, Arrival, Denied, Senders
 from shared.bus.statements import (
     LIFE_S,
@@ -21,14 +22,17 @@ from shared.bus.statements import (
     NotBelieved,
     Replayed,
     Signer,
+    digest_of,
     make_key_pair,
     signer_of,
 )
 from shared.messages import Envelope
-from shared.messages.base import Person
+from shared.messages.base import Person, pack_body
 from shared.messages.flows import REQUESTS
+from shared.messages.negotiation import SetPriority
 from shared.messages.orders import Drain, SetConfig
-from shared.messages.queue import ActOnJobs, QueryJobs, SubmitJobs
+from shared.messages.queue import ActOnJobs, FetchFiles, QueryJobs, SubmitJobs
+from shared.operations import NEEDS
 
 NOW = 1_800_000_000.0
 ALICE, ROOT = Person("alice@pool", "WRITE", ("jobs.*",)), Person("root@pool", "ADMINISTRATOR")
@@ -40,9 +44,22 @@ class Log:
         pass
 
 
+def signed(envelope, person=ALICE, signer=SIGNER, inbox="schedd.ap"):
+    return asyncio.run(packed_for(envelope, Saying(signer, person, inbox)))
+
+
 def sent(body, person=ALICE, signer=SIGNER, inbox="schedd.ap", now=NOW, sender="gateway.gw"):
     """A message as it comes out of the envelope at the other end."""
-    return Envelope.unpack(packed(Envelope(body, sender, ts=now), Saying(signer, person, inbox)))
+    return Envelope.unpack(signed(Envelope(body, sender, ts=now), person, signer, inbox))
+
+
+def believe(believing, envelope, inbox="schedd.ap", *, again=False):
+    return believing.believe(envelope, inbox, asyncio.run(digest_of(envelope.content)), again=again)
+
+
+def checked(envelope, arrival=None):
+    """The message as a handler sees it."""
+    return asyncio.run(unpack_checked(envelope.pack(bytes(envelope.content) or None), arrival or AT, senders()))
 
 
 def believer(now=NOW, *signers):
@@ -61,7 +78,7 @@ AT = Arrival(Exchange.RPC, "gateway", inbox="schedd.ap")
 
 
 def test_what_a_gateway_signed_is_believed_and_told_to_the_handler():
-    envelope = senders().check(sent(act()), AT)
+    envelope = checked(sent(act()), AT)
     assert envelope.person == ALICE
     assert envelope.body == act()
     assert Envelope.unpack(envelope.pack()).person is None  # it is nobody's word but the signature's
@@ -69,7 +86,7 @@ def test_what_a_gateway_signed_is_believed_and_told_to_the_handler():
 
 def test_a_statement_changes_nothing_for_who_does_not_know_it():
     plain = Envelope(act(), "gateway.gw", ts=NOW)
-    raw = msgpack.unpackb(packed(plain, Saying(SIGNER, ALICE, "schedd.ap")))
+    raw = msgpack.unpackb(signed(plain))
     raw.pop("statement")
     assert msgpack.packb(raw) == plain.pack()
 
@@ -79,15 +96,15 @@ def test_a_statement_changes_nothing_for_who_does_not_know_it():
     [
         {"id": "another"},
         {"sender": "gateway.other"},
-        {"content": act(reason="x").model_dump()},
-        {"content": act("bob@pool").model_dump()},
+        {"content": pack_body(act(reason="x"))},
+        {"content": pack_body(act("bob@pool"))},
         {"body": QueryJobs()},
     ],
 )
 def test_a_statement_holds_for_its_message_only(change):
     envelope = dataclasses.replace(sent(act()), **change)
     with pytest.raises(NotBelieved, match="another message"):
-        believer().believe(envelope, "schedd.ap", again=False)
+        believe(believer(), envelope)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +121,7 @@ def test_nothing_in_it_can_be_changed(name, value):
     envelope = sent(act())
     changed = dataclasses.replace(envelope, statement=envelope.statement | {name: value})
     with pytest.raises(NotBelieved, match="another message"):
-        believer().believe(changed, "schedd.ap", again=False)
+        believe(believer(), changed)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +132,33 @@ def test_what_is_no_statement_is_refused(statement):
     whole = sent(act()).statement
     for broken in (statement, None if statement is None else whole | statement | {"key": [], "signature": "x"}):
         with pytest.raises(NotBelieved):
-            believer().believe(dataclasses.replace(sent(act()), statement=broken), "schedd.ap", again=False)
+            believe(believer(), dataclasses.replace(sent(act()), statement=broken))
+
+
+def test_only_a_body_at_the_end_of_its_envelope_is_signed():
+    """There it is told without reading it twice; nobody puts it elsewhere."""
+    raw = msgpack.unpackb(signed(Envelope(act(), "gateway.gw", ts=NOW)))
+    assert list(raw)[-1] == "body"
+    body = raw.pop("body")
+    moved = Envelope.unpack(msgpack.packb({"body": body, **raw}))
+    with pytest.raises(NotBelieved, match="another message"):
+        believe(believer(), moved)
+    other = act().model_copy(update={"action": "release"}).model_dump()
+    twice = msgpack.packb({"body": other, **raw, "bodZ": body}).replace(b"\xa4bodZ", b"\xa4body")
+    assert twice.count(b"\xa4body") == 2
+    read = Envelope.unpack(twice)
+    believe(believer(), read)
+    assert read.body == act()  # what is obeyed is what was signed
+
+
+def test_a_long_name_and_many_scopes_are_signed_too():
+    person = Person("a" * 3000 + "@pool", "WRITE", (*(f"jobs.{n}" for n in range(1000)), "jobs.act"))
+    assert checked(sent(act(person.user), person)).person == person
 
 
 def test_it_holds_at_its_inbox_only():
     with pytest.raises(NotBelieved, match="another message"):
-        believer().believe(sent(act(), inbox="schedd.ap"), "schedd.ap2", again=False)
+        believe(believer(), sent(act(), inbox="schedd.ap"), "schedd.ap2")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +173,7 @@ def test_it_holds_at_its_inbox_only():
 )
 def test_it_holds_for_a_minute_and_clocks_may_differ_by_seconds(now, good):
     try:
-        believer(now).believe(sent(act()), "schedd.ap", again=False)
+        believe(believer(now), sent(act()))
     except NotBelieved:
         assert not good
     else:
@@ -144,25 +182,25 @@ def test_it_holds_for_a_minute_and_clocks_may_differ_by_seconds(now, good):
 
 def test_a_message_is_believed_once_but_when_the_broker_delivers_it_again():
     believing, envelope = believer(), sent(act())
-    believing.believe(envelope, "schedd.ap", again=False)
+    believe(believing, envelope)
     with pytest.raises(Replayed):
-        believing.believe(envelope, "schedd.ap", again=False)
-    believing.believe(envelope, "schedd.ap", again=True)
+        believe(believing, envelope)
+    believe(believing, envelope, again=True)
     now = [NOW]
     believing = Believer(Keys(given=(SIGNER.public,)), lambda: now[0])
     for n in range(100):
         now[0] = NOW + n * 10
-        believing.believe(sent(act(), now=now[0]), "schedd.ap", again=False)
+        believe(believing, sent(act(), now=now[0]))
     assert len(believing._seen) <= 9  # those that are over are forgotten
 
 
 def test_a_stranger_and_another_gateways_key_are_not_believed():
     with pytest.raises(NotBelieved, match="ROOST_GATEWAY_KEYS"):
-        believer().believe(sent(act(), signer=Signer.new()), "schedd.ap", again=False)
+        believe(believer(), sent(act(), signer=Signer.new()))
     with pytest.raises(NotBelieved, match=r"knows no gateway's key.*ROOST_GATEWAY_KEYS"):
-        Believer(Keys(), lambda: NOW).believe(sent(act()), "schedd.ap", again=False)
-    with pytest.raises(Denied, match="lacks"):
-        senders().check(Envelope(act(), "gateway.gw"), AT)
+        believe(Believer(Keys(), lambda: NOW), sent(act()))
+    with pytest.raises(Denied, match="has no key to say"):
+        checked(Envelope(act(), "gateway.gw"), AT)
 
 
 @pytest.mark.parametrize(
@@ -175,27 +213,73 @@ def test_a_stranger_and_another_gateways_key_are_not_believed():
         (act(), Person("alice@pool", "OWNER"), "takes WRITE"),
         (Drain(request_id="d", by="alice@pool"), ALICE, "takes ADMINISTRATOR"),
         (Drain(request_id="d", by="root@elsewhere"), ROOT, "root@elsewhere"),
-        (SetConfig(by="alice@pool", level="ADMINISTRATOR"), ALICE, "ADMINISTRATOR"),
+        (SetConfig(by="alice@pool", level="ADMINISTRATOR"), Person("alice@pool", "WRITE"), "ADMINISTRATOR"),
     ],
 )
 def test_a_body_that_asks_for_more_than_its_statement_says_is_refused(body, person, why):
     with pytest.raises(Denied, match=why):
-        senders().check(sent(body, person), AT)
+        checked(sent(body, person), AT)
+
+
+@pytest.mark.parametrize(
+    ("body", "scopes", "good"),
+    [
+        (act(), ("jobs.query", "jobs.submit"), False),
+        (act(), ("jobs.act",), True),
+        (act().model_copy(update={"action": "remove"}), ("jobs.submit",), True),  # what one's submit queued in part
+        (act().model_copy(update={"action": "edit"}), ("jobs.act",), False),
+        (act().model_copy(update={"action": "edit"}), ("jobs.[ae]*",), True),
+        (SubmitJobs(user="alice@pool", submit_id="s", cluster_ad=b"", procs=[]), ("jobs.act",), False),
+        (FetchFiles(user="alice@pool", job_id="1.0"), ("credentials",), False),
+        (FetchFiles(user="alice@pool", job_id="1.0"), ("jobs.files",), True),
+        (FetchFiles(user="alice@pool", job_id="", credentials=True), ("jobs.*",), False),
+        (FetchFiles(user="alice@pool", job_id="", credentials=True), ("credentials",), True),
+        (QueryJobs(user="alice@pool"), ("jobs.submit",), False),
+        (QueryJobs(user="alice@pool"), ("jobs.query",), True),
+        (SetPriority(submitter="bob@pool", what="factor", by="alice@pool"), ("quotas.set",), False),
+        (SetPriority(submitter="group", what="quota", by="alice@pool"), ("priorities.set",), False),
+        (SetPriority(submitter="group", what="quota", by="alice@pool"), ("quotas.*",), True),
+        (Drain(request_id="d", by="alice@pool"), ("vacate", "off"), False),
+    ],
+)
+def test_a_token_for_some_operations_opens_no_others_at_the_daemons_either(body, scopes, good):
+    envelope = sent(body, Person("alice@pool", "ADMINISTRATOR", scopes))
+    if good:
+        assert checked(envelope).person.scopes == scopes
+    else:
+        with pytest.raises(Denied, match="it takes the operation"):
+            checked(envelope)
+
+
+def test_every_operation_of_the_table_is_one_that_gateways_guard():
+    named = {
+        operation
+        for request in REQUESTS.values()
+        if request.permit
+        for operations in (request.permit.operations, *request.permit.where.values())
+        for operation in operations
+    }
+    assert named <= NEEDS.keys()
+    texts = {"action": {"edit", "remove"}, "credentials": {"True"}, "what": {"quota", "dynamic-quota", "no-quota"}}
+    for request in REQUESTS.values():
+        if request.permit and request.permit.attribute:
+            assert request.permit.where.keys() == texts[request.permit.attribute]
 
 
 def test_administrators_and_those_who_act_for_themselves_pass():
-    assert senders().check(sent(act("root@pool", admin=True), ROOT), AT).person == ROOT
-    assert senders().check(sent(SetConfig(by="alice@pool", level="WRITE")), AT).person == ALICE
+    assert checked(sent(act("root@pool", admin=True), ROOT), AT).person == ROOT
+    writer = Person("alice@pool", "WRITE")
+    assert checked(sent(SetConfig(by="alice@pool", level="WRITE"), writer), AT).person == writer
     drain = Envelope(Drain(request_id="d"), "defrag.d")
-    assert senders().check(drain, Arrival(Exchange.RPC, "defrag", inbox="startd.x")).person is None
-    assert senders().check(Envelope(QueryJobs(), "gateway.gw"), AT).person is None
-    assert senders().check(sent(QueryJobs(user="alice@pool")), AT).person == ALICE
-    assert senders().check(sent(QueryJobs()), AT).person == ALICE
+    assert checked(drain, Arrival(Exchange.RPC, "defrag", inbox="startd.x")).person is None
+    assert checked(Envelope(QueryJobs(), "gateway.gw"), AT).person is None
+    assert checked(sent(QueryJobs(user="alice@pool")), AT).person == ALICE
+    assert checked(sent(QueryJobs()), AT).person is None  # what everybody is told needs no name
     for question in (QueryJobs(user="alice@pool"), QueryJobs(admin=True)):
-        with pytest.raises(Denied, match="lacks"):
-            senders().check(Envelope(question, "gateway.gw"), AT)
+        with pytest.raises(Denied, match="has no key to say"):
+            checked(Envelope(question, "gateway.gw"), AT)
     with pytest.raises(Denied, match="no administrator"):
-        senders().check(sent(QueryJobs(admin=True)), AT)
+        checked(sent(QueryJobs(admin=True)), AT)
 
 
 def test_every_message_in_which_a_gateway_names_a_person_carries_one():
@@ -205,9 +289,9 @@ def test_every_message_in_which_a_gateway_names_a_person_carries_one():
     for request in REQUESTS.values():
         fields = newest()[request.type].model_fields
         if "gateway" in request.by and {"user", "admin", "level"} & set(fields):
-            assert request.person, request.type
+            assert request.permit, request.type
         if "gateway" in request.by and "by" in fields and request.type not in ("negotiation.reschedule",):
-            assert request.person or request.type == "collector.count", request.type
+            assert request.permit or request.type == "collector.count", request.type
 
 
 # Keys
@@ -218,7 +302,7 @@ def test_a_key_is_made_once_closed_and_its_public_half_is_for_everybody(tmp_path
     assert signer_of(tmp_path / "own" / "gateway.key").public == made.public
     assert stat.S_IMODE((tmp_path / "own" / "gateway.key").stat().st_mode) == 0o600
     keys = Keys(tmp_path / "own" / "gateway.key.pub")
-    Believer(keys, lambda: NOW).believe(sent(act(), signer=made), "schedd.ap", again=False)
+    believe(Believer(keys, lambda: NOW), sent(act(), signer=made))
 
 
 def test_a_pair_lies_where_it_shall_and_is_made_whole_again(tmp_path):
@@ -228,7 +312,7 @@ def test_a_pair_lies_where_it_shall_and_is_made_whole_again(tmp_path):
     assert stat.S_IMODE(public.stat().st_mode) == 0o644
     public.unlink()
     assert make_key_pair(private, public).public == made.public
-    Believer(Keys(public.parent), lambda: NOW).believe(sent(act(), signer=made), "schedd.ap", again=False)
+    believe(Believer(Keys(public.parent), lambda: NOW), sent(act(), signer=made))
     public.chmod(0o600)
     before = public.read_bytes()
     make_key_pair(private, public)
@@ -243,7 +327,7 @@ def test_keys_of_a_directory_come_and_go_while_daemons_run(tmp_path):
     def believed(signer):
         now[0] += LOOK_S
         try:
-            believing.believe(sent(act(), signer=signer), "schedd.ap", again=False)
+            believe(believing, sent(act(), signer=signer))
         except NotBelieved:
             return False
         return True
@@ -281,5 +365,5 @@ def test_what_signing_and_checking_cost():
     body = SubmitJobs(user="alice@pool", submit_id="s", cluster_ad=b"x" * 1024, procs=[b"y" * 4096] * 2000)
     began = time.process_time()
     envelope = sent(body)
-    believer().believe(envelope, "schedd.ap", again=False)
+    believe(believer(), envelope)
     assert time.process_time() - began < 1.0

@@ -10,9 +10,10 @@ import structlog
 from services.gateway.auth import audit as module
 from services.gateway.auth.audit import AuditLog, AuditPolicy, append, turn_over
 from services.gateway.auth.caller import CALLER, MOST_ITEMS, Caller, note, short
-from services.gateway.core.authorization import Identity, Level
+from services.gateway.core.authorization import Identity
 from shared.bus.api import BusUnavailable, Exchange
 from shared.messages.base import Envelope
+from shared.operations import Level
 from tests.waiting import eventually
 
 ALICE = Identity("alice@x", Level.WRITE, "0123456789ab")

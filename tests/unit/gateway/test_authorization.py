@@ -1,18 +1,8 @@
 import pytest
 
 from services.gateway.auth.tokens import TokenStore
-from services.gateway.core.authorization import (
-    NEEDS,
-    Identity,
-    Level,
-    Token,
-    beyond,
-    digest,
-    identify,
-    may_hear,
-    refusal,
-    why_not,
-)
+from services.gateway.core.authorization import Identity, Token, beyond, digest, identify, may_hear, refusal, why_not
+from shared.operations import NEEDS, Level
 from shared.state.embedded import EmbeddedStore
 
 TABLE = {

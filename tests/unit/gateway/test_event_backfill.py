@@ -2,12 +2,12 @@
 
 import pytest
 
-from services.gateway.core.authorization import Level
 from services.gateway.events import KEPT, EventStream, JournalBackfill, published
 from shared.bus.api import NobodyThere
 from shared.messages.base import Envelope
 from shared.messages.events import PriorityChanged
 from shared.messages.journal import JournalAnswer
+from shared.operations import Level
 
 
 def ident(number):

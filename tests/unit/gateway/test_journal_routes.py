@@ -4,11 +4,12 @@ READ (tests/unit/gateway/test_openapi.py)."""
 import pytest
 from fastapi import FastAPI
 
-from services.gateway.core.authorization import Identity, Level
+from services.gateway.core.authorization import Identity
 from services.gateway.routes.journal import add_routes
 from shared.bus.api import RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.messages.journal import INBOX, AskEvents, AskJob, AskSeries, JournalAnswer
+from shared.operations import Level
 from tests.unit.gateway.app import context
 
 

@@ -10,13 +10,14 @@ from starlette.requests import HTTPConnection
 from services.gateway.admission import AdmissionQueue
 from services.gateway.auth.caller import Caller
 from services.gateway.auth.guards import Guards
-from services.gateway.core.authorization import Identity, Level
+from services.gateway.core.authorization import Identity
 from services.gateway.core.failed_logins import FailedLogins
 from services.gateway.core.limits import ConcurrencyLimit, FairQueue, RateLimiter
 from services.gateway.metrics import RequestCounts
 from services.gateway.middleware import RequestMiddleware
 from shared.bus.api import BusUnavailable
 from shared.daemon.clock import SystemClock
+from shared.operations import Level
 from tests.waiting import PATIENCE_S, eventually
 
 ALICE = Identity("alice@x", Level.WRITE, "0123456789ab")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.gateway.app import guarded
-from services.gateway.core.authorization import NEEDS
+from shared.operations import NEEDS
 from tests.unit.gateway.app import application
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -4,8 +4,9 @@ import pytest
 
 from services.gateway.auth import tokens as module
 from services.gateway.auth.tokens import BURY_S, TokenStore
-from services.gateway.core.authorization import Level, Token, digest
+from services.gateway.core.authorization import Token, digest
 from shared.errors import RetryableError
+from shared.operations import Level
 from shared.state.embedded import EmbeddedStore
 
 
