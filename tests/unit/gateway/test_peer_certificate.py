@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 import structlog
 import uvicorn
+import uvloop
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
@@ -138,6 +139,41 @@ async def test_a_handshake_that_does_not_come_has_its_place_and_its_end(authorit
             assert answer.status == 200
         for _, writer in idle:
             writer.transport.abort()
+
+
+async def hurried(port, context):
+    """Agrees on TLS; its first words are there before the gateway has taken the connection up."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setblocking(False)
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                connection.sendall(outgoing.read())
+                said = await asyncio.get_running_loop().sock_recv(connection, 65536)
+                assert said, "the gateway ended the connection"
+                incoming.write(said)
+        return tls.version()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_what_comes_before_the_gateway_has_turned_to_a_connection_counts(authority, pair, run):
+    """uvloop reads at once, and a client is quicker than a busy gateway."""
+
+    async def work():
+        async with serving(ServerTls(str(pair.cert), str(pair.key))) as (port, connections, _):
+            for _ in range(3):
+                assert await hurried(port, client(authority)) == "TLSv1.3"
+            await eventually(lambda: len(connections) == 0)
+            # Who has gone by then leaves no place behind.
+            socket.create_connection(("127.0.0.1", port)).close()
+            await hurried(port, client(authority))
+            await eventually(lambda: len(connections) == 0)
+
+    run(work())
 
 
 async def test_http_without_tls_is_no_request_here(authority, pair):
