@@ -30,4 +30,19 @@ if [ -n "${ROOST_NAME_FILE:-}" ]; then
     export _CONDOR_FULL_HOSTNAME _CONDOR_HOSTNAME="$_CONDOR_FULL_HOSTNAME"
 fi
 
+# Who has a join token in place of a user of the broker gets one at its first start, by a gateway, and keeps it. The
+# password is made here; the registrar sees its hash.
+if [ -n "${ROOST_JOIN_TOKEN_FILE:-}" ]; then
+    name=${_CONDOR_STARTD_NAME:-${_CONDOR_FULL_HOSTNAME:-$(uname -n)}}
+    identities=${ROOST_IDENTITIES:-/var/lib/roost/spool/identities}
+    until [ -s "$identities/startd.$name/amqp_url" ]; do
+        for gateway in ${ROOST_JOIN_GATEWAYS:-https://gateway:9680}; do
+            roost enroll -pool "$gateway" -role startd -name "$name" -token-file "$ROOST_JOIN_TOKEN_FILE" \
+                -directory "$identities" && break
+        done || sleep 5
+    done
+    ROOST_AMQP_URL=$(cat "$identities/startd.$name/amqp_url")
+    export ROOST_AMQP_URL
+fi
+
 exec "$@"

@@ -1,29 +1,45 @@
 """Makes what the daemons and servers of a compose pool need before they start; safe to run again.
 
-Every role gets a password of its own, which only its daemons, and by its hash the broker and Redis, ever see. So
-does the broker's administrator, for the management page. Passwords that exist are kept.
+Every daemon gets a user of its own, "<role>.<name>", at the broker, and at Redis if its role needs it. Its password is
+in its own volume, of which nobody but it sees anything; the broker and Redis see hashes. So does the broker's
+administrator, whose password the registrar has too. Execution points that are not named here come in by a join token.
+What exists is kept.
 
-Environment: ROOST_CONSUMERS, names of consumers of events (docs/consumers.md) that get a user of the broker;
-DOCKER_GID, the group that the startds get, to tell when it is the wrong one. ROOST_HA: "true" for the highly
-available pool (compose.ha.yaml), whose brokers are a cluster and whose Redis is behind sentinels; then there are also
-the brokers' common cookie, users for Redis's replication and for sentinels, and the sentinels' configuration.
-ROOST_NET: the first three numbers of that pool's addresses.
+The volume of a daemon holds: amqp_url, redis_url (if it needs Redis), config (what /etc/condor/condor_config includes),
+ca.pem (the pool's own authority), gateways/ (public keys of gateways, whose word about people it obeys); of gateways
+and schedds server.pem (certificate and key, for TLS), of gateways statements.key, of the registrar broker_api and
+join_tokens.
+
+Environment: ROOST_SCHEME, "https", or "http" for gateways and schedds without TLS. ROOST_GATEWAY_HOSTS and
+ROOST_GATEWAY_ADDRESS: names and addresses of gateways, for their certificates. ROOST_CONSUMERS, names of consumers of
+events (docs/consumers.md) that get a user of the broker; DOCKER_GID, the group that the startds get, to tell when it is
+the wrong one. ROOST_HA: "true" for the highly available pool (compose.ha.yaml), whose brokers are a cluster and whose
+Redis is behind sentinels; then there are also the brokers' common cookie, users for Redis's replication and for
+sentinels, and the sentinels' configuration. ROOST_NET: the first three numbers of that pool's addresses.
 """
 
+import ipaddress
 import json
 import os
+import re
 import secrets
 import stat
 import sys
+import time
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shared.bus.definitions import ADMINISTRATOR, consumer_user, definitions
-from shared.bus.topology import OPTIONAL_ROLES, ROLES
+from shared.bus.definitions import ADMINISTRATOR, consumer_user, definitions, user_of
+from shared.bus.statements import make_key_pair, public_file
+from shared.own_authority import OwnAuthority
 from shared.state import acl
 from shared.state.acl import digest
 
 KEYS = Path("/run/roost/keys")
+#: Where a daemon finds its volume.
+KEY = Path("/run/roost/key")
 EXECUTE = Path("/run/roost/execute")
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 VHOST = "/"
@@ -33,20 +49,57 @@ SENTINELS = ("sentinel1", "sentinel2", "sentinel3")
 #: Where Redis's first primary is: its address, since a sentinel stops while it looks up a name that is gone.
 PRIMARY = f"{os.environ.get('ROOST_NET', '172.30.77')}.11"
 SERVICE = "roost"  # what the sentinels call the primary
-#: Users that are no role of the pool: Redis's servers among themselves, sentinels at Redis, daemons at sentinels, and
+#: Users that are no daemon of the pool: Redis's servers among themselves, sentinels at Redis, daemons at sentinels, and
 #: sentinels among themselves.
 REPLICATION, WATCHING, ASKING, TALKING = "replication", "sentinel", "pool", "sentinels"
 ROOST_UID = ROOST_GID = 10001
 #: Directories of the execution points; those of `startd`, of which there may be many, lie in `more`.
 STARTDS = ("startd1", "startd2", "startd3", "more") if HA else ("startd1", "startd2", "more")
+#: The volume of the service `startd`, whose containers have no user before they come with the join token in it.
+JOIN = "join"
+#: Whom that token lets in, and how many of them.
+JOIN_NAMES, JOIN_USES = "startd-*", 100_000
+#: Days that a server's certificate is good for: it is made anew when prepare runs in the last third of them.
+CERTIFICATE_DAYS = 825
 
 
-def password_of(user: str, asking: str = "") -> str:
-    """The user's password: the one it has, else a new one, written where its daemons read it. asking: the password by
-    which daemons ask the sentinels, where there are any."""
-    directory = KEYS / user
+@dataclass(frozen=True)
+class Instance:
+    """A daemon: its service and volume, its role, and its name in the pool."""
+
+    service: str
+    role: str
+    name: str
+
+    @property
+    def user(self) -> str:
+        return user_of(self.role, self.name)
+
+    @property
+    def directory(self) -> Path:
+        return KEYS / self.service
+
+
+def instances() -> list[Instance]:
+    """All that have a volume here. Daemons are named after their hosts, and the hosts after the services; a HAD has the
+    name of the negotiator that it leads."""
+    every = ("", "2", "3") if HA else ("",)
+    two = ("", "2") if HA else ("",)
+    found = [Instance(f"{role}{n}", role, f"{role}{n}") for role in ("collector", "negotiator") for n in every]
+    found += [Instance(f"had{n}", "had", f"negotiator{n}") for n in every]
+    found += [Instance(f"{role}{n}", role, f"{role}{n}") for role in ("schedd", "gateway") for n in two]
+    found += [Instance(name, "startd", name) for name in STARTDS if name != "more"]
+    alone = ("journal", "registrar", "defrag", "rooster", "gangliad", "adstash")
+    return [*found, *(Instance(role, role, role) for role in alone)]
+
+
+def password_of(user: str, directory: Path, asking: str = "") -> str:
+    """The user's password: the one it has, else a new one, written where its daemon reads it. A password that another
+    user had, such as that of a whole role in an older release, is not kept. asking: the password by which daemons ask
+    the sentinels, where there are any."""
     written = directory / "amqp_url"
-    password = urlsplit(written.read_text()).password if written.exists() else None
+    before = urlsplit(written.read_text().partition(",")[0]) if written.exists() else None
+    password = before.password if before is not None and before.username == user else None
     password = password or secrets.token_urlsafe(32)
     if uses_redis(user):
         keep(directory / "redis_url", redis_url(user, password, asking))
@@ -65,10 +118,16 @@ def redis_url(user: str, password: str, asking: str) -> str:
     return f"redis+sentinel://{user}:{password}@{hosts}/{SERVICE}/0?sentinel_user={ASKING}&sentinel_password={asking}"
 
 
-def keep(path: Path, url: str) -> None:
-    """Have this URL there, for daemons."""
-    if not path.exists() or path.read_text() != url:
-        write(path, url, 0o400, ROOST_UID)
+def keep(path: Path, text: str) -> None:
+    """Have this there, for daemons. A file that says so already stays as it is."""
+    if not path.exists() or path.read_text() != text:
+        write(path, text, 0o400, ROOST_UID)
+
+
+def own_directory(path: Path) -> None:
+    """Have a directory be the daemons' account's, and nobody else's."""
+    os.chown(path, ROOST_UID, ROOST_GID)
+    path.chmod(0o700)
 
 
 def consumer_passwords() -> dict[str, str]:
@@ -82,9 +141,7 @@ def consumer_passwords() -> dict[str, str]:
         written = KEYS / "consumers" / name
         password = urlsplit(written.read_text().partition(",")[0]).password if written.exists() else None
         found[name] = password or secrets.token_urlsafe(32)
-        url = ",".join(f"amqp://{user}:{found[name]}@{broker}:5672/" for broker in BROKERS)
-        if not written.exists() or written.read_text() != url:
-            write(written, url, 0o400, ROOST_UID)
+        keep(written, ",".join(f"amqp://{user}:{found[name]}@{broker}:5672/" for broker in BROKERS))
     return found
 
 
@@ -114,7 +171,7 @@ def redis_users(passwords: dict[str, str]) -> str:
 
 
 def uses_redis(user: str) -> bool:
-    return user in acl.RIGHTS or user == acl.LOADER
+    return user.partition(".")[0] in acl.RIGHTS or user == acl.LOADER
 
 
 def loader_password(asking: str = "") -> str:
@@ -179,12 +236,143 @@ def check_docker_group() -> None:
         sys.exit(f"prepare: the Docker socket belongs to group {state.st_gid}; set DOCKER_GID={state.st_gid} in .env")
 
 
+def scheme() -> str:
+    """What gateways and schedds speak."""
+    said = os.environ.get("ROOST_SCHEME") or "https"
+    if said not in ("https", "http"):
+        sys.exit(f"prepare: ROOST_SCHEME is {said[:40]!r}: want https, or http for a pool without TLS")
+    if os.environ.get("ROOST_GATEWAY_TLS"):
+        sys.stderr.write("prepare: ROOST_GATEWAY_TLS has no effect: there is TLS unless ROOST_SCHEME is http\n")
+    return said
+
+
+def gateway_hosts() -> list[str]:
+    """Names and addresses by which people come to the gateways, besides localhost."""
+    found = []
+    address = os.environ.get("ROOST_GATEWAY_ADDRESS", "")
+    for host in [*os.environ.get("ROOST_GATEWAY_HOSTS", "").replace(",", " ").split(), address]:
+        if host in ("", "*", "0.0.0.0", "::"):  # all of them: nothing that a certificate could name
+            continue
+        if not _is_address(host) and not re.fullmatch(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?", host):
+            sys.exit(f"prepare: ROOST_GATEWAY_HOSTS: {host[:80]!r} is no name or address of a host")
+        found.append(host)
+    return found
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def certify(served: list[Instance]) -> str:
+    """Have the pool's authority, whose key nobody else sees, make certificates for these servers. Returns its own."""
+    authority = OwnAuthority(KEYS / "authority" / "ca.pem", KEYS / "authority" / "ca.key")
+    local = ["localhost", "127.0.0.1", "::1"]
+    for one in served:
+        hosts = [one.service, *local, *(gateway_hosts() if one.role == "gateway" else ())]
+        try:
+            authority.ensure_server(one.service, hosts, time.time(), CERTIFICATE_DAYS)
+        except (OSError, ValueError) as error:
+            sys.exit(f"prepare: the certificate of {one.service}: {error}")
+        keep(one.directory / "server.pem", authority.server_file(one.service).read_text())
+    authority.ensure(time.time())
+    return authority.ca_file.read_text()
+
+
+def public_keys(gateways: list[Instance]) -> dict[str, str]:
+    """The keys by which daemons know what gateways say of people, in PEM by file name. The private halves are the
+    gateways' own."""
+    found = {}
+    for gateway in gateways:
+        private = gateway.directory / "statements.key"
+        try:
+            make_key_pair(private, public_file(private))
+        except (OSError, ValueError) as error:
+            sys.exit(f"prepare: the key of {gateway.service}: {error}")
+        for path in (private, public_file(private)):
+            os.chown(path, ROOST_UID, ROOST_GID)
+        found[f"{gateway.service}.pub"] = public_file(private).read_text()
+    return found
+
+
+def trust(directory: Path, ca: str, keys: dict[str, str]) -> None:
+    """Write down whom the daemon of this volume believes."""
+    keep(directory / "ca.pem", ca)
+    (directory / "gateways").mkdir(exist_ok=True)
+    own_directory(directory / "gateways")
+    for old in (directory / "gateways").iterdir():
+        if old.name not in keys:
+            old.unlink()
+    for name, key in keys.items():
+        keep(directory / "gateways" / name, key)
+
+
+def configuration(role: str, *, with_tls: bool) -> str:
+    """What a daemon reads besides /etc/condor/condor_config."""
+    knobs = {"ROOST_GATEWAY_KEYS": KEY / "gateways", "AUTH_SSL_CLIENT_CAFILE": KEY / "ca.pem"}
+    if role == "gateway":
+        knobs["ROOST_GATEWAY_KEY"] = KEY / "statements.key"
+    if role == "registrar":
+        knobs |= {"REGISTRAR_BROKER_API_FILE": KEY / "broker_api", "REGISTRAR_JOIN_TOKENS_FILE": KEY / "join_tokens"}
+    if not with_tls:
+        # Files travel within the pool's network, which nobody else is on.
+        return _lines(knobs | {"ROOST_TRANSFER_WITHOUT_TLS": "true"})
+    return _lines(knobs | ({"AUTH_SSL_SERVER_CERTFILE": KEY / "server.pem"} if role in ("gateway", "schedd") else {}))
+
+
+def _lines(knobs: dict[str, object]) -> str:
+    return "# Made by the service prepare.\n" + "".join(f"{name} = {value}\n" for name, value in knobs.items())
+
+
+def prepare_registrar(registrar: Instance, administrator: str) -> None:
+    """What it reaches the broker's administration with, and whom it lets in from the start: it sees digests of join
+    tokens only."""
+    keep(
+        registrar.directory / "broker_api",
+        ",".join(f"http://{ADMINISTRATOR}:{administrator}@{name}:15672" for name in BROKERS),
+    )
+    token = KEYS / JOIN / "join_token"
+    if not token.exists():
+        write(token, secrets.token_urlsafe(32), 0o400, ROOST_UID)
+    row = {
+        "digest": sha256(token.read_bytes()).hexdigest(),
+        "roles": ["startd"],
+        "names": JOIN_NAMES,
+        "left": JOIN_USES,
+        "by": "prepare",
+    }
+    keep(registrar.directory / "join_tokens", json.dumps(row) + "\n")
+
+
+def prepare_daemons(asking: str = "") -> dict[str, str]:
+    """Writes what all daemons need. Returns their passwords by user, and the broker's administrator's. asking: as
+    `password_of` takes it."""
+    with_tls = scheme() == "https"
+    daemons = instances()
+    for directory in (*(one.directory for one in daemons), KEYS / ADMINISTRATOR, KEYS / JOIN):
+        own_directory(directory)
+    ca = certify([one for one in daemons if one.role in ("gateway", "schedd")])
+    keys = public_keys([one for one in daemons if one.role == "gateway"])
+    passwords = {ADMINISTRATOR: password_of(ADMINISTRATOR, KEYS / ADMINISTRATOR)}
+    for one in daemons:
+        trust(one.directory, ca, keys)
+        keep(one.directory / "config", configuration(one.role, with_tls=with_tls))
+        if one.role == "registrar":
+            prepare_registrar(one, passwords[ADMINISTRATOR])
+        passwords[one.user] = password_of(one.user, one.directory, asking)
+    trust(KEYS / JOIN, ca, keys)
+    keep(KEYS / JOIN / "config", configuration("startd", with_tls=with_tls))
+    return passwords
+
+
 def main() -> None:
     check_docker_group()
     share_execute_directory()
     more, asking = prepare_servers() if HA else ("", "")
-    roles = [role for role in ROLES if role not in OPTIONAL_ROLES]
-    passwords = {user: password_of(user, asking) for user in (*roles, ADMINISTRATOR)}
+    passwords = prepare_daemons(asking)
     users = redis_users(passwords | {acl.LOADER: loader_password(asking)})
     write(KEYS / "redis" / "users.acl", users + more, 0o444)
     declared = definitions(VHOST, passwords, clustered=HA, consumers=consumer_passwords())

@@ -37,12 +37,15 @@ __all__ = ["AsyncClient", "AsyncFunctionJob", "AsyncJob", "Cluster", "Event", "F
 
 class AsyncClient:
     """Asynchronous client of one gateway; any number of requests at a time. Raises ClientError for everything that goes
-    wrong. To be closed, or used with `async with`."""
+    wrong. To be closed, or used with `async with`. ca_file: the authority that vouches for a gateway with https, unless
+    ROOST_CA_FILE names one."""
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0, ca_file: str = ""
+    ) -> None:
         where = locate_gateway(url, token)
         self.url = where.url
-        self._transport = AsyncTransport(where.url, where.token, timeout, where.socket, where.ca_file)
+        self._transport = AsyncTransport(where.url, where.token, timeout, where.socket, ca_file or where.ca_file)
 
     async def __aenter__(self) -> AsyncClient:
         return self

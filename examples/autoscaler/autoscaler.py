@@ -4,7 +4,7 @@
     python examples/autoscaler/autoscaler.py --dry-run                      (says what it would do; for any pool)
     python examples/autoscaler/autoscaler.py --process --state workers      (startds as processes on this machine)
     python examples/autoscaler/autoscaler.py --docker roost/pool:latest \\
-        --network roost_pool --volume roost_startd-key:/run/roost/key:ro
+        --network roost_pool --volume roost_startd-join:/run/roost/key:ro --prefix startd-auto
 
 A pool of `roost up` keeps its messages inside its process, where no other startd can join: try --dry-run there. A pool
 with a broker takes workers: start it with `roost up -amqp URL -redis URL`, and this with ROOST_AMQP_URL
@@ -134,7 +134,8 @@ class Containers:
     def start(self, name: str) -> None:
         environment = dict(one.split("=", 1) for one in self._options.env)
         environment |= {"NUM_CPUS": str(self._size.cpus), "MEMORY": str(self._size.memory_mib)}
-        environment.setdefault("ROOST_AMQP_URL_FILE", "/run/roost/key/amqp_url")
+        if not {"ROOST_AMQP_URL", "ROOST_AMQP_URL_FILE"} & set(environment):
+            environment.setdefault("ROOST_JOIN_TOKEN_FILE", "/run/roost/key/join_token")
         self._docker.containers.run(
             self._options.docker,
             self._options.command.split() if self._options.command else ["python3", "-m", "services.startd"],
@@ -143,7 +144,8 @@ class Containers:
             labels={LABEL: self._options.prefix},
             environment={**environment, "_CONDOR_STARTD_NAME": name},
             network=self._options.network or None,
-            volumes=self._options.volume,
+            # Also the user that the pool gave to this name: a worker of the same name finds it again.
+            volumes=[*self._options.volume, f"{name}-spool:/var/lib/roost/spool"],
             nano_cpus=self._size.cpus * 10**9,
             mem_limit=f"{self._size.memory_mib + 256}m",  # the startd itself
             restart_policy={"Name": "unless-stopped"},

@@ -191,8 +191,9 @@ class Registrar(AuxiliaryDaemon):
         there = [user for user in await self.broker.users() if _of_daemon(user)]
         users = self.registry.named(asked.name, there)
         fresh = self.registry.copy()
-        fresh.revoke(users, self.context.clock.now())
-        tokens = fresh.revoke_token(asked.name)
+        now = self.context.clock.now()
+        fresh.revoke(users, now)
+        tokens = fresh.revoke_token(asked.name, now)
         if not users and not tokens:
             return Failure(code="not-found", reason=f"nobody is called {asked.name[:80]!r} (see `roost identities`)")
         await self._keep(fresh)  # who is revoked is kept out from now on, whatever fails below
@@ -236,6 +237,7 @@ class Registrar(AuxiliaryDaemon):
                 "by": one.by,
             }
             for key, one in registry.tokens.items()
+            if not one.revoked
         ]
         return Identities(identities=rows, tokens=tokens)
 

@@ -23,7 +23,8 @@ from tests.waiting import wait_until
 COMPOSE_FILE = ROOT / "compose" / "compose.yaml"
 IMAGES = ("python:3.11-slim", "rabbitmq:4.0-management", "redis:8.0", "debian:bookworm-slim")
 SERVERS = ("rabbitmq", "redis")
-DAEMONS = ("collector", "negotiator", "had", "schedd", "startd1", "startd2", "journal", "gateway")
+DAEMONS = ("collector", "negotiator", "had", "schedd", "startd1", "startd2", "journal", "registrar", "gateway")
+CA = "/run/roost/key/ca.pem"
 TOKEN = "/var/lib/roost/spool/token"
 # Where certificates to trust may be named, for the build of the image.
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -46,7 +47,7 @@ print(redis.sentinel.Sentinel(url.sentinels, sentinel_kwargs=login).discover_mas
 
 
 class ComposePool:
-    """A running pool. url: of its gateway; token: its administrator's."""
+    """A running pool. url: of its gateway; token: its administrator's; ca: file with its authority's certificate."""
 
     files: tuple[Path, ...] = (COMPOSE_FILE,)
     servers: tuple[str, ...] = SERVERS
@@ -74,6 +75,7 @@ class ComposePool:
             self.env["ROOST_BUILD_CA"] = certificates
         self.url = ""
         self.token = ""
+        self.ca = Path(tempfile.mkdtemp(prefix="roost-ca-")) / "ca.pem"
 
     @classmethod
     @contextlib.contextmanager
@@ -93,10 +95,12 @@ class ComposePool:
         finally:
             pool.compose("down", "--volumes", "--timeout", "5")
             shutil.rmtree(pool.execute, ignore_errors=True)
+            shutil.rmtree(pool.ca.parent, ignore_errors=True)
 
     def find_gateway(self) -> None:
         """Where the gateway is now: Docker gives another port at each start."""
-        self.url = f"http://{self.compose('port', 'gateway', '9680').strip()}"
+        self.url = f"https://{self.compose('port', 'gateway', '9680').strip()}"
+        self.ca.write_text(self.compose("exec", "-T", "gateway", "cat", CA))
         self.token = self.compose("exec", "-T", "gateway", "cat", TOKEN).strip()
 
     def compose(self, *arguments: str) -> str:
@@ -108,13 +112,18 @@ class ComposePool:
         return self.compose("logs", "--no-color", "--tail", "60", *services)
 
     def client(self) -> Client:
-        return Client(self.url, self.token)
+        return Client(self.url, self.token, ca_file=str(self.ca))
 
     def roost(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """The `roost` command, as a user of this pool on this machine runs it."""
-        env = dict(os.environ, ROOST_URL=self.url, ROOST_TOKEN=self.token, PYTHONPATH=str(ROOT))
+        env = dict(os.environ, PYTHONPATH=str(ROOT), **self.login)
         command = [sys.executable, "-m", "roost", *arguments]
         return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+
+    @property
+    def login(self) -> dict[str, str]:
+        """The environment by which its user's commands find it."""
+        return {"ROOST_URL": self.url, "ROOST_TOKEN": self.token, "ROOST_CA_FILE": str(self.ca)}
 
     def container(self, service: str) -> Container:
         labels = [f"com.docker.compose.project={self.project}", f"com.docker.compose.service={service}"]
@@ -161,7 +170,7 @@ class HighlyAvailablePool(ComposePool):
     )
     daemons = (
         *(f"{name}{number}" for name in ("collector", "negotiator", "had") for number in ("", "2", "3")),
-        *("schedd", "schedd2", "startd1", "startd2", "startd3", "journal", "gateway", "gateway2"),
+        *("schedd", "schedd2", "startd1", "startd2", "startd3", "journal", "registrar", "gateway", "gateway2"),
     )
 
     def __init__(self, engine: Engine) -> None:
@@ -181,7 +190,10 @@ class HighlyAvailablePool(ComposePool):
 
     def clients(self, timeout_s: float) -> list[Client]:
         """A client of each gateway."""
-        return [Client(f"http://127.0.0.1:{port}", self.token, timeout=timeout_s) for port in self.ports]
+        return [
+            Client(f"https://127.0.0.1:{port}", self.token, timeout=timeout_s, ca_file=str(self.ca))
+            for port in self.ports
+        ]
 
     def readiness(self, service: str) -> dict[str, Any]:
         """What a daemon's /readyz says."""

@@ -32,11 +32,14 @@ def test_containers_are_started_known_and_stopped(docker_engine, monkeypatch):
         assert autoscaler.Containers(options, autoscaler.Size(0, 1, 64)).names() == {name: True}
         told = docker_engine.client.containers.get(name).attrs
         assert {"NUM_CPUS=1", "MEMORY=64", "COLOUR=red", f"_CONDOR_STARTD_NAME={name}"} <= set(told["Config"]["Env"])
+        assert "ROOST_JOIN_TOKEN_FILE=/run/roost/key/join_token" in told["Config"]["Env"]
+        assert f"{name}-spool:/var/lib/roost/spool" in told["HostConfig"]["Binds"]
         assert told["HostConfig"]["NanoCpus"] == 10**9
         docker_engine.client.containers.get(name).kill()
         wait_until(lambda: workers.names() == {name: False}, 60)
     finally:
         workers.stop(name)
+        docker_engine.client.volumes.get(f"{name}-spool").remove()
     assert workers.names() == {}
 
 

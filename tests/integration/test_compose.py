@@ -94,12 +94,22 @@ def test_every_service_is_healthy_and_no_daemon_is_root_or_has_capabilities(comp
         assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE), service
 
 
-def test_no_daemon_sees_the_key_of_another_role(compose_pool: ComposePool):
+def test_no_daemon_sees_the_password_of_another(compose_pool: ComposePool):
+    """But the registrar the one of the broker's administrator."""
     for service in DAEMONS:
-        found = (
-            compose_pool.container(service).exec_run(["sh", "-c", "grep -rhoE '//[a-z]+:' /run/roost"]).output.decode()
-        )
-        assert set(found.split()) == {f"//{service.rstrip('12')}:"}
+        look = ["sh", "-c", "grep -rhoE '//[a-z0-9.]+:' /run/roost"]
+        found = compose_pool.container(service).exec_run(look).output.decode()
+        user = f"{service.rstrip('12')}.{'negotiator' if service == 'had' else service}"
+        assert set(found.split()) == {f"//{user}:", *(["//roost:"] if service == "registrar" else [])}
+
+
+def test_only_servers_hold_keys(compose_pool: ComposePool):
+    """Those of their certificates, and the gateway the one it signs with; nobody in the pool the authority's."""
+    for service in DAEMONS:
+        look = ["sh", "-c", "grep -rlE 'PRIVATE KEY' /run/roost /var/lib/roost/spool/tls"]
+        found = compose_pool.container(service).exec_run(look, stderr=False).output.decode()
+        held = {"gateway": {"statements.key", "server.pem"}, "schedd": {"server.pem"}}.get(service, set())
+        assert {Path(path).name for path in found.split()} == held, service
 
 
 def test_redis_refuses_a_role_the_keys_of_another(compose_pool: ComposePool):
@@ -259,7 +269,7 @@ def test_an_interactive_job_is_a_shell_in_its_container(compose_pool: ComposePoo
     text += "transfer_input_files = note\ntransfer_output_files = made\nwhen_to_transfer_output = ON_EXIT\nqueue\n"
     (tmp_path / "shell.sub").write_text(text)
     compose_pool.wait_ready()
-    env = dict(os.environ, ROOST_URL=compose_pool.url, ROOST_TOKEN=compose_pool.token, PYTHONPATH=str(ROOT))
+    env = dict(os.environ, PYTHONPATH=str(ROOT), **compose_pool.login)
     words = [sys.executable, "-m", "roost", "submit", "-interactive", "shell.sub"]
     terminal = Terminal(words, 40, 100, cwd=tmp_path, env=env)
     terminal.until(b"Welcome to slot")
@@ -283,7 +293,7 @@ def test_an_interactive_job_is_a_shell_in_its_container(compose_pool: ComposePoo
 def test_the_readme_leads_from_nothing_to_a_job_in_a_container(compose_pool: ComposePool, tmp_path):
     """Its commands as they are written there, but for names and numbers that another pool has."""
     lines = block("On machines of your own")
-    group, up, status, url, token, submit, fetch, down = lines
+    group, up, status, ca, url, token, submit, fetch, down = lines
     assert up == "docker compose -f compose/compose.yaml up --build --detach --wait"
     assert down == "docker compose -f compose/compose.yaml down"
     env = dict(compose_pool.env, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -304,6 +314,7 @@ def test_the_readme_leads_from_nothing_to_a_job_in_a_container(compose_pool: Com
     assert (tmp_path / "compose" / ".env").read_text() == f"DOCKER_GID={env['DOCKER_GID']}\n"
     compose_pool.wait_ready()
     assert "slot1@startd1" in run(status.replace("exec ", "exec -T "))
-    login = (url.replace("http://127.0.0.1:9680", compose_pool.url), token)
+    run(ca)
+    login = (url.replace("https://127.0.0.1:9680", compose_pool.url), token)
     cluster = re.search(r"cluster (\d+)", run(*login, submit))[1]
     assert "VERSION_CODENAME=bookworm" in run(*login, fetch.replace(" 1", f" {cluster}"))

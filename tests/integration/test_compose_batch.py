@@ -44,7 +44,7 @@ def test_batch_in_docker_containers(compose_pool: ComposePool, tmp_path: Path):
     said = schedd.exec_run(
         ["roost", "submit", "batch.sub"],
         workdir=WORK,
-        environment={"ROOST_URL": "http://gateway:9680", "ROOST_TOKEN": compose_pool.token},
+        environment={"ROOST_URL": "https://gateway:9680", "ROOST_TOKEN": compose_pool.token},
     )
     text = said.output.decode()
     assert said.exit_code == 0, text

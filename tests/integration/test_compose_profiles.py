@@ -57,11 +57,11 @@ def ad(pool: ComposePool, kind: str):
 
 def test_each_has_its_own_key_and_no_more_rights_than_others(compose_pool: ComposePool, profiles):
     for service in SERVICES:
-        look = "cat /proc/1/status; grep -rhoE '//[a-z]+:' /run/roost"
+        look = "cat /proc/1/status; grep -rhoE '//[a-z0-9.]+:' /run/roost"
         text = compose_pool.container(service).exec_run(["sh", "-c", look]).output.decode()
         assert not re.search(r"^Uid:\s+0\s", text, re.MULTILINE), service
         assert re.search(r"^CapEff:\s+0+$", text, re.MULTILINE), service
-        assert set(re.findall(r"//[a-z]+:", text)) == {f"//{service}:"}
+        assert set(re.findall(r"//[a-z0-9.]+:", text)) == {f"//{service}.{service}:"}
 
 
 @spec("DFR-01")

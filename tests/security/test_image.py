@@ -72,7 +72,7 @@ def test_all_daemons_are_whole_in_the_image(compose_pool: ComposePool):
     """Nothing that was left out is needed."""
     modules = (
         *("collector", "negotiator", "schedd", "startd", "had", "gateway", "journal", "defrag", "rooster"),
-        *("monitor", "adstash"),
+        *("monitor", "adstash", "registrar"),
     )
     program = "".join(f"import services.{module}.daemon\n" for module in modules)
     inside(compose_pool, "python3", "-c", f"{program}import shared.daemon.load_functions, roost.cli, numpy.testing\n")

@@ -29,7 +29,8 @@ _REDIS_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class JoinToken:
-    """roles, names: whom it lets in; names is a shell pattern. left: how many more. expires: 0, never."""
+    """roles, names: whom it lets in; names is a shell pattern. left: how many more. expires: 0, never. revoked: when an
+    administrator took it away; it is remembered, as it may stand in REGISTRAR_JOIN_TOKENS_FILE."""
 
     roles: tuple[str, ...]
     names: str
@@ -37,6 +38,7 @@ class JoinToken:
     expires: float = 0.0
     created: float = 0.0
     by: str = ""
+    revoked: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Registry:
         role, _, name = user.partition(".")
         key = digest(token)
         found = self.tokens.get(key)
-        if found is None:
+        if found is None or found.revoked:
             raise Refused("this pool does not know the join token; ask its administrator for another", guess=True)
         check_hashes(asked.broker, asked.redis)
         before = self.identities.get(user)
@@ -132,11 +134,13 @@ class Registry:
         for user in users:
             self.identities[user] = replace(self.identities.get(user, Identity(broker="")), revoked=now)
 
-    def revoke_token(self, ident: str) -> int:
+    def revoke_token(self, ident: str, now: float) -> int:
         """Take join tokens of this id away: how many there were."""
-        gone = [key for key in self.tokens if len(ident) >= 8 and key.startswith(ident)]
+        gone = [
+            key for key, one in self.tokens.items() if len(ident) >= 8 and key.startswith(ident) and not one.revoked
+        ]
         for key in gone:
-            del self.tokens[key]
+            self.tokens[key] = replace(self.tokens[key], revoked=now)
         return len(gone)
 
     def saw(self, users: Sequence[str], now: float) -> None:

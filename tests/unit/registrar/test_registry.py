@@ -89,8 +89,21 @@ def test_tokens_that_are_over_are_forgotten_in_the_end():
     assert len(made.tokens) == 2
     made.bury(1000.0 + BURY_S + 1)
     assert list(made.tokens) == [digest("for ever")]
-    assert made.revoke_token(digest("for ever")[:4]) == 0  # too short to be meant
-    assert made.revoke_token(digest("for ever")[:12]) == 1
+    assert made.revoke_token(digest("for ever")[:4], 1.0) == 0  # too short to be meant
+    assert made.revoke_token(digest("for ever")[:12], 1.0) == 1
+    assert made.revoke_token(digest("for ever")[:12], 2.0) == 0
+
+
+def test_a_token_of_the_file_that_was_taken_away_stays_so():
+    """The file is read at each start, and still has it."""
+    given = {digest("secret"): JoinToken(("startd",), "*", 5)}
+    made = Registry({**given})
+    assert made.revoke_token(digest("secret")[:12], 1.0) == 1
+    made.bury(1.0 + 2 * BURY_S)
+    again = from_json(made.to_json())
+    again.tokens = {**given, **again.tokens}
+    with pytest.raises(Refused, match="does not know"):
+        ask(again)
 
 
 def test_what_is_written_is_read_back(tmp_path):

@@ -1,0 +1,79 @@
+"""What compose/prepare.py makes for a pool, with directories of a test in place of volumes."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+COMPOSE = Path(__file__).parents[1] / "compose"
+#: Where prepare has the volumes of all daemons, and each of them its own.
+ALL, OWN = "/run/roost/keys/", "/run/roost/key"
+MODULE = "services."
+
+
+class _Loader(yaml.SafeLoader):
+    """Knows `!override` of the second file: what is given replaces instead of being added."""
+
+
+_Loader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
+
+
+def services(*, ha: bool) -> dict[str, dict]:
+    """Those of a pool, with what they extend, as far as these tests look: volumes are added up, by their targets."""
+    found = yaml.load((COMPOSE / "compose.yaml").read_text(), _Loader)["services"]
+    if not ha:
+        return dict(found)
+    second = yaml.load((COMPOSE / "compose.ha.yaml").read_text(), _Loader)["services"]
+    whole = dict(found)
+    for name, more in second.items():
+        base = found[more["extends"]["service"] if "extends" in more else name]
+        targets = {volume.split(":")[-2 if volume.endswith(":ro") else -1]: volume for volume in _volumes(base, more)}
+        environment = {**(base.get("environment") or {}), **(more.get("environment") or {})}
+        whole[name] = base | more | {"volumes": list(targets.values()), "environment": environment}
+    return whole
+
+
+def _volumes(*services: dict) -> list[str]:
+    return [volume for service in services for volume in service.get("volumes", [])]
+
+
+def volumes_of_prepare(*, ha: bool) -> dict[str, str]:
+    """Directory below ALL -> volume."""
+    mounts = [volume.split(":") for volume in services(ha=ha)["prepare"]["volumes"] if f":{ALL}" in volume]
+    return {target.removeprefix(ALL): volume for volume, target in mounts}
+
+
+def load(directory: Path, monkeypatch: pytest.MonkeyPatch, *, ha: bool = False, **environment: str) -> ModuleType:
+    """The program, with `directory` in place of the volumes' place. environment: of its service."""
+    for name in (
+        "ROOST_SCHEME",
+        "ROOST_GATEWAY_HOSTS",
+        "ROOST_GATEWAY_ADDRESS",
+        "ROOST_GATEWAY_TLS",
+        "ROOST_CONSUMERS",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ROOST_HA", "true" if ha else "")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    spec = importlib.util.spec_from_file_location("prepare", COMPOSE / "prepare.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for volume in volumes_of_prepare(ha=ha):
+        (directory / volume).mkdir(exist_ok=True)
+    monkeypatch.setattr(module, "KEYS", directory)
+    # Other accounts take root, other directories a pool's machine.
+    for name in ("chown", "fchown"):
+        monkeypatch.setattr(module.os, name, lambda *_: None)
+    monkeypatch.setattr(module, "check_docker_group", lambda: None)
+    monkeypatch.setattr(module, "share_execute_directory", lambda: None)
+    return module
+
+
+def knobs(directory: Path) -> dict[str, str]:
+    """What a daemon's `config` says, with its directory where it is here."""
+    lines = (directory / "config").read_text().splitlines()
+    pairs = (line.split(" = ", 1) for line in lines if not line.startswith("#"))
+    return {name: value.replace(OWN, str(directory)) for name, value in pairs}
