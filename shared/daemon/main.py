@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +231,7 @@ async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
             return
         await opening
         pinging = asyncio.create_task(_ping(context), name="ping")
-        await run_daemon(daemon, started=(lambda: setattr(health, "set_up", True)) if health else None)
+        await run_daemon(daemon, started=partial(_started, health))
     finally:
         for task in (opening, stopping, pinging):
             if task is not None:
@@ -237,6 +239,14 @@ async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
         await asyncio.gather(*(t for t in (opening, stopping, pinging) if t is not None), return_exceptions=True)
         await context.bus.stop()
         await context.store.stop()
+
+
+def _started(health: HealthServer | None) -> None:
+    # A full collection of garbage looks at every object there is, and nothing else happens meanwhile: 0.05 to 0.15 s
+    # for modules, routes and models of messages, which stay anyway.
+    gc.freeze()
+    if health is not None:
+        health.set_up = True
 
 
 async def _ping(context: Context) -> None:

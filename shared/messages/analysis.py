@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.messages.base import Message, message
+from shared.messages.base import MOST_OF_ANSWERS, Message, message
 
 #: In one question; who asks about more asks again.
 MOST_JOBS = 50
@@ -39,5 +39,7 @@ class Analysis(Message):
     maps."""
 
     type: ClassVar[str] = "negotiation.analysis"
+    most_entries: ClassVar[int] = MOST_OF_ANSWERS
+    most_values: ClassVar[int] = MOST_OF_ANSWERS
     jobs: list[dict[str, Any]] = []
     slots: list[dict[str, Any]] = []

@@ -3,11 +3,11 @@ open on that side. Every answer is a JournalAnswer, whose `data` docs/journal.md
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from shared.messages.base import Message, message
+from shared.messages.base import MOST_OF_ANSWERS, Message, message
 
 #: The inbox of the journals of a pool; they share the questions.
 INBOX: Final = "journal"
@@ -15,6 +15,8 @@ INBOX: Final = "journal"
 MOST_ROWS: Final = 1000
 #: Points of a series, at most.
 MOST_POINTS: Final = 2000
+#: Seconds since 1970, of some thousand years before and after.
+Moment = Annotated[float, Field(ge=-1e11, le=1e11, allow_inf_nan=False)]
 
 
 @message
@@ -22,6 +24,8 @@ class JournalAnswer(Message):
     """What the journal knows, as JSON has it."""
 
     type: ClassVar[str] = "journal.answer"
+    most_entries: ClassVar[int] = MOST_OF_ANSWERS
+    most_values: ClassVar[int] = MOST_OF_ANSWERS
     data: dict[str, Any]
 
 
@@ -32,9 +36,9 @@ class AskJob(Message):
     type: ClassVar[str] = "journal.job"
     job_id: str = Field(max_length=100)  # "cluster.proc", or a cluster with one job
     schedd: str = Field(default="", max_length=1000)  # name; "": whichever has a job of that id
-    at: float = 0.0
-    start: float = 0.0
-    end: float = 0.0
+    at: Moment = 0.0
+    start: Moment = 0.0
+    end: Moment = 0.0
 
 
 @message
@@ -43,8 +47,8 @@ class AskUser(Message):
 
     type: ClassVar[str] = "journal.user"
     submitter: str = Field(max_length=1000)
-    start: float = 0.0
-    end: float = 0.0
+    start: Moment = 0.0
+    end: Moment = 0.0
     points: int = Field(default=200, ge=2, le=MOST_POINTS)
 
 
@@ -53,7 +57,7 @@ class AskCycles(Message):
     """Cycles, newest first; those before `before`."""
 
     type: ClassVar[str] = "journal.cycles"
-    before: float = 0.0
+    before: Moment = 0.0
     limit: int = Field(default=50, ge=1, le=MOST_ROWS)
 
 
@@ -73,8 +77,8 @@ class AskSeries(Message):
 
     type: ClassVar[str] = "journal.series"
     name: Literal["slots", "jobs", "waits", "shares", "utilisation"]
-    start: float = 0.0
-    end: float = 0.0
+    start: Moment = 0.0
+    end: Moment = 0.0
     points: int = Field(default=200, ge=2, le=MOST_POINTS)
 
 
@@ -93,8 +97,8 @@ class AskEvents(Message):
     type: ClassVar[str] = "journal.events"
     types: str = Field(default="", max_length=200)  # a type, or what it begins with: "job.*"; "": any
     job_id: str = Field(default="", max_length=100)
-    start: float = 0.0
-    end: float = 0.0
+    start: Moment = 0.0
+    end: Moment = 0.0
     after: str = Field(default="", max_length=100)  # `next` of the page before
     limit: int = Field(default=100, ge=1, le=MOST_ROWS)
 
@@ -104,7 +108,7 @@ class AskInterval(Message):
     """All that a replay of an interval needs, part by part: see roost/replay. `after`: `next` of the part before."""
 
     type: ClassVar[str] = "journal.interval"
-    start: float
-    end: float
+    start: Moment
+    end: Moment
     negotiator: str = Field(default="", max_length=1000)  # its shard (NEGOTIATOR_NAME), where there are several
     after: str = Field(default="", max_length=100)

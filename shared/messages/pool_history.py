@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from shared.messages.base import Message, message
+from shared.messages.base import MOST_OF_ANSWERS, Message, message
 
 INBOX: Final = "poolhistory"
 
@@ -19,8 +19,8 @@ class AskPoolHistory(Message):
     type: ClassVar[str] = "poolhistory.ask"
     kind: Literal["resources", "platforms", "submitters", "users"]
     name: str = Field(default="", max_length=1000)
-    start: float = Field(ge=0)
-    end: float = Field(ge=0)
+    start: float = Field(ge=0, le=1e11, allow_inf_nan=False)
+    end: float = Field(ge=0, le=1e11, allow_inf_nan=False)
 
 
 @message
@@ -28,6 +28,8 @@ class PastOfPool(Message):
     """What is known of it, oldest first."""
 
     type: ClassVar[str] = "poolhistory.answer"
+    most_entries: ClassVar[int] = MOST_OF_ANSWERS
+    most_values: ClassVar[int] = MOST_OF_ANSWERS
     compressed: ClassVar[bool] = True
     columns: list[str] = []  # what stands in a point behind its time
     every: float = 0.0  # seconds between two points, about

@@ -1,0 +1,119 @@
+"""What one message may hold: a hostile size is refused with a clear error, before there is an object for each value,
+and reading the largest that is taken holds no loop for long."""
+
+import contextlib
+import gc
+import time
+import typing
+
+import msgpack
+import pytest
+
+from shared.messages import catalogue
+from shared.messages.base import A_MAP, MOST_VALUES, BadMessage, Envelope, type_of
+
+KINDS = sorted(catalogue().values(), key=lambda kind: (kind.type, kind.version))
+#: Processor seconds for which a loop may be held.
+SILENCE_S = 0.05
+
+
+def packed(kind, body, **head):
+    return msgpack.packb(
+        {"v": 1, "type": kind.type, "tv": kind.version, "id": "1", "sender": "x", **head, "body": body}
+    )
+
+
+def containers(kind):
+    """Fields of lists and maps."""
+    return [
+        name
+        for name, field in kind.model_fields.items()
+        if {list, dict} & {typing.get_origin(one) for one in (field.annotation, *typing.get_args(field.annotation))}
+    ]
+
+
+FIELDS = [(kind, name) for kind in KINDS for name in containers(kind)]
+
+
+def test_there_are_such_fields():
+    assert len(FIELDS) > 50
+
+
+@pytest.mark.parametrize(("kind", "name"), FIELDS, ids=[f"{kind.type}-{name}" for kind, name in FIELDS])
+def test_a_list_or_map_that_is_too_long_is_refused_by_its_name(kind, name):
+    if kind.most_entries < kind.most_values:
+        says = f"^{kind.type}: {name} has {kind.most_entries + 1} entries; at most {kind.most_entries} are taken"
+    else:
+        says = "max_array_len|more than"
+    with pytest.raises(BadMessage, match=says):
+        Envelope.unpack(packed(kind, {name: [None] * (kind.most_entries + 1)}))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.type for kind in KINDS])
+def test_so_is_a_message_of_too_many_values_wherever_they_are(kind):
+    """In what it does not know, too, and in many small lists."""
+    many = kind.most_values // 100
+    for some in ([[0] * 100] * (many + 1), {str(n): [0] * 99 for n in range(many + 1)}):
+        with pytest.raises(BadMessage, match=f"more than the {kind.most_values} values"):
+            Envelope.unpack(packed(kind, {"elsewhere": some}))
+
+
+def cost(work):
+    """Processor seconds of a call, the best of some: what else runs on the machine takes caches away."""
+    found = []
+    for _ in range(6):
+        gc.collect()
+        began = time.thread_time()
+        work()
+        found.append(time.thread_time() - began)
+        if found[-1] < SILENCE_S:
+            break
+    return min(found)
+
+
+BOMB = (
+    msgpack.packb({"v": 1, "type": "queue.act", "body": 0})[:-1]
+    + b"\xdd"
+    + (10**7).to_bytes(4, "big")
+    + b"\x90" * 10**7
+)
+LARGE = {
+    "ten million lists": BOMB,
+    "texts": packed(catalogue()["queue.act", 1], {"ids": ["1.0"] * 99_000, "action": "hold", "user": "a@b"}),
+    "maps": packed(
+        catalogue()["negotiation.requests", 1],
+        {
+            "requests": {
+                str(n): [{"autocluster": n, "count": 1, "ad": b"x", "first_job": "1.0"}] * 4
+                for n in range(MOST_VALUES // (4 * (A_MAP + 4) + 10))
+            },
+            "more": [],
+        },
+    ),
+    "deep": b"\x91" * 5_000_000,
+    "one text": packed(catalogue()["queue.act", 1], {"ids": ["x" * 15_000_000]}),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_reading_or_refusing_the_largest_holds_no_loop(what):
+    def read():
+        with contextlib.suppress(BadMessage):
+            Envelope.unpack(LARGE[what])
+
+    assert cost(read) < SILENCE_S
+    assert cost(lambda: type_of(LARGE[what])) < SILENCE_S
+
+
+def test_the_largest_that_are_taken_are_read():
+    assert len(Envelope.unpack(LARGE["texts"]).body.ids) == 99_000
+    assert Envelope.unpack(LARGE["maps"]).body.requests["0"][3].first_job == "1.0"
+
+
+def test_a_type_is_found_wherever_it_stands_and_nowhere_else():
+    assert type_of(msgpack.packb({"body": {"type": "b"}, 7: [1], "type": "a"})) == "a"
+    assert type_of(msgpack.packb({"body": {"type": "b"}})) == ""
+    assert type_of(msgpack.packb({"type": 7})) == ""
+    assert type_of(msgpack.packb(["type", "a"])) == ""
+    assert type_of(b"") == ""
+    assert type_of(msgpack.packb({"type": "a" * 100})) == "a" * 80
