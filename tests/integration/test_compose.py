@@ -1,6 +1,7 @@
 """The compose pool: brought up, given jobs in containers, crashed, taken down."""
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.containers.engine import ROOT
-from tests.containers.pool import COMPOSE_FILE, DAEMONS, SERVERS, ComposePool
+from tests.containers.pool import COMPOSE_FILE, DAEMONS, SERVERS, ComposePool, HighlyAvailablePool
 from tests.integration.test_visit_commands import Terminal
 from tests.readme import block
 from tests.spec import spec
@@ -110,6 +111,30 @@ def test_only_servers_hold_keys(compose_pool: ComposePool):
         found = compose_pool.container(service).exec_run(look, stderr=False).output.decode()
         held = {"gateway": {"statements.key", "server.pem"}, "schedd": {"server.pem"}}.get(service, set())
         assert {Path(path).name for path in found.split()} == held, service
+
+
+@pytest.mark.parametrize("files", [(COMPOSE_FILE,), HighlyAvailablePool.files], ids=["one", "ha"])
+def test_the_files_are_whole_as_docker_compose_reads_them(compose_pool: ComposePool, files):
+    """With all profiles; and no volume with a daemon's password is in a second daemon."""
+    words = [word for file in files for word in ("--file", str(file))]
+    said = compose_pool.engine.docker(
+        "compose", *words, "--profile", "*", "config", "--format", "json", env=compose_pool.env
+    )
+    services = json.loads(said)["services"]
+    holders: dict[str, list[str]] = {}
+    for name, service in services.items():
+        for mount in service.get("volumes", []):
+            if mount["target"] == "/run/roost/key":
+                assert mount["read_only"]
+                holders.setdefault(mount["source"], []).append(name)
+    assert {volume: names for volume, names in holders.items() if len(names) > 1} == {}
+    assert len(holders) == len([name for name in services if is_daemon(name, services)]) + 1  # and the functions'
+    given = {mount["source"] for mount in services["prepare"]["volumes"]}
+    assert set(holders) <= given
+
+
+def is_daemon(name: str, services: dict) -> bool:
+    return any(str(word).startswith("services.") for word in services[name].get("command") or [])
 
 
 def test_redis_refuses_a_role_the_keys_of_another(compose_pool: ComposePool):
