@@ -8,12 +8,16 @@ import platform
 from pathlib import Path
 
 
+def boot_id() -> str:
+    """Another one at each start of the machine; its name where the kernel does not tell (outside Linux)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
 def host_id() -> str:
     """Equal for two processes exactly when they run on the same boot of the same machine and see the same root file
     system (a container has another one)."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = platform.node()  # no such file outside Linux
     root = os.stat("/")
-    return f"{boot}:{root.st_dev}:{root.st_ino}"
+    return f"{boot_id()}:{root.st_dev}:{root.st_ino}"

@@ -126,7 +126,8 @@ class FakeStartd:
             self.released.append(body.claim_id)
         elif isinstance(body, Alive):
             self.alive.append(body)
-            return AliveReply(unknown=[claim for claim in body.claim_ids if claim in self.unknown])
+            asked = (*body.claim_ids, *body.only_asked)
+            return AliveReply(unknown=[claim for claim in asked if claim in self.unknown])
         return Ack()
 
     def _grant(self, body):

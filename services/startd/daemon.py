@@ -32,7 +32,6 @@ from services.startd.components.owner_watch import OwnerWatch
 from services.startd.context import Component, Handler, StartdContext
 from services.startd.core.machine.resources import Output
 from services.startd.core.machine.slot_plan import plan_slots
-from services.startd.core.slots.leases import Leases
 from services.startd.core.slots.slot_manager import SlotManager
 from services.startd.core.slots.slot_table import SlotTable
 from services.startd.effects import EffectsDispatcher
@@ -44,6 +43,7 @@ from services.startd.isolation.job_view import private_places
 from services.startd.isolation.manager import IsolationManager, make_isolation_manager
 from services.startd.journal import Journal
 from services.startd.journal_writer import JournalWriter
+from services.startd.lease_keeper import LeaseKeeper
 from services.startd.machine.detection import RealMachine, Source, take_inventory
 from services.startd.metrics import Backlog, Metrics, RunCounts
 from services.startd.observers import Observer
@@ -199,8 +199,9 @@ class Startd(Daemon):
             background=self._background,
             update_interval=lambda: current.settings.update_interval,
         )
-        leases, run_table, wakeups, observers = Leases(), RunTable(), Wakeups(), list[Observer]()
+        run_table, wakeups, observers = RunTable(), Wakeups(), list[Observer]()
         execution = await self.open_launchers(table, journal_writer, run_table, publisher)
+        leases = LeaseKeeper(context.clock, journal_writer, run_table, execution.launchers)
         services = SlotServices(
             context=context,
             machine=machine,
@@ -251,7 +252,12 @@ class Startd(Daemon):
         folder = context.execute / f".starter-{scratch_dirs.prefix(self.name).strip('_')}"
         folder.mkdir(mode=0o700, exist_ok=True)
         fork_server = ForkServer(
-            folder, orphan_s=current.settings.orphan, now=context.clock.now, warn=context.log.warning
+            folder,
+            orphan_s=current.settings.orphan,
+            now=context.clock.now,
+            boottime=context.clock.boottime,
+            killing_timeout_s=lambda: current.settings.killing_timeout,
+            warn=context.log.warning,
         )
         await fork_server.start()
         isolation = await asyncio.to_thread(

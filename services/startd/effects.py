@@ -11,11 +11,11 @@ from services.startd.ads.ad_cache import AdCache
 from services.startd.background import Wakeups
 from services.startd.core import journal_records
 from services.startd.core.slots.effects import SlotEffects
-from services.startd.core.slots.leases import Leases
 from services.startd.core.slots.model import Claim
 from services.startd.core.slots.slot_manager import SlotManager
 from services.startd.core.slots.transitions import Activity, State
 from services.startd.journal_writer import JournalWriter
+from services.startd.lease_keeper import LeaseKeeper
 from services.startd.observers import Observer
 from services.startd.publisher import Publisher
 from services.startd.run_table import RunTable
@@ -33,7 +33,7 @@ class EffectsDispatcher:
         context: Context,
         *,
         slot_manager: SlotManager,
-        leases: Leases,
+        leases: LeaseKeeper,
         journal_writer: JournalWriter,
         run_table: RunTable,
         publisher: Publisher,
@@ -53,9 +53,9 @@ class EffectsDispatcher:
         self._shown: dict[str, tuple[object, ...]] = {}  # by slot: what others act on, as last given out
         self._offered: dict[str, tuple[str, int]] = {}  # by slot: what the journal knows of its offer
 
-    def leased(self, claim: Claim) -> None:
-        """Begin the lease of this claim anew."""
-        self._leases.grant(claim.claim_id, claim.lease_s, self._context.clock.monotonic())
+    def leased(self, claim: Claim, first_s: float = 0.0) -> None:
+        """Begin the lease of this claim anew. first_s: as `LeaseKeeper.grant` has it."""
+        self._leases.grant(claim, first_s)
         self._wakeups.lease_granted.set()
 
     def carry_out(self, effects: SlotEffects) -> None:

@@ -31,7 +31,7 @@ class JournalFull(RetryableError):
 class Journal:
     """Tables of packed records by key."""
 
-    TABLES = ("claims", "runs", "offers", "waiting", "steering", "images", "past")
+    TABLES = ("claims", "runs", "offers", "waiting", "steering", "images", "past", "leases")
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -10,6 +10,7 @@ from services.startd.core import journal_records
 from services.startd.core.journal_records import RunRecord
 from services.startd.core.slots.drain import MachineOrders
 from services.startd.core.slots.effects import SlotEffects
+from services.startd.core.slots.model import Claim
 from services.startd.isolation import scratch_dirs
 from services.startd.journal import Journal
 from services.startd.slot_services import SlotServices
@@ -53,7 +54,7 @@ async def recover(startd: StartdContext, journal: Journal) -> SlotEffects:
 def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, str], SlotEffects]:
     """Give the slots their claims back. Returns those that do not fit any more, with the reason."""
     effects = SlotEffects()
-    manager, mono = startd.slot_manager, startd.context.clock.monotonic()
+    manager, granted = startd.slot_manager, list[Claim]()
     for record in journal.load("steering").values():
         effects.add(manager.restore_machine_orders(MachineOrders.unpack(record)))
     for slot_name, offer in journal.load("offers").items():
@@ -72,7 +73,7 @@ def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, str], Slo
             journal.write([("claims", claim_id, None)])
             startd.publisher.lost(claim.schedd, claim.slot, claim_id, trouble)
         else:
-            startd.leases.grant(claim_id, claim.lease_s, mono)
+            granted.append(claim)
     for claim_id, record in journal.load("waiting").items():
         waiting = journal_records.unpack_waiting(record)
         trouble, changed = manager.restore_waiting(waiting, startd.now())
@@ -81,5 +82,8 @@ def _claims(startd: SlotServices, journal: Journal) -> tuple[dict[str, str], Slo
             journal.write([("waiting", claim_id, None)])
             startd.publisher.lost(waiting.claim.schedd, waiting.claim.slot, claim_id, trouble)
         else:
-            startd.leases.grant(claim_id, waiting.claim.lease_s, mono)
+            granted.append(waiting.claim)
+    leases = journal.load("leases")
+    startd.leases.restore(granted, leases)
+    journal.write([("leases", claim_id, None) for claim_id in leases if claim_id not in startd.leases])
     return lost, effects

@@ -223,6 +223,7 @@ class Runs:
             machine_ad=self.machine_ad,
             vacate_time=self._vacate_time,
             claim_over=lambda claim_id: claim_id not in startd.slot_manager.claims,
+            lease_left=startd.leases.left_s,
             in_background=startd.background.spawn,
         )
 

@@ -9,13 +9,13 @@ from services.startd.ads.ad_cache import AdCache
 from services.startd.background import BackgroundTasks, Wakeups
 from services.startd.core.machine.detected import Detected
 from services.startd.core.machine.slot_types import Partition
-from services.startd.core.slots.leases import Leases
 from services.startd.core.slots.slot_manager import SlotManager
 from services.startd.effects import EffectsDispatcher
 from services.startd.exec.api import Launcher
 from services.startd.forkserver.client import ForkServer
 from services.startd.isolation.manager import IsolationManager
 from services.startd.journal_writer import JournalWriter
+from services.startd.lease_keeper import LeaseKeeper
 from services.startd.machine.detection import Source
 from services.startd.observers import Observer
 from services.startd.publisher import Publisher
@@ -56,7 +56,7 @@ class SlotServices:
     current: CurrentSettings
     slot_manager: SlotManager
     effects: EffectsDispatcher
-    leases: Leases
+    leases: LeaseKeeper
     ads: AdCache
     journal_writer: JournalWriter
     publisher: Publisher

@@ -10,9 +10,9 @@ from services.startd.slot_services import SlotServices
 
 async def watch_leases(startd: SlotServices) -> None:
     """End claims whose schedd was silent for their lease."""
-    clock, manager = startd.context.clock, startd.slot_manager
+    manager = startd.slot_manager
     while True:
-        for claim_id in startd.leases.expired(clock.monotonic()):
+        for claim_id in startd.leases.expired():
             waiting = manager.waiting.get(claim_id)
             claim = waiting.claim if waiting is not None else manager.claims.get(claim_id)
             if claim is None:
@@ -23,8 +23,8 @@ async def watch_leases(startd: SlotServices) -> None:
             _, effects = manager.vacate(claim_id, reason, graceful=False, now=startd.now())
             startd.effects.carry_out(effects)
         startd.wakeups.lease_granted.clear()
-        end = startd.leases.next_end()
-        timeout = None if end is None else max(0.01, end - clock.monotonic())
+        left_s = startd.leases.next_end_s()
+        timeout = None if left_s is None else max(0.01, left_s)
         try:
             async with asyncio.timeout(timeout):
                 await startd.wakeups.lease_granted.wait()

@@ -14,6 +14,10 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never step back: for durations and timers."""
 
+    def boottime(self) -> float:
+        """Seconds since the machine was started, with those that it slept: what processes of one machine tell each
+        other, and what a later life of a daemon goes on from."""
+
     async def sleep(self, seconds: float) -> None: ...
 
 
@@ -25,6 +29,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def boottime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -62,6 +62,7 @@ class RequestClaim(Message):
     preempt_claims: list[str] = []  # their claim ids, in the same order: the proof that the negotiator chose them
     concurrency_limits: str = ""  # as matched: the slot shows it while it is claimed (LIM-12)
     activation: Activation | None = None  # first job, so that claim and start cost one round trip
+    first_lease_s: float = 0.0  # with an activation: until the first keep-alive the lease is no longer; 0: it is
 
 
 @message
@@ -146,12 +147,16 @@ class ReleaseClaim(Message):
 
 @message
 class Alive(Message):
-    """Keeps the leases of these claims (spec rows LEA-02, LEA-07); one message for all claims on one startd."""
+    """Keeps the leases of these claims (spec rows LEA-02, LEA-07); one message for all claims on one startd.
+
+    only_asked: claims of which a keep-alive was not answered: they are asked for, and not kept. So the schedd knows
+    that their leases end by that keep-alive, whether it arrived or not (LEA-09)."""
 
     type: ClassVar[str] = "claim.alive"
     schedd: str
     sequence: int
     claim_ids: list[str]
+    only_asked: list[str] = []
 
 
 @message

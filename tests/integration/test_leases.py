@@ -1,5 +1,6 @@
 """Claims and their leases (LEA-01 to LEA-08) between real daemons, and who may die meanwhile."""
 
+import psutil
 import pytest
 
 from shared.messages.claims import ActivateClaim, Alive, ClaimRefused, DeactivateClaim, JobReportAck
@@ -83,9 +84,7 @@ def test_an_orphaned_job_ends_with_its_lease_and_runs_again_when_its_schedd_is_b
 
     async def end_the_lease():
         (claim,) = startd.shared.slot_manager.claims.values()
-        startd.shared.leases.drop(claim.claim_id)
-        startd.shared.leases.grant(claim.claim_id, 0.0, startd.context.clock.monotonic())
-        startd.shared.wakeups.lease_granted.set()
+        startd.shared.effects.leased(claim, first_s=0.001)
 
     whole.run(end_the_lease())
     wait_until(lambda: not startd.shared.slot_manager.claims, what="the end of the claim")
@@ -121,13 +120,17 @@ async def test_losses_of_keep_alives_cost_nothing_before_the_lease_is_over(pool)
     """One that arrives begins the lease anew, whatever came before it."""
     granted = await pool.call(pool.request(lease_s=2400))
     leases, clock = pool.startd.shared.leases, pool.startd.context.clock
-    before = leases.next_end()
-    assert before == pytest.approx(clock.monotonic() + 2400, abs=60)
-    await eventually(lambda: clock.monotonic() + 2400 > before)
+    before = clock.boottime() + leases.left_s(granted.claim_id)
+    assert before == pytest.approx(clock.boottime() + 2400, abs=60)
+    await eventually(lambda: clock.boottime() + 2400 > before)
     answer = await pool.call(Alive(schedd="schedd1", sequence=99, claim_ids=[granted.claim_id]))
     assert answer.unknown == []
-    assert not leases.expired(before)
-    assert granted.claim_id in leases
+    assert clock.boottime() + leases.left_s(granted.claim_id) > before
+    # One that only asks changes nothing.
+    left = leases.left_s(granted.claim_id)
+    answer = await pool.call(Alive(schedd="schedd1", sequence=100, claim_ids=[], only_asked=[granted.claim_id, "x"]))
+    assert answer.unknown == ["x"]
+    assert leases.left_s(granted.claim_id) < left
 
 
 @spec("LEA-08")
@@ -148,10 +151,59 @@ async def test_only_who_knows_the_claim_id_has_the_claim(pool, change):
 
 
 @spec("LEA-02")
-async def test_a_claim_whose_lease_ended_while_the_startd_was_away_has_another(pool, tmp_path):
-    """After a crash of the startd nobody can have kept it, so that the lease begins anew."""
+async def test_a_restarted_startd_goes_on_with_the_lease_that_it_finds(pool):
+    """Nobody kept it meanwhile, so nobody may take it for longer than it was."""
     granted = await pool.call(pool.request(pool.activation(cmd="/bin/sleep", Arguments="1000"), lease_s=2400))
     await pool.running("1.0")
+    left = pool.startd.shared.leases.left_s(granted.claim_id)
     await pool.restart()
-    assert granted.claim_id in pool.startd.shared.leases
-    assert pool.startd.shared.leases.next_end() >= pool.startd.context.clock.monotonic() + 2300
+    assert 0 < pool.startd.shared.leases.left_s(granted.claim_id) < left
+    assert (await pool.call(Alive(schedd="schedd1", sequence=1, claim_ids=[granted.claim_id]))).unknown == []
+    assert pool.startd.shared.leases.left_s(granted.claim_id) > left - 60
+
+
+def short_lease(pool, granted):
+    """The lease of this claim passes in a moment, and the startd does nothing about it."""
+    pool.startd.shared.leases.expired = list
+    pool.startd.shared.effects.leased(pool.startd.shared.slot_manager.claims[granted.claim_id], first_s=0.5)
+
+
+@spec("LEA-02")
+async def test_a_lease_that_passes_while_no_startd_is_there_ends_the_job(pool):
+    """As in minutes after kill -9 of the startd; the next one says that the job must run again."""
+    activation, granted = await pool.run("/bin/sleep", Arguments="1000")
+    pid = (await pool.running(activation.job_id)).pid
+    short_lease(pool, granted)
+    await pool.stop()
+    await eventually(lambda: not psutil.pid_exists(pid))
+    await pool.start()
+    end = await pool.schedd.end_of(activation.job_id)
+    assert end.exit.reason == "evicted"
+    assert "lease" in end.exit.message
+    assert (await pool.call(Alive(schedd="schedd1", sequence=1, claim_ids=[granted.claim_id]))).unknown
+
+
+@spec("LEA-02")
+async def test_a_job_of_a_hung_startd_ends_with_its_lease(pool):
+    """What keeps the processes does not wait for a startd that is there and does nothing."""
+    activation, granted = await pool.run("/bin/sleep", Arguments="1000")
+    await pool.running(activation.job_id)
+    short_lease(pool, granted)
+    end = await pool.schedd.end_of(activation.job_id)
+    assert (end.exit.reason, end.exit.exit_signal) == ("evicted", None)
+    assert "lease" in end.exit.message
+
+
+@spec("LEA-09")
+async def test_a_run_that_its_schedd_may_not_have_heard_of_has_a_short_lease_until_it_is_kept(pool):
+    activation = pool.activation(cmd="/bin/sleep", Arguments="1000")
+    request = pool.request(activation, lease_s=2400, first_lease_s=40)
+    granted = await pool.call(request)
+    leases = pool.startd.shared.leases
+    assert leases.left_s(granted.claim_id) <= 40
+    assert await pool.call(request) == granted
+    assert leases.left_s(granted.claim_id) <= 40
+    await pool.call(Alive(schedd="schedd1", sequence=1, claim_ids=[granted.claim_id]))
+    assert leases.left_s(granted.claim_id) > 2300
+    await pool.call(request)
+    assert leases.left_s(granted.claim_id) > 2300

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from services.schedd.io.claims import lease_of
 from shared.messages.claims import JobExit, Usage
 from tests.scheddpool import Pool, job_ad
 from tests.spec import spec
@@ -176,14 +177,61 @@ async def test_a_silent_execution_point_is_waited_for_until_its_lease_is_over(tm
         await leases.tell("startd.ep")
         pool.startd.mute = True
         (claim,) = pool.schedd.claim_table.claims.values()
-        assert leases.lease_of(claim) == 2400
-        claim.heard -= 2406
+        assert lease_of(claim, pool.schedd.updates.settings) == 2400
+        await leases.tell("startd.ep")
+        assert claim.unanswered
+        # That keep-alive may have arrived in its time: the lease begins then, and every later one only asks.
+        told_until = claim.told_until
+        await leases.tell("startd.ep")
+        assert claim.told_until == told_until
+        claim.heard, claim.told_until = claim.heard - 2400, claim.told_until - 2400
+        await leases.tell("startd.ep")
+        assert (await pool.job("1.0"))["JobStatus"] == 2
+        claim.heard, claim.told_until = claim.heard - 20, claim.told_until - 20
         await leases.tell("startd.ep")
         assert (await pool.job("1.0"))["JobStatus"] == 1
         pool.startd.mute = False
         assert not (await pool.startd.finish(run)).known
         await eventually(lambda: b"024 (001" in log.read_bytes())
-        assert [line[:3] for line in log.read_text().splitlines() if "(001.000" in line] == ["000", "022", "023", "024"]
+        assert [line[:3] for line in log.read_text().splitlines() if "(001.000" in line] == [
+            "000",
+            "022",
+            "023",
+            "022",
+            "024",
+        ]
+
+
+@spec("LEA-09")
+async def test_a_job_whose_claim_nobody_confirms_goes_elsewhere_when_its_first_lease_has_passed(tmp_path, monkeypatch):
+    """The request may have been taken by a startd that died then: so the job is not offered again at once."""
+    monkeypatch.setattr("services.schedd.io.claims.JOB_PATIENCE_S", 0.0)
+    waited = []
+
+    def at_once(heard, told_until, lease):
+        waited.append((heard, told_until > 0.0, lease))
+        return 0.0
+
+    monkeypatch.setattr("services.schedd.io.claims.given_up_at", at_once)
+    async with Pool(tmp_path) as pool:
+        pool.startd.mute = True
+        await pool.submit(job_ad())
+        await pool.match()
+        await eventually(lambda: not pool.schedd.claim_table.claims)
+        assert (await pool.job("1.0"))["JobStatus"] == 1
+        assert waited == [(0.0, True, 40.0)]
+
+
+@spec("LEA-09", "LEA-02")
+async def test_a_claim_that_was_just_granted_is_kept_alive_soon(tmp_path):
+    async with Pool(tmp_path) as pool:
+        await pool.run_one()
+        (request,) = pool.startd.requests.values()
+        assert request.first_lease_s == 40
+        await eventually(lambda: pool.startd.alive)
+        (claim,) = pool.schedd.claim_table.claims.values()
+        assert claim.claim_id in pool.startd.alive[0].claim_ids
+        await eventually(lambda: claim.kept)
 
 
 @spec("LEA-03", "LEA-04", "LEA-05")
@@ -196,10 +244,8 @@ async def test_the_alive_interval_is_a_third_of_the_lease(tmp_path):
         *_, request = pool.startd.requests.values()
         assert (request.lease_s, request.alive_interval_s) == (0, 300)
         await eventually(lambda: len(pool.schedd.claim_table.by_claim_id) == 2)
-        assert {pool.schedd.keepalive.lease_of(claim) for claim in pool.schedd.claim_table.claims.values()} == {
-            60,
-            1800,
-        }
+        settings = pool.schedd.updates.settings
+        assert {lease_of(claim, settings) for claim in pool.schedd.claim_table.claims.values()} == {60, 1800}
 
 
 # The user's log

@@ -60,20 +60,28 @@ async def test_a_job_runs_in_its_iwd_and_its_exit_code_is_reported(pool, tmp_pat
     assert pool.conditions()["slot1_1@node1"] == "Claimed/Idle"
 
 
+@spec("LEA-10")
 async def test_the_job_finds_its_environment_and_ads(pool, tmp_path):
     cmd = script(tmp_path / "job", "#!/bin/sh\nenv; cat $_CONDOR_JOB_AD $_CONDOR_MACHINE_AD\n")
     activation, _ = await pool.run(
         cmd,
         Iwd=str(tmp_path),
         Out="out",
-        Environment="MINE='x y' OMP_NUM_THREADS=3 _CONDOR_SLOT=lie",
+        Environment="MINE='x y' OMP_NUM_THREADS=3 _CONDOR_SLOT=lie _CONDOR_JOB_ATTEMPT=lie",
         RequestCpus=2,
+        attempt=3,
     )
-    await pool.schedd.end_of(activation.job_id)
+    await pool.schedd.end_of(activation.job_id, attempt=3)
     lines = (tmp_path / "out").read_text().splitlines()
     scratch = next(line.partition("=")[2] for line in lines if line.startswith("_CONDOR_SCRATCH_DIR="))
     assert Path(scratch).parent == pool.execute
-    assert {"MINE=x y", "OMP_NUM_THREADS=3", "MKL_NUM_THREADS=2", "_CONDOR_SLOT=slot1_1"} <= set(lines)
+    assert {
+        "MINE=x y",
+        "OMP_NUM_THREADS=3",
+        "MKL_NUM_THREADS=2",
+        "_CONDOR_SLOT=slot1_1",
+        "_CONDOR_JOB_ATTEMPT=3",
+    } <= set(lines)
     assert {f"TMPDIR={scratch}", f"_CONDOR_JOB_AD={scratch}/.job.ad"} <= set(lines)
     assert 'Owner = "alice"' in lines
     assert 'Name = "slot1_1@node1"' in lines

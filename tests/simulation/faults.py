@@ -75,7 +75,6 @@ async def crash_within(world: World, chance: random.Random) -> None:
 
 async def _down(world: World, name: str, seconds: float) -> None:
     world.lives[name].kill()
-    world.impair(name, world.time() + seconds + 2)
     world.leave(name, world.time() + seconds)
     await asyncio.sleep(seconds)
     if world.lives[name].dead:
@@ -106,10 +105,8 @@ async def upgrade(world: World, chance: random.Random) -> None:
 
 
 async def _ended(world: World, name: str, patience_s: float, seconds: float) -> None:
-    world.impair(name, world.time() + patience_s + seconds + 2)
     told = world.time()
     await world.lives[name].stop(patience_s)
-    world.impair(name, world.time() + seconds + 2)
     world.leave(name, world.time() + seconds, since=told)
     await asyncio.sleep(seconds)
     if world.lives[name].dead:
@@ -126,7 +123,6 @@ async def freeze(world: World, chance: random.Random) -> None:
     name, seconds = _any(world, chance), chance.choice([0.5, 3.0, 10.0, 35.0])
     world.note(f"{name} is frozen for {seconds:g} s")
     world.lives[name].freeze(seconds)
-    world.impair(name, world.time() + seconds)
     world.leave(name, world.time() + seconds)
     await asyncio.sleep(seconds)
 
@@ -147,7 +143,6 @@ async def _cut(names: list[str], world: World, seconds: float) -> None:
     lives = [world.lives[name] for name in names]
     for life in lives:
         life.bus.disconnect()
-        world.impair(life.name, world.time() + seconds + 2)
         world.leave(life.name, world.time() + seconds)
     await asyncio.sleep(seconds)
     for life in lives:

@@ -32,6 +32,8 @@ class Clock:
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
+    boottime = monotonic
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

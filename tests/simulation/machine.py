@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from services.startd.core.run.job_launch import Finished, Launch, Measured, Star
 from services.startd.core.slots.slot_table import SlotTable
 from services.startd.daemon import Execution, Startd
 from services.startd.exec.api import Launcher
+from services.startd.forkserver.server import AFTER_LEASE_S
 from services.startd.isolation.manager import no_isolation
 from services.startd.journal import JournalFull
 from services.startd.journal_writer import JournalWriter
@@ -42,6 +43,8 @@ class Process:
     lost: bool = False
     asked: bool = False  # to leave: where it ended all the same, that counts as nothing
     timer: asyncio.TimerHandle | None = None
+    lease: asyncio.TimerHandle | None = None
+    lease_over: bool = False
 
     @property
     def alive(self) -> bool:
@@ -76,6 +79,8 @@ class Host:
             exit_code=code,
         )
         self.processes[launch.run] = process
+        if launch.lease_s is not None:
+            self.lend(process, launch.lease_s)
         self._at(process, lasts)
         self.tell(process)
         return process
@@ -89,13 +94,30 @@ class Host:
         finally:
             LIFE.reset(token)
 
+    def lend(self, process: Process, left_s: float) -> None:
+        """What keeps the processes kills this one after so long, with a startd or without one."""
+        token = LIFE.set(None)
+        try:
+            if process.lease is not None:
+                process.lease.cancel()
+            after_s = max(0.0, left_s) + AFTER_LEASE_S
+            process.lease = asyncio.get_running_loop().call_later(after_s, self._lease_over, process)
+        finally:
+            LIFE.reset(token)
+
+    def _lease_over(self, process: Process) -> None:
+        if process.alive:
+            process.lease_over = True
+            self.end(process, 9)
+
     def end(self, process: Process, signal: int | None = None, *, lost: bool = False) -> None:
         if not process.alive:
             return
         process.asked |= signal is not None
         process.ended, process.signal, process.lost = asyncio.get_running_loop().time(), signal, lost
-        if process.timer is not None:
-            process.timer.cancel()
+        for timer in (process.timer, process.lease):
+            if timer is not None:
+                timer.cancel()
         process.gone.set()
         self.tell(process)
 
@@ -138,8 +160,8 @@ class SimulatedLauncher(Launcher):
         assert process.ended is not None
         ago = asyncio.get_running_loop().time() - process.ended
         at = self.wall() - ago
-        if process.lost:
-            return Finished(at, at, trouble="its processes were lost")
+        if process.lost or process.lease_over:
+            return Finished(at, at, trouble="its processes were lost, or their lease is over")
         return Finished(
             at=at,
             started_at=at - (process.ended - process.began),
@@ -157,6 +179,11 @@ class SimulatedLauncher(Launcher):
     async def kill(self, run: str) -> None:
         if run in self.host.processes:
             self.host.end(self.host.processes[run], 9)
+
+    def lease(self, runs: Mapping[str, float]) -> None:
+        for run, left_s in runs.items():
+            if run in self.host.processes and self.host.processes[run].alive:
+                self.host.lend(self.host.processes[run], left_s)
 
     async def suspend(self, run: str) -> None: ...
 

@@ -181,7 +181,6 @@ async def _keep_alive(world: World) -> None:
         for name, life in list(world.lives.items()):
             if life.dead and life.died_of and life.died_of != "a fault":
                 world.note(f"{name} ended: {life.died_of}")
-                world.impair(name)
                 world.begin(name)
 
 

@@ -127,7 +127,6 @@ class World:
         self.asked: dict[str, float] = {}  # by job: when somebody last asked it to leave its slot
         self.errors: list[str] = []  # what daemons logged as their own mistakes
         self.usage = Usage(self.time)
-        self.impaired: dict[str, float] = {}  # by daemon: when it was last dead, frozen or cut off
         self.away: list[tuple[str, float, float]] = []  # daemons, from when to when they were dead, frozen or cut off
         self.lives: dict[str, Life] = {}
         self.hosts = {
@@ -153,8 +152,9 @@ class World:
         for life in (*self.lives.values(), *self._stopped):
             await life.bury()
         for process in self.processes:
-            if process.timer is not None:
-                process.timer.cancel()
+            for timer in (process.timer, process.lease):
+                if timer is not None:
+                    timer.cancel()
         await self.user.stop()
         await self.store.stop()
 
@@ -255,10 +255,6 @@ class World:
     def note(self, what: str) -> None:
         self.faults.append((self.time(), what))
 
-    def impair(self, name: str, until: float | None = None) -> None:
-        """This daemon is, or was until then, not what it should be: leases may end meanwhile."""
-        self.impaired[name] = max(self.impaired.get(name, 0.0), self.time() if until is None else until)
-
     def leave(self, name: str, until: float, *, since: float | None = None) -> None:
         """This daemon is dead, frozen or cut off from `since` (now) until then."""
         self.away.append((name, self.time() if since is None else since, until))
@@ -294,7 +290,7 @@ class World:
                 self.violations.append(
                     f"{now:.3f}: {process.slot}@{process.host} runs {other.job} and {process.job} at once"
                 )
-            if other.job == process.job and not self._excused(other, now):
+            if other.job == process.job:  # what keeps the other would have ended it with its lease (LEA-09)
                 self.violations.append(
                     f"{now:.3f}: {process.job} runs on {other.host} since {other.began:.3f} and on {process.host}"
                 )
@@ -302,11 +298,6 @@ class World:
         used = sum(one.cpus for one in self.processes if one.alive and one.host == process.host)
         if used > self.hosts[process.host].hardware.detected.cpus:
             self.violations.append(f"{now:.3f}: {process.host} gave {used} cores away")
-
-    def _excused(self, process: Process, now: float) -> bool:
-        """Whether this run may have outlived its lease: its startd was away lately, so nobody could tell it."""
-        seen = self.impaired.get(f"startd.{process.host}", -1e9)
-        return now - seen < LEASE_S + 15
 
     def _done(self, process: Process, now: float) -> bool:
         """Whether this run came to its own end, and nothing kept its startd from telling for as long as a lease."""

@@ -46,6 +46,9 @@ class Claim:
     )
     # Not stored:
     heard: float = 0.0  # monotonic: when the startd last proved that it has this claim
+    told_until: float = 0.0  # monotonic: when a keep-alive that was not answered may have arrived at the latest
+    unanswered: bool = False  # the last keep-alive was not answered: further ones only ask
+    kept: bool = False  # a keep-alive was answered: the startd knows that we know of the claim
     disconnected: bool = False
     fits: dict[int, bool] = field(default_factory=dict)  # autocluster -> whether it suits the slot
     generation: int = -1  # of the autoclusters in `fits`
@@ -122,6 +125,18 @@ class Claim:
 
 #: A longer JobLeaseDuration counts as this: ten years.
 MAX_LEASE_S: Final = 10 * 366 * 86400
+
+
+#: What is added to a lease before the schedd gives a claim up: for the end of the processes, and for clocks of which
+#: one goes faster than the other (the kernel slews them by 0.05 % at most).
+LEASE_SLACK_S: Final = 5.0
+LEASE_DRIFT: Final = 0.001
+
+
+def given_up_at(heard: float, told_until: float, lease: float) -> float:
+    """When a silent startd's claim has ended for sure, by the clock of `heard` (LEA-09). heard: when it last answered,
+    so that it had renewed the lease before; told_until: when a keep-alive may have arrived that it did not answer."""
+    return max(heard, told_until) + lease * (1.0 + LEASE_DRIFT) + LEASE_SLACK_S
 
 
 #: Keep-alives come no more often than this for the sake of a short lease (LEA-04).

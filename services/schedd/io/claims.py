@@ -22,7 +22,7 @@ from typing import Any, Final
 from engine.queue.claim_reuse import limits_of
 from engine.queue.jobs import Job, JobId, JobStatus, full_packed
 from services.schedd.core import job_end
-from services.schedd.core.claim import Claim, alive_s, lease_s
+from services.schedd.core.claim import Claim, alive_s, given_up_at, lease_s
 from services.schedd.core.job_launch_ad import match_exprs
 from services.schedd.core.start_throttle import StartThrottle
 from services.schedd.io import job_trace
@@ -31,7 +31,7 @@ from services.schedd.io.runs import Runs
 from services.schedd.settings import Settings
 from shared import job_log
 from shared.backoff import Backoff
-from shared.bus.api import BusUnavailable, CallTimeout, RemoteFailure
+from shared.bus.api import BusUnavailable, CallTimeout, NobodyThere, RemoteFailure
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.daemon.context import Context
@@ -53,6 +53,11 @@ from shared.messages.negotiation import Match, Matches, Reschedule
 #: How long one request for a claim waits, and how long requests are repeated before the match is given up.
 REQUEST_TIMEOUT_S: Final = 10.0
 REQUEST_PATIENCE_S: Final = 60.0
+#: A request for a claim that brings a job is repeated for so long only, and the claim that nobody told us of has a
+#: lease of so much until our first keep-alive: so the job goes elsewhere a minute and a half after a startd died, and
+#: not after its whole lease (LEA-09).
+JOB_PATIENCE_S: Final = 30.0
+FIRST_LEASE_S: Final = 40.0
 #: How often a claim that waits for its slot to empty asks at least: a hint that the slot is ready may be lost.
 ASK_EVERY_S: Final = 60.0
 #: Between two requests for a slot that get no answer: the first wait and the longest.
@@ -176,6 +181,8 @@ class Claims:
         """Adopt a claim that was found in the database."""
         self.claims.claims[claim.id] = claim
         claim.heard = self.context.clock.monotonic()
+        # What an earlier life sent may still be on its way.
+        claim.told_until = claim.heard + max(REQUEST_TIMEOUT_S, KEEPALIVE_TIMEOUT_S)
         run = claim.shadow
         if claim.waits is not None and run is None:
             if claim.waits_as:
@@ -204,9 +211,8 @@ class Claims:
         if job is None:
             return
         await self.context.clock.sleep(claim.start_in_s)
-        give_up = self.context.clock.monotonic() + min(
-            REQUEST_PATIENCE_S, self.updates.settings.request_claim_timeout_s
-        )
+        clock = self.context.clock
+        give_up = clock.monotonic() + min(JOB_PATIENCE_S, self.updates.settings.request_claim_timeout_s)
         backoff = Backoff(*ASK_AGAIN_S)
         while claim.id in self.claims.claims and not claim.granted:
             answer = await self._ask(claim, run.job_ad, run)
@@ -235,10 +241,20 @@ class Claims:
             if isinstance(answer, ClaimRefused):
                 self._refused(claim, answer)
                 return
-            if self.context.clock.monotonic() > give_up:
-                self.runs.lost(claim, "the execution point did not answer the request for its slot")
+            if clock.monotonic() > give_up:
+                await self._give_up_unanswered(claim)
                 return
-            await self.context.clock.sleep(backoff.next_s())
+            await clock.sleep(backoff.next_s())
+
+    async def _give_up_unanswered(self, claim: Claim) -> None:
+        """Nobody answers. The job may run all the same, as long as the first lease lasts; should it tell of itself
+        meanwhile, the claim is a granted one."""
+        clock = self.context.clock
+        if claim.told_until:
+            first = min(FIRST_LEASE_S, lease_of(claim, self.updates.settings))
+            await clock.sleep(max(0.0, given_up_at(0.0, claim.told_until, first) - clock.monotonic()))
+        if self.claims.knows(claim) and not claim.granted:
+            self.runs.lost(claim, "the execution point did not answer the request for its slot")
 
     async def _ask(self, claim: Claim, job_ad: bytes, run: Activation | None) -> Message | None:
         """Ask for a slot once. None: no answer came."""
@@ -257,7 +273,9 @@ class Claims:
             preempt_claims=claim.preempt_claims,
             concurrency_limits=claim.concurrency_limits,
             activation=run,
+            first_lease_s=FIRST_LEASE_S if run is not None else 0.0,
         )
+        sent = self.context.clock.monotonic()
         try:
             answer = await self.context.bus.call(
                 claim.startd,
@@ -267,8 +285,15 @@ class Claims:
                 trace=job_trace.of_run(self.table, claim),
             )
         except RemoteFailure as error:
-            return None if error.retryable else ClaimRefused(reason=str(error), code="unknown-claim")
+            if not error.retryable:
+                return ClaimRefused(reason=str(error), code="unknown-claim")
+            claim.told_until = self.context.clock.monotonic()
+            return None
+        except NobodyThere as error:
+            self.context.log.info("claim_request_unanswered", slot=claim.slot, reason=str(error))
+            return None
         except (BusUnavailable, CallTimeout) as error:
+            claim.told_until = sent + REQUEST_TIMEOUT_S  # it may be on its way still
             self.context.log.info("claim_request_unanswered", slot=claim.slot, reason=str(error))
             return None
         except PermanentError as error:  # too large, or not allowed: it would be so again
@@ -482,6 +507,11 @@ class Claims:
             self.claims.spawn(self.claims.release(claim.startd, answer.claim_id), "release")
 
 
+def lease_of(claim: Claim, settings: Settings) -> float:
+    """The lease that the claim's startd was asked for, seconds (LEA-05)."""
+    return claim.lease_s or settings.max_alives_missed * max(settings.alive_interval_s, claim.alive_s)
+
+
 def preempts(match: Match, slot: ClassAd) -> bool:
     """Whether somebody must leave before the match can be used."""
     if match.preempts:
@@ -548,8 +578,9 @@ class StartPacer:
 KEEPALIVE_TIMEOUT_S: Final = 10.0
 #: After a lost keep-alive the next comes sooner: a startd that was restarted is found again quickly.
 KEEPALIVE_RETRY_S: Final = 5.0
-#: What is added to a lease before the schedd gives a claim up: the startd's clock began after ours.
-LEASE_SLACK_S: Final = 5.0
+#: A claim that was just granted is kept alive after so long for the first time, and after as long again where that is
+#: not answered: until then its lease is short (FIRST_LEASE_S). Jobs that end sooner cost no keep-alive.
+FIRST_ALIVE_S: Final = 1.0
 
 
 class Keepalive:
@@ -588,16 +619,13 @@ class Keepalive:
         return found
 
     def _due(self, startd: str, claims: list[Claim], now: float) -> float:
-        interval = min(claim.alive_s for claim in claims)
+        interval: float = min(claim.alive_s for claim in claims)
+        if not all(claim.kept for claim in claims):
+            interval = min(interval, FIRST_ALIVE_S)
         due = self._next.get(startd)
         if due is None or due > now + interval:
             due = self._next[startd] = now + interval
         return due
-
-    def lease_of(self, claim: Claim) -> float:
-        """Seconds without a sign of life after which a claim is given up."""
-        settings = self.updates.settings
-        return claim.lease_s or settings.max_alives_missed * settings.alive_interval_s
 
     async def tell_all(self) -> None:
         """Tell every startd at once: after a restart they must hear of us before the leases end."""
@@ -612,13 +640,21 @@ class Keepalive:
         self.sequence += 1
         sent = clock.monotonic()
         self._next[startd] = sent + min(claim.alive_s for claim in claims)
+        told = [claim for claim in claims if not claim.unanswered]
+        asked = [claim for claim in claims if claim.unanswered]
         message = Alive(
-            schedd=self.updates.name, sequence=self.sequence, claim_ids=[claim.claim_id for claim in claims]
+            schedd=self.updates.name,
+            sequence=self.sequence,
+            claim_ids=[claim.claim_id for claim in told],
+            only_asked=[claim.claim_id for claim in asked],
         )
         try:
             answer = await self.context.bus.call(startd, message, timeout=KEEPALIVE_TIMEOUT_S)
         except (BusUnavailable, CallTimeout, RemoteFailure) as error:
             self._next[startd] = min(self._next[startd], clock.monotonic() + KEEPALIVE_RETRY_S)
+            for claim in told:
+                if not isinstance(error, NobodyThere):
+                    claim.unanswered, claim.told_until = True, sent + KEEPALIVE_TIMEOUT_S
             self._unheard(claims, str(error))
             return
         unknown = set(answer.unknown) if isinstance(answer, AliveReply) else set()
@@ -632,7 +668,11 @@ class Keepalive:
                         claim, "the execution point no longer knows its claim", reconnecting=claim.disconnected
                     )
                 continue
-            claim.heard = max(claim.heard, sent)
+            # It may have renewed the lease up to now; of those that it was only asked for, it has not.
+            claim.kept |= not claim.unanswered
+            claim.heard = max(claim.heard, sent if claim.unanswered else clock.monotonic())
+            if claim.unanswered:
+                claim.unanswered, self._next[startd] = False, clock.monotonic()
             if claim.disconnected:
                 self._found(claim)
 
@@ -643,7 +683,7 @@ class Keepalive:
             if not self.claims.knows(claim) or claim.shadow is None:
                 continue
             job = self.updates.table.get(claim.shadow.job)
-            if now - claim.heard > self.lease_of(claim) + LEASE_SLACK_S:
+            if now > given_up_at(claim.heard, claim.told_until, lease_of(claim, self.updates.settings)):
                 self.runs.lost(claim, "its lease ran out without a sign of its execution point", reconnecting=True)
             elif not claim.disconnected and job is not None:
                 claim.disconnected = True

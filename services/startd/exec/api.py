@@ -60,6 +60,11 @@ class Launcher(ABC):
         """End every process of the run, at once."""
 
     @abstractmethod
+    def lease(self, runs: Mapping[str, float]) -> None:
+        """Let these runs live for so many seconds from now: then they are killed, also where no startd is (LEA-02).
+        Runs that are not there are passed over."""
+
+    @abstractmethod
     async def suspend(self, run: str) -> None:
         """Stop every process of the run where it is, until `continue_`. Nothing happens when it has ended or is
         stopped already; `kill` ends a stopped run, too."""

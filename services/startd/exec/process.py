@@ -36,6 +36,8 @@ _WHAT = {
     "stderr": "the error file can not be written",
     "cwd": "the working directory can not be entered",
 }
+#: Of a run that the fork server killed, as nobody renewed its lease.
+LEASE_OVER = "the schedd was silent for the lease, and no startd was there to say so"
 #: The machine's trouble rather than the job's: run it elsewhere.
 _MACHINE = frozenset((errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOSPC))
 
@@ -95,7 +97,7 @@ class ProcessLauncher(Launcher):
         if wrapper and (grants := request.get("landlock", {}).get("grants")):
             grants.append(["r", wrapper])
         try:
-            process = await self.server.spawn(launch.run, request)
+            process = await self.server.spawn(launch.run, request, launch.lease_s)
         except ForkServerGone as error:
             self.isolation.forget(launch.run)
             raise Fault.PROCESS_LOST.failure(str(error)) from error
@@ -119,11 +121,21 @@ class ProcessLauncher(Launcher):
 
     @staticmethod
     def _finished(end: ProcessEnd) -> Finished:
+        if end.status is None and end.lease_over:
+            return Finished(end.at, end.started_at).lost(Fault.LEASE_OVER, LEASE_OVER)
         if end.status is None:
             return Finished(end.at, end.started_at).lost(
                 Fault.PROCESS_LOST, "the job's processes were lost with their parent"
             )
         signaled = os.WIFSIGNALED(end.status)
+        if end.lease_over and signaled:
+            return Finished(
+                end.at,
+                end.started_at,
+                user_cpu_s=end.user_cpu_s,
+                sys_cpu_s=end.sys_cpu_s,
+                max_rss_kib=end.max_rss_kib,
+            ).lost(Fault.LEASE_OVER, LEASE_OVER)
         return Finished(
             at=end.at,
             started_at=end.started_at,
@@ -146,6 +158,9 @@ class ProcessLauncher(Launcher):
 
     async def kill(self, run: str) -> None:
         self.server.kill(run)
+
+    def lease(self, runs: Mapping[str, float]) -> None:
+        self.server.lease(runs)
 
     async def suspend(self, run: str) -> None:
         self.server.signal(run, signal.SIGSTOP, tree=True)

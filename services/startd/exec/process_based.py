@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 
 from services.startd.core.run.job_launch import Measured
 from services.startd.exec.api import Launcher
@@ -31,6 +32,9 @@ class ProcessBasedLauncher(Launcher):
 
     async def kill(self, run: str) -> None:
         await self.processes.kill(run)
+
+    def lease(self, runs: Mapping[str, float]) -> None:
+        self.processes.lease(runs)
 
     async def suspend(self, run: str) -> None:
         await self.processes.suspend(run)

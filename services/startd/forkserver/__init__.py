@@ -16,6 +16,10 @@ what all of them used (wait4), and reports. Should the server die, the nannies s
 jobs and end; should a nanny be killed, the kernel kills the job's main process (PR_SET_PDEATHSIG) and the server kills
 the orphans, which come to it.
 
+A run has the lease of its claim here, as a moment of the machine's own clock (CLOCK_BOOTTIME, which goes on while the
+machine sleeps): when it has passed, the run is killed, with a startd or without one (LEA-02). A nanny that does not
+end its job although it was told to is killed in its turn, and the job with it.
+
 The startd decides how a job is isolated (cgroup, account, namespaces, mounts, Landlock), and says it in the request to
 spawn (`core.isolation`); here it is only carried out. `server.Server` lists the frames.
 """

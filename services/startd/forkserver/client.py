@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,10 +73,12 @@ class ProcessEnd:
     max_rss_kib: int = 0
     out_of_memory: dict[str, Any] | None = None  # killed, own, peak_bytes: see the fork server
     cgroup_used_up: bool = False
+    lease_over: bool = False  # it was killed because its lease had passed
 
 
 class ForkServer:
-    """One startd's fork server, in `directory`. `orphan_s`: how long it and its jobs live on without a startd."""
+    """One startd's fork server, in `directory`. `orphan_s`: how long it and its jobs live on without a startd.
+    `killing_timeout_s`: how long a nanny may take to kill its job until it is killed itself, as it is now."""
 
     def __init__(
         self,
@@ -84,12 +86,17 @@ class ForkServer:
         *,
         orphan_s: float,
         now: Callable[[], float],
+        boottime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        killing_timeout_s: Callable[[], float] = lambda: 30.0,
         warn: Callable[..., None] = lambda event, **about: None,
     ) -> None:
         self.directory = directory
         self.orphan_s = orphan_s
         self.running: dict[str, Process] = {}
         self._now = now
+        self._boottime = boottime
+        self._killing_timeout_s = killing_timeout_s
+        self._leases: dict[str, float] = {}  # when each ends, by CLOCK_BOOTTIME: told again to a server that missed it
         self._warn = warn
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -105,6 +112,9 @@ class ForkServer:
         self.pid = 0  # the server's, once it is connected to
         #: It is of a version that asked nobody for a proof, or knows fewer walls, and stays for the jobs that it has.
         self.outdated = False
+        #: It is of a version without leases: it gets jobs, and a successor as soon as it has none.
+        self.knows_leases = True
+        self._warned_of = 0  # pid of the server that was last warned of
 
     # -- life
 
@@ -114,17 +124,19 @@ class ForkServer:
         if self._recovering is not None:
             await asyncio.shield(self._recovering)
         async with self._starting:
-            if self._writer is not None and not (self.outdated and not self.running):
+            if self._writer is not None and not (self._to_replace and not self.running):
                 return
             deadline = time.monotonic() + START_S
             while True:
                 try:
                     if self._writer is None:
                         await self._connect()
-                    if not self.outdated:
+                    if not self._to_replace:
                         return
                     if self.running:
-                        self._warn("fork_server_outdated", pid=self.pid, jobs=len(self.running))
+                        if self.outdated or self._warned_of != self.pid:
+                            self._warned_of = self.pid
+                            self._warn("fork_server_outdated", pid=self.pid, jobs=len(self.running))
                         return
                     await self._replace()
                 except OSError as error:
@@ -140,6 +152,10 @@ class ForkServer:
                         raise ForkServerGone(f"the fork server in {self.directory} ended at once: {error}") from error
                 await asyncio.sleep(0.01)
 
+    @property
+    def _to_replace(self) -> bool:
+        return self.outdated or not self.knows_leases
+
     async def _replace(self) -> None:
         """End a server of an older version that has no jobs; what it kept on disk the next one reads."""
         reading, self._reading = self._reading, None
@@ -149,7 +165,7 @@ class ForkServer:
             await asyncio.gather(reading, return_exceptions=True)
         if self._writer is not None:
             self._writer.close()
-        self._writer, self.outdated = None, False
+        self._writer, self.outdated, self.knows_leases = None, False, True
 
     async def stop(self, *, end_server: bool) -> None:
         """Disconnect. The server and its jobs live on unless `end_server`."""
@@ -172,8 +188,9 @@ class ForkServer:
 
     # -- jobs
 
-    async def spawn(self, run: str, request: dict[str, Any]) -> Process:
-        """Start a job. Raises SpawnFailed, ForkServerGone."""
+    async def spawn(self, run: str, request: dict[str, Any], lease_s: float | None = None) -> Process:
+        """Start a job. It is killed after `lease_s`, unless `lease` says otherwise by then; None: it has no lease.
+        Raises SpawnFailed, ForkServerGone."""
         await self.start()
         if self.outdated:
             what = (
@@ -182,6 +199,8 @@ class ForkServer:
             raise SpawnFailed("start", errno.EAGAIN, what)
         future: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
         self._spawning[run] = future
+        if lease_s is not None:
+            request = request | {"lease": self._boottime() + lease_s}
         self._send({"op": "spawn", "run": run, **request})
         try:
             process = await future
@@ -206,14 +225,23 @@ class ForkServer:
         """Signal the job's main process, or all of its processes. Does nothing when it has ended."""
         self._send({"op": "signal", "run": run, "signal": int(number), "tree": tree})
 
+    def lease(self, leases: Mapping[str, float]) -> None:
+        """Let these runs live for so many seconds from now, startd or not. Those that are not there are passed over."""
+        now = self._boottime()
+        ends = {run: now + left_s for run, left_s in leases.items() if run in self.running or run in self._spawning}
+        if ends:
+            self._leases |= ends
+            self._send({"op": "lease", "leases": ends})
+
     def kill(self, run: str) -> None:
         if run in self.running or run in self._spawning:
             self._killed.add(run)
-        self._send({"op": "kill", "run": run})
+        self._send({"op": "kill", "run": run, "stuck_s": self._killing_timeout_s()})
 
     def forget(self, run: str) -> None:
         """The end of this run is on record elsewhere."""
         self._ended.pop(run, None)
+        self._leases.pop(run, None)
         self._send({"op": "ack", "run": run})
 
     async def mount(self, source: str, target: str, fstype: str, options: str) -> None:
@@ -323,7 +351,11 @@ class ForkServer:
             raise
         self._writer = writer
         self.outdated |= state.get("walls") != forkserver.WALLS
+        self.knows_leases = bool(state.get("leases"))
         self._take_state(state)
+        self._leases = {run: until for run, until in self._leases.items() if run in self.running}
+        if self._leases:
+            self._send({"op": "lease", "leases": self._leases})
         for run in list(self._killed):
             self.kill(run)
         self._reading = asyncio.create_task(self._read(reader, frames), name="fork-server-reader")
@@ -508,6 +540,7 @@ def _end_of(frame: dict[str, Any]) -> ProcessEnd:
         frame.get("max_rss_kib", 0),
         frame.get("out_of_memory"),
         frame.get("cgroup_used_up", False),
+        frame.get("lease_over", False),
     )
 
 

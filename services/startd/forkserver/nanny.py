@@ -62,12 +62,16 @@ class Nanny:
     def run(self) -> None:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         self.signals = ChildSignals()
+        orders: list[Frame] = []  # that came with the request
         while not self.request:
             data = os.read(self.channel, 1 << 20)
             if not data:  # never needed
                 return
             for frame in self.frames.feed(data):
-                self.request = frame
+                if self.request:
+                    orders.append(frame)
+                else:
+                    self.request = frame
         self.cgroup = Cgroup(self.request.get("cgroup"))
         self.cgroup.watch(self.poll)
         trouble = self.start()
@@ -78,12 +82,13 @@ class Nanny:
         os.write(self.channel, pack({"op": "spawned", "pid": self.main, "at": time.time()}))
         for fd in (self.channel, self.signals.reader, self.below.fileno()):
             self.poll.register(fd, select.POLLIN)
+        self.obey(orders)
         self.reap()
         while self.status is None:
             uneasy = self.cgroup.uneasy
             for fd, _ in self.poll.poll(UNEASY_MS if uneasy else None):
                 if fd == self.channel:
-                    self.obey()
+                    self.listen()
                 elif fd == self.below.fileno():
                     self.hear()
                 elif fd != self.signals.reader:
@@ -176,12 +181,15 @@ class Nanny:
                 self.cgroup.kill()
                 kill_descendants(os.getpid())
 
-    def obey(self) -> None:
+    def listen(self) -> None:
         data = os.read(self.channel, 65536)
         if not data:  # the server is gone: so is the job
             self.finish()
             os._exit(0)
-        for frame in self.frames.feed(data):
+        self.obey(self.frames.feed(data))
+
+    def obey(self, orders: list[Frame]) -> None:
+        for frame in orders:
             number = int(str(frame["signal"]))
             if not frame.get("tree"):
                 send_signal(self.main, number)

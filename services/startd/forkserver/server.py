@@ -19,6 +19,7 @@ from services.startd.forkserver.frames import Frame, Frames, pack
 from services.startd.forkserver.nanny import KILL_ROUND_S, ChildSignals, Nanny
 from services.startd.forkserver.processes import (
     children_of,
+    descendants_of,
     descends_from,
     kill_account,
     kill_descendants,
@@ -31,8 +32,21 @@ from services.startd.forkserver.proof import SECRET_FILE, Caller, make_secret, p
 IDLE_S = 60.0
 #: An end that the client has not acknowledged by then is written to the disk, seconds. It nearly always has.
 KEEP_AFTER_S = 0.1
+#: How often to look at leases at least, while there are any, seconds: the wait for a descriptor does not count the time
+#: that the machine sleeps, leases do.
+LEASE_LOOK_S = 10.0
+#: A run is killed so much later than its lease, seconds: a startd that is there does it by then, and says more of it.
+AFTER_LEASE_S = 1.0
+#: A nanny whose job is to be killed, and which says nothing for so long, is killed itself, seconds. The startd's own
+#: time (KILLING_TIMEOUT) comes with its order.
+STUCK_S = 30.0
 #: Callers that have not proved who they are: so many at a time, and for so long, seconds. The oldest goes first.
 MOST_CALLERS, CALLER_S = 16, 10.0
+
+
+def boottime() -> float:
+    """Seconds since the machine was started, with those that it slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Run:
@@ -51,6 +65,9 @@ class Run:
         self.dedicated = False
         self.tracking_gid = 0
         self.group = ""  # the name of its cgroup, for whoever asks later
+        self.lease = 0.0  # when it is killed for its lease, by `boottime`; 0: it has none
+        self.lease_over = False  # it was killed for that
+        self.stuck_at = 0.0  # when its nanny is killed, by `boottime`; 0: nobody told it to end its job
 
     def state(self) -> Frame:
         found: Frame = {"run": self.name, "pid": self.pid, "nanny": self.nanny, "at": self.started_at}
@@ -63,20 +80,22 @@ class Server:
     spawn {run, executable, argv, env, cwd, stdin, stdout, stderr, append_stdout, append_stderr, umask, nice, limits,
       account {uid, gid, groups}, dedicated, tracking_gid, group, cgroup (`cgroup`), mounts (`job._arrange`),
       pid_namespace, landlock {grants (`kernel.landlock`)}, capabilities (bits of those it keeps), no_new_privileges,
-      seccomp {namespaces, others} (`seccomp.program`)}
+      seccomp {namespaces, others} (`seccomp.program`), lease}
       -> spawned {run, pid, nanny, at, uid, tracking_gid, group} or failed {run, errno, what, message}; what: cwd,
       stdin, stdout, stderr, exec, fork, start, cgroup, walls, account
     signal {run, signal, tree}: to the main process, or to all of the job's processes. To all, SIGSTOP and SIGCONT
       freeze and thaw the cgroup where there is one
-    kill {run}: SIGKILL to all of them
+    kill {run, stuck_s}: SIGKILL to all of them; to the nanny too, if it has not ended its job after so many seconds
+    lease {leases {run: when it ends, by CLOCK_BOOTTIME}}: of runs that have a lease, or get one now
     ack {run}: its result need not be kept any longer
     mount {id, source, target, fstype, options}, unmount {id, target} -> mounted {id, errno, message}: in a namespace of
       its own and its jobs'
     list -> state {walls, pid, running: [...], ended: [...]}; also sent when a client is let in
     exit: end now, with all jobs
     Unasked: ended {run, status (as waitpid gives it), at, user_cpu_s, sys_cpu_s, max_rss_kib,
-      out_of_memory {killed, own, peak_bytes}, cgroup_used_up (no other job may be put into it)}; a status of null: the
-      nanny was killed and how the job would have ended is not known.
+      out_of_memory {killed, own, peak_bytes}, cgroup_used_up (no other job may be put into it), lease_over (it was
+      killed because its lease had passed)}; a status of null: the nanny was killed and how the job would have ended is
+      not known.
 
     The startd that starts the server holds the other end of its first channel. Later ones come by the socket in the
     server's directory and prove that they are a startd (`proof`): until then nothing of theirs is obeyed, and whoever
@@ -101,6 +120,7 @@ class Server:
         self.spare: Run | None = None
         self.apart = False  # in a mount namespace of its own
         self.nannies: set[int] = set()  # pids, until they are collected
+        self.look_at = 0.0  # no lease ends and no nanny is stuck before, by `boottime`; 0: there is nothing to look at
 
     def run(self, ready: int, channel: int) -> None:
         if os.geteuid():
@@ -181,6 +201,9 @@ class Server:
         if self.callers:
             due = (next(iter(self.callers.values())).due - time.monotonic()) * 1000 + 1
             timeout = max(0.0, due if timeout is None else min(timeout, due))
+        if self.look_at:
+            due = min(LEASE_LOOK_S, self.look_at - boottime()) * 1000 + 1
+            timeout = max(0.0, due if timeout is None else min(timeout, due))
         for fd, event in self.poll.poll(timeout):
             if fd == self.listener.fileno():
                 self.accept()
@@ -200,6 +223,7 @@ class Server:
             if caller.due > time.monotonic():
                 break
             self.turn_away(caller)
+        self.end_overdue()
         self.keep()
         return True
 
@@ -306,9 +330,15 @@ class Server:
             run = self.runs.get(name)
             if op == "spawn" and run is None and name not in self.ended:
                 self.spawn(name, frame)
-            elif op in ("signal", "kill") and run is not None:
-                number = signal.SIGKILL if op == "kill" else frame["signal"]
-                self.tell(run, {"signal": int(str(number)), "tree": op == "kill" or bool(frame.get("tree"))})
+            elif op == "kill" and run is not None:
+                self.kill(run, float(str(frame.get("stuck_s", STUCK_S))))
+            elif op == "signal" and run is not None:
+                self.tell(run, {"signal": int(str(frame["signal"])), "tree": bool(frame.get("tree"))})
+            elif op == "lease":
+                leases = frame.get("leases")
+                for one, until in leases.items() if isinstance(leases, dict) else ():
+                    if one in self.runs:
+                        self.lend(self.runs[one], float(str(until)))
             elif op == "ack" and name in self.ended:
                 del self.ended[name]
                 if self.unkept.pop(name, None) is None:
@@ -325,7 +355,8 @@ class Server:
         # Those too whose start nobody has told of yet (pid 0): they are there, and may begin at any moment.
         running = [run.state() for run in self.runs.values()]
         ended = list(self.ended.values())
-        return {"op": "state", "walls": WALLS, "pid": os.getpid(), "running": running, "ended": ended}
+        about = {"walls": WALLS, "leases": True, "pid": os.getpid()}
+        return {"op": "state", **about, "running": running, "ended": ended}
 
     def mount(self, frame: Frame) -> None:
         """Mount or unmount something where all jobs that are started later see it, and nobody else."""
@@ -372,6 +403,7 @@ class Server:
         run.group = str(request.get("group", ""))
         self.cgroups |= Cgroup(request.get("cgroup")).folders()
         self.runs[name] = run
+        self.lend(run, float(str(request.get("lease", 0.0))))
         self.by_fd[run.channel.fileno()] = run
         self.poll.register(run.channel.fileno(), select.POLLIN)
         try:
@@ -409,6 +441,42 @@ class Server:
                 self.spare = self.nanny()
             except OSError:
                 self.spare = None  # the next spawn tries again, and tells
+
+    def lend(self, run: Run, until: float) -> None:
+        """The run's lease ends then; 0: it has none. One that has passed stays so: the run is being killed."""
+        if not run.lease_over and until:
+            run.lease = until + AFTER_LEASE_S
+            self.look_by(run.lease)
+
+    def look_by(self, moment: float) -> None:
+        if moment and (not self.look_at or moment < self.look_at):
+            self.look_at = moment
+
+    def end_overdue(self) -> None:
+        """Kill runs whose lease has passed, and nannies that do not do it."""
+        now = boottime()
+        if not self.look_at or now < self.look_at:
+            return
+        for run in self.runs.values():
+            if run.lease and run.lease <= now:
+                run.lease, run.lease_over = 0.0, True
+                self.kill(run, STUCK_S)
+            if run.stuck_at and run.stuck_at <= now:
+                run.stuck_at = now + STUCK_S  # one in the midst of a system call dies later
+                family = descendants_of(run.nanny)
+                send_signal(run.nanny, signal.SIGKILL)
+                for pid in family:
+                    send_signal(pid, signal.SIGKILL)
+        self.look_at = 0.0
+        for run in self.runs.values():
+            self.look_by(run.lease)
+            self.look_by(run.stuck_at)
+
+    def kill(self, run: Run, stuck_s: float) -> None:
+        if not run.stuck_at:
+            run.stuck_at = boottime() + stuck_s
+            self.look_by(run.stuck_at)
+        self.tell(run, {"signal": int(signal.SIGKILL), "tree": True})
 
     def tell(self, run: Run, frame: Frame) -> None:
         try:
@@ -454,6 +522,8 @@ class Server:
         if result is None:
             result = {"op": "ended", "run": run.name, "status": None, "at": time.time()}
             result.update(pid=run.pid, started_at=run.started_at)
+        if run.lease_over:
+            result["lease_over"] = True
         self.ended[run.name] = result
         self.unkept[run.name] = time.monotonic() + KEEP_AFTER_S
         self.say(result)

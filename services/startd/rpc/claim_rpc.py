@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from services.startd.context import Handler, StartdContext
+from services.startd.core.journal_records import run_key
 from services.startd.core.slots.effects import SlotEffects
 from services.startd.core.slots.leases import lease_s
 from services.startd.core.slots.requests import Accepted, ClaimRequest, Granted, Refused
@@ -63,7 +64,7 @@ class ClaimRpc:
 
     def _on_alive(self, body: Alive) -> Message:
         startd = self.startd
-        unknown = startd.leases.renew(body.claim_ids, startd.context.clock.monotonic())
+        unknown = startd.leases.renew(body.claim_ids) + startd.leases.unknown(body.only_asked)
         if unknown:
             # A claim that ended with its run is known until the schedd has heard how that ended: a schedd that was
             # away meanwhile would run the job again.
@@ -86,10 +87,12 @@ class ClaimRpc:
             code: Any = answer.code
             return ClaimRefused(reason=answer.reason, code=code)
         claim = answer.waiting.claim if isinstance(answer, Accepted) else answer.claim
-        if answer.again:
-            startd.leases.renew([claim.claim_id], startd.context.clock.monotonic())
+        begins = body.activation is not None and run_key(body.activation, claim.schedd) not in startd.runs.by_key
+        first_s = max(0.0, body.first_lease_s) if body.activation is not None else 0.0
+        if answer.again and not begins:
+            startd.leases.asked_again(claim, first_s)
         else:
-            startd.effects.leased(claim)
+            startd.effects.leased(claim, first_s)
         if isinstance(answer, Accepted):
             startd.effects.carry_out(effects)
             within = manager.empty_within_s(answer.waiting, startd.now())

@@ -34,6 +34,7 @@ class RunContext:
     machine_ad: Callable[[str], ClassAd]  # of a slot
     vacate_time: Callable[[str, ClassAd], float]  # (slot, job): seconds for the job to end by itself
     claim_over: Callable[[str], bool]  # whether a claim has ended, or ends with its run
+    lease_left: Callable[[str], float | None]  # of a claim: seconds until its lease passes; None: it has none
     in_background: Callable[[Coroutine[Any, Any, None], str], None]
 
     def scratch(self, record: RunRecord) -> Path:

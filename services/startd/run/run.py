@@ -287,9 +287,11 @@ class Run:
         (self.scratch / MACHINE_AD).write_text(ad_file(machine_ad), errors="surrogateescape")
         await self.launcher.prepare(launch)
         self._starting = True
-        started = await self.launcher.start(launch)
+        started = await self.launcher.start(replace(launch, lease_s=self.context.lease_left(record.claim_id)))
         self.context.counts.launches.add(record.launcher, time.perf_counter() - began)
         record.launched = True
+        if (left_s := self.context.lease_left(record.claim_id)) is not None:
+            self.launcher.lease({record.name: left_s})  # it may have been renewed meanwhile
         record.started_at, record.pid = started.at, started.pid
         self._log.info("run_started", launcher=record.launcher, pid=started.pid)
         # A startd that is killed before this is written asks the launcher, which knows the run; but nobody else knows
@@ -372,6 +374,7 @@ class Run:
             cpus=self.cpus,
             memory_mib=self.memory_mib,
             transfer=bool(self.record.transfer_url),
+            attempt=self.record.attempt,
             labels={"roost.job": self.record.job_id, "roost.attempt": str(self.record.attempt)},
             machine_ad=machine_ad,
         )

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.schedd.core.claim import LEAST_ALIVE_S, MAX_LEASE_S, alive_s, lease_s
+from services.schedd.core.claim import LEAST_ALIVE_S, MAX_LEASE_S, alive_s, given_up_at, lease_s
 from services.startd.core.slots.leases import lease_of
 from services.startd.core.slots.leases import lease_s as lease_at_startd
+from services.startd.forkserver.server import AFTER_LEASE_S
 from shared.classad import ClassAd
 from shared.config import load_config
 from shared.config.knobs import ScheddSettings, StartdSettings
@@ -62,3 +63,12 @@ def test_the_interval_never_grows(leases):
         before, interval = interval, alive_s(interval, lease)
         assert LEAST_ALIVE_S <= interval <= before
         assert not lease or interval <= max(LEAST_ALIVE_S, lease // 3)
+
+
+@spec("LEA-09")
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 1e6), st.floats(0, 1), st.floats(-0.0005, 0.0005))
+def test_a_silent_claim_is_given_up_when_its_lease_has_passed_for_sure(heard, told_until, lease, part, drift):
+    """The startd has renewed it at some moment until the last answer, or the last keep-alive that only may have come;
+    its clock goes a little faster or slower; and what has the processes waits for the startd."""
+    renewed = max(heard, told_until) * part
+    assert renewed + (lease + AFTER_LEASE_S) * (1 + drift) < given_up_at(heard, told_until, lease)

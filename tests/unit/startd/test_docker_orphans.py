@@ -3,5 +3,6 @@
 from services.startd.exec.docker import orphan_watcher, plan
 
 
-def test_the_label_is_the_same():
+def test_the_labels_are_the_same():
     assert orphan_watcher.STARTD_LABEL == plan.STARTD_LABEL
+    assert orphan_watcher.RUN_LABEL == plan.RUN_LABEL

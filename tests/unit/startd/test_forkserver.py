@@ -1,6 +1,8 @@
 """The fork server alone, with real processes."""
 
 import asyncio
+import os
+import signal
 import time
 
 import psutil
@@ -8,6 +10,8 @@ import pytest
 
 from services.startd import forkserver
 from services.startd.forkserver.client import ForkServer, SpawnFailed
+from services.startd.forkserver.server import AFTER_LEASE_S
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -124,3 +128,47 @@ async def test_a_server_of_an_older_version_keeps_its_jobs_and_goes_with_them(tm
     assert (await server.end_of("new")).status == 3 << 8
     await server.stop(end_server=True)
     await old.wait_closed()
+
+
+@spec("LEA-02")
+async def test_a_run_whose_lease_passes_is_killed_without_a_startd(tmp_path, server):
+    """With all that it started; others go on, and the next startd hears why it ended."""
+    tree = "setsid sh -c 'sleep 1000 & echo $! > $0; wait' $0 & wait"
+    child = tmp_path / "child"
+    overdue = await server.spawn("overdue", request("/bin/sh", "-c", tree, str(child)), lease_s=1000.0)
+    kept = await server.spawn("kept", request("/bin/sleep", "1000"), lease_s=1.0)
+    free = await server.spawn("free", request("/bin/sleep", "1000"))
+    await eventually(lambda: child.exists() and child.read_text().strip())
+    server.lease({"kept": 1000.0, "overdue": 0.1, "unknown": 0.0})
+    await server.stop(end_server=False)
+    for pid in (overdue.pid, int(child.read_text())):
+        await eventually(lambda pid=pid: not psutil.pid_exists(pid))
+    second = ForkServer(tmp_path, orphan_s=600, now=time.time)
+    await second.start()
+    end = await second.end_of("overdue")
+    assert (end.lease_over, os.WTERMSIG(end.status)) == (True, signal.SIGKILL)
+    assert set(second.running) == {"kept", "free"}
+    assert psutil.pid_exists(kept.pid)
+    assert psutil.pid_exists(free.pid)
+    await second.stop(end_server=True)
+
+
+@spec("LEA-02")
+async def test_a_lease_that_passed_can_not_be_renewed(server):
+    await server.spawn("one", request("/bin/sleep", "1000"), lease_s=-AFTER_LEASE_S)
+    server.lease({"one": 1000.0})
+    assert (await server.end_of("one")).lease_over
+
+
+async def test_a_nanny_that_does_not_kill_its_job_is_killed_with_it(tmp_path):
+    server = ForkServer(tmp_path, orphan_s=600, now=time.time, killing_timeout_s=lambda: 0.2)
+    await server.start()
+    try:
+        process = await server.spawn("one", request("/bin/sleep", "1000"))
+        os.kill(process.nanny, signal.SIGSTOP)
+        server.kill("one")
+        end = await server.end_of("one")
+        assert (end.status, end.lease_over) == (None, False)
+        await eventually(lambda: not psutil.pid_exists(process.pid))
+    finally:
+        await server.stop(end_server=True)

@@ -1,9 +1,11 @@
 """Leases of claims."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.startd.core.slots.leases import Leases, lease_s
+from services.startd.core.slots.leases import Leases, lease_s, left_of
+from tests.spec import spec
 
 
 def test_lease_is_the_jobs_own_or_six_missed_alives():
@@ -48,3 +50,55 @@ def test_a_claim_expires_exactly_when_nobody_spoke_for_its_lease(steps):
         assert all((c in leases) == (c in ends) for c in "abc")
         if ends:
             assert leases.next_end() <= min(end for end, _ in ends.values())
+
+
+@spec("LEA-09")
+def test_a_claim_that_its_schedd_may_not_know_of_has_a_short_lease_until_it_is_renewed():
+    leases = Leases()
+    leases.grant("a", 2400, 0, first=40)
+    assert leases.left_s("a", 0) == 40
+    leases.asked_again("a", 30, 40)  # the answer was lost
+    assert leases.left_s("a", 30) == 40
+    leases.asked_again("b", 30, 40)
+    assert leases.left_s("b", 30) is None
+    leases.renew(["a"], 60)
+    assert leases.left_s("a", 60) == 2400
+    leases.asked_again("a", 70, 40)  # a request that was late, of a claim that is known by now
+    assert leases.left_s("a", 70) == 2390
+    leases.grant("c", 20, 0, first=40)
+    assert leases.left_s("c", 0) == 20
+
+
+@spec("LEA-02")
+def test_a_lease_that_has_passed_is_not_renewed_though_nobody_looked():
+    leases = Leases()
+    leases.grant("a", 10, 0)
+    assert leases.renew(["a"], 10) == ["a"]
+    assert leases.expired(10) == ["a"]
+
+
+@spec("LEA-02")
+@pytest.mark.parametrize(
+    ("kept", "left"),
+    [
+        ({"until": 130.0, "boot": "this"}, 30.0),
+        ({"until": 70.0, "boot": "this"}, -30.0),
+        ({"until": 130.0, "boot": "another"}, None),
+        ({"until": "soon", "boot": "this"}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_what_a_journal_says_of_a_lease(kept, left):
+    assert left_of(kept, "this", 100.0) == left
+
+
+@spec("LEA-02")
+def test_a_lease_of_an_earlier_life_goes_on():
+    leases = Leases()
+    leases.restore("a", 2400, 130)
+    leases.restore("b", 2400, 90)
+    assert leases.expired(100) == ["b"]
+    assert leases.left_s("a", 100) == 30
+    leases.renew(["a"], 100)
+    assert leases.left_s("a", 100) == 2400

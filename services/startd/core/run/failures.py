@@ -138,6 +138,7 @@ class Fault(Enum):
     PROCESS_LOST = Row(
         "job's processes lost (nanny or fork server killed)", "elsewhere", note="or here, as the next attempt"
     )
+    LEASE_OVER = Row("the claim's lease passed: where the processes are, also without a startd", "elsewhere")
     NEXT_DOES_NOT_FIT = Row("next job of a claim does not fit", "elsewhere")
     NEXT_TOO_LATE = Row(
         "next job of a claim that ended while it was on its way", "elsewhere", note="nothing is counted"

@@ -66,6 +66,7 @@ class Launch:
     network: str = ""  # Docker: none, host, or the engine's default
     labels: Mapping[str, str] = field(default_factory=dict)
     slot: str = ""  # slot1_2@host
+    lease_s: float | None = None  # it is killed after so long, if it is not let live on; None: it has no lease
     account: Account | None = None  # None: the startd's own
     job_ad: ClassAd = field(default_factory=ClassAd)
     machine_ad: ClassAd = field(default_factory=ClassAd)  # of the slot, as .machine.ad has it
@@ -150,6 +151,7 @@ class Place:
     cpus: float
     memory_mib: int
     transfer: bool
+    attempt: int = 0
     labels: Mapping[str, str] | None = None
     machine_ad: ClassAd = field(default_factory=ClassAd)
 
@@ -217,6 +219,7 @@ def _environment(own: Mapping[str, str], place: Place, iwd: str) -> dict[str, st
         "_CONDOR_JOB_AD": posixpath.join(scratch, JOB_AD),
         "_CONDOR_MACHINE_AD": posixpath.join(scratch, MACHINE_AD),
         "_CONDOR_JOB_IWD": iwd,
+        "_CONDOR_JOB_ATTEMPT": str(place.attempt),
     }
     variables |= device_environment(place.machine_ad)
     return variables

@@ -1,12 +1,12 @@
 """Leases of claims (spec rows LEA-01 to LEA-07): a claim whose schedd has been silent for its lease is broken.
 
-`now` is any clock that never steps back.
+`now` is any clock that never steps back; where leases outlive a life of the startd, the machine's own (`left_of`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from shared.classad import ClassAd
@@ -31,30 +31,76 @@ def lease_of(job: ClassAd, alive_interval_s: int, alives_missed: int) -> float:
     return lease_s(own, alive_interval_s, alives_missed)
 
 
+def left_of(kept: Mapping[str, object] | None, boot: str, now: float) -> float | None:
+    """What is left of a lease that an earlier life wrote down, seconds; less than 0: it has passed. None: nothing is
+    known of it, or it is of before the machine was started anew. kept: `until`, by the machine's clock, and `boot`,
+    which start of the machine that clock counts from."""
+    if kept is None or kept.get("boot") != boot:
+        return None
+    until = kept.get("until")
+    return until - now if isinstance(until, int | float) else None
+
+
 class Leases:
-    """When each claim's lease ends. A renewal costs O(1); expired leases are found in O(log n) each."""
+    """When each claim's lease ends. A renewal costs O(1); expired leases are found in O(log n) each.
+
+    A claim may be given a shorter lease at first, until its schedd renews it: so it shows that it knows of the claim.
+    One that never heard that it has it knows by that time that no run of it is left (LEA-09)."""
 
     def __init__(self) -> None:
         self._ends: dict[str, tuple[float, float]] = {}  # claim -> (end, lease)
         self._heap: list[tuple[float, str]] = []  # at least one entry per claim, none later than its end
+        self._first: set[str] = set()  # claims in their first, shorter lease
 
-    def grant(self, claim: str, lease: float, now: float) -> None:
-        self._ends[claim] = (now + lease, lease)
-        heapq.heappush(self._heap, (now + lease, claim))
+    def grant(self, claim: str, lease: float, now: float, first: float = 0.0) -> None:
+        """first: how long it lasts until it is renewed; 0: the whole lease."""
+        self._first.discard(claim)
+        if first:
+            self._first.add(claim)
+        self._set(claim, now + (min(first, lease) if first else lease), lease)
+
+    def restore(self, claim: str, lease: float, end: float) -> None:
+        """Go on with a lease of an earlier life, which may have passed. Whether it was renewed is not known."""
+        self._first.add(claim)
+        self._set(claim, end, lease)
+
+    def asked_again(self, claim: str, now: float, first: float) -> None:
+        """Who was given the claim asks for it once more: in its first lease it gets so much longer (0: the whole one),
+        later nothing."""
+        known = self._ends.get(claim)
+        if known is not None and (claim in self._first or not first):
+            end, lease = known
+            self._set(claim, max(end, now + (min(first, lease) if first else lease)), lease)
 
     def renew(self, claims: Iterable[str], now: float) -> list[str]:
-        """Start these leases anew; gives back the claims that are not known (AliveReply.unknown)."""
+        """Start these leases anew; gives back the claims that are not known (AliveReply.unknown), and those whose lease
+        has passed, though nobody has taken them out yet."""
         unknown = []
         for claim in claims:
             known = self._ends.get(claim)
-            if known is None:
+            if known is None or known[0] <= now:
                 unknown.append(claim)
             else:
+                self._first.discard(claim)
                 self._ends[claim] = (now + known[1], known[1])
         return unknown
 
+    def _set(self, claim: str, end: float, lease: float) -> None:
+        self._ends[claim] = (end, lease)
+        heapq.heappush(self._heap, (end, claim))
+
     def drop(self, claim: str) -> None:
         self._ends.pop(claim, None)
+        self._first.discard(claim)
+
+    def end_of(self, claim: str) -> float | None:
+        """When the claim's lease ends; None: it has none."""
+        known = self._ends.get(claim)
+        return None if known is None else known[0]
+
+    def left_s(self, claim: str, now: float) -> float | None:
+        end = self.end_of(claim)
+        return None if end is None else end - now
 
     def expired(self, now: float) -> list[str]:
         """Take out and return the claims whose lease has ended."""
@@ -65,7 +111,7 @@ class Leases:
             if known is None:
                 continue
             if known[0] <= now:
-                del self._ends[claim]
+                self.drop(claim)
                 over.append(claim)
             else:
                 heapq.heappush(self._heap, (known[0], claim))

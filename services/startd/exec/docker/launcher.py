@@ -311,6 +311,8 @@ class DockerLauncher(Launcher):
         self._runs[launch.run] = run
         try:
             await self._watch()
+            if launch.lease_s is not None:
+                self.lease({launch.run: launch.lease_s})
             await asyncio.to_thread(_give, launch.scratch, str(plan.body.get("User", "")))
             await self._start(launch, run, plan)
         except EngineAway as error:
@@ -493,6 +495,12 @@ class DockerLauncher(Launcher):
 
     async def kill(self, run: str) -> None:
         await self._quietly(run, lambda api, where: api.kill(where, 9), 9)
+
+    def lease(self, runs: Mapping[str, float]) -> None:
+        try:
+            self._watcher.lease(runs, self._runs)
+        except OSError as error:  # then they end by this startd, or with all of its containers
+            self.host.context.log.warning("docker_leases_not_written", reason=str(error))
 
     async def suspend(self, run: str) -> None:
         await self._quietly(run, lambda api, where: pause_or_unpause(api, where, True))
