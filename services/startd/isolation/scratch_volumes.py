@@ -29,8 +29,10 @@ LEAST_KIB = 4096
 #: It never lives through a reboot: no journal, no reserve, and what can be done later is.
 _FORMAT = ("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")
 MOUNT_OPTIONS = "barrier=0,nodiscard"
-#: Of a full file system, what may still be free: too little for one more file with something in it, KiB.
-FULL_KIB = 8
+#: So much larger than the slot's Disk is the file system, KiB: a job that needs some of it has used more than its disk.
+#: A write is refused as a whole where a large page of the kernel's cache finds no room, 2 MiB, so that a file system
+#: which refused one may show as much as free; to that comes room for one more small file.
+SPARE_KIB = 2 * 1024 + 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +83,14 @@ def volume_device(rules: DiskSettings, name: str) -> str:
 
 
 def over_volume(room: FreeSpace) -> Violation | None:
-    """Whether a job filled its file system (SCR-02)."""
-    if room.free_kib > FULL_KIB and room.free_files > 0:
+    """Whether a job filled its disk (SCR-02), whatever the size of the write that found no room."""
+    if room.free_kib > SPARE_KIB and room.free_files > 0:
         return None
     what = "" if room.free_files else " (no more files can be made)"
     used = room.size_kib - room.free_kib
     return Violation(
         Fault.OVER_DISK,
-        f"Job has filled its scratch file system of {room.size_kib} KB: {used} KB are used, {room.free_kib} KB "
-        f"free{what}.",
+        f"Job has filled its scratch file system of {room.size_kib - SPARE_KIB} KB: {used} KB are used{what}.",
     )
 
 
@@ -142,7 +143,7 @@ class ScratchVolumes:
 
     async def mount_scratch(self, name: str, disk_kib: int) -> None:
         """Put a new file system over the scratch directory `name`. Raises RunFailed: this machine's trouble."""
-        size = volume_size_kib(disk_kib)
+        size = volume_size_kib(disk_kib) + SPARE_KIB
         try:
             if self.rules.volume_group:
                 await _call(create_command(self.rules, name, size))

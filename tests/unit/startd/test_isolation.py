@@ -443,8 +443,12 @@ def test_the_smallest_volume():
 
 @spec("SCR-02")
 def test_what_counts_as_a_full_disk():
-    assert scratch_volumes.over_volume(scratch_volumes.FreeSpace(8192, 9, 5)) is None
-    assert scratch_volumes.over_volume(scratch_volumes.FreeSpace(8192, 8, 5)).fault.code == 34
+    spare = scratch_volumes.SPARE_KIB
+    assert scratch_volumes.over_volume(scratch_volumes.FreeSpace(8192 + spare, spare + 1, 5)) is None
+    for free in (spare, 950, 0):  # 950 is what a write of 1 MiB left of a file system that was full
+        found = scratch_volumes.over_volume(scratch_volumes.FreeSpace(8192 + spare, free, 5))
+        assert (found.fault.code, found.fault.subcode) == (34, 104)
+        assert "of 8192 KB" in found.message
     assert "no more files" in scratch_volumes.over_volume(scratch_volumes.FreeSpace(8192, 4000, 0)).message
     assert scratch_volumes.over_measure(8192, 8192) is None
     assert (
