@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 
 from engine.match.model import CycleConfig
 from engine.match.slot_arrays import Bools, Floats
+from shared.classad.budget import Budget as Evaluations
+from shared.classad.budget import TooExpensive
 
 Lines = NDArray[np.intp]
 
 #: Sums of tenths, and slices such as 4/7 of 70, miss whole numbers by less than this.
 TOLERANCE: Final = 1e-9
+#: Steps and texts of the evaluations of one request: what bounds them is their time.
+_ANY_NUMBER: Final = 1 << 62
 
 
 @dataclass(slots=True)
@@ -152,6 +156,7 @@ class TimeLimits:
         self._read = config.monotonic
         self._began = self._mark = 0.0 if self._read is None else self._read()
         self._turn_began = 0.0
+        self._submitter = ""
         self._submitters: dict[str, float] = {}
         self._schedds: dict[str, float] = {}
         self._schedd = ""
@@ -165,11 +170,13 @@ class TimeLimits:
             yield
             return
         self._turn_began = self._mark = self._read()
-        self._schedd = ""
-        yield
-        now = self._read()
-        self._charge_schedd(now)
-        self._submitters[submitter] = self._submitters.get(submitter, 0.0) + now - self._turn_began
+        self._submitter, self._schedd = submitter, ""
+        try:
+            yield
+        finally:
+            now = self._read()
+            self._charge_schedd(now)
+            self._submitters[submitter] = self._submitters.get(submitter, 0.0) + now - self._turn_began
 
     def may_go_on(self, submitter: str, schedd: str) -> bool:
         """Whether the next request of this submitter, at that schedd, may be looked at."""
@@ -188,6 +195,45 @@ class TimeLimits:
             return self._over(schedd)
         return not self.is_over(now)
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluations inside are ended by TooExpensive once they have taken, in processor time, what the request's
+        submitter, its schedd or the cycle had left."""
+        if self._read is None:
+            yield
+            return
+        seconds = max(0.0, min(self._left().values()))
+        with Evaluations("a request", steps=_ANY_NUMBER, made=_ANY_NUMBER, seconds=seconds).open():
+            yield
+
+    @contextmanager
+    def afterwards(self, submitter: str, schedd: str) -> Iterator[None]:
+        """Look at a request once more when all slots are given, to tell what became of it, in the time that its
+        submitter and schedd have left. Raises TooExpensive where there is none, or no more."""
+        with self.turn(submitter):
+            if not self.may_go_on(submitter, schedd):
+                raise TooExpensive(f"the time of {submitter} is over")
+            with self.evaluating():
+                yield
+
+    def gave_up(self) -> None:
+        """Note that evaluations were ended: whose time was over."""
+        left = self._left()
+        self._over(min(left, key=left.__getitem__))
+
+    def _left(self) -> dict[str, float]:
+        """What is left of each limit on the request under way, by whose it is; less than nothing if it is over."""
+        assert self._read is not None
+        now, config = self._read(), self._config
+        turn = now - self._turn_began
+        of_submitter = config.max_time_per_submitter_s - self._submitters.get(self._submitter, 0.0)
+        of_schedd = config.max_time_per_schedd_s - self._schedds.get(self._schedd, 0.0)
+        return {
+            self._submitter: min(of_submitter, config.max_time_per_piespin_s) - turn,
+            self._schedd: of_schedd - (now - self._mark),
+            "cycle": config.max_time_per_cycle_s - (now - self._began),
+        }
+
     def is_over(self, now: float | None = None) -> bool:
         """Whether the time of the whole cycle is over."""
         if self._read is None:
@@ -203,8 +249,10 @@ class TimeLimits:
             yield
             return
         began = self._read()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + self._read() - began
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + self._read() - began
 
     def _over(self, who: str) -> bool:
         self.exhausted[who] = None

@@ -58,6 +58,7 @@ from engine.match.slot_arrays import (
     parts_cost,
 )
 from shared.classad import ClassAd
+from shared.classad.budget import TooExpensive
 from shared.classad.columnar import OTHER_SIDE, Probe
 from shared.job_limits import Wanted, depends_on_slot, parse, text_of, wanted
 
@@ -283,7 +284,16 @@ class Matchmaker:
     # --- a request's turn
 
     def serve(self, open_request: OpenRequest, budget: Budget, spin: int) -> None:
-        """Hand out slots to one request until its jobs, the slots or the budget are used up. Sets its cause."""
+        """Hand out slots to one request until its jobs, the slots, the budget or a time limit are used up. Sets its
+        cause."""
+        try:
+            self._serve(open_request, budget, spin)
+        except TooExpensive:  # while slots were looked for: nothing is half given
+            open_request.match_list = None
+            open_request.cause = "out-of-time"
+            self.time_limits.gave_up()
+
+    def _serve(self, open_request: OpenRequest, budget: Budget, spin: int) -> None:
         if self.changing or not self.ephemerals.isdisjoint(_BY_TURN):
             self._refresh(open_request)
         exempt = spin == 1 and self.preemption is not None  # NEG-14
@@ -321,7 +331,7 @@ class Matchmaker:
             there = bool((self.arrays.open[match_list.rows] | self.arrays.held[match_list.rows]).any())
             if there or match_list.complete:
                 return there
-        with self.time_limits.part("select"), self.time_limits.part("evaluate"):
+        with self.time_limits.part("select"), self.time_limits.part("evaluate"), self.time_limits.evaluating():
             return self._is_any_left(open_request) and bool(self._candidates(open_request)[0].any())
 
     def _is_unsteady(self) -> bool:
@@ -371,7 +381,7 @@ class Matchmaker:
 
     def _find_slots(self, open_request: OpenRequest, k: int) -> MatchList:
         arrays = self.arrays
-        with self.time_limits.part("evaluate"):
+        with self.time_limits.part("evaluate"), self.time_limits.evaluating():
             if not self._is_any_left(open_request):
                 return MatchList(np.zeros(0, np.intp), None, True, None)
             free, level, has_machines, pslot_offers = self._candidates(open_request)

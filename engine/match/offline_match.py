@@ -16,8 +16,10 @@ from typing import Final
 
 import numpy as np
 
+from engine.match.consumption import Portions
 from engine.match.matchmaker import Matchmaker, OpenRequest
-from engine.match.slot_arrays import best
+from engine.match.slot_arrays import Bools, Floats, best
+from shared.classad.budget import TooExpensive
 
 #: A slot is told of again after so many seconds, while jobs wait for it: a collector may not have known that it sleeps.
 AGAIN_S: Final = 10.0
@@ -39,27 +41,38 @@ def matched_offline(matchmaker: Matchmaker, full: Container[str]) -> tuple[str, 
             and open_request.cause in _HELPED
             and matchmaker.tree.group_of(open_request.submitter) not in full
         ):
-            found |= dict.fromkeys(arrays.frame.keys[row] for row in _rows(matchmaker, open_request, asleep))
+            try:
+                with matchmaker.time_limits.afterwards(open_request.submitter, open_request.request.schedd):
+                    wanted = _wanted(matchmaker, open_request, asleep)
+            except TooExpensive:
+                continue
+            if wanted is not None:
+                rows = _take(matchmaker, open_request.left, asleep, *wanted)
+                found |= dict.fromkeys(arrays.frame.keys[row] for row in rows)
     return tuple(found)
 
 
-def _rows(
-    matchmaker: Matchmaker, open_request: OpenRequest, asleep: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> Sequence[int]:
-    """Rows that one request is matched with. What it takes of them is taken off the arrays, or from `asleep`."""
-    arrays = matchmaker.arrays
+def _wanted(matchmaker: Matchmaker, open_request: OpenRequest, asleep: Bools) -> tuple[Portions, list[Floats]] | None:
+    """What one request could take of the sleeping slots, and the keys by which it would choose; None: nothing."""
     rows = np.flatnonzero(matchmaker.suits(open_request) & asleep)
     if not len(rows):
-        return ()
+        return None
     taking = matchmaker.portions(open_request, rows, open_request.left)
     keys = [key.now for key in matchmaker.keys(open_request.ad, None)]
-    arrays.check()
+    matchmaker.arrays.check()
+    return taking, keys
+
+
+def _take(matchmaker: Matchmaker, left: int, asleep: Bools, taking: Portions, keys: list[Floats]) -> Sequence[int]:
+    """Rows that a request for so many jobs is matched with. What it takes of them is taken off the arrays, or from
+    `asleep`."""
+    arrays = matchmaker.arrays
+    rows = taking.rows
     chosen: list[int] = []
-    left = open_request.left
     for row in best(rows[taking.copies > 0], keys, arrays.place, left).tolist():
         if left <= 0:
             break
-        at = np.searchsorted(taking.rows, [row])
+        at = np.searchsorted(rows, [row])
         jobs = np.minimum(taking.copies[at], left)
         left -= int(jobs[0])
         chosen.append(row)

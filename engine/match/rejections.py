@@ -16,6 +16,7 @@ from engine.match.concurrency_limits import explain as explain_limit
 from engine.match.matchmaker import Matchmaker, OpenRequest
 from engine.match.model import Rejected
 from engine.match.slot_arrays import Bools
+from shared.classad.budget import TooExpensive
 from shared.classad.columnar import OTHER_SIDE
 from shared.classad.columnar.column import BOOL, OTHER
 from shared.classad.unparse import unparse
@@ -69,10 +70,18 @@ def full_groups(matchmaker: Matchmaker, plans: Sequence[GroupResult]) -> frozens
 
 
 def _rejected(matchmaker: Matchmaker, open_request: OpenRequest, full: Container[str]) -> Rejected:
-    counts, details = count(matchmaker, open_request)
     total = matchmaker.arrays.size
     cause = open_request.cause or "no-match"
     code, _, name = cause.partition(":")
+    found = _counted(matchmaker, open_request)
+    if found is None:
+        reason = f"the time for {open_request.submitter} in this cycle was over"
+        if code != "out-of-time":
+            reason = f"{CODES[code]}; {reason} before its slots were counted"
+        return Rejected(
+            open_request.submitter, open_request.request, open_request.left, code, reason, Counter(), Counter()
+        )
+    counts, details = found
     if code == "no-match" and not counts.get("free") and counts.get("taken"):
         code = "taken"
     suited = counts.get("free", 0) + counts.get("taken", 0)
@@ -101,6 +110,16 @@ def _rejected(matchmaker: Matchmaker, open_request: OpenRequest, full: Container
     else:
         reason = explain(counts, total)
     return Rejected(open_request.submitter, open_request.request, open_request.left, code, reason, counts, details)
+
+
+def _counted(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[str], Counter[str]] | None:
+    """As `count`; None where the time of the request's submitter or schedd does not suffice."""
+    limits = matchmaker.time_limits
+    try:
+        with limits.afterwards(open_request.submitter, open_request.request.schedd):
+            return count(matchmaker, open_request)
+    except TooExpensive:
+        return None
 
 
 def count(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[str], Counter[str]]:

@@ -1,8 +1,8 @@
 """How the negotiator speaks to schedds: request lists come in, matches and rejections go out.
 
 All schedds are spoken to at once. One that does not answer in NEGOTIATOR_TIMEOUT is left out of this cycle; others do
-not wait for it that long, neither for what it wants nor for what it says to its matches. A dead schedd's ads live on
-for a while, so each cycle would wait for it.
+not wait for it that long, neither for what it wants nor for what it says to its matches, and as for one that says much
+and slowly, what it has said by then counts. A dead schedd's ads live on for a while, so each cycle would wait for it.
 
 A cycle over 100,000 slots gives one schedd more than one message may carry (`chunks`). The parts go one after the
 other, each answered by MatchesTaken for its own matches: their order is the order in which the jobs start.
@@ -11,6 +11,7 @@ other, each answered by MatchesTaken for its own matches: their order is the ord
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -33,9 +34,11 @@ from shared.messages.negotiation import (
 from shared.state import keys
 from shared.state.api import StaleEpoch
 
-#: Once one schedd has answered, or one that was not asked makes itself heard, the others have this time for their next
-#: words, seconds.
-GRACE_S = 5.0
+#: Once schedds are done, or one that was not asked makes itself heard, the others have so many seconds for their next
+#: words: so many times as long as those needed who are done, for a busy machine makes all of them slow.
+LEAST_GRACE_S, GRACE_S, GRACE_FACTOR = 1.0, 5.0, 10.0
+#: And so many seconds for all that they have to say.
+LAST_WORD_S = 10.0
 #: What one that was silent has, until its ads show that it lives, seconds.
 SILENT_S = 1.0
 #: Of one submitter at one schedd in a cycle: more requests, bytes of their ads, and jobs of one request, wait for the
@@ -43,8 +46,6 @@ SILENT_S = 1.0
 MAX_REQUESTS, MAX_BYTES, MAX_COUNT = 100_000, 64 << 20, 1_000_000
 
 
-#: Request lists by submitter, and whether that is all.
-_Lists = tuple[dict[str, list[Request]], bool]
 _Said = TypeVar("_Said")
 
 
@@ -65,6 +66,11 @@ class CycleIdentity:
     shard: str
     epoch: int
     cycle: int
+
+
+def grace_s(needed_s: float | None) -> float:
+    """For how long the others may be silent. needed_s: what those needed who are done; None: nobody is."""
+    return GRACE_S if needed_s is None else min(GRACE_S, max(LEAST_GRACE_S, GRACE_FACTOR * needed_s))
 
 
 class ScheddClient:
@@ -88,16 +94,20 @@ class ScheddClient:
     ) -> RequestLists:
         """What everybody asks for. `wanted`: submitters with idle jobs, by the inbox of their schedd; `significant`:
         attributes of jobs that slots and policies look at. Raises StaleEpoch."""
-        answers = await self._in_time(
-            {inbox: self._ask(inbox, list(names), identity, list(significant)) for inbox, names in wanted.items()},
-            ({}, False),
+        lists: dict[str, dict[str, list[Request]]] = {inbox: {} for inbox in wanted}
+        whole = await self._in_time(
+            {
+                inbox: self._ask(inbox, list(names), identity, list(significant), lists[inbox])
+                for inbox, names in wanted.items()
+            },
+            False,
         )
         requests: dict[str, list[Request]] = {}
-        for found, _ in answers.values():
+        for found in lists.values():
             for name, listed in found.items():
                 if listed:
                     requests.setdefault(name, []).extend(listed)
-        return RequestLists(requests, frozenset(inbox for inbox, (_, whole) in answers.items() if not whole))
+        return RequestLists(requests, frozenset(inbox for inbox, all_said in whole.items() if not all_said))
 
     async def send_all(self, telling: Mapping[str, Coroutine[Any, Any, None]]) -> None:
         """Several `send_decisions`, by inbox. What one that keeps silent does with its matches is not waited for: they
@@ -109,27 +119,41 @@ class ScheddClient:
         for the next cycle. Raises StaleEpoch."""
         tasks = {asyncio.ensure_future(work): inbox for inbox, work in asking.items()}
         self._asked = asking.keys()
-        waiting, began = set(tasks), self._answers + self._others
+        waiting, heard_before = set(tasks), self._answers + self._others
+        now = asyncio.get_running_loop().time
+        began, needed, last = now(), None, math.inf  # needed: seconds, of the slowest who is done; last: when that was
         try:
             while waiting:
-                before = self._answers
-                done, waiting = await asyncio.wait(waiting, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+                answers = self._answers
+                done, waiting = await asyncio.wait(
+                    waiting, timeout=grace_s(needed), return_when=asyncio.FIRST_COMPLETED
+                )
                 for task in done:
                     task.result()
-                if not done and self._answers == before and self._answers + self._others > began:
+                if done:
+                    last = now()
+                    needed = last - began
+                silent = self._answers == answers and self._answers + self._others > heard_before
+                if not done and (silent or now() - last > LAST_WORD_S):
                     break
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)  # two may say that we lead no more
         for task in waiting:
-            self.context.log.warning("schedd_silent", schedd=tasks[task], error=f"no word for {GRACE_S:g} s")
+            self.context.log.warning("schedd_silent", schedd=tasks[task], error="all others were done long before")
             self._silent.add(tasks[task])
         return {inbox: nothing if task in waiting else task.result() for task, inbox in tasks.items()}
 
-    async def _ask(self, inbox: str, names: list[str], identity: CycleIdentity, significant: list[str]) -> _Lists:
-        """What one schedd's submitters ask for, as far as it answers, and whether it did to the end."""
-        found: dict[str, list[Request]] = {}
+    async def _ask(
+        self,
+        inbox: str,
+        names: list[str],
+        identity: CycleIdentity,
+        significant: list[str],
+        found: dict[str, list[Request]],
+    ) -> bool:
+        """Gather what one schedd's submitters ask for, as far as it answers; whether it did to the end."""
         fetched: dict[str, int] = {}
         sizes: dict[str, int] = {}
         skip: dict[str, int] = {}
@@ -154,12 +178,12 @@ class ScheddClient:
                     self._silent.add(inbox)
                 self.context.log.warning("schedd_silent", schedd=inbox, error=str(error))
                 await self._check_lead(error, identity)
-                return found, False
+                return False
             self._answers += 1
             self._silent.discard(inbox)
             if not isinstance(answer, RequestList):
                 self.context.log.warning("schedd_silent", schedd=inbox, error=f"it answered {answer.type}")
-                return found, False
+                return False
             came = any(answer.requests.values())
             asked, names = names, []
             for name in asked:
@@ -171,7 +195,7 @@ class ScheddClient:
                 if came and name in answer.more and fetched[name] < MAX_REQUESTS and sizes[name] < MAX_BYTES:
                     names.append(name)
             skip = {name: fetched[name] for name in names}
-        return found, True
+        return True
 
     def _readable(self, inbox: str, listed: Iterable[ResourceRequest]) -> Iterator[Request]:
         """Requests of a schedd that can be read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -196,6 +197,29 @@ def test_a_limit_of_one_party_leaves_the_others_their_turn() -> None:
     config = CycleConfig(monotonic=Ticking(), max_time_per_schedd_s=15.0)
     result = negotiate(pool.snapshot(config), config, NOW)
     assert {match.request.schedd for match in result.matches} == {"schedd.a", "schedd.b"}
+
+
+#: A millisecond or more for each slot: it has no form for whole columns, as Name is different in each of them.
+DEAR = f"size(strcat({', '.join(['toUpper(TARGET.Name)'] * 300)})) > 0"
+
+
+@spec("NEG-26")
+@pytest.mark.parametrize(("limit", "who"), [("submitter", "a"), ("piespin", "a"), ("schedd", "schedd.a")])
+def test_a_limit_binds_within_a_request_and_others_have_their_turn(limit: str, who: str) -> None:
+    """The clock stands still, so that nothing but the processor time of one request's evaluations counts."""
+    asks = [jobs("a", 1, Requirements=DEAR), jobs("b", 1) | {"schedd": "schedd.b"}]
+    pool = Pool(slots(500), asks, {})
+    knobs: dict[str, Any] = {f"max_time_per_{limit}_s": 0.1}
+    began = time.thread_time()
+    result = negotiate(pool.snapshot(CycleConfig()), CycleConfig(monotonic=lambda: 1.0, **knobs), NOW)
+    used = time.thread_time() - began
+    assert result.out_of_time == (who,)
+    assert got(result) == {"b": 1}
+    assert [(no.submitter, no.code) for no in result.rejections] == [("a", "out-of-time")]
+    assert not result.rejections[0].counts  # they would have cost as much again
+    began = time.thread_time()
+    assert got(negotiate(pool.snapshot(CycleConfig()), CycleConfig(), NOW)) == {"a": 1, "b": 1}
+    assert used < time.thread_time() - began  # it was ended before it had seen all slots
 
 
 @spec("NEG-26")

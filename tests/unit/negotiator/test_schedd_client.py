@@ -10,8 +10,9 @@ from services.negotiator import schedd_client
 from services.negotiator.schedd_client import CycleIdentity, ScheddClient
 from services.negotiator.settings import RequestListSettings
 from shared.bus.api import CallTimeout
+from shared.classad import ClassAd
 from shared.messages.base import Ack
-from shared.messages.negotiation import MatchesTaken, RequestList
+from shared.messages.negotiation import MatchesTaken, RequestList, ResourceRequest
 from tests.unit.negotiator.test_chunks import match
 
 
@@ -63,6 +64,7 @@ class Silence:
 
 async def test_a_dead_schedd_keeps_the_others_waiting_once_and_shortly(monkeypatch):
     monkeypatch.setattr(schedd_client, "GRACE_S", 0.05)
+    monkeypatch.setattr(schedd_client, "LEAST_GRACE_S", 0.05)
     monkeypatch.setattr(schedd_client, "SILENT_S", 0.01)
     bus, log = Silence(), structlog.get_logger()
     schedds = ScheddClient(SimpleNamespace(bus=bus, log=log), RequestListSettings())
@@ -78,6 +80,7 @@ async def test_a_dead_schedd_keeps_the_others_waiting_once_and_shortly(monkeypat
 async def test_a_dead_schedd_that_is_asked_alone_keeps_newcomers_waiting_only_shortly(monkeypatch):
     """Else whoever submits meanwhile, to another schedd, waits for as long as NEGOTIATOR_TIMEOUT."""
     monkeypatch.setattr(schedd_client, "GRACE_S", 0.05)
+    monkeypatch.setattr(schedd_client, "LEAST_GRACE_S", 0.05)
     bus, log = Silence(), structlog.get_logger()
     schedds = ScheddClient(SimpleNamespace(bus=bus, log=log), RequestListSettings())
     asking = asyncio.ensure_future(schedds.fetch_requests({"schedd.dead": ["bob@x"]}, CycleIdentity("n", "", 1, 1)))
@@ -92,6 +95,7 @@ async def test_a_dead_schedd_that_is_asked_alone_keeps_newcomers_waiting_only_sh
 async def test_a_schedd_that_dies_before_it_hears_of_its_matches_keeps_nobody_waiting(monkeypatch):
     """Nobody's jobs started for NEGOTIATOR_TIMEOUT, for each schedd that died between its requests and its matches."""
     monkeypatch.setattr(schedd_client, "GRACE_S", 0.05)
+    monkeypatch.setattr(schedd_client, "LEAST_GRACE_S", 0.05)
     bus, log = Silence(), structlog.get_logger()
     schedds = ScheddClient(SimpleNamespace(bus=bus, log=log), RequestListSettings())
     taken, identity = {}, CycleIdentity("n", "", 1, 1)
@@ -111,3 +115,35 @@ async def test_a_schedd_that_dies_before_it_hears_of_its_matches_keeps_nobody_wa
     # It is known for what it is in the next cycle.
     await schedds.fetch_requests({"schedd.dead": ["bob@x"]}, identity)
     assert bus.patience == [30.0, 30.0, schedd_client.SILENT_S]
+
+
+@pytest.mark.parametrize(("needed", "grace"), [(None, 5.0), (0.0, 1.0), (0.02, 1.0), (0.3, 3.0), (60.0, 5.0)])
+def test_the_slower_those_were_who_are_done_the_longer_the_others_are_waited_for(needed, grace):
+    assert schedd_client.grace_s(needed) == grace
+
+
+class Drip:
+    """One schedd says all at once, the other one request with each answer, and never that this was the last."""
+
+    def __init__(self):
+        self.said = 0
+
+    async def call(self, inbox, message, *, timeout, epoch):
+        request = ResourceRequest(autocluster=1, count=1, first_job="1.0", ad=ClassAd({"JobUniverse": 5}).pack())
+        if inbox == "schedd.quick":
+            return RequestList(requests={"alice@x": [request]}, more=[])
+        await asyncio.sleep(0.001)
+        self.said += 1
+        return RequestList(requests={"bob@x": [request]}, more=["bob@x"])
+
+
+async def test_who_says_much_and_slowly_holds_nobody_up_and_what_he_said_counts(monkeypatch):
+    monkeypatch.setattr(schedd_client, "GRACE_S", 0.05)
+    monkeypatch.setattr(schedd_client, "LAST_WORD_S", 0.2)
+    bus, log = Drip(), structlog.get_logger()
+    schedds = ScheddClient(SimpleNamespace(bus=bus, log=log), RequestListSettings())
+    wanted = {"schedd.quick": ["alice@x"], "schedd.drip": ["bob@x"]}
+    answers = await asyncio.wait_for(schedds.fetch_requests(wanted, CycleIdentity("n", "", 1, 1)), 60)
+    assert answers.silent == {"schedd.drip"}
+    assert len(answers.requests["alice@x"]) == 1
+    assert 0 < len(answers.requests["bob@x"]) == bus.said
