@@ -11,7 +11,9 @@ and schedds server.pem (certificate and key, for TLS), of gateways statements.ke
 join_tokens.
 
 Environment: ROOST_SCHEME, "https", or "http" for gateways and schedds without TLS. ROOST_GATEWAY_HOSTS and
-ROOST_GATEWAY_ADDRESS: names and addresses of gateways, for their certificates. ROOST_CONSUMERS, names of consumers of
+ROOST_GATEWAY_ADDRESS: names and addresses of gateways, for their certificates. ROOST_OUTSIDE_HOST and
+ROOST_OUTSIDE_BROKER_PORT: where machines outside of the pool's network reach it, if they do (compose.outside.yaml): the
+broker has a certificate then, too, and who enrolls is told of that port. ROOST_CONSUMERS, names of consumers of
 events (docs/consumers.md) that get a user of the broker; DOCKER_GID, the group that the startds get, to tell when it is
 the wrong one. ROOST_HA: "true" for the highly available pool (compose.ha.yaml), whose brokers are a cluster and whose
 Redis is behind sentinels; then there are also the brokers' common cookie, users for Redis's replication and for
@@ -59,6 +61,7 @@ STARTDS = ("startd1", "startd2", "startd3", "more") if HA else ("startd1", "star
 JOIN = "join"
 #: Whom that token lets in, and how many of them.
 JOIN_NAMES, JOIN_USES = "startd-*", 100_000
+HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?")
 #: Days that a server's certificate is good for: it is made anew when prepare runs in the last third of them.
 CERTIFICATE_DAYS = 825
 
@@ -241,8 +244,6 @@ def scheme() -> str:
     said = os.environ.get("ROOST_SCHEME") or "https"
     if said not in ("https", "http"):
         sys.exit(f"prepare: ROOST_SCHEME is {said[:40]!r}: want https, or http for a pool without TLS")
-    if os.environ.get("ROOST_GATEWAY_TLS"):
-        sys.stderr.write("prepare: ROOST_GATEWAY_TLS has no effect: there is TLS unless ROOST_SCHEME is http\n")
     return said
 
 
@@ -253,10 +254,24 @@ def gateway_hosts() -> list[str]:
     for host in [*os.environ.get("ROOST_GATEWAY_HOSTS", "").replace(",", " ").split(), address]:
         if host in ("", "*", "0.0.0.0", "::"):  # all of them: nothing that a certificate could name
             continue
-        if not _is_address(host) and not re.fullmatch(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?", host):
+        if not _is_address(host) and not HOST_NAME.fullmatch(host.removeprefix("*.")):
             sys.exit(f"prepare: ROOST_GATEWAY_HOSTS: {host[:80]!r} is no name or address of a host")
         found.append(host)
     return found
+
+
+def outside_host() -> str:
+    """The name or address by which machines outside of the pool's network reach this one; empty: they do not."""
+    host = os.environ.get("ROOST_OUTSIDE_HOST", "")
+    if not host:
+        return ""
+    if HA or scheme() != "https":
+        sys.exit(
+            "prepare: ROOST_OUTSIDE_HOST goes with compose.yaml and TLS: not with ROOST_SCHEME=http or two of each"
+        )
+    if not _is_address(host) and not HOST_NAME.fullmatch(host):
+        sys.exit(f"prepare: ROOST_OUTSIDE_HOST: {host[:80]!r} is no name or address of a host")
+    return host
 
 
 def _is_address(host: str) -> bool:
@@ -270,15 +285,20 @@ def _is_address(host: str) -> bool:
 def certify(served: list[Instance]) -> str:
     """Have the pool's authority, whose key nobody else sees, make certificates for these servers. Returns its own."""
     authority = OwnAuthority(KEYS / "authority" / "ca.pem", KEYS / "authority" / "ca.key")
-    local = ["localhost", "127.0.0.1", "::1"]
-    for one in served:
-        hosts = [one.service, *local, *(gateway_hosts() if one.role == "gateway" else ())]
+    outside = [host for host in (outside_host(),) if host]
+
+    def certificate(service: str, more: list[str]) -> str:
+        hosts = [service, "localhost", "127.0.0.1", "::1", *more, *outside]
         try:
-            authority.ensure_server(one.service, hosts, time.time(), CERTIFICATE_DAYS)
+            authority.ensure_server(service, hosts, time.time(), CERTIFICATE_DAYS)
         except (OSError, ValueError) as error:
-            sys.exit(f"prepare: the certificate of {one.service}: {error}")
-        keep(one.directory / "server.pem", authority.server_file(one.service).read_text())
-    authority.ensure(time.time())
+            sys.exit(f"prepare: the certificate of {service}: {error}")
+        return authority.server_file(service).read_text()
+
+    for one in served:
+        keep(one.directory / "server.pem", certificate(one.service, gateway_hosts() if one.role == "gateway" else []))
+    if outside:  # readable to whoever runs the broker, as its cookie
+        write(KEYS / "rabbitmq" / "server.pem", certificate("rabbitmq", []), 0o444)
     return authority.ca_file.read_text()
 
 
@@ -312,11 +332,14 @@ def trust(directory: Path, ca: str, keys: dict[str, str]) -> None:
 
 def configuration(role: str, *, with_tls: bool) -> str:
     """What a daemon reads besides /etc/condor/condor_config."""
-    knobs = {"ROOST_GATEWAY_KEYS": KEY / "gateways", "AUTH_SSL_CLIENT_CAFILE": KEY / "ca.pem"}
+    knobs: dict[str, object] = {"ROOST_GATEWAY_KEYS": KEY / "gateways", "AUTH_SSL_CLIENT_CAFILE": KEY / "ca.pem"}
     if role == "gateway":
         knobs["ROOST_GATEWAY_KEY"] = KEY / "statements.key"
     if role == "registrar":
         knobs |= {"REGISTRAR_BROKER_API_FILE": KEY / "broker_api", "REGISTRAR_JOIN_TOKENS_FILE": KEY / "join_tokens"}
+        if host := outside_host():
+            place = f"[{host}]" if ":" in host else host
+            knobs["REGISTRAR_DAEMONS_AMQP"] = f"amqps://{place}:{os.environ.get('ROOST_OUTSIDE_BROKER_PORT') or 5671}/"
     if not with_tls:
         # Files travel within the pool's network, which nobody else is on.
         return _lines(knobs | {"ROOST_TRANSFER_WITHOUT_TLS": "true"})
@@ -350,6 +373,8 @@ def prepare_registrar(registrar: Instance, administrator: str) -> None:
 def prepare_daemons(asking: str = "") -> dict[str, str]:
     """Writes what all daemons need. Returns their passwords by user, and the broker's administrator's. asking: as
     `password_of` takes it."""
+    if os.environ.get("ROOST_GATEWAY_TLS"):
+        sys.stderr.write("prepare: ROOST_GATEWAY_TLS has no effect: there is TLS unless ROOST_SCHEME is http\n")
     with_tls = scheme() == "https"
     daemons = instances()
     for directory in (*(one.directory for one in daemons), KEYS / ADMINISTRATOR, KEYS / JOIN):

@@ -13,19 +13,19 @@ ALL, OWN = "/run/roost/keys/", "/run/roost/key"
 MODULE = "services."
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """Knows `!override` of the second file: what is given replaces instead of being added."""
 
 
-_Loader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
+Loader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
 
 
 def services(*, ha: bool) -> dict[str, dict]:
     """Those of a pool, with what they extend, as far as these tests look: volumes are added up, by their targets."""
-    found = yaml.load((COMPOSE / "compose.yaml").read_text(), _Loader)["services"]
+    found = yaml.load((COMPOSE / "compose.yaml").read_text(), Loader)["services"]
     if not ha:
         return dict(found)
-    second = yaml.load((COMPOSE / "compose.ha.yaml").read_text(), _Loader)["services"]
+    second = yaml.load((COMPOSE / "compose.ha.yaml").read_text(), Loader)["services"]
     whole = dict(found)
     for name, more in second.items():
         base = found[more["extends"]["service"] if "extends" in more else name]
@@ -47,14 +47,8 @@ def volumes_of_prepare(*, ha: bool) -> dict[str, str]:
 
 def load(directory: Path, monkeypatch: pytest.MonkeyPatch, *, ha: bool = False, **environment: str) -> ModuleType:
     """The program, with `directory` in place of the volumes' place. environment: of its service."""
-    for name in (
-        "ROOST_SCHEME",
-        "ROOST_GATEWAY_HOSTS",
-        "ROOST_GATEWAY_ADDRESS",
-        "ROOST_GATEWAY_TLS",
-        "ROOST_CONSUMERS",
-    ):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("SCHEME", "GATEWAY_HOSTS", "GATEWAY_ADDRESS", "GATEWAY_TLS", "CONSUMERS", "OUTSIDE_HOST"):
+        monkeypatch.delenv(f"ROOST_{name}", raising=False)
     monkeypatch.setenv("ROOST_HA", "true" if ha else "")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

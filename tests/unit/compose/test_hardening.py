@@ -2,31 +2,23 @@
 tests/integration/test_compose.py look at containers."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
 
 from shared.state import acl
+from tests.compose_set_up import COMPOSE, Loader
 
-COMPOSE = Path(__file__).parents[3] / "compose"
 #: They end when they have done their work, so nobody asks for their health.
 ONE_SHOT = {"prepare", "functions"}
 #: Makes files for others, without a network; it ends before any job runs.
 ROOT = {"prepare": {"CHOWN", "DAC_OVERRIDE", "FOWNER"}}
 
 
-class _Loader(yaml.SafeLoader):
-    """Knows `!override` of the second file: what is given replaces instead of being added."""
-
-
-_Loader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
-
-
 def services() -> dict[str, dict]:
     """Those of compose.yaml, and of compose.ha.yaml with what they extend: "ha:<name>"."""
     first, second = (
-        yaml.load((COMPOSE / name).read_text(), _Loader)["services"] for name in ("compose.yaml", "compose.ha.yaml")
+        yaml.load((COMPOSE / name).read_text(), Loader)["services"] for name in ("compose.yaml", "compose.ha.yaml")
     )
     found = dict(first)
     for name, more in second.items():

@@ -204,6 +204,26 @@ def test_a_name_that_the_gateway_gets_is_in_its_certificate_from_the_next_run_on
     assert b"BEGIN CERTIFICATE" in then["gateway/server.pem"]
 
 
+@pytest.mark.parametrize(
+    ("host", "url"), [("pool.example", "pool.example"), ("10.1.2.3", "10.1.2.3"), ("fd00::1", "[fd00::1]")]
+)
+def test_a_pool_that_is_open_to_other_machines_has_tls_at_all_doors(tmp_path, monkeypatch, host, url):
+    load(tmp_path, monkeypatch, ROOST_OUTSIDE_HOST=host, ROOST_OUTSIDE_BROKER_PORT="15671").main()
+    assert knobs(tmp_path / "registrar")["REGISTRAR_DAEMONS_AMQP"] == f"amqps://{url}:15671/"
+    authority = x509.load_pem_x509_certificate((tmp_path / "schedd" / "ca.pem").read_bytes())
+    for service in ("gateway", "schedd", "rabbitmq"):
+        certificate = x509.load_pem_x509_certificate((tmp_path / service / "server.pem").read_bytes())
+        certificate.verify_directly_issued_by(authority)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = {str(one.value) for one in names}
+        assert {service, host} <= found
+
+
+def test_the_highly_available_pool_is_not_opened_to_other_machines(tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match=r"ROOST_OUTSIDE_HOST goes with compose\.yaml"):
+        load(tmp_path, monkeypatch, ha=True, ROOST_OUTSIDE_HOST="pool.example").main()
+
+
 def test_a_pool_without_tls_is_one_that_says_so(tmp_path, monkeypatch, capsys):
     load(tmp_path, monkeypatch, ROOST_SCHEME="http", ROOST_GATEWAY_TLS="yes").main()
     for name in (*daemons(ha=False), "join"):
@@ -220,6 +240,8 @@ def test_a_pool_without_tls_is_one_that_says_so(tmp_path, monkeypatch, capsys):
         ({"ROOST_GATEWAY_HOSTS": "pool_example/x"}, "ROOST_GATEWAY_HOSTS: 'pool_example/x' is no name"),
         ({"ROOST_GATEWAY_HOSTS": "pöol.example"}, "is no name or address of a host"),
         ({"ROOST_CONSUMERS": "schedd.x"}, "ROOST_CONSUMERS: consumer 'schedd.x'"),
+        ({"ROOST_OUTSIDE_HOST": "a b"}, "ROOST_OUTSIDE_HOST: 'a b' is no name or address"),
+        ({"ROOST_OUTSIDE_HOST": "a.example", "ROOST_SCHEME": "http"}, "ROOST_OUTSIDE_HOST goes with compose.yaml"),
     ],
 )
 def test_what_can_not_be_meant_ends_it(tmp_path, monkeypatch, environment, says):
