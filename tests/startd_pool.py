@@ -10,6 +10,7 @@ from aiohttp import web
 from services.startd.core.machine.detected import Detected, Sample
 from services.startd.daemon import Startd
 from shared.bus.memory import MemoryBus, MemoryHub
+from shared.bus.senders import TABLE
 from shared.classad import ClassAd
 from shared.messages.base import Ack
 from shared.messages.claims import Activation, ClaimLost, ClaimReady, JobReport, JobReportAck, RequestClaim
@@ -200,6 +201,9 @@ class Pool:
         return RequestClaim(**(values | fields))
 
     async def call(self, message):
+        """As the schedd, unless the message says that it is another's."""
+        if TABLE[message.type].by == ("schedd",) and not getattr(message, "schedd", ""):
+            return await self.schedd.bus.call("startd.node1", message)
         return await self.speakers.call("startd.node1", message)
 
     async def run(self, cmd="/bin/true", **attrs):

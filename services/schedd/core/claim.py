@@ -56,6 +56,10 @@ class Claim:
     autocluster: int = -1  # of the job it waits with: another of these will do
     start_in_s: float = 0.0  # the request waits so long: JOB_START_DELAY
 
+    def of(self, startd: str) -> bool:
+        """Whether it is a claim on this startd, named as in its messages."""
+        return self.startd.partition(".")[2] == startd
+
     def slot_classad(self) -> ClassAd:
         if self.ad is None:
             self.ad = ClassAd.unpack(self.slot_ad)

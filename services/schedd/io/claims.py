@@ -435,11 +435,13 @@ class Claims:
                 ready = self._hinted(claim)
 
     async def ready(self, message: ClaimReady) -> None:
-        """A startd says that a slot is there for the claim that waits for it."""
+        """A startd says that a slot is there for the claim that waits for it. Raises RemoteFailure for another's."""
+        claim = self.claims.by_claim_id.get(message.claim_id)
+        if claim is not None and not claim.of(message.startd):
+            raise RemoteFailure("denied", f"no claim on {message.startd[:200]} waits for slot {message.slot[:200]}")
         while len(self._hints) >= MAX_HINTS:
             del self._hints[next(iter(self._hints))]
         self._hints[message.claim_id] = None
-        claim = self.claims.by_claim_id.get(message.claim_id)
         if claim is not None:
             self.claims.wake(claim.id)
 

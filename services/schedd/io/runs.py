@@ -19,6 +19,7 @@ from services.schedd.core.job_states import JobEvent, Verdict
 from services.schedd.core.policies import Hold
 from services.schedd.io.job_updates import JobUpdates, find_job
 from shared import job_log
+from shared.bus.api import RemoteFailure
 from shared.messages.claims import Activation, ClaimLost, JobReport, JobReportAck
 from shared.messages.events import JobEvicted, JobStarted
 
@@ -111,11 +112,11 @@ class Runs:
 
     def _claim_for(self, report: JobReport, run: Shadow) -> Claim | None:
         """The claim of a run, if the report may speak for it: it must know the claim's secret."""
-        known = self.claims.by_claim_id.get(report.claim_id)
+        known = self._own(report)
         if known is not None:
             return known if known.shadow is run else None
         claim = self.claims.claims.get(run.claim)
-        if claim is None or claim.granted or report.startd not in (claim.startd, _name(claim.startd)):
+        if claim is None or claim.granted or not claim.of(report.startd):
             return None
         # The grant was lost on its way, or is slower than the job; the claim id of a carved slot is news.
         claim.granted, claim.granted_at = True, self.updates.now()
@@ -125,13 +126,25 @@ class Runs:
         self.claims.keepalive_due.set()
         return claim
 
+    def _own(self, message: JobReport | ClaimLost) -> Claim | None:
+        """The claim that a startd speaks of, if we know it. Raises RemoteFailure for one on another startd: a claim id
+        that leaked gives nobody else a say."""
+        claim = self.claims.by_claim_id.get(message.claim_id)
+        if claim is not None and not claim.of(message.startd):
+            self.context.log.warning("claim_of_another", type=message.type, startd=message.startd, slot=claim.slot)
+            raise RemoteFailure(
+                "denied", f"the claim of slot {message.slot[:200]} is not one on {message.startd[:200]}"
+            )
+        return claim
+
     async def _stale_report(self, report: JobReport) -> JobReportAck:
         """A report of a run that is over, as far as we know. If its end was acknowledged and the answer was lost, the
         same answer is given again."""
+        claim = self._own(report)
         if report.phase == "ended":
             # It may be on its way to the disk still: who hears of it here forgets it there.
             await self.updates.commit()
-        claim = self.claims.by_claim_id.get(report.claim_id)
+            claim = self._own(report)
         if claim is None:
             return JobReportAck(known=False, release=True)
         claim.heard = self.context.clock.monotonic()
@@ -285,7 +298,7 @@ class Runs:
 
     async def claim_lost(self, message: ClaimLost) -> None:
         """Take a startd's word that it ended a claim. The report of its run, if there is one, came before."""
-        claim = self.claims.by_claim_id.get(message.claim_id)
+        claim = self._own(message)
         if claim is not None:
             self.lost(claim, message.reason)
             await self.updates.commit()

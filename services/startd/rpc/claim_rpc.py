@@ -42,21 +42,26 @@ class ClaimRpc:
     def handlers(self) -> Mapping[type[Message], Handler]:
         answers: dict[type[Message], Callable[[Any], Message]] = {
             RequestClaim: self._on_claim,
-            ActivateClaim: self._on_activate,
-            DeactivateClaim: self._on_deactivate,
-            ReleaseClaim: self._on_release,
             Alive: self._on_alive,
             MatchNotice: self._on_notice,
             SendAds: self._on_send_ads,
         }
+        of_claims: dict[type[Message], Callable[[Any], Message]] = {
+            ActivateClaim: self._on_activate,
+            DeactivateClaim: self._on_deactivate,
+            ReleaseClaim: self._on_release,
+        }
 
-        def handler(answer: Callable[[Any], Message]) -> Handler:
+        def handler(answer: Callable[[Any], Message], *, of_claim: bool) -> Handler:
             async def handle(envelope: Envelope) -> Message:
+                if of_claim:
+                    check_owner(self.startd, envelope)
                 return answer(envelope.body)
 
             return handle
 
-        return {kind: handler(answer) for kind, answer in answers.items()}
+        plain = {kind: handler(answer, of_claim=False) for kind, answer in answers.items()}
+        return plain | {kind: handler(answer, of_claim=True) for kind, answer in of_claims.items()}
 
     def _on_send_ads(self, body: SendAds) -> Message:
         self.startd.background.spawn(self.startd.publisher.resend(body), "resend")
@@ -64,13 +69,20 @@ class ClaimRpc:
 
     def _on_alive(self, body: Alive) -> Message:
         startd = self.startd
-        unknown = startd.leases.renew(body.claim_ids) + startd.leases.unknown(body.only_asked)
+        granted_to = startd.slot_manager.granted_to
+        named = [*body.claim_ids, *body.only_asked]
+        others = {claim for claim in named if granted_to(claim) not in ("", body.schedd)}
+        unknown = startd.leases.renew([claim for claim in body.claim_ids if claim not in others])
+        unknown += startd.leases.unknown([claim for claim in body.only_asked if claim not in others])
         if unknown:
             # A claim that ended with its run is known until the schedd has heard how that ended: a schedd that was
             # away meanwhile would run the job again.
-            untold = {run.record.claim_id for run in startd.runs.by_key.values()}
+            runs = startd.runs.by_key.values()
+            untold = {run.record.claim_id for run in runs if run.record.schedd == body.schedd}
             unknown = [claim for claim in unknown if claim not in untold]
-        return AliveReply(unknown=unknown)
+        if others:
+            startd.context.log.warning("claims_of_others", schedd=body.schedd, count=len(others))
+        return AliveReply(unknown=[*unknown, *others])
 
     def _on_claim(self, body: RequestClaim) -> Message:
         startd = self.startd
@@ -161,6 +173,18 @@ class ClaimRpc:
         )
         self.startd.effects.carry_out(effects)
         return Ack()
+
+
+def check_owner(startd: StartdContext, envelope: Envelope) -> None:
+    """Raises RemoteFailure where a message names a claim that was granted to another access point than its sender: a
+    claim id that leaked opens nothing to others."""
+    claim_id = envelope.body.claim_id  # type: ignore[attr-defined]
+    sender = envelope.sender.partition(".")[2]
+    owner = startd.slot_manager.granted_to(claim_id)
+    owners = {owner} if owner else {run.record.schedd for run in startd.run_table.of_claim(claim_id)}
+    if owners - {sender}:
+        startd.context.log.warning("claim_of_another", type=envelope.body.type, sender=envelope.sender)
+        raise RemoteFailure("denied", f"claim {public_claim_id(claim_id)} was not granted to {sender[:200]}")
 
 
 def _claim_request(body: RequestClaim, alives_missed: int) -> ClaimRequest:

@@ -20,6 +20,7 @@ from services.startd.core.run.failures import RunFailed
 from services.startd.core.run.job_launch import output_paths
 from services.startd.exec.api import Launcher
 from services.startd.exec.job_session import JobSession, ProcessSession, SessionRefused, find_target
+from services.startd.rpc.claim_rpc import check_owner
 from services.startd.run.run import Run
 from shared.bus.api import RemoteFailure, Subscription
 from shared.classad import evaluate, is_true
@@ -91,6 +92,7 @@ class SshToJob(Component):
     async def _on_start(self, envelope: Envelope) -> Message:
         body = envelope.body
         assert isinstance(body, StartVisit)
+        check_owner(self.startd, envelope)
         run = self._run(body)
         settings = self.startd.settings
         machine = self.startd.runs.machine_ad(run.record.slot)

@@ -360,6 +360,13 @@ class SlotManager:
         self._table.move(slot, Cause.MATCHED, now)
         return "", self._done()
 
+    def granted_to(self, claim_id: str) -> str:
+        """The access point that a claim was granted to, or waits for; empty: there is no such claim."""
+        claim = self.claims.get(claim_id)
+        if claim is None and (waiting := self.waiting.get(claim_id)) is not None:
+            claim = waiting.claim
+        return claim.schedd if claim is not None else ""
+
     def knows(self, request_id: str) -> bool:
         """Whether this request was answered with a claim that is still there."""
         return request_id in self._table.requests
@@ -370,6 +377,8 @@ class SlotManager:
         """Give the slot, or a dynamic slot carved from it, to a schedd (STM-05): at once, or when what has it now is
         gone (PRE-10, PRE-17)."""
         known = self._table.requests.get(request.request_id, "")
+        if self.granted_to(known) not in ("", request.schedd):
+            return Refused("unknown-claim", f"request {request.request_id} is another access point's"), self._done()
         if known in self.waiting:
             return Accepted(self.waiting[known], again=True), self._done()
         if known in self.claims:
