@@ -41,8 +41,9 @@ class Speakers:
             await self._buses[sender].start()
         return self._buses[sender]
 
-    async def call(self, inbox: str, message: Message, **options: object) -> Message:
-        return await (await self.bus(sender_of(message))).call(inbox, message, **options)
+    async def call(self, inbox: str, message: Message, *, sender: str = "", **options: object) -> Message:
+        """sender: where several may send it, and it matters which."""
+        return await (await self.bus(sender or sender_of(message))).call(inbox, message, **options)
 
     async def send(self, inbox: str, message: Message, **options: object) -> None:
         await (await self.bus(sender_of(message))).send(inbox, message, **options)

@@ -23,6 +23,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from shared.bus.seen import Seen
 from shared.files import replace_on_disk
 from shared.messages.base import Envelope, Person
 
@@ -42,8 +43,6 @@ LOOK_S: Final = 2.0
 LONG_BYTES: Final = 256 * 1024
 #: What a signed text begins with, so that it is nothing else.
 _DOMAIN: Final = b"roost statement 1\0"
-#: Replays are looked for among so many messages at most: the oldest are forgotten first, and are over by then anyway.
-MOST_SEEN: Final = 1_000_000
 
 
 class NotBelieved(Exception):
@@ -245,11 +244,11 @@ _LOG: Final = structlog.stdlib.get_logger("statements")
 
 @dataclass(slots=True)
 class Believer:
-    """Checks statements for one daemon, and remembers the messages it believed until their statements end."""
+    """Checks statements for one daemon. seen: remembers the messages it believed until their statements end."""
 
     keys: Keys
     now: Callable[[], float]
-    _seen: dict[str, float] = field(default_factory=dict)  # message id -> until, in order of arrival
+    seen: Seen = field(default_factory=Seen)
 
     def believe(self, envelope: Envelope, inbox: str, digest: bytes, *, again: bool) -> Person:
         """Whom a message is from. digest: of its content. again: the broker delivers it a second time. Raises
@@ -276,16 +275,9 @@ class Believer:
             raise NotBelieved(f"its statement is over since {now - until / 1000:.0f} s: ask again; or clocks differ")
         if until > (now + LIFE_S + SKEW_S) * 1000:
             raise NotBelieved(f"its statement is of {until / 1000 - now - LIFE_S:.0f} s from now: clocks differ")
-        self._forget(now)
-        if envelope.id in self._seen and not again:
-            raise Replayed("it came before")
-        self._seen[envelope.id] = until / 1000 + SKEW_S
+        if self.seen.has(envelope.id, now):
+            if not again:
+                raise Replayed("it came before")
+        else:
+            self.seen.add(envelope.id, until / 1000 + SKEW_S)
         return person
-
-    def _forget(self, now: float) -> None:
-        """Those that are over, and the oldest where there are too many. They come about in the order of their ends."""
-        while self._seen:
-            oldest = next(iter(self._seen))
-            if self._seen[oldest] > now and len(self._seen) < MOST_SEEN:
-                return
-            del self._seen[oldest]

@@ -100,7 +100,7 @@ async def test_a_job_that_leaves_while_nobody_looks_was_told_to(startd, schedd, 
     granted = await claim(schedd, Activation(job_id="1.0", attempt=1, job_ad=ad.pack()))
     await eventually(lambda: (tmp_path / "begun").exists())
     order = DeactivateClaim(claim_id=granted.claim_id, job_id="1.0", attempt=1, how="graceful", why="vacate")
-    await schedd.speakers.call("startd.node1", order)
+    await schedd.speakers.call("startd.node1", order, sender="schedd.schedd1")
     await eventually(lambda: (tmp_path / "asked").exists())
     await asyncio.to_thread(startd.crash)
     (tmp_path / "go").touch()
@@ -143,7 +143,9 @@ async def test_killed_in_the_middle_it_adopts_its_jobs_and_loses_nothing(startd,
         # Each ran once: one process, one line of output.
         assert len((tmp_path / f"pids{number}").read_text().split()) == 1
         assert (tmp_path / f"out{number}").read_text() == "done\n"
-        await schedd.speakers.call("startd.node1", ReleaseClaim(claim_id=claims[number].claim_id))
+        await schedd.speakers.call(
+            "startd.node1", ReleaseClaim(claim_id=claims[number].claim_id), sender="schedd.schedd1"
+        )
     schedd.claims = {}
     await schedd.speakers.call("startd.node1", SendAds(my_type="Machine"))
     assert (await schedd.until(lambda: schedd.claims))["slot1@node1"] == offer

@@ -16,7 +16,7 @@ from shared.bus.amqp import AmqpBus
 from shared.bus.api import Exchange
 from shared.messages.base import Ack
 from shared.messages.events import DaemonStarted
-from shared.messages.orders import SwitchOff
+from shared.messages.orders import AskConfig
 from shared.state import open_store
 from shared.tls import ClientTls
 from tests.certificates import Authority
@@ -175,10 +175,10 @@ async def test_bus_over_tls_carries_calls_and_large_messages(amqps, certificates
         return Ack()
 
     await server.serve("startd.n1", serve)
-    assert isinstance(await client.call("startd.n1", SwitchOff(), timeout=60), Ack)
-    await client.send("startd.n1", SwitchOff(reason="X" * 2_000_000))
+    assert isinstance(await client.call("startd.n1", AskConfig(), timeout=60), Ack)
+    await client.send("startd.n1", AskConfig(pattern="X" * 2_000_000))
     await eventually(lambda: len(got) == 2, 60)
-    assert len(got[1].reason) == 2_000_000
+    assert len(got[1].pattern) == 2_000_000
 
 
 async def test_url_may_name_the_files_for_a_program_that_follows_events(amqps, certificates, buses):

@@ -2,6 +2,7 @@
 (tests/data/fuzz), again."""
 
 import asyncio
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,10 @@ class Door:
             key = key.removeprefix(inbox_queue(""))
         try:
             envelope = Envelope.unpack(data_of(case["data"]))
-            self.senders.check(envelope, Arrival(exchange, case["user"], inbox=key))
+            arrival = Arrival(exchange, case["user"], inbox=key)
+            self.senders.admit(envelope, arrival)
+            if self.senders.asks_who(envelope, arrival):
+                self.senders.believe(envelope, arrival, hashlib.sha256(envelope.content).digest())
         except (BadMessage, Denied) as refusal:
             return type(refusal).__name__
         line = await self.pool.bus(envelope.sender)

@@ -321,7 +321,7 @@ async def test_a_foreign_ad_in_ones_own_name_is_dropped(world):
     assert collector.health.denied.by_name == {("ads.update",): 3}
 
 
-async def test_with_keys_not_even_a_gateways_password_makes_an_administrator(world):
+async def test_not_even_a_gateways_password_makes_an_administrator(world):
     """Who has a gateway's user of the broker, and not its key, speaks for nobody; and no message is obeyed twice."""
     schedd = await world.daemon("SCHEDD", "ap", Schedd)
     gateway = await world.bus("gateway.gw")
@@ -351,3 +351,77 @@ async def test_with_keys_not_even_a_gateways_password_makes_an_administrator(wor
     page = await gateway.call("schedd.ap", QueryJobs(), timeout=60)
     assert page.ads == []
     assert not schedd.context.stopping.is_set()
+
+
+async def put(link, inbox, data, number=0):
+    """Past the broker's rights on routing keys, as a gateway's user."""
+    properties = amqp_properties(user_id="gateway", message_id=f"m{number}")
+    await guarded(
+        link.confirming.basic_publish(data, exchange="", routing_key=inbox_queue(inbox), properties=properties)
+    )
+
+
+async def test_no_message_is_obeyed_again_by_the_next_life_of_a_daemon(world):
+    """Whoever sees a message and can have the daemon restarted within its minute has it obeyed once all the same."""
+    seen = []
+
+    async def take(envelope):
+        seen.append(envelope.body.reason)
+        return Ack()
+
+    def signed(reason):
+        hold = ActOnJobs(user="root@pool", admin=True, action="hold", ids=["1.0"], reason=reason)
+        said = Saying(SIGNER, Person("root@pool", "ADMINISTRATOR"), "schedd.ap")
+        return packed_for(Envelope(hold, "gateway.gw", ts=time.time()), said)
+
+    gateway, link, copied = await world.bus("gateway.gw"), await world.link("gateway"), await signed("first")
+    schedd = await world.bus("schedd.ap", keys=KEYS)
+    await schedd.serve("schedd.ap", take)
+    await put(link, "schedd.ap", copied)
+    await eventually(lambda: seen == ["first"], 60)
+    await schedd.stop()
+    schedd = await world.bus("schedd.ap", keys=KEYS)
+    await schedd.serve("schedd.ap", take)
+    await put(link, "schedd.ap", copied, 1)
+    (letter,) = await eventually(lambda: at_least(1, gateway.dead_letters), 60)
+    assert "it came before" in letter.reason
+    await put(link, "schedd.ap", await signed("second"), 2)
+    await eventually(lambda: len(seen) > 1, 60)
+    assert seen == ["first", "second"]
+
+
+async def test_a_daemon_that_knows_no_key_obeys_nobody_and_says_what_to_set(world):
+    async def take(envelope):
+        return Ack()
+
+    startd, gateway = await world.bus("startd.ep1"), await world.bus("gateway.gw")
+    await startd.serve("startd.ep1", take)
+    with pytest.raises(
+        RemoteFailure, match=r"ROOST_GATEWAY_KEYS is not set; set ROOST_GATEWAY_KEY at the .*gateway-key"
+    ):
+        await gateway.call("startd.ep1", Drain(request_id="d"), timeout=60)
+    mute = await world.bus("gateway.mute", signer=None)
+    with pytest.raises(RemoteFailure, match=r"the gateway has no key .* set ROOST_GATEWAY_KEY at the gateway"):
+        await mute.call("startd.ep1", Drain(request_id="d", by="root@pool"), timeout=60)
+    assert startd.health.denied.by_name == {("machine.drain",): 2}
+
+
+async def test_what_depends_on_who_asks_is_told_to_a_statement_only(world):
+    """A gateway's user alone reads what everybody with READ reads, and no environment of a job."""
+    await world.daemon("SCHEDD", "ap", Schedd)
+    gateway, thief = await world.bus("gateway.gw"), await world.bus("gateway.thief", signer=Signer.new())
+    ad = job_ad(Environment="SECRET=1")
+    await gateway.call("schedd.ap", SubmitJobs(user=USER, submit_id="s", cluster_ad=ad.pack(), procs=[b"\x80"]))
+    owner, reader = Person(USER, "READ"), Person("eve@pool", "READ")
+    for asked in (QueryJobs(user=USER), QueryJobs(admin=True)):
+        with pytest.raises(RemoteFailure, match="ROOST_GATEWAY_KEYS"):
+            await thief.call("schedd.ap", asked, person=owner, timeout=60)
+    shown = [
+        (await bus.call("schedd.ap", asked, person=person, timeout=60)).ads[0]
+        for bus, asked, person in (
+            (thief, QueryJobs(), owner),
+            (gateway, QueryJobs(user="eve@pool"), reader),
+            (gateway, QueryJobs(user=USER), owner),
+        )
+    ]
+    assert ["SECRET" in repr(ad) for ad in shown] == [False, False, True]

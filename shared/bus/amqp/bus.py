@@ -64,6 +64,7 @@ from shared.bus.handling import (
     report_gap,
 )
 from shared.bus.outbox import PendingEvent
+from shared.bus.seen import Seen, seen_file
 from shared.bus.senders import COPIED, GATEWAY, TABLE, Arrival, Senders, Table, vouched
 from shared.bus.spool import EventSpool
 from shared.bus.statements import UNSIGNED, Believer, Keys, Signer
@@ -140,7 +141,12 @@ class AmqpBus:
         # Where daemons or roles have users of their own, the broker vouches for senders; else nobody does.
         self._verify = bool(role_of(user))
         self._keys = keys or Keys()
-        self._senders = Senders(self._health, self.log, rows, Believer(self._keys, now) if keys is not None else None)
+        self._senders = Senders(
+            self._health,
+            self.log,
+            rows,
+            Believer(self._keys, now, Seen(seen_file(spool) if spool is not None else None)),
+        )
         self._consumers: list[Consumer] = []
         self._gap_callbacks: list[Callable[[], Awaitable[None]]] = []
         self._links = 0  # opened so far
@@ -177,6 +183,7 @@ class AmqpBus:
                     reason="this user of the broker is no role, so the broker can not tell whose messages these are, "
                     "and senders are believed; give each daemon a user of its own (python -m shared.bus.definitions)",
                 )
+            self._tell_of_keys()
             self._events.begin()
             self._supervisor = asyncio.get_running_loop().create_task(self._supervise(), name="bus:supervisor")
         ready = asyncio.ensure_future(self._publisher.connected.wait())

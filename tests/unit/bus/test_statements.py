@@ -191,7 +191,7 @@ def test_a_message_is_believed_once_but_when_the_broker_delivers_it_again():
     for n in range(100):
         now[0] = NOW + n * 10
         believe(believing, sent(act(), now=now[0]))
-    assert len(believing._seen) <= 9  # those that are over are forgotten
+    assert len(believing.seen) <= 9  # those that are over are forgotten
 
 
 def test_a_stranger_and_another_gateways_key_are_not_believed():
