@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import stat
 import subprocess
 import sys
 import time
@@ -126,6 +127,9 @@ def test_garbage_on_a_real_broker_too(amqp_url, redis_url, tmp_path):
     real = EmbeddedPool(tmp_path / "pool")
     try:
         real.start("-amqp", amqp_url, "-redis", redis_url, "-cpus", "1", "-memory", "1024")
+        # Daemons elsewhere that belong to this pool know its gateway by the public half.
+        assert stat.S_IMODE((tmp_path / "pool" / "gateway.key").stat().st_mode) == 0o600
+        assert "PUBLIC KEY" in (tmp_path / "pool" / "gateway.key.pub").read_text()
         with real.client() as client:
             (schedd,) = client.pool()["schedds"]
 
