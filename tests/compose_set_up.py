@@ -1,6 +1,7 @@
 """What compose/prepare.py makes for a pool, with directories of a test in place of volumes."""
 
 import importlib.util
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -20,8 +21,10 @@ class Loader(yaml.SafeLoader):
 Loader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
 
 
+@cache
 def services(*, ha: bool) -> dict[str, dict]:
-    """Those of a pool, with what they extend, as far as these tests look: volumes are added up, by their targets."""
+    """Those of a pool, with what they extend, as far as these tests look: volumes are added up, by their targets.
+    Nobody changes what comes back."""
     found = yaml.load((COMPOSE / "compose.yaml").read_text(), Loader)["services"]
     if not ha:
         return dict(found)
@@ -58,8 +61,8 @@ def load(directory: Path, monkeypatch: pytest.MonkeyPatch, *, ha: bool = False, 
     for volume in volumes_of_prepare(ha=ha):
         (directory / volume).mkdir(exist_ok=True)
     monkeypatch.setattr(module, "KEYS", directory)
-    # Other accounts take root, other directories a pool's machine.
-    for name in ("chown", "fchown"):
+    # Other accounts take root, other directories a pool's machine; and nothing here outlives a crash.
+    for name in ("chown", "fchown", "fsync"):
         monkeypatch.setattr(module.os, name, lambda *_: None)
     monkeypatch.setattr(module, "check_docker_group", lambda: None)
     monkeypatch.setattr(module, "share_execute_directory", lambda: None)

@@ -52,6 +52,8 @@ class ComposePool:
     files: tuple[Path, ...] = (COMPOSE_FILE,)
     servers: tuple[str, ...] = SERVERS
     daemons: tuple[str, ...] = DAEMONS
+    #: Services that are started, with what they need; none: all.
+    started: tuple[str, ...] = ()
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -87,7 +89,7 @@ class ComposePool:
         try:
             pool.compose("build", "--quiet", "prepare")
             try:
-                pool.compose("up", "--detach", "--wait", "--wait-timeout", "180")
+                pool.compose("up", "--detach", "--wait", "--wait-timeout", "180", *cls.started)
             except RuntimeError as error:
                 raise RuntimeError(f"{error}\n{pool.logs()}") from None
             pool.find_gateway()

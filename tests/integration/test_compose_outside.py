@@ -31,6 +31,7 @@ class OpenPool(ComposePool):
     """address: of this machine, as containers and processes outside of them reach it."""
 
     files = (COMPOSE_FILE, COMPOSE_FILE.with_name("compose.outside.yaml"))
+    started = ("gateway", "registrar", "schedd", "had")
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
