@@ -28,6 +28,7 @@ from services.startd.components.hibernation import Hibernation
 from services.startd.components.history import History
 from services.startd.components.isolation import Isolation
 from services.startd.components.launchers import LauncherAds
+from services.startd.components.machine_check import MachineCheck
 from services.startd.components.owner_watch import OwnerWatch
 from services.startd.context import Component, Handler, StartdContext
 from services.startd.core.machine.resources import Output
@@ -71,6 +72,7 @@ COMPONENTS: tuple[type[Component], ...] = (
     Isolation,
     AdminRpc,
     LauncherAds,
+    MachineCheck,
     SshToJob,
     History,
     Cron,

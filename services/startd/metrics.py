@@ -49,6 +49,8 @@ class Metrics(MetricSource):
         yield gauge("roost_startd_claims", "Claims on its slots", len(manager.claims) if manager is not None else 0)
         draining = manager is not None and manager.machine_orders.drain is not None
         yield gauge("roost_startd_draining", "1 while the machine is drained", draining)
+        broken = manager is not None and bool(manager.broken)
+        yield gauge("roost_startd_broken", "1 while the machine takes no jobs, as they fail here", broken)
         yield counter("roost_startd_runs_started", "Runs of jobs begun", self._runs.started)
         yield counters(
             "roost_startd_runs_ended",

@@ -10,7 +10,7 @@ from services.startd.ads.ad_cache import AdCache
 from services.startd.background import BackgroundTasks
 from services.startd.core.slots.model import Claim
 from services.startd.core.slots.slot_manager import SlotManager
-from services.startd.core.slots.transitions import Condition
+from services.startd.core.slots.transitions import Condition, State
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.context import Context
@@ -151,6 +151,7 @@ class Publisher:
                     from_activity=before.activity if before else "",
                     owner=claim.submitter if claim else "",
                     job_id=claim.run.partition("/")[0] if claim else "",
+                    reason=self._slot_manager.broken if slot.state is State.OWNER else "",
                 )
             )
         self.event(*events)

@@ -157,6 +157,7 @@ class SlotChanged(Event):
     from_activity: str = ""
     owner: str = ""
     job_id: str = ""
+    reason: str = ""  # why the machine takes no jobs, where its runs or its checks fail (MachineBrokenReason)
 
 
 @message

@@ -104,7 +104,8 @@ class ProcessLauncher(Launcher):
         except SpawnFailed as error:
             self.isolation.forget(launch.run)
             if wrapper and error.what == "exec":
-                raise Fault.NO_PROCESS.failure(f"USER_JOB_WRAPPER can not be run: {error.message}") from error
+                message = f"USER_JOB_WRAPPER can not be run: {error.message}"
+                raise Fault.NO_PROCESS.failure(message, machine=True) from error
             raise _reason(error, launch) from error
         return Started(process.pid, process.started_at)
 
@@ -215,7 +216,9 @@ def measure_tree(nanny: int) -> Measured:
 def _reason(error: SpawnFailed, launch: Launch) -> RunFailed:
     fault = _FAULTS.get(error.what, Fault.NO_PROCESS)
     if fault is Fault.NO_PROCESS or error.errno in _MACHINE:
-        return Fault.NO_PROCESS.failure(f"this machine could not start the job: {error.message}")
+        # EAGAIN may be the limit of one account's processes.
+        machine = error.errno in _MACHINE and error.errno != errno.EAGAIN
+        return Fault.NO_PROCESS.failure(f"this machine could not start the job: {error.message}", machine=machine)
     hint = ""
     if error.what == "exec":
         hint = _hint(Path(launch.executable), error.errno)

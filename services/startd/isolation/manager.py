@@ -168,6 +168,7 @@ class IsolationManager:
                 raise Fault.NO_ISOLATION.failure(
                     f"jobs run as {account.name}, which can not enter {folder}: give others the permission to "
                     f"(chmod o+x), or set EXECUTE to another directory",
+                    machine=True,
                 )
 
     def request(self, launch: Launch) -> dict[str, Any]:
@@ -195,7 +196,8 @@ class IsolationManager:
             try:
                 request["cgroup"] = self.cgroups.make(isolated.group, limits)
             except OSError as error:
-                raise Fault.NO_ISOLATION.failure(f"this machine can not limit the job: {error}") from error
+                message = f"this machine can not limit the job: {error}"
+                raise Fault.NO_ISOLATION.failure(message, machine=True) from error
             request["group"] = isolated.group
             self._tell(self.cgroups.trouble(isolated.group))
         if "cgroup" not in request and self.rules.most_processes:

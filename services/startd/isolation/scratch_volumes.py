@@ -159,9 +159,8 @@ class ScratchVolumes:
             self._mounted.add(name)
             await asyncio.to_thread(self._clear, name)
         except OSError as error:
-            raise Fault.NO_ISOLATION.failure(
-                f"this machine can not make a file system of {size} KB: {error}"
-            ) from error
+            message = f"this machine can not make a file system of {size} KB: {error}"
+            raise Fault.NO_ISOLATION.failure(message, machine=True) from error
 
     async def _mount_loop(self, name: str, size_kib: int) -> None:
         path = Path(f"{self.rules.backing_file}.{name}")

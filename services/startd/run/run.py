@@ -8,6 +8,7 @@ launched begins anew, one that was launched is waited for, one that has ended is
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -32,6 +33,11 @@ from services.startd.run.reports import Reports
 from shared import tracing
 from shared.classad import ClassAd
 from shared.messages.claims import JobExit, JobReport, JobReportAck
+
+#: Errors of a machine whose disks, memory or descriptors are at their end, whatever the job.
+_MACHINE_ERRNOS = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+)
 
 
 class Run:
@@ -64,6 +70,7 @@ class Run:
         self._is_suspended = False  # it does
         self._suspending = asyncio.Lock()
         self._over = False
+        self.machine_fault = ""  # why it failed, where any other job would have failed here too
         self._last_updates: ClassAd | None = None  # of the launcher, at the end
         trace = tracing.trace_of(self.job.eval_string("RoostTrace"))
         self._log = context.daemon.log.bind(job_id=record.job_id, attempt=record.attempt, slot=record.slot, **trace)
@@ -225,10 +232,12 @@ class Run:
             await self._exit_hook(outcome)
             return await self._files.send_output(self.job, outcome)
         except RunFailed as error:
+            self.machine_fault = error.message if error.machine else ""
             outcome = error.exit()
             await self._exit_hook(outcome)
             return outcome
         except OSError as error:
+            self.machine_fault = str(error) if error.errno in _MACHINE_ERRNOS else ""
             # The machine's disk or memory, not the job: EXECUTE is full, say.
             return Fault.MACHINE_ERROR.exit("failed", f"this machine failed: {error}")
         except Exception as error:  # noqa: BLE001

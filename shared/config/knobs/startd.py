@@ -438,6 +438,12 @@ class StartdSettings(CommonSettings):
     roost_startd_orphan_timeout: int = knob(
         "ROOST_STARTD_ORPHAN_TIMEOUT", "2400", unit="s", least=1, meaning="jobs live on without any startd at most"
     )
+    roost_startd_failures: int = knob(
+        "ROOST_STARTD_FAILURES",
+        "3",
+        least=0,
+        meaning="runs in a row that fail by the machine's fault until it takes no more for a while; 0: it always does",
+    )
     roost_jobs_as_root: bool = knob(
         "ROOST_JOBS_AS_ROOT", "false", meaning="a startd that is root runs all jobs as root: as ROOST_OWN_USERS = *"
     )

@@ -35,14 +35,18 @@ class Row:
 
 
 class RunFailed(Exception):
-    """A run can not be started, or its files not be sent. `hold`: the job is at fault; `failed`: this machine is."""
+    """A run can not be started, or its files not be sent. `hold`: the job is at fault; `failed`: this machine is.
+    machine: whatever job came here, it would fail (`core.machine.health`)."""
 
-    def __init__(self, kind: Literal["hold", "failed"], message: str, code: int = 0, subcode: int = 0) -> None:
+    def __init__(
+        self, kind: Literal["hold", "failed"], message: str, code: int = 0, subcode: int = 0, *, machine: bool = False
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.code = code
         self.subcode = subcode
+        self.machine = machine
 
     def exit(self) -> JobExit:
         """The end of the run, for the schedd."""
@@ -153,12 +157,12 @@ class Fault(Enum):
     def subcode(self) -> int:
         return self.value.subcode
 
-    def failure(self, message: str, subcode: int = 0) -> RunFailed:
-        """The exception to raise. subcode: counts where the row says that it varies."""
+    def failure(self, message: str, subcode: int = 0, *, machine: bool = False) -> RunFailed:
+        """The exception to raise. subcode: counts where the row says that it varies. machine: as RunFailed has it."""
         row = self.value
         if row.then == "held":
             return RunFailed("hold", message, row.code, subcode if row.subcode_is else row.subcode)
-        return RunFailed("failed", message)
+        return RunFailed("failed", message, machine=machine)
 
     def exit(self, reason: Literal["hold", "failed", "evicted"], message: str, subcode: int = 0) -> JobExit:
         """The end of a run, for the schedd. evicted: nobody is to blame, and nothing is counted."""

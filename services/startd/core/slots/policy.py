@@ -63,6 +63,11 @@ class Policy:
         """The expressions that count for a job."""
         return self.vanilla if self.vanilla is not None and job.eval("JobUniverse") == VANILLA else self
 
+    def closed(self) -> Policy:
+        """The same of a machine that takes no job: its idle slots are Owner, and no START is true."""
+        vanilla = self.vanilla and replace(self.vanilla, start=_FALSE, is_owner=_TRUE)
+        return replace(self, start=_FALSE, is_owner=_TRUE, vanilla=vanilla)
+
     def starting(self, start: Expr) -> Policy:
         """The same with another START."""
         vanilla = self.vanilla

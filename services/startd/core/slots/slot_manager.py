@@ -103,6 +103,11 @@ class SlotManager:
         return self._table.machine_orders
 
     @property
+    def broken(self) -> str:
+        """Why the machine takes no job; empty: it does."""
+        return self._table.broken
+
+    @property
     def in_use(self) -> bool:
         """A slot runs something, or is about to: the policy is to be looked at often (STM-42)."""
         return bool(self.claims) or any(slot.state is State.BACKFILL for slot in self.slots.values())
@@ -247,6 +252,12 @@ class SlotManager:
         for slot in slots:
             self._vacate(slot, graceful=graceful, now=now)
         return None, self._done()
+
+    def set_broken(self, reason: str, now: float) -> SlotEffects:
+        """Take no job from now on, as any would fail here; empty: take jobs again. What runs goes on."""
+        self._table.set_broken(reason)
+        self._driver.review(now)
+        return self._done()
 
     def sleep(self, now: float) -> SlotEffects:
         """Lend nothing from now on, and end what is on the slots: the machine goes to sleep."""
@@ -404,6 +415,8 @@ class SlotManager:
     def _answer(self, found: Slot, request: ClaimRequest, job: ClassAd, now: float) -> Granted | Accepted | Refused:
         if self._table.asleep:
             return Refused("draining", "the machine goes to sleep")
+        if self._table.broken:
+            return Refused("requirements", f"this machine takes no job: {self._table.broken}")
         ad = self._ad_of(found)
         emptying = self.machine_orders.emptying
         if emptying and (found.claim is not None or request.preempts):

@@ -41,6 +41,7 @@ class SlotTable:
         self.version = 0  # counts changes of anything that ads show
         self.benchmarking = 0  # slots that run benchmarks
         self.start: Expr | None = None  # START of all slots while the machine is emptied; None: as configured
+        self.broken = ""  # why the machine takes no job, whatever START says (core.machine.health); empty: it does
         self._policy_of = policy_of
         self._emptied: dict[int, tuple[Policy, Policy]] = {}  # by slot type: as configured, and with `start`
         self._dynamic: dict[str, dict[str, Slot]] = {}  # by the slot they were carved from, by name
@@ -55,14 +56,19 @@ class SlotTable:
     # -- reading
 
     def policy(self, slot: Slot) -> Policy:
-        """The slot's policy as it is now: while the machine is emptied, with another START (DFR-07)."""
+        """The slot's policy as it is now: while the machine is emptied, or broken, with another START (DFR-07)."""
         configured = self._policy_of(slot.type_id)
-        if self.start is None:
+        if self.start is None and not self.broken:
             return configured
         known = self._emptied.get(slot.type_id)
         if known is None or known[0] is not configured:
-            known = self._emptied[slot.type_id] = configured, configured.starting(self.start)
+            known = self._emptied[slot.type_id] = configured, self._emptying(configured)
         return known[1]
+
+    def _emptying(self, configured: Policy) -> Policy:
+        if self.broken or self.start is None:
+            return configured.closed()
+        return configured.starting(self.start)
 
     def dynamic_slots(self, parent: str) -> list[Slot]:
         return list(self._dynamic.get(parent, {}).values())
@@ -72,6 +78,13 @@ class SlotTable:
     def replace_start(self, start: Expr | None) -> None:
         """START of all slots is this from now on; None: as configured."""
         self.start = start
+        self._emptied.clear()
+        for slot in self.slots.values():
+            self.touch(slot)
+
+    def set_broken(self, reason: str) -> None:
+        """Let no slot take a job from now on; empty: as START has it."""
+        self.broken = reason
         self._emptied.clear()
         for slot in self.slots.values():
             self.touch(slot)
