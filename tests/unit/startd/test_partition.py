@@ -1,7 +1,7 @@
 """Dividing a machine and carving slots."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.slots.amounts import Amounts
@@ -108,6 +108,16 @@ def test_impossible_configurations_are_refused(macros):
         slots(**macros)
 
 
+def test_the_last_of_slots_that_were_rounded_up_has_what_is_left():
+    """10 slots of 4.9 cores, which count as 5, are not 50 of 49."""
+    for counts in ((4, 6), (10, 0)):
+        macros = {f"NUM_SLOTS_TYPE_{n}": str(count) for n, count in enumerate(counts, 1)}
+        machine = Amounts({"Cpus": 49, "Memory": 49_000, "Disk": 1000})
+        planned = slots(machine, **macros, SLOT_TYPE_1="10%", SLOT_TYPE_2="10%")
+        assert column(planned, "Cpus") == [5] * 9 + [4]
+
+
+@example(49, 1000, [(4, "10%"), (6, "10%")])
 @given(
     st.integers(1, 64),
     st.integers(1, 200_000),

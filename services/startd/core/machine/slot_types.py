@@ -269,7 +269,8 @@ def share_of_disk(share: float, total_kib: Number) -> int:
 def _divide_one(resource: str, total: Number, shares: Sequence[Share], slots: Sequence[SlotType]) -> list[Number]:
     least = LEAST.get(resource, 0)
     given: list[Number | None] = []
-    left: Number = total
+    left: Number = total  # by what was asked for
+    there: Number = total  # by what was given, which may be more: a share of 4.9 cores is a slot of 5
     for share, slot in zip(shares, slots, strict=True):
         asked = share.of(total)
         if asked is None:
@@ -282,10 +283,18 @@ def _divide_one(resource: str, total: Number, shares: Sequence[Share], slots: Se
         if rest < -_SLACK:
             raise _too_much(resource, total, slot, f"{asked:g}", left)
         left = rest
-        given.append(max(least, int(asked + (_CORE_SLACK if resource == CPUS else _SLACK))))
+        whole_amount = max(least, int(asked + (_CORE_SLACK if resource == CPUS else _SLACK)))
+        if whole_amount > there:
+            # The last of them has what the others left.
+            whole_amount = int(there)
+            if whole_amount < least:
+                raise _too_much(resource, total, slot, f"{asked:g}", there)
+        there -= whole_amount
+        given.append(whole_amount)
     autos = given.count(None)
     if not autos:
         return [amount or 0 for amount in given]
+    left = min(left, there)
     whole = math.ceil(left - _SLACK) if left >= 1 else 0
     each = whole // autos
     if each < least:
