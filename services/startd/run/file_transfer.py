@@ -12,7 +12,7 @@ import aiohttp
 from structlog.stdlib import BoundLogger
 
 from services.startd.core.journal_records import RunRecord
-from services.startd.core.run.exit_status import output_of
+from services.startd.core.run.exit_status import output_of, unsent
 from services.startd.core.run.failures import Fault
 from services.startd.core.run.job_launch import EXECUTABLE, OWN_FILES, STDERR, STDOUT
 from services.startd.exec.registry import LAUNCHER_FILES
@@ -144,7 +144,7 @@ class FileTransfer:
                     )
                 )
         except TransferUnavailable as error:
-            return _with(outcome, Fault.NO_TIME_FOR_OUTPUT.exit("evicted", f"output could not be sent: {error}"))
+            return _with(outcome, Fault.NO_TIME_FOR_OUTPUT.exit("evicted", unsent(outcome, str(error))))
         except TransferRefused as error:
             if error.status in _NOT_WANTED:
                 return Fault.NOT_WANTED.exit("failed", f"the schedd does not want this run: {error}")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from services.startd.core.run.exit_status import unsent
 from services.startd.core.run.failures import FIRST_S, LONGEST_S, Fault, Health, page
+from shared.messages.claims import JobExit
 
 ROOT = Path(__file__).parents[3]
 
@@ -97,3 +99,11 @@ def test_the_wait_is_bounded(failures):
     health.broke("", 0.0)
     assert 0 < health.until <= LONGEST_S
     assert health.reason
+
+
+def test_a_job_whose_output_could_not_be_sent_still_says_why_it_had_to_leave():
+    preempted = JobExit(reason="evicted", message="preempted: bob has the better priority", vacate_code=1019)
+    assert unsent(preempted, "no time was left for it") == (
+        "preempted: bob has the better priority; output could not be sent: no time was left for it"
+    )
+    assert unsent(JobExit(reason="exited", exit_code=0), "refused") == "output could not be sent: refused"

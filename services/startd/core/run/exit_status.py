@@ -93,6 +93,12 @@ def exit_of(end: Finished, stopped: Stop | None, why: str) -> JobExit:
     return JobExit(reason="exited", exit_code=end.exit_code, exit_signal=end.exit_signal, core_dumped=end.core_dumped)
 
 
+def unsent(outcome: JobExit, why: str) -> str:
+    """What is said of a run whose output could not be sent. Why it had to end comes first: that is what a user asks."""
+    trouble = f"output could not be sent: {why}"
+    return f"{outcome.message}; {trouble}" if outcome.message else trouble
+
+
 def kill_signal(job: ClassAd, why: str) -> int:
     """The signal that asks a job to leave: RemoveKillSig, HoldKillSig or KillSig; SIGTERM unless given."""
     first = {"remove": "RemoveKillSig", "hold": "HoldKillSig"}.get(why, "KillSig")
