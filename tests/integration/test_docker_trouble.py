@@ -203,6 +203,20 @@ async def test_containers_end_when_no_startd_comes_back_for_them(engine, files, 
         await eventually(lambda: not engine.client.api.containers(**there), PATIENCE_S)
 
 
+@spec("LEA-02")
+async def test_a_container_ends_with_its_lease_where_no_startd_is(engine, files, tmp_path):
+    """Long before all containers would be removed for want of a startd."""
+    async with running_pool(tmp_path) as pool:
+        await start(pool, files, "echo up > up; sleep 600")
+        await up(pool)
+        (container,) = containers(engine, pool)
+        (run_name,) = launcher(pool)._runs
+        launcher(pool).lease({run_name: 0.5})
+        await pool.stop()
+        there = {"all": True, "filters": {"id": container.id}}
+        await eventually(lambda: not engine.client.api.containers(**there), PATIENCE_S)
+
+
 async def test_containers_go_on_when_a_startd_comes_back_for_them(engine, files, tmp_path):
     async with running_pool(tmp_path, ROOST_STARTD_ORPHAN_TIMEOUT="3") as pool:
         activation, _ = await start(pool, files, "echo up > up; while [ ! -e go ]; do sleep 0.05; done; exit 4")
