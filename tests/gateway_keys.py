@@ -5,6 +5,7 @@ from pathlib import Path
 from shared.bus import Bus, connect
 from shared.bus.senders import TABLE
 from shared.bus.statements import Keys, Signer, public_file
+from shared.files import replace_on_disk
 from shared.messages.base import Message, Person
 from shared.operations import NEEDS
 
@@ -18,9 +19,9 @@ def key_knobs(directory: Path) -> dict[str, str]:
     """Settings of daemons as processes, with the key in files of this directory."""
     path = directory / "gateway.key"
     directory.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(SIGNER.private_pem)
-    path.chmod(0o600)
-    public_file(path).write_bytes(SIGNER.public_pem)
+    for file, text in ((path, SIGNER.private_pem), (public_file(path), SIGNER.public_pem)):
+        if not file.exists() or file.read_bytes() != text:  # daemons that run read it at any moment
+            replace_on_disk(file, text)
     return {"ROOST_GATEWAY_KEY": str(path), "ROOST_GATEWAY_KEYS": str(public_file(path))}
 
 
