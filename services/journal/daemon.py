@@ -17,6 +17,7 @@ from services.journal.recorder import PREFETCH, Recorder
 from services.journal.store import JournalUnavailable, Store, url_of
 from shared.bus.api import Subscription
 from shared.classad import ClassAd
+from shared.classad.budget import TooExpensive
 from shared.config.knobs import JournalSettings
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
@@ -24,7 +25,7 @@ from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
 from shared.daemon.metrics import Counter, Declared, Gauge, Histogram, register
 from shared.daemon.orders import handle_order
-from shared.messages.base import Envelope, Message
+from shared.messages.base import Envelope, Failure, Message
 from shared.messages.journal import INBOX, JournalAnswer
 
 #: Of its ad.
@@ -101,7 +102,10 @@ class Journal(Daemon):
         body = envelope.body
         answer = self.answers.of.get(type(body))
         if answer is not None:
-            return JournalAnswer(data=await answer(body))
+            try:
+                return JournalAnswer(data=await answer(body))
+            except TooExpensive as error:
+                return Failure(code=error.code, reason=str(error))
         return await handle_order(self, envelope, self.advertiser)
 
     async def _advertise(self) -> None:

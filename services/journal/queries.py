@@ -25,7 +25,7 @@ from services.journal.core.explain import (
 from services.journal.core.rows import job_id
 from services.journal.job_records import read_job
 from services.journal.replay_reader import interval_part
-from services.journal.store import EVENTS, MATCHES, REASONS, SAMPLES, STANDINGS, Store
+from services.journal.store import EVENTS, MATCHES, REASONS, SAMPLES, STANDINGS, Store, in_budget
 from shared.bus.api import RemoteFailure
 from shared.daemon.clock import Clock
 from shared.messages.base import Message
@@ -46,6 +46,8 @@ DAY_S: Final = 86400.0
 _EVENTS: Final = 2000
 #: Rows that one picture is made of.
 _ROWS: Final = 500_000
+#: Characters of events in one page: an event of somebody else may be as large as a message.
+PAGE_BYTES: Final = 2 << 20
 
 Data = dict[str, Any]
 
@@ -208,9 +210,8 @@ def _standing_rows(
     )
     if names is not None:
         chosen = chosen.where(table.c.name.in_(names))
-    return [
-        (at, name, json.loads(body)) for at, name, body in connection.execute(chosen.order_by(table.c.at).limit(_ROWS))
-    ]
+    rows = connection.execute(chosen.order_by(table.c.at).limit(_ROWS))
+    return [(at, name, json.loads(body)) for at, name, body in in_budget(rows)]
 
 
 def _standing_at(connection: sa.Connection, kind: str, name: str, at: float) -> Mapping[str, Any] | None:
@@ -358,12 +359,16 @@ def _events(connection: sa.Connection, asked: AskEvents) -> Data:
         except ValueError:
             raise RemoteFailure("bad-request", "after: want the `next` of a page before") from None
         chosen = chosen.where(sa.or_(table.c.at > moment, sa.and_(table.c.at == moment, table.c.id > last)))
-    rows = connection.execute(chosen.order_by(table.c.at, table.c.id).limit(asked.limit + 1)).all()
-    shown = rows[: asked.limit]
-    return {
-        "events": [{"id": row.id, "type": row.type, "sender": row.sender, **json.loads(row.body)} for row in shown],
-        "next": f"{shown[-1].at!r}/{shown[-1].id}" if len(rows) > asked.limit else None,
-    }
+    shown: list[Data] = []
+    last, left, more = "", PAGE_BYTES, False
+    for row in in_budget(connection.execute(chosen.order_by(table.c.at, table.c.id).limit(asked.limit + 1))):
+        left -= len(row.body)
+        more = len(shown) == asked.limit or (left < 0 and bool(shown))
+        if more:
+            break
+        shown.append({"id": row.id, "type": row.type, "sender": row.sender, **json.loads(row.body)})
+        last = f"{row.at!r}/{row.id}"
+    return {"events": shown, "next": last if more else None}
 
 
 def _series(
@@ -374,7 +379,9 @@ def _series(
         chosen = sa.select(table.c.at, table.c.body).where(
             table.c.type == "job.started", table.c.at > start, table.c.at <= end
         )
-        waits = ((at, float(json.loads(body)["waited_s"])) for at, body in connection.execute(chosen.limit(_ROWS)))
+        waits = (
+            (at, float(json.loads(body)["waited_s"])) for at, body in in_budget(connection.execute(chosen.limit(_ROWS)))
+        )
         return series.quantiles(waits, start, end, points, {"median": 0.5, "p95": 0.95})
     if name == "shares":
         told = [(start, who, body["in_use"]) for who, body in _all_at(connection, "submitter", start).items()]
@@ -385,5 +392,5 @@ def _series(
     chosen = sa.select(table.c.at, table.c.label, table.c.value).where(
         table.c.name == name, table.c.at > start, table.c.at <= end
     )
-    samples = ((row.at, row.label, row.value) for row in connection.execute(chosen.limit(_ROWS)))
+    samples = ((row.at, row.label, row.value) for row in in_budget(connection.execute(chosen.limit(_ROWS))))
     return series.averaged(samples, start, end, points)

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -39,9 +42,15 @@ from sqlalchemy.engine import URL, make_url
 
 from services.journal.core.rows import Row, Rows
 from shared import private_files
-from shared.errors import PermanentError, RetryableError
+from shared.caller import check_caller
+from shared.classad.budget import QUESTION_S, TooExpensive
+from shared.errors import PermanentError, RetryableError, RoostError
 
 METADATA: Final = MetaData()
+
+#: Instructions of SQLite, and rows, between two looks at what a question has cost.
+_STEPS: Final = 100_000
+_LOOK_EVERY: Final = 500
 
 #: The version of the tables, and other facts about the journal itself.
 META: Final = Table("meta", METADATA, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
@@ -223,6 +232,52 @@ def url_of(configured: str | None, spool: Path) -> URL:
     return url
 
 
+class _ReadBudget:
+    """The processor time of this thread that one question may take, and who waits for its answer."""
+
+    def __init__(self) -> None:
+        self._end = time.thread_time() + QUESTION_S
+
+    def check(self) -> None:
+        """Raises TooExpensive, CallerGone."""
+        check_caller()
+        if time.thread_time() > self._end:
+            limit = f"the {QUESTION_S:g} s of processor time that one question may take"
+            raise TooExpensive(f"this question to the journal takes more than {limit}; ask about a shorter time")
+
+    @contextmanager
+    def watching(self, connection: sa.Connection | None) -> Iterator[None]:
+        """SQLite looks in here while it works. PostgreSQL has statement_timeout."""
+        if connection is None:
+            yield
+            return
+        driver: Any = connection.connection.driver_connection
+        driver.set_progress_handler(self._is_over, _STEPS)
+        try:
+            yield
+        finally:
+            driver.set_progress_handler(None, _STEPS)
+
+    def _is_over(self) -> bool:
+        try:
+            self.check()
+        except RoostError:
+            return True
+        return False
+
+
+_reading: ContextVar[_ReadBudget | None] = ContextVar("reading", default=None)
+
+
+def in_budget(rows: Iterable[T]) -> Iterator[T]:
+    """Rows of a question, as long as its budget lasts. Raises TooExpensive, CallerGone."""
+    budget = _reading.get()
+    for number, row in enumerate(rows):
+        if budget is not None and number % _LOOK_EVERY == 0:
+            budget.check()
+        yield row
+
+
 class Store:
     """The open database. Every method may raise JournalUnavailable."""
 
@@ -251,7 +306,8 @@ class Store:
         await self._in(self._writer, partial(self._add, table, rows))
 
     async def read(self, question: Callable[[sa.Connection], T]) -> T:
-        """Ask, in the reader's thread, in one transaction."""
+        """Ask, in the reader's thread, in one transaction. Raises TooExpensive, and CallerGone when nobody waits for
+        the answer any more, in line or while it is made."""
         return await self._in(self._reader, partial(self._read, question))
 
     async def forget(self, before: float, most_bytes: int) -> tuple[int, int]:
@@ -272,7 +328,7 @@ class Store:
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, work)
+            return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, work)
         except OSError as error:
             raise JournalUnavailable(f"the journal's database ({self._shown()}): {error.strerror}") from error
         except (sa.exc.DataError, sa.exc.IntegrityError, sa.exc.StatementError, OverflowError, UnicodeError) as error:
@@ -389,8 +445,17 @@ class Store:
                 connection.execute(self._insert(table), list(rows))
 
     def _read(self, question: Callable[[sa.Connection], T]) -> T:
-        with self.engine().connect() as connection:
-            return question(connection)
+        budget = _ReadBudget()
+        token = _reading.set(budget)
+        try:
+            budget.check()
+            with self.engine().connect() as connection, budget.watching(connection if self.lite else None):
+                return question(connection)
+        except sa.exc.OperationalError:
+            budget.check()  # which ended it
+            raise
+        finally:
+            _reading.reset(token)
 
     def _forget(self, before: float, most_bytes: int) -> tuple[int, int]:
         forgotten = self._delete(before)

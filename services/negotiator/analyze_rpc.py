@@ -3,13 +3,14 @@
 The negotiator makes them and not the gateway, as it has all slots in hand (of 10,000 slots, 50 MB of ads would have to
 come to the gateway), knows which of them it would not hand out, and what its last cycle said. The explanations
 themselves are pure (engine/analyze). `Analyzer` has columns of its own, over the same packed ads: neither the cycle nor
-the event loop waits for an explanation, which runs in a thread, one question at a time, and an expression that takes
-too long costs nobody else anything.
+the event loop waits for an explanation, which runs in a thread, one question at a time, with a budget; and it ends when
+nobody waits for it any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,10 +20,13 @@ from engine.analyze.job_report import name_of
 from engine.analyze.report import Rejection
 from engine.analyze.slots import COLUMNS
 from engine.match.model import Rejected, Request
+from shared.caller import check_caller
 from shared.classad import ClassAd, PackedError
+from shared.classad.budget import QUESTION_S, TooExpensive
 from shared.classad.columnar import Table
 from shared.classad.columnar.table import POLICIES
 from shared.classad.expr import Expr
+from shared.cooperative import reading
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import Clock
@@ -40,7 +44,7 @@ class AnalyzeRpc:
     another does not count)."""
 
     def __init__(self, clock: Clock, ads: AdTable, owner: Callable[[str, str], str]) -> None:
-        self.analyzer = Analyzer(clock.monotonic)
+        self.analyzer = Analyzer()
         self._clock = clock
         self._ads = ads
         self._owner = owner
@@ -63,7 +67,7 @@ class AnalyzeRpc:
     ) -> Message:
         """An Analysis, or a Failure. `requests` gives what waits now, and is asked only about slots."""
         try:
-            questions = [AnalyzedJob(ClassAd.unpack(job.ad).check(), job.schedd, job.also) for job in asked.jobs]
+            questions = await reading(sum(len(job.ad) for job in asked.jobs), _questions, asked)
         except (PackedError, RecursionError) as error:
             return Failure(code="bad-request", reason=f"a job's ad can not be read: {error}")
         if not questions and not asked.machine:
@@ -82,8 +86,8 @@ class AnalyzeRpc:
                 return Analysis(slots=await asyncio.to_thread(self.analyzer.slots, ads, pool, waiting, asked.machine))
         except NoSuchSlot as error:
             return Failure(code="not-found", reason=str(error))
-        except TooSlow as error:
-            return Failure(code="too-slow", reason=str(error))
+        except (TooSlow, TooExpensive) as error:
+            return Failure(code=TooExpensive.code, reason=str(error))
         finally:
             self._waiting -= 1
 
@@ -104,14 +108,17 @@ class AnalyzeRpc:
         return found
 
 
-#: Seconds one question may take.
-PATIENCE_S: Final = 5.0
+def _questions(asked: Analyze) -> list[AnalyzedJob]:
+    """Raises PackedError, RecursionError."""
+    return [AnalyzedJob(ClassAd.unpack(job.ad).check(), job.schedd, job.also) for job in asked.jobs]
+
+
 #: Slots looked at one by one where a machine was named.
 MOST_SLOTS: Final = 100
 
 
 class TooSlow(Exception):
-    """The conditions take too long to evaluate."""
+    """The conditions take more processor time than a question may."""
 
 
 class NoSuchSlot(Exception):
@@ -143,12 +150,12 @@ class Analyzer:
     """Keeps columns of the slots from one question to the next. Not for several threads at once.
 
     `ads` of its methods: packed ads by the name of the slot; one that is the same object as the last time is not looked
-    at again. `monotonic`: seconds that never step back.
+    at again. `spent`: seconds of processor time of this thread so far; one question may take `most_s` of them.
     """
 
-    def __init__(self, monotonic: Callable[[], float], patience_s: float = PATIENCE_S) -> None:
-        self._monotonic = monotonic
-        self._patience_s = patience_s
+    def __init__(self, spent: Callable[[], float] = time.thread_time, most_s: float = QUESTION_S) -> None:
+        self._spent = spent
+        self._most_s = most_s
         self._last: dict[tuple[str, int], Rejection] = {}
         self._table = _table()
         self._seen: dict[str, bytes] = {}
@@ -164,7 +171,7 @@ class Analyzer:
         self, ads: Mapping[str, bytes], pool: PoolState, questions: Sequence[AnalyzedJob], machine: str
     ) -> list[dict[str, Any]]:
         """A JobReport as a map for each question, against all slots or those of `machine`. Raises NoSuchSlot,
-        TooSlow."""
+        TooSlow, CallerGone."""
         if machine:
             table = _table()
             _fill(table, {}, {name: ads[name] for name in _named(ads, machine)})
@@ -174,6 +181,7 @@ class Analyzer:
         slots = self._slots(table, pool)
         reports = []
         for each in questions:
+            check_caller()
             number = each.ad.eval("AutoClusterId")
             last = self._last.get((each.schedd, number)) if isinstance(number, int) else None
             try:
@@ -186,7 +194,7 @@ class Analyzer:
         self, ads: Mapping[str, bytes], pool: PoolState, requests: Mapping[str, Sequence[Request]], machine: str
     ) -> list[dict[str, Any]]:
         """A SlotReport as a map for each slot of that name, or of that machine, against the requests that wait (by
-        submitter). Raises NoSuchSlot, TooSlow."""
+        submitter). Raises NoSuchSlot, TooSlow, CallerGone."""
         waiting = [
             WaitingRequest(name_of(request.ad), submitter, request.count, request.ad)
             for submitter, listed in sorted(requests.items())
@@ -194,6 +202,7 @@ class Analyzer:
         ]
         reports = []
         for name in _named(ads, machine)[:MOST_SLOTS]:
+            check_caller()
             table = _table()
             _fill(table, {}, {name: ads[name]})
             try:
@@ -203,10 +212,11 @@ class Analyzer:
         return reports
 
     def _slots(self, table: Table, pool: PoolState) -> Slots:
-        end = self._monotonic() + self._patience_s
+        end = self._spent() + self._most_s
 
         def patience() -> None:
-            if self._monotonic() > end:
+            check_caller()
+            if self._spent() > end:
                 raise TooSlow
 
         unoffered = {name: "no-claim-id" for name in table.keys if not pool.claims.get(name)}
@@ -214,7 +224,10 @@ class Analyzer:
         return Slots(table, pool.now, unoffered, patience, pool.constraint, pool.waking)
 
     def _too_slow(self) -> str:
-        return f"take more than {self._patience_s:g} s to evaluate on the slots of this pool"
+        return (
+            f"take more than the {self._most_s:g} s of processor time that one question may, on the slots of this "
+            "pool; ask about fewer jobs, or about one machine"
+        )
 
 
 def _named(ads: Mapping[str, bytes], machine: str) -> list[str]:

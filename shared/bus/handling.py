@@ -28,6 +28,7 @@ from shared.bus.outbox import Outbox
 from shared.bus.senders import Arrival, Denied, Row, Senders, speaks_for_somebody
 from shared.bus.statements import Signer, digest_of
 from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, ROLES, inbox_queue
+from shared.caller import awaited
 from shared.errors import RetryableError
 from shared.messages.base import BadMessage, Envelope, Failure, Message, Person, pack_body
 from shared.messages.events import DaemonReconnected
@@ -154,7 +155,7 @@ async def answer_request(data: bytes, handler: RequestHandler, log: Log, arrival
         return TAKEN if error.answered else Outcome(answer=Failure(code="denied", reason=str(error)))
     began = time.perf_counter()
     try:
-        with tracing.handling(envelope.body.type, envelope.trace):
+        with tracing.handling(envelope.body.type, envelope.trace), awaited(arrival.waits_s):
             return Outcome(answer=await handler(envelope))
     except asyncio.CancelledError:
         if _is_cancelled():

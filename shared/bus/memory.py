@@ -677,6 +677,8 @@ class MemoryBus:
             if item.caller is None:
                 return await take_one_way(item)
             arrival = Arrival(Exchange.RPC, inbox=inbox, again=item.deliveries > 0)
+            if item.deadline is not None:
+                arrival = replace(arrival, waits_s=max(0.0, item.deadline - self.hub.loop_time()))
             return await answer_request(item.data, handler, self._log, arrival, self._senders)
 
         return self._subscribe(self.hub.inbox(inbox), handle, prefetch)

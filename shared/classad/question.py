@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from shared.caller import check_caller
 from shared.classad.budget import Budget
 from shared.cooperative import SLICE_S
 
@@ -46,13 +47,15 @@ class Question:
 
     async def yield_if_due(self) -> None:
         """Let others have their turn, once this one has lasted long enough. Raises TooExpensive where the budget is
-        spent."""
+        spent, CallerGone where nobody waits for the answer any more."""
         lasted = time.perf_counter() - self._began
         if lasted > SLICE_S:
             self.budget.check()
+            check_caller()
             async with _lane():
                 for _ in range(min(MOST_TURNS, int(lasted / SLICE_S))):
                     await asyncio.sleep(0)
+            check_caller()  # others' turns took as long as they took
             self._began = time.perf_counter()
 
 

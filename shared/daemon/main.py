@@ -44,6 +44,8 @@ from shared.tls import ClientTls
 EXIT_DIED, EXIT_AGAIN, EXIT_CONFIG = 1, 75, 78
 #: Seconds between looks at the store when nothing else asks it.
 PING_S = 5.0
+#: Seconds after its start by which a daemon has done most of what it does.
+WARM_S = 60.0
 #: Daemons whose <SUBSYSTEM>_NAME names them in the pool. A negotiator's or collector's names something else.
 NAMED = ("SCHEDD", "STARTD")
 
@@ -243,8 +245,9 @@ async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
 
 def _started(health: HealthServer | None) -> None:
     # A full collection of garbage looks at every object there is, and nothing else happens meanwhile: 0.05 to 0.15 s
-    # for modules, routes and models of messages, which stay anyway.
+    # for modules, routes and models of messages, which stay anyway; and for what is made at the first use.
     gc.freeze()
+    asyncio.get_running_loop().call_later(WARM_S, gc.freeze)
     if health is not None:
         health.set_up = True
 

@@ -18,6 +18,7 @@ from shared.bus.api import (
     RemoteFailure,
 )
 from shared.bus.topology import MAX_MESSAGE_BYTES
+from shared.caller import CallerGone, check_caller
 from shared.errors import RetryableError
 from shared.messages import Ack, Envelope, Failure
 from shared.messages.ads import AdHeartbeat, AdInvalidate, SendAds
@@ -369,6 +370,30 @@ async def test_call_times_out_and_late_answer_is_ignored(pool):
     may_answer.set()
     answer = await schedd.call("startd.node1", Alive(schedd="ap1", sequence=2, claim_ids=[]))
     assert answer == AliveReply(unknown=["2"])
+
+
+async def test_a_handler_learns_that_its_caller_gave_up(pool):
+    startd, schedd = await pool.bus("startd.node1"), await pool.bus("schedd.ap1")
+    learned = asyncio.Event()
+
+    async def handler(envelope):
+        if envelope.body.sequence == 2:
+            check_caller()
+            return AliveReply(unknown=[])
+        try:
+            while True:
+                await asyncio.sleep(0.01)
+                check_caller()
+        except CallerGone:
+            learned.set()
+            raise
+
+    await startd.serve("startd.node1", handler)
+    with pytest.raises(CallTimeout):
+        await schedd.call("startd.node1", Alive(schedd="ap1", sequence=1, claim_ids=[]), timeout=1.0)
+    await eventually(learned.is_set)
+    answer = await schedd.call("startd.node1", Alive(schedd="ap1", sequence=2, claim_ids=[]), timeout=PATIENCE_S)
+    assert answer == AliveReply(unknown=[])
 
 
 async def test_request_whose_caller_gave_up_is_not_delivered(pool):

@@ -310,8 +310,12 @@ class _Phase:
     code: str = ""  # the cause, where it is known at once
 
 
+#: Seconds since 1970 that no time is beyond.
+_FAR_S: Final = 1e11
+
+
 def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
+    return round(max(-_FAR_S, min(_FAR_S, seconds)) * 1000)  # whoever tells of an event says when
 
 
 def _phases(facts: JobHistory) -> list[_Phase]:

@@ -17,9 +17,12 @@ from services.schedd.core.policies import Hold
 from services.schedd.core.rules import Rules
 from shared.classad import ClassAd
 from shared.classad.ad import is_private
+from shared.classad.cells import PackedText
 from shared.messages.queue import SubmitJobs
 
 MAX_AD_BYTES: Final = 1 << 20
+#: Characters of one expression. Whoever evaluates it reads it first, on a loop: 30 ms.
+LONGEST_EXPRESSION: Final = 20_000
 MAX_ATTRIBUTES: Final = 5000
 
 
@@ -74,8 +77,15 @@ def checked(packed: bytes, what: str) -> ClassAd:
     """An ad from outside. Raises BadSubmit."""
     if len(packed) > MAX_AD_BYTES:
         raise BadSubmit(f"{what}: the ad has {len(packed)} bytes; at most {MAX_AD_BYTES} are taken")
+    ad = ClassAd.unpack(packed)
     try:
-        ad = ClassAd.unpack(packed).check()
+        for name, cell in ad.table().values():
+            if isinstance(cell, PackedText) and len(cell.data) > LONGEST_EXPRESSION:
+                raise BadSubmit(
+                    f"{what}: {name} is an expression of {len(cell.data)} characters; at most {LONGEST_EXPRESSION} are "
+                    "taken: put a long list into a string, for stringListMember()"
+                )
+        ad.check()
     except (ValueError, RecursionError) as error:
         raise BadSubmit(f"{what}: {error}") from error
     if len(ad) > MAX_ATTRIBUTES:

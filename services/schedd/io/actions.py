@@ -18,7 +18,7 @@ from shared.classad import ClassAd
 from shared.classad.budget import Budget
 from shared.classad.expr import fold
 from shared.classad.question import Question
-from shared.cooperative import Yielder
+from shared.cooperative import Yielder, reading
 from shared.messages.queue import Acted, ActOnJobs
 
 #: Jobs in one transaction: all that one holds is packed in one go.
@@ -50,7 +50,13 @@ class Actions:
         edits: ClassAd | None = None
         if asked.action == "edit":
             try:
-                edits = check_edits(asked.edits, admin=asked.admin, immutable=self.updates.settings.rules.immutable)
+                edits = await reading(
+                    len(asked.edits),
+                    check_edits,
+                    asked.edits,
+                    admin=asked.admin,
+                    immutable=self.updates.settings.rules.immutable,
+                )
             except BadSubmit as error:
                 raise RemoteFailure("bad-request", str(error)) from error
             if not edits:

@@ -332,7 +332,8 @@ class ResourceRequests:
         self._verdicts: dict[str, tuple[tuple[int, int, str], dict[int, bool]]] = {}
 
     async def get(self, asked: GetRequests) -> RequestList:
-        """Raises RemoteFailure bad-request for a constraint that is no expression.
+        """Raises RemoteFailure bad-request for a constraint that is no expression, TooExpensive for one that costs too
+        much.
 
         No submitter may fill the answer with huge ads: each has an equal part of what is left of it, and what does not
         fit comes with the next question. Only where nothing else was listed one request may exceed it.
@@ -371,6 +372,7 @@ class ResourceRequests:
                 size += needs
             left -= size
             requests[submitter] = listed
+            await yielder.yield_if_due()
             if goes_on:
                 more.append(submitter)
         return RequestList(requests=requests, more=more)
@@ -390,12 +392,12 @@ class ResourceRequests:
         about once a cycle, and others get their turn meanwhile."""
         verdicts = self._verdicts_of(asked)
         now = self.updates.now()
-        yielder = Yielder()
-        for autocluster in list(idle.buckets):
-            if autocluster not in verdicts and (key := idle.first(autocluster)) is not None:
-                ad = full_ad(self.updates.name, self.updates.table.at(key), now)
-                verdicts[autocluster] = is_true(evaluate(constraint, ad, None, now))
-                await yielder.yield_if_due()
+        async with Question(Budget("NEGOTIATOR_JOB_CONSTRAINT")) as question:
+            for autocluster in list(idle.buckets):
+                if autocluster not in verdicts and (key := idle.first(autocluster)) is not None:
+                    ad = full_ad(self.updates.name, self.updates.table.at(key), now)
+                    verdicts[autocluster] = is_true(evaluate(constraint, ad, None, now))
+                    await question.yield_if_due()
         return frozenset(autocluster for autocluster in idle.buckets if verdicts.get(autocluster))
 
     def _verdicts_of(self, asked: GetRequests) -> dict[int, bool]:

@@ -36,7 +36,8 @@ from services.schedd.io.late_materialization import LateMaterialization
 from services.schedd.io.queue_db import rows
 from shared import job_log, tracing
 from shared.bus.api import RemoteFailure
-from shared.cooperative import Yielder
+from shared.classad import ClassAd
+from shared.cooperative import Yielder, reading
 from shared.messages.queue import SubmitJobs, Submitted
 from shared.users import local_name, same
 
@@ -121,7 +122,8 @@ class Submission:
                 raise BadSubmit(
                     f"part {asked.part} of a submit whose earlier parts are not here; submit everything anew"
                 )
-            draft = self._drafts[key] = self._begin(asked, now)
+            common = await reading(len(asked.cluster_ad), checked, asked.cluster_ad, "cluster ad")
+            draft = self._drafts[key] = self._begin(asked, common, now)
         draft.at = now
         cluster = draft.cluster
         first = cluster.next_proc
@@ -170,10 +172,9 @@ class Submission:
         updates.demand_grew.set()
         return answer
 
-    def _begin(self, asked: SubmitJobs, now: float) -> Draft:
+    def _begin(self, asked: SubmitJobs, common: ClassAd, now: float) -> Draft:
         settings = self.updates.settings
         owner_of(asked.user)
-        common = checked(asked.cluster_ad, "cluster ad")
         if not asked.spool and not self.may_use_files(asked.user):
             raise BadSubmit(
                 f"files of {asked.user} can not be used directly by this schedd, which runs as {getpass.getuser()} and "
@@ -213,7 +214,9 @@ class Submission:
             for proc, packed in enumerate(asked.procs, draft.cluster.next_proc):
                 await yielder.yield_if_due()  # what users write may take long to evaluate
                 added.append(
-                    accept_job(
+                    await reading(
+                        len(packed),
+                        accept_job,
                         draft,
                         proc,
                         packed,

@@ -456,7 +456,9 @@ class AmqpBus:
         return take
 
     def _arrival(self, delivery: Delivery, exchange: Exchange, *, copy: bool = False, inbox: str = "") -> Arrival:
-        return Arrival(exchange, delivery.user_id if self._verify else None, copy, inbox, delivery.again)
+        return Arrival(
+            exchange, delivery.user_id if self._verify else None, copy, inbox, delivery.again, delivery.waits_s
+        )
 
     async def _reopen(self, delivery: Delivery) -> Outcome:
         """Handle a dead letter of ours that was put back: as what it was, from whom it came then, by whoever consumes

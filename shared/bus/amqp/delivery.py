@@ -38,6 +38,14 @@ class Delivery:
     came_to: str  # of such a letter: the queue it came from
     buried_by: str  # of such a letter: the sender who could not take it
 
+    @property
+    def waits_s(self) -> float | None:
+        """Seconds for which its caller waits, from when it was sent; None: it does not expire."""
+        try:
+            return None if self.expiration is None else int(self.expiration) / 1000
+        except ValueError:
+            return None
+
     @classmethod
     def of(cls, message: DeliveredMessage, queue: Queue) -> Delivery:
         properties = message.header.properties

@@ -20,8 +20,11 @@ from services.journal.store import (
     JournalUnavailable,
     JournalUnusable,
     Store,
+    in_budget,
     url_of,
 )
+from shared.caller import CallerGone, awaited
+from shared.classad.budget import TooExpensive
 from shared.messages.base import Ack, Envelope
 from shared.messages.events import (
     DaemonStarted,
@@ -183,3 +186,31 @@ def test_rows_of_messages_that_are_no_events_and_of_odd_jobs():
     assert job_id("12") == (12, -1)
     for text in ("", "x", "1.2.3", "1.", ".1", "-1.0", "9" * 30, "１.0"):
         assert job_id(text) == (None, None)
+
+
+async def test_a_question_ends_where_its_budget_is_spent_or_nobody_waits(store, monkeypatch):
+    """In SQLite's own work, and among the rows."""
+    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 100000000) SELECT {} FROM n"
+
+    def work(connection):
+        return connection.execute(sa.text(numbers.format("max(x)"))).scalar()
+
+    def rows(connection):
+        return sum(1 for _ in in_budget(range(10**9)))
+
+    assert await store.read(lambda connection: len(list(in_budget(range(2000))))) == 2000
+    for question in (work, rows):
+        with awaited(0.2), pytest.raises(CallerGone):
+            await store.read(question)
+    monkeypatch.setattr("services.journal.store.QUESTION_S", 0.1)
+    for question in (work, rows):
+        with pytest.raises(TooExpensive, match=r"more than the 0\.1 s of processor time"):
+            await store.read(question)
+    assert await store.read(lambda connection: connection.execute(sa.text("SELECT 7")).scalar()) == 7
+
+
+async def test_a_question_whose_caller_has_gone_while_it_was_in_line_is_not_begun(store):
+    begun = []
+    with awaited(-1.0), pytest.raises(CallerGone):
+        await store.read(begun.append)
+    assert begun == []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from engine.match.model import Rejected, Request
 from services.negotiator.analyze_rpc import AnalyzedJob, Analyzer, NoSuchSlot, PoolState, TooSlow
+from shared.caller import CallerGone, awaited
 from shared.classad import ClassAd, parse_expr
 from tests.unit.analyze.pools import job, slot
 
@@ -102,9 +105,19 @@ def test_conditions_that_take_too_long_are_given_up():
 
     ads = packed(*[slot(f"slot{n}@a", Parts=f"={{ {n} }}") for n in range(20)])
     slow = job("TARGET.Parts[0] == 3", ClusterId=44)
-    with pytest.raises(TooSlow, match=r"conditions of job 44\.0 take more than 5 s"):
+    with pytest.raises(TooSlow, match=r"conditions of job 44\.0 take more than the 5 s of processor time"):
         ask(Analyzer(hurried), ads, slow)
     with pytest.raises(TooSlow, match="slot0@a or of the jobs that wait"):
         Analyzer(hurried).slots(ads, around(ads), {"a": [Request("s", 1, 1, slow)] * 9}, "slot0@a")
+
     analyst = Analyzer(clock)  # whose clock stands still
     assert ask(analyst, ads, slow)[0]["terms"][0]["alone"] == 1
+
+
+async def test_an_analysis_ends_when_nobody_waits_for_it():
+    """In its thread."""
+    ads = packed(*[slot(f"slot{n}@a") for n in range(5)])
+    with awaited(-1.0), pytest.raises(CallerGone):
+        await asyncio.to_thread(ask, Analyzer(), ads, job())
+    with awaited(3600.0):
+        assert await asyncio.to_thread(ask, Analyzer(), ads, job())
