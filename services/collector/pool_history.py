@@ -112,8 +112,8 @@ class PoolHistoryKeeper:
         """What is known."""
         history = self._history
         if history is None:
-            why = self.problem or "KEEP_POOL_HISTORY is false"
-            return Failure(code="unavailable", reason=f"this collector keeps no history of the pool: {why}")
+            code, why = ("unavailable", self.problem) if self.problem else ("not-found", "KEEP_POOL_HISTORY is false")
+            return Failure(code=code, reason=f"this collector keeps no history of the pool: {why}")
         if asked.start > asked.end:
             return Failure(code="bad-request", reason="the time ends before it begins")
         kind = KINDS[asked.kind]

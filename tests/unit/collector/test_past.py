@@ -326,8 +326,9 @@ async def test_two_view_servers_by_local_name_keep_a_history_each_and_forward_no
         await two.past.sample()
         assert [point[3] for point in (await gateway.call("collector.two", asked)).points] == ["Claimed"]
         assert len((await gateway.call(INBOX, asked)).points) == 1  # either of them, never the one without
-        with pytest.raises(RemoteFailure, match="KEEP_POOL_HISTORY is false"):
+        with pytest.raises(RemoteFailure, match="KEEP_POOL_HISTORY is false") as refused:
             await gateway.call("collector.main", asked)
+        assert refused.value.code == "not-found"  # what is away may come back, and this does not
     assert (tmp_path / "poolhist01" / "resources.0.new").stat().st_size
     assert (tmp_path / "poolhist02" / "resources.0.new").stat().st_size
     await startd.stop()

@@ -122,4 +122,4 @@ async def test_conditions_that_take_too_long_are_told(bench: Bench, monkeypatch:
     monkeypatch.setattr(Analyzer, "jobs", slow)
     with pytest.raises(RemoteFailure, match="more than 5 s") as refused:
         await ask(bench, jobs=about(job()))
-    assert refused.value.code == "too-slow"
+    assert refused.value.code == "too-expensive"
