@@ -134,7 +134,8 @@ def beyond(body: Message, person: Person, permit: Permit) -> str:
     if not any(level >= NEEDS[one] and in_scope(one, person.scopes) for one in operations):
         wanted, scopes = " or ".join(operations), ", ".join(person.scopes)[:200]
         return f"{body.type}: it takes the operation {wanted}, and {who} has a token for {scopes} only"
-    for attribute in ("user", "by"):
+    for_others = permit.for_others and level >= Level.ADMINISTRATOR
+    for attribute in ("by",) if for_others else ("user", "by"):
         said = getattr(body, attribute, person.user)
         if said != person.user and (said or least > Level.READ):
             return f"{body.type}: it says it is from {str(said)[:80]!r}, its statement from {who}"

@@ -50,11 +50,13 @@ class Published:
 @dataclass(frozen=True, slots=True)
 class Permit:
     """What a person must be let do, for whom a gateway sends a message: one of these operations (shared/operations.py).
-    attribute: a field of the message that says which, where that depends: `where` has the operations by its text."""
+    attribute: a field of the message that says which, where that depends: `where` has the operations by its text.
+    for_others: an administrator may name somebody else in the field `user`."""
 
     operations: tuple[str, ...]
     attribute: str = ""
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    for_others: bool = False
 
     def of(self, body: object) -> tuple[str, ...]:
         """The operations for this message."""
@@ -83,6 +85,7 @@ def _may(*operations: str) -> Permit:
     return Permit(operations)
 
 
+_SUBMIT: Final = Permit(("jobs.submit",), for_others=True)
 #: Who submits takes back what could be queued in part only.
 _ACT: Final = Permit(
     ("jobs.act",), "action", MappingProxyType({"edit": ("jobs.edit",), "remove": ("jobs.act", "jobs.submit")})
@@ -271,7 +274,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
                 ("daemon.order-taken",),
                 permit=_may("update-machine-ad"),
             ),
-            Request("queue.submit", "schedd.{name}", ("gateway",), ("queue.submitted",), permit=_may("jobs.submit")),
+            Request("queue.submit", "schedd.{name}", ("gateway",), ("queue.submitted",), permit=_SUBMIT),
             Request("queue.query", "schedd.{name}", ("gateway", "adstash"), ("queue.page",), permit=_may("jobs.query")),
             Request("queue.act", "schedd.{name}", ("gateway",), ("queue.acted",), permit=_ACT),
             Request("queue.fetch-files", "schedd.{name}", ("gateway",), ("queue.file-access",), permit=_FILES),

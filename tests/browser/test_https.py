@@ -87,6 +87,6 @@ def test_who_was_not_is_warned(pool, browsers):
     visitor = Visitor(browsers[1], pool.url, pool.token)
     try:
         with pytest.raises(Error, match="ERR_CERT_AUTHORITY_INVALID"):
-            visitor.page.goto(pool.url)
+            visitor.open(pool.url)
     finally:
         visitor.close()

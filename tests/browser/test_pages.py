@@ -153,7 +153,7 @@ def test_pages_show_what_is_there(visit, pool):
 def test_logging_in_by_hand_and_out(visit, pool):
     visitor = visit(log_in=False)
     page = visitor.page
-    page.goto(pool.url)
+    visitor.open(pool.url)
     visitor.expected = True  # a wrong token is a 401, which the browser's console tells of
     page.get_by_label("Token").fill("not a token")
     page.get_by_role("button", name="Log in").click()
@@ -163,7 +163,7 @@ def test_logging_in_by_hand_and_out(visit, pool):
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     visitor.expected = False
-    page.reload()
+    visitor.reload()
     expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Token")).to_be_visible()
@@ -321,7 +321,7 @@ def test_colours_are_chosen_and_kept(visit, pool):
     button.click()
     button.click()
     wait_until(lambda: paper() != light, 30, "dark colours")
-    page.reload()
+    visitor.reload()
     expect(page.locator("main h1")).to_be_visible()
     assert paper() != light
     page.evaluate("localStorage.clear()")
@@ -357,7 +357,7 @@ def test_the_doors_of_the_api_are_found_and_told(visit, pool):
     """From the gateway's own description; /docs, where one would look for it, leads here."""
     visitor = visit()
     page = visitor.page
-    page.goto(f"{pool.url}/docs")
+    visitor.open(f"{pool.url}/docs")
     expect(page.locator("main h1")).to_have_text("HTTP API")
     expect(page.locator(".side .live")).to_have_text("Not a live page")
     page.get_by_role("searchbox").fill("/v1/jobs/action")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import axe_playwright_python
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Error, Page, expect
 
 ROOT = Path(__file__).parents[2]
 #: Not in git; kept for who wants to look at them.
@@ -53,14 +53,35 @@ class Visitor:
 
     def log_in(self):
         """By a link, as `roost dashboard` prints it."""
-        for _ in range(5):
-            cut = self.cut
-            self.page.goto(f"{self.url}/#token={self.token}", wait_until="load")
-            if self.cut == cut:
-                break
-            self.page.goto("about:blank")
+        self.open(f"{self.url}/#token={self.token}")
         expect(self.page.locator("main h1")).to_have_text("Overview")
         return self
+
+    def open(self, url: str):
+        """A page, with all that it is made of."""
+
+        def go():
+            self.page.goto("about:blank")  # or an address that differs in its end only loads nothing
+            self.page.goto(url, wait_until="load")
+
+        self._load(go)
+
+    def reload(self):
+        self._load(self.page.reload)
+
+    def _load(self, load):
+        """Again where the machine's networks changed meanwhile, as Chromium gives up then: containers of other tests
+        come and go."""
+        for _ in range(5):
+            cut = self.cut
+            try:
+                load()
+            except Error as error:
+                if "ERR_NETWORK_CHANGED" not in error.message:
+                    raise
+            else:
+                if self.cut == cut:
+                    return
 
     def go(self, path: str):
         """To "jobs?status=Held", say; returns when it shows its content."""

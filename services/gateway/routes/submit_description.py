@@ -15,7 +15,6 @@ import shutil
 import sys
 import tempfile
 import uuid
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -191,17 +190,13 @@ class _Work:
         inputs = cluster["inputs"]
         names = [str(answer.cluster)] if len(inputs) == 1 else [f"{answer.cluster}.{n}" for n in range(len(inputs))]
         for name, files in zip(names, inputs, strict=True):
-            where = await access(self._context, self._own(), name, self._schedd.name)
+            where = await access(self._context, self._identity, name, self._schedd.name)
             sources = [Source(Path(path), wanted, within=self._root) for path, wanted in files]
             try:
                 await put_bundle(self._context, where, write_bundle(sources))
             except TransferError as error:
                 raise HTTPException(400, str(error)) from error
         return {"cluster": answer.cluster, "count": len(procs), "schedd": self._schedd.name}
-
-    def _own(self) -> Identity:
-        """Whose files they are."""
-        return replace(self._identity, user=self._user)
 
     async def _send(self, index: int, ad: bytes, procs: list[bytes], part: int, *, more: bool) -> Submitted:
         if len(ad) + sum(map(len, procs)) > MAX_BODY:
@@ -220,7 +215,8 @@ class _Work:
     async def _take_back(self) -> None:
         if self._queued:
             ids = [str(number) for number in self._queued]
-            order = ActOnJobs(user=self._user, action="remove", ids=ids, reason="the submit failed")
+            who = self._identity
+            order = ActOnJobs(user=who.user, admin=who.admin, action="remove", ids=ids, reason="the submit failed")
             with contextlib.suppress(RoostError):
                 await self._context.bus.call(self._schedd.inbox, order, timeout=30.0, person=person())
 

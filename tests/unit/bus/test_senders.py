@@ -11,14 +11,16 @@ from shared.bus.amqp.seal import Seal
 from shared.bus.api import BusHealth, Exchange, RemoteFailure
 from shared.bus.definitions import RIGHTS
 from shared.bus.memory import MemoryBus, MemoryHub
-from shared.bus.senders import ANSWER, TABLE, Arrival, Denied, Row, Senders, vouched, why_not
+from shared.bus.senders import ANSWER, TABLE, Arrival, Denied, Row, Senders, beyond, vouched, why_not
 from shared.bus.topology import ROLES
 from shared.messages import Ack, Envelope, Message, catalogue
 from shared.messages.ads import AdUpdate, PrivateAds, SendAds
 from shared.messages.asyncapi import newest
+from shared.messages.base import Person
 from shared.messages.flows import EVERY, PUBLISHED, REQUESTS
 from shared.messages.negotiation import GetRequests, MatchNotice
 from shared.messages.orders import Drain, Reconfigure, Restart, SetConfig, SwitchOff, SwitchOn
+from shared.messages.queue import ActOnJobs, SubmitJobs
 from tests.waiting import eventually
 
 PLACES = (None, Exchange.RPC, Exchange.ADS, Exchange.EVENTS, Exchange.PRIVATE)
@@ -268,3 +270,19 @@ def test_what_can_not_be_read_or_kept_counts_anew(tmp_path: Path):
         many.again(str(n).encode())
     assert many.again(b"0") == 1  # forgotten
     assert many.again(str(MOST).encode()) == 2
+
+
+@pytest.mark.parametrize(
+    ("level", "owner", "refused"),
+    [("WRITE", "ann@pool", False), ("WRITE", "ben@pool", True), ("ADMINISTRATOR", "ben@pool", False)],
+)
+def test_only_an_administrator_submits_for_others(level, owner, refused):
+    body = SubmitJobs(submit_id="1", user=owner, cluster_ad=b"", procs=[b""])
+    said = beyond(body, Person("ann@pool", level), TABLE[body.type].permit)
+    assert bool(said) is refused
+    assert not refused or "it says it is from 'ben@pool', its statement from 'ann@pool'" in said
+
+
+def test_an_administrator_acts_in_no_other_name():
+    body = ActOnJobs(action="hold", user="ben@pool", admin=True, ids=["1.0"])
+    assert "it says it is from" in beyond(body, Person("ann@pool", "ADMINISTRATOR"), TABLE[body.type].permit)
