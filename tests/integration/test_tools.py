@@ -255,7 +255,7 @@ def test_reconfiguring_keeps_claims_and_tells_what_changed(own, tmp_path):
     assert told.count(f"{config}, line 2") == 7
     wait_until(lambda: own.show("Start")[0] is False, what="the START that was understood")
     config.write_text("MAX_JOBS_RUNNING = 7\n")
-    told = own.roost("reconfig", "-all").splitlines()
+    told = [line for line in own.roost("reconfig", "-all").splitlines() if not line.startswith("WARNING: ")]
     assert len(told) == 7
     assert any(line.startswith("schedd") and "in force: MAX_JOBS_RUNNING" in line for line in told)
     assert own.runner("schedd").daemon.settings.max_jobs_running == 7
