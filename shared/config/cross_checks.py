@@ -209,9 +209,11 @@ def directories(config: Config) -> Iterator[Problem]:
 def programs(config: Config) -> Iterator[Problem]:
     """Programs that are to be run, and can not be."""
     pattern = _PROGRAMS.get(config.subsystem)
-    for name in config.names() if pattern is not None else ():
-        text = _text(config, name) if pattern is not None and pattern.fullmatch(name) else ""
-        if not text or not os.path.isabs(text):
+    if pattern is None:
+        return
+    for name in filter(pattern.fullmatch, config.names()):
+        text = _text(config, name)
+        if not os.path.isabs(text):
             continue
         if not os.path.isfile(text):
             yield Problem(f"{name.upper()} = {text}: there is no such file", config.origin(name))
