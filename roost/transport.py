@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import http.client
 import io
-import os
-import socket
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from typing import BinaryIO
@@ -20,6 +18,7 @@ from roost import protocol
 from roost.errors import ClientError
 from roost.locate import tls_context
 from roost.protocol import Call
+from shared.local_sockets import connect_local
 
 #: The bytes of a bundle of files, as `Client.upload` takes them.
 Bundle = Iterable[bytes]
@@ -162,21 +161,6 @@ class _LocalConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = connect_local(self._path, self.timeout)
-
-
-def connect_local(path: str, timeout: float | None) -> socket.socket:
-    """A connection to a Unix socket, however long its path is. Raises OSError."""
-    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        made.settimeout(timeout)
-        made.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
-    except BaseException:
-        made.close()
-        raise
-    finally:
-        os.close(directory)
-    return made
 
 
 def synchronous(bundle: AsyncIterator[bytes]) -> Iterator[bytes]:

@@ -16,9 +16,9 @@ import pytest
 
 from roost import AsyncClient, Client
 from roost.errors import ClientError
-from roost.transport import connect_local
 from services.gateway.auth.local_peer import confined, peer_of
 from services.gateway.local_socket import LocalSocket
+from shared.local_sockets import connect_local
 from tests.integration.inside import InsidePool
 from tests.waiting import wait_until
 

@@ -21,6 +21,7 @@ from services.startd import forkserver
 from services.startd.forkserver import proof
 from services.startd.forkserver.processes import all_pids, kill_descendants, send_signal
 from shared.errors import RetryableError
+from shared.local_sockets import connect_local
 
 #: The interpreter sees none of our libraries, only the packages' own directory.
 _START = (
@@ -299,18 +300,7 @@ class ForkServer:
     def _call(self) -> socket.socket:
         """Waits where many call at a time, which asyncio does not do for this kind of sockets. Blocking. Raises
         OSError."""
-        link = socket.socket(socket.AF_UNIX)
-        # The path of a socket may have 107 bytes only, so the way leads through an open directory.
-        folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            link.settimeout(START_S)
-            link.connect(f"/proc/self/fd/{folder}/socket")
-        except OSError:
-            link.close()
-            raise
-        finally:
-            os.close(folder)
-        return link
+        return connect_local(self.directory / "socket", START_S)
 
     async def _prove(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frames: forkserver.Frames
