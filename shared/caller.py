@@ -1,6 +1,6 @@
 """How long somebody waits for what is being made: long work for others ends when they have gone.
 
-with awaited(10.0):  # the bus does so around handlers of requests, as long as their callers said
+with awaited(Wait(10.0)):  # the bus does so around handlers of requests, as long as their callers said
     ...
     check_caller()   # here and there in work that takes long, in threads too; raises CallerGone
 """
@@ -16,8 +16,23 @@ from contextvars import ContextVar
 
 from shared.errors import RetryableError
 
-#: Until when (of the loop's clock) somebody waits for what is being made here: also in threads that are begun from it.
-_awaited_until: ContextVar[float] = ContextVar("awaited_until", default=math.inf)
+
+class Wait:
+    """Until when (of the loop's clock) somebody waits for one answer; it may end earlier."""
+
+    __slots__ = ("until",)
+
+    def __init__(self, seconds: float | None) -> None:
+        """seconds: from now, on the running loop; None: nobody knows."""
+        self.until = math.inf if seconds is None else asyncio.get_running_loop().time() + seconds
+
+    def end(self) -> None:
+        """Whoever waited has gone."""
+        self.until = -math.inf
+
+
+#: Of who waits for what is being made here: also in threads that are begun from it.
+_waits: ContextVar[Wait | None] = ContextVar("waits", default=None)
 
 
 class CallerGone(RetryableError):
@@ -25,26 +40,25 @@ class CallerGone(RetryableError):
 
 
 @contextmanager
-def awaited(seconds: float | None) -> Iterator[None]:
-    """What is made inside is waited for so long, on the running loop; None: nobody knows."""
-    if seconds is None:
-        yield
-        return
-    token = _awaited_until.set(asyncio.get_running_loop().time() + seconds)
+def awaited(wait: Wait) -> Iterator[None]:
+    """What is made inside is waited for so long."""
+    token = _waits.set(wait)
     try:
         yield
     finally:
-        _awaited_until.reset(token)
+        _waits.reset(token)
 
 
 def check_caller() -> None:
     """Raises CallerGone when nobody waits any longer for what is being made here."""
-    until = _awaited_until.get()
-    if until == math.inf:
+    wait = _waits.get()
+    if wait is None or wait.until == math.inf:
         return
+    if wait.until == -math.inf:
+        raise CallerGone("who asked this has gone")
     try:
         now = asyncio.get_running_loop().time()
     except RuntimeError:  # in a thread: the clock is the same
         now = time.monotonic()
-    if now > until:
+    if now > wait.until:
         raise CallerGone("who asked this waits no longer")

@@ -37,6 +37,8 @@ CLOSING_S: Final = 30.0
 #: Seconds for a handshake of TLS, and for its end.
 HANDSHAKE_S: Final = 10.0
 GOODBYE_S: Final = 10.0
+#: Of the scope of a request: what is called when its connection is lost before the whole answer was sent.
+HUNG_UP: Final = "roost.hung-up"
 #: How often that is looked at.
 LOOK_S: Final = 2.0
 #: What h11 refuses of what the framing has let pass.
@@ -351,7 +353,12 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.leave(self)
+        cycle = self.cycle
         super().connection_lost(exc)
+        if cycle is not None and not cycle.response_complete:
+            hung_up = cast("Callable[[], None] | None", cycle.scope.get(HUNG_UP))
+            if hung_up is not None:
+                hung_up()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Another protocol takes over, which has an eye on its reader itself; it keeps its place here."""

@@ -20,6 +20,7 @@ class RequestCounts:
         self.requests = CountsBy(most=1000)  # (method, route, status)
         self.durations = DurationsBy(most=150)
         self.limited = 0
+        self.gone = 0
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
         """route: the path as the API's description has it; "": no route was found. status 0: nothing was answered."""
@@ -46,4 +47,5 @@ class Metrics(MetricSource):
             "roost_gateway_request_duration_seconds", "Requests, but for streams", "door", counts.durations.by_name
         )
         yield counter("roost_gateway_rate_limited", "Requests turned away as too many", counts.limited)
+        yield counter("roost_gateway_callers_gone", "Questions whose callers hung up before the answer", counts.gone)
         yield gauge("roost_gateway_streams", "Streams of events that are open", self._listeners())

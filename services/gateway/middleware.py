@@ -5,6 +5,7 @@ all."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -14,10 +15,11 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.gateway.auth.audit import AuditLog
-from services.gateway.auth.caller import CALLER, Caller, bearer
+from services.gateway.auth.caller import CALLER, QUESTIONS, Caller, bearer
 from services.gateway.auth.guards import Guards, retry_after, too_many_requests, unauthenticated
 from services.gateway.auth.local_peer import local_address
 from services.gateway.auth.logins import Logins
+from services.gateway.connections import HUNG_UP
 from services.gateway.core.authorization import digest
 from services.gateway.core.failed_logins import FailedLogins
 from services.gateway.core.limits import ByteBudget, RateLimiter
@@ -71,6 +73,9 @@ class RequestMiddleware:
             address=connection.client.host if connection.client is not None else local_address(scope),
         )
         scope["roost.caller"] = caller
+        if scope["type"] == "http" and scope["method"] in QUESTIONS:
+            caller.work = asyncio.current_task()
+            scope[HUNG_UP] = caller.hang_up
         if (shown := scope.get("state", {}).pop(PEER_CERTIFICATE, None)) is not None:
             scope[PEER_CERTIFICATE] = shown
         began = self._clock.monotonic()
@@ -123,7 +128,13 @@ class RequestMiddleware:
                 await refusal(scope, receive, answer)
                 return
             await self._app(scope, receive, answer)
+        except asyncio.CancelledError:
+            if not caller.gone:
+                raise
+            _uncancel()
         finally:
+            self._counts.gone += caller.gone
+            caller.work = None
             caller.left()
             CALLER.reset(mark)
             method = scope.get("method", "WEBSOCKET")
@@ -139,6 +150,13 @@ class RequestMiddleware:
         host = connection.headers.get("host", "").partition(":")[0].lower()
         if self._hsts and scope["scheme"] in ("https", "wss") and host not in ("", "localhost"):
             yield b"strict-transport-security", self._hsts
+
+
+def _uncancel() -> None:
+    """This task goes on, to its end: what cancelled it was that its caller has gone."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
 
 
 #: For answers that set none of their own.

@@ -26,6 +26,7 @@ S = TypeVar("S", bound="SharesAnswers")
 class _Answer:
     task: asyncio.Task[Any]
     until: float  # monotonic; infinite while it is being made
+    waiting: int = 0  # who waits for it
 
 
 class SingleFlight:
@@ -45,9 +46,20 @@ class SingleFlight:
             self._kept.move_to_end(key)
             while len(self._kept) > MOST_ANSWERS:
                 self._kept.popitem(last=False)
-        # One who hangs up must not end it for the others.
-        found: T = await asyncio.shield(kept.task)
+        # One who hangs up must not end it for the others; the last of them does.
+        kept.waiting += 1
+        try:
+            found: T = await asyncio.shield(kept.task)
+        finally:
+            kept.waiting -= 1
+            if not kept.waiting and not kept.task.done():
+                self._forget(key, kept)
+                kept.task.cancel()
         return found
+
+    def _forget(self, key: Hashable, answer: _Answer) -> None:
+        if self._kept.get(key) is answer:
+            del self._kept[key]
 
     def _done(self, key: Hashable, task: asyncio.Task[Any], began: float, for_s: float) -> None:
         kept = self._kept.get(key)

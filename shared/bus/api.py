@@ -117,6 +117,7 @@ class BusHealth:
     dead_lettered: int = 0
     in_hand: int = 0  # messages that came and are not done
     calls_waiting: int = 0  # for their answers
+    abandoned: int = 0  # requests that were given up as their callers waited no longer
     handled: DurationsBy = field(default_factory=DurationsBy)  # by type of message
     confirmed: Durations = field(default_factory=Durations)  # durable messages: until the broker had them safely
     called: DurationsBy = field(default_factory=DurationsBy)  # by type of request: until the answer, or the lack of it

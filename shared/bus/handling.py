@@ -25,10 +25,10 @@ from shared.bus.api import (
     RequestHandler,
 )
 from shared.bus.outbox import Outbox
-from shared.bus.senders import Arrival, Denied, Row, Senders, speaks_for_somebody
+from shared.bus.senders import GATEWAY, Arrival, Denied, Row, Senders, speaks_for_somebody
 from shared.bus.statements import Signer, digest_of
-from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, ROLES, inbox_queue
-from shared.caller import awaited
+from shared.bus.topology import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, ROLES, inbox_queue, role_of
+from shared.caller import CallerGone, Wait, awaited
 from shared.errors import RetryableError
 from shared.messages.base import BadMessage, Envelope, Failure, Message, Person, pack_body
 from shared.messages.events import DaemonReconnected
@@ -143,10 +143,12 @@ async def handle_message(
             return TAKEN
 
 
-async def answer_request(data: bytes, handler: RequestHandler, log: Log, arrival: Arrival, senders: Senders) -> Outcome:
+async def answer_request(
+    data: bytes, handler: RequestHandler, log: Log, arrival: Arrival, senders: Senders, wait: Wait
+) -> Outcome:
     """Answer a request somebody waits for. It is never offered twice, since the caller knows best whether to
     ask again; and it is not dead-lettered when it was refused or failed, since its caller was told. Only what
-    could not be read is: that is a mistake in a program. arrival, senders: see handle_message."""
+    could not be read is: that is a mistake in a program. arrival, senders: see handle_message. wait: the caller's."""
     try:
         envelope = await unpack_checked(data, arrival, senders)
     except BadMessage as error:
@@ -155,7 +157,7 @@ async def answer_request(data: bytes, handler: RequestHandler, log: Log, arrival
         return TAKEN if error.answered else Outcome(answer=Failure(code="denied", reason=str(error)))
     began = time.perf_counter()
     try:
-        with tracing.handling(envelope.body.type, envelope.trace), awaited(arrival.waits_s):
+        with tracing.handling(envelope.body.type, envelope.trace), awaited(wait):
             return Outcome(answer=await handler(envelope))
     except asyncio.CancelledError:
         if _is_cancelled():
@@ -167,6 +169,8 @@ async def answer_request(data: bytes, handler: RequestHandler, log: Log, arrival
     except Reject as error:
         return Outcome(answer=Failure(code="bad-request", reason=str(error)))
     except RetryableError as error:
+        if isinstance(error, CallerGone):
+            senders.health.abandoned += 1
         return Outcome(answer=Failure(code="unavailable", reason=explain(error), retryable=True))
     except Exception as error:
         log.exception("bus.handler_failed", type=envelope.body.type, message_id=envelope.id, sender=envelope.sender)
@@ -227,6 +231,12 @@ def packed_answer(body: Message, pack: Callable[[Message], bytes], log: Log) -> 
     except (TypeError, ValueError, OverflowError, MessageTooLarge) as error:
         log.exception("bus.bad_answer", type=body.type)
         return pack(Failure(code="internal", reason=f"the answer can not be sent: {explain(error)}"))
+
+
+def tells_end(sender: str) -> bool:
+    """Whether it says when nobody waits any longer for the answer to a call of its own. Gateways do: those for whom
+    they ask come and go, and may have gone long before an answer would be too late. Daemons' deadlines say it all."""
+    return role_of(sender) == GATEWAY
 
 
 def check_topic(exchange: Exchange, key: str = "") -> None:

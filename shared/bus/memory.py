@@ -50,6 +50,7 @@ from shared.bus.handling import (
     report_gap,
     result_of,
     saying,
+    tells_end,
 )
 from shared.bus.outbox import Outbox, PendingEvent
 from shared.bus.senders import ANSWER, COPIED, TABLE, Arrival, Senders, Table
@@ -64,6 +65,7 @@ from shared.bus.topology import (
     inbox_queue,
     work_queue,
 )
+from shared.caller import Wait
 from shared.messages.base import BadMessage, Envelope, Message, Person, new_id, type_of
 from shared.tasks import TaskSet
 
@@ -112,6 +114,7 @@ class Item:
 class _Call:
     bus: MemoryBus
     future: asyncio.Future[bytes]
+    wait: Wait
 
 
 class _Queue:
@@ -578,11 +581,12 @@ class MemoryBus:
         data = packed(envelope) if said is None else await packed_for(envelope, said)
         item = Item(data, Exchange.RPC, inbox, "", self.sender, request)
         loop = asyncio.get_running_loop()
-        item.deadline = loop.time() + timeout
+        wait = Wait(timeout)
+        item.deadline = wait.until
         if not self._connected.is_set():
             await self._wait_connected(timeout)
         future: asyncio.Future[bytes] = loop.create_future()
-        item.caller = _Call(self, future)
+        item.caller = _Call(self, future, wait)
         there, _ = self.hub.route(item, Exchange.RPC)
         if not there:
             raise NobodyThere(f"inbox {inbox!r} does not exist: its owner was never here")
@@ -592,6 +596,10 @@ class MemoryBus:
         began = time.perf_counter()
         try:
             return result_of(await future, ANSWER, self._senders)
+        except asyncio.CancelledError:
+            if tells_end(self.sender):
+                wait.end()
+            raise
         finally:
             timer.cancel()
             del self._calls[future]
@@ -677,9 +685,7 @@ class MemoryBus:
             if item.caller is None:
                 return await take_one_way(item)
             arrival = Arrival(Exchange.RPC, inbox=inbox, again=item.deliveries > 0)
-            if item.deadline is not None:
-                arrival = replace(arrival, waits_s=max(0.0, item.deadline - self.hub.loop_time()))
-            return await answer_request(item.data, handler, self._log, arrival, self._senders)
+            return await answer_request(item.data, handler, self._log, arrival, self._senders, item.caller.wait)
 
         return self._subscribe(self.hub.inbox(inbox), handle, prefetch)
 

@@ -63,15 +63,13 @@ class Row:
 class Arrival:
     """How a message came. exchange: RPC for whatever comes to an inbox; None: it is the answer to a call. user: whom
     the broker knows its publisher as; None: nobody vouches for that. copy: others have it too. inbox: which, of what
-    comes to one. again: the broker delivers it a second time. waits_s: seconds from now for which its caller waits for
-    the answer, at most; None: that is not known."""
+    comes to one. again: the broker delivers it a second time."""
 
     exchange: Exchange | None
     user: str | None = None
     copy: bool = False
     inbox: str = ""
     again: bool = False
-    waits_s: float | None = None
 
 
 #: Exchanges of which a work queue has everything (shared/bus/topology.py), so that listeners have copies.

@@ -198,6 +198,8 @@ def _of_bus(bus: BusHealth) -> Iterable[Metric]:
     yield histograms("roost_bus_handler_duration_seconds", text, "type", bus.handled.by_name)
     text = "Calls of handlers that could not do their work for now, and were made again"
     yield counter("roost_bus_handler_retries", text, bus.retried)
+    text = "Requests that were given up, as their callers waited no longer"
+    yield counter("roost_bus_requests_abandoned", text, bus.abandoned)
     text = "Requests to other daemons, until their answer or the lack of it, by type of request"
     yield histograms("roost_bus_call_duration_seconds", text, "type", bus.called.by_name)
     yield gauge("roost_bus_calls_waiting", "Requests to other daemons that wait for their answer", bus.calls_waiting)

@@ -297,3 +297,20 @@ class Failure(Message):
     code: str  # machine-readable, e.g. "bad-request", "not-found", "denied", "stale-epoch", "internal"
     reason: str  # for people: names the place and the mend
     retryable: bool = False
+
+
+@message
+class CallTaken(Message):
+    """Said to who asked, ahead of the answer, of a call that takes long: its sender is working on it. Only callers that
+    asked to be told get it; one that waits no longer says so (CallEnded)."""
+
+    type: ClassVar[str] = "call.taken"
+
+
+@message
+class CallEnded(Message):
+    """Its sender waits no longer for the answer to a call of its own, to the daemon that said it had taken it."""
+
+    type: ClassVar[str] = "call.ended"
+
+    call: str  # the id of the request

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 #: The answers any request may get besides its own.
-ANY_REQUEST: Final = ("failure",)
+ANY_REQUEST: Final = ("failure", "call.taken")
 #: In place of roles: each of them.
 EVERY: Final = "every daemon"
 
@@ -204,6 +204,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
     {
         request.type: request
         for request in (
+            Request("call.ended", "{subsystem}.{name}", ("gateway",), ()),
             Request("ads.send", "{subsystem}.{name}", ("collector", "negotiator"), ("ack",)),
             Request(
                 "collector.query",

@@ -53,6 +53,10 @@ def removed(number):
     return JobRemoved(at=float(number), schedd="ap", job_id=f"{number}.0", owner="ada", reason="so")
 
 
+def alive(sequence):
+    return Alive(schedd="ap1", sequence=sequence, claim_ids=[])
+
+
 def lost(slot):
     return ClaimLost(startd="startd.node1", slot=slot, claim_id="c#1#secret", reason="drain")
 
@@ -394,6 +398,66 @@ async def test_a_handler_learns_that_its_caller_gave_up(pool):
     await eventually(learned.is_set)
     answer = await schedd.call("startd.node1", Alive(schedd="ap1", sequence=2, claim_ids=[]), timeout=PATIENCE_S)
     assert answer == AliveReply(unknown=[])
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["at once", "once it was told who works on it"])
+async def test_who_works_for_a_gateway_learns_that_nobody_waits_any_more(pool, told):
+    """Several daemons read the inbox: the one that has the call learns it, and the other goes on with its own."""
+    gateway, began, learned = await pool.bus("gateway.gw"), asyncio.Event(), []
+    going_on = asyncio.Event()
+
+    def working(name):
+        async def handler(envelope):
+            if envelope.body.sequence == 2:
+                await going_on.wait()
+                check_caller()
+                return AliveReply(unknown=[name])
+            began.set()
+            try:
+                while True:
+                    await asyncio.sleep(0.01)
+                    check_caller()
+            except CallerGone:
+                learned.append(name)
+                raise
+
+        return handler
+
+    buses = {name: await pool.bus(f"collector.{name}") for name in ("a", "b")}
+    for name, bus in buses.items():
+        await bus.serve("collector", working(name))
+        await bus.serve(f"collector.{name}", working(name))
+    other = asyncio.create_task(gateway.call("collector", alive(2), timeout=PATIENCE_S))
+    call = asyncio.create_task(gateway.call("collector", alive(1), timeout=600.0))
+    await eventually(began.is_set)
+    if told:  # in one process there is nobody to be told
+        await eventually(lambda: getattr(gateway._calls, "_taken", True))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    (name,) = await eventually(lambda: learned)
+    assert await eventually(lambda: buses[name].health.abandoned) == 1
+    going_on.set()
+    assert (await other).unknown in (["a"], ["b"])
+
+
+async def test_a_daemon_works_on_for_another_daemon_that_gave_up_early(pool):
+    """Only gateways say so: a daemon has no right to send to every inbox, and its deadlines are short."""
+    startd, schedd = await pool.bus("startd.node1"), await pool.bus("schedd.ap1")
+    began, done = asyncio.Event(), asyncio.Event()
+
+    async def handler(envelope):
+        began.set()
+        await asyncio.sleep(0.3)
+        check_caller()
+        done.set()
+        return AliveReply(unknown=[])
+
+    await startd.serve("startd.node1", handler)
+    call = asyncio.create_task(schedd.call("startd.node1", alive(1), timeout=PATIENCE_S))
+    await eventually(began.is_set)
+    call.cancel()
+    await eventually(done.is_set)
 
 
 async def test_request_whose_caller_gave_up_is_not_delivered(pool):

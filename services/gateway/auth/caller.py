@@ -3,6 +3,7 @@ tell of the request."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Callable
@@ -37,6 +38,16 @@ class Caller:
     leaving: list[Callable[[], None]] = field(default_factory=list)
     #: Gives back its place among the requests under way.
     place: Callable[[], None] | None = None
+    #: Of a question: what makes its answer. None: it is no question, or answered.
+    work: asyncio.Task[Any] | None = None
+    gone: bool = False  # it hung up before its answer
+
+    def hang_up(self) -> None:
+        """The connection is gone: what makes the answer to a question is cancelled. What changes something goes on, as
+        nobody could tell how much of it was done."""
+        if self.work is not None and not self.gone:
+            self.gone = True
+            self.work.cancel("its caller has gone")
 
     def give_place(self) -> None:
         """It is not among the requests under way any more."""
@@ -55,6 +66,9 @@ class Caller:
         """Whose requests are counted together: those of a token, else of an address."""
         return f"token {self.identity.token}" if self.identity is not None else f"address {self.address}"
 
+
+#: Methods of requests that change nothing.
+QUESTIONS: Final = ("GET", "HEAD")
 
 #: The request that the running task answers.
 CALLER: Final[ContextVar[Caller | None]] = ContextVar("roost_gateway_caller", default=None)

@@ -24,6 +24,7 @@ from yarl import URL
 
 from shared.backoff import Backoff
 from shared.bus.amqp import dead_letters as dead_letter_queue
+from shared.bus.amqp.callers import Callers
 from shared.bus.amqp.calls import Calls
 from shared.bus.amqp.consumer import Consumer
 from shared.bus.amqp.delivery import (
@@ -81,7 +82,7 @@ from shared.bus.topology import (
     work_queue,
     work_queue_declaration,
 )
-from shared.messages.base import Message, Person, new_id
+from shared.messages.base import CallEnded, Envelope, Message, Person, new_id
 from shared.tls import ClientTls, TlsTrouble, explained
 
 #: Confirms awaited at a time by publish_many.
@@ -156,6 +157,7 @@ class AmqpBus:
         self._watchdog = Watchdog(self.watch_s)
         self._events = EventPublisher(self._publisher, EventSpool(spool) if spool is not None else None)
         self._calls = Calls(self._publisher, self._senders, signer, verify=self._verify)
+        self._callers = Callers(self._publisher)
 
     @property
     def health(self) -> BusHealth:
@@ -436,13 +438,22 @@ class AmqpBus:
 
         async def handle(delivery: Delivery) -> Outcome:
             if not delivery.reply_to:
+                if delivery.kind == CallEnded.type:
+                    return await self._end_call(delivery, inbox)
                 return await take_one_way(delivery)
             arrival = self._arrival(delivery, Exchange.RPC, inbox=inbox)
-            return await answer_request(delivery.data, handler, self.log, arrival, self._senders)
+            with self._callers.answering(delivery) as wait:
+                return await answer_request(delivery.data, handler, self.log, arrival, self._senders, wait)
 
         return await self._subscribe(
             inbox_declaration(inbox, clustered=self.clustered), handle, prefetch=prefetch, in_order=False
         )
+
+    async def _end_call(self, delivery: Delivery, inbox: str) -> Outcome:
+        async def end(envelope: Envelope) -> None:
+            self._callers.ended(delivery.user_id, envelope)
+
+        return await self._taker(end, Exchange.RPC, inbox=inbox)(delivery)
 
     def _taker(
         self, handler: Handler, exchange: Exchange, *, copy: bool = False, inbox: str = ""
@@ -456,9 +467,7 @@ class AmqpBus:
         return take
 
     def _arrival(self, delivery: Delivery, exchange: Exchange, *, copy: bool = False, inbox: str = "") -> Arrival:
-        return Arrival(
-            exchange, delivery.user_id if self._verify else None, copy, inbox, delivery.again, delivery.waits_s
-        )
+        return Arrival(exchange, delivery.user_id if self._verify else None, copy, inbox, delivery.again)
 
     async def _reopen(self, delivery: Delivery) -> Outcome:
         """Handle a dead letter of ours that was put back: as what it was, from whom it came then, by whoever consumes

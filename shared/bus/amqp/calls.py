@@ -8,13 +8,15 @@ import asyncio
 import time
 
 from shared import tracing
+from shared.bus.amqp.callers import say
+from shared.bus.amqp.delivery import TELLS_END_HEADER
 from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, LinkLost, Refused
 from shared.bus.amqp.publisher import Publisher
-from shared.bus.api import BusUnavailable, CallTimeout, NobodyThere
-from shared.bus.handling import packed, packed_for, result_of, saying
-from shared.bus.senders import Arrival, Senders
+from shared.bus.api import BusUnavailable, CallTimeout, Exchange, NobodyThere
+from shared.bus.handling import packed, packed_for, result_of, saying, tells_end
+from shared.bus.senders import Arrival, Denied, Senders
 from shared.bus.statements import Signer
-from shared.messages.base import Message, Person
+from shared.messages.base import BadMessage, CallEnded, CallTaken, Envelope, Message, Person
 
 
 class Calls:
@@ -28,6 +30,10 @@ class Calls:
         self._verify = verify
         # By the request's id; the answer, and the user of the broker who published it.
         self._waiting: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
+        # By the request's id: of those that take long, the inbox of who works on it.
+        self._taken: dict[str, str] = {}
+        # Ids of requests given up before anybody had said that he takes them, as long as they may be waited for.
+        self._given_up: dict[str, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -68,6 +74,7 @@ class Calls:
                 expires_s=deadline - loop.time(),
                 reply_to=REPLY_TO,
                 correlation_id=envelope.id,
+                headers={TELLS_END_HEADER: 1} if tells_end(envelope.sender) else None,
             )
             try:
                 async with asyncio.timeout_at(deadline):
@@ -81,24 +88,66 @@ class Calls:
                 raise BusUnavailable(f"the connection was lost: {error}") from error
             self._publisher.health.published += 1
             answer, user = await future
-            return result_of(answer, Arrival(None, user if self._verify else None), self._senders)
+            return result_of(answer, self._arrival(user), self._senders)
+        except asyncio.CancelledError:
+            if tells_end(envelope.sender):
+                self._give_up(envelope.id, deadline)
+            raise
         finally:
             timer.cancel()
             del self._waiting[envelope.id]
+            self._taken.pop(envelope.id, None)
             self._publisher.health.called.add(request.type, time.perf_counter() - began)
             if future.done() and not future.cancelled():
                 future.exception()  # seen, also when the publishing failed first
 
     def answered(self, message: DeliveredMessage) -> None:
-        future = self._waiting.get(message.header.properties.correlation_id or "")
+        properties = message.header.properties
+        call, user = properties.correlation_id or "", properties.user_id or ""
+        if properties.message_type == CallTaken.type:
+            self._was_taken(call, message.body, user)
+            return
+        future = self._waiting.get(call)
         if future is not None and not future.done():
-            future.set_result((message.body, message.header.properties.user_id or ""))
+            future.set_result((message.body, user))
+
+    def _arrival(self, user: str) -> Arrival:
+        return Arrival(None, user if self._verify else None)
+
+    def _was_taken(self, call: str, data: bytes, user: str) -> None:
+        """Somebody works on a call. What can not be believed is as if it had not come."""
+        if call not in self._waiting and call not in self._given_up:
+            return
+        try:
+            envelope = Envelope.unpack(data)
+            self._senders.admit(envelope, self._arrival(user))
+        except (BadMessage, Denied):
+            return
+        if call in self._waiting:
+            self._taken[call] = envelope.sender
+        else:
+            self._given_up.pop(call).cancel()
+            self._tell_end(call, envelope.sender)
+
+    def _give_up(self, call: str, deadline: float) -> None:
+        """Nobody waits for the answer any more: who works on it is to know, now or once he says so."""
+        if taken := self._taken.get(call):
+            self._tell_end(call, taken)
+        else:
+            loop = asyncio.get_running_loop()
+            self._given_up[call] = loop.call_at(deadline, self._given_up.pop, call, None)
+
+    def _tell_end(self, call: str, inbox: str) -> None:
+        self._publisher.spawn(say(self._publisher, Exchange.RPC, inbox, CallEnded(call=call)))
 
     def fail(self, why: str) -> None:
         """The link is gone: raises BusUnavailable in all that wait."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(BusUnavailable(why))
+        for timer in self._given_up.values():
+            timer.cancel()
+        self._given_up.clear()
 
 
 def _expire(future: asyncio.Future[tuple[bytes, str]], inbox: str, kind: str, timeout: float) -> None:

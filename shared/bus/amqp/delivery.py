@@ -14,6 +14,8 @@ BURIED_BY_HEADER: Final = "x-roost-buried-by"
 PUBLISHER_HEADER: Final = "x-roost-publisher"
 QUEUE_HEADER: Final = "x-roost-queue"
 SEAL_HEADER: Final = "x-roost-seal"
+#: Header of a request whose caller says when it waits no longer.
+TELLS_END_HEADER: Final = "x-roost-tells-end"
 
 
 @dataclass(slots=True)
@@ -26,6 +28,7 @@ class Delivery:
     key: str
     queue: str
     message_id: str
+    kind: str  # the type of the message, as its publisher says
     reply_to: str  # empty: nobody waits for an answer
     correlation_id: str
     user_id: str
@@ -37,6 +40,7 @@ class Delivery:
     publisher: str  # of such a letter: whom the broker knew its publisher as, should the seal fit
     came_to: str  # of such a letter: the queue it came from
     buried_by: str  # of such a letter: the sender who could not take it
+    tells_end: bool  # its caller says when it waits no longer
 
     @property
     def waits_s(self) -> float | None:
@@ -60,6 +64,7 @@ class Delivery:
             key=message.routing_key or "",
             queue=queue.name,
             message_id=properties.message_id or "",
+            kind=properties.message_type or "",
             reply_to=reply_to,
             correlation_id=properties.correlation_id or "",
             user_id=properties.user_id or "",
@@ -71,6 +76,7 @@ class Delivery:
             publisher=_text(headers.get(PUBLISHER_HEADER)),
             came_to=_text(headers.get(QUEUE_HEADER)),
             buried_by=_text(headers.get(BURIED_BY_HEADER)),
+            tells_end=bool(headers.get(TELLS_END_HEADER)),
         )
 
 

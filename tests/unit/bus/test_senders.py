@@ -63,7 +63,7 @@ def test_only_what_a_row_grants_passes():
         granted |= {(request.type, role, Exchange.RPC) for role in request.by}
         inbox = request.inbox.partition(".")[0]
         servers = ROLES if inbox == "{subsystem}" else (serves.get(inbox, inbox),)
-        granted |= {(answer, role, None) for answer in (*request.answers, "failure") for role in servers}
+        granted |= {(answer, role, None) for answer in (*request.answers, "failure", "call.taken") for role in servers}
     advertise = {"ads.update", "ads.delta", "ads.heartbeat", "ads.invalidate"}
     passed = set()
     for kind in TABLE:

@@ -85,3 +85,27 @@ async def test_only_so_many_are_kept():
     for number in range(MOST_ANSWERS + 5):
         await memo.get(number, make)
     assert len(memo._kept) <= MOST_ANSWERS + 1
+
+
+async def test_the_last_who_hangs_up_ends_it_and_whoever_comes_then_asks_anew():
+    make, ended = Maker(), []
+    memo = SingleFlight(Clock())
+
+    async def noted():
+        try:
+            return await make()
+        except asyncio.CancelledError:
+            ended.append(make.made)
+            raise
+
+    asked = [asyncio.create_task(memo.get("k", noted)) for _ in range(2)]
+    await asyncio.sleep(0)
+    for one in asked:
+        assert ended == []
+        one.cancel()
+        await asyncio.gather(one, return_exceptions=True)
+    again = asyncio.create_task(memo.get("k", noted))
+    await asyncio.sleep(0)
+    make.gate.set()
+    assert await again == 2
+    assert ended == [1]

@@ -23,7 +23,7 @@ from services.journal.store import (
     in_budget,
     url_of,
 )
-from shared.caller import CallerGone, awaited
+from shared.caller import CallerGone, Wait, awaited
 from shared.classad.budget import TooExpensive
 from shared.messages.base import Ack, Envelope
 from shared.messages.events import (
@@ -200,7 +200,7 @@ async def test_a_question_ends_where_its_budget_is_spent_or_nobody_waits(store, 
 
     assert await store.read(lambda connection: len(list(in_budget(range(2000))))) == 2000
     for question in (work, rows):
-        with awaited(0.2), pytest.raises(CallerGone):
+        with awaited(Wait(0.2)), pytest.raises(CallerGone):
             await store.read(question)
     monkeypatch.setattr("services.journal.store.QUESTION_S", 0.1)
     for question in (work, rows):
@@ -211,6 +211,6 @@ async def test_a_question_ends_where_its_budget_is_spent_or_nobody_waits(store, 
 
 async def test_a_question_whose_caller_has_gone_while_it_was_in_line_is_not_begun(store):
     begun = []
-    with awaited(-1.0), pytest.raises(CallerGone):
+    with awaited(Wait(-1.0)), pytest.raises(CallerGone):
         await store.read(begun.append)
     assert begun == []

@@ -85,8 +85,8 @@ def from_a_pool() -> Iterator[bytes]:
     said: list[bytes] = []
     pack = Envelope.pack
 
-    def spied(envelope: Envelope) -> bytes:
-        data = pack(envelope)
+    def spied(envelope: Envelope, *body: Any) -> bytes:
+        data = pack(envelope, *body)
         said.append(data)
         return data
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine.match.model import Rejected, Request
 from services.negotiator.analyze_rpc import AnalyzedJob, Analyzer, NoSuchSlot, PoolState, TooSlow
-from shared.caller import CallerGone, awaited
+from shared.caller import CallerGone, Wait, awaited
 from shared.classad import ClassAd, parse_expr
 from tests.unit.analyze.pools import job, slot
 
@@ -117,7 +117,7 @@ def test_conditions_that_take_too_long_are_given_up():
 async def test_an_analysis_ends_when_nobody_waits_for_it():
     """In its thread."""
     ads = packed(*[slot(f"slot{n}@a") for n in range(5)])
-    with awaited(-1.0), pytest.raises(CallerGone):
+    with awaited(Wait(-1.0)), pytest.raises(CallerGone):
         await asyncio.to_thread(ask, Analyzer(), ads, job())
-    with awaited(3600.0):
+    with awaited(Wait(3600.0)):
         assert await asyncio.to_thread(ask, Analyzer(), ads, job())
