@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 60.0
@@ -89,22 +89,23 @@ def end_descendants() -> None:
         time.sleep(0.002)
 
 
-def main() -> None:
-    directory, log, *command = sys.argv[1:]
+def hold(directory: str, log: str, start: Callable[[int], int | None]) -> bool:
+    """Start a command and hold it until it and our standard input have ended.
+
+    start: given the descriptor of its output, starts it and returns its pid, None if there is no such thing, and 0 in
+    the command's own process, if that is a fork of this one: then this returns True at once.
+    """
     become_subreaper()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    with open(log, "ab") as output:
-        try:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
-        except OSError as error:
-            output.write(f"{command[0]}: {error}\n".encode())
-            return
-    print(child.pid, flush=True)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    command = start(output)
+    if not command:
+        return command == 0
+    os.close(output)
+    print(command, flush=True)
     poll = select.poll()
     poll.register(0, select.POLLIN)
     poll.register(woken, select.POLLIN)
@@ -113,16 +114,32 @@ def main() -> None:
         if 0 in ready:
             break
         os.read(woken, 4096)
-        status = reap().get(child.pid)
+        status = reap().get(command)
         if status is not None:
-            end_group(child.pid)
+            end_group(command)
             with contextlib.suppress(BrokenPipeError):
                 print(status, flush=True)
     keep = os.read(0, 16)
-    end_group(child.pid)
+    end_group(command)
     end_descendants()
     if directory != "-" and not keep:
         shutil.rmtree(directory, ignore_errors=True)
+    return False
+
+
+def main() -> None:
+    directory, log, *command = sys.argv[1:]
+
+    def start(output: int) -> int | None:
+        try:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            ).pid
+        except OSError as error:
+            os.write(output, f"{command[0]}: {error}\n".encode())
+            return None
+
+    hold(directory, log, start)
 
 
 if __name__ == "__main__":

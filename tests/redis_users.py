@@ -9,6 +9,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from shared.state import acl
+from tests import warm
 from tests.servers import Redis, answers
 
 ROOT = Path(__file__).parents[1]
@@ -51,4 +52,4 @@ class RedisWithUsers(Redis):
         """As the pool's own program does it."""
         environment = {"ROOST_REDIS_URL": self.url_of(user), "CONDOR_CONFIG": "ONLY_ENV", "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "shared.daemon.load_functions", *options]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        return warm.run(command, env=environment, timeout=120)

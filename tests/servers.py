@@ -26,6 +26,7 @@ from select import select
 from typing import Any
 from urllib.parse import quote
 
+from tests import warm
 from tests.waiting import PATIENCE_S
 
 LEASH = Path(__file__).with_name("leash.py")
@@ -105,19 +106,24 @@ class Leashed:
         self.log = log
         self.directory = directory
         self._status: int | None = None
-        leash = [sys.executable, "-I", "-S", str(LEASH), str(directory or "-"), str(log)]
-        self._leash = subprocess.Popen(
-            [*leash, *map(str, command)],
-            env=dict(env) if env is not None else None,
-            cwd=cwd,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C in the terminal is for the tests; they end us in their own order
-        )
-        assert self._leash.stdin is not None
-        assert self._leash.stdout is not None
-        self._stdin, self._stdout = self._leash.stdin, self._leash.stdout
+        words = [str(word) for word in command]
+        self._leash: subprocess.Popen[bytes] | None = None
+        if warm.takes(words, env):
+            self._stdin, self._stdout = warm.leashed(words, str(directory or "-"), log, env, cwd)
+        else:
+            leash = [sys.executable, "-I", "-S", str(LEASH), str(directory or "-"), str(log)]
+            self._leash = subprocess.Popen(
+                [*leash, *words],
+                env=dict(env) if env is not None else None,
+                cwd=cwd,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,  # Ctrl-C in the terminal is for the tests; they end us in their own order
+            )
+            assert self._leash.stdin is not None
+            assert self._leash.stdout is not None
+            self._stdin, self._stdout = self._leash.stdin, self._leash.stdout
         line = self._stdout.readline()
         if not line:
             self.close()
@@ -176,9 +182,11 @@ class Leashed:
             with contextlib.suppress(BrokenPipeError):
                 self._stdin.write(b"keep")
         self._stdin.close()
-        self._leash.wait()
+        rest = b"".join(iter(self._stdout.readline, b""))  # until the leash has gone
+        if self._leash is not None:
+            self._leash.wait()
         if self._status is None:
-            self._status = int(self._stdout.readline() or 128 + signal.SIGKILL)
+            self._status = int(rest or 128 + signal.SIGKILL)
         self._stdout.close()
 
 

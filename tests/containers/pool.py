@@ -16,6 +16,7 @@ from typing import Any, Self
 from docker.models.containers import Container
 
 from roost.client import Client
+from tests import warm
 from tests.containers.engine import ROOT, Engine
 from tests.servers import free_port
 from tests.waiting import wait_until
@@ -120,7 +121,7 @@ class ComposePool:
         """The `roost` command, as a user of this pool on this machine runs it."""
         env = dict(os.environ, PYTHONPATH=str(ROOT), **self.login)
         command = [sys.executable, "-m", "roost", *arguments]
-        return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+        return warm.run(command, env=env, cwd=cwd, timeout=300)
 
     @property
     def login(self) -> dict[str, str]:

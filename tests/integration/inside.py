@@ -7,7 +7,6 @@ import asyncio
 import http.client
 import json
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +18,7 @@ from roost.client import Client
 from roost.up import PersonalPool, Plan, prepare
 from shared.bus.memory import MemoryBus
 from shared.daemon.runner import Runner
+from tests import warm
 from tests.waiting import wait_until
 
 
@@ -70,13 +70,10 @@ class InsidePool:
 
     def roost(self, *words: str, ok: bool = True) -> str:
         """Run the command: what it said, standard error last. By default it must succeed."""
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-m", "roost", *words],
             env=self.environment(),
-            capture_output=True,
-            text=True,
             timeout=100,
-            check=False,
         )
         text = done.stdout + done.stderr
         assert done.returncode == (0 if ok else 1), f"roost {' '.join(words)}: exit {done.returncode}\n{text}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 
 from roost.errors import ClientError
 from shared.classad import ClassAd, parse_expr
+from tests import warm
 from tests.integration.inside import InsidePool
 from tests.waiting import wait_until
 
@@ -42,13 +42,10 @@ def waiting(pool):
 
 
 def roost(pool, *words):
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "roost", *words],
         env=pool.environment(),
-        capture_output=True,
-        text=True,
         timeout=100,
-        check=False,
     )
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import stat
-import subprocess
 import sys
 import time
 
@@ -14,6 +13,7 @@ from roost.client import Client
 from shared.bus.api import Exchange
 from shared.classad import ClassAd
 from shared.messages.ads import AdHeartbeat
+from tests import warm
 from tests.integration.inside import InsidePool
 from tests.waiting import wait_until
 
@@ -78,13 +78,10 @@ async def _cut_off(pool):
 
 
 def roost(environment, *words, ok=True):
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "roost", *words],
         env=environment,
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
     )
     assert not ok or done.returncode == 0, done.stderr
     return done

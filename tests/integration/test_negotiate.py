@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 
 from shared.classad import ClassAd, parse_expr
+from tests import warm
 from tests.integration.inside import InsidePool
 from tests.waiting import wait_until
 
@@ -33,13 +33,10 @@ def submit(pool, count, **more):
 
 
 def negotiate(pool, *words):
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "roost", "negotiate", "-json", *words],
         env=pool.environment(),
-        capture_output=True,
-        text=True,
         timeout=100,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

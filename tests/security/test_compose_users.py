@@ -14,6 +14,7 @@ import pytest
 
 from shared.bus import connect
 from shared.bus.api import NotAllowed
+from tests import warm
 from tests.compose_set_up import COMPOSE, knobs, load
 from tests.contract.test_bus import Catch
 from tests.processes import DaemonProcess, daemons
@@ -154,7 +155,7 @@ def test_an_execution_point_that_is_asked_for_by_number_gets_a_user_of_its_own_u
     def roost(*words: str, ok: bool = True) -> str:
         env = environment(pool, url, ROOST_URL=url, ROOST_TOKEN_FILE=str(tmp_path / "token"))
         command = [sys.executable, "-m", "roost", *words]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
+        done = warm.run(command, env=env, timeout=100)
         assert (done.returncode == 0) == ok, done.stdout + done.stderr
         return done.stdout + done.stderr
 

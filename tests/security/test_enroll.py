@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import stat
-import subprocess
 import sys
 import time
 from contextlib import asynccontextmanager
@@ -26,6 +25,7 @@ from shared.bus.statements import signer_of
 from shared.bus.topology import ROLES, inbox_queue
 from shared.messages.base import Envelope, Person
 from shared.messages.registrar import AskIdentities, CreateJoinToken, Enroll, RevokeIdentity
+from tests import warm
 from tests.contract.test_bus import Catch
 from tests.processes import DaemonProcess, daemons
 from tests.servers import free_port
@@ -88,14 +88,11 @@ class World:
         }
         if token:
             env["ROOST_TOKEN_FILE"] = str(self.directory / "token")
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-m", "roost", *words],
             env=env | {"PYTHONPATH": str(ROOT)},
             cwd=self.directory,
-            capture_output=True,
-            text=True,
             timeout=100,
-            check=False,
         )
         assert (done.returncode == 0) == ok, (words, done.stdout, done.stderr)
         return done.stdout if ok else done.stderr

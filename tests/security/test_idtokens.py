@@ -4,7 +4,6 @@ are not; and nobody gets one that opens more than they have."""
 import base64
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from services.gateway.auth.idtokens import IdTokens
 from shared import idtokens
 from shared.idtokens import KeyFiles, TokenTrouble
 from shared.operations import Level
+from tests import warm
 from tests.integration.inside import InsidePool
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "idtokens.json").read_text())
@@ -264,13 +264,10 @@ def at_home(pool, tmp_path):
     }
 
     def run(*words, **more):
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-m", "roost", *words],
             env={**environment, **more},
-            capture_output=True,
-            text=True,
             timeout=60,
-            check=False,
         )
         return done.returncode, done.stdout, done.stderr
 

@@ -19,6 +19,7 @@ from roost.errors import ClientError
 from services.gateway.auth.local_peer import confined, peer_of
 from services.gateway.local_socket import LocalSocket
 from shared.local_sockets import connect_local
+from tests import warm
 from tests.integration.inside import InsidePool
 from tests.waiting import wait_until
 
@@ -182,12 +183,10 @@ def test_a_job_gets_nothing_by_the_socket(pool, place, tmp_path):
         f"arguments = python3 ask.py {place}/gateway.socket /v1/tokens plain\n"
         "transfer_input_files = ask.py\noutput = out\nerror = err\nshould_transfer_files = YES\nqueue\n"
     )
-    said = subprocess.run(
+    said = warm.run(
         [sys.executable, "-m", "roost", "submit", "job.sub"],
         cwd=tmp_path,
         env=pool.environment(),
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert "submitted" in said.stdout

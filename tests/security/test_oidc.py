@@ -9,7 +9,6 @@ import hmac
 import json
 import os
 import ssl
-import subprocess
 import sys
 import tempfile
 import threading
@@ -37,6 +36,7 @@ from shared.idtokens import TokenTrouble, parts
 from shared.map_file import MapFile
 from shared.operations import Level
 from shared.tls import ClientTls
+from tests import warm
 from tests.certificates import Authority
 from tests.integration.inside import InsidePool
 
@@ -888,11 +888,9 @@ def test_somebody_logs_in_by_an_issuer_and_the_command_and_the_audit_tell(pool):
     status, _, me = pool.ask("GET", "/v1/whoami", token=token)
     assert (status, me["user"], me["level"], me["method"]) == (200, "alice@pool.example", "WRITE", "SCITOKENS")
     assert me["expires"] > time.time()
-    said = subprocess.run(
+    said = warm.run(
         [sys.executable, "-m", "roost", "ping"],
         env={**pool.environment(), "ROOST_URL": pool.url, "ROOST_TOKEN": token, "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
         timeout=100,
         check=True,
     ).stdout

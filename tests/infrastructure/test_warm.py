@@ -1,0 +1,127 @@
+"""A command that is forked from the warm process is what a fresh interpreter makes of it (tests/warm.py)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import warm
+from tests.servers import Leashed
+from tests.waiting import wait_until
+
+DAEMONS = sorted(path.parent.name for path in Path("services").glob("*/__main__.py"))
+#: What a process says of itself.
+TELL = """
+import json, os, signal, sys, time
+print(json.dumps({
+    "words": sys.argv[1:], "name": __name__, "main": sys.modules["__main__"].__file__ == __file__,
+    "environment": dict(os.environ), "directory": os.getcwd(), "search": sys.path, "zone": time.tzname,
+    "umask": os.umask(0), "files": sorted(os.listdir("/proc/self/fd"))[:3], "open": len(os.listdir("/proc/self/fd")),
+    "leader": os.getsid(0) == os.getpid(), "handled": str(signal.getsignal(signal.SIGCHLD)),
+    "encoding": [sys.stdin.encoding, sys.stdout.encoding, sys.stderr.encoding, sys.stderr.errors],
+    "buffered": [sys.stdout.line_buffering, sys.stderr.line_buffering],
+    "given": sys.stdin.read(),
+}))
+"""
+
+
+@pytest.fixture
+def roost_of_the_test(tmp_path, monkeypatch):
+    """A module `bench.tell` cannot be had from here, so the test's directory goes before."""
+    (tmp_path / "tell.py").write_text(TELL)
+    monkeypatch.setattr(warm, "OURS", (*warm.OURS, "tell"))
+    return tmp_path
+
+
+def both(*words, **more):
+    """The same in a fresh interpreter and forked."""
+    command = [sys.executable, "-m", *words]
+    fresh = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    assert warm.takes(command, more.get("env"))
+    return fresh, warm.run(command, **more)
+
+
+def test_it_is_given_what_a_fresh_interpreter_is_given(roost_of_the_test):
+    env = {**os.environ, "TZ": "Asia/Tokyo", "MARK": "ä"}
+    fresh, forked = both("tell", "a", "b c", cwd=roost_of_the_test, env=env, input="some\nlines")
+    assert json.loads(forked.stdout) == json.loads(fresh.stdout)
+    assert forked.stderr == fresh.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "sys.exit(3)",
+        "sys.exit('why')",
+        "sys.exit()",
+        "raise ValueError('no')",
+        "os.kill(os.getpid(), 9)",
+        "raise KeyboardInterrupt",
+        "os._exit(300 & 255)",
+        "import atexit; atexit.register(print, 'at the end'); print('before')",
+        "import threading, time; threading.Thread(target=lambda: (time.sleep(0.01), print('waited for'))).start()",
+    ],
+)
+def test_it_ends_as_a_fresh_interpreter_does(roost_of_the_test, end):
+    (roost_of_the_test / "tell.py").write_text(f"import os, sys\n{end}\n")
+    fresh, forked = both("tell", cwd=roost_of_the_test, env=dict(os.environ), input="")
+    assert (forked.returncode, forked.stdout) == (fresh.returncode, fresh.stdout)
+    assert forked.stderr.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]
+
+
+def test_who_takes_too_long_is_killed(roost_of_the_test):
+    (roost_of_the_test / "tell.py").write_text(
+        "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        warm.run([sys.executable, "-m", "tell"], cwd=roost_of_the_test, timeout=1)
+    pid = roost_of_the_test / "pid"
+    # Where the machine is so busy that it has not begun, it was killed all the same.
+    if pid.exists() and pid.read_text():
+        wait_until(lambda: not Path(f"/proc/{pid.read_text()}").exists(), what="its end")
+
+
+def test_on_a_leash_it_leads_a_session_and_is_ended_with_all_that_it_started(roost_of_the_test):
+    (roost_of_the_test / "tell.py").write_text(
+        TELL.replace("sys.stdin.read()", "[os.spawnlp(os.P_NOWAIT, 'setsid', 'setsid', 'sleep', '600')]")
+        + "sys.stdout.flush(); time.sleep(600)\n"
+    )
+    log = roost_of_the_test / "log"
+    process = Leashed([sys.executable, "-m", "tell"], log=log, cwd=roost_of_the_test)
+    wait_until(lambda: log.read_text().endswith("\n"), what="what it says")
+    told = json.loads(log.read_text())
+    assert (told["leader"], told["files"], told["handled"]) == (True, ["0", "1", "2"], str(signal.SIG_DFL))
+    assert os.getsid(process.pid) == process.pid
+    process.freeze()
+    process.thaw()
+    (child,) = told["given"]
+    process.kill()
+    assert process.returncode == 128 + signal.SIGKILL
+    process.close()
+    assert not Path(f"/proc/{process.pid}").exists()
+    assert not Path(f"/proc/{child}").exists()
+
+
+@pytest.mark.parametrize("env", [{"PYTHONUTF8": "1"}, {"LC_ALL": "C"}, {"PYTHONPATH": "/elsewhere"}])
+def test_an_interpreter_with_a_setting_of_its_own_is_a_fresh_one(env):
+    command = [sys.executable, "-m", "roost"]
+    assert warm.takes(command, dict(os.environ))
+    assert not warm.takes(command, {**os.environ, **env})
+    assert not warm.takes([sys.executable, "-B", "-m", "roost"], dict(os.environ))
+
+
+def test_every_daemon_and_the_command_begin_in_a_fresh_interpreter_too():
+    """Each for itself, with nobody else's imports."""
+    modules = [f"services.{name}" for name in DAEMONS]
+    assert len(modules) >= 12
+    begun = [
+        subprocess.Popen([sys.executable, "-m", module, "-h"], stdout=subprocess.PIPE, text=True) for module in modules
+    ]
+    for module, process in zip(modules, begun, strict=True):
+        said, _ = process.communicate(timeout=110)
+        assert process.returncode == 0, module
+        assert said.startswith("usage: python -m services.")

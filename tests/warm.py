@@ -1,0 +1,306 @@
+"""Daemons and commands as processes of their own, without reading a thousand modules for each of them.
+
+Half a second to three of processor time go by until a fresh interpreter has read what a daemon imports, and the suites
+start some thousand. So one process for each test session reads all of it, once, and forks itself into whatever
+`python -m services.<daemon>` or `python -m roost` a test starts: with the environment, directory, standard files and
+process group that a fresh interpreter would have, and its end. What runs is a process like any other, to be killed,
+frozen and looked at, except that its command line is this program's.
+
+Interpreters that are started with a setting of their own (`PYTHON...`, a locale), or to run anything else, are fresh
+ones: `takes` tells. tests/infrastructure/test_warm.py starts every daemon in a fresh one.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests import leash
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("services", "roost", "shared.daemon")
+#: Read by the interpreter or by libraries as they start, so what the warm process began with counts.
+EARLY = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_", "GLIBC_")
+OURS = ("services", "roost", "shared", "bench")
+_STANDARD = 3
+
+
+def _early(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in env.items() if name.startswith(EARLY) and name != "PYTHONPATH"}
+
+
+class _Warm:
+    """The process that is forked, seen from the tests. Made for the first that needs it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._control: socket.socket | None = None
+        self._early: dict[str, str] = {}
+        self._owner = 0
+
+    def takes(self, command: Sequence[str], env: Mapping[str, str] | None) -> bool:
+        if list(command[:2]) != [sys.executable, "-m"] or command[2].partition(".")[0] not in OURS:
+            return False
+        surroundings = os.environ if env is None else env
+        self._begin()
+        return _early(surroundings) == self._early and surroundings.get("PYTHONPATH", "") in ("", str(ROOT))
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._control is not None and self._owner == os.getpid():
+                return
+            ours, its = socket.socketpair()
+            self._early = _early(os.environ)
+            environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.warm", str(its.fileno())],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[its.fileno()],
+                start_new_session=True,
+            )
+            its.close()
+            self._control, self._owner = ours, os.getpid()
+
+            def end() -> None:
+                ours.close()
+                process.wait()
+
+            atexit.register(end)
+
+    def ask(self, files: Sequence[int], **request: Any) -> None:
+        """Have it fork. files: descriptors that become the new process's standard files, and more."""
+        body = json.dumps({"umask": _umask(), **request}).encode()
+        with self._lock:
+            assert self._control is not None
+            socket.send_fds(self._control, [len(body).to_bytes(4, "big")], list(files))
+            self._control.sendall(body)
+
+
+def _umask() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("Umask:")[2].split()[0], 8)
+
+
+_warm = _Warm()
+takes = _warm.takes
+
+
+def _place(env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> dict[str, Any]:
+    return {"env": dict(os.environ if env is None else env), "cwd": os.path.abspath(cwd or os.getcwd())}
+
+
+def leashed(
+    command: Sequence[str],
+    directory: str,
+    log: str | os.PathLike[str],
+    env: Mapping[str, str] | None,
+    cwd: str | os.PathLike[str] | None,
+) -> tuple[io.FileIO, io.FileIO]:
+    """Start a command that `takes` on a leash: the leash's standard input and output (leash.py)."""
+    its_input, our_end = os.pipe()
+    our_output, its_output = os.pipe()
+    try:
+        words = {"directory": directory, "log": os.path.abspath(log)}
+        _warm.ask([its_input, its_output], leash=words, command=list(command[2:]), **_place(env, cwd))
+    finally:
+        os.close(its_input)
+        os.close(its_output)
+    return io.FileIO(our_end, "w"), io.FileIO(our_output, "r")
+
+
+def run(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    input: str = "",
+    timeout: float | None = None,
+    check: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """What subprocess.run does with capture_output and text."""
+    if not takes(command, env):
+        return subprocess.run(
+            command, env=env, cwd=cwd, input=input, timeout=timeout, check=check, capture_output=True, text=True
+        )
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(input.encode())
+        given.seek(0)
+        said, says = os.pipe()
+        with os.fdopen(said, "rb", buffering=0) as answers:
+            try:
+                files = [given.fileno(), out.fileno(), err.fileno(), says]
+                _warm.ask(files, command=list(command[2:]), **_place(env, cwd))
+            finally:
+                os.close(says)
+            pid = int(_line(answers, None))
+            try:
+                status = int(_line(answers, timeout))
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                raise
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(io.TextIOWrapper(io.BytesIO(file.read())).read())
+    done = subprocess.CompletedProcess(command, status, *texts)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def _line(file: io.FileIO, timeout: float | None) -> bytes:
+    if not select.select([file], [], [], timeout)[0]:
+        raise subprocess.TimeoutExpired("a command of python", timeout or 0)
+    return file.readline()
+
+
+# From here on: the process that is forked.
+
+
+def _modules() -> list[str]:
+    """All that daemons and commands may import, but for what runs as it is imported."""
+    names = []
+    for package in PACKAGES:
+        path = [str(ROOT / package.replace(".", "/"))]
+        names += [package, *(found.name for found in pkgutil.walk_packages(path, f"{package}."))]
+    return [name for name in names if not name.endswith("__main__")]
+
+
+def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    header, files, _, _ = socket.recv_fds(control, 4, 8)
+    if not header:
+        return None
+    while len(header) < 4:
+        header += control.recv(4 - len(header))
+    body = b""
+    while len(body) < int.from_bytes(header, "big"):
+        body += control.recv(int.from_bytes(header, "big") - len(body))
+    return json.loads(body), files
+
+
+def _serve(control: socket.socket) -> dict[str, Any] | None:
+    """Fork for each request, until nobody can make any. Returns in the forked process: what it is to run."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever is forked is nobody's concern here
+    while (received := _receive(control)) is not None:
+        request, files = received
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            control.detach()
+            return _become(request, files)
+        for file in files:
+            os.close(file)
+    return None
+
+
+def _become(request: dict[str, Any], files: list[int]) -> dict[str, Any]:
+    os.umask(request["umask"])
+    if "leash" in request:
+        os.setsid()
+        for place, file in enumerate(files):
+            os.dup2(file, place)
+        os.closerange(_STANDARD, 1024)
+        if leash.hold(request["leash"]["directory"], request["leash"]["log"], lambda output: _forked(output)):
+            return request
+        os._exit(0)
+    *standard, says = files
+    pid = os.fork()
+    if pid:
+        os.write(says, b"%d\n" % pid)
+        os.write(says, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os._exit(0)
+    for place, file in enumerate(standard):
+        os.dup2(file, place)
+    os.closerange(_STANDARD, 1024)
+    return request
+
+
+def _forked(output: int) -> int:
+    """What a leash holds: the pid, and 0 in the process itself, which has a session and standard files of its own."""
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.closerange(_STANDARD, 1024)
+    return pid
+
+
+def _run(request: dict[str, Any]) -> None:
+    """As `python -m` does it, up to where the module returns or raises."""
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    search = [request["cwd"], *filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:1] = search  # the first was the directory that the warm process began in
+    encoding = sys.stdout.encoding
+    sys.stdin = sys.__stdin__ = open(0, encoding=encoding, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    at_once = bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdout.reconfigure(write_through=at_once)
+    sys.stderr.reconfigure(write_through=at_once, line_buffering=not at_once)
+    module, *sys.argv[1:] = request["command"]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def main() -> dict[str, Any] | None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for name in _modules():
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    return _serve(control)
+
+
+def _end(error: BaseException | None) -> None:
+    """End as an interpreter does, except that it does not take all modules apart: they are shared with the others."""
+    status = 0
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
+        status = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for file in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            file.flush()
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status & 0xFF)
+
+
+if __name__ == "__main__":
+    if (wanted := main()) is not None:
+        ended: BaseException | None = None
+        try:
+            _run(wanted)
+        except BaseException as raised:
+            ended = raised
+        _end(ended)
