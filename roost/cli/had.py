@@ -56,7 +56,9 @@ def _shard(hads: Sequence[Mapping[str, Any]], shard: str, now: float) -> Iterato
         led = max(leaders, key=lambda had: int(had["epoch"]))
         left = float(led["lease_left_s"])
         since = span(now - float(led["since"]))
-        yield f"{name}{led['had']} leads under epoch {led['epoch']}, for {since}; {left:.1f} s of its lease are left"
+        whole = f" of {float(led['lease_s']):.1f} s" if led.get("lease_s") else ""  # none: of an earlier version
+        what = f"{left:.1f} s of its lease{whole} are left"
+        yield f"{name}{led['had']} leads under epoch {led['epoch']}, for {since}; {what}"
     else:
         yield f"{name}Nobody leads."
     yield ""

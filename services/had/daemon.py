@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from ipaddress import ip_address
+from typing import Any, ClassVar, Final, NamedTuple
+
+import psutil
 
 from services.had.core import election
 from services.had.core.election import (
@@ -31,7 +35,7 @@ from services.had.core.election import (
     StepDown,
     wish,
 )
-from services.had.core.timing import HeldBack, Limits, timing
+from services.had.core.timing import Delay, HeldBack, Limits, Timing, lease_length, timing
 from services.had.lease import hand_over, look, release
 from services.had.replication import Replication
 from shared.accounting_version import NONE, NOTHING, Version
@@ -59,12 +63,23 @@ KNOCK_S = 0.25
 HURRY_S = 0.1
 #: Seconds between attempts to restore them.
 MEND_S = 0.5
+#: Seconds for the name servers to say which addresses the hosts of HAD_LIST have.
+RESOLVE_S = 5.0
+_INET = (socket.AF_INET, socket.AF_INET6)
 #: Changes of the lead that are remembered.
 MOST_CHANGES = 20
 
 
 class NameTaken(PermanentError):
     """Another HAD runs under the same name."""
+
+
+class Heard(NamedTuple):
+    """An answer of the negotiator: its life and its clock when it answered, and when the answer was here."""
+
+    life: str
+    stamp: float
+    at: float
 
 
 class Had(Daemon):
@@ -83,6 +98,7 @@ class Had(Daemon):
         self.inbox = f"{controllee(self.settings.had_controllee)}.{context.name}"
         self.replication = Replication(context, self.settings, shard)
         self.held_back = HeldBack()
+        self._delay = Delay()  # of renewals and answers
         self._go_by(self.settings)
         self.changes: deque[messages.Change] = deque(maxlen=MOST_CHANGES)  # newest first
         self.heard_changes = 0
@@ -92,6 +108,8 @@ class Had(Daemon):
         self._fit = 0  # epoch under which the books are fit to lead with
         self._mending: asyncio.Task[None] | None = None
         self._answered = float("-inf")  # monotonic: when the negotiator last answered
+        self._heard: Heard | None = None  # the last answer that has a stamp
+        self._granted_until = float("-inf")  # monotonic: so long our negotiator may believe to lead
         self._led_since = 0.0
         self._store_answers = False
         self._stopped = False
@@ -106,21 +124,41 @@ class Had(Daemon):
     def _go_by(self, settings: HadSettings) -> None:
         self.settings = settings
         order = election.hosts(" ".join(settings.had_list))
-        self.rules = replace(self.rules, order=order, use_primary=settings.had_use_primary)
-        self.timing = timing(settings.roost_had_lease, alone=len(order) < 2)
+        entry = self.rules.entry if order == self.rules.order else ""
+        self.rules = replace(self.rules, order=order, use_primary=settings.had_use_primary, entry=entry)
         self.limits = Limits(
             float(settings.master_had_backoff_constant),
             settings.master_backoff_factor,
             float(settings.master_backoff_ceiling),
         )
 
-    def _tell_misfits(self) -> None:
-        for problem in election.misfits(self.rules, self._central_managers()):
+    @property
+    def timing(self) -> Timing:
+        """By the delays that were seen of late."""
+        settings, now = self.settings, self.context.clock.monotonic()
+        delay_s = self._delay.left(now)
+        lease_s = lease_length(settings.roost_had_lease, settings.had_connection_timeout, delay_s)
+        return timing(lease_s, alone=len(self.rules.order) < 2)
+
+    async def _find_place(self) -> None:
+        """Which entry of HAD_LIST this HAD is, by name or by address, and what is wrong with the list."""
+        managers = self._central_managers()
+        unknown = election.to_resolve(self.rules, managers)
+        known = await addresses_of(unknown, self.rules.name) if unknown else {}
+        self.rules = replace(self.rules, entry=election.own_entry(self.rules.order, self.rules.name, known))
+        for problem in election.misfits(self.rules, managers, known):
+            self.context.log.warning("configuration", problem=problem)
+        settings = self.settings
+        if settings.roost_had_lease is not None and self.context.config.is_written("HAD_CONNECTION_TIMEOUT"):
+            problem = (
+                f"ROOST_HAD_LEASE ({settings.roost_had_lease:g} s) is set, so HAD_CONNECTION_TIMEOUT "
+                f"({settings.had_connection_timeout} s) has no effect: unset one of them"
+            )
             self.context.log.warning("configuration", problem=problem)
 
     async def setup(self) -> None:
         bus = self.context.bus
-        self._tell_misfits()
+        await self._find_place()
         self._hear_of(await self.replication.start())
         await bus.serve(f"had.{self.context.name}", self._on_request)
         kinds = [event.type for event in (LeaderChanged, PriorityChanged, PriorityRestored)]
@@ -139,8 +177,8 @@ class Had(Daemon):
         controllee(settings.had_controllee)  # of the next life
         async with self._deciding:
             self._go_by(settings)
+            await self._find_place()
         self.replication.configure(settings)
-        self._tell_misfits()
         for wake in (self._wake_election, self._wake_control, self._wake_advertise):
             wake.set()
 
@@ -174,13 +212,18 @@ class Had(Daemon):
         return "leader" if self.standing.state is State.LEADER else "passive"
 
     def answering(self) -> bool:
-        """Whether the negotiator answers. One that just became active may be busy with loading."""
-        now, timing = self.context.clock.monotonic(), self.timing
+        """Whether the negotiator answers."""
+        return self.context.clock.monotonic() < self._silent_at()
+
+    def _silent_at(self) -> float:
+        """When the negotiator counts as silent if it says no more, by the monotonic clock. One that just became active
+        may be busy with loading."""
+        timing = self.timing
         if self.standing.state is not State.LEADER:
-            return now - self._answered < timing.patience_s + timing.follow_s
+            return self._answered + timing.patience_s + timing.follow_s
         if self._answered < self._led_since:
-            return now - self._led_since < timing.first_s
-        return now - self._answered < timing.patience_s
+            return self._led_since + timing.first_s
+        return self._answered + timing.patience_s
 
     # What comes in
 
@@ -213,21 +256,23 @@ class Had(Daemon):
     # Root tasks
 
     async def _elect(self) -> None:
+        clock, due = self.context.clock, float("inf")
         while True:
             answering, was_settled = self.answering(), self.standing.settled
             self._wake_election.clear()  # what comes while we look may not be in it
             async with self._deciding:
                 if not self._stopped:
                     self._seen = await self._decide(self._seen, answering)
-            seen = self._seen
+            seen, now = self._seen, clock.monotonic()
+            if seen is not None:
+                self._delay = self._delay.seen(now - due, now)
+            due = now + self.timing.poll_s
             if seen is not None and self.standing.settled and not was_settled:
                 continue  # the first look only told that the second may ask for the lead
             if self.answering() == answering:
                 hurried = self.standing.behind_since is not None and not self.standing.mending
                 poll_s = self.timing.poll_s
-                await wait_for_event(
-                    self._wake_election, self.context.clock, min(HURRY_S, poll_s) if hurried else poll_s
-                )
+                await wait_for_event(self._wake_election, clock, min(HURRY_S, poll_s) if hurried else poll_s)
 
     async def _decide(self, before: Seen | None, answering: bool) -> Seen | None:
         """One look at the lease, and what follows from it."""
@@ -238,7 +283,9 @@ class Had(Daemon):
                 self.held_back = self.held_back.failed(asked_at, self.limits)
             self._answered = float("-inf")  # it must answer anew, or a silent one would soon be a candidate again
             self._memory = NOTHING
-        seen = await self._look(before, answering, asked_at)
+        # What our negotiator was granted is not taken back by a lease that is shorter by now.
+        lease_s = max(self.timing.lease_s, self._granted_until - asked_at)
+        seen = await self._look(before, answering, asked_at, lease_s)
         earlier, decided_at = self.standing.state, clock.monotonic()
         self.standing, effects = election.step(
             self.rules,
@@ -246,7 +293,7 @@ class Had(Daemon):
             seen,
             answering=answering,
             asked_at=asked_at,
-            lease_s=self.timing.lease_s,
+            lease_s=lease_s,
             now=decided_at,
         )
         if seen is not None:
@@ -260,14 +307,14 @@ class Had(Daemon):
         await self.replication.remember(self.standing.known)
         if not await self._carry_out(effects):
             # It may be slow; the lease is still ours, and the next orders make it lead on.
-            ends = asked_at + self.timing.lease_s
+            ends = asked_at + lease_s
             self.standing = replace(
                 self.standing, state=State.LEADER, leader=self.context.name, lease_ends=ends, primary_since=None
             )
             self._wake_control.set()
         return seen
 
-    async def _look(self, before: Seen | None, answering: bool, now: float) -> Seen | None:
+    async def _look(self, before: Seen | None, answering: bool, now: float, lease_s: float) -> Seen | None:
         held_back = self.held_back.holds(now)
         try:
             async with asyncio.timeout(self.timing.lease_s / 2):
@@ -276,7 +323,7 @@ class Had(Daemon):
                     self.rules,
                     self.standing,
                     wish(self.rules, self.standing, before, answering=answering, now=now, held_back=held_back),
-                    lease_s=self.timing.lease_s,
+                    lease_s=lease_s,
                     answering=answering,
                     offer=max(self.replication.version, self._memory),
                     held_back=held_back,
@@ -314,14 +361,12 @@ class Had(Daemon):
         return self.standing.state is State.LEADER and self.standing.epoch == epoch
 
     async def _control(self) -> None:
-        clock = self.context.clock
         while True:
             self._wake_control.clear()
             leads = self.standing.state is State.LEADER and self._fit == self.standing.epoch
             order: messages.Lead | messages.StepDown
             if leads:
-                left = self.standing.lease_ends - clock.monotonic()
-                order = messages.Lead(had=self.context.name, epoch=self.standing.epoch, lease_s=max(left, 0.0))
+                order = self._order_to_lead()
             else:
                 order = messages.StepDown(
                     had=self.context.name, epoch=self.standing.known, reason=f"{self.standing.leader or 'nobody'} leads"
@@ -329,6 +374,17 @@ class Had(Daemon):
             self._say(order)
             follow = self.timing.follow_s if self.answering() else min(KNOCK_S, self.timing.lead_s)
             await wait_for_event(self._wake_control, self.context.clock, self.timing.lead_s if leads else follow)
+
+    def _order_to_lead(self) -> messages.Lead:
+        """It holds until the lease ends or we would give it up because the negotiator is silent, whichever is first: so
+        a negotiator does not lead on while another one begins, however late orders and answers come."""
+        now, heard = self.context.clock.monotonic(), self._heard
+        until = min(self.standing.lease_ends, self._silent_at())
+        self._granted_until = max(self._granted_until, until)
+        order = messages.Lead(had=self.context.name, epoch=self.standing.epoch, lease_s=max(until - now, 0.0))
+        if heard is None:
+            return order
+        return order.model_copy(update={"life": heard.life, "stamp": heard.stamp, "span_s": until - heard.at})
 
     def _say(self, order: messages.Lead | messages.StepDown) -> None:
         """Tell the negotiator without waiting: while one answer is late, the next order keeps its lease
@@ -338,6 +394,7 @@ class Had(Daemon):
     async def _tell(self, order: messages.Lead | messages.StepDown, patience_s: float = 0.0) -> Message | None:
         """What it answered; None when it did not."""
         leads = isinstance(order, messages.Lead)
+        sent, loads = self.context.clock.monotonic(), self._answered < self._led_since
         patience = patience_s or (self.timing.first_s if leads else self.timing.patience_s)
         try:
             answer = await self.context.bus.call(self.inbox, order, timeout=patience, epoch=order.epoch)
@@ -354,13 +411,25 @@ class Had(Daemon):
         if isinstance(answer, messages.Following) and answer.cut_off:
             self.context.log.warning("negotiator_cut_off", inbox=self.inbox, reason="it can not reach Redis")
         elif isinstance(answer, messages.Following):
-            before = self.answering()
-            self._answered = self.context.clock.monotonic()
+            before, now = self.answering(), self.context.clock.monotonic()
+            self._answered = now
+            if not loads:
+                self._delay = self._delay.seen(now - sent, now)
+            self._hear_stamp(answer, now)
             self._hear_of(answer.epoch)
             self._memory = _version(answer.books)
             if not before or self.standing.behind_since is not None:
                 self._wake_election.set()
         return answer
+
+    def _hear_stamp(self, answer: messages.Following, now: float) -> None:
+        former = self._heard
+        if not answer.life:  # of an earlier version
+            self._heard = None
+        elif former is None or former.life != answer.life or former.stamp < answer.stamp:
+            self._heard = Heard(answer.life, answer.stamp, now)
+            if former is None or former.life != answer.life:
+                self._wake_control.set()  # it obeys orders to its present life
 
     async def _advertise(self) -> None:
         while True:
@@ -383,7 +452,7 @@ class Had(Daemon):
                         self._mending.cancel()
                     self._mending = asyncio.create_task(self._mend(epoch), name="had:mend")
                 case StepDown(epoch, reason):
-                    self._say(messages.StepDown(had=self.context.name, epoch=epoch, reason=reason))
+                    await self._step_down(epoch, reason)
                 case Release(reason):
                     await self._release(reason)
                 case HandOver(epoch, heir, life, reason):
@@ -398,6 +467,19 @@ class Had(Daemon):
                     )
 
         return True
+
+    async def _step_down(self, epoch: int, reason: str) -> None:
+        """Returns when the negotiator has ceased: it says so, or what it was granted is over."""
+        left = self._granted_until - self.context.clock.monotonic()
+        order = messages.StepDown(had=self.context.name, epoch=epoch, reason=reason)
+        if left <= 0 or len(self.rules.order) < 2:  # over, or there is nobody who could lead
+            self._say(order)
+            return
+        answer = await self._tell(order, patience_s=left)
+        if isinstance(answer, messages.Following) and not answer.active:
+            self._granted_until = float("-inf")
+            return
+        await self.context.clock.sleep(max(0.0, self._granted_until - self.context.clock.monotonic()))
 
     async def _release(self, reason: str) -> None:
         self.context.log.info("lease_given_up", reason=reason)
@@ -415,6 +497,7 @@ class Had(Daemon):
         if not isinstance(answer, messages.Following) or answer.active:
             self.context.log.info("lease_not_handed_over", heir=heir, reason="the negotiator has not stepped down")
             return False
+        self._granted_until = float("-inf")
         try:
             async with asyncio.timeout(self.timing.lease_s):
                 given = await hand_over(self.context.store, self.rules, epoch, heir, life, lease_s=self.timing.lease_s)
@@ -478,6 +561,7 @@ class Had(Daemon):
             leader=standing.leader,
             since=self.since,
             lease_left_s=max(0.0, standing.lease_ends - now) if leads else 0.0,
+            lease_s=self.timing.lease_s,
             answering=self.answering(),
             held_back_s=max(0.0, self.held_back.until - now),
             books=standing.books.text,
@@ -494,6 +578,30 @@ class Had(Daemon):
     def _central_managers(self) -> tuple[str, ...]:
         """Hosts that the configuration calls central managers."""
         return election.hosts(" ".join(self.settings.collector_host))
+
+
+async def addresses_of(names: Sequence[str], own: str) -> dict[str, frozenset[str]]:
+    """What name servers say of each name; of our own name the addresses of this machine, too. Empty for what is not
+    known within RESOLVE_S. Loopback addresses are everybody's, and count for nobody."""
+    loop = asyncio.get_running_loop()
+
+    async def asked(name: str) -> frozenset[str]:
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                found = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, TimeoutError, UnicodeError):
+            return frozenset()
+        return frozenset(_plain(str(one[4][0])) for one in found)
+
+    found = dict(zip(names, await asyncio.gather(*map(asked, names)), strict=True))
+    local = {_plain(one.address) for of_one in psutil.net_if_addrs().values() for one in of_one if one.family in _INET}
+    mine = own.lower().rstrip(".")
+    found[mine] = found.get(mine, frozenset()) | local
+    return {name: frozenset(one for one in some if not ip_address(one).is_loopback) for name, some in found.items()}
+
+
+def _plain(address: str) -> str:
+    return str(ip_address(address.partition("%")[0]))
 
 
 def controllee(knob: str) -> str:
@@ -526,6 +634,11 @@ METRICS: Final[Declared[Had]] = (
     Gauge("roost_had_epoch", "Highest epoch ever heard of", lambda had: max(0, had.standing.known)),
     Gauge("roost_had_state_since_seconds", "When it came to its state, since 1970", lambda had: max(0.0, had.since)),
     Gauge("roost_had_lease_left_seconds", "Of its own lead", _lease_left_s),
+    Gauge(
+        "roost_had_lease_seconds",
+        "How long its leases are: longer while renewals and answers are slow",
+        lambda had: had.timing.lease_s,
+    ),
     Gauge("roost_had_controllee_answers", "1 while the negotiator answers", lambda had: had.answering()),
     Gauge(
         "roost_had_held_back_seconds",

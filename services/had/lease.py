@@ -41,6 +41,7 @@ async def look(
             offer.arg,
             int(held_back),
             int(asked),
+            rules.entry,
         ],
     )
     assert isinstance(reply, list)
@@ -73,7 +74,8 @@ def _presence(value: bytes) -> Presence:
     at, answers, *more = value.split()
     offer = Version(int(more[0]), int(more[1])) if len(more) >= 2 else NOTHING
     life = more[4].decode() if len(more) >= 5 else ""
-    return Presence(int(at) / 1000, answers == b"1", offer, more[2:3] == [b"1"], more[3:4] == [b"1"], life)
+    entry = more[5].decode() if len(more) >= 6 else ""
+    return Presence(int(at) / 1000, answers == b"1", offer, more[2:3] == [b"1"], more[3:4] == [b"1"], life, entry)
 
 
 async def release(store: Store, rules: Rules, *, for_good: bool) -> None:

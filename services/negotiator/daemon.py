@@ -103,6 +103,8 @@ class Negotiator(Daemon):
         self.advertiser = Advertiser(context, "Negotiator")
         self.epoch = 0
         self.leads_until = 0.0  # monotonic
+        self.life = context.new_id()  # orders to lead are for one life
+        self._stopped_at = float("-inf")  # monotonic: when it was last told to stop
         self._told_to_stop = 0  # orders
         self.cycle = 0
         self.last_cycle: LastCycle | None = None
@@ -209,6 +211,7 @@ class Negotiator(Daemon):
         elif isinstance(body, StepDown):
             if body.epoch >= self.epoch:
                 self._told_to_stop += 1
+                self._stopped_at = self.context.clock.monotonic()
                 await self._stop_leading(body.reason)
         elif isinstance(body, SendAds):
             for my_type, advertiser in (("Negotiator", self.advertiser), ("Accounting", self.accountant_rpc)):
@@ -222,7 +225,14 @@ class Negotiator(Daemon):
         version, away = self.accountant.version, self.accountant_rpc.cut_off()
         books = [version.epoch, version.count]
         return Following(
-            negotiator=self.name, active=self.leading(), epoch=self.epoch, cycle=self.cycle, books=books, cut_off=away
+            negotiator=self.name,
+            active=self.leading(),
+            epoch=self.epoch,
+            cycle=self.cycle,
+            books=books,
+            cut_off=away,
+            life=self.life,
+            stamp=self.context.clock.monotonic(),
         )
 
     async def _on_request(self, envelope: Envelope) -> Message:
@@ -329,7 +339,13 @@ class Negotiator(Daemon):
             raise RemoteFailure("stale-epoch", f"epoch {lead.epoch} is over, {self.epoch} was seen")
         if lead.epoch > keys.MAX_EPOCH:
             raise RemoteFailure("bad-request", f"epoch {lead.epoch}: want at most {keys.MAX_EPOCH}")
-        fresh, heard = lead.epoch > self.epoch or not self.leading(), self.context.clock.monotonic()
+        if lead.life not in ("", self.life):
+            return  # to our former life: our answer tells the HAD of this one
+        heard = self.context.clock.monotonic()
+        until = lead.stamp + lead.span_s if lead.life else heard + lead.lease_s
+        if until <= heard or (lead.life and lead.stamp < self._stopped_at):
+            return  # it waited too long at the broker, where a later order was quicker: another one may lead by now
+        fresh = lead.epoch > self.epoch or not self.leading()
         if fresh:
             # An order may have waited in our inbox for seconds: of a HAD that has died since, for our former life.
             told = self._told_to_stop
@@ -342,7 +358,7 @@ class Negotiator(Daemon):
         # Of two orders the older one may have waited longer for Redis.
         longest = self.leads_until if lead.epoch == self.epoch else 0.0
         self.epoch = lead.epoch
-        self.leads_until = max(longest, heard + lead.lease_s)
+        self.leads_until = max(longest, until)
         if fresh:
             self._loaded = False
         # Orders to lead keep coming while the accounting records are read: one of them reads, the others keep the

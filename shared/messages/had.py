@@ -11,13 +11,20 @@ from shared.messages.base import Message, message
 
 @message
 class Lead(Message):
-    """Be the active negotiator under this epoch for `lease_s` seconds from now. Repeated well before the lease ends; a
-    negotiator whose lease ran out stops deciding by itself, whoever may still hear it."""
+    """Be the active negotiator under this epoch. Repeated well before the lease ends; a negotiator whose lease ran out
+    stops deciding by itself, whoever may still hear it.
+
+    An order may wait at the broker for seconds, so the lease counts by the negotiator's own clock: it ends `span_s`
+    after the moment `stamp` of its life `life`, which the HAD has from its last answer. A HAD of an earlier version
+    says none of these (`life` is empty); then it ends lease_s after the order came."""
 
     type: ClassVar[str] = "had.lead"
     had: str
     epoch: int
     lease_s: float
+    life: str = ""
+    stamp: float = 0.0
+    span_s: float = 0.0
 
 
 @message
@@ -51,6 +58,8 @@ class Following(Message):
     # version of the accountant's books that it has in memory: epoch, count (shared.accounting_version)
     books: list[int] = []
     cut_off: bool = False  # it can not reach Redis: it could neither charge nor read
+    life: str = ""  # unique for each start of the negotiator; empty: one of an earlier version
+    stamp: float = 0.0  # its monotonic clock, when it said this
 
 
 @message
@@ -84,6 +93,7 @@ class HadStanding(Message):
     leader: str  # empty: nobody, as far as it knows
     since: float  # seconds since 1970: when it came to this state
     lease_left_s: float  # of its own lead; 0 for all others
+    lease_s: float = 0.0  # how long its leases are at present
     answering: bool  # whether its negotiator answers
     held_back_s: float  # for how long it stands behind all others, as its negotiator keeps dying
     books: str  # newest version known

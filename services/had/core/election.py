@@ -54,10 +54,11 @@ class Rules:
 
     name: str
     life: str  # unique for each start
-    order: tuple[str, ...] = ()  # HAD_LIST as host names
+    order: tuple[str, ...] = ()  # HAD_LIST as host names and addresses
     use_primary: bool = False  # HAD_USE_PRIMARY
     shard: str = ""  # NEGOTIATOR_NAME: which of a pool's elections this is
     started: float = float("-inf")  # monotonic clock
+    entry: str = ""  # the entry of HAD_LIST that this HAD is; empty: the one that its name fits
 
 
 class Presence(NamedTuple):
@@ -71,6 +72,7 @@ class Presence(NamedTuple):
         False  # it knows that Redis lost books, and has asked its negotiator since: the offer is the last word
     )
     life: str = ""  # empty: a HAD of an earlier version, which does not say
+    entry: str = ""  # the entry of HAD_LIST that it is, by its own account; empty: it does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +195,9 @@ def candidate(rules: Rules, standing: Standing, seen: Seen | None, answering: bo
         return False
     if standing.state is State.LEADER or seen is None:
         return True
-    mine = (held_back, rank(rules.order, rules.name))
+    mine = (held_back, own_place(rules))
     return not any(
-        _ready(seen, other) and (presence.held_back, rank(rules.order, other)) < mine
+        _ready(seen, other) and (presence.held_back, _place(rules, other, presence)) < mine
         for other, presence in seen.present.items()
         if other != rules.name
     )
@@ -216,7 +218,7 @@ def restores(rules: Rules, standing: Standing, seen: Seen, now: float) -> bool:
         return False
 
     def precedence(name: str) -> tuple[Version, int, str]:
-        return (there[name].offer, -rank(rules.order, name), name)
+        return (there[name].offer, -_place(rules, name, there[name]), name)
 
     return max((name for name, one in there.items() if one.answers), key=precedence, default="") == rules.name
 
@@ -280,17 +282,57 @@ def stop(rules: Rules, standing: Standing, seen: Seen | None) -> tuple[Effect, .
     return (HandOver(standing.epoch, *heir, why), left)
 
 
-def rank(order: Sequence[str], name: str) -> int:
+#: Addresses of hosts, as `ipaddress` writes them: what is known of names that HAD_LIST may have by address.
+Addresses = Mapping[str, frozenset[str]]
+
+
+def own_place(rules: Rules) -> int:
+    """Place of this HAD in HAD_LIST; behind all others when it is not there."""
+    return rank(rules.order, rules.entry or rules.name)
+
+
+def _place(rules: Rules, name: str, presence: Presence) -> int:
+    """The same of another one. Which entry it is it knows best; where our list lacks that one its name must do."""
+    said = rank(rules.order, presence.entry) if presence.entry else len(rules.order)
+    return said if said < len(rules.order) else rank(rules.order, name)
+
+
+def rank(order: Sequence[str], name: str, addresses: Addresses | None = None) -> int:
     """Place in HAD_LIST; behind all others when it is not there.
 
     A host is known by its full name or its address. A name without a domain, on either side, stands for the one host
-    that begins with it; where several do it stands for none of them."""
+    that begins with it; where several do it stands for none of them. What no name fits is looked for by `addresses`: it
+    is the one entry that has an address of the host's, if there is but one."""
     wanted = _host(name)
     known = [_host(listed) for listed in order]
     if wanted in known:
         return known.index(wanted)
     short = {place: one for place, one in enumerate(known) if _short_for(one, wanted)}
-    return min(short) if len(set(short.values())) == 1 else len(order)
+    if len(set(short.values())) == 1:
+        return min(short)
+    if short or not addresses:
+        return len(order)
+    own = _addresses(wanted, addresses)
+    same = [place for place, one in enumerate(known) if own & _addresses(one, addresses)]
+    return same[0] if len(same) == 1 else len(order)
+
+
+def own_entry(order: Sequence[str], name: str, addresses: Addresses | None = None) -> str:
+    """The entry of HAD_LIST that is the host of this name; empty: none is."""
+    place = rank(order, name, addresses)
+    return order[place] if place < len(order) else ""
+
+
+def _addresses(host: str, addresses: Addresses) -> frozenset[str]:
+    return frozenset({host}) if _is_address(host) else addresses.get(host, frozenset())
+
+
+def to_resolve(rules: Rules, central_managers: Sequence[str]) -> tuple[str, ...]:
+    """Names whose addresses must be known to tell which entries of HAD_LIST they are; none where names alone tell."""
+    hosts_ = [rules.name, *(central_managers if len(central_managers) > 1 else ())]
+    if len(rules.order) < 2 or all(rank(rules.order, host) < len(rules.order) for host in hosts_):
+        return ()
+    return tuple(sorted({_host(host) for host in (*hosts_, *rules.order) if not _is_address(_host(host))}))
 
 
 def _host(name: str) -> str:
@@ -316,27 +358,28 @@ def _is_address(host: str) -> bool:
 
 
 def hosts(had_list: str) -> tuple[str, ...]:
-    """The host names in HAD_LIST: entries are host:port, or a sinful string <host:port?...>, with commas or
-    blanks between them."""
+    """The hosts in HAD_LIST, names or addresses: entries are host:port, or a sinful string <host:port?...>, with commas
+    or blanks between them. An address of IPv6 stands in brackets where a port follows."""
     found = []
     for entry in had_list.replace(",", " ").split():
         address = entry.strip("<>").partition("?")[0]
         host, colon, port = address.rpartition(":")
-        found.append((host if colon and port.isdigit() else address).strip("[]"))
+        whole = not colon or not port.isdigit() or _is_address(address)
+        found.append((address if whole else host).strip("[]"))
     return tuple(found)
 
 
-def misfits(rules: Rules, central_managers: Sequence[str]) -> list[str]:
+def misfits(rules: Rules, central_managers: Sequence[str], addresses: Addresses | None = None) -> list[str]:
     """What is wrong with HAD_LIST on this machine (HA-21); nothing of it keeps the HAD from working."""
     found = []
-    if rules.order and rank(rules.order, rules.name) == len(rules.order):
+    if rules.order and own_place(rules) == len(rules.order):
         listed = ", ".join(rules.order)
         found.append(f"HAD_LIST ({listed}) lacks this HAD, {rules.name}: it comes after all others")
     names = [_host(entry) for entry in rules.order]
     if len(set(names)) < len(names):
         found.append(f"HAD_LIST names a host twice: {', '.join(rules.order)}")
     if len(rules.order) > 1 and len(central_managers) > 1:
-        ranks = [rank(rules.order, host) for host in central_managers]
+        ranks = [rank(rules.order, host, addresses) for host in central_managers]
         if ranks != list(range(len(rules.order))):
             found.append(
                 f"HAD_LIST ({', '.join(rules.order)}) and the central managers ({', '.join(central_managers)}) differ: "
@@ -374,7 +417,7 @@ def _heir(rules: Rules, seen: Seen | None) -> tuple[str, str] | None:
     if seen is None:
         return None
     ready = [
-        (one.held_back, rank(rules.order, name), name, one.life)
+        (one.held_back, _place(rules, name, one), name, one.life)
         for name, one in seen.present.items()
         if name != rules.name and _ready(seen, name) and one.life
     ]
@@ -398,15 +441,16 @@ def _there(seen: Seen) -> dict[str, Presence]:
 
 
 def _all_there(rules: Rules, there: Mapping[str, Presence]) -> bool:
-    return {rank(rules.order, entry) for entry in rules.order} <= {rank(rules.order, name) for name in there}
+    places = {own_place(rules) if name == rules.name else _place(rules, name, one) for name, one in there.items()}
+    return {rank(rules.order, entry) for entry in rules.order} <= places
 
 
 def _primary_since(rules: Rules, standing: Standing, seen: Seen) -> float | None:
     """Since when the primary is there to take the lead from us (HA-05)."""
-    if not rules.use_primary or not rules.order or rank(rules.order, rules.name) == 0:
+    if not rules.use_primary or not rules.order or own_place(rules) == 0:
         return None
     if not any(
-        rank(rules.order, name) == 0 and _ready(seen, name) and not one.held_back for name, one in seen.present.items()
+        _place(rules, name, one) == 0 and _ready(seen, name) and not one.held_back for name, one in seen.present.items()
     ):
         return None
     return seen.now if standing.primary_since is None else standing.primary_since

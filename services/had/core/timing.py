@@ -11,6 +11,17 @@ from dataclasses import dataclass
 
 from shared.backoff import wait_s
 
+#: The lease where everything is quick (s): a dead leader is replaced well within 1.5 s.
+QUICK_S = 0.9
+#: The lease is so many times the longest delay seen lately: the next one may be worse.
+MARGIN = 4.0
+#: After so many seconds a delay counts half.
+HALF_LIFE_S = 30.0
+#: Seconds between looks at the lease at most: a HAD that looks less often is not always seen by the others.
+MOST_POLL_S = 0.3
+#: Seconds between orders at most, to one that leads and to one that follows.
+MOST_LEAD_S, MOST_FOLLOW_S = 0.6, 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -26,20 +37,45 @@ class Timing:
 
 
 def timing(lease_s: float, *, alone: bool) -> Timing:
-    """Timing for ROOST_HAD_LEASE. Its default of 1.2 s replaces a dead leader well within 2 s, and no pause
-    of Redis or of a process shorter than 1 s topples a leader.
+    """What follows from the length of the lease.
 
     alone: nobody else could take over, so a quick look would change nothing, and each one is a write to
     Redis. A HAD that is started again takes its own lease over at once."""
-    lease_s = lease_s * 5 if alone else lease_s
+    if alone:
+        lease_s = max(lease_s * 5, 6.0)
     return Timing(
         lease_s=lease_s,
-        poll_s=lease_s / 6,
-        lead_s=lease_s / 4,
-        follow_s=lease_s * 5 / 6,
+        poll_s=lease_s / 6 if alone else min(lease_s / 6, MOST_POLL_S),
+        lead_s=lease_s / 4 if alone else min(lease_s / 4, MOST_LEAD_S),
+        follow_s=lease_s * 5 / 6 if alone else min(lease_s * 5 / 6, MOST_FOLLOW_S),
         patience_s=lease_s * 5 / 6,
         first_s=max(10.0, lease_s),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The longest delay of late, in seconds: it fades. `at`: a monotonic clock's."""
+
+    length_s: float = 0.0
+    at: float = float("-inf")
+
+    def left(self, now: float) -> float:
+        """What it counts for by now."""
+        return self.length_s * 0.5 ** ((now - self.at) / HALF_LIFE_S) if self.length_s else 0.0
+
+    def seen(self, length_s: float, now: float) -> Delay:
+        """Another one."""
+        return Delay(length_s, now) if length_s > self.left(now) else self
+
+
+def lease_length(fixed_s: float | None, longest_s: float, delay_s: float) -> float:
+    """Seconds of the lease. fixed_s: ROOST_HAD_LEASE, which wins. Else it follows the delays of renewals and of the
+    negotiator's answers (delay_s: the longest of late), up to longest_s, HAD_CONNECTION_TIMEOUT: who is silent for so
+    long is dead, however slow the machine (HA-11)."""
+    if fixed_s is not None:
+        return fixed_s
+    return min(max(QUICK_S, MARGIN * delay_s), max(QUICK_S, longest_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,13 @@ class HadSettings(CommonSettings):
     )
     had_use_replication: bool = knob("HAD_USE_REPLICATION", "false", meaning="use the replication daemon")
     state_file: str = knob("STATE_FILE", "$(SPOOL)/Accountantnew.log", meaning="file that is replicated")
-    had_connection_timeout: int = knob("HAD_CONNECTION_TIMEOUT", "5", unit="s", least=0, meaning="per connection")
+    had_connection_timeout: int = knob(
+        "HAD_CONNECTION_TIMEOUT",
+        "5",
+        unit="s",
+        least=0,
+        meaning="a central manager that is silent for so long is dead, however slow the machines: the longest lease",
+    )
     had_args: str = knob("HAD_ARGS", "-sock $(HAD_SOCKET_NAME)", meaning="arguments (sample: -f -p $(HAD_PORT))")
     replication_args: str = knob(
         "REPLICATION_ARGS", "-sock $(REPLICATION_SOCKET_NAME)", meaning="arguments (sample: -p $(REPLICATION_PORT))"
@@ -46,8 +52,12 @@ class HadSettings(CommonSettings):
         "MAX_TRANSFER_LIFETIME", "300", unit="s", least=0, meaning="a transfer helper may take"
     )
     had_update_interval: int = knob("HAD_UPDATE_INTERVAL", "300", unit="s", least=0, meaning="between HAD ad updates")
-    roost_had_lease: float = knob(
-        "ROOST_HAD_LEASE", "1.2", unit="s", least=0.3, meaning="a dead leader is replaced after this time and a sixth"
+    roost_had_lease: float | None = knob(
+        "ROOST_HAD_LEASE",
+        unit="s",
+        least=0.3,
+        meaning="a dead leader is replaced after this time and a sixth; unset: 0.9 s, longer while machines are slow, "
+        "HAD_CONNECTION_TIMEOUT at most",
     )
     master_had_backoff_constant: int = knob(
         "MASTER_HAD_BACKOFF_CONSTANT",

@@ -31,7 +31,6 @@ UNREAD: Final = {
     "DOCKER": "the engine is spoken to over its socket: see ROOST_DOCKER",
     "HAD": _PROGRAM,
     "HAD_ARGS": "arguments of a daemon stand where it is started",
-    "HAD_CONNECTION_TIMEOUT": "managers see each other by leases in Redis: see ROOST_HAD_LEASE",
     "HAD_USE_SHARED_PORT": _PORT,
     "HOUSEKEEPING_INTERVAL": "an ad is gone at the moment its lifetime ends",
     "JOB_QUEUE_LOG": "the queue is kept in SPOOL, in a database",

@@ -4,11 +4,11 @@
 --   highest epoch this HAD has ever heard of, whether its negotiator answers (1 or 0),
 --   least version of the books with which it would lead ("epoch count"; '': any),
 --   newest version it could restore ("epoch count"), whether it is held back (1 or 0), whether it has asked its
---   negotiator for that version since it found books missing here (1 or 0)
+--   negotiator for that version since it found books missing here (1 or 0), which entry of HAD_LIST it is ('': none)
 -- Whoever wins gets an epoch above every one before, also when this Redis lost its last writes and another HAD
 -- remembers them. A HAD started again under its own name need not wait for its former life's lease to end.
 -- Returns {now (ms), owner, owner's life, epoch, until (ms), highest epoch, version of the books ('': there are none),
--- name, "seen (ms) answers epoch count held-back asked life", ...}; owner is '' when nobody leads.
+-- name, "seen (ms) answers epoch count held-back asked life entry", ...}; owner is '' when nobody leads.
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 local name, life, wants = ARGV[1], ARGV[2], ARGV[3] == '1'
@@ -17,7 +17,8 @@ local owner, held, epoch, till = lease[1] or '', lease[2] or '', tonumber(lease[
 local highest = math.max(tonumber(redis.call('GET', KEYS[2]) or 0), tonumber(ARGV[5]), epoch)
 
 redis.call('HSET', KEYS[3], name,
-  string.format('%.0f %s %s %s %s %s', now, ARGV[6], ARGV[8], ARGV[9], ARGV[10], life))
+  string.format('%.0f %s %s %s %s %s', now, ARGV[6], ARGV[8], ARGV[9], ARGV[10], life)
+  .. ((ARGV[11] or '') ~= '' and ' ' .. ARGV[11] or ''))
 
 local books = redis.call('GET', KEYS[4]) or ''
 if wants and ARGV[7] ~= '' then

@@ -3,11 +3,14 @@
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 
+import psutil
 import pytest
+import structlog
 from prometheus_client import generate_latest
 
-from services.had.daemon import Had
+from services.had.daemon import Had, addresses_of
 from shared.bus.api import BusUnavailable, Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
@@ -31,6 +34,8 @@ class Controllee:
         self.active, self.epoch, self.orders = False, 0, []
         self.cut_off = False
         self.stubborn = False  # it does not step down
+        self.life = ""  # a negotiator of an earlier version
+        self.answered = []  # stamps of its answers
 
     async def start(self):
         self.bus = MemoryBus(self.pool.hub, sender=f"{self.subsystem}.{self.name}")
@@ -46,8 +51,16 @@ class Controllee:
         self.orders.append(order)
         if order.epoch >= self.epoch and not (self.stubborn and isinstance(order, StepDown)):
             self.active, self.epoch = isinstance(order, Lead), order.epoch
+        self.answered.append(time.monotonic())
         return Following(
-            negotiator=self.name, active=self.active, epoch=self.epoch, cycle=0, books=[0, 0], cut_off=self.cut_off
+            negotiator=self.name,
+            active=self.active,
+            epoch=self.epoch,
+            cycle=0,
+            books=[0, 0],
+            cut_off=self.cut_off,
+            life=self.life,
+            stamp=self.answered[-1] if self.life else 0.0,
         )
 
 
@@ -287,6 +300,59 @@ async def test_had_cut_off_from_the_bus_loses_the_lead(tmp_path):
         assert await pool.leader("cm2") > epoch
         pool.hads["cm1"].context.bus.call = sent
         await eventually(lambda: pool.hads["cm1"].answering())
+
+
+async def test_a_negotiator_whose_answers_are_lost_leads_no_longer_than_its_had_waits(tmp_path):
+    """It hears every order and is heard no more: what it was granted counts from its last answer that came, and ends
+    before another one leads."""
+    async with pool_of(tmp_path, "cm1", "cm2") as pool:
+        for controllee in pool.controllees.values():
+            controllee.life = f"life of {controllee.name}"
+        deaf, had = pool.controllees["cm1"], pool.hads["cm1"]
+        await pool.leader("cm1")
+        await eventually(lambda: isinstance(deaf.orders[-1], Lead) and deaf.orders[-1].life == deaf.life)
+        call, lost_since = had.context.bus.call, []
+
+        async def unheard(*args, **options):
+            await call(*args, **options)
+            lost_since.append(time.monotonic())
+            raise BusUnavailable("the answer is lost")
+
+        had.context.bus.call = unheard
+        epoch = await pool.leader("cm2")
+        now = time.monotonic()
+        orders = [order for order in deaf.orders if isinstance(order, Lead) and order.epoch < epoch]
+        assert len(lost_since) > 1  # orders came all the time
+        assert max(order.stamp + order.span_s for order in orders) <= now
+        assert {order.life for order in orders[-2:]} == {deaf.life}
+        assert all(order.stamp in deaf.answered for order in orders if order.life)
+
+
+@spec("HA-21")
+async def test_addresses_of_hosts_are_found_and_loopback_is_nobodys():
+    found = await addresses_of(("localhost", "no-such-host.invalid"), "CM1")
+    assert found["localhost"] == frozenset()
+    assert found["no-such-host.invalid"] == frozenset()
+    of_machine = {one.address.partition("%")[0] for some in psutil.net_if_addrs().values() for one in some}
+    assert found["cm1"] == {one for one in of_machine if _is_usable(one)}
+
+
+def _is_usable(address):
+    try:
+        return not ip_address(address).is_loopback
+    except ValueError:  # of the link
+        return False
+
+
+@spec("HA-11")
+async def test_a_lease_of_our_own_wins_over_the_connection_timeout_and_that_is_told(tmp_path):
+    async with pool_of(tmp_path) as pool:
+        with structlog.testing.capture_logs() as logs:
+            had = await pool.on("cm1", ROOST_HAD_LEASE="2", HAD_CONNECTION_TIMEOUT="10")
+        assert had.timing.lease_s == 2.0
+        (told,) = [log["problem"] for log in logs if log["event"] == "configuration"]
+        assert "HAD_CONNECTION_TIMEOUT (10 s) has no effect" in told
+        assert (await pool.ask("cm1")).lease_s == 2.0
 
 
 async def test_wall_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):

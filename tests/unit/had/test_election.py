@@ -7,6 +7,7 @@ import pytest
 
 from services.had.core.election import (
     ABSENT_S,
+    PRESENT_S,
     SILENT_S,
     Announce,
     GiveWay,
@@ -24,13 +25,16 @@ from services.had.core.election import (
     candidate,
     hosts,
     misfits,
+    own_entry,
+    own_place,
     rank,
     restores,
     step,
     stop,
+    to_resolve,
     wish,
 )
-from services.had.core.timing import HeldBack, Limits
+from services.had.core.timing import HALF_LIFE_S, QUICK_S, Delay, HeldBack, Limits, lease_length, timing
 from services.had.lease import hand_over, look, release
 from shared.accounting_version import NONE, NOTHING, Version
 from shared.state import StaleEpoch, keys
@@ -204,6 +208,9 @@ def test_hosts_of_had_list():
     assert hosts("cm1.x.org:51450, cm2.x.org:51450 <10.0.0.1:9618?sock=had>,[::1]:5,cm3") == (
         "cm1.x.org", "cm2.x.org", "10.0.0.1", "::1", "cm3",
     )  # fmt: skip
+    assert hosts("fd00::2 [fd00::3] <[fd00::4]:9618?addrs=fd00--4-9618&noUDP> cm.a.org:had") == (
+        "fd00::2", "fd00::3", "fd00::4", "cm.a.org:had",
+    )  # fmt: skip
     assert rank(("cm1.x.org", "cm2.x.org"), "CM2") == 1
 
 
@@ -262,6 +269,82 @@ def test_a_new_had_waits_for_each_of_had_list():
             assert not standing.settled
         everybody = dict.fromkeys(order, (100.0, True))
         assert see(Rules(order[0], "life", tuple(order)), Standing(), seen(present=everybody))[0].settled
+
+
+@spec("HA-05", "HA-09", "HA-21")
+@pytest.mark.parametrize("sinful", ["{}:9618", "<{}:9618?sock=had>"])
+def test_managers_that_had_list_names_by_address_are_elected_alike(sinful):
+    """Every list of one to five addresses, each HAD with a name that is nowhere in it and shares labels with others."""
+    names = ("cm.a.org", "cm.b.org", "cm.a.org.example", "cm2.a.org", "cm")
+    addresses = {name: frozenset({f"10.0.0.{number}"}) for number, name in enumerate(names, 1)}
+    for count in range(1, 6):
+        for managers in itertools.permutations(names, count):
+            order = hosts(", ".join(sinful.format(*addresses[name]) for name in managers))
+            rules = {}
+            for place, name in enumerate(managers):
+                entry = own_entry(order, name, addresses)
+                rules[name] = Rules(name, f"life-{name}", order, True, entry=entry)
+                assert own_place(rules[name]) == place
+                assert misfits(rules[name], managers, addresses) == []
+            there = {name: (*there_since(100.0, f"life-{name}"), rules[name].entry) for name in managers}
+            election = [
+                name for name in managers if candidate(rules[name], Standing(State.ELECTION), seen(present=there), True)
+            ]
+            assert election == list(managers[:1])
+            assert see(rules[managers[-1]], Standing(), seen(present=there))[0].settled
+            if count > 1:
+                alone = {name: one for name, one in there.items() if name != managers[0]}
+                assert not see(rules[managers[-1]], Standing(), seen(present=alone))[0].settled
+                leading = Standing(State.LEADER, epoch=1)
+                for now in (100.0, 100.6):
+                    there = {name: (now, *one[1:]) for name, one in there.items()}
+                    what = seen(managers[-1], f"life-{managers[-1]}", 1, now=now, present=there)
+                    leading, effects = see(rules[managers[-1]], leading, what)
+                assert isinstance(effects[0], HandOver)
+                assert effects[0].heir == managers[0]
+
+
+@spec("HA-21")
+def test_addresses_are_asked_for_only_where_names_do_not_tell():
+    assert to_resolve(Rules("cm1.x.org", "l", ("cm1", "cm2")), ("cm1", "cm2")) == ()
+    assert to_resolve(Rules("cm1", "l", ("10.0.0.1",)), ()) == ()
+    assert to_resolve(Rules("cm1", "l", ("10.0.0.1", "10.0.0.2")), ("cm1", "cm2")) == ("cm1", "cm2")
+    assert to_resolve(Rules("cm1", "l", ("a.x.org", "10.0.0.2")), ()) == ("a.x.org", "cm1")
+
+
+@spec("HA-21")
+def test_an_address_that_several_entries_share_tells_nothing():
+    addresses = {"cm1": frozenset({"10.0.0.1"}), "a": frozenset({"10.0.0.1"}), "b": frozenset({"10.0.0.1"})}
+    assert own_entry(("a", "b"), "cm1", addresses) == ""
+    assert own_entry(("a", "c"), "cm1", addresses) == "a"
+    assert own_entry(("10.0.0.1", "10.0.0.2"), "cm1") == ""
+    (lacking,) = misfits(Rules("cm1", "l", ("10.0.0.1", "10.0.0.2")), ())
+    assert "lacks this HAD, cm1" in lacking
+
+
+@spec("HA-09")
+def test_the_entry_that_another_had_says_it_is_counts_where_our_list_has_it():
+    me = Rules("b", "life-b", ("10.0.0.1", "b"))
+    for entry, mine in (("10.0.0.1", False), ("10.0.0.9", True), ("", True)):
+        present = {"odd": (*there_since(100.0, "life-odd"), entry)}
+        assert candidate(me, Standing(State.ELECTION), seen(present=present), True) is mine
+
+
+@spec("HA-11")
+def test_the_lease_follows_delays_up_to_the_connection_timeout():
+    assert lease_length(None, 5.0, 0.0) == QUICK_S
+    assert lease_length(None, 5.0, 0.5) == 2.0
+    assert lease_length(None, 5.0, 60.0) == 5.0
+    assert lease_length(None, 0.0, 60.0) == QUICK_S
+    assert lease_length(2.5, 5.0, 60.0) == 2.5  # ROOST_HAD_LEASE
+    delay = Delay().seen(0.8, 100.0).seen(0.1, 101.0)
+    assert delay.left(100.0) == 0.8
+    assert delay.left(100.0 + HALF_LIFE_S) == pytest.approx(0.4)
+    assert delay.seen(0.5, 100.0 + HALF_LIFE_S).left(100.0 + HALF_LIFE_S) == 0.5
+    for lease_s in (0.3, QUICK_S, 5.0, 60.0):
+        several = timing(lease_s, alone=False)
+        assert several.poll_s <= PRESENT_S / 3  # so that a HAD is always seen by the others
+        assert several.lead_s < several.patience_s < several.lease_s
 
 
 @spec("HA-21")

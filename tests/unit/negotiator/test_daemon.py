@@ -228,6 +228,30 @@ async def test_steps_down_when_told_and_ignores_an_older_order(bench: Bench) -> 
         await bench.speakers.call("negotiator.cm1", Lead(had="x", epoch=3, lease_s=60.0))
 
 
+async def test_a_lead_ends_by_the_negotiators_own_clock_however_long_its_order_waited(bench: Bench) -> None:
+    negotiator = await bench.negotiator("cm1")
+    answer = await bench.speakers.call("negotiator.cm1", StepDown(had="cm1", epoch=0, reason=""))
+    assert isinstance(answer, Following)
+    assert answer.life == negotiator.life
+
+    async def order(epoch: int, stamp: float, span_s: float, life: str = negotiator.life) -> Following:
+        body = Lead(had="cm1", epoch=epoch, lease_s=60.0, life=life, stamp=stamp, span_s=span_s)
+        said = await bench.speakers.call("negotiator.cm1", body)
+        assert isinstance(said, Following)
+        return said
+
+    assert not (await order(1, answer.stamp - 30.0, 10.0)).active  # it waited too long
+    assert not (await order(1, answer.stamp, 60.0, life="its former life")).active
+    granted = await order(1, answer.stamp, 60.0)
+    assert granted.active
+    assert negotiator.leads_until == answer.stamp + 60.0
+    ceased = await bench.speakers.call("negotiator.cm1", StepDown(had="cm1", epoch=1, reason=""))
+    assert isinstance(ceased, Following)
+    assert not ceased.active
+    assert not (await order(1, granted.stamp, 60.0)).active  # an order of before
+    assert (await order(1, ceased.stamp, 60.0)).active
+
+
 async def test_order_that_waited_while_another_was_elected_is_refused(bench: Bench) -> None:
     """It lay in the inbox of a negotiator that was killed with its HAD, and has just started again."""
     daemon = await bench.negotiator("cm1")
