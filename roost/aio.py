@@ -38,14 +38,17 @@ __all__ = ["AsyncClient", "AsyncFunctionJob", "AsyncJob", "Cluster", "Event", "F
 class AsyncClient:
     """Asynchronous client of one gateway; any number of requests at a time. Raises ClientError for everything that goes
     wrong. To be closed, or used with `async with`. ca_file: the authority that vouches for a gateway with https, unless
-    ROOST_CA_FILE names one."""
+    ROOST_CA_FILE names one. url: several, with commas between them, are gateways of one pool: when the one in use dies
+    or hangs, requests go to the next one that answers, within 2 s."""
 
     def __init__(
         self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0, ca_file: str = ""
     ) -> None:
         where = locate_gateway(url, token)
         self.url = where.url
-        self._transport = AsyncTransport(where.url, where.token, timeout, where.socket, ca_file or where.ca_file)
+        self._transport = AsyncTransport(
+            where.url, where.token, timeout, where.socket, ca_file or where.ca_file, where.others
+        )
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
 import aiohttp
 
@@ -26,10 +26,20 @@ _TROUBLE = (aiohttp.ClientError, OSError, TimeoutError)
 
 class AsyncTransport:
     """Connections to a gateway, for any number of requests at a time. Raises ClientError for everything that goes
-    wrong."""
+    wrong. others: further gateways of the pool. A request that the one in use does not answer goes to the next one that
+    does: every request may be sent again but one whose body has been read."""
 
-    def __init__(self, url: str, token: str, timeout: float, socket: str = "", ca_file: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        timeout: float,
+        socket: str = "",
+        ca_file: str = "",
+        others: Sequence[str] = (),
+    ) -> None:
         self.url = url
+        self.gateways = (url, *others)
         self._socket = socket
         self._token = token
         self._timeout = timeout
@@ -89,9 +99,10 @@ class AsyncTransport:
                 self._directory = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 connector = aiohttp.UnixConnector(f"/proc/self/fd/{self._directory}/{name}")
             else:
-                connector = aiohttp.TCPConnector(ssl=tls_context(self.url, self._ca_file) or True)
+                secure = next((url for url in self.gateways if url.startswith("https:")), self.url)
+                connector = aiohttp.TCPConnector(ssl=tls_context(secure, self._ca_file) or True)
             self._session = aiohttp.ClientSession(connector=connector, headers=protocol.credentials(self._token))
-        return _Answer(self._session, self.url, call, bundle, read_s or self._timeout)
+        return _Answer(self, self._session, call, bundle, read_s or self._timeout)
 
 
 async def _one_by_one(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
@@ -104,34 +115,28 @@ class _Answer:
 
     def __init__(
         self,
+        transport: AsyncTransport,
         session: aiohttp.ClientSession,
-        url: str,
         call: Call,
         bundle: AsyncIterator[bytes] | None,
         read_s: float,
     ) -> None:
+        self._transport = transport
         self._session = session
-        self._url = url
         self._call = call
         self._bundle = bundle
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=read_s, sock_read=read_s)
+        connect_s = min(read_s, protocol.CONNECT_S) if len(transport.gateways) > 1 else read_s
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=read_s)
         self._response: aiohttp.ClientResponse | None = None
 
     async def __aenter__(self) -> aiohttp.ClientResponse:
-        call, url = self._call, self._url
+        transport = self._transport
         for tried in range(protocol.TRIES + 1):
             try:
-                response = await self._session.request(
-                    call.method,
-                    url + call.path,
-                    data=self._bundle if self._bundle is not None else call.body,
-                    headers=dict(call.headers),
-                    timeout=self._timeout,
-                    allow_redirects=False,
-                )
+                response = await self._asked()
                 text = b"" if response.status < 400 else await response.read()
             except _TROUBLE as error:
-                raise protocol.away(url, error) from error
+                raise protocol.away(transport.url, error) from error
             if response.status < 400:
                 self._response = response
                 return response
@@ -140,7 +145,66 @@ class _Answer:
             if not wait:
                 break
             await asyncio.sleep(wait)
-        raise protocol.refused(url, response.status, response.reason or "", text)
+        raise protocol.refused(transport.url, response.status, response.reason or "", text)
+
+    async def _asked(self) -> aiohttp.ClientResponse:
+        """Of the gateway in use, or of the next one that answers."""
+        transport = self._transport
+        for _ in transport.gateways:
+            used = transport.url
+            asking = asyncio.ensure_future(self._ask(used))
+            try:
+                another = await self._another(asking, used)
+                if not another:
+                    return await asking
+                if transport.url == used:
+                    transport.url = another
+                if self._bundle is not None:
+                    raise TimeoutError("the gateway does not answer; another one does")
+            finally:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+        return await self._ask(transport.url)
+
+    async def _another(self, asking: asyncio.Future[aiohttp.ClientResponse], used: str) -> str:
+        """Waits for the answer. Returns another gateway to go to, where this one is away; empty: there is an answer, or
+        nowhere to go to."""
+        others = [url for url in self._transport.gateways if url != used]
+        over = False
+        while not over:
+            over = bool((await asyncio.wait((asking,), timeout=protocol.LOOK_AFTER_S if others else None))[0])
+            if over and not isinstance(asking.exception(), _TROUBLE):
+                return ""
+            if others and not await self._answers(used) and (another := await self._first_of(others)):
+                return another
+        return ""
+
+    async def _first_of(self, gateways: Iterable[str]) -> str:
+        for url in gateways:
+            if await self._answers(url):
+                return url
+        return ""
+
+    async def _answers(self, url: str) -> bool:
+        """Whether this gateway answers a look at once."""
+        look = protocol.LOOK
+        try:
+            timeout = aiohttp.ClientTimeout(total=protocol.LOOK_S)
+            async with self._session.request(look.method, url + look.path, timeout=timeout, allow_redirects=False):
+                return True
+        except _TROUBLE:
+            return False
+
+    async def _ask(self, url: str) -> aiohttp.ClientResponse:
+        call = self._call
+        return await self._session.request(
+            call.method,
+            url + call.path,
+            data=self._bundle if self._bundle is not None else call.body,
+            headers=dict(call.headers),
+            timeout=self._timeout,
+            allow_redirects=False,
+        )
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._response is not None

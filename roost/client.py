@@ -31,14 +31,17 @@ __all__ = ["Client", "Cluster", "Event", "File", "FunctionJob", "Job", "JoinToke
 class Client:
     """Synchronous client of one gateway. Raises ClientError for everything that goes
     wrong. To be closed, or used with `with`. ca_file: the authority that vouches for a gateway with https, unless
-    ROOST_CA_FILE names one."""
+    ROOST_CA_FILE names one. url: several, with commas between them, are gateways of one pool: when the one in use dies
+    or hangs, requests go to the next one that answers, within 2 s."""
 
     def __init__(
         self, url: str | None = None, token: str | None = None, *, timeout: float = 60.0, ca_file: str = ""
     ) -> None:
         where = locate_gateway(url, token)
         self.url = where.url
-        self._transport = Transport(where.url, where.token, timeout, where.socket, ca_file or where.ca_file)
+        self._transport = Transport(
+            where.url, where.token, timeout, where.socket, ca_file or where.ca_file, where.others
+        )
 
     def __enter__(self) -> Client:
         return self

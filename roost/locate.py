@@ -3,6 +3,9 @@
 Order: what the caller says; ROOST_URL and ROOST_TOKEN (or ROOST_TOKEN_FILE) in the environment; the personal pool in
 ROOST_POOL_DIR, else ~/.roost, which `roost up` describes in `pool.json`; the gateway of this machine at LOCAL_SOCKET.
 
+Several addresses with commas between them are gateways of one pool: the first that answers is used, and the next one
+when it dies or hangs.
+
 Where nobody names an address or a token, a gateway of this machine is asked over its Unix socket: the kernel tells it
 who asks, and no token is needed. The token "" is that of who has none, whatever the environment and files have: it is
 the socket then, or the address without a token.
@@ -40,12 +43,13 @@ LOCAL_SOCKET = Path("/run/roost/gateway.socket")
 class PoolLocation:
     """socket: path of a Unix socket that is asked in place of the url's address; empty: none. token: empty where the
     socket tells who asks. ca_file: the authority that vouches for a personal pool's gateway; empty: as the environment
-    says."""
+    says. others: further gateways of the same pool."""
 
     url: str
     token: str
     socket: str = ""
     ca_file: str = ""
+    others: tuple[str, ...] = ()
 
 
 def pool_dir(given: str | os.PathLike[str] | None = None) -> Path:
@@ -60,7 +64,9 @@ def pool_dir(given: str | os.PathLike[str] | None = None) -> Path:
 def locate(url: str | None = None, token: str | None = None) -> PoolLocation:
     """token: "" for who has none, and asks for nothing that needs one. Raises ClientError telling how to name or start
     a pool."""
-    url, own_ca = (url or os.environ.get("ROOST_URL") or "").rstrip("/"), ""
+    named = (url or os.environ.get("ROOST_URL") or "").split(",")
+    url, *others = [one.strip().rstrip("/") for one in named if one.strip()] or [""]
+    own_ca = ""
     if not url or url.startswith("https:"):
         personal = _described()
         own = str(personal.get("url", "")).rstrip("/")
@@ -70,11 +76,15 @@ def locate(url: str | None = None, token: str | None = None) -> PoolLocation:
         raise ClientError(
             f"no pool found: start one with `roost up`, or set ROOST_URL (looked in {pool_dir()})", code="no-pool"
         )
-    if "://" not in url:
-        url = f"http://{url}" if ":" in url else f"http://{url}:9680"
     if token is None:
         token = os.environ.get("ROOST_TOKEN") or _token()
-    return PoolLocation(url, token, ca_file=own_ca)
+    return PoolLocation(_whole(url), token, ca_file=own_ca, others=tuple(map(_whole, others)))
+
+
+def _whole(url: str) -> str:
+    if "://" in url:
+        return url
+    return f"http://{url}" if ":" in url else f"http://{url}:9680"
 
 
 def locate_gateway(url: str | None = None, token: str | None = None) -> PoolLocation:

@@ -540,6 +540,13 @@ def why(url: str, error: Exception) -> str:
     return said
 
 
+#: Where several gateways serve a pool: seconds without the beginning of an answer until the one that was asked is
+#: looked at, seconds in which a gateway that lives answers such a look, and seconds for a connection to it.
+LOOK_AFTER_S, LOOK_S, CONNECT_S = 0.8, 0.6, 1.5
+#: What a look asks for. It needs no token, and any answer will do.
+LOOK: Final = Call("HEAD", "/")
+
+
 def away(url: str, error: Exception) -> ClientError:
     """The gateway does not answer."""
     said = why(url, error)

@@ -15,17 +15,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench.faults.containers import ContainerPool
-from bench.faults.faults import Fault, endure, none, of_containers, of_daemons, of_primary, of_servers
+from bench.faults.faults import Fault, endure, none, of_containers, of_daemons, of_primary, of_servers, small_disk
 from bench.faults.leaders import LeaderWatch
 from bench.faults.pool import CENTRAL, FaultPool
 from bench.faults.servers import RabbitCluster, ReplicatedRedis
@@ -37,18 +36,6 @@ from tests.servers import Rabbit, Redis
 
 WANTED = ("submit", "match", "query", "leader")
 SPOOL_MIB = 64
-
-
-@contextmanager
-def small_disk(directory: Path) -> Iterator[None]:
-    """A file system of its own, to be filled (takes root)."""
-    directory.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SPOOL_MIB}m", "tmpfs", str(directory)]
-    subprocess.run(mount, check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
 def row(fault: Fault, without: dict[str, float], verdict: Verdict, load: float) -> str:
@@ -133,7 +120,7 @@ def of_processes(stack: ExitStack, directory: Path, options: argparse.Namespace)
         urls = cluster.url, replicated.url
     pool = FaultPool(directory / "pool", *urls)
     if not options.single:
-        stack.enter_context(small_disk(pool.spool))
+        stack.enter_context(small_disk(pool.spool, SPOOL_MIB))
     stack.enter_context(pool)
     faults = [*of_daemons(pool, options.lasts, options.schedd), of_primary(pool)]
     if not options.single:

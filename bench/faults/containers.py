@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.faults.leaders import enter_network
+from roost.client import Client
 from shared.daemon.healthcheck import ask
 from tests.containers.engine import Engine
 from tests.containers.pool import COMPOSE_FILE, HighlyAvailablePool
@@ -153,8 +154,10 @@ class ContainerPool(HighlyAvailablePool):
     def __getitem__(self, service: str) -> Container:
         return self.members[service]
 
-    def connect(self, timeout_s: float) -> Sequence[Any]:
-        return self.clients(timeout_s)
+    def connect(self, timeout_s: float) -> Client:
+        """A client of all gateways."""
+        urls = ",".join(f"https://127.0.0.1:{port}" for port in self.ports)
+        return Client(urls, self.token, timeout=timeout_s, ca_file=str(self.ca))
 
     def schedds(self) -> tuple[str, ...]:
         with self.clients(60.0)[0] as client:

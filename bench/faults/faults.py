@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -75,6 +76,18 @@ def frozen(*victims: Victim) -> Iterator[None]:
         yield
     finally:
         at_once([victim.thaw for victim in victims])
+
+
+@contextmanager
+def small_disk(directory: Path, mib: int) -> Iterator[None]:
+    """A file system of its own, to be filled (takes root)."""
+    directory.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(directory)]
+    subprocess.run(mount, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
 @contextmanager

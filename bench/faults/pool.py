@@ -8,7 +8,7 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -105,19 +105,29 @@ class Member:
 
 
 class FaultPool:
-    """Two central managers, an access point, two execution points and two gateways."""
+    """Two central managers, an access point, two execution points and two gateways; or `members`, kinds and names. own:
+    further knobs of some of them."""
 
-    def __init__(self, directory: Path, amqp_url: str, redis_url: str, **knobs: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        amqp_url: str,
+        redis_url: str,
+        *,
+        members: Sequence[tuple[str, str]] = MEMBERS,
+        own: Mapping[tuple[str, str], dict[str, str]] | None = None,
+        **knobs: str,
+    ) -> None:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         common = {**KNOBS, "ROOST_AMQP_URL": amqp_url, "ROOST_REDIS_URL": redis_url, **key_knobs(directory), **knobs}
         self.members: dict[tuple[str, str], Member] = {}
         self._gateways: list[int] = []
-        for kind, name in MEMBERS:
-            more = {}
+        for kind, name in members:
+            more = dict((own or {}).get((kind, name), {}))
             if kind == "gateway":
                 self._gateways.append(free_port())
-                more = {"ROOST_GATEWAY_BIND": "127.0.0.1", "ROOST_GATEWAY_PORT": str(self._gateways[-1])}
+                more |= {"ROOST_GATEWAY_BIND": "127.0.0.1", "ROOST_GATEWAY_PORT": str(self._gateways[-1])}
             self.members[kind, name] = Member(kind, name, directory, {**common, **more})
 
     def __enter__(self) -> Self:
@@ -180,13 +190,13 @@ class FaultPool:
         for member in self.members.values():
             shutil.copy(member.log, directory)
 
-    def connect(self, timeout_s: float) -> Sequence[Client]:
-        """A client for each gateway."""
+    def connect(self, timeout_s: float) -> Client:
+        """A client of all gateways."""
         token = (self.directory / "gateway-gw1" / "token").read_text().strip()
-        return [Client(f"http://127.0.0.1:{port}", token, timeout=timeout_s) for port in self._gateways]
+        return Client(",".join(f"http://127.0.0.1:{port}" for port in self._gateways), token, timeout=timeout_s)
 
     def _has_slots(self) -> bool:
-        client = self.connect(30.0)[0]
+        client = self.connect(30.0)
         try:
             return len({ad.eval("Machine") for ad in client.ads("Machine", projection=["Machine"])}) == 2
         except ClientError:

@@ -35,7 +35,8 @@ SUBMIT_EVERY_S = 0.5
 ASK_EVERY_S = 0.1
 REST_S = 180.0
 
-Connect = Callable[[float], Sequence[Client]]
+#: Makes a client of all gateways, whose requests may take so many seconds.
+Connect = Callable[[float], Client]
 
 
 @dataclass(slots=True)
@@ -48,33 +49,35 @@ class Service:
 
 
 class Asker(threading.Thread):
-    """Does one thing again and again through any gateway, the next one when one fails."""
+    """Does one thing again and again, through any gateway."""
 
     def __init__(self, connect: Connect, deed: Callable[[Client], None], every_s: float, stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self.connect, self.deed, self.every_s, self.stop = connect, deed, every_s, stop
         self.service = Service()
-        self.use = 0  # which gateway
+        self.use_first = False  # from the next request on
 
     def run(self) -> None:
-        gateways = self.connect(PATIENCE_S)
+        client = self.connect(PATIENCE_S)
         while not self.stop.is_set():
+            if self.use_first:
+                self.use_first = False
+                client.close()
+                client = self.connect(PATIENCE_S)
             try:
-                self.deed(gateways[self.use % len(gateways)])
+                self.deed(client)
             except (ClientError, OSError) as error:
                 self.service.refused += 1
                 self.service.last_error = str(error)
-                self.use += 1
             else:
                 self.service.answered.append(time.time())
             self.stop.wait(self.every_s)
-        for gateway in gateways:
-            gateway.close()
+        client.close()
 
 
 class Workload:
     """directory: for jobs and what they write; its name must be a new one in this pool, as its jobs are known by it.
-    connect(timeout): a client for each gateway. schedds: each has a user of its own, who waits for nobody else's.
+    connect(timeout): a client. schedds: each has a user of its own, who waits for nobody else's.
     shared: schedds and startds have one file system; else jobs are transferred, though schedds write job event logs to
     the directory. charges: the accountant's are looked at, too."""
 
@@ -132,7 +135,7 @@ class Workload:
 
     def start(self) -> None:
         """Returns when a long job and some short ones have begun."""
-        with self.connect(60.0)[0] as client:
+        with self.connect(60.0) as client:
             if self.charges:
                 self._charged_before = _charged(client)
             self._submit(client, "long", self.schedds[0])
@@ -147,7 +150,7 @@ class Workload:
     def use_first_gateway(self) -> None:
         """A fault of the first gateway is one of the gateway in use."""
         for asker in (*self.submits, self.queries):
-            asker.use = 0
+            asker.use_first = True
 
     def lines(self) -> list[Line]:
         # The last line may be half written.
@@ -196,14 +199,14 @@ class Workload:
         self.__exit__()
         facts = Facts(dict(self.acknowledged))
         ours = f"{self.directory.name}/"
-        with self.connect(60.0)[0] as client:
+        with self.connect(60.0) as client:
 
             def rest() -> bool:
                 try:
                     facts.history = [
                         entry
                         for schedd in self.schedds
-                        for entry in _history(client, schedd)
+                        for entry in recorded(client, schedd)
                         if entry.token.startswith(ours)
                     ]
                 except ClientError:
@@ -223,7 +226,8 @@ def _ask(client: Client) -> None:
     list(client.ads("Machine", projection=["Name"], limit=1))
 
 
-def _history(client: Client, schedd: str) -> list[Recorded]:
+def recorded(client: Client, schedd: str = "") -> list[Recorded]:
+    """All jobs of the schedd's history. Raises ClientError."""
     wanted = [
         "ClusterId",
         "ProcId",

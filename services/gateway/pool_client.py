@@ -12,6 +12,7 @@ from shared.bus.api import Bus, BusUnavailable, CallTimeout, NobodyThere, Remote
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.daemon.clock import Clock
+from shared.delays import Delay
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages.ads import AdPage, QueryAds
 from shared.messages.base import Message, Person
@@ -19,6 +20,10 @@ from shared.messages.journal import INBOX, AskLeaders, JournalAnswer
 from shared.messages.negotiation import GetPriorities, Priorities, Reschedule
 from shared.messages.queue import Acted, ActOnJobs, JobPage, QueryJobs
 
+#: The inbox that all collectors share.
+COLLECTOR: Final = "collector"
+#: Seconds without an answer until a question for the collectors is asked again, at least.
+AGAIN_S: Final = 0.8
 _SCHEDDS_FOR_S = 2.0
 _NEGOTIATORS_FOR_S = 2.0
 #: Ads in one page between the daemons and the gateway.
@@ -97,6 +102,7 @@ class PoolClient:
         self._until = float("-inf")
         self._negotiators: list[Negotiator] = []
         self._negotiators_until = float("-inf")
+        self._collectors_delay = Delay()  # of their answers
 
     async def schedds(self) -> list[Schedd]:
         """All schedds, by name."""
@@ -190,7 +196,7 @@ class PoolClient:
 
     def pages(self, question: QueryAds) -> AsyncIterator[AdPage]:
         """The collector's answers, until `question.limit` (0: all)."""
-        return self._pages("collector", question, AdPage, PAGE_IN_COLUMNS if question.columns else PAGE, 10.0)
+        return self._pages(COLLECTOR, question, AdPage, PAGE_IN_COLUMNS if question.columns else PAGE, 10.0)
 
     def jobs(self, schedd: Schedd, question: QueryJobs) -> AsyncIterator[JobPage]:
         """Pages of job ads from one schedd, until `question.limit` (0: all)."""
@@ -226,9 +232,39 @@ class PoolClient:
 
     async def ask(self, inbox: str, question: Message, kind: type[Answer], timeout: float = 10.0) -> Answer:
         """One question, and the answer, which is of this kind. Raises what Bus.call raises."""
-        answer = await self._bus.call(inbox, question, timeout=timeout, person=self._person())
+        if inbox == COLLECTOR:
+            answer = await self._ask_collectors(question, timeout)
+        else:
+            answer = await self._bus.call(inbox, question, timeout=timeout, person=self._person())
         assert isinstance(answer, kind)
         return answer
+
+    async def _ask_collectors(self, question: Message, timeout: float) -> Message:
+        """The collectors take the questions in turns, and one of them may hang: what is not answered soon is asked
+        again, which another one gets. Raises what Bus.call raises."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        again_s = min(max(AGAIN_S, 3 * self._collectors_delay.left(begun)), timeout)
+        asked: set[asyncio.Future[Message]] = set()
+        try:
+            for wait_s in (again_s, 2 * again_s, None):
+                left = timeout - (loop.time() - begun)
+                if asked and left <= again_s:
+                    wait_s = None
+                else:
+                    call = self._bus.call(COLLECTOR, question, timeout=left, person=self._person())
+                    asked.add(asyncio.ensure_future(call))
+                done, _ = await asyncio.wait(asked, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                if done:
+                    break
+            answer = done.pop().result()
+            if len(asked) == 1:  # else it says how long one hung, not how long they need
+                self._collectors_delay = self._collectors_delay.seen(loop.time() - begun, loop.time())
+            return answer
+        finally:
+            for call_ in asked:
+                call_.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
 
     async def ask_journal(self, question: Message, timeout_s: float) -> dict[str, Any]:
         """The journal's answer; a question may look at a month of a large pool. What is sent to a journal that is off

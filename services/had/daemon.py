@@ -35,7 +35,7 @@ from services.had.core.election import (
     StepDown,
     wish,
 )
-from services.had.core.timing import Delay, HeldBack, Limits, Timing, lease_length, timing
+from services.had.core.timing import HeldBack, Limits, Timing, lease_length, timing
 from services.had.lease import hand_over, look, release
 from services.had.replication import Replication
 from shared.accounting_version import NONE, NOTHING, Version
@@ -50,6 +50,7 @@ from shared.daemon.context import Context
 from shared.daemon.events import announce
 from shared.daemon.metrics import Counter, Declared, Gauge, register
 from shared.daemon.orders import handle_order
+from shared.delays import Delay
 from shared.errors import PermanentError, RetryableError, RoostError
 from shared.messages import had as messages
 from shared.messages.base import Ack, Envelope, Message

@@ -37,7 +37,7 @@ def test_nothing_is_lost_when_one_of_each_is_killed(pool: ContainerPool):
     schedds = pool.schedds()
     assert len(schedds) == 2
     begun = time.time()
-    with Workload(pool.execute / "killed", pool.clients, schedds=schedds, shared=False) as work:
+    with Workload(pool.execute / "killed", pool.connect, schedds=schedds, shared=False) as work:
         work.start()
         leader = pool.leader()
         killings = (

@@ -15,8 +15,6 @@ from shared.backoff import wait_s
 QUICK_S = 0.9
 #: The lease is so many times the longest delay seen lately: the next one may be worse.
 MARGIN = 4.0
-#: After so many seconds a delay counts half.
-HALF_LIFE_S = 30.0
 #: Seconds between looks at the lease at most: a HAD that looks less often is not always seen by the others.
 MOST_POLL_S = 0.3
 #: Seconds between orders at most, to one that leads and to one that follows.
@@ -51,22 +49,6 @@ def timing(lease_s: float, *, alone: bool) -> Timing:
         patience_s=lease_s * 5 / 6,
         first_s=max(10.0, lease_s),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """The longest delay of late, in seconds: it fades. `at`: a monotonic clock's."""
-
-    length_s: float = 0.0
-    at: float = float("-inf")
-
-    def left(self, now: float) -> float:
-        """What it counts for by now."""
-        return self.length_s * 0.5 ** ((now - self.at) / HALF_LIFE_S) if self.length_s else 0.0
-
-    def seen(self, length_s: float, now: float) -> Delay:
-        """Another one."""
-        return Delay(length_s, now) if length_s > self.left(now) else self
 
 
 def lease_length(fixed_s: float | None, longest_s: float, delay_s: float) -> float:

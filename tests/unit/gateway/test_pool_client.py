@@ -1,14 +1,16 @@
 """Which negotiator the gateway asks (MUL-03, MUL-04)."""
 
+import asyncio
+
 import pytest
 
 from services.gateway.pool_client import AmbiguousDaemon, NoSuchDaemon, PoolClient
-from shared.bus.api import RemoteFailure
+from shared.bus.api import Reject, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd
 from shared.daemon.clock import SystemClock
 from shared.errors import RetryableError
-from shared.messages.ads import AdPage
+from shared.messages.ads import AdPage, QueryAds
 from shared.messages.base import Ack, Failure
 from tests.spec import spec
 
@@ -109,3 +111,31 @@ async def test_all_negotiators_begin_soon_or_the_one_that_is_named(ask):
     await ask("")  # nobody has told of a negotiator yet
     await ask.view.reschedule("", "alice@x")
     assert heard == [("negotiator", "alice@x")]
+
+
+async def test_a_question_that_a_hung_collector_took_is_answered_by_another():
+    """Whichever of the two is asked first."""
+    hub = MemoryHub()
+    buses = [MemoryBus(hub, sender=f"collector.cm{number}") for number in (1, 2)]
+    asking = MemoryBus(hub, sender="gateway.g")
+    over, taken = asyncio.Event(), []
+
+    async def hang(envelope):
+        taken.append(envelope.body)
+        await over.wait()
+        raise Reject("too late")
+
+    for bus in (*buses, asking):
+        await bus.start()
+    await buses[0].serve("collector", hang)
+    await buses[1].serve("collector", Collector(("cm", "")).answer)
+    view = PoolClient(asking, SystemClock())
+    for _ in range(4):
+        page = await view.ask("collector", QueryAds(my_types=["Negotiator"]), AdPage, timeout=600.0)
+        assert len(page.ads) == 1
+        if taken:
+            break
+    assert taken
+    over.set()
+    for bus in (asking, *buses):
+        await bus.stop()

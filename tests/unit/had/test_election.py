@@ -34,9 +34,10 @@ from services.had.core.election import (
     to_resolve,
     wish,
 )
-from services.had.core.timing import HALF_LIFE_S, QUICK_S, Delay, HeldBack, Limits, lease_length, timing
+from services.had.core.timing import QUICK_S, HeldBack, Limits, lease_length, timing
 from services.had.lease import hand_over, look, release
 from shared.accounting_version import NONE, NOTHING, Version
+from shared.delays import HALF_LIFE_S, Delay
 from shared.state import StaleEpoch, keys
 from shared.state.accounting import (
     StoredRecords,
