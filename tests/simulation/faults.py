@@ -6,11 +6,16 @@ import asyncio
 import contextlib
 import math
 import random
+import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
-from shared.bus.api import RemoteFailure
+from bench.security.bus import Maker, allowed
+from bench.security.cases import data_of
+from shared.bus.api import Exchange, RemoteFailure
+from shared.bus.topology import inbox_queue
 from shared.errors import RoostError
-from shared.messages.base import Message
+from shared.messages.base import BadMessage, Envelope, Message
 from shared.messages.orders import CancelDrain, Drain, Reconfigure, Vacate
 from tests.simulation.world import MACHINES, World
 
@@ -203,6 +208,10 @@ async def store_emptied(world: World, chance: random.Random) -> None:
 async def clock_steps(world: World, chance: random.Random) -> None:
     name, seconds = _any(world, chance), chance.choice([-30.0, -2.0, 2.0, 45.0])
     world.note(f"the clock of {name} steps by {seconds:g} s")
+    _step(world, name, seconds)
+
+
+def _step(world: World, name: str, seconds: float) -> None:
     if name.startswith("negotiator"):  # use is charged by the clock of who leads (ACC-16)
         world.usage.slack_s += abs(seconds) * sum(MACHINES.values())
     elif name.startswith("startd"):
@@ -211,7 +220,7 @@ async def clock_steps(world: World, chance: random.Random) -> None:
 
 
 async def disk_fills(world: World, chance: random.Random) -> None:
-    name, seconds = _any(world, chance, "schedd", "startd"), chance.choice([0.5, 3.0, 15.0])
+    name, seconds = _any(world, chance, "schedd", "startd", "journal"), chance.choice([0.5, 3.0, 15.0])
     world.note(f"the disk of {name} is full for {seconds:g} s")
     world.full.add(name)
     await asyncio.sleep(seconds)
@@ -287,6 +296,74 @@ async def everything_dies(world: World, chance: random.Random) -> None:
     await asyncio.gather(*(_down(world, name, seconds) for name in world.names()))
 
 
+async def resources_change(world: World, chance: random.Random) -> None:
+    """A machine comes back with other cores and memory, and after a while as it was."""
+    name, seconds = chance.choice(["startd.ep1", "startd.ep2"]), chance.choice([5.0, 15.0, 30.0])
+    cpus, dies = chance.choice([2, 3, 6, 8]), chance.random() < 0.4
+    memory = 1024 * chance.choice([1, 2, cpus])
+    how = "the machine of {} goes down, and comes back" if dies else "{} is killed, and finds itself"
+    world.note(f"{how.format(name)} with {cpus} cores and {memory} MB for {seconds:g} s")
+    host = world.hosts[name.partition(".")[2]]
+    was = host.hardware.detected
+    for detected, pause in ((replace(was, cpus=cpus, cores=cpus, memory_mib=memory), seconds), (was, 0.0)):
+        world.lives[name].kill()
+        if dies:
+            host.lose_all()
+        host.hardware.detected = detected
+        await _down(world, name, chance.choice([0.0, 1.0]))
+        await asyncio.sleep(pause)
+
+
+async def clock_jumps(world: World, chance: random.Random) -> None:
+    """By an hour, that of one daemon or of all, and back."""
+    names = list(world.names()) if chance.random() < 0.3 else [_any(world, chance)]
+    seconds, until = chance.choice([-3600.0, 3600.0]), chance.choice([0.5, 5.0, 25.0])
+    whose = f"the clock of {names[0]} jumps" if len(names) == 1 else "all clocks jump"
+    world.note(f"{whose} by {seconds:g} s, and back after {until:g} s")
+    for step in (seconds, -seconds):
+        for name in names:
+            _step(world, name, step)
+        await asyncio.sleep(until)
+        until = 0.0
+
+
+async def replay(world: World, chance: random.Random) -> None:
+    """Messages that came come again, in any order, however long ago that was."""
+    seconds, gap = chance.choice([1.0, 5.0, 20.0]), chance.choice([0.02, 0.2, 1.0])
+    world.note(f"every {gap:g} s for {seconds:g} s a message of before comes again")
+    until = world.time() + seconds
+    while world.time() < until:
+        await asyncio.sleep(gap)
+        if world.said:
+            old = chance.choice(world.said)
+            world.hub.inject(Exchange(old.exchange), old.key, old.data, queue=old.queue)
+
+
+async def hostile(world: World, chance: random.Random) -> None:
+    """Daemons of every role that the broker lets in send what nobody asked for, whole, altered and broken."""
+    seconds, gap = chance.choice([1.0, 5.0, 20.0]), chance.choice([0.02, 0.1])
+    world.note(f"every {gap:g} s for {seconds:g} s some daemon that means no good says something")
+    until, maker = world.time() + seconds, Maker()
+    while world.time() < until:
+        await asyncio.sleep(gap)
+        case = maker.make(chance)
+        data, key = data_of(case["data"]), str(case["key"])
+        try:
+            sender = Envelope.unpack(data).sender
+        except BadMessage:
+            sender = case["user"]
+        if sender != case["user"] or not allowed(case) or sender.startswith("gateway"):
+            continue  # which the broker refuses, or who receives it: the broker says who sent it, people sign
+        queue = "" if case["exchange"] else _with_numbers(key)
+        exchange = Exchange(case["exchange"] or Exchange.RPC)
+        world.hub.inject(exchange, _with_numbers(queue.removeprefix(inbox_queue("")) or key), data, queue=queue)
+
+
+def _with_numbers(name: str) -> str:
+    """A daemon of this pool, for one of a pool that has one of each: "schedd.ap" is "schedd.ap1"."""
+    return re.sub(r"\b(cm|ap|ep)$", r"\g<1>1", name)
+
+
 KINDS: tuple[Fault, ...] = (
     drop,
     duplicate,
@@ -319,3 +396,6 @@ SLOW_FROM, SUBSCRIBING_S = 20_000, 1.0
 WIDER_FROM = 30_000
 WIDER: tuple[Fault, ...] = (disk_slow, disk_slow, disk_slow, crash, crash_within)
 ORDERLY: tuple[Fault, ...] = (stop, stop, stop, all_stop, upgrade, reconfigure)
+#: From here on there is more of a pool, and more goes wrong.
+WHOLE_FROM = 40_000
+WHOLE: tuple[Fault, ...] = (resources_change, resources_change, clock_jumps, replay, replay, hostile, hostile)

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from services.journal.store import Store as JournalStore
 from shared.bus.api import Exchange
 from shared.bus.handling import packed
 from shared.bus.memory import Item, MemoryBus
@@ -247,6 +248,9 @@ class Life:
         if database is not None:  # the schedd's, whose transactions are whole or not there
             database.rollback()
             database.close()
+        store = getattr(self.daemon, "store", None)
+        if isinstance(store, JournalStore) and store._engine is not None:
+            store._engine.dispose()
         ledger = getattr(self.daemon, "ledger", None)
         if ledger is not None:
             ledger.journal.close()

@@ -1,4 +1,4 @@
-"""One seed, one history: `bin/sim --seed 7 --loud` tells it again.
+"""One seed, one history: `bin/sim --seed 7 --loud` tells it again (tests/simulation/search.py is the command).
 
 Faults come for some minutes; then all is mended, and the pool has a while to do what it was asked. What must hold is
 looked at meanwhile (`World`) and at the end (`_judge`).
@@ -6,18 +6,16 @@ looked at meanwhile (`World`) and at the end (`_judge`).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
+import gc
 import itertools
 import os
 import random
 import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -41,8 +39,6 @@ os.environ.setdefault("ROOST_STRICT_INVARIANTS", "1")
 FAULTS_S = 60.0
 #: Then all jobs must be done after so many seconds more: leases of a minute end, some jobs run again.
 HEALING_S = 600.0
-#: After so many histories the command says how far it is.
-TELL_EVERY = 250
 #: In so many seconds everybody has heard everything.
 NEWS_S = 45.0
 #: What is charged to a user may differ by so many core-seconds from what slots were claimed for.
@@ -66,6 +62,8 @@ def _settings(kind: type[Settings], config: Config) -> Settings:
 @dataclass
 class Story:
     seed: int
+    only: tuple[int, ...] | None = None  # of its planned faults: these, by number; None: all
+    planned: int = 0
     wrong: list[str] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)
     trace: int = 0  # a sum over all that happened
@@ -79,20 +77,27 @@ class Story:
     def __str__(self) -> str:
         told = "\n".join(f"  {at:8.3f} {what}" for at, what in self.faults)
         wrong = "\n".join(f"  {one}" for one in self.wrong[:20])
-        return f"seed {self.seed}: bin/sim --seed {self.seed}\nfaults:\n{told}\nwrong:\n{wrong}"
+        return f"seed {self.seed}: {self.command}\nfaults:\n{told}\nwrong:\n{wrong}"
+
+    @property
+    def command(self) -> str:
+        """What tells it again."""
+        only = "" if self.only is None else f" --only {','.join(map(str, self.only)) or 'none'}"
+        return f"bin/sim --seed {self.seed}{only}"
 
 
-def play(seed: int, *, loud: bool = False, quiet_pool: bool = False) -> Story:
-    """Tell the history of a seed; quiet_pool: without any faults."""
+def play(seed: int, only: Collection[int] | None = None, *, loud: bool = False) -> Story:
+    """Tell the history of a seed. only: of its faults leave out all but these, by their numbers; the others come at
+    the same times and do the same. None: all of them."""
     began = time.perf_counter()
     loop = VirtualLoop()
     loop.handlers_are_their_own = seed >= faults.WIDER_FROM
-    story = Story(seed)
+    story = Story(seed, None if only is None else tuple(sorted(only)))
     random.seed(seed)  # of those that ask no generator of their own
-    with _directory() as directory, _time_of(loop):
+    with _directory() as directory, _time_of(loop), _no_collecting():
         asyncio.set_event_loop(loop)
         try:
-            loop.run_until_complete(_play(story, directory, loud, quiet_pool))
+            loop.run_until_complete(_play(story, directory, loud))
         except Stuck as error:
             story.wrong.append(f"{loop.time():.3f}: {error}")
             story.wrong += loop.busy()
@@ -106,10 +111,21 @@ def play(seed: int, *, loud: bool = False, quiet_pool: bool = False) -> Story:
 
 
 @contextlib.contextmanager
+def _no_collecting() -> Iterator[None]:
+    """A history is short, and what it leaves goes at once at its end: to look for it meanwhile costs a tenth."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+@contextlib.contextmanager
 def _directory() -> Iterator[Path]:
     """An empty one, in memory where that can be had; the same for all histories of this process."""
     memory = Path("/dev/shm")
-    directory = (memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())) / f"roost-sim-{os.getpid()}"
+    directory = (memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())) / f"roost-sim-{os.getpid():07d}"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700)
     try:
@@ -134,20 +150,26 @@ def _time_of(loop: VirtualLoop) -> Iterator[None]:
         yield
 
 
-async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> None:
+async def _play(story: Story, directory: Path, loud: bool) -> None:
     chance = random.Random(story.seed)
     slow = faults.SUBSCRIBING_S if story.seed >= faults.SLOW_FROM else 0.0
     wider = story.seed >= faults.WIDER_FROM
-    world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow, wider=wider)
+    whole = story.seed >= faults.WHOLE_FROM
+    world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow, wider=wider, whole=whole)
     await world.open()
     users = Users(world, random.Random(chance.random()), clusters=chance.randint(4, 10))
     working = asyncio.ensure_future(users.work())
-    trouble = [asyncio.ensure_future(one) for one in ([] if quiet_pool else _plan(world, chance, story.seed))]
+    plan = list(_plan(chance, story.seed))
+    story.planned = len(plan)
+    trouble = [
+        asyncio.ensure_future(_later(at, fault, world, its))
+        for number, (at, fault, its) in enumerate(plan)
+        if story.only is None or number in story.only
+    ]
     keeping = asyncio.ensure_future(_keep_alive(world))
     try:
-        if not quiet_pool:
-            await asyncio.gather(*trouble)
-            _mend(world)
+        await asyncio.gather(*trouble)
+        _mend(world)
         story.wrong += await _heals(world, users, working, story)
     except (AssertionError, RoostError) as error:
         story.wrong.append(f"{world.time():.3f}: {error}")
@@ -161,12 +183,15 @@ async def _play(story: Story, directory: Path, loud: bool, quiet_pool: bool) -> 
         await world.close()
 
 
-def _plan(world: World, chance: random.Random, seed: int) -> Iterator[object]:
+def _plan(chance: random.Random, seed: int) -> Iterator[tuple[float, faults.Fault, random.Random]]:
+    """When each fault comes, and what it draws its details from."""
     kinds = faults.KINDS if seed < faults.ORDERLY_FROM else (*faults.KINDS, *faults.ORDERLY)
     if seed >= faults.WIDER_FROM:
         kinds = (*kinds, *faults.WIDER)
+    if seed >= faults.WHOLE_FROM:
+        kinds = (*kinds, *faults.WHOLE)
     for _ in range(chance.choice([1, 2, 3, 5, 8])):
-        yield _later(chance.uniform(2.0, FAULTS_S), chance.choice(kinds), world, random.Random(chance.random()))
+        yield chance.uniform(2.0, FAULTS_S), chance.choice(kinds), random.Random(chance.random())
 
 
 async def _later(at: float, fault: faults.Fault, world: World, chance: random.Random) -> None:
@@ -228,6 +253,8 @@ async def _heals(world: World, users: Users, working: asyncio.Future[None], stor
     if not left:
         left = await _told(world, users)
     if not left:
+        left = await _recorded(world)
+    if not left:
         left = await _miscounted(world, story)
         deadline = world.time() + NEWS_S
         while left and world.time() < deadline:  # what was lost is told again with the next ads
@@ -254,6 +281,16 @@ async def _told(world: World, users: Users) -> list[str]:
             said = wrong_in_log(logs[job.schedd].get(job.id, []), status=status, starts=starts)
             wrong += [f"the log of {job.id} of {job.schedd}: {one}" for one in said]
     return wrong
+
+
+async def _recorded(world: World) -> list[str]:
+    """Where the journal is not what the broker had for it."""
+    deadline = world.time() + NEWS_S
+    while True:
+        wrong = [one for name in world.lives if name.startswith("journal") for one in world.unrecorded(name)]
+        if not wrong or world.time() > deadline:
+            return wrong
+        await asyncio.sleep(2.0)
 
 
 async def _miscounted(world: World, story: Story) -> list[str]:
@@ -313,40 +350,3 @@ async def _rests(world: World) -> list[str]:
         if not wrong or world.time() > deadline:
             return wrong
         await asyncio.sleep(2.0)
-
-
-# ---------------------------------------------------------------- the command
-
-
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="bin/sim", description="Whole pools under virtual time, with seeded faults.")
-    parser.add_argument("--seeds", type=int, default=100, help="how many histories (default: 100)")
-    parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
-    parser.add_argument("--seed", type=int, help="only this one")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at a time")
-    parser.add_argument("--loud", action="store_true", help="print what the daemons log")
-    options = parser.parse_args(arguments)
-    if options.seed is not None:
-        story = play(options.seed, loud=options.loud)
-        print(story if story.wrong or options.loud else f"seed {story.seed}: well ({story.took_s:.1f} s)")
-        return 1 if story.wrong else 0
-    bad: list[int] = []
-    began = time.perf_counter()
-    virtual = jobs = runs = 0.0
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for story in pool.map(play, range(options.first, options.first + options.seeds), chunksize=2):
-            virtual, jobs, runs = virtual + story.lasted_s, jobs + story.jobs, runs + story.runs
-            if (story.seed - options.first + 1) % TELL_EVERY == 0:
-                print(f"up to seed {story.seed}, {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-            if story.wrong:
-                bad.append(story.seed)
-                print(story, flush=True)
-    took = time.perf_counter() - began
-    print(f"{options.seeds} seeds, {jobs:.0f} jobs, {runs:.0f} runs, {virtual / 3600:.1f} pool-hours in {took:.0f} s")
-    if bad:
-        print(f"{len(bad)} seeds went wrong: {', '.join(map(str, bad))}")
-    return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

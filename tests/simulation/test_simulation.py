@@ -1,39 +1,25 @@
 """Seeded histories of whole pools: nothing acknowledged is lost, nothing runs twice, everything heals."""
 
+import itertools
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from tests.simulation.faults import ORDERLY_FROM, SLOW_FROM, WIDER_FROM
-from tests.simulation.run import Story, play
+from tests.simulation.faults import ORDERLY_FROM, SLOW_FROM, WHOLE_FROM, WIDER_FROM
+from tests.simulation.run import Story
+from tests.simulation.search import fewest, kept, main, tell
 
-#: Seeds once found a bug, and what it was.
-REGRESSIONS: dict[int, str] = {
-    4: "an end that the negotiator did not hear of was charged until the next one led",
-    16: "a negotiator that was cut off believed itself informed, and charged for what was over",
-    17: "use was charged twice by a cycle that waited for a schedd",
-    48: "a claim whose end its startd forgot, as its disk was full, was charged twice",
-    55: "matches of a cycle whose commit was refused were charged, and kept from everybody, for ten seconds",
-    95: "a job that came again before its end was acknowledged kept its slot claimed for ever",
-    119: "use was forgotten that began and ended between two writes of the books",
-    275: "slots that were gone before their ads were loaded were charged on",
-    482: "the books did not name claims: of two ends the wrong one was taken for the one that was missed",
-    644: "a claim that seemed to end just after the books were written was charged for them twice",
-    670: "the same, after the broker was away",
-    1139: "what a startd knew of claims that were over went with its machine",
-    1361: "the same, after every daemon was killed",
-    1638: "a request that came again after its run had ended kept its slot claimed for ever",
-    1786: "a job that was told to leave, and left while its startd was dead, counted as completed",
-    3081: "nobody led with books that were restored, but that no replica confirmed in time",
-    10057: "a startd that was stopped answered from closed books",
-    20141: "ends that were told before a schedd knew its claims again were not known, and their jobs ran twice",
-    20398: "an order to stop that was faster than the run it was for stopped nothing",
-    20551: "a negotiator that was told to stop went on listening where the leader is asked",
-}
-#: In parts that take a process a few seconds each: a second of processor time a seed. `bin/sim` tells thousands more.
-SEEDS, CHUNK = 120, 6
-#: Three seconds a part; but others may have the machine.
+#: Seeds that every run of the tests tells, besides what was found: a second of processor time each. `bin/sim` tells
+#: thousands more.
+SEEDS = [
+    *range(1, 13),
+    *(first + number for first in (ORDERLY_FROM, SLOW_FROM, WIDER_FROM) for number in range(4)),
+    *range(WHOLE_FROM, WHOLE_FROM + 12),
+]
+#: In parts that take a process a few seconds each.
+CHUNK = 4
+#: Some seconds a part; but others may have the machine.
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -47,24 +33,69 @@ def teller():
             yield pool
 
 
-def tell(teller: ProcessPoolExecutor, seed: int) -> Story:
-    return teller.submit(play, seed).result()
+def _told(teller: ProcessPoolExecutor, seed: int, only: tuple[int, ...] | None = None) -> Story:
+    return teller.submit(tell, seed, only).result()
 
 
-@pytest.mark.parametrize("first", [*range(1, SEEDS + 1, CHUNK), ORDERLY_FROM, SLOW_FROM, WIDER_FROM])
+@pytest.mark.parametrize("first", range(0, len(SEEDS), CHUNK), ids=lambda first: str(SEEDS[first]))
 def test_pools_heal_from_whatever_happens(teller, first):
-    wrong = [story for seed in range(first, first + CHUNK) if (story := tell(teller, seed)).wrong]
-    assert not wrong, "\n\n".join(f"{REGRESSIONS.get(story.seed, '')}\n{story}" for story in wrong)
+    wrong = [story for seed in SEEDS[first : first + CHUNK] if (story := _told(teller, seed)).wrong]
+    assert not wrong, "\n\n".join(map(str, wrong))
 
 
-@pytest.mark.parametrize("seed", sorted(seed for seed in REGRESSIONS if seed > SEEDS))
-def test_a_history_that_once_went_wrong_goes_well(teller, seed):
-    story = tell(teller, seed)
-    assert not story.wrong, f"{REGRESSIONS[seed]}\n{story}"
+@pytest.mark.parametrize("found", kept(), ids=lambda found: str(found.seed))
+def test_a_history_that_once_went_wrong_goes_well(teller, found):
+    story = _told(teller, found.seed, found.only)
+    assert not story.wrong, f"{found.was}\n{story}"
 
 
 def test_one_seed_tells_one_history(teller):
-    first, second, other = (tell(teller, seed) for seed in (7, 7, 8))
+    first, second, other = (_told(teller, seed) for seed in (7, 7, 8))
     assert first.trace
     assert (first.trace, first.runs, first.lasted_s) == (second.trace, second.runs, second.lasted_s)
     assert first.trace != other.trace
+
+
+def test_faults_that_make_no_difference_are_left_out():
+    for many in range(9):
+        for needed in itertools.chain(*(itertools.combinations(range(many), n) for n in range(1, 4))):
+            asked = []
+
+            def fails(faults, needed=needed, asked=asked):
+                asked.append(tuple(faults))
+                return set(needed) <= set(faults)
+
+            assert fewest(range(many), fails) == list(needed)
+            assert len(asked) <= 40
+    assert fewest(range(5), lambda faults: True) == []
+
+
+def _begin_with_an_empty_queue() -> None:
+    """A mistake, for the search to find: a schedd that is started again has forgotten its jobs."""
+    from services.schedd.io.submission import Submission
+    from tests.simulation import run
+
+    load = Submission.load
+
+    def forget_and_load(submission, database, now):
+        database.execute("DELETE FROM jobs")
+        load(submission, database, now)
+
+    Submission.load = forget_and_load
+    run.HEALING_S = 150.0  # it never does
+
+
+def test_the_search_finds_a_mistake_and_leaves_out_what_has_no_part_in_it(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    found = tmp_path / "found" / "corpus.jsonl"
+    arguments = ["--minutes", "60", "-j", "1", "--seed-from", "12", "--finds", "1", "--found", str(found)]
+    assert main(arguments, prepare=_begin_with_an_empty_queue) == 1
+    (history,) = kept(found)
+    said = capfd.readouterr().out
+    assert "1 seeds went wrong" in said
+    assert f"bin/sim --seed {history.seed} --only {history.only[0]}\n" in said
+    assert history.was in said
+    # A schedd has to die; what happened besides is told no more.
+    assert len(history.only) == 1
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert not _told(pool, history.seed, history.only).wrong

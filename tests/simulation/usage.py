@@ -10,6 +10,9 @@ from services.startd.core.slots.model import Claim, Slot
 from services.startd.core.slots.slot_manager import SlotManager
 from services.startd.core.slots.slot_table import PAST_S, SlotTable
 
+#: After so long others have the first ads of a startd that began, seconds.
+HEARD_S = 1.0
+
 
 @dataclass(slots=True)
 class Claimed:
@@ -68,7 +71,9 @@ class Usage:
         now = self.time()
         for claim_id, claim in self.claims.items():
             if claim.host == host and claim.ended is None and claim_id not in manager.claims:
-                claim.ended, claim.perhaps_until = claim.began, now  # it was never written down
+                # It was never written down, or the machine has no room for it any more: others hear of that a little
+                # later, with its next ads.
+                claim.ended, claim.perhaps_until = claim.began, now + HEARD_S
 
     def stepped(self, host: str, seconds: float) -> None:
         """A startd's clock was set: what it says next of claims that there were before is that wrong."""

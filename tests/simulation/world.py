@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import random
 import sqlite3
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 from services.collector.daemon import Collector
+from services.defrag.daemon import Defrag
 from services.had.daemon import Had
+from services.journal.daemon import QUEUE, Journal
+from services.journal.store import EVENTS
 from services.negotiator.daemon import Negotiator
 from services.schedd.daemon import Schedd
 from shared.bus.memory import DELIVER, DROP, DUPLICATE, UNCONFIRMED, Fate, Item, MemoryHub, delay
 from shared.config import Config, load_config
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
+from shared.messages.base import Envelope
 from shared.messages.negotiation import Matches
 from tests.simulation.life import Bus, Clock, Life, Store
 from tests.simulation.loop import THREAD_S
@@ -51,6 +58,15 @@ CONFIG = {
     "SYSTEM_PERIODIC_HOLD": "false",
     "RANK": "ifThenElse(TARGET.Urgent =?= true, 10, 0)",
 }
+#: It drains a machine now and then, as long as none is whole.
+DEFRAG = {
+    "DEFRAG_INTERVAL": "10",
+    "DEFRAG_UPDATE_INTERVAL": "20",
+    "DEFRAG_DRAINING_MACHINES_PER_HOUR": "120",
+    "DEFRAG_MAX_CONCURRENT_DRAINING": "1",
+    "DEFRAG_MAX_WHOLE_MACHINES": "1",
+    "ROOST_DEFRAG_LEASE": "10",
+}
 MANAGERS, ACCESS_POINTS, MACHINES = 3, 2, {"ep1": 4, "ep2": 4, "ep3": 2}
 
 
@@ -77,6 +93,23 @@ class SimulatedSchedd(Schedd):
 
         self.queue._transaction = unless_full  # type: ignore[method-assign]
         return 1
+
+
+class SimulatedJournal(Journal):
+    """The real one, but its disk may be full."""
+
+    full: Callable[[], bool]
+
+    async def setup(self) -> None:
+        write = self.store._write
+
+        def unless_full(batch: Any) -> int:
+            if self.full():
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(batch)
+
+        self.store._write = unless_full  # type: ignore[method-assign]
+        await super().setup()
 
 
 class Weather:
@@ -109,11 +142,15 @@ class World:
         loud: bool = False,
         subscribing_s: float = 0.0,
         wider: bool = False,
+        whole: bool = False,
     ) -> None:
         self.directory = directory
         self.loud = loud
         self.subscribing_s = subscribing_s  # how long a broker may take to confirm that somebody listens
         self.wider = wider  # disks may be slow, and nobody's death ends what others do
+        self.whole = whole  # defrag and a journal are there too
+        self.said: list[Item] = []  # messages that may come again: any that daemons sent each other
+        self.for_journal: dict[str, str] = {}  # by id: type of each event that the broker had for it
         self.slow_disks: dict[str, float] = {}  # by daemon: how long they take at most
         self.news = News(self.time)
         self.chance = chance
@@ -158,12 +195,13 @@ class World:
         await self.user.stop()
         await self.store.stop()
 
-    @staticmethod
-    def names() -> Iterator[str]:
+    def names(self) -> Iterator[str]:
         for number in range(1, MANAGERS + 1):
             yield from (f"collector.cm{number}", f"negotiator.cm{number}", f"had.cm{number}")
         yield from (f"schedd.ap{number}" for number in range(1, ACCESS_POINTS + 1))
         yield from (f"startd.{name}" for name in MACHINES)
+        if self.whole:
+            yield from ("journal.cm1", "defrag.cm1", "defrag.cm2")
 
     def begin(self, name: str) -> None:
         """Start a daemon, again if it ran before. It finds its files."""
@@ -203,6 +241,8 @@ class World:
         knobs = dict(CONFIG)
         if subsystem in ("had", "negotiator"):
             knobs["HAD_LIST"] = ", ".join(f"cm{number}" for number in range(1, MANAGERS + 1))
+        if subsystem == "defrag":
+            knobs |= DEFRAG
         if name == "ep3":
             knobs |= {"NUM_SLOTS_TYPE_1": "2", "SLOT_TYPE_1": "cpus=1", "SLOT_TYPE_1_PARTITIONABLE": "false"}
         if subsystem == "startd":
@@ -231,9 +271,11 @@ class World:
             "negotiator": Negotiator,
             "had": Had,
             "schedd": SimulatedSchedd,
+            "journal": SimulatedJournal,
+            "defrag": Defrag,
         }
         daemon: Daemon = kinds[subsystem](context)
-        if isinstance(daemon, SimulatedSchedd):
+        if isinstance(daemon, SimulatedSchedd | SimulatedJournal):
             daemon.full = lambda: life.name in self.full
         return daemon
 
@@ -249,6 +291,16 @@ class World:
 
     def wall(self) -> float:
         return START + self.time()
+
+    def unrecorded(self, name: str) -> list[str]:
+        """What the journal has not, or twice."""
+        store = self.lives[name].daemon.store
+        with store.engine().connect() as connection:
+            found = Counter(connection.scalars(sa.select(EVENTS.c.id)))
+        lacks = [kind for event, kind in self.for_journal.items() if not found[event]]
+        twice = [event for event, times in found.items() if times > 1]
+        wrong = [f"{name} lacks {len(lacks)} of {len(self.for_journal)} events: {lacks[:5]}"] if lacks else []
+        return [*wrong, *(f"{name} has {event} twice" for event in twice)]
 
     # -- what is watched
 
@@ -268,6 +320,11 @@ class World:
             if known != item.sender:
                 self.violations.append(f"epoch {body.epoch} was given to {known} and to {item.sender}")
         fate = self.weather.fate()
+        if self.whole and item.exchange:
+            if not item.sender.startswith("gateway"):  # whose statements are good for once
+                self.said.append(item)
+            if item.queue == QUEUE and fate.delays and item.sender in self.lives:
+                self.for_journal[Envelope.unpack(item.data).id] = body.type
         if item.caller is not None and not item.exchange:
             life = item.caller.bus.life if isinstance(item.caller.bus, Bus) else None
             if life is not None and life.not_before > self.time():  # the answer waits until it is thawed
