@@ -87,6 +87,11 @@ class IsolatedPool:
         return self.run_of(job_id).scratch
 
 
+def has_cgroups(pool: IsolatedPool) -> bool:
+    """Whether jobs get cgroups there: a test that goes without them must not have any."""
+    return bool(pool.startd.shared.isolation.cgroups.hierarchies)
+
+
 def alive(pid: int) -> bool:
     """Whether a process is there and no zombie."""
     try:

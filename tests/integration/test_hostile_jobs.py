@@ -13,7 +13,7 @@ import pytest
 
 from services.startd.forkserver import kernel
 from services.startd.forkserver.client import ForkServer
-from tests.integration.isolated_pool import NOBODY, IsolatedPool, alive, open_directory
+from tests.integration.isolated_pool import NOBODY, IsolatedPool, alive, has_cgroups, open_directory
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.mounts
@@ -186,6 +186,7 @@ async def test_an_output_file_is_written_as_the_account_not_as_root(pool):
 async def test_a_fork_bomb_is_bounded_and_killed_whole(place, knobs):
     """Also one whose processes ignore signals and leave their session."""
     async with IsolatedPool(place, ROOST_JOB_MAX_PROCESSES="60", **knobs) as pool:
+        assert has_cgroups(pool) == (not knobs)
         bomb = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen('ready', 'w')\n"
         # Without a limit it must be slow enough for the machine of the test.
         bomb += "while True:\n try:\n  if os.fork() == 0: os.setsid()\n except OSError: pass\n time.sleep(%s)\n"
@@ -314,7 +315,7 @@ async def test_landlock_alone_walls_jobs_that_share_an_account():
 AS_NOBODY = """
 import asyncio, os
 from pathlib import Path
-from tests.integration.isolated_pool import IsolatedPool
+from tests.integration.isolated_pool import has_cgroups, IsolatedPool
 
 async def main():
     path = Path("{place}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.isolated_pool import NOBODY, IsolatedPool, alive, open_directory
+from tests.integration.isolated_pool import NOBODY, IsolatedPool, alive, has_cgroups, open_directory
 from tests.spec import spec
 from tests.startd_pool import Machine
 from tests.waiting import eventually
@@ -308,6 +308,7 @@ ESCAPES = {
 @pytest.mark.parametrize("knobs", [{}, {"BASE_CGROUP": ""}], ids=["cgroup", "no cgroup"])
 async def test_no_process_of_a_job_outlives_it(place, how, knobs):
     async with IsolatedPool(place, SLOT1_1_USER="daemon", **knobs) as pool:  # without a PID namespace, that is
+        assert has_cgroups(pool) == (not knobs)
         marker = f"{os.getpid()}.{len(how)}"
         script = ESCAPES[how].replace("1000", f"1000.{marker}") + "\nsleep 0.2; exit 3"
         report, _ = await pool.run(script)
@@ -318,6 +319,7 @@ async def test_no_process_of_a_job_outlives_it(place, how, knobs):
 @pytest.mark.parametrize("knobs", [{}, {"BASE_CGROUP": ""}], ids=["freezer", "signals"])
 async def test_suspending_stops_all_of_a_job_and_continuing_lets_it_go_on(place, knobs):
     async with IsolatedPool(place, **knobs) as pool:
+        assert has_cgroups(pool) == (not knobs)
         counting = "i=0; while :; do i=$((i+1)); echo $i > {}; sleep 0.01; done"
         job_id, _ = await pool.begin(f"({counting.format('one')}) & touch ready; {counting.format('two')}")
         scratch = await ready(pool, job_id)

@@ -97,7 +97,7 @@ def read_isolation_settings(knobs: StartdSettings, *, uid_domain: str, machine_m
         login_is_dedicated=knobs.execute_login_is_dedicated,
         pid_namespaces=knobs.use_pid_namespaces,
         tracking_gids=_gids(knobs),
-        base_cgroup=_base(knobs.base_cgroup),
+        base_cgroup=_base(knobs.base_cgroup or ""),
         memory_policy=_policy(knobs.cgroup_memory_limit_policy),
         no_swap=knobs.disable_swap_for_job,
         most_processes=knobs.roost_job_max_processes,

@@ -172,7 +172,9 @@ class StartdSettings(CommonSettings):
     dedicated_execute_account_regexp: str | None = knob(
         "DEDICATED_EXECUTE_ACCOUNT_REGEXP", meaning="accounts used only for jobs, tracked by uid"
     )
-    base_cgroup: str = knob("BASE_CGROUP", "htcondor", meaning="cgroup under which jobs get theirs")
+    base_cgroup: str | None = knob(
+        "BASE_CGROUP", "htcondor", meaning="cgroup under which jobs get theirs; empty: they get none"
+    )
     cgroup_memory_limit_policy: str = knob(
         "CGROUP_MEMORY_LIMIT_POLICY",
         "hard",

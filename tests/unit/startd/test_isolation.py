@@ -118,6 +118,12 @@ def test_names_of_cgroups():
     assert group_name("/x", "slot1_2@other", "here") == "condor_x_slot1_2@other"
 
 
+def test_an_empty_base_is_none_and_not_the_default():
+    assert rules().base_cgroup == "htcondor"
+    assert rules(BASE_CGROUP="").base_cgroup == ""
+    assert not cgroups.prepare_hierarchies("", "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw")
+
+
 @pytest.mark.parametrize("text", ["../up", "a/../b", "./here"])
 def test_a_base_that_leads_elsewhere_is_refused(text):
     with pytest.raises(BadIsolationSetting, match="BASE_CGROUP"):
