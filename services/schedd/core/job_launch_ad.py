@@ -19,7 +19,7 @@ from engine.queue.jobs import Job, Shadow, full_ad, global_id
 from services.schedd.core.claim import Claim
 from shared.classad import ERROR, UNDEFINED, ClassAd, Expr, ParseError, Value, evaluate, parse_expr, unparse
 from shared.classad.ad import is_private
-from shared.classad.expr import fold
+from shared.classad.expr import Literal, fold
 from shared.messages.claims import Activation
 
 #: How the names of such attributes begin, folded.
@@ -47,7 +47,8 @@ def tell_match(job: Job, claim: Claim) -> None:
 
 
 def _has_mark(cell: Any) -> bool:
-    return isinstance(cell, str) and "$$(" in cell
+    """A packed cell: a string is one, or the text of one that nobody has read yet."""
+    return "$$(" in cell if isinstance(cell, str) else isinstance(cell, msgpack.ExtType) and MARK in cell.data
 
 
 def make_activation(
@@ -95,7 +96,8 @@ class Expanded:
 def expand_dollar_dollar(job: ClassAd, slot: ClassAd, now: float) -> Expanded:
     """Fill in every attribute of `job` (the whole ad) that holds a string with `$$`."""
     changes: dict[str, str] = {}
-    for name, cell in job.cells():
+    for name, held in job.cells():
+        cell = held.value if isinstance(held, Literal) else held  # a constant that came as text
         if not isinstance(cell, str) or "$$(" not in cell or name.lower().startswith("match_exp_"):
             continue
         pieces: list[str] = []

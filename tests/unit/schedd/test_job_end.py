@@ -7,10 +7,10 @@ from engine.queue.job_table import JobTable
 from engine.queue.jobs import JobId, JobStatus, Shadow
 from services.schedd.core import job_end
 from services.schedd.core.claim import Claim
-from services.schedd.core.job_changes import PublishEvent, SaveJob
+from services.schedd.core.job_changes import LeaveQueue, LogEvent, PublishEvent, SaveJob
 from services.schedd.core.policies import CoolDown
 from shared.classad import parse_ad
-from shared.messages.claims import JobExit, Usage
+from shared.messages.claims import JobExit, JobReport, Usage
 from tests.unit.schedd.test_decisions import cluster_of, job_of
 
 
@@ -125,3 +125,136 @@ def test_a_job_held_meanwhile_stays_held_whatever_its_run_came_to():
     assert job.status == JobStatus.HELD
     assert not requeued(job)
     assert not told
+
+
+def ended_run(exit_, *, text="", transfer=True, output=True, executing=1002.0, usage=None):
+    """The job after its run came to this, and all effects."""
+    job, table = job_of(cluster_of(text)), JobTable(Autoclusters())
+    run = Shadow(JobId(1, 0), 4, "token", transfer, 1000.0, executing=executing, output=output)
+    job.status = JobStatus.RUNNING
+    table.add(job.cluster, [job])
+    result = job_end.Result(usage or Usage(), exit_, "slot1@ep", parse_ad("[Cpus = 1]"), run, 1010.5)
+    return job, job_end.conclude("ap", table, job, result, CoolDown())
+
+
+def events_of(effects):
+    return [effect.event for effect in effects if isinstance(effect, PublishEvent)]
+
+
+def log_of(effects):
+    return b"".join(effect.text() for effect in effects if isinstance(effect, LogEvent)).decode()
+
+
+def test_a_job_that_exits_is_completed_and_tells_what_it_used():
+    usage = Usage(user_cpu_s=3.0, sys_cpu_s=1.5, bytes_sent=10, bytes_received=20, memory_mib=7)
+    job, effects = ended_run(JobExit(reason="exited", exit_code=3), usage=usage)
+    assert job.status == JobStatus.COMPLETED
+    (event,) = events_of(effects)
+    assert (event.type, event.job_id, event.attempt, event.slot) == ("job.ended", "1.0", 4, "slot1@ep")
+    assert (event.exit_code, event.exit_signal, event.ran_s) == (3, None, 8.5)
+    assert (event.user_cpu_s, event.sys_cpu_s, event.memory_mib) == (3.0, 1.5, 7)
+    ad = job.ad
+    assert (ad.eval("ExitBySignal"), ad.eval("ExitCode"), ad.eval("ExitStatus")) == (False, 3, 3)
+    assert (ad.eval("CompletionDate"), ad.eval("JobFinishedHookDone"), ad.eval("NumJobCompletions")) == (1010, 1010, 1)
+    assert (ad.eval("CumulativeRemoteUserCpu"), ad.eval("CumulativeRemoteSysCpu")) == (3.0, 1.5)
+    assert (ad.eval("BytesSent"), ad.eval("BytesRecvd")) == (10.0, 20.0)
+    assert "return value 3" in log_of(effects)
+    assert "output" in log_of(effects)
+
+
+def test_a_job_that_a_signal_ended_has_no_exit_code():
+    job, effects = ended_run(JobExit(reason="exited", exit_signal=11, core_dumped=True), executing=0.0, transfer=False)
+    (event,) = events_of(effects)
+    assert (event.exit_code, event.exit_signal, event.ran_s) == (None, 11, 10.5)
+    ad = job.ad
+    assert (ad.eval("ExitBySignal"), ad.eval("ExitSignal"), ad.eval("JobCoreDumped")) == (True, 11, True)
+    assert "ExitCode" not in ad
+    assert "Finished transferring output" not in log_of(effects)
+
+
+@pytest.mark.parametrize(
+    ("transfer", "output", "committed", "counts"),
+    [(True, False, False, False), (True, True, False, True), (True, False, True, True), (False, False, False, True)],
+)
+def test_a_run_whose_output_did_not_come_home_does_not_count(transfer, output, committed, counts):
+    exit_ = JobExit(reason="exited", exit_code=0, output_committed=committed)
+    job, effects = ended_run(exit_, transfer=transfer, output=output)
+    assert (job.status == JobStatus.COMPLETED) is counts
+    assert len(events_of(effects)) == int(counts)
+    if not counts:
+        assert requeued(job) == ("its output did not arrive", True, 0)
+        assert "its output did not arrive" in log_of(effects)
+        assert "NumJobCompletions" not in job.ad
+
+
+def test_a_policy_of_the_job_holds_it_at_its_exit_or_runs_it_again():
+    exit_ = JobExit(reason="exited", exit_code=7)
+    job, effects = ended_run(exit_, text="OnExitHold = ExitCode == 7; OnExitHoldSubCode = 42")
+    (event,) = events_of(effects)
+    assert (job.status, event.type, event.code, event.subcode) == (JobStatus.HELD, "job.held", 3, 42)
+    assert "CompletionDate" not in job.ad
+    job, effects = ended_run(exit_, text="OnExitRemove = ExitCode == 0")
+    (event,) = events_of(effects)
+    assert (job.status, event.type, event.attempt) == (JobStatus.IDLE, "job.evicted", 4)
+    assert event.reason == job.ad.eval("VacateReason")
+    assert requeued(job)[1] is False
+
+
+@pytest.mark.parametrize(("executing", "told"), [(1002.0, ["job.evicted"]), (0.0, [])])
+def test_an_eviction_is_told_of_a_job_that_ran(executing, told):
+    job, effects = ended_run(JobExit(reason="evicted", message="the owner is back"), executing=executing)
+    assert [event.type for event in events_of(effects)] == told
+    assert requeued(job) == ("the owner is back", False, 0)
+    assert ("the owner is back" in log_of(effects)) is bool(told)
+
+
+def test_what_a_job_came_to_that_was_removed_meanwhile_is_noted():
+    job, run, table = job_of(cluster_of("")), run_of(1000.0), JobTable(Autoclusters())
+    job.status = JobStatus.REMOVED
+    table.add(job.cluster, [job])
+    exit_ = JobExit(reason="exited", exit_code=5)
+    result = job_end.Result(Usage(user_cpu_s=2.0), exit_, "slot1@ep", parse_ad("[]"), run, 1010.0)
+    effects = job_end.conclude("ap", table, job, result, CoolDown())
+    assert (job.ad.eval("ExitCode"), job.ad.eval("CumulativeRemoteUserCpu")) == (5, 2.0)
+    assert LeaveQueue(job, forced=False) in effects
+
+
+def test_what_an_execution_point_may_not_say_is_left_out():
+    job = job_of(cluster_of(""), text='Owner = "alice"; JobPrio = 5')
+    said = parse_ad('[Owner = "root"; jobprio = 99; ChirpNote = "mine"; ClaimId = "secret"; _condor_privX = 1]')
+    job_end.on_updates(job, said.pack())
+    assert (job.ad.eval("Owner"), job.ad.eval("JobPrio"), job.ad.eval("ChirpNote")) == ("alice", 5, "mine")
+    assert not {"ClaimId", "_condor_privX"} & {name for name, _ in job.ad.cells()}
+    before = job.ad.pack()
+    job_end.on_updates(job, b"")
+    job_end.on_updates(job, b"\xc1 no ad")
+    assert job.ad.pack() == before
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [(5, 5), (-1, 0), (2**70, 2**60), (2.5, 2.5), (float("nan"), 0.0), (float("inf"), 2**60)],
+)
+def test_numbers_of_a_report_can_be_counted_on(said, taken):
+    wild = Usage.model_construct(**{**dict(Usage()), "user_cpu_s": said})
+    report = JobReport.model_construct(usage=wild, at=-5.0, started_at=1e300)
+    sound = job_end.sanitize_report(report)
+    assert sound.usage.user_cpu_s == taken
+    assert (sound.at, sound.started_at) == (0.0, 2.0**33)
+
+
+def test_a_sound_report_is_taken_as_it_is():
+    report = JobReport.model_construct(usage=Usage(user_cpu_s=1.0), at=5.0, started_at=4.0)
+    assert job_end.sanitize_report(report) is report
+
+
+def test_the_end_of_a_run_frees_claim_and_job_and_its_weight():
+    job, table = job_of(cluster_of("")), JobTable(Autoclusters())
+    claim, run = claim_of("SlotWeight = 2"), run_of(1000.0)
+    table.add(job.cluster, [job])
+    claim.shadow = job.shadow = run
+    table.count("alice@p").weighted_running = 5.0
+    job_end.end_run(table, job, claim, run, 1010.0)
+    assert (claim.shadow, job.shadow) == (None, None)
+    assert table.count("alice@p").weighted_running == 3.0
+    assert job.ad.eval("RemoteWallClockTime") == 10.0
