@@ -36,7 +36,7 @@ from roost.events import (
     PreemptionLoop,
     UnknownEvent,
 )
-from roost.locate import pool_dir
+from roost.pool_directory import pool_dir
 
 OUTBOX = "CREATE TABLE IF NOT EXISTS outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, line TEXT NOT NULL)"
 ALWAYS = ("job.held", "job.ended", "daemon.stopped", "had.leader", "negotiation.preemption-loop")

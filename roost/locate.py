@@ -17,24 +17,20 @@ configuration, and the machine's own. ROOST_CERT_FILE and ROOST_KEY_FILE are a c
 
 from __future__ import annotations
 
-import json
 import os
 import ssl
 import stat
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roost.errors import ClientError
+from roost.pool_directory import TOKEN_FILE, described, pool_dir
 
 if TYPE_CHECKING:
     from shared.tls import ClientTls
 
-POOL_FILE = "pool.json"
-CONFIG_FILE = "config"
-TOKEN_FILE = "token"
-SOCKET_FILE = "gateway.socket"
 #: Where the gateway of an access point listens to users of the machine (ROOST_GATEWAY_SOCKET).
 LOCAL_SOCKET = Path("/run/roost/gateway.socket")
 
@@ -52,15 +48,6 @@ class PoolLocation:
     others: tuple[str, ...] = ()
 
 
-def pool_dir(given: str | os.PathLike[str] | None = None) -> Path:
-    """The personal pool's directory, whether or not it exists."""
-    named = given or os.environ.get("ROOST_POOL_DIR")
-    try:
-        return (Path(named) if named else Path.home() / ".roost").expanduser().absolute()
-    except RuntimeError as error:  # no HOME, and the system does not know this user
-        raise ClientError(f"{error}: set HOME, or name the pool's directory in ROOST_POOL_DIR", "no-pool") from error
-
-
 def locate(url: str | None = None, token: str | None = None) -> PoolLocation:
     """token: "" for who has none, and asks for nothing that needs one. Raises ClientError telling how to name or start
     a pool."""
@@ -68,7 +55,7 @@ def locate(url: str | None = None, token: str | None = None) -> PoolLocation:
     url, *others = [one.strip().rstrip("/") for one in named if one.strip()] or [""]
     own_ca = ""
     if not url or url.startswith("https:"):
-        personal = _described()
+        personal = described()
         own = str(personal.get("url", "")).rstrip("/")
         url = url or own
         own_ca = str(personal.get("ca_file", "")) if url == own else ""
@@ -92,7 +79,7 @@ def locate_gateway(url: str | None = None, token: str | None = None) -> PoolLoca
     one that the environment names leads nowhere else."""
     ways = ("ROOST_URL",) if token == "" else ("ROOST_URL", "ROOST_TOKEN", "ROOST_TOKEN_FILE")
     if not (url or token or any(os.environ.get(name) for name in ways)):
-        personal = _described()
+        personal = described()
         named = str(personal.get("socket", "")) if personal else str(LOCAL_SOCKET)
         if named and _usable(named):
             return PoolLocation(str(personal.get("url", "")) or "http://localhost", "", named)
@@ -108,7 +95,7 @@ def tls_context(url: str, ca_file: str = "") -> ssl.SSLContext | None:
     has it. Raises ClientError for files that can not be used."""
     if not url.startswith("https:"):
         return None
-    from shared.config import load_config  # both are what a command without TLS does without
+    from roost.personal_config import tool_config  # what a command without TLS does without
     from shared.config.errors import ConfigError
     from shared.config.knobs.tls import TlsSettings
     from shared.tls import ClientTls, TlsTrouble
@@ -119,7 +106,7 @@ def tls_context(url: str, ca_file: str = "") -> ssl.SSLContext | None:
     try:
         tls = _KNOWN.get((named, cert, key))
         if tls is None:
-            tls = ClientTls.of(TlsSettings.from_config(load_config()))
+            tls = ClientTls.of(TlsSettings.from_config(tool_config()))
             if named:  # this authority, and no other
                 tls = replace(tls, ca_file=named, ca_dir="", own_ca_file="", default_cas=False, _made={})
             if cert:
@@ -141,23 +128,12 @@ def _usable(path: str) -> bool:
         return False
 
 
-def _described() -> dict[str, Any]:
-    """What `roost up` says of the personal pool; empty: there is none."""
-    try:
-        described = json.loads((pool_dir() / POOL_FILE).read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError) as error:
-        raise ClientError(f"{pool_dir() / POOL_FILE} can not be read: {error}", code="no-pool") from error
-    return dict(described)
-
-
 def token_directories() -> list[Path]:
     """Where IDTOKENS lie: the user's own directory, and for root the system's (SEC_TOKEN_DIRECTORY,
     SEC_TOKEN_SYSTEM_DIRECTORY)."""
-    from shared.config import load_config  # most commands do without
+    from roost.personal_config import tool_config  # most commands do without
 
-    config = load_config(subsystem="TOOL")
+    config = tool_config()
     own = config.get("SEC_TOKEN_DIRECTORY")
     found = [Path(own).expanduser() if own else Path("~/.condor/tokens.d").expanduser()]
     if os.geteuid() == 0:

@@ -13,10 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import getpass
 import json
 import os
-import pwd
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +25,8 @@ import structlog
 
 from roost import daemon_list
 from roost.errors import ClientError
-from roost.locate import CONFIG_FILE, POOL_FILE, SOCKET_FILE, TOKEN_FILE
+from roost.personal_config import personal_config
+from roost.pool_directory import CONFIG_FILE, POOL_FILE
 from services.collector.daemon import Collector
 from services.gateway.daemon import Gateway
 from services.had.daemon import Had
@@ -41,9 +40,9 @@ from shared.bus.api import Bus
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.bus.senders import GATEWAY
 from shared.bus.spool import spool_file
-from shared.bus.statements import GATEWAY_KEY, GATEWAY_KEYS, Keys, Signer, public_file
+from shared.bus.statements import GATEWAY_KEY, Keys, Signer
 from shared.bus.topology import role_of
-from shared.config import Config, load_config
+from shared.config import Config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.base import to_list
 from shared.config.knobs.tls import TlsSettings
@@ -55,16 +54,12 @@ from shared.daemon.startup import make_daemon_or_reset, set_config_loader
 from shared.state import open_store
 from shared.state.api import Store
 from shared.tls import ClientTls
-from shared.user_names import user_of
 from shared.version import VERSION
 
 #: In the order in which they start; they stop the other way round. Those that DAEMON_LIST names besides come before the
 #: gateway.
 DAEMONS: tuple[type[Daemon], ...] = (Journal, Collector, Had, Negotiator, Schedd, Startd, Gateway)
 
-OWN_USERS, JOBS_AS_ROOT = "ROOST_OWN_USERS", "ROOST_JOBS_AS_ROOT"
-#: The gateway's key, where there is a broker.
-KEY_FILE = "gateway.key"
 #: Seconds after which a start tells what it waits for.
 SLOW_START_S = 3.0
 
@@ -130,7 +125,9 @@ class PersonalPool:
                 kind, _, said = runner.last_error.partition(": ")
                 ours = kind in ("ConfigError", "PermanentError")
                 raise ClientError(f"the {runner.name} did not start: {said if ours else runner.last_error}")
-        described = {"url": self.url, "pid": os.getpid(), "version": VERSION, "bus": self.bus_kind}
+        described: dict[str, Any] = {"url": self.url, "pid": os.getpid(), "version": VERSION, "bus": self.bus_kind}
+        files = self.config("MASTER").files
+        described |= {"config": files[0] if files else "", "knobs": self.plan.knobs}  # tools go by the same
         gateway = self._daemon(Gateway)
         if isinstance(gateway, Gateway) and gateway.local.listens and gateway.logins.takes_local:
             described["socket"] = str(gateway.local.path)
@@ -226,43 +223,8 @@ class PersonalPool:
         return ClientTls.of(TlsSettings.from_config(self.config("MASTER")))
 
     def config(self, subsystem: str, dynamic: Dynamic | None = None) -> Config:
-        directory = self.plan.directory
-        overrides = {
-            "ROOST_POOL_DIR": str(directory),
-            "SPOOL": str(directory / "spool"),
-            "EXECUTE": str(directory / "execute"),
-            "LOG": str(directory / "log"),
-            "ROOST_TOKEN_FILE": str(directory / TOKEN_FILE),
-            "ROOST_GATEWAY_SOCKET": str(directory / SOCKET_FILE),
-            "SEC_PASSWORD_DIRECTORY": str(directory / "passwords.d"),
-            **self.plan.knobs,
-        }
-        paths = [directory / CONFIG_FILE] if "CONDOR_CONFIG" not in os.environ else None
-        config = load_config(paths, subsystem=subsystem, overrides=overrides, dynamic=dynamic)
-        if self.plan.amqp_url and not config.get(GATEWAY_KEY) and not config.get(GATEWAY_KEYS):
-            # Daemons elsewhere that belong to this pool believe its gateway by the public half.
-            overrides[GATEWAY_KEY] = str(directory / KEY_FILE)
-            overrides[GATEWAY_KEYS] = str(public_file(directory / KEY_FILE))
-            config = load_config(paths, subsystem=subsystem, overrides=overrides, dynamic=dynamic)
-        if not config.is_written(OWN_USERS) and not config.is_written(JOBS_AS_ROOT):
-            # Who runs a pool of his own needs no walls against his own jobs. They are not root's by another's name.
-            overrides[OWN_USERS] = owners_of(config)
-            config = load_config(paths, subsystem=subsystem, overrides=overrides, dynamic=dynamic)
-        return config
-
-
-def owners_of(config: Config) -> str:
-    """The users, as name@domain, whose pool it is: of the account that it runs as, whatever the environment calls it,
-    and whom the gateway's own token stands for. In root's pool nobody but root."""
-    domain = config.get("UID_DOMAIN") or ""
-    try:
-        account = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        account = getpass.getuser()  # of a plain account without a name; root has one
-    names = [account]
-    if os.geteuid():
-        names.append(config.get("ROOST_TOKEN_USER") or getpass.getuser())
-    return ", ".join(dict.fromkeys(user_of(name, domain) for name in names))
+        plan = self.plan
+        return personal_config(plan.directory, subsystem, knobs=plan.knobs, broker=bool(plan.amqp_url), dynamic=dynamic)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from typing import Any
 
 from roost import Client, ClientError, Consumer, Gap, Once
 from roost.events import JobEnded, JobEvicted, JobHeld, JobRemoved
-from roost.locate import pool_dir
+from roost.pool_directory import pool_dir
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (

@@ -4,7 +4,6 @@ reads a history file; everything else is the daemon's."""
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -75,7 +74,7 @@ def run(command: str, argv: list[str]) -> int:
 
 
 def _settings(parsed: Parsed) -> AdstashSettings:
-    from shared.config import load_config
+    from roost.personal_config import tool_config
     from shared.config.knobs import AdstashSettings
 
     overrides = {"ADSTASH_JSON_DIR": str(Path("adstash").absolute())}
@@ -85,7 +84,7 @@ def _settings(parsed: Parsed) -> AdstashSettings:
         overrides["ADSTASH_AD_FILE"] = str(Path(parsed.one("ad_file")).absolute())  # its name in the checkpoint
     if parsed.has("se_use_https"):
         overrides["ADSTASH_SE_USE_HTTPS"] = "true"
-    settings = AdstashSettings.from_config(load_config(subsystem="ADSTASH", overrides=overrides, env=os.environ))
+    settings = AdstashSettings.from_config(tool_config("ADSTASH", overrides=overrides))
     if settings.adstash_ad_file and not Path(settings.adstash_ad_file).is_file():
         raise UsageError(f"{settings.adstash_ad_file}: there is no such file")
     return settings

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.config import Config, ConfigError, load_config
+from roost.personal_config import tool_config
+from shared.config import Config, ConfigError
 from shared.config.errors import Problem
 from shared.config.knobs import SETTINGS, GatewaySettings, settings_of
 from shared.errors import RoostError
@@ -46,7 +47,7 @@ def check(subsystems: Sequence[str], local_name: str | None = None) -> tuple[lis
     found: dict[tuple[bool, Problem], list[str]] = {}
     files: dict[str, None] = {}
     for subsystem in subsystems or [settings.SUBSYSTEM for settings in SETTINGS]:
-        config = load_config(subsystem=subsystem, local_name=local_name)
+        config = tool_config(subsystem, local_name=local_name)
         files.update(dict.fromkeys(config.files))
         for error, problem in [*_errors(config), *((False, problem) for problem in config.warnings)]:
             found.setdefault((error, problem), []).append(subsystem)

@@ -15,7 +15,8 @@ from roost.cli.output import say
 from roost.cli.times import counted
 from roost.client import Client
 from roost.errors import UsageError
-from shared.config import load_config, report
+from roost.personal_config import tool_config
+from shared.config import report
 
 #: Options that ask running daemons of that kind.
 DAEMONS: Final = ("startd", "schedd", "negotiator", "collector", "had", "journal", "gateway", "defrag", "rooster")
@@ -59,7 +60,7 @@ def run(command: str, argv: list[str]) -> int:
         raise UsageError("-all goes with -set, -unset, -rset and -runset")
     if parsed.has("name") or any(parsed.has(kind) for kind in DAEMONS):
         return _running(parsed)
-    config = load_config(subsystem=parsed.one("subsystem", "TOOL").upper(), local_name=parsed.one("local-name") or None)
+    config = tool_config(parsed.one("subsystem", "TOOL").upper(), local_name=parsed.one("local-name") or None)
     for problem in config.warnings:
         sys.stderr.write(f"WARNING: {problem}\n")
     if parsed.has("dump"):

@@ -11,7 +11,7 @@ from typing import Any
 from roost.cli.options import Parsed
 from roost.cli.output import say
 from roost.errors import UsageError
-from shared.config import load_config
+from roost.personal_config import tool_config
 
 
 def targets_of(parsed: Parsed, *, needed: str = "") -> dict[str, Any]:
@@ -23,7 +23,7 @@ def targets_of(parsed: Parsed, *, needed: str = "") -> dict[str, Any]:
     if not names and not parsed.has("all") and not parsed.has("constraint"):
         if needed:
             raise UsageError(needed)
-        names = [load_config(subsystem="TOOL").get("FULL_HOSTNAME") or socket.gethostname()]
+        names = [tool_config().get("FULL_HOSTNAME") or socket.gethostname()]
     return {"names": names, "all": parsed.has("all"), "constraint": parsed.one("constraint")}
 
 

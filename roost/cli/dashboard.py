@@ -12,7 +12,8 @@ from urllib.parse import quote
 from roost.cli.options import Option, flag, parse, usage
 from roost.cli.output import say
 from roost.errors import ClientError
-from roost.locate import locate, pool_dir
+from roost.locate import locate
+from roost.pool_directory import pool_dir
 
 OPTIONS: tuple[Option, ...] = (
     flag("open", help="open it in the browser instead of printing it"),

@@ -22,7 +22,7 @@ from roost.cli.options import Option, flag, parse, usage, value
 from roost.cli.output import say
 from roost.client import Client
 from roost.errors import ClientError, UsageError
-from roost.locate import POOL_FILE
+from roost.pool_directory import POOL_FILE
 
 OPTIONS: tuple[Option, ...] = (
     value("jobs", help="how many jobs (40)", metavar="N"),

@@ -91,10 +91,10 @@ def _join(parsed: Parsed, role: str) -> tuple[str, Path]:
 
 def _host() -> str:
     """As the daemons name themselves."""
-    from shared.config import load_config
+    from roost.personal_config import tool_config
     from shared.daemon.main import name_of
 
-    return name_of("", load_config(env=os.environ), None)
+    return name_of("", tool_config(), None)
 
 
 def _place() -> str:

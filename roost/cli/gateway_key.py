@@ -8,8 +8,8 @@ from pathlib import Path
 from roost.cli.options import Option, flag, parse, usage
 from roost.cli.output import say
 from roost.errors import ClientError, UsageError
+from roost.personal_config import tool_config
 from shared.bus import statements
-from shared.config import load_config
 
 OPTIONS: tuple[Option, ...] = (
     flag("json", help="as JSON"),
@@ -28,7 +28,7 @@ def run(command: str, argv: list[str]) -> int:
         return 0
     if len(parsed.arguments) > 1:
         raise UsageError(f"{parsed.arguments[1][:80]!r} does not belong here; see roost {command} -help")
-    named = parsed.arguments[0] if parsed.arguments else load_config(subsystem="GATEWAY").get(statements.GATEWAY_KEY)
+    named = parsed.arguments[0] if parsed.arguments else tool_config("GATEWAY").get(statements.GATEWAY_KEY)
     if not named:
         raise UsageError(f"which file? roost {command} FILE, or set {statements.GATEWAY_KEY}")
     path = Path(named).absolute()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -180,17 +179,12 @@ def _kinds(parsed: Parsed) -> frozenset[str]:
 
 def _of_this_machine(parsed: Parsed) -> list[Path]:
     """The history files of this machine's execution point, oldest first. Raises UsageError."""
-    from roost.locate import CONFIG_FILE, POOL_FILE, pool_dir
-    from shared.config import load_config
+    from roost.personal_config import tool_config
 
     for name in ("pool", "name"):
         if parsed.has(name):
             raise UsageError(f"-startd reads this machine's file, so -{name} does not go with it: ask on that machine")
-    directory, paths, overrides = pool_dir(), None, {}
-    if "CONDOR_CONFIG" not in os.environ and (directory / POOL_FILE).exists():  # as `roost up` reads it
-        paths = [directory / CONFIG_FILE]
-        overrides = {"ROOST_POOL_DIR": str(directory), "SPOOL": str(directory / "spool"), "LOG": str(directory / "log")}
-    config = load_config(paths, subsystem="STARTD", overrides=overrides)
+    config = tool_config("STARTD")
     file = Path(config.get("STARTD_HISTORY") or Path(config.get("SPOOL") or "spool") / "startd_history")
     files = history_files.rotated(file)
     if not files:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 import time
@@ -20,7 +19,7 @@ from roost.cli.output import say
 from roost.cli.priority_table import from_one
 from roost.client import Client
 from roost.errors import UsageError
-from roost.locate import CONFIG_FILE, pool_dir
+from roost.personal_config import tool_config
 from roost.whatif import Answer, BadAd, Placed, Standing, moment_of, what_if
 from shared.classad import ClassAd
 from shared.config import Config, load_config
@@ -46,8 +45,6 @@ _SUMMARY: Final = (
     "Without -userprios everybody in files is a newcomer."
 )
 _LIMIT: Final = 20
-#: Variables that lead to another pool, or another configuration, than the personal one.
-_OTHER_POOLS: Final = ("ROOST_URL", "ROOST_CONFIG", "CONDOR_CONFIG")
 #: Of other daemons, but part of a cycle.
 _SCHEDDS: Final = ("SIGNIFICANT_ATTRIBUTES",)
 
@@ -155,7 +152,11 @@ def _time(text: str) -> float:
 def _config(parsed: Parsed) -> Config:
     """As the negotiator would read it. Raises UsageError, ConfigError."""
     overrides = overrides_of(parsed)
-    config = load_config(parsed.all("config") or _personal(parsed), subsystem="NEGOTIATOR", overrides=overrides)
+    files = parsed.all("config")
+    if files or parsed.has("pool") or (parsed.has("slotads") and parsed.has("jobads")):
+        config = load_config(files or None, subsystem="NEGOTIATOR", overrides=overrides)
+    else:
+        config = tool_config("NEGOTIATOR", overrides=overrides)
     for name in overrides:
         check_knob(name, config)
     return config
@@ -170,15 +171,6 @@ def overrides_of(parsed: Parsed) -> dict[str, str]:
             raise UsageError(f"-set {text}: want KNOB=VALUE, such as -set GROUP_QUOTA_group_physics=20")
         overrides[name.strip()] = told.strip()
     return overrides
-
-
-def _personal(parsed: Parsed) -> list[str] | None:
-    """The configuration of the personal pool, if that is the one that is asked."""
-    offline = parsed.has("slotads") and parsed.has("jobads")
-    if offline or parsed.has("pool") or any(os.environ.get(name) for name in _OTHER_POOLS):
-        return None
-    file = pool_dir() / CONFIG_FILE
-    return [str(file)] if file.is_file() else None
 
 
 def check_knob(name: str, config: Config) -> None:

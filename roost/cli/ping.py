@@ -14,8 +14,8 @@ from roost.cli.output import say
 from roost.cli.token import LEVELS
 from roost.client import Client
 from roost.errors import UsageError
+from roost.personal_config import tool_config
 from shared.classad import ClassAd
-from shared.config import load_config
 
 PING: Final[tuple[Option, ...]] = (
     flag("verbose", "v", help="also the gateway's address, the token and how long the answer took"),
@@ -99,7 +99,7 @@ def _who(command: str, argv: list[str]) -> int:
         raise UsageError(
             f"{parsed.arguments[0]!r} does not belong here: machines are named with -name, -all: all of them"
         )
-    machine = parsed.one("name") or load_config(subsystem="TOOL").get("FULL_HOSTNAME") or socket.gethostname()
+    machine = parsed.one("name") or tool_config().get("FULL_HOSTNAME") or socket.gethostname()
     terms = ["isString(JobId)"] if parsed.has("all") else ["isString(JobId)", f"Machine == {json.dumps(machine)}"]
     with Client(parsed.one("pool") or None) as client:
         ads = list(client.ads("Machine", constraint=" && ".join(terms), projection=_NEEDS))

@@ -12,10 +12,10 @@ from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.client import Client, Cluster
 from roost.errors import ClientError, UsageError
+from roost.personal_config import tool_config
 from roost.submit import DescribedCluster, Description, SubmitContext, dry_run, here, read_file
 from roost.submit.description import make_factory, materialize_at_once
 from shared.classad import ClassAd
-from shared.config import load_config
 from shared.host import host_id
 
 OPTIONS: tuple[Option, ...] = (
@@ -66,7 +66,7 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("interactive"):
         from roost.cli import interactive
 
-        files = files or [load_config(subsystem="SUBMIT").get("INTERACTIVE_SUBMIT_FILE") or ""]
+        files = files or [tool_config("SUBMIT").get("INTERACTIVE_SUBMIT_FILE") or ""]
         append += interactive.INTERACTIVE_COMMANDS
         if files == ["-"]:
             raise UsageError("-interactive needs standard input for the shell: name a submit file, or none")

@@ -148,10 +148,10 @@ def _hand_over(parsed: Parsed, token: str) -> None:
 
 
 def _settings() -> IdTokenSettings:
-    from shared.config import load_config
+    from roost.personal_config import tool_config
     from shared.config.knobs.idtokens import IdTokenSettings
 
-    return IdTokenSettings.from_config(load_config(subsystem="TOOL"))
+    return IdTokenSettings.from_config(tool_config())
 
 
 def _create(client: Client, parsed: Parsed, user: str) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from roost.cli.options import Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
 from roost.errors import ClientError, UsageError
-from roost.locate import POOL_FILE, pool_dir
+from roost.pool_directory import POOL_FILE, pool_dir
 from shared import private_files
 
 if TYPE_CHECKING:

@@ -36,7 +36,8 @@ from roost.consumer.position import SAVE_EVERY_S, Position
 from roost.consumer.snapshot import JOB_NEEDS, SLOT_NEEDS, SnapshotCut
 from roost.consumer.source import Closed, Delivered, Gap, Item, Job, Live, Received, Slot, SnapshotItem, Source
 from roost.errors import ClientError
-from roost.locate import locate, pool_dir
+from roost.locate import locate
+from roost.pool_directory import pool_dir
 from shared.bus.handling import RetryPolicy
 from shared.bus.topology import CONSUMER_MAX_LENGTH
 from shared.classad import ClassAd

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from roost.personal_config import tool_config
 from roost.submit.ads import RULES, RUN, SIMPLE, WRITES
 from roost.submit.commands import Attributes, Commands, Rule, SubmitContext
 from roost.submit.queue_statement import QueueItems, parse
 from shared.classad import ClassAd
-from shared.config import load_config
 from shared.config.errors import Problem, Source, config_error
 from shared.config.macros import MacroTable
 from shared.config.reader import Dialect, Reader
@@ -348,7 +348,7 @@ def _release() -> dict[str, str]:
 
 def here(file: str, directory: Path | None = None, **settings: Any) -> SubmitContext:
     """The place of a submit on this machine, by this user."""
-    config = load_config(subsystem="SUBMIT")
+    config = tool_config("SUBMIT")
     knobs = {
         "filesystem_domain": "FILESYSTEM_DOMAIN",
         "default_universe": "DEFAULT_UNIVERSE",

@@ -63,6 +63,23 @@ def idle_knobs(config: Config) -> Iterator[Problem]:
             yield Problem(f"{name} has no effect: {why}", config.origin(name))
 
 
+def empty_values(config: Config) -> Iterator[Problem]:
+    """Knobs that are set to nothing, and need a value."""
+    for name in config.names():
+        knob = KNOBS.get(name)
+        if knob is None or knob.may_be_empty or config.subsystem not in (knob.daemons or (config.subsystem,)):
+            continue
+        origin = config.origin(name)
+        if origin is None or origin.template or not config.is_written(name):
+            continue  # POLICY:Desktop means the default by nothing
+        if not _text(config, name) and _expands(config, name):
+            yield Problem(
+                f"{knob.name} is set to nothing, and can not be: its default, {knob.default}, is in force",
+                origin,
+                "give a value, or take the line out",
+            )
+
+
 # ---------------------------------------------------------------- times
 
 
@@ -240,6 +257,14 @@ def _text(config: Config, name: str) -> str:
         return ""
 
 
+def _expands(config: Config, name: str) -> bool:
+    try:
+        config.get(name)
+    except ConfigError:
+        return False  # told where it is read
+    return True
+
+
 def _number(config: Config, name: str) -> float | None:
     found = number(_text(config, name))
     return None if found is None else float(found)
@@ -248,6 +273,7 @@ def _number(config: Config, name: str) -> float | None:
 #: In the order in which they are told.
 CHECKS: Final[tuple[Check, ...]] = (
     idle_knobs,
+    empty_values,
     lifetimes,
     cycles,
     quotas,

@@ -67,7 +67,7 @@ class IsolationSettings:
     machine_memory_mib: int  # what "the whole machine" is for the policy `soft` (ISO-07)
     nice: Expr
     address_space_mib: Expr | None
-    under_scratch: Expr
+    under_scratch: Expr | None
     private_shm: bool
     landlock: bool
     hidden: tuple[str, ...]
@@ -357,7 +357,8 @@ def private_directories(rules: IsolationSettings, launch: Launch) -> list[str]:
         return []  # the container runtime makes them
     if launch.account is None:
         return []
-    value = evaluate(rules.under_scratch, launch.machine_ad, launch.job_ad)
+    rule = rules.under_scratch
+    value = None if rule is None else evaluate(rule, launch.machine_ad, launch.job_ad)
     words = [word.strip() for word in value.split(",")] if isinstance(value, str) else []
     wanted = sorted({posixpath.normpath(word) for word in words if word.startswith("/") and word.strip("/")})
     scratch = str(launch.scratch)

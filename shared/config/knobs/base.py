@@ -10,8 +10,9 @@ and a family of knobs, such as one for each accounting group, is one line too:
 
 What the text must be follows from the annotation: `int` and `float` (expressions are evaluated, as in
 `15 * $(MINUTE)`), `bool`, `str`, `tuple[str, ...]` (commas or blanks between items), `Expr` (a ClassAd
-expression), each also `| None` for "not defined". A value that expands to nothing gives None where the
-annotation has it, else the default.
+expression), each also `| None` for "not defined". A value that expands to nothing is nothing: None where the
+annotation has it, an empty list, an empty string where that is the default. Other knobs keep their default then, and
+shared.config.cross_checks tells of it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Knob:
     """One declared macro. `default` is its text, as a file would have it; None: not defined.
 
     least, most: bounds of a number; choices: the words that are allowed, in upper case or not.
-    kind: int, float, bool, str, list or expr. daemons: the subsystems that read it.
+    kind: int, float, bool, str, list or expr. may_be_empty: whether it can be set to nothing. daemons: the subsystems
+    that read it.
     A family has a placeholder in angle brackets in its name.
     """
 
@@ -55,6 +57,7 @@ class Knob:
     most: float | None = None
     choices: tuple[str, ...] = ()
     kind: str = "str"
+    may_be_empty: bool = True
     daemons: tuple[str, ...] = ()
 
     @property
@@ -158,6 +161,10 @@ def _convert(knob_: Knob, text: str) -> object:
     return value
 
 
+#: What is left of a value of nothing, where a knob can have none.
+_NOTHING: dict[str, object] = {"list": (), "str": ""}
+
+
 # --- settings ---------------------------------------------------------------------------------------------
 
 _KINDS: dict[object, str] = {int: "int", float: "float", bool: "bool", str: "str", Expr: "expr"}
@@ -197,7 +204,8 @@ def _fields(settings: type[Settings]) -> tuple[_Field, ...]:
     for declared in dataclasses.fields(settings):  # type: ignore[arg-type]  # every subclass is a dataclass
         kind, optional = _kind(hints[declared.name])
         bare: Knob = declared.metadata["knob"]
-        full = dataclasses.replace(bare, kind=kind, daemons=(settings.SUBSYSTEM,))
+        empty = optional or kind == "list" or not bare.default
+        full = dataclasses.replace(bare, kind=kind, may_be_empty=empty, daemons=(settings.SUBSYSTEM,))
         found.append(_Field(declared.name, full, optional))
     _FIELDS[settings] = tuple(found)
     return _FIELDS[settings]
@@ -243,10 +251,11 @@ def _value(config: Config, item: _Field, problems: list[Problem]) -> object:
     knob_ = item.knob
     try:
         text = config.get(knob_.name)
-        if text is None and not item.optional:
+        emptied = knob_.may_be_empty and config.is_written(knob_.name)
+        if text is None and not item.optional and not emptied:
             text = config.expand(knob_.default) if knob_.default is not None else None
         if text is None or not text.strip():
-            return None if item.optional else ()
+            return None if item.optional else _NOTHING[knob_.kind]
         return _convert(knob_, text)
     except ConfigError as error:
         problems.extend(error.problems)

@@ -301,7 +301,7 @@ class StartdSettings(CommonSettings):
         least=1,
         meaning="longest test of an image, with its fetching",
     )
-    mount_under_scratch: Expr = knob(
+    mount_under_scratch: Expr | None = knob(
         "MOUNT_UNDER_SCRATCH",
         '"/tmp,/var/tmp"',
         meaning="directories made private per job (-S for the container runtime)",

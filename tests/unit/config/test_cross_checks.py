@@ -166,3 +166,10 @@ def test_knobs_that_nothing_goes_by_are_told_where_they_are_set(told):
 
 def test_what_can_not_be_expanded_is_left_to_who_reads_it(told):
     assert told("STARTD", "START = $INT(x\nSPOOL = $(SPOOL)x\nCLASSAD_LIFETIME = abc\n") == []
+
+
+def test_a_knob_that_needs_a_value_and_is_set_to_nothing_is_told(told):
+    text = "\nPOLLING_INTERVAL = $(NOTHING)\nBASE_CGROUP =\nBENCHMARKS_JOBLIST =\nNUM_SLOTS =\nuse POLICY : Desktop\n"
+    [(line, message)] = told("STARTD", text)
+    assert (line, message) == (2, "POLLING_INTERVAL is set to nothing, and can not be: its default, 5, is in force")
+    assert told("NEGOTIATOR", text) == []

@@ -107,10 +107,15 @@ def test_families_are_maps_by_what_stands_for_the_blank(tmp_path):
     assert dict(made.limit_by_name) == {"xsw": "3"}
 
 
-def test_empty_value_is_the_default_or_none(tmp_path):
-    made = settings(StartdSettings, "POLLING_INTERVAL =\nNUM_SLOTS =\n", tmp_path)
-    assert made.polling_interval == 5
-    assert made.num_slots is None
+def test_what_is_set_to_nothing_is_nothing_where_that_means_something(tmp_path):
+    text = "NUM_SLOTS =\nMOUNT_UNDER_SCRATCH =\nBASE_CGROUP =\nBENCHMARKS_JOBLIST = $(NOBODY)\nPOLLING_INTERVAL =\n"
+    made = settings(StartdSettings, text, tmp_path)
+    assert (made.num_slots, made.mount_under_scratch, made.base_cgroup) == (None, None, None)
+    assert made.benchmarks_joblist == ()
+    assert made.polling_interval == 5  # a number has to be one: the default, and a warning
+    unset = settings(StartdSettings, "", tmp_path)
+    assert unset.mount_under_scratch is not None
+    assert (unset.base_cgroup, unset.benchmarks_joblist) == ("htcondor", ("mips", "kflops"))
 
 
 def test_all_problems_come_at_once_with_place_and_mend(tmp_path):

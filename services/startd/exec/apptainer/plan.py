@@ -53,7 +53,7 @@ class ApptainerSettings:
     extra: Expr | tuple[str, ...]
     target_dir: str  # empty: the job's, or the scratch directory's own name
     verbosity: str
-    under_scratch: Expr
+    under_scratch: Expr | None
 
 
 def read_apptainer_settings(knobs: StartdSettings) -> ApptainerSettings:
