@@ -39,6 +39,7 @@ from engine.queue.job_table import JobTable
 from engine.queue.jobs import BadSubmit, Cluster, Job, JobId, JobStatus, full_ad, priority_of
 from engine.queue.submitters import Identity, submitter_ad, submitter_of
 from shared.classad import ClassAd, evaluate, is_true
+from shared.classad.budget import Budget
 from shared.classad.cells import PackedText, Stored
 from shared.config import Config
 from shared.config.knobs import ScheddSettings
@@ -131,15 +132,35 @@ class Answer:
         return any(plan.group != ROOT for plan in self.groups)
 
 
+#: Processor seconds that the evaluations of one question may take, and steps of these: a large pool is looked at whole.
+MOST_S: Final = 60.0
+MOST_STEPS: Final = 120_000_000
+
+
 def what_if(
-    slots: Iterable[ClassAd], jobs: Iterable[ClassAd], accounting: Iterable[ClassAd], config: Config, now: float
+    slots: Iterable[ClassAd],
+    jobs: Iterable[ClassAd],
+    accounting: Iterable[ClassAd],
+    config: Config,
+    now: float,
+    *,
+    most_s: float = MOST_S,
 ) -> Answer:
     """What a cycle at `now` (seconds since 1970) would decide.
 
     slots: machine ads, each with a Name of its own. jobs: of any state; idle ones ask. accounting: of submitters; who
-    has none is taken for a newcomer, ads of groups are passed over. config: with subsystem NEGOTIATOR. Raises BadAd,
-    ConfigError.
+    has none is taken for a newcomer, ads of groups are passed over. config: with subsystem NEGOTIATOR. most_s:
+    processor seconds for the evaluations. Raises BadAd, ConfigError, TooExpensive.
     """
+    with Budget("this what-if", steps=MOST_STEPS, made=1 << 32, seconds=most_s).open() as budget:
+        answer = _what_if(slots, jobs, accounting, config, now)
+        budget.check()  # what met the limit while reasons were looked for lacks some
+        return answer
+
+
+def _what_if(
+    slots: Iterable[ClassAd], jobs: Iterable[ClassAd], accounting: Iterable[ClassAd], config: Config, now: float
+) -> Answer:
     policy = read_policy(config, lambda: 0.0)
     # Which slots are this negotiator's is decided here, as by its daemon: of others a cycle never hears.
     cycle = replace(policy.cycle, monotonic=None, slot_constraint=None)

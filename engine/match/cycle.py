@@ -95,6 +95,7 @@ class _Cycle:
             offered=offered,
             preempted_users=matchmaker.preempted_users,
             seconds=matchmaker.time_limits.seconds,
+            dear=matchmaker.meter.dear if matchmaker.meter is not None else {},
         )
 
     def _demand(self) -> Mapping[str, float]:

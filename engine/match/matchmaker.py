@@ -59,7 +59,7 @@ from engine.match.slot_arrays import (
 )
 from shared.classad import ClassAd
 from shared.classad.budget import TooExpensive
-from shared.classad.columnar import OTHER_SIDE, Probe
+from shared.classad.columnar import OTHER_SIDE, Meter, Probe
 from shared.job_limits import Wanted, depends_on_slot, parse, text_of, wanted
 
 _REASONS: Final = {FREE: NO_PREEMPTION, BY_RANK: RANK_PREEMPTION, BY_PRIORITY: PRIORITY_PREEMPTION}
@@ -135,6 +135,9 @@ class Matchmaker:
         groups = config.groups or GroupConfig()
         own = assign_quotas(tree, groups, snapshot.total_weight).own
         self._quotas = {group.key: own[group.index] for group in tree.groups}
+        # Without a clock nothing is measured: then a cycle is a function of its arguments.
+        self.meter = Meter(snapshot.slots.owner) if config.monotonic is not None else None
+        snapshot.slots.matching.meter = self.meter
         with self.time_limits.part("set-up"):
             users = (name.lower() for name in USER_NAMES)
             frame.want([*NAMES, *users, *names])
@@ -283,12 +286,20 @@ class Matchmaker:
 
     # --- a request's turn
 
+    def asks(self, submitter: str) -> None:
+        """What is evaluated from now on is for a request of this submitter."""
+        if self.meter is not None:
+            self.meter.asker = submitter
+
     def serve(self, open_request: OpenRequest, budget: Budget, spin: int) -> None:
         """Hand out slots to one request until its jobs, the slots, the budget or a time limit are used up. Sets its
         cause."""
+        self.asks(open_request.submitter)
         try:
             self._serve(open_request, budget, spin)
         except TooExpensive:  # while slots were looked for: nothing is half given
+            if self.config.monotonic is None:
+                raise  # no limit of the cycle's own
             open_request.match_list = None
             open_request.cause = "out-of-time"
             self.time_limits.gave_up()

@@ -107,6 +107,11 @@ class Preempted:
     at: float
 
 
+def machine_of(slot: str) -> str:
+    """The machine in the name of a slot: who answers for it where nobody knows better."""
+    return slot.rpartition("@")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Slots:
     """The slots of a cycle, as rows of the columnar table `matching.table`; the key of a row is the slot's Name.
@@ -118,6 +123,7 @@ class Slots:
     """
 
     matching: Matching
+    owner: Callable[[str], str] = machine_of  # of a slot, by its name: the daemon whose ad it is
 
     OFFERED: ClassVar[str] = "offered"
     NAMED: ClassVar[str] = "named"
@@ -228,7 +234,8 @@ class Result:
     matches: in the order in which they were made. considered: pairs of slot and request looked at. out_of_time:
     submitters, schedds (or "cycle") whose time was over. offered: slots that could be given away as the cycle began.
     preempted_users: by slot: who had what is preempted. offline: sleeping slots that jobs wait for (wakeup.py).
-    seconds: by part of the work, with `monotonic` only.
+    seconds: by part of the work, with `monotonic` only. dear: daemons whose slots were left out, for some submitters at
+    least, as their expressions are too dear, with the processor seconds that they took; with `monotonic` only.
     """
 
     matches: tuple[Matched, ...]
@@ -243,3 +250,4 @@ class Result:
     preempted_users: Mapping[str, str] = field(default_factory=dict)
     offline: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    dear: Mapping[str, float] = field(default_factory=dict)

@@ -41,6 +41,7 @@ def matched_offline(matchmaker: Matchmaker, full: Container[str]) -> tuple[str, 
             and open_request.cause in _HELPED
             and matchmaker.tree.group_of(open_request.submitter) not in full
         ):
+            matchmaker.asks(open_request.submitter)
             try:
                 with matchmaker.time_limits.afterwards(open_request.submitter, open_request.request.schedd):
                     wanted = _wanted(matchmaker, open_request, asleep)

@@ -115,6 +115,7 @@ def _rejected(matchmaker: Matchmaker, open_request: OpenRequest, full: Container
 def _counted(matchmaker: Matchmaker, open_request: OpenRequest) -> tuple[Counter[str], Counter[str]] | None:
     """As `count`; None where the time of the request's submitter or schedd does not suffice."""
     limits = matchmaker.time_limits
+    matchmaker.asks(open_request.submitter)
     try:
         with limits.afterwards(open_request.submitter, open_request.request.schedd):
             return count(matchmaker, open_request)

@@ -20,11 +20,11 @@ import numpy as np
 from engine.fairshare.claim_charging import charged_to
 from engine.fairshare.priorities import Record
 from engine.match.concurrency_limits import SHOWN, counts_in, counts_of
-from engine.match.model import CycleConfig, Matched, Preempted, Request, Slots, Snapshot
+from engine.match.model import CycleConfig, Matched, Preempted, Request, Slots, Snapshot, machine_of
 from engine.match.slot_arrays import HEAVIEST, slot_weight, weights
 from shared.classad import ClassAd, Expr, evaluate
 from shared.classad.cells import PackedError
-from shared.classad.columnar import Frame, Matching, Table
+from shared.classad.columnar import Frame, Matching, Meter, Table
 from shared.classad.expr import AttrRef
 from shared.classad.quick import QuickAd
 from shared.job_limits import parse
@@ -58,6 +58,7 @@ class _Facts(NamedTuple):
     weight: float
     counted: float  # weight that counts for the pool's size (NEG-35)
     startd: str  # inbox
+    owner: str  # the daemon whose ad it is; "": nobody said
     claimed_at: float | None  # RoostClaimedAt
     past: str  # RoostPastClaims
 
@@ -112,12 +113,18 @@ class SlotTable:
         facts = self._facts.get(name)
         return facts.startd if facts is not None else ""
 
-    def put(self, name: str, ad: ClassAd | bytes) -> bool:
-        """A new ad of a slot. True when a cycle may find room on the slot that the last one did not. Raises PackedError
-        (a ValueError), changing nothing, if the bytes are no ad or hold an expression that can not be read."""
+    def owner(self, name: str) -> str:
+        """The daemon whose expressions are evaluated with this slot."""
+        facts = self._facts.get(name)
+        return (facts.owner if facts is not None else "") or machine_of(name)
+
+    def put(self, name: str, ad: ClassAd | bytes, owner: str = "") -> bool:
+        """A new ad of a slot, of this daemon. True when a cycle may find room on the slot that the last one did not.
+        Raises PackedError (a ValueError), changing nothing, if the bytes are no ad or hold an expression that can not
+        be read."""
         packed = ad if isinstance(ad, bytes) else ad.pack()
         quick = QuickAd(packed)
-        facts = self._read(quick)
+        facts = self._read(quick, owner)
         old = self._facts.get(name)
         self._table.put(name, packed, quick)
         self._facts[name] = facts
@@ -133,7 +140,7 @@ class SlotTable:
             return name not in self.pending and facts.room > 0
         return facts.room > old.room or (facts.room > 0 and facts.look != old.look)
 
-    def _read(self, ad: QuickAd) -> _Facts:
+    def _read(self, ad: QuickAd, owner: str) -> _Facts:
         config = self._config
         weight = _weight_of(ad, config)
         counts = config.poolsize_constraint is None or evaluate(config.poolsize_constraint, ad.ad()) is True
@@ -147,6 +154,7 @@ class SlotTable:
             weight=weight,
             counted=weight if counts else 0.0,
             startd=sys.intern(ad.eval_string("MyAddress")),
+            owner=owner,
             claimed_at=_moment(ad.eval("RoostClaimedAt")),
             past=ad.eval_string("RoostPastClaims"),
         )
@@ -266,6 +274,7 @@ class SlotTable:
                 offered[table.row(name)] = False
         if config.slot_constraint is not None:
             constraint = config.slot_constraint
+            self._matching.meter = Meter(self.owner) if config.monotonic is not None else None
             passing = self._matching.together(lambda: self._matching.mask(constraint))
             offered &= passing
         claims = self.claims
@@ -275,7 +284,7 @@ class SlotTable:
             Slots.PLACE: self._places(keys),
         }
         return Snapshot(
-            slots=Slots(self._matching),
+            slots=Slots(self._matching, self.owner),
             requests=requests,
             records=records,
             in_use=self.in_use(config),
@@ -343,7 +352,7 @@ class SlotTable:
         if same:
             return
         for name, old in list(self._facts.items()):
-            facts = self._facts[name] = self._read(QuickAd(old.packed))
+            facts = self._facts[name] = self._read(QuickAd(old.packed), old.owner)
             self._forget(old)
             self._count(facts)
 

@@ -29,6 +29,7 @@ from services.collector.core.acceptance import (
 )
 from services.collector.core.queries import GroupOrder
 from shared.backoff import Backoff
+from shared.classad.budget import ads_of
 from shared.compression import AdCompressor, train_dictionary
 from shared.daemon.ad_rows import BadAd
 from shared.daemon.ad_table import AdMessage, AdTable, Change, Group, GroupKey, Outcome
@@ -183,6 +184,10 @@ class Directory:
 
     def apply(self, message: AdMessage) -> Change:
         """Raises BadAd."""
+        with ads_of(message.daemon).open():
+            return self._apply(message)
+
+    def _apply(self, message: AdMessage) -> Change:
         known = self.table.group(message.my_type, message.daemon)
         now = self._clock.now()
         if self.policy.persistent:
@@ -380,8 +385,10 @@ class Directory:
 
     def _lose(self, group: Group, names: Iterable[str], now: float) -> int:
         names = list(names)
+        budget = ads_of(group.daemon)
         for name in names:
-            ad = self._absent(group, name, now)
+            with budget.open():
+                ad = self._absent(group, name, now)
             if ad is not None:
                 self._remember_absent(ad)
         self.table.remove(*group.key, names)

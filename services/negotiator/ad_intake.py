@@ -27,10 +27,24 @@ from engine.fairshare.claim_charging import ClaimCharges
 from engine.match.slot_table import SlotTable
 from engine.policy import Policy
 from shared.classad import ClassAd, Expr, evaluate, is_true
+from shared.classad.budget import Budget, ads_of, present
+from shared.classad.quick import QuickAd
 from shared.classad.references import decided_by
 from shared.daemon.ad_table import AdTable
 from shared.daemon.clock import Clock
 from shared.daemon.offline_ads import is_offline
+
+#: Of a slot's ad, what a cycle evaluates before it meets any job.
+_BY_ITSELF: Final = (
+    *("PartitionableSlot", "State", "Offline", "SlotWeight", "Cpus", "Memory", "Disk", "DaemonShutdown"),
+    *("ConcurrencyLimits", "PreemptingConcurrencyLimits"),
+)
+#: Names in MachineResources that are looked at.
+_MOST_RESOURCES: Final = 100
+
+
+class TooDear(ValueError):
+    """The expressions in the ads of one machine take too long."""
 
 
 @dataclass(slots=True)
@@ -87,14 +101,21 @@ class AdIntake:
     def apply(self, daemon: str, changed: Iterable[str], gone: Iterable[str]) -> IntakeResult:
         """Take in a daemon's slots: those whose ad is new or changed, and those that are no more."""
         result = IntakeResult()
+        budget = ads_of(daemon)
+        told = False
         for name in changed:
             row = self._ads.row("Machine", daemon, name)
             if row is None or self.owner(name, daemon) != daemon:
                 continue
             try:
-                result.freed |= self._apply(name, row.packed(), self.clock_offsets.offset(daemon))
+                with budget.open():
+                    result.freed |= self._apply(daemon, name, row.packed(), self.clock_offsets.offset(daemon))
             except (ValueError, RecursionError) as error:
-                self._unreadable("Machine", daemon, name, error)
+                if not told:  # of a machine whose ads are too dear once for all of them
+                    self._unreadable("Machine", daemon, name, error)
+                told = bool(budget.spent)
+                if told:  # it would be as dear to the cycle
+                    self._drop(name)
                 continue
             self._owners[name] = daemon
             result.touched = True
@@ -102,16 +123,20 @@ class AdIntake:
         for name in gone:
             if self.owner(name, daemon) == daemon:
                 self._owners.pop(name, None)
-                self._reevaluation.forget(name)
-                self._unsteady.discard(name)
-                self._table.drop(name)
-                self.claim_charges.slot_dropped(name, self._clock.now())
+                self._drop(name)
                 result.touched = True
         return result
 
-    def _apply(self, name: str, packed: bytes, offset: float) -> bool:
-        """Take in a slot's ad as it is now. True when a cycle may find room on it. Raises ValueError,
-        RecursionError."""
+    def _drop(self, name: str) -> None:
+        """A slot is none of ours any more."""
+        self._reevaluation.forget(name)
+        self._unsteady.discard(name)
+        self._table.drop(name)
+        self.claim_charges.slot_dropped(name, self._clock.now())
+
+    def _apply(self, daemon: str, name: str, packed: bytes, offset: float) -> bool:
+        """Take in a slot's ad as it is now. True when a cycle may find room on it. Raises ValueError, among them
+        TooDear, and RecursionError."""
         settings, now = self.policy.settings, self._clock.now()
         constraint = settings.negotiator_slot_constraint
         self._unsteady.discard(name)
@@ -130,7 +155,10 @@ class AdIntake:
             new = ClassAd.unpack(packed)
             if not self._reevaluation.replaces(name, lambda: self._table.ads[name], new, now):
                 return False
-        freed = self._table.put(name, self.policy.match_exprs.into(packed))
+        freed = self._table.put(name, self.policy.match_exprs.into(packed), daemon)
+        budget = present()
+        if budget is not None and not self._affordable(name, budget):
+            raise TooDear(f"{budget.what}: their expressions take too long ({budget.spent}); they match nothing")
         user, weight, claimed_at, past = self._table.use(name)
         self.claim_charges.slot_seen(
             name,
@@ -143,6 +171,14 @@ class AdIntake:
             by_cpus=self.policy.cycle.use_slot_weights,
         )
         return freed
+
+    def _affordable(self, name: str, budget: Budget) -> bool:
+        """Whether what a cycle evaluates of a slot by itself, and what was evaluated so far, fits into the budget."""
+        ad = QuickAd(self._table.packed(name))
+        names = (*_BY_ITSELF, *ad.eval_string("MachineResources").replace(",", " ").split()[:_MOST_RESOURCES])
+        for attribute in names:
+            ad.eval(attribute)  # beyond the budget that costs nothing
+        return not budget.spent
 
     def apply_all(self) -> Iterator[IntakeResult]:
         """Take in everything again, daemon by daemon: after loading, or when the policy is another. Slots that are in

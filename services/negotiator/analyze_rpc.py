@@ -19,11 +19,11 @@ from engine.analyze import Slots, WaitingRequest, explain_job, explain_slot, to_
 from engine.analyze.job_report import name_of
 from engine.analyze.report import Rejection
 from engine.analyze.slots import COLUMNS
-from engine.match.model import Rejected, Request
+from engine.match.model import Rejected, Request, machine_of
 from shared.caller import check_caller
 from shared.classad import ClassAd, PackedError
 from shared.classad.budget import QUESTION_S, TooExpensive
-from shared.classad.columnar import Table
+from shared.classad.columnar import Meter, Table
 from shared.classad.columnar.table import POLICIES
 from shared.classad.expr import Expr
 from shared.cooperative import reading
@@ -64,6 +64,7 @@ class AnalyzeRpc:
         waking: Collection[str] = (),
         constraint: Expr | None,
         requests: Callable[[], Awaitable[Mapping[str, Sequence[Request]]]],
+        owner: Callable[[str], str] = machine_of,
     ) -> Message:
         """An Analysis, or a Failure. `requests` gives what waits now, and is asked only about slots."""
         try:
@@ -77,7 +78,7 @@ class AnalyzeRpc:
         self._waiting += 1
         try:
             async with self._turn:
-                pool = PoolState(self._clock.now(), dict(claims), list(pending), constraint, list(waking))
+                pool = PoolState(self._clock.now(), dict(claims), list(pending), constraint, list(waking), owner)
                 ads = await self._slots()
                 if questions:
                     work = asyncio.to_thread(self.analyzer.jobs, ads, pool, questions, asked.machine)
@@ -144,6 +145,7 @@ class PoolState:
     pending: Sequence[str] = ()
     constraint: Expr | None = None
     waking: Sequence[str] = ()
+    owner: Callable[[str], str] = machine_of  # of a slot, by its name: the daemon whose ad it is
 
 
 class Analyzer:
@@ -179,6 +181,8 @@ class Analyzer:
             _fill(self._table, self._seen, ads)
             table = self._table
         slots = self._slots(table, pool)
+        if not machine:  # else the dear machine is what is asked about
+            slots.matching.meter = Meter(pool.owner)
         reports = []
         for each in questions:
             check_caller()

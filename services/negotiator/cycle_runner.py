@@ -264,6 +264,9 @@ class CycleRunner:
             for slot in match.preempts:
                 if slot in result.preempted_users:
                     self.preempted.append(Preempted(slot, result.preempted_users[slot], match.submitter, now))
+        for daemon, took in result.dear.items():
+            reason = "its expressions take too long to evaluate; its slots were left out, for some submitters at least"
+            self.context.log.warning("machine_too_dear", of=daemon, cpu_s=round(took, 3), reason=reason)
         for loop in result.thrashing:
             self.context.log.warning("preemption_loop", slot=loop.slot, users=list(loop.users), times=loop.times)
 

@@ -538,6 +538,7 @@ class Negotiator(Daemon):
                 waking=self.cycle_runner.wake_calls.names,
                 constraint=self.policy.cycle.slot_constraint,
                 requests=self._waiting,
+                owner=self.table.owner,
             )
         except StaleEpoch as error:
             await self._stop_leading(str(error))

@@ -27,6 +27,10 @@ QUESTION_MADE: Final = 256 << 20  # characters of texts and items of lists that 
 QUESTION_S: Final = 5.0  # processor time
 #: Bounds of what the policies of one job or slot may take together, where they are evaluated on an event loop.
 POLICY_S: Final = 0.012
+#: Bounds of what the expressions in one message of ads may take, to be read and evaluated as it is taken in; what each
+#: of them takes up to FREE_S counts nothing, so that thousands of ordinary ones fit.
+ADS_S: Final = 0.02
+FREE_S: Final = 0.00005
 
 
 class TooExpensive(PermanentError):
@@ -38,7 +42,7 @@ class TooExpensive(PermanentError):
 class Budget:
     """What is left for one question. Not for several threads at once."""
 
-    __slots__ = ("made", "seconds", "soft", "steps", "what")
+    __slots__ = ("free", "made", "seconds", "soft", "steps", "what")
 
     def __init__(
         self,
@@ -48,13 +52,16 @@ class Budget:
         made: int = QUESTION_MADE,
         seconds: float = QUESTION_S,
         soft: bool = False,
+        free: float = 0.0,
     ) -> None:
-        """what: names the question for people; soft: beyond the limits evaluations are ERROR, and nothing is raised."""
+        """what: names the question for people; soft: beyond the limits evaluations are ERROR, and nothing is raised.
+        free: seconds of each evaluation that count nothing."""
         self.what = what
         self.steps = steps
         self.made = made
         self.seconds = seconds
         self.soft = soft
+        self.free = free
 
     @property
     def spent(self) -> str:
@@ -69,7 +76,7 @@ class Budget:
         """Count what was done."""
         self.steps -= steps
         self.made -= made
-        self.seconds -= seconds
+        self.seconds -= max(0.0, seconds - self.free)
 
     def check(self) -> bool:
         """Whether there is something left. Raises TooExpensive where there is not, unless the budget is soft."""
@@ -113,3 +120,8 @@ def present() -> Budget | None:
 def policies(what: str) -> Budget:
     """A budget for the policies of one job or slot."""
     return Budget(what, seconds=POLICY_S, soft=True)
+
+
+def ads_of(daemon: str) -> Budget:
+    """A budget for the expressions of the ads in one message of a daemon, as they are taken in."""
+    return Budget(f"the ads of {daemon[:80]}", steps=1 << 62, made=1 << 62, seconds=ADS_S, soft=True, free=FREE_S)

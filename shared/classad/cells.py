@@ -7,10 +7,12 @@ types) or expression text (an extension type, code TEXT_CODE, UTF-8).
 
 from __future__ import annotations
 
+from time import thread_time
 from typing import Final, TypeAlias
 
 import msgpack
 
+from shared.classad.budget import present
 from shared.classad.expr import (
     FOLDED,
     AdExpr,
@@ -73,15 +75,31 @@ def is_known_text(data: bytes) -> bool:
     return data in _TEXTS
 
 
+#: Bytes of the text of one expression in a packed ad: reading so many takes some 25 ms.
+LONGEST_TEXT: Final = 32_768
+
+
 def parse_text(data: bytes) -> Cell:
-    """The cell of a packed expression text; equal texts share one tree. Raises PackedError."""
+    """The cell of a packed expression text; equal texts share one tree. Raises PackedError, also for what is too long,
+    and where the open budget (shared.classad.budget) is spent."""
     cell = _TEXTS.get(data)
     if cell is None:
-        text = data.decode("utf-8", "surrogateescape")
+        text = data[:LONGEST_TEXT].decode("utf-8", "surrogateescape")
+        if len(data) > LONGEST_TEXT:
+            raise PackedError(
+                f"a packed ad holds an expression of {len(data)} bytes, {text[:60]!r}...; "
+                f"at most {LONGEST_TEXT} are read"
+            )
+        budget, began = present(), thread_time()
+        if budget is not None and not budget.check():
+            raise PackedError(f"{budget.what}: their expressions take too long ({budget.spent}): they are not read")
         try:
             cell = simplest(parse_expr(text))
         except ParseError as fault:
             raise PackedError(f"a packed ad holds {text[:200]!r}, which is no expression: {fault}") from fault
+        finally:
+            if budget is not None:
+                budget.charge(0, 0, thread_time() - began)
         if len(data) < 4096:
             if len(_TEXTS) >= _TEXTS_LIMIT:
                 _TEXTS.clear()

@@ -2,7 +2,6 @@
 their answers meanwhile."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -18,9 +17,8 @@ from shared.daemon.clock import SystemClock
 from shared.messages.ads import AdUpdate
 from tests.loop_meter import measured
 from tests.security.hostile import CORPUS, some_generated
+from tests.security.processor_time import SILENCE_S, cost
 
-#: Processor seconds for which a loop may be silent.
-SILENCE_S = 0.05
 MACHINE = ClassAd({"Name": "slot1@a", "Memory": 4096, "Cpus": 8, "State": "Idle"})
 
 
@@ -29,18 +27,6 @@ def expression(text):
         return parse_expr(text)
     except ParseError:
         return None
-
-
-def cost(work):
-    """The processor time of a call; the shorter one of two, as a collection of garbage is not its doing."""
-    found = []
-    for _ in range(2):
-        began = time.thread_time()
-        work()
-        found.append(time.thread_time() - began)
-        if found[-1] < SILENCE_S:
-            break
-    return min(found)
 
 
 @pytest.mark.parametrize("name", CORPUS)

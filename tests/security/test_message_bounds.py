@@ -2,8 +2,6 @@
 and reading the largest that is taken holds no loop for long."""
 
 import contextlib
-import gc
-import time
 import typing
 
 import msgpack
@@ -11,10 +9,9 @@ import pytest
 
 from shared.messages import catalogue
 from shared.messages.base import A_MAP, MOST_VALUES, BadMessage, Envelope, type_of
+from tests.security.processor_time import SILENCE_S, cost
 
 KINDS = sorted(catalogue().values(), key=lambda kind: (kind.type, kind.version))
-#: Processor seconds for which a loop may be held.
-SILENCE_S = 0.05
 
 
 def packed(kind, body, **head):
@@ -56,19 +53,6 @@ def test_so_is_a_message_of_too_many_values_wherever_they_are(kind):
     for some in ([[0] * 100] * (many + 1), {str(n): [0] * 99 for n in range(many + 1)}):
         with pytest.raises(BadMessage, match=f"more than the {kind.most_values} values"):
             Envelope.unpack(packed(kind, {"elsewhere": some}))
-
-
-def cost(work):
-    """Processor seconds of a call, the best of some: what else runs on the machine takes caches away."""
-    found = []
-    for _ in range(6):
-        gc.collect()
-        began = time.thread_time()
-        work()
-        found.append(time.thread_time() - began)
-        if found[-1] < SILENCE_S:
-            break
-    return min(found)
 
 
 BOMB = (

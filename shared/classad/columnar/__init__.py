@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from shared.classad.columnar.frame import Frame
 from shared.classad.columnar.matching import OTHER_SIDE, ROW_SIDE, ColumnarExpr, Conjunct, Matching, compile_columnar
+from shared.classad.columnar.meter import Meter
 from shared.classad.columnar.probe import Probe
 from shared.classad.columnar.table import Table
 
@@ -19,6 +20,7 @@ __all__ = [
     "Conjunct",
     "Frame",
     "Matching",
+    "Meter",
     "Probe",
     "Table",
     "compile_columnar",

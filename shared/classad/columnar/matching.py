@@ -25,6 +25,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from time import thread_time
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -34,6 +35,7 @@ from shared.classad.ad import ClassAd
 from shared.classad.cells import Cell
 from shared.classad.columnar.column import ABSENT, OTHER, Floats, Mask
 from shared.classad.columnar.frame import Frame
+from shared.classad.columnar.meter import DEAR_S, Meter
 from shared.classad.columnar.ranks import Ranks
 from shared.classad.columnar.shapes import HIDDEN
 from shared.classad.columnar.table import Stretch, Table
@@ -180,13 +182,15 @@ class Matching:
     each cycle, which drops what depends on it. Not for several threads at once.
 
     `patience` is called between the single evaluations of what has no vector form, which can take long over many rows;
-    what it raises ends the question, and nothing else changes.
+    what it raises ends the question, and nothing else changes. `meter` leaves out rows of owners that are too dear:
+    they match nothing, and their values are 0.
     """
 
     def __init__(self, table: Table | Frame, now: float, cache_bytes: int = CACHE_BYTES) -> None:
         self.table: Final = table
         self.cache_bytes = cache_bytes
         self.patience: Callable[[], None] | None = None
+        self.meter: Meter | None = None
         self._now = now
         self._version, self._layout, self._meaning = table.version, table.layout, table.meaning
         self._bytes = 0
@@ -740,12 +744,27 @@ class Matching:
     ) -> Array:
         plan = self.node(term, needs, ad, shape)
         run = Run(self.table.columns, self.table.codes, start, stop, self._now, self.patience)
-        return run.numbers(plan) if numbers else run.true(plan)
+        meter = self.meter
+        if meter is None:
+            return run.numbers(plan) if numbers else run.true(plan)
+        keys = self.table.keys
+        if not meter.idle and start < stop and all(meter.is_out(keys[row]) for row in range(start, stop)):
+            return np.zeros(stop - start, np.float64 if numbers else np.bool_)
+        began = thread_time()
+        try:
+            return run.numbers(plan) if numbers else run.true(plan)
+        finally:
+            if (took := thread_time() - began) > DEAR_S:
+                meter.add([keys[row] for row in range(start, stop)], took)
 
     def _by_rows(self, term: Term, ad: _Other, numbers: bool, start: int, stop: int, asked: Mask) -> Array:
         """By the evaluator: once for each distinct tuple of what the term, a root, can read, where `asked` is true."""
         result: Array = np.zeros(stop - start, np.float64 if numbers else np.bool_)
         rows = np.flatnonzero(asked)
+        meter = self.meter
+        if meter is not None and not meter.idle:
+            keys = self.table.keys
+            rows = np.array([row for row in rows.tolist() if not meter.is_out(keys[start + row])], np.intp)
         if not len(rows):
             return result
         needs = self._need(term, ad)
@@ -762,6 +781,19 @@ class Matching:
     def _of_row(self, term: Term, ad: ClassAd, numbers: bool, row: int) -> float | bool:
         if self.patience is not None:
             self.patience()
+        meter = self.meter
+        if meter is None:
+            return self._value_of_row(term, ad, numbers, row)
+        key = (self.table.keys[row],)
+        if not meter.idle and meter.is_out(key[0]):
+            return 0.0 if numbers else False
+        began = thread_time()
+        try:
+            return self._value_of_row(term, ad, numbers, row)
+        finally:
+            meter.add(key, thread_time() - began)
+
+    def _value_of_row(self, term: Term, ad: ClassAd, numbers: bool, row: int) -> float | bool:
         mine = self.table.ad(row)
         if term.attribute is not None:
             value = mine.eval(term.attribute, ad, self._now)

@@ -7,6 +7,7 @@ a line of a probe. Only what reads live columns is evaluated; the rest does not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,6 +163,19 @@ class Probe:
         return self._matching.node(term, needs, ad, shape)
 
     def _evaluated(self, term: Term, ad: _Other, line: int) -> Value:
+        meter = self._matching.meter
+        if meter is None:
+            return self._value(term, ad, line)
+        key = self._matching.table.keys[int(self._rows[line])]
+        if not meter.idle and meter.is_out(key):
+            return UNDEFINED
+        began = thread_time()
+        try:
+            return self._value(term, ad, line)
+        finally:
+            meter.add((key,), thread_time() - began)
+
+    def _value(self, term: Term, ad: _Other, line: int) -> Value:
         row = self._matching.table.ad(int(self._rows[line]))
         for name, column in self._live.items():
             cell = column.cell(line, self._matching.table.codes)
