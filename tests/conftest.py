@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NEEDS = {
     "servers": ("rabbit_server", "redis_server"),
     "docker": ("docker_engine", "compose_pool"),
+    "podman": (),  # by its marker
     "apptainer": ("apptainer",),
     "reference": ("reference",),
     "mounts": ("small_disk",),
@@ -62,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         choices=sorted(NEEDS),
         help="leave out the tests that need real servers, a Docker engine, Apptainer, the reference "
-        "implementation, mounts, a browser, Prometheus, zsh and fish, QEMU; "
+        "implementation, mounts, a browser, Prometheus, zsh and fish, QEMU, Podman and rootless engines; "
         "without this flag they fail where it is missing (may be given several times)",
     )
     parser.addoption(

@@ -109,7 +109,7 @@ async def test_what_happens_while_the_ear_is_being_put_on_is_heard(engine, monke
     name = f"roost-heard-{secrets.token_hex(4)}"
     container = engine.client.containers.create(IMAGE, ["true"], name=name)
     events = []
-    ear = engine_module.Engine(events.append, lambda news: None)
+    ear = engine_module.Engine(lambda: (engine.url,), events.append, lambda news: None)
     try:
         container.start()
         container.wait()

@@ -76,6 +76,7 @@ class IsolationSettings:
     write_paths: tuple[str, ...]
     seccomp: bool
     user_namespaces: bool  # jobs may make them
+    engine: str  # ROOST_DOCKER_HOST
     disk_interval: float  # seconds
     disk: DiskSettings
 
@@ -113,6 +114,7 @@ def read_isolation_settings(knobs: StartdSettings, *, uid_domain: str, machine_m
         write_paths=knobs.roost_job_write_paths,
         seccomp=knobs.roost_seccomp,
         user_namespaces=knobs.roost_job_user_namespaces,
+        engine=knobs.roost_docker_host or "",
         disk_interval=knobs.roost_disk_check_interval,
         disk=DiskSettings(
             enforce=knobs.startd_enforce_disk_limits,

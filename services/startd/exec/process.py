@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from services.startd.core import separation
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_launch import Choice, Finished, Launch, Measured, Started
 from services.startd.exec.api import Launcher, LauncherHost, LauncherKind
+from services.startd.exec.process_tree import measure_tree
 from services.startd.forkserver.client import ForkServer, ForkServerGone, ProcessEnd, SpawnFailed
 from services.startd.isolation.manager import LOOK_S, IsolationManager
 from shared.classad import ClassAd, unparse
@@ -189,28 +188,6 @@ class ProcessLauncher(Launcher):
 
     async def stop(self) -> None:
         await self.server.stop(end_server=not self.server.running)
-
-
-def measure_tree(nanny: int) -> Measured:
-    """What the processes below a nanny use; those that end meanwhile count as far as they were seen."""
-    user = system = 0.0
-    rss = size = count = 0
-    try:
-        processes = psutil.Process(nanny).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return Measured()
-    for process in processes:
-        try:
-            with process.oneshot():
-                times, memory = process.cpu_times(), process.memory_info()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        user += times.user + times.children_user
-        system += times.system + times.children_system
-        rss += memory.rss
-        size += memory.vms
-        count += 1
-    return Measured(user, system, size // 1024, rss // 1024, count)
 
 
 def _reason(error: SpawnFailed, launch: Launch) -> RunFailed:

@@ -71,6 +71,21 @@ def send_signal(pid: int, number: int) -> None:
         pass  # it ended by itself meanwhile, which is what was wanted
 
 
+def signal_tree(pid: int, number: int) -> None:
+    """Signal a process and all below it, again and again until none is new: what was forked meanwhile, too."""
+    seen: set[int] = set()
+    for _ in range(STOP_ROUNDS):
+        fresh = [one for one in (pid, *descendants_of(pid)) if one not in seen]
+        if not fresh:
+            return
+        seen.update(fresh)
+        for one in fresh:
+            try:
+                send_signal(one, number)
+            except PermissionError:
+                pass  # one that has become another user of the container
+
+
 def kill_descendants(pid: int) -> None:
     """One round: what was forked meanwhile is for the next. Stopping them all first leaves few who could."""
     seen: set[int] = set()

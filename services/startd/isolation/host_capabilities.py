@@ -33,13 +33,13 @@ def can_mount() -> bool:
     return look_at_host().mounts
 
 
-def find_sockets() -> tuple[str, ...]:
+def find_sockets(named: str) -> tuple[str, ...]:
     """Sockets to which this process's account may connect and at which it would get processes that are nobody's
-    children: those of container engines, and of the account's own service manager."""
+    children: those of container engines, and of the account's own service manager. named: ROOST_DOCKER_HOST."""
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
-    engine = os.environ.get("DOCKER_HOST", "")
+    engines = (named, os.environ.get("DOCKER_HOST", ""))
     places = (
-        engine.removeprefix("unix://") if engine.startswith("unix://") else "",
+        *(engine.removeprefix("unix://") for engine in engines if engine.startswith("unix://")),
         *(f"{top}/{name}" for top in ("/run", "/var/run", runtime) for name in _ENGINES),
         *(f"{runtime}/{name}" for name in ("systemd/private", "bus")),
     )

@@ -109,7 +109,7 @@ class IsolationManager:
             landlock=kernel.landlock_version(),
             landlock_wanted=rules.landlock,
             needed=kernel.LANDLOCK_SIGNALS,
-            sockets=() if host.root else host_capabilities.find_sockets(),
+            sockets=() if host.root else host_capabilities.find_sockets(rules.engine),
         )
 
     def check_process_job(self, launch: Launch) -> None:

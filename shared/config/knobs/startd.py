@@ -503,6 +503,11 @@ class StartdSettings(CommonSettings):
         "ROOST_DISK_CHECK_INTERVAL", "5", unit="s", least=1, meaning="between two looks at what jobs have on the disk"
     )
     roost_docker: bool = knob("ROOST_DOCKER", "true", meaning="look for a Docker engine and offer it to jobs")
+    roost_docker_host: str | None = knob(
+        "ROOST_DOCKER_HOST",
+        meaning="address of the container engine, Docker's or Podman's: unix:///path/of/the.sock or tcp://host:port; "
+        "none: DOCKER_HOST of the environment, else the first socket of an engine that may be used; restart to change",
+    )
     docker_perform_test: bool = knob(
         "DOCKER_PERFORM_TEST", "true", meaning="Docker is offered only after a container of ours has run"
     )

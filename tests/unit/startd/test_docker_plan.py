@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from services.startd.core.run.job_launch import Launch
+from services.startd.exec.docker.engines import EngineFacts
 from services.startd.exec.docker.plan import (
     BadDockerSetting,
     BadRequest,
+    Limits,
     docker_attributes,
     host_ports,
     make_plan,
@@ -47,8 +49,9 @@ def launch(job=None, machine=MACHINE, **changes):
     return Launch(**(values | changes))
 
 
-def plan(rules_, job=None, **changes):
-    return make_plan(launch(job, **changes), rules_, "startd", "/outside/dir_1", "7:8", [])
+def plan(rules_, job=None, facts=EngineFacts(), **changes):  # noqa: B008  it is frozen
+    limits = Limits(files=4096, processes=9000, running=200)
+    return make_plan(launch(job, **changes), rules_, "startd", "/outside/dir_1", "7:8", [], facts=facts, limits=limits)
 
 
 def mounts(plan_):

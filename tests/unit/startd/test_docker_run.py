@@ -90,7 +90,7 @@ def test_a_program_that_the_init_can_not_execute():
     found = end(127, init_said="[FATAL tini (7)] exec /x failed: No such file or directory")
     assert (found.hold_code, found.hold_subcode) == (6, 2)
     assert "/x failed" in found.hold_message
-    assert end(1, init_said="anything").hold_code == 0
+    assert end(3, init_said="anything").hold_code == 0
 
 
 def test_no_room_for_the_output():

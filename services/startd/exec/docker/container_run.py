@@ -8,6 +8,7 @@ looks at the container where they leave it open, and waits for all of its output
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from typing import Any
 
 from services.startd.core.run.failures import Fault
 from services.startd.core.run.job_launch import Finished
-from services.startd.exec.docker.engine import Engine, EngineAway, EngineRefused
+from services.startd.exec.docker.engine import PODMANS_INIT, Engine, EngineAway, EngineRefused
 from services.startd.exec.docker.streams import Streams, open_output, write_all
 from shared.disk_space import is_full
 
@@ -27,8 +28,12 @@ BY_SIGNAL = 128
 KILLED = BY_SIGNAL + 9
 #: What an engine says of containers that it lost (its machine was restarted), or that it stopped as it ended itself.
 LOST_WITH_ENGINE = frozenset((255, KILLED, BY_SIGNAL + 15))
-#: The init's exit codes when it could not execute the job.
-NOT_EXECUTED = (126, 127)
+#: The init's exit codes when it could not execute the job: Docker's, and Podman's.
+NOT_EXECUTED = (126, 127, 1)
+#: More than such an init says, bytes.
+ERRORS = 8192
+#: What a container's state is called when it has ended; Podman has not put away one that is `stopped`.
+_ENDED = ("exited", "dead", "stopped")
 _MIB_KIB = 1024
 
 
@@ -48,6 +53,8 @@ class ContainerEvents:
 
     ours: set[int] = field(default_factory=set)  # signals that we sent
     foreign: set[int] = field(default_factory=set)  # that others had the engine send
+    sent: int = 0  # how often we sent one
+    unnamed: int = 0  # how often the engine told of one, not which: Podman does not say
     witnessed: bool = False  # the engine told of the end as it came: it was no engine's death
     peak_kib: int = 0
     limit_mib: int = 0
@@ -61,9 +68,21 @@ class ContainerEvents:
 
 
 def note_signal(events: ContainerEvents, signal: str) -> None:
-    """The engine sent the container a signal (its number, in an event's text): for us or for somebody else."""
-    if signal.isdigit() and int(signal) not in events.ours:
+    """The engine sent the container a signal (its number, in an event's text; empty: it does not say which): for us or
+    for somebody else."""
+    if not signal:
+        events.unnamed += 1
+    elif signal.isdigit() and int(signal) not in events.ours:
         events.foreign.add(int(signal))
+
+
+def _sent_by_anybody(events: ContainerEvents, number: int) -> bool:
+    return number in events.ours or _was_foreign(events, number)
+
+
+def _was_foreign(events: ContainerEvents, number: int) -> bool:
+    """Whether a signal that ended the container came from somebody else, by the engine."""
+    return number not in events.ours and (number in events.foreign or (number > 0 and events.unnamed > events.sent))
 
 
 def finished_of(state: ContainerState, events: ContainerEvents) -> Finished:
@@ -85,13 +104,13 @@ def finished_of(state: ContainerState, events: ContainerEvents) -> Finished:
 
     if events.bad_output:
         return end().held(Fault.NO_ROOM_FOR_OUTPUT if events.no_room else Fault.NO_OUTPUT_FILE, events.bad_output)
-    if (state.out_of_memory or events.out_of_memory) and code == KILLED and 9 not in events.ours | events.foreign:
+    if (state.out_of_memory or events.out_of_memory) and code == KILLED and not _sent_by_anybody(events, 9):
         # The flag alone also says that some child was killed while the job went on and ended by itself.
         limit = events.limit_mib
         used = max(-(-events.peak_kib // _MIB_KIB), limit)
         message = f"the job used {used} MiB of memory, its limit is {limit} MiB"
         return end(max_rss_kib=max(events.peak_kib, limit * _MIB_KIB)).held(Fault.OVER_MEMORY, message)
-    if number in events.foreign and number not in events.ours:
+    if _was_foreign(events, number):
         return end().lost(Fault.CONTAINER_LOST, f"its container was sent signal {number} by somebody else")
     if not events.witnessed and code in LOST_WITH_ENGINE and number not in events.ours:
         return end().lost(Fault.CONTAINER_LOST, "its container ended with the Docker engine")
@@ -99,6 +118,27 @@ def finished_of(state: ContainerState, events: ContainerEvents) -> Finished:
         message = f"the executable can not be run in the container: {events.init_said}"
         return end().held(Fault.NO_PROGRAM_IN_IMAGE, message)
     return end()
+
+
+def what_init_said(code: int, errors: str) -> str:
+    """Why the container's init could not execute the job; empty: it could. errors: the first that was said, at most
+    ERRORS bytes; then nobody said anything else."""
+    said = errors.strip()
+    by_docker = code != 1 and said.startswith("[FATAL tini")
+    by_podman = code == 1 and said.startswith(PODMANS_INIT.decode()) and "failed to exec pid1" in said
+    return said if (by_docker or by_podman) and "\n" not in said else ""
+
+
+def _first_errors(api: Any, container: str) -> bytes:
+    """From the log's beginning: of one that has parts of lines, as Podman writes it, it does not find the last line."""
+    found = b""
+    log = api.logs(container, stdout=False, stderr=True, stream=True, follow=False)
+    with contextlib.closing(log):
+        for piece in log:
+            found += piece
+            if len(found) >= ERRORS:
+                break
+    return found[:ERRORS]
 
 
 def seconds(text: str) -> float:
@@ -137,6 +177,7 @@ class ContainerRun:
     started_at: float = 0.0
     died: ContainerState | None = None  # as the engine's events told it
     streams: Streams | None = None
+    pid: int = 0  # of its first process, where that was looked up
 
     def note_output(self, error: OSError) -> None:
         self.events.bad_output = f"the job's output could not be written: {error}"
@@ -170,7 +211,7 @@ class ExitReader:
                 found = await ask(lambda api: api.inspect_container(where))
                 if found["State"]["Status"] == "created":
                     return Finished(0.0, 0.0, trouble="its container was never started")
-                if found["State"]["Status"] not in ("exited", "dead"):
+                if found["State"]["Status"] not in _ENDED:
                     return None
                 state = state_of(found["State"])
                 run.container = found["Id"]
@@ -179,10 +220,9 @@ class ExitReader:
                     state = await self._oddly(run, state, found)
             if not await self._has_output(run, state):
                 await self._copy_log(run)
-            if state.exit_code in NOT_EXECUTED:
-                log = await ask(lambda api: api.logs(run.container, stdout=False, stderr=True, tail=1))
-                last = bytes(log).decode("utf-8", "replace").strip()
-                events.init_said = last if last.startswith("[FATAL tini") else ""
+            if state.exit_code in NOT_EXECUTED and (state.exit_code != 1 or self._engine.facts.podman):
+                said = await ask(lambda api: _first_errors(api, run.container))
+                events.init_said = what_init_said(state.exit_code, said.decode("utf-8", "replace"))
         except EngineRefused as error:
             if error.status == 404:
                 return Finished(0.0, 0.0, trouble="its container was removed by somebody else")
@@ -192,16 +232,18 @@ class ExitReader:
     async def _oddly(self, run: ContainerRun, state: ContainerState, found: Mapping[str, Any]) -> ContainerState:
         """A container that was ended by a signal: by whom."""
         since = int(max(0.0, seconds(found["Created"])))
-        query = {"container": run.container, "event": ["kill", "die"]}
+        query = {"container": run.container, "event": ["kill", "die", "died"]}
         events = await self._engine.ask(
             lambda api: list(api.events(since=since, until=int(time.time()) + 1, filters=query, decode=True))
         )
+        heard, run.events.unnamed = run.events.unnamed, 0  # all of them are told again
         for event in events:
             if event.get("Action") == "kill":
                 note_signal(run.events, str(event["Actor"]["Attributes"].get("signal", "")))
             else:
                 run.events.witnessed = True
-        if state.exit_code == KILLED and not state.out_of_memory and not run.events.ours | run.events.foreign:
+        run.events.unnamed = max(heard, run.events.unnamed)
+        if state.exit_code == KILLED and not state.out_of_memory and not _sent_by_anybody(run.events, 9):
             await asyncio.sleep(OOM_S)
             again = await self._engine.ask(lambda api: api.inspect_container(run.container))
             state = state_of(again["State"])

@@ -1,4 +1,4 @@
-"""Jobs in Docker containers.
+"""Jobs in containers of an engine that speaks Docker's interface: Docker's own, or Podman.
 
 A container's name follows from the run's, so a restarted startd finds what it started. A warm start costs three
 requests (create, attach, start) and an end none: the engine's events tell of it. Only where a container ended oddly, or
@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
+import signal
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -34,7 +36,9 @@ from services.startd.exec.docker.engine import (
     kind_of_create_error,
     kind_of_start_error,
     pause_or_unpause,
+    ready,
 )
+from services.startd.exec.docker.engines import addresses, container_user, engine_attributes, path_of, unusable
 from services.startd.exec.docker.image_cache import EngineFull, ImageCache
 from services.startd.exec.docker.orphan_watcher import OrphanWatcher
 from services.startd.exec.docker.plan import (
@@ -43,6 +47,7 @@ from services.startd.exec.docker.plan import (
     BadRequest,
     ContainerPlan,
     DockerSettings,
+    Limits,
     choose_docker,
     docker_attributes,
     host_ports,
@@ -52,17 +57,23 @@ from services.startd.exec.docker.plan import (
 from services.startd.exec.docker.session import DockerSession
 from services.startd.exec.docker.streams import Outputs, Streams
 from services.startd.exec.job_session import JobSession
+from services.startd.exec.process_tree import measure_tree
+from services.startd.forkserver import processes
+from services.startd.isolation.host_capabilities import threads
 from shared.classad import ClassAd
 from shared.messages.visits import Wish
 
 #: A container is looked at this often though no event tells of an end, seconds; where events are not heard.
 LOOK_S, LOOK_DEAF_S = 60.0, 10.0
+#: And so long after its output ended, seconds; twice as long after each look at one that goes on without.
+SILENT_S = 1.0
 #: Between attempts to remove a container, seconds.
 REMOVE_AGAIN_S = (0.5, 2.0, 5.0)
 #: Labels that tell a later life where the output goes.
 _OUT_LABEL, _ERR_LABEL = "roost.stdout", "roost.stderr"
 _TEST_RUN = "test of the engine"
-_NOBODY = 65534
+#: In the startd's own folder: the address of the engine that has its containers.
+_USED = "docker.address"
 
 
 class DockerLauncher(Launcher):
@@ -77,10 +88,9 @@ class DockerLauncher(Launcher):
         rules, execute = self.rules, host.context.execute
         self.execute = execute
         self.health = Health()
-        self.version = ""
         self.missing_networks: set[str] = set()
         self._watcher = OrphanWatcher(self.startd, host.folder, host.orphan_s)
-        self._engine = Engine(self._on_event, self._on_heard)
+        self._engine = Engine(self._addresses, self._on_event, self._on_heard)
         self._exits = ExitReader(self._engine)
         self._runs: dict[str, ContainerRun] = {}
         self._plans: dict[str, ContainerPlan] = {}
@@ -111,8 +121,8 @@ class DockerLauncher(Launcher):
             return {"HasDocker": False}
         if self.health.reason:
             return {"HasDocker": False, "DockerOfflineReason": self.health.reason[:1000]}
-        found = {"HasDocker": True, "DockerVersion": self.version, "HasContainer": True, "HasDockerURL": True}
-        return found | docker_attributes(self.rules, self.missing_networks)
+        found = {"HasDocker": True, "HasContainer": True, "HasDockerURL": True}
+        return found | engine_attributes(self._engine.facts) | docker_attributes(self.rules, self.missing_networks)
 
     async def watch(self) -> None:
         """The engine is probed at the start, regularly, and when one that does not work is to be tried again."""
@@ -135,14 +145,25 @@ class DockerLauncher(Launcher):
         if now != self._shown:
             self._shown = now
             reason = now.get("DockerOfflineReason", "")
-            self.host.context.log.info("docker", version=now.get("DockerVersion", ""), reason=reason)
+            facts = {
+                "version": now.get("DockerVersion", ""),
+                "rootless": now.get("DockerRootless", False),
+                "lacks_limits": now.get("DockerLacksLimits", ""),
+            }
+            self.host.context.log.info("docker", **facts, address=self._engine.address, reason=reason)
             self.host.changed()
 
     async def probe(self) -> bool:
         """Whether the engine can be used: it answers, and a test container runs."""
         engine = self._engine
         try:
-            version = await engine.version()
+            facts = await engine.look()
+            if why := unusable(
+                facts, engine.address, os.getuid(), engine.owner(), self.rules.user, self.rules.processes
+            ):
+                self._broke(why)
+                return False
+            await asyncio.to_thread(self._remember)
             engine.listen()
             if not self._strangers_removed:
                 await engine.ask(self._remove_strangers)
@@ -155,9 +176,24 @@ class DockerLauncher(Launcher):
         except (EngineAway, EngineRefused) as error:
             self._broke(str(error))
             return False
-        self.version = version
         self.health.passed()
         return True
+
+    # Where an engine is looked for, the startd goes back to the one that has its containers, whatever others there are
+    # when it starts again.
+
+    def _addresses(self) -> tuple[str, ...]:
+        used = ""
+        with contextlib.suppress(OSError):
+            used = (self.host.folder / _USED).read_text().strip()
+        if used and not os.path.exists(path_of(used)):
+            used = ""
+        return addresses(self.rules.host, os.environ, os.getuid(), used)
+
+    def _remember(self) -> None:
+        if path_of(self._engine.address):
+            with contextlib.suppress(OSError):
+                (self.host.folder / _USED).write_text(self._engine.address)
 
     async def _test(self) -> None:
         """Raises EngineAway, Refused."""
@@ -207,13 +243,13 @@ class DockerLauncher(Launcher):
                 container_run.note_signal(run.events, str(attributes.get("signal", "")))
             case "oom":
                 run.events.out_of_memory = True
-            case "die":
+            case "die" | "died":
                 run.events.witnessed = True
                 code = str(attributes.get("exitCode", ""))
                 if code.isdigit():
                     run.died = container_run.ContainerState(int(code), run.started_at, at)
                 run.changed.set()
-            case "destroy":
+            case "destroy" | "remove":
                 run.changed.set()
 
     def _remove_strangers(self, api: Any) -> None:
@@ -231,6 +267,7 @@ class DockerLauncher(Launcher):
             return
         await self._watch()
         try:
+            await self._engine.look()
             found = await self._engine.ask(lambda api: _ours(api, self.startd))
             self._engine.listen()
             there = {one.get("Labels", {}).get(RUN_LABEL, ""): one for one in found}
@@ -246,7 +283,7 @@ class DockerLauncher(Launcher):
 
     async def _watch(self) -> None:
         with contextlib.suppress(OSError):  # no process to be had: the next startd clears up, if one comes
-            await asyncio.to_thread(self._watcher.watch)
+            await asyncio.to_thread(self._watcher.watch, self._engine.address or self._addresses()[0])
 
     async def prepare(self, launch: Launch) -> None:
         if not self.rules.enabled:
@@ -261,9 +298,14 @@ class DockerLauncher(Launcher):
         outside = launch.scratch
         if outside.parent == self.execute:
             outside = Path(self.rules.execute_on_host or self.execute) / launch.scratch.name
-        user, groups = self._user(launch)
+        engine = self._engine
+        user, groups = container_user(
+            engine.facts, os.getuid(), os.getgid(), engine.owner(), self.rules.user, launch.account
+        )
         try:
-            plan = make_plan(launch, self.rules, self.startd, str(outside), user, groups)
+            plan = make_plan(
+                launch, self.rules, self.startd, str(outside), user, groups, facts=engine.facts, limits=_own_limits()
+            )
         except BadRequest as error:
             raise Fault.NO_SUCH_REQUEST.failure(str(error)) from error
         plan.body["Labels"] |= {_OUT_LABEL: launch.stdout, _ERR_LABEL: launch.stderr}
@@ -271,17 +313,14 @@ class DockerLauncher(Launcher):
             await asyncio.to_thread(_read_profiles, plan.body["HostConfig"])
         except OSError as error:
             raise Fault.VOLUME_MISSING.failure(f"DOCKER_EXTRA_ARGUMENTS: {error}") from error
+        if engine.facts.podman and not self.rules.execute_on_host:
+            # Podman makes a directory that is not there.
+            for mount in plan.body["HostConfig"]["Mounts"]:
+                if mount["Type"] == "bind" and not await asyncio.to_thread(os.path.exists, mount["Source"]):
+                    message = f"the container can not be made: there is no directory {mount['Source']}"
+                    self._broke(message)
+                    raise Fault.VOLUME_MISSING.failure(message)
         return plan
-
-    def _user(self, launch: Launch) -> tuple[str, list[str]]:
-        """Who runs in the container: the knob's, the account of the run, this user, or nobody when that is root."""
-        if self.rules.user:
-            return self.rules.user, []
-        if launch.account is not None:
-            account = launch.account
-            return f"{account.uid}:{account.gid}", [str(group) for group in account.groups]
-        uid, gid = os.getuid(), os.getgid()
-        return (f"{uid}:{gid}" if uid else f"{_NOBODY}:{_NOBODY}"), []
 
     async def _have_image(self, image: str, policy: str) -> str:
         """Its id. Raises RunFailed."""
@@ -334,7 +373,12 @@ class DockerLauncher(Launcher):
         name = container_name(launch.run)
         await self._create(name, launch, run, plan)
         run.streams = await self._attach(launch, run)
+        if run.streams is not None:
+            loop, changed = asyncio.get_running_loop(), run.changed
+            run.streams.at_end(lambda: loop.call_later(SILENT_S, changed.set))
         try:
+            if plan.rlimits:
+                await self._limit(run, plan.rlimits)
             await self._engine.ask(lambda api: api.start(run.container))
         except EngineRefused as error:
             kind = kind_of_start_error(error.status, error.message)
@@ -351,6 +395,16 @@ class DockerLauncher(Launcher):
             self.health.proved()
             if run.events.bad_output:  # so soon that there was no container to kill
                 self._background(self.kill(launch.run))
+
+    async def _limit(self, run: ContainerRun, rlimits: Mapping[str, int]) -> None:
+        """Put limits on the process that is to become the job, which waits for that, where the engine puts none. Raises
+        EngineAway, Refused, RunFailed."""
+        try:
+            await asyncio.to_thread(put_limits, await self._engine.ask(lambda api: ready(api, run.container)), rlimits)
+        except (OSError, ValueError) as error:
+            message = f"the job's number of processes can not be limited: {error}"
+            self._broke(message)
+            raise Fault.ENGINE_AWAY.failure(message) from error
 
     async def _create(self, name: str, launch: Launch, run: ContainerRun, plan: ContainerPlan) -> None:
         """Mends what can be mended, once each."""
@@ -469,6 +523,7 @@ class DockerLauncher(Launcher):
         return session
 
     async def finished(self, run: str) -> Finished:
+        silent = SILENT_S
         while True:
             known = self._runs.get(run)
             if known is None:
@@ -481,8 +536,12 @@ class DockerLauncher(Launcher):
                 end = None
             if end is not None:
                 return end
+            pause = LOOK_S if self._engine.listening else LOOK_DEAF_S
+            if known.streams is not None and known.streams.ended:
+                pause = min(pause, silent)
+                silent *= 2
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S if self._engine.listening else LOOK_DEAF_S):
+                async with asyncio.timeout(pause):
                     await known.changed.wait()
 
     # ---------------------------------------------------------------- meanwhile
@@ -503,23 +562,31 @@ class DockerLauncher(Launcher):
             self.host.context.log.warning("docker_leases_not_written", reason=str(error))
 
     async def suspend(self, run: str) -> None:
-        await self._quietly(run, lambda api, where: pause_or_unpause(api, where, True))
+        await self._stand_still(run, True)
 
     async def continue_(self, run: str) -> None:
-        await self._quietly(run, lambda api, where: pause_or_unpause(api, where, False))
+        await self._stand_still(run, False)
 
-    async def _quietly(self, run: str, work: Callable[[Any, str], object], signal: int = 0) -> None:
+    async def _stand_still(self, run: str, still: bool) -> None:
+        if self._engine.facts.limits("processes"):
+            await self._quietly(run, lambda api, where: pause_or_unpause(api, where, still))
+        elif (known := self._runs.get(run)) is not None and (pid := await self._first_process(known)):
+            # No control group, so nothing that the engine could freeze: the account's own processes, one by one.
+            await asyncio.to_thread(processes.signal_tree, pid, signal.SIGSTOP if still else signal.SIGCONT)
+
+    async def _quietly(self, run: str, work: Callable[[Any, str], object], number: int = 0) -> None:
         """Nothing happens when it has ended meanwhile, is so already, or was never there."""
         known = self._runs.get(run)
         if known is None:
             return
-        if signal:
-            known.events.ours.add(signal)
+        if number:
+            known.events.ours.add(number)
+            known.events.sent += 1
         where = known.container or container_name(run)
         try:
             await self._engine.ask(lambda api: work(api, where))
         except EngineRefused:
-            return
+            known.events.sent -= number > 0
         except EngineAway as error:
             self._broke(str(error))
 
@@ -528,6 +595,10 @@ class DockerLauncher(Launcher):
         if known is None or not known.container:
             return Measured()
         measured = await asyncio.to_thread(usage.from_files, known.container, known.own_network)
+        if measured is None and not self._engine.facts.limits("memory"):
+            # An engine without control groups would tell of the whole machine.
+            pid = await self._first_process(known)
+            measured = await asyncio.to_thread(measure_tree, pid) if pid else Measured()
         if measured is None:
             try:
                 stats = await self._engine.ask(lambda api: api.stats(known.container, stream=False, one_shot=True))
@@ -540,6 +611,14 @@ class DockerLauncher(Launcher):
         events.sys_cpu_s = max(events.sys_cpu_s, measured.sys_cpu_s)
         events.updates |= measured.attributes
         return measured
+
+    async def _first_process(self, known: ContainerRun) -> int:
+        """As this machine knows it, where the engine is one of it; 0: it has ended, or nobody knows."""
+        if not known.pid and path_of(self._engine.address) and not self.rules.execute_on_host:
+            with contextlib.suppress(EngineAway, EngineRefused):
+                found = await self._engine.ask(lambda api: api.inspect_container(known.container))
+                known.pid = int(found["State"].get("Pid") or 0)
+        return known.pid
 
     async def forget(self, run: str) -> None:
         known = self._runs.pop(run, None)
@@ -602,6 +681,29 @@ def _give(scratch: Path, user: str) -> None:
         for name in (*folders, *files):
             os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
     os.chown(scratch, *owner)
+
+
+def put_limits(pid: int, rlimits: Mapping[str, int]) -> None:
+    """On a process of this account, by their names without RLIMIT_; never more than it has. Raises OSError."""
+    for name, most in rlimits.items():
+        which = getattr(resource, f"RLIMIT_{name.upper()}")
+        has = resource.prlimit(pid, which)[1]
+        least = most if has < 0 else min(most, has)
+        resource.prlimit(pid, which, (least, least))
+
+
+def _own_limits() -> Limits:
+    """No more than Podman takes for as many as there can be: it gives itself no more, and so no container either."""
+    files, processes = (resource.getrlimit(what)[1] for what in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    try:
+        pids = int(Path("/proc/sys/kernel/pid_max").read_text())
+    except (OSError, ValueError):
+        pids = 1 << 15
+    return Limits(_finite(files, 1 << 20), _finite(processes, pids), threads())
+
+
+def _finite(limit: int, most: int) -> int:
+    return most if limit < 0 else min(limit, most)
 
 
 def _read_profiles(host: dict[str, Any]) -> None:

@@ -40,14 +40,15 @@ class OrphanWatcher:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = Lock()
 
-    def watch(self) -> None:
-        """Start it, unless it runs. Some milliseconds; may be called in threads. Raises OSError."""
+    def watch(self, address: str) -> None:
+        """Start it, unless it runs. address: the engine's. Some milliseconds; may be called in threads. Raises
+        OSError."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._let_go()
-                self._process = self._start()
+                self._process = self._start(address)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, address: str) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).parents[4])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         return subprocess.Popen(
@@ -55,7 +56,7 @@ class OrphanWatcher:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": path, "DOCKER_HOST": address},
             start_new_session=True,
         )
 
@@ -133,8 +134,10 @@ def remove_overdue(startd: str, folder: Path) -> None:
         return
     import docker
 
+    from services.startd.exec.docker.connection import connect
+
     try:
-        with contextlib.closing(docker.from_env(timeout=60)) as client:
+        with contextlib.closing(connect(os.environ["DOCKER_HOST"], 60)) as client:
             for one in client.api.containers(all=True, filters={"label": f"{STARTD_LABEL}={startd}"}):
                 # Read anew each time: to list may take long, and the startd may have renewed it.
                 if one.get("Labels", {}).get(RUN_LABEL, "") in overdue(read_leases(folder), boottime()):
@@ -155,7 +158,7 @@ def is_alone(lock: int) -> bool:
 
 def may_answer() -> bool:
     """Whether there may be an engine at all."""
-    url = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    url = os.environ["DOCKER_HOST"]
     return not url.startswith("unix://") or os.path.exists(url.removeprefix("unix://"))
 
 
@@ -165,8 +168,10 @@ def clear(startd: str, *, remove: bool) -> bool:
         return False
     import docker  # only now: most startds end in peace
 
+    from services.startd.exec.docker.connection import connect
+
     try:
-        with contextlib.closing(docker.from_env(timeout=60)) as client:
+        with contextlib.closing(connect(os.environ["DOCKER_HOST"], 60)) as client:
             found = client.api.containers(all=True, filters={"label": f"{STARTD_LABEL}={startd}"})
             if remove:
                 for one in found:

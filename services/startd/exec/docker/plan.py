@@ -15,6 +15,7 @@ from typing import Any
 from services.startd.core.run.failures import Fault
 from services.startd.core.run.job_launch import Choice, Launch
 from services.startd.exec.container_request import REGISTRY, container_request, inside_path
+from services.startd.exec.docker.engines import EngineFacts
 from services.startd.exec.docker.extra_arguments import Additions, BadArguments, read_arguments
 from shared.classad import UNDEFINED, ClassAd, Expr, evaluate
 from shared.config.knobs import StartdSettings
@@ -23,6 +24,7 @@ from shared.errors import PermanentError
 #: Networks that every machine with an engine has; `nat` is the engine's default one.
 COMMON_NETWORKS = ("host", "none", "nat")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ADDRESS = re.compile(r"unix:///\S+|tcp://\S+")
 _NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -50,6 +52,7 @@ class DockerSettings:
     """Seconds unless the name says otherwise."""
 
     enabled: bool
+    host: str  # the engine's address; empty: where engines are found
     probe: float
     test: bool  # a probe also runs a container
     pull_silence: float
@@ -67,7 +70,10 @@ class DockerSettings:
 
 
 def read_docker_settings(knobs: StartdSettings) -> DockerSettings:
-    """Raises BadRule."""
+    """Raises BadDockerSetting."""
+    host = (knobs.roost_docker_host or "").strip()
+    if host and not _ADDRESS.fullmatch(host):
+        raise BadDockerSetting(f"ROOST_DOCKER_HOST = {host}: write unix:///path/of/the.sock or tcp://host:port")
     volumes = tuple(_volume(name, knobs) for name in knobs.docker_volumes)
     known = {volume.name.lower() for volume in volumes}
     for name in knobs.docker_mount_volumes:
@@ -84,6 +90,7 @@ def read_docker_settings(knobs: StartdSettings) -> DockerSettings:
         raise BadDockerSetting(f"DOCKER_EXTRA_ARGUMENTS = {knobs.docker_extra_arguments}: {error}") from error
     return DockerSettings(
         enabled=knobs.roost_docker,
+        host=host,
         probe=knobs.roost_docker_probe_interval,
         test=knobs.docker_perform_test,
         pull_silence=knobs.roost_docker_pull_timeout,
@@ -206,13 +213,33 @@ class ContainerPlan:
     services: Mapping[str, int] = field(default_factory=dict)
     pull: str = "missing"
     image_id: str = ""  # where it is known
+    #: Limits that the startd puts on the container's first process itself, by their names without RLIMIT_.
+    rlimits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What keeps jobs within bounds where an engine does not, or wants it said in another way: numbers of RLIMIT_NOFILE
+    and RLIMIT_NPROC."""
+
+    files: int
+    processes: int  # of an account
+    running: int  # processes that the machine has: never fewer than one account has
 
 
 def make_plan(
-    launch: Launch, rules: DockerSettings, startd: str, scratch_on_host: str, user: str, groups: list[str]
+    launch: Launch,
+    rules: DockerSettings,
+    startd: str,
+    scratch_on_host: str,
+    user: str,
+    groups: list[str],
+    *,
+    facts: EngineFacts,
+    limits: Limits,
 ) -> ContainerPlan:
     """scratch_on_host: the scratch directory as the engine's host sees it. user: uid:gid of the job, with its further
-    groups. Raises BadRequest."""
+    groups. limits: this process's own, for an engine that is Podman or has no control groups. Raises BadRequest."""
     job, machine = launch.job_ad, launch.machine_ad
     scratch = str(launch.scratch)
     target = _target(job.eval_string("ContainerTargetDir"))
@@ -228,15 +255,16 @@ def make_plan(
     host: dict[str, Any] = {
         "Mounts": mounts,
         "Init": True,
-        "Memory": launch.memory_mib * _MIB,
-        "NanoCpus": int(launch.cpus * 1e9),
-        "CpuShares": max(2, int(100 * launch.cpus)),
         # Nothing of the output may be lost to the engine's own limit on logs.
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1000t"}},
     }
-    if not rules.swap:
-        host["MemorySwap"] = host["Memory"]
-    if rules.processes:
+    if facts.limits("memory"):
+        host["Memory"] = launch.memory_mib * _MIB
+        if not rules.swap:
+            host["MemorySwap"] = host["Memory"]
+    if facts.limits("cpus"):
+        host |= {"NanoCpus": int(launch.cpus * 1e9), "CpuShares": max(2, int(100 * launch.cpus))}
+    if rules.processes and facts.limits("processes"):
         host["PidsLimit"] = rules.processes
     if network:
         host["NetworkMode"] = network
@@ -248,9 +276,9 @@ def make_plan(
         host["ShmSize"] = size
     if devices := _devices(launch.env):
         host["DeviceRequests"] = [{"Driver": "", "DeviceIDs": devices, "Capabilities": [["gpu"]]}]
-    if "RLIMIT_CORE" in launch.limits:
-        core = launch.limits["RLIMIT_CORE"]
-        host["Ulimits"] = [{"Name": "core", "Soft": core, "Hard": core}]
+    ulimits = _ulimits(launch, rules, facts, limits)
+    if ulimits and not facts.forgets_ulimits:
+        host["Ulimits"] = [{"Name": name, "Soft": most, "Hard": most} for name, most in ulimits.items()]
     body: dict[str, Any] = {
         "Image": launch.image,
         "Env": [f"{name}={inside(value)}" for name, value in launch.env.items()],
@@ -274,7 +302,25 @@ def make_plan(
         ports = {f"{port}/tcp": [{"HostIp": "", "HostPort": ""}] for port in services.values()}
         body["ExposedPorts"] = {name: {} for name in ports}
         host["PortBindings"] = ports
-    return ContainerPlan(rules.additions.apply(body), services, _pull_policy(job.eval_string("DockerPullPolicy")))
+    return ContainerPlan(
+        rules.additions.apply(body),
+        services,
+        _pull_policy(job.eval_string("DockerPullPolicy")),
+        rlimits=ulimits if facts.forgets_ulimits else {},
+    )
+
+
+def _ulimits(launch: Launch, rules: DockerSettings, facts: EngineFacts, limits: Limits) -> dict[str, int]:
+    found: dict[str, int] = {}
+    if "RLIMIT_CORE" in launch.limits:
+        found["core"] = launch.limits["RLIMIT_CORE"]
+    if facts.podman and found and not facts.rootless:
+        # Podman gives containers with any limit of their own as many files and processes as there can be, which not
+        # every root may: no more than this process may have.
+        found |= {"nofile": limits.files, "nproc": limits.processes}
+    if rules.processes and not facts.limits("processes"):
+        found["nproc"] = min(limits.processes, limits.running + rules.processes)
+    return found
 
 
 def _target(path: str) -> str:

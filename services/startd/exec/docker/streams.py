@@ -103,6 +103,15 @@ class Streams:
         """Wait for the end of the output."""
         await asyncio.wait(self._tasks[:1], timeout=timeout_s)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the output has ended, or was broken off."""
+        return self._tasks[0].done()
+
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Call that when the output has ended."""
+        self._tasks[0].add_done_callback(lambda _: call())
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()

@@ -22,10 +22,21 @@ _MB = 1e6
 
 
 def places(container: str, root: Path = ROOT) -> Iterator[Path]:
-    """Directories that may be a container's group: version 1 (of memory), version 2, each by itself or by systemd."""
+    """Directories that may be a container's group: version 1 (of memory), version 2, each by itself or by systemd;
+    Docker's and Podman's, of root and of this account."""
+    own = f"user.slice/user-{os.geteuid()}.slice/user@{os.geteuid()}.service"
     for top in (root / "memory", root):
         yield top / "docker" / container
         yield top / "system.slice" / f"docker-{container}.scope"
+        yield top / own / "app.slice" / f"docker-{container}.scope"
+        yield top / own / "user.slice" / f"docker-{container}.scope"
+        for podman in (
+            top / "libpod_parent" / f"libpod-{container}",
+            top / "machine.slice" / f"libpod-{container}.scope",
+            top / own / "user.slice" / f"libpod-{container}.scope",
+        ):
+            yield podman / "container"  # where its runtime makes one within
+            yield podman
 
 
 def group_of(container: str, root: Path = ROOT) -> Path | None:
