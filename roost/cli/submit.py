@@ -134,7 +134,7 @@ def _submit(description: Description, place: SubmitContext, parsed: Parsed) -> i
         say("No jobs were queued.")
         return 0
     _check_numbers(clusters, parsed)
-    by_default = place.factory.strip().lower() in ("true", "t", "yes", "1")
+    by_default = place.knobs.submit_factory_jobs_by_default
     for cluster in clusters:
         if parsed.has("factory") or (by_default and len(cluster.procs) > 1):
             make_factory(cluster)

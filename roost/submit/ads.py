@@ -12,13 +12,22 @@ from __future__ import annotations
 import math
 import re
 import signal
-from collections.abc import Mapping
 
 from roost.submit import quoting, vm
-from roost.submit.commands import Attributes, Commands, Rule, amount, iwd, leading_number, unquoted
+from roost.submit.commands import (
+    Attributes,
+    Commands,
+    Rule,
+    amount,
+    is_number,
+    iwd,
+    leading_number,
+    of_universe,
+    unquoted,
+)
 from roost.submit.files import executable, logs, stderr, stdin, stdout, transfer
 from roost.submit.requirements import requirements
-from shared.classad import UNDEFINED
+from shared.classad import UNDEFINED, unparse
 from shared.config.errors import config_error
 from shared.job_limits import is_limit_name
 
@@ -78,7 +87,7 @@ def basics(c: Commands, out: Attributes) -> None:
 
 
 def universe(c: Commands, out: Attributes) -> None:
-    name = (c.text("universe") or c.place.default_universe).lower()
+    name = (c.text("universe") or c.place.knobs.default_universe or "vanilla").lower()
     cluster = out.get("JobUniverse")  # of a job before: one cluster has one universe
     if name.isdigit():
         name = next((known for known, number in UNIVERSES.items() if str(number) == name), name)
@@ -191,7 +200,7 @@ def environment(c: Commands, out: Attributes) -> None:
     found: dict[str, str] = {}
     wanted = c.text("getenv", "get_env")
     if wanted:
-        found.update(_inherited(wanted, c.place.environment))
+        found.update(_inherited(c, wanted))
     text, old, new = c.text("environment"), c.text("env"), c.text("environment2")
     if new:
         found.update(quoting.new_environment(new, c.source("environment2")))
@@ -205,11 +214,18 @@ def environment(c: Commands, out: Attributes) -> None:
         out["Environment"] = quoting.environment_text(found)
 
 
-def _inherited(wanted: str, environ: Mapping[str, str]) -> dict[str, str]:
+def _inherited(c: Commands, wanted: str) -> dict[str, str]:
+    environ = c.place.environment
     lowered = wanted.strip().lower()
     if lowered in ("false", "0"):
         return {}
     if lowered in ("true", "1"):
+        if not c.place.knobs.submit_allow_getenv:
+            raise config_error(
+                f"getenv = {wanted} is not allowed on this machine (SUBMIT_ALLOW_GETENV)",
+                c.source("getenv"),
+                "name the variables that the job needs: getenv = PATH, LANG",
+            )
         return {name: value for name, value in environ.items() if "\n" not in value}
     patterns = [word for word in re.split(r"[\s,;]+", wanted) if word]
     take = [_glob(p) for p in patterns if not p.startswith("!")]
@@ -226,25 +242,30 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 
 def requests(c: Commands, out: Attributes) -> None:
+    knobs = c.place.knobs
     for command, attribute, unit, default in (
-        ("request_cpus", "RequestCpus", "", c.place.default_cpus),
-        ("request_memory", "RequestMemory", "M", c.place.default_memory),
-        ("request_disk", "RequestDisk", "K", c.place.default_disk),
+        ("request_cpus", "RequestCpus", "", knobs.job_default_requestcpus),
+        ("request_memory", "RequestMemory", "M", knobs.job_default_requestmemory),
+        ("request_disk", "RequestDisk", "K", knobs.job_default_requestdisk),
     ):
         given = next((n for n in (command, f"MY.{attribute}") if c.text(n) is not None), command)
         text = c.text(given)
         if text is None:
             if vm.is_vm(out) and attribute == "RequestMemory":
-                default = "MY.JobVMMemory"
-                c.warn(f"request_memory was NOT specified. Using RequestMemory = {default}", command)
+                default = c.parse_text("MY.JobVMMemory", command, attribute)
+                c.warn("request_memory was NOT specified. Using RequestMemory = MY.JobVMMemory", command)
             if not for_batch_system(out):
-                out[attribute] = c.parse_text(default, command, attribute)
+                out[attribute] = default
         elif text.lower() != "undefined":
             literal = amount(text, unit) if unit else None
+            if unit and is_number(text):
+                _missing_unit(c, given, text, unit)
             out[attribute] = c.parsed(given, attribute) if literal is None else literal
     gpus = next((name for name in ("request_gpus", "MY.RequestGPUs") if c.text(name) is not None), None)
     if gpus is not None and (c.text(gpus) or "").lower() != "undefined":
         out["RequestGPUs"] = c.parsed(gpus, "RequestGPUs")
+    elif gpus is None and knobs.job_default_requestgpus is not None:
+        out["RequestGPUs"] = knobs.job_default_requestgpus
     for attribute in c.custom_requests():
         name = attribute[len("Request") :]
         custom = next((n for n in (f"request_{name}", f"MY.{attribute}") if c.text(n) is not None), None)
@@ -252,6 +273,16 @@ def requests(c: Commands, out: Attributes) -> None:
             out[attribute] = c.parsed(custom, attribute)
     if "RequestGPUs" in out:
         _gpu_properties(c, out)
+
+
+def _missing_unit(c: Commands, command: str, text: str, unit: str) -> None:
+    """SUBMIT_REQUEST_MISSING_UNITS. Raises ConfigError."""
+    asked = (c.place.knobs.submit_request_missing_units or "").lower()
+    told = f"{command} = {text} has no unit, and counts in {unit}iB"
+    if asked == "error":
+        raise config_error(told, c.source(command), f"write it: {command} = {text}{unit}")
+    if asked == "warn":
+        c.warn(told, command)
 
 
 def for_batch_system(out: Attributes) -> bool:
@@ -292,7 +323,13 @@ def _gpu_properties(c: Commands, out: Attributes) -> None:
 
 def ranks(c: Commands, out: Attributes) -> None:
     name = "rank" if c.text("rank") else "preferences"
-    out["Rank"] = c.parsed(name, "Rank") if c.text(name) else 0.0
+    knobs = c.place.knobs
+    rank = c.parsed(name, "Rank") if c.text(name) else of_universe(out, knobs.default_rank_vanilla, knobs.default_rank)
+    more = of_universe(out, knobs.append_rank_vanilla, knobs.append_rank)
+    if more is not None:
+        before = "" if rank is None else f"{unparse(rank)} + "
+        rank = c.parse_text(f"{before}({unparse(more)})", name, "Rank")
+    out["Rank"] = 0.0 if rank is None else rank
     out["JobPrio"] = c.integer("priority" if c.text("priority") else "prio") or 0
 
 
@@ -310,7 +347,7 @@ def retries(c: Commands, out: Attributes) -> None:
         if remove:
             out["OnExitRemove"] = c.parsed("on_exit_remove", "OnExitRemove")
     else:
-        out["JobMaxRetries"] = maximum if maximum is not None else c.place.default_retries
+        out["JobMaxRetries"] = maximum if maximum is not None else c.place.knobs.default_job_max_retries
         terms = ["NumJobCompletions > JobMaxRetries"]
         if success is not None:
             out["JobSuccessExitCode"] = success
@@ -372,7 +409,9 @@ def lease(c: Commands, out: Attributes) -> None:
     text = c.text("job_lease_duration")
     if text is None:
         if out["JobUniverse"] in (5, 11, vm.UNIVERSE):
-            out["JobLeaseDuration"] = c.parse_text(c.place.default_lease, "job_lease_duration", "JobLeaseDuration")
+            default = c.place.knobs.job_default_lease_duration
+            if default is not None:
+                out["JobLeaseDuration"] = default
         return
     expr = c.parsed("job_lease_duration", "JobLeaseDuration")
     if re.fullmatch(r"\d+(\.\d*)?", text) and 0 < float(text) < 20:
@@ -406,7 +445,7 @@ def signals(c: Commands, out: Attributes) -> None:
 
 
 def notification(c: Commands, out: Attributes) -> None:
-    text = (c.text("notification") or "never").lower()
+    text = (c.text("notification") or c.place.knobs.job_default_notification or "never").lower()
     codes = {"never": 0, "always": 1, "complete": 2, "error": 3}
     if text not in codes:
         raise config_error("Notification must be 'Never', 'Always', 'Complete', or 'Error'", c.source("notification"))
@@ -573,6 +612,11 @@ def simple(c: Commands, out: Attributes) -> None:
         out["LeaveJobInQueue"] = False
 
 
+def site(c: Commands, out: Attributes) -> None:
+    """SUBMIT_ATTRS: what the administrator puts into every job, unless the job has its own."""
+    out.update(c.place.site_attributes)
+
+
 def own(c: Commands, out: Attributes) -> None:
     """`+Name = expr` and `MY.Name = expr`: the last word."""
     for command in c.names("my."):
@@ -608,6 +652,7 @@ RULES: tuple[Rule, ...] = (
     simple,
     needs,
     hold,
+    site,
     own,
 )
 

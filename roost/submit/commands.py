@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,16 @@ from roost.submit.template import Template, compile_text, mentioned
 from shared.classad import ClassAd, Expr, ParseError, evaluate
 from shared.classad import references as attributes
 from shared.classad.expr import Ternary
+from shared.config import load_config
 from shared.config.errors import Problem, Source, config_error
 from shared.config.evaluate import parse_whole
+from shared.config.knobs.submit import SubmitSettings
 from shared.config.macros import MacroTable
-
-_MEMORY_DEFAULT_EXPRESSION = "ifthenelse(MemoryUsage =!= undefined,MemoryUsage,(ImageSize + 1023) / 1024)"
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitContext:
-    """Defaults are those of the configuration knobs JOB_DEFAULT_* and DEFAULT_UNIVERSE where nobody set them."""
+    """knobs: what the administrator of this machine makes of every job. site_attributes: what SUBMIT_ATTRS adds."""
 
     directory: Path
     file: str
@@ -34,17 +34,13 @@ class SubmitContext:
     filesystem_domain: str
     arch: str = "X86_64"
     opsys: str = "LINUX"
-    default_universe: str = "vanilla"
-    default_cpus: str = "1"
-    default_memory: str = _MEMORY_DEFAULT_EXPRESSION
-    default_disk: str = "DiskUsage"
-    default_lease: str = "2400"
-    default_retries: int = 2
     nice_group: str = "nice-user"
-    factory: str = "false"  # whether clusters of several jobs are made as -factory asks
+    knobs: SubmitSettings = field(default_factory=lambda: SubmitSettings.from_config(load_config([], env={})))
+    site_attributes: Mapping[str, Expr] = field(default_factory=dict)
 
 
 _EMPTY = ClassAd()
+VANILLA = 5
 #: The command request_cpu is taken for a misspelling.
 STANDARD_REQUESTS = ("", "cpus", "memory", "disk", "gpus", "cpu", "gpu")
 #: Attribute names that the reference takes for commands.
@@ -357,6 +353,16 @@ def amount(text: str, unit: str) -> int | None:
     thousandths = int((number - whole) * 1000)  # further digits do not count
     in_unit = (whole + Fraction(thousandths, 1000)) * _KIB[letter]
     return math.trunc((in_unit * 1024 + _KIB[unit] * 1024 - 1) / (_KIB[unit] * 1024))
+
+
+def of_universe(out: Attributes, vanilla: Expr | None, other: Expr | None) -> Expr | None:
+    """What a pair of knobs says for this job: the one for vanilla jobs goes before the one for all."""
+    return vanilla if vanilla is not None and out["JobUniverse"] == VANILLA else other
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number, without a unit and positive."""
+    return re.fullmatch(r"\s*\d+(\.\d*)?\s*", text) is not None
 
 
 def leading_number(text: str) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import getpass
 import os
 import platform
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,8 +26,11 @@ from roost.personal_config import tool_config
 from roost.submit.ads import RULES, RUN, SIMPLE, WRITES
 from roost.submit.commands import Attributes, Commands, Rule, SubmitContext
 from roost.submit.queue_statement import QueueItems, parse
-from shared.classad import ClassAd
+from shared.classad import ClassAd, Expr, ParseError
+from shared.config import Config
 from shared.config.errors import Problem, Source, config_error
+from shared.config.evaluate import parse_whole
+from shared.config.knobs import SubmitSettings
 from shared.config.macros import MacroTable
 from shared.config.reader import Dialect, Reader
 
@@ -349,15 +353,10 @@ def _release() -> dict[str, str]:
 def here(file: str, directory: Path | None = None, **settings: Any) -> SubmitContext:
     """The place of a submit on this machine, by this user."""
     config = tool_config("SUBMIT")
+    settings_of_machine = SubmitSettings.from_config(config)
     knobs = {
         "filesystem_domain": "FILESYSTEM_DOMAIN",
-        "default_universe": "DEFAULT_UNIVERSE",
-        "default_cpus": "JOB_DEFAULT_REQUESTCPUS",
-        "default_memory": "JOB_DEFAULT_REQUESTMEMORY",
-        "default_disk": "JOB_DEFAULT_REQUESTDISK",
-        "default_lease": "JOB_DEFAULT_LEASE_DURATION",
         "nice_group": "NICE_USER_ACCOUNTING_GROUP_NAME",
-        "factory": "SUBMIT_FACTORY_JOBS_BY_DEFAULT",
         "arch": "ARCH",
         "opsys": "OPSYS",
     }
@@ -371,8 +370,37 @@ def here(file: str, directory: Path | None = None, **settings: Any) -> SubmitCon
         filesystem_domain=config.get("FILESYSTEM_DOMAIN") or socket.getfqdn(),
         arch={"AMD64": "X86_64"}.get(machine, machine),
         opsys=platform.system().upper(),
+        knobs=settings_of_machine,
+        site_attributes=_site_attributes(config, settings_of_machine),
     )
     return replace(place, **{**chosen, **settings})
+
+
+def _site_attributes(config: Config, knobs: SubmitSettings) -> dict[str, Expr]:
+    """What SUBMIT_ATTRS and its sisters name, by the macros of these names; one that is not set is left out. Raises
+    ConfigError."""
+    found: dict[str, Expr] = {}
+    lists = {
+        "SYSTEM_SUBMIT_ATTRS": knobs.system_submit_attrs,
+        "SUBMIT_ATTRS": knobs.submit_attrs,
+        "SUBMIT_EXPRS": knobs.submit_exprs,
+    }
+    for knob, names in lists.items():
+        for name in names:
+            if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
+                raise config_error(f"{knob}: {name} is no name of an attribute", config.origin(knob), "correct it")
+            text = config.get(name)
+            if text is None:
+                continue
+            try:
+                found[name] = parse_whole(text)
+            except ParseError as error:
+                raise config_error(
+                    f"{name} = {text} is no ClassAd expression, and {knob} puts it into every job: {error}",
+                    config.origin(name),
+                    "put quotes around a text",
+                ) from None
+    return found
 
 
 def read_file(file: str | Path, place: SubmitContext) -> str:

@@ -194,7 +194,8 @@ def transfer(c: Commands, out: Attributes) -> None:
 def _when(c: Commands, out: Attributes) -> tuple[str, str]:
     """should_transfer_files and when_to_transfer_output, which must not contradict each other or the other commands."""
     given, when = c.text("should_transfer_files"), c.text("when_to_transfer_output")
-    should = _SHOULD.get((given or "IF_NEEDED").upper(), "")
+    by_default = c.place.knobs.submit_default_should_transfer_files or "IF_NEEDED"
+    should = _SHOULD.get((given or by_default).upper(), "")
     if not should:
         raise config_error(
             f"invalid value ({given}) for should_transfer_files",

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from roost.submit import vm
-from roost.submit.commands import Commands
-from shared.classad import UNDEFINED, references
+from roost.submit.commands import Commands, of_universe
+from shared.classad import UNDEFINED, references, unparse
 
 LOCAL = 12
 _NEWER = 'versioncmp(split(TARGET.CondorVersion)[1],"8.9.7") >= 0'
@@ -16,11 +16,16 @@ _NEWER = 'versioncmp(split(TARGET.CondorVersion)[1],"8.9.7") >= 0'
 def requirements(c: Commands, out: dict[str, Any]) -> str:
     """The text of Requirements. `out` has the job's other attributes."""
     own = c.text("requirements")
-    named: set[str] = set()
-    if own:
-        found = references(c.parsed("requirements", "Requirements"))
-        named = {_attribute(name.lower()) for name in (*found.external, *found.internal)}
+    knobs = c.place.knobs
+    more = of_universe(out, knobs.append_req_vanilla, knobs.append_requirements)
     terms = [f"({own})"] if own else []
+    if more is not None:
+        terms.append(f"({unparse(more)})")
+    named: set[str] = set()
+    for expr in (c.parsed("requirements", "Requirements") if own else None, more):
+        if expr is not None:
+            found = references(expr)
+            named |= {_attribute(name.lower()) for name in (*found.external, *found.internal)}
     if "arch" not in named:
         terms.append(f'(TARGET.Arch == "{c.place.arch}")')
     terms += _platform(c, out, named)

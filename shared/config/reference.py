@@ -34,6 +34,7 @@ _TITLES = {
     "GANGLIAD": "Monitor (gangliad)",
     "REGISTRAR": "Users of daemons (registrar)",
     "ADSTASH": "Export of histories (adstash)",
+    "SUBMIT": "Submits (roost submit)",
 }
 
 

@@ -26,7 +26,7 @@ from shared.files import replace_on_disk
 from shared.messages.orders import OrderTaken, SetConfig
 
 #: Subsystems whose names before a dot are scopes.
-SCOPES: Final = ("MASTER", "TOOL", "SUBMIT", *(settings.SUBSYSTEM for settings in SETTINGS))
+SCOPES: Final = ("MASTER", "TOOL", *(settings.SUBSYSTEM for settings in SETTINGS))
 
 _ASKED: Final = Source("what was asked for")
 

@@ -28,6 +28,7 @@ from shared.config.knobs.registrar import RegistrarSettings
 from shared.config.knobs.rooster import RoosterSettings
 from shared.config.knobs.schedd import ScheddSettings
 from shared.config.knobs.startd import StartdSettings
+from shared.config.knobs.submit import SubmitSettings
 
 __all__ = [
     "DEFAULTS",
@@ -47,6 +48,7 @@ __all__ = [
     "ScheddSettings",
     "Settings",
     "StartdSettings",
+    "SubmitSettings",
     "family",
     "knob",
     "settings_of",
@@ -65,6 +67,7 @@ SETTINGS: tuple[type[CommonSettings], ...] = (
     MonitorSettings,
     AdstashSettings,
     RegistrarSettings,
+    SubmitSettings,
 )
 
 

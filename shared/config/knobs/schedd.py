@@ -22,18 +22,6 @@ class ScheddSettings(ServerTlsSettings):
         "SIGNIFICANT_ATTRIBUTES", meaning="attributes that define an autocluster"
     )
     alive_interval: int = knob("ALIVE_INTERVAL", "300", unit="s", least=0, meaning="between keep-alives")
-    job_default_requestcpus: Expr = knob("JOB_DEFAULT_REQUESTCPUS", "1", meaning="RequestCpus when not given")
-    job_default_requestmemory: Expr = knob(
-        "JOB_DEFAULT_REQUESTMEMORY",
-        "ifthenelse(MemoryUsage =!= UNDEFINED,MemoryUsage,(ImageSize+1023)/1024)",
-        meaning="RequestMemory (MiB) when not given",
-    )
-    job_default_requestdisk: Expr = knob(
-        "JOB_DEFAULT_REQUESTDISK", "DiskUsage", meaning="RequestDisk (KiB) when not given"
-    )
-    interactive_submit_file: str | None = knob(
-        "INTERACTIVE_SUBMIT_FILE", meaning="submit file of an interactive job for which none is named"
-    )
     schedd_cron_joblist: tuple[str, ...] = knob(
         "SCHEDD_CRON_JOBLIST", meaning="names of access point cron jobs; restart to change"
     )
@@ -89,9 +77,6 @@ class ScheddSettings(ServerTlsSettings):
     max_jobs_per_submission: int = knob(
         "MAX_JOBS_PER_SUBMISSION", "20000", least=0, meaning="jobs of one submission at most"
     )
-    submit_factory_jobs_by_default: bool = knob(
-        "SUBMIT_FACTORY_JOBS_BY_DEFAULT", "false", meaning="whether `roost submit` acts as with -factory"
-    )
     schedd_allow_late_materialize: bool = knob(
         "SCHEDD_ALLOW_LATE_MATERIALIZE",
         "true",
@@ -142,9 +127,6 @@ class ScheddSettings(ServerTlsSettings):
     )
     event_log_max_rotations: int = knob(
         "EVENT_LOG_MAX_ROTATIONS", "1", least=0, meaning="files put away at most: .old, or .1, .2 and so on"
-    )
-    job_default_lease_duration: Expr | None = knob(
-        "JOB_DEFAULT_LEASE_DURATION", "2400", unit="s", meaning="JobLeaseDuration when not given"
     )
     job_start_count: int = knob(
         "JOB_START_COUNT",

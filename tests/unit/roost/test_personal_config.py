@@ -30,7 +30,7 @@ def test_tools_and_daemons_of_a_personal_pool_read_one_file(directory, is_up, ca
         describe(directory, config=str(directory / "config"), knobs={"MEMORY": "1024"})
     assert main(["config-val", "NUM_CPUS", "MEMORY", "SPOOL"]) == 0
     assert capsys.readouterr().out.split() == ["6", "1024" if is_up else "512", str(directory / "spool")]
-    assert here("job.sub").default_cpus == "3"
+    assert str(here("job.sub").knobs.job_default_requestcpus) == "3"
 
 
 def test_a_tool_sees_what_the_command_line_of_the_pool_said(directory):

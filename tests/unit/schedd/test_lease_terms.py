@@ -10,7 +10,7 @@ from services.startd.core.slots.leases import lease_s as lease_at_startd
 from services.startd.forkserver.server import AFTER_LEASE_S
 from shared.classad import ClassAd
 from shared.config import load_config
-from shared.config.knobs import ScheddSettings, StartdSettings
+from shared.config.knobs import ScheddSettings, StartdSettings, SubmitSettings
 from tests.spec import spec
 
 ALIVE, MISSED = 300, 6
@@ -21,7 +21,8 @@ def test_defaults_are_those_of_the_manual():
     """LEA-01: 40 minutes. LEA-03: 300 s. LEA-05: 6 missed keep-alives."""
     schedd = ScheddSettings.from_config(load_config([], subsystem="SCHEDD", env={}))
     startd = StartdSettings.from_config(load_config([], subsystem="STARTD", env={}))
-    assert str(schedd.job_default_lease_duration) == "2400"
+    submit = SubmitSettings.from_config(load_config([], subsystem="SUBMIT", env={}))
+    assert str(submit.job_default_lease_duration) == "2400"
     assert schedd.alive_interval == ALIVE
     assert startd.max_claim_alives_missed == MISSED
 

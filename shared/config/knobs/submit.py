@@ -1,0 +1,80 @@
+"""What `roost submit` reads of the configuration: the administrator's defaults, and what he adds to every job."""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF009  (knob() makes a dataclass field)
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shared.classad import Expr
+from shared.config.knobs.base import knob
+from shared.config.knobs.common import CommonSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitSettings(CommonSettings):
+    """Knobs of a submit. They are the submitter's machine's, not the schedd's."""
+
+    SUBSYSTEM: ClassVar[str] = "SUBMIT"
+
+    default_universe: str | None = knob("DEFAULT_UNIVERSE", meaning="universe of a job that names none; unset: vanilla")
+    job_default_requestcpus: Expr = knob("JOB_DEFAULT_REQUESTCPUS", "1", meaning="RequestCpus when not given")
+    job_default_requestmemory: Expr = knob(
+        "JOB_DEFAULT_REQUESTMEMORY",
+        "ifthenelse(MemoryUsage =!= UNDEFINED,MemoryUsage,(ImageSize+1023)/1024)",
+        meaning="RequestMemory (MiB) when not given",
+    )
+    job_default_requestdisk: Expr = knob(
+        "JOB_DEFAULT_REQUESTDISK", "DiskUsage", meaning="RequestDisk (KiB) when not given"
+    )
+    job_default_requestgpus: Expr | None = knob(
+        "JOB_DEFAULT_REQUESTGPUS", meaning="RequestGPUs when not given; unset: none"
+    )
+    job_default_lease_duration: Expr | None = knob(
+        "JOB_DEFAULT_LEASE_DURATION", "2400", unit="s", meaning="JobLeaseDuration when not given"
+    )
+    job_default_notification: str | None = knob(
+        "JOB_DEFAULT_NOTIFICATION",
+        choices=("never", "always", "complete", "error"),
+        meaning="notification when not given; unset: never",
+    )
+    default_job_max_retries: int = knob(
+        "DEFAULT_JOB_MAX_RETRIES",
+        "2",
+        least=0,
+        meaning="max_retries when only retry_until or success_exit_code is given",
+    )
+    submit_default_should_transfer_files: str | None = knob(
+        "SUBMIT_DEFAULT_SHOULD_TRANSFER_FILES",
+        choices=("YES", "NO", "IF_NEEDED", "AUTO", "TRUE", "FALSE", "ALWAYS", "NEVER"),
+        meaning="should_transfer_files when not given; unset: IF_NEEDED",
+    )
+    submit_attrs: tuple[str, ...] = knob(
+        "SUBMIT_ATTRS", meaning="attributes that every job gets, each with the value of the macro of its name"
+    )
+    submit_exprs: tuple[str, ...] = knob("SUBMIT_EXPRS", meaning="older name of SUBMIT_ATTRS; both count")
+    system_submit_attrs: tuple[str, ...] = knob("SYSTEM_SUBMIT_ATTRS", meaning="as SUBMIT_ATTRS, for packages to set")
+    append_requirements: Expr | None = knob(
+        "APPEND_REQUIREMENTS", meaning="term that is added to the Requirements of every job"
+    )
+    append_req_vanilla: Expr | None = knob(
+        "APPEND_REQ_VANILLA", meaning="in place of APPEND_REQUIREMENTS for vanilla jobs"
+    )
+    default_rank: Expr | None = knob("DEFAULT_RANK", meaning="Rank of a job that has none")
+    default_rank_vanilla: Expr | None = knob("DEFAULT_RANK_VANILLA", meaning="in its place for vanilla jobs")
+    append_rank: Expr | None = knob("APPEND_RANK", meaning="what is added to the Rank of every job")
+    append_rank_vanilla: Expr | None = knob("APPEND_RANK_VANILLA", meaning="in its place for vanilla jobs")
+    submit_allow_getenv: bool = knob(
+        "SUBMIT_ALLOW_GETENV", "true", meaning="whether getenv = true is allowed; names of variables always are"
+    )
+    submit_request_missing_units: str | None = knob(
+        "SUBMIT_REQUEST_MISSING_UNITS",
+        choices=("warn", "error"),
+        meaning="what comes of request_memory or request_disk without a unit; unset: nothing",
+    )
+    interactive_submit_file: str | None = knob(
+        "INTERACTIVE_SUBMIT_FILE", meaning="submit file of an interactive job for which none is named"
+    )
+    submit_factory_jobs_by_default: bool = knob(
+        "SUBMIT_FACTORY_JOBS_BY_DEFAULT", "false", meaning="whether `roost submit` acts as with -factory"
+    )

@@ -1,0 +1,134 @@
+"""What the administrator of a machine makes of the jobs that are submitted there."""
+
+import pytest
+
+from roost.submit import Description, here
+from shared.config import ConfigError
+from tests.spec import spec
+
+
+@pytest.fixture
+def submit(tmp_path, monkeypatch):
+    """Gives the ad of one job, and the warnings."""
+
+    def submit(knobs, commands=""):
+        (tmp_path / "machine.conf").write_text(f"{knobs}\n")
+        monkeypatch.setenv("ROOST_CONFIG", str(tmp_path / "machine.conf"))
+        text = f"executable = /bin/true\n{commands}\nqueue\n"
+        description = Description(text, here("job.sub", tmp_path, environment={"A": "1"}))
+        [cluster] = description.clusters()
+        return cluster.attributes, [problem.message for problem in description.warnings]
+
+    return submit
+
+
+def text_of(submit, name, knobs, commands=""):
+    attributes, _ = submit(knobs, commands)
+    return str(attributes[name]) if name in attributes else None
+
+
+@pytest.mark.parametrize(
+    ("knobs", "begin"),
+    [
+        ("APPEND_REQUIREMENTS = Gold || Silver", "(Memory > 3) && (Gold || Silver) && "),
+        ("APPEND_REQUIREMENTS = Gold\nAPPEND_REQ_VANILLA = Silver", "(Memory > 3) && (Silver) && "),
+        ("APPEND_REQUIREMENTS =", "(Memory > 3) && (TARGET.Arch"),
+    ],
+)
+def test_a_term_is_added_to_requirements(submit, knobs, begin):
+    found = text_of(submit, "Requirements", knobs, "requirements = Memory > 3")
+    assert found.startswith(begin)
+
+
+def test_a_term_that_speaks_of_a_machine_s_attribute_takes_the_place_of_our_own(submit):
+    plain = text_of(submit, "Requirements", "")
+    added = text_of(submit, "Requirements", 'APPEND_REQUIREMENTS = TARGET.Arch == "RISCV"')
+    assert "TARGET.Arch" in plain
+    assert added.count("Arch") == 1
+
+
+@pytest.mark.parametrize(
+    ("knobs", "commands", "rank"),
+    [
+        ("", "", "0.0"),
+        ("DEFAULT_RANK = Mips", "", "Mips"),
+        ("DEFAULT_RANK = Mips", "rank = Memory", "Memory"),
+        ("DEFAULT_RANK = Mips\nDEFAULT_RANK_VANILLA = KFlops", "", "KFlops"),
+        ("APPEND_RANK = Site * 10", "", "(Site * 10)"),
+        ("APPEND_RANK = Site * 10", "rank = Memory", "Memory + (Site * 10)"),
+        ("APPEND_RANK = 1\nAPPEND_RANK_VANILLA = 2\nDEFAULT_RANK = 3", "", "3 + (2)"),
+    ],
+)
+def test_ranks(submit, knobs, commands, rank):
+    assert text_of(submit, "Rank", knobs, commands) == rank
+
+
+def test_attributes_for_every_job(submit):
+    knobs = 'SUBMIT_ATTRS = Site, Unset\nSUBMIT_EXPRS = Twice\nSYSTEM_SUBMIT_ATTRS = Site\nSite = "here"\nTwice = 2 * 3'
+    attributes, _ = submit(knobs, '+Twice = "mine"')
+    assert (str(attributes["Site"]), str(attributes["Twice"])) == ('"here"', '"mine"')
+    assert "Unset" not in attributes
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "value", "commands", "given"),
+    [
+        ("JobNotification", "JOB_DEFAULT_NOTIFICATION = Error", "3", "notification = complete", "2"),
+        ("RequestGPUs", "JOB_DEFAULT_REQUESTGPUS = 2", "2", "request_gpus = 1", "1"),
+        ("RequestGPUs", "JOB_DEFAULT_REQUESTGPUS = 2", "2", "request_gpus = undefined", None),
+        (
+            "ShouldTransferFiles",
+            "SUBMIT_DEFAULT_SHOULD_TRANSFER_FILES = yes",
+            "YES",
+            "should_transfer_files = NO",
+            "NO",
+        ),
+        ("JobLeaseDuration", "JOB_DEFAULT_LEASE_DURATION = 60", "60", "job_lease_duration = 90", "90"),
+        ("JobLeaseDuration", "JOB_DEFAULT_LEASE_DURATION =", None, "job_lease_duration = 90", "90"),
+        ("RequestCpus", "JOB_DEFAULT_REQUESTCPUS = 2 + 1", "2 + 1", "request_cpus = 1", "1"),
+    ],
+)
+def test_defaults(submit, name, knobs, value, commands, given):
+    assert text_of(submit, name, knobs) == value
+    assert text_of(submit, name, knobs, commands) == given
+
+
+def test_how_often_a_job_is_tried_again(submit):
+    retried = "success_exit_code = 0"
+    assert text_of(submit, "JobMaxRetries", "DEFAULT_JOB_MAX_RETRIES = 7", retried) == "7"
+    assert text_of(submit, "JobMaxRetries", "", retried) == "2"
+
+
+def test_whole_environments_can_be_refused(submit):
+    knobs = "SUBMIT_ALLOW_GETENV = false"
+    with pytest.raises(ConfigError, match=r"getenv = true is not allowed.*SUBMIT_ALLOW_GETENV"):
+        submit(knobs, "getenv = true")
+    assert "A=1" in text_of(submit, "Environment", knobs, "getenv = A")
+    assert "A=1" in text_of(submit, "Environment", "", "getenv = true")
+
+
+@pytest.mark.parametrize(("command", "unit"), [("request_memory = 100", "M"), ("request_disk = 5", "K")])
+def test_requests_without_a_unit(submit, command, unit):
+    told = f"{command} has no unit, and counts in {unit}iB"
+    assert submit("", command)[1] == []
+    assert submit("SUBMIT_REQUEST_MISSING_UNITS = warn", command)[1] == [told]
+    assert submit("SUBMIT_REQUEST_MISSING_UNITS = warn", f"{command}{unit}")[1] == []
+    with pytest.raises(ConfigError, match=rf"{command} has no unit.*write it: {command}{unit}"):
+        submit("SUBMIT_REQUEST_MISSING_UNITS = error", command)
+
+
+@spec("CFG-21")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "APPEND_REQUIREMENTS = Gold &&",
+        "JOB_DEFAULT_NOTIFICATION = perhaps",
+        "DEFAULT_JOB_MAX_RETRIES = -1",
+        "SUBMIT_DEFAULT_SHOULD_TRANSFER_FILES = maybe",
+        "SUBMIT_ATTRS = 9lives",
+        "SUBMIT_ATTRS = Site",
+    ],
+)
+def test_a_mistake_of_the_administrator_names_its_line(submit, line):
+    with pytest.raises(ConfigError, match=r"machine.conf, line \d"):
+        submit(f"Site = here we are\n{line}")
