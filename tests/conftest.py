@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests import spec
+from tests import spec, warm
 from tests.servers import Rabbit, Redis, Server, ServerError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ NEEDS = {
 os.environ.setdefault("_CONDOR_RUNBENCHMARKS", "false")
 # Daemons check after every operation that what they hold agrees with itself, and fail if it does not.
 os.environ.setdefault("ROOST_STRICT_INVARIANTS", "1")
+warm.use()
 # Whoever begins the suite in the background of a shell has it, and all that it starts, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

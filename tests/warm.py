@@ -6,6 +6,8 @@ start some thousand. So one process for each test session reads all of it, once,
 process group that a fresh interpreter would have, and its end. What runs is a process like any other, to be killed,
 frozen and looked at, except that its command line is this program's.
 
+Only pytest's sessions do this (tests/conftest.py): benchmarks measure what starts as it does for users.
+
 Interpreters that are started with a setting of their own (`PYTHON...`, a locale), or to run anything else, are fresh
 ones: `takes` tells. tests/infrastructure/test_warm.py starts every daemon in a fresh one.
 """
@@ -53,9 +55,14 @@ class _Warm:
         self._control: socket.socket | None = None
         self._early: dict[str, str] = {}
         self._owner = 0
+        self._used = False
+
+    def use(self) -> None:
+        """From now on commands are forked where they can be."""
+        self._used = True
 
     def takes(self, command: Sequence[str], env: Mapping[str, str] | None) -> bool:
-        if list(command[:2]) != [sys.executable, "-m"] or command[2].partition(".")[0] not in OURS:
+        if not self._used or list(command[:2]) != [sys.executable, "-m"] or command[2].partition(".")[0] not in OURS:
             return False
         surroundings = os.environ if env is None else env
         self._begin()
@@ -100,7 +107,7 @@ def _umask() -> int:
 
 
 _warm = _Warm()
-takes = _warm.takes
+use, takes = _warm.use, _warm.takes
 
 
 def _place(env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> dict[str, Any]:
