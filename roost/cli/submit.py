@@ -14,7 +14,7 @@ from roost.client import Client, Cluster
 from roost.errors import ClientError, UsageError
 from roost.personal_config import tool_config
 from roost.submit import DescribedCluster, Description, SubmitContext, dry_run, here, read_file
-from roost.submit.description import make_factory, materialize_at_once
+from roost.submit.description import make_factory, materialize_at_once, told_of
 from shared.classad import ClassAd
 from shared.host import host_id
 
@@ -103,12 +103,17 @@ def _dry_run(description: Description, target: str, *, terse: bool) -> int:
     told: list[str] = []
     total = 0
     lines_of = dry_run.lines if target == "-" else dry_run.lines_of_file
-    for number, cluster in enumerate(description.clusters(), 1):
+    clusters = list(description.clusters())
+    for number, cluster in enumerate(clusters, 1):
         lines += lines_of(cluster, number, description.now)
         count = len(cluster.procs)
         told.append(f"{number}.0 - {number}.{count - 1}" if terse else f"{count} job(s) dry-run to cluster {number}.")
         total += count
     _warn(description)
+    for wrong in dict.fromkeys(cluster.not_run for cluster in clusters if cluster.not_run):
+        sys.stderr.write(f"WARNING: without -dry-run it would be refused: {wrong}\n")
+    for one in told_of(clusters):
+        sys.stderr.write(f"WARNING: {one}\n")
     text = "".join(f"{line}\n" for line in lines)
     if target == "-":
         say("" if terse else "Dry-Run job(s)")
@@ -130,6 +135,8 @@ def _submit(description: Description, place: SubmitContext, parsed: Parsed) -> i
     _warn(description)
     for cluster in clusters:
         _check_universe(cluster, place)
+    for told in told_of(clusters):
+        sys.stderr.write(f"WARNING: {told}\n")
     if not clusters:
         say("No jobs were queued.")
         return 0

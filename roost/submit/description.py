@@ -17,7 +17,7 @@ import platform
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from typing import Any, Final
 from roost.personal_config import tool_config
 from roost.submit.ads import RULES, RUN, SIMPLE, WRITES
 from roost.submit.commands import Attributes, Commands, Rule, SubmitContext
+from roost.submit.effects import WithoutEffect, without_effect
 from roost.submit.queue_statement import QueueItems, parse
 from shared.classad import ClassAd, Expr, ParseError
 from shared.config import Config
@@ -57,11 +58,15 @@ class DescribedCluster:
 
     @property
     def not_run(self) -> str:
-        """Why no pool of ours runs such jobs; empty where it does."""
+        """Why no pool of ours runs such jobs as they are meant; empty where it does."""
         number = self.attributes["JobUniverse"]
-        if number in RUN:
-            return ""
-        return f"universe {number} is not run by this pool; use vanilla, docker, container or vm"
+        if number not in RUN:
+            return f"universe {number} is not run by this pool; use vanilla, docker, container or vm"
+        return "; ".join(f"{row.command} has no effect: {row.told}" for row in self.without_effect() if row.refused)
+
+    def without_effect(self) -> list[WithoutEffect]:
+        """What the jobs ask for, and no pool of ours does."""
+        return without_effect(self.attributes, self.procs)
 
     def jobs(self, common: Attributes | None = None) -> Iterator[ClassAd]:
         """What differs in each job from the cluster's ad, or from `common` where that was queued in its place."""
@@ -401,6 +406,12 @@ def _site_attributes(config: Config, knobs: SubmitSettings) -> dict[str, Expr]:
                     "put quotes around a text",
                 ) from None
     return found
+
+
+def told_of(clusters: Iterable[DescribedCluster]) -> list[str]:
+    """What is said of jobs that are queued all the same: each thing that they ask for in vain, once."""
+    rows = (row for cluster in clusters for row in cluster.without_effect() if not row.refused)
+    return list(dict.fromkeys(f"{row.command} has no effect: {row.told}" for row in rows))
 
 
 def read_file(file: str | Path, place: SubmitContext) -> str:

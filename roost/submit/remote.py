@@ -33,7 +33,7 @@ import msgpack
 
 from roost.submit import Description, here
 from roost.submit import description as _known
-from roost.submit.description import DescribedCluster, materialize_at_once
+from roost.submit.description import DescribedCluster, materialize_at_once, told_of
 from shared.config.errors import ConfigError, Problem
 from shared.transfer.errors import TransferError
 from shared.transfer.sandbox import input_sources
@@ -131,7 +131,7 @@ def read(root: Path, asked: dict[str, Any]) -> dict[str, Any]:
                 "inputs": inputs,
             }
         )
-    warnings = [str(problem) for problem in description.warnings]
+    warnings = [*map(str, description.warnings), *told_of(clusters)]
     return {"clusters": told, "warnings": warnings[:100], "needs_cluster": description.needs_cluster}
 
 

@@ -1,0 +1,97 @@
+"""What a submit file asks for and no pool of ours does: refused where the job would wait for ever or the opposite would
+happen, else told.
+
+A test compares TABLE with what the daemons read, both ways: an attribute that gets its effect leaves the table in the
+same change. docs/submit.md has it as a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shared.classad import UNDEFINED, Expr
+from shared.classad.expr import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutEffect:
+    """command: of the submit file. told: what happens, and what to do. refused: whether such a job is not queued.
+    asks: the value that
+    asks for something; None: any but false, 0 and an empty text."""
+
+    command: str
+    told: str
+    refused: bool = False
+    asks: object = None
+
+
+_NO_PLUGINS = "execution points fetch files from the access point only: list files, or fetch URLs in the job"
+_NO_SCHEDULE = "jobs start as soon as there is a slot: queue it when it may start, or hold it and release it then"
+_NO_ENCRYPTION = "transfers are encrypted for all files or none, by the pool (docs/tls.md): leave it out"
+
+#: Attribute of the job -> what nobody does about it.
+TABLE: Final[Mapping[str, WithoutEffect]] = {
+    "IsNoopJob": WithoutEffect("noop_job", "the job would run: leave it out, or queue no job", refused=True),
+    "DeferralTime": WithoutEffect("deferral_time", _NO_SCHEDULE, refused=True),
+    "CronMinute": WithoutEffect("cron_minute", _NO_SCHEDULE, refused=True),
+    "CronHour": WithoutEffect("cron_hour", _NO_SCHEDULE, refused=True),
+    "CronDayOfMonth": WithoutEffect("cron_day_of_month", _NO_SCHEDULE, refused=True),
+    "CronMonth": WithoutEffect("cron_month", _NO_SCHEDULE, refused=True),
+    "CronDayOfWeek": WithoutEffect("cron_day_of_week", _NO_SCHEDULE, refused=True),
+    "SuccessCheckpointExitCode": WithoutEffect(
+        "checkpoint_exit_code", "no execution point takes checkpoints of a job that goes on: leave it out", refused=True
+    ),
+    "EncryptExecuteDirectory": WithoutEffect(
+        "encrypt_execute_directory", "no execution point encrypts scratch directories: leave it out", refused=True
+    ),
+    "EncryptInputFiles": WithoutEffect("encrypt_input_files", _NO_ENCRYPTION, refused=True),
+    "EncryptOutputFiles": WithoutEffect("encrypt_output_files", _NO_ENCRYPTION, refused=True),
+    "DontEncryptInputFiles": WithoutEffect("dont_encrypt_input_files", _NO_ENCRYPTION, refused=True),
+    "DontEncryptOutputFiles": WithoutEffect("dont_encrypt_output_files", _NO_ENCRYPTION, refused=True),
+    "TransferPlugins": WithoutEffect("transfer_plugins", _NO_PLUGINS, refused=True),
+    "WantTransferPluginMethods": WithoutEffect("a URL as a file", _NO_PLUGINS, refused=True),
+    "OutputDestination": WithoutEffect("output_destination", "output comes back to the access point", refused=True),
+    "PublicInputFiles": WithoutEffect(
+        "public_input_files", "the files would not travel: list them in transfer_input_files", refused=True
+    ),
+    "JobNotification": WithoutEffect("notification", "no mail is sent: `roost wait` and `roost events` tell of ends"),
+    "UserLogUseXML": WithoutEffect("log_xml", "the log is written as text"),
+    "StreamOut": WithoutEffect("stream_output", "output comes when the job ends; `roost tail` shows it before"),
+    "StreamErr": WithoutEffect("stream_error", "error output comes when the job ends; `roost tail` shows it before"),
+    "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),
+    "KeepClaimIdle": WithoutEffect("keep_claim_idle", "a claim is kept no longer than for other jobs"),
+    "NextJobStartDelay": WithoutEffect("next_job_start_delay", "the next job starts without a pause"),
+    "JobMachineAttrs": WithoutEffect("job_machine_attrs", "the job's ad keeps none of them"),
+    "WantGracefulRemoval": WithoutEffect("want_graceful_removal", "a removed job is stopped as any other"),
+    "SkipIfDataflow": WithoutEffect("skip_if_dataflow", "the job runs whatever the age of its output"),
+    "ManifestDesired": WithoutEffect("manifest", "no list of files is made"),
+    "WantIOProxy": WithoutEffect("want_io_proxy", "there is no Chirp proxy beside the job"),
+    "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),
+    "LoadProfile": WithoutEffect("load_profile", "it is of Windows"),
+    "StackSize": WithoutEffect("stack_size", "the stack has the execution point's limit"),
+    "JobAdInformationAttrs": WithoutEffect("job_ad_information_attrs", "the log has no event of them"),
+    "UserLogExecuteEventAttrs": WithoutEffect("ulog_execute_attrs", "the log's events have none of them"),
+    "EraseOutputAndErrorOnRestart": WithoutEffect(
+        "erase_output_and_error_on_restart", "output of an earlier attempt is not kept", asks=False
+    ),
+}
+
+
+def without_effect(attributes: Mapping[str, Any], procs: Iterable[Mapping[str, Any]]) -> list[WithoutEffect]:
+    """What these jobs ask for in vain, in the order of TABLE. attributes: what they share; procs: what differs."""
+    asked = {name for name in TABLE if name in attributes and _asks(attributes[name], TABLE[name])}
+    for proc in procs:
+        asked.update(name for name in proc if name in TABLE and _asks(proc[name], TABLE[name]))
+    return [row for name, row in TABLE.items() if name in asked]
+
+
+def _asks(value: Any, row: WithoutEffect) -> bool:
+    if isinstance(value, Literal):
+        value = value.value
+    if isinstance(value, Expr):
+        return True  # it depends
+    if row.asks is not None:
+        return value is row.asks
+    return value is not UNDEFINED and bool(value)
