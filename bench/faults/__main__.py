@@ -24,7 +24,19 @@ from pathlib import Path
 from typing import Any
 
 from bench.faults.containers import ContainerPool
-from bench.faults.faults import Fault, endure, none, of_containers, of_daemons, of_primary, of_servers, small_disk
+from bench.faults.faults import (
+    Fault,
+    endure,
+    none,
+    of_clocks,
+    of_containers,
+    of_daemons,
+    of_primary,
+    of_rooms,
+    of_servers,
+    of_single,
+    small_disk,
+)
 from bench.faults.leaders import LeaderWatch
 from bench.faults.pool import CENTRAL, FaultPool
 from bench.faults.servers import RabbitCluster, ReplicatedRedis
@@ -35,7 +47,8 @@ from tests.containers.engine import Engine
 from tests.servers import Rabbit, Redis
 
 WANTED = ("submit", "match", "query", "leader")
-SPOOL_MIB = 64
+#: Of each daemon, for its LOCAL_DIR.
+DISK_MIB = 64
 
 
 def row(fault: Fault, without: dict[str, float], verdict: Verdict, load: float) -> str:
@@ -109,7 +122,7 @@ class Bench:
 
 
 def of_processes(stack: ExitStack, directory: Path, options: argparse.Namespace) -> tuple[FaultPool, list[Fault]]:
-    if options.single:
+    if options.single or options.clocks:
         rabbit, redis = Rabbit(), Redis()
         for server in (rabbit, redis):
             stack.callback(server.close)
@@ -118,12 +131,19 @@ def of_processes(stack: ExitStack, directory: Path, options: argparse.Namespace)
     else:
         replicated, cluster = stack.enter_context(ReplicatedRedis()), stack.enter_context(RabbitCluster())
         urls = cluster.url, replicated.url
+    if options.clocks:
+        pool = stack.enter_context(FaultPool(directory / "pool", *urls, clocks=True))
+        return pool, of_clocks(pool, options.lasts)
     pool = FaultPool(directory / "pool", *urls)
-    if not options.single:
-        stack.enter_context(small_disk(pool.spool, SPOOL_MIB))
+    for member in pool.members.values():
+        stack.enter_context(small_disk(member.home, DISK_MIB))
     stack.enter_context(pool)
     faults = [*of_daemons(pool, options.lasts, options.schedd), of_primary(pool)]
-    if not options.single:
+    if options.single:
+        faults += of_rooms(pool, lambda: redis, [rabbit], options.lasts)
+        faults += of_single(redis, rabbit, options.lasts)
+    else:
+        faults += of_rooms(pool, replicated.primary, cluster.nodes, options.lasts)
         faults += of_servers(pool, replicated, cluster, options.lasts)
     return pool, faults
 
@@ -133,7 +153,8 @@ def main() -> None:
         description="Kill, hang and cut off the parts of a pool while jobs run, and count."
     )
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--single", action="store_true", help="one broker and one Redis; no faults of servers")
+    kind.add_argument("--single", action="store_true", help="one broker and one Redis, which nothing replaces")
+    kind.add_argument("--clocks", action="store_true", help="clocks of machines set by an hour (takes cc)")
     kind.add_argument(
         "--containers", action="store_true", help="the highly available compose pool; cuts of networks, too"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Protocol
 from bench.faults.containers import CENTRAL as NUMBERS
 from bench.faults.containers import HEARS, SPEAKS, Container, ContainerPool, at_once, cut
 from bench.faults.pool import CENTRAL, FaultPool, Member
-from bench.faults.servers import RabbitCluster, ReplicatedRedis
+from bench.faults.servers import RabbitCluster, RabbitNode, ReplicatedRedis
 from bench.faults.workload import Workload
+from tests.servers import Rabbit, Redis
 from tests.waiting import wait_until
 
 PATIENCE_S = 180.0
@@ -23,9 +24,16 @@ PATIENCE_S = 180.0
 #: Makes what the fault lasts within.
 Strike = Callable[[], AbstractContextManager[object]]
 
-SERVERS_WITHIN = {"submit": 10.0, "match": 10.0, "query": 10.0}
-#: Seconds until the next negotiator has negotiated: the leader was killed, or hangs.
-KILLED, HUNG = {"match": 2.0}, {"match": 5.0}
+#: Seconds without service that are the aim on a quiet machine. A job is submitted twice a second, so half a second more
+#: may pass between two matches. Sentinels wait for 2 s before they take a primary for dead (bench.faults.servers).
+REDIS_WITHIN = {"submit": 3.0, "match": 3.5, "query": 3.0}
+RABBITMQ_WITHIN = {"submit": 3.0, "match": 3.5, "query": 3.0, "two leaders": 0.0}
+#: The leading negotiator, its HAD or both were killed, or hang.
+KILLED = {"leader": 1.0, "match": 1.5, "two leaders": 0.0}
+HUNG = {"leader": 2.0, "match": 2.5, "two leaders": 0.0}
+#: A gateway or a collector hangs: clients go to another.
+ELSEWHERE = {"submit": 2.5, "query": 2.0}
+EVERYTHING = {"submit": 5.0, "match": 5.5, "query": 5.0}
 
 
 class Victim(Protocol):
@@ -104,6 +112,48 @@ def full(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
+def clocks_set(ahead_s: int, *members: Member) -> Iterator[None]:
+    """The time of their machine is set, and set back."""
+    for member in members:
+        member.set_clock(ahead_s)
+    try:
+        yield
+    finally:
+        for member in members:
+            member.set_clock(0)
+
+
+@contextmanager
+def memory_alarm(nodes: Sequence[RabbitNode | Rabbit], lasts_s: float) -> Iterator[None]:
+    """RabbitMQ takes itself to be short of memory for so long, and no more messages. It counts the time itself, as its
+    own command may take as long to start."""
+    setting = "vm_memory_monitor:set_vm_memory_high_watermark"
+    spell = f"spawn(fun() -> {setting}(0.00001), timer:sleep({round(lasts_s * 1000)}), {setting}(0.4) end)."
+    at_once([lambda node=node: node.ctl("eval", spell) for node in nodes])  # type: ignore[misc]
+    yield
+
+
+@contextmanager
+def at_maxmemory(server: Redis) -> Iterator[None]:
+    """Redis refuses all writes that need memory."""
+    server.command("CONFIG", "SET", "maxmemory", "1")
+    try:
+        yield
+    finally:
+        server.command("CONFIG", "SET", "maxmemory", "0")
+
+
+@contextmanager
+def restarted_in_turns(pool: FaultPool) -> Iterator[None]:
+    """Each daemon is stopped in good order and started; the next one when all are ready."""
+    for member in pool.members.values():
+        member.stop()
+        member.start()
+        pool.wait_ready()
+    yield
+
+
+@contextmanager
 def dead_primary(pool: FaultPool | ContainerPool, primary: str, *victims: Victim) -> Iterator[None]:
     """The primary of HAD_USE_PRIMARY is dead, and somebody else leads, until `returns` or the end."""
     pool.with_primary(True)
@@ -149,23 +199,76 @@ def of_daemons(pool: FaultPool, lasts_s: float, schedd_s: float) -> list[Fault]:
     hanging = [
         Fault("the active negotiator hung", lambda: frozen(*leading("negotiator")), lasts_s, HUNG),
         Fault("the active HAD hung", lambda: frozen(*leading("had")), lasts_s, HUNG),
-        Fault("one collector hung", lambda: frozen(pool["collector", "cm1"]), lasts_s, {}),
+        Fault("one collector hung", lambda: frozen(pool["collector", "cm1"]), lasts_s, ELSEWHERE),
         Fault("the schedd hung", lambda: frozen(pool["schedd", "ap"]), lasts_s, {}),
         Fault("one startd hung", lambda: frozen(pool["startd", "ep1"]), lasts_s, {}),
-        Fault("one gateway hung", lambda: frozen(pool["gateway", "gw1"]), lasts_s, {}),
+        Fault("one gateway hung", lambda: frozen(pool["gateway", "gw1"]), lasts_s, ELSEWHERE),
     ]
-    everything = Fault("all daemons killed at once", lambda: killed(*pool.members.values()), 0.0, {})
+    everything = Fault("all daemons killed at once", lambda: killed(*pool.members.values()), 0.0, EVERYTHING)
     return [*killing, *hanging, everything]
+
+
+def of_rooms(
+    pool: FaultPool, primary: Callable[[], Redis], nodes: Sequence[RabbitNode | Rabbit], lasts_s: float
+) -> list[Fault]:
+    """No room on the disk of a daemon, each of which has one of its own, or in the memory of a server; and a rolling
+    restart."""
+
+    def home(kind: str, name: str) -> Strike:
+        return lambda: full(pool[kind, name or pool.leader()].home)
+
+    some = (("schedd", "ap"), ("startd", "ep1"), ("collector", "cm1"), ("gateway", "gw1"))
+    leading = (("negotiator", ""), ("had", ""))
+    disks = [Fault(f"the disk full at the {kind}", home(kind, name), lasts_s, {}) for kind, name in (*some, *leading)]
+    return [
+        *disks,
+        Fault("RabbitMQ's memory alarm", lambda: memory_alarm(nodes, lasts_s), lasts_s, {}),
+        Fault("Redis at maxmemory", lambda: at_maxmemory(primary()), lasts_s, {}),
+        Fault("everything restarted in turns", lambda: restarted_in_turns(pool), 0.0, {"query": 1.0}),
+    ]
+
+
+def of_single(redis: Redis, rabbit: Rabbit, lasts_s: float) -> list[Fault]:
+    """Of a pool with one Redis and one RabbitMQ, which nothing replaces."""
+    return [
+        Fault("the only Redis killed", lambda: killed(redis), lasts_s, {}),
+        Fault("the only Redis hung", lambda: frozen(redis), lasts_s, {}),
+        Fault("the only RabbitMQ killed", lambda: killed(rabbit), lasts_s, {}),
+    ]
+
+
+def of_clocks(pool: FaultPool, lasts_s: float) -> list[Fault]:
+    """The clock of a machine set forth and back by an hour, and back and forth."""
+
+    def leading() -> list[Member]:
+        return [pool[kind, pool.leader()] for kind in ("negotiator", "had", "collector")]
+
+    def machines() -> dict[str, list[Member]]:
+        return {
+            "the leading central manager": leading(),
+            "the access point": [pool["schedd", "ap"]],
+            "an execution point": [pool["startd", "ep1"]],
+            "all machines": list(pool.members.values()),
+        }
+
+    def set_(what: str, ahead_s: int) -> Strike:
+        return lambda: clocks_set(ahead_s, *machines()[what])
+
+    names = ("the leading central manager", "the access point", "an execution point", "all machines")
+    return [
+        Fault(f"the clock of {what} set {how}", set_(what, ahead_s), lasts_s, HUNG)
+        for what in names
+        for how, ahead_s in (("an hour forth, and back", 3600), ("an hour back, and forth", -3600))
+    ]
 
 
 def of_servers(pool: FaultPool, redis: ReplicatedRedis, rabbit: RabbitCluster, lasts_s: float) -> list[Fault]:
     everything: list[Victim] = [*rabbit.nodes, *redis.servers, *redis.sentinels, *pool.members.values()]
     return [
-        Fault("Redis's primary killed", lambda: killed(redis.primary()), lasts_s, SERVERS_WITHIN),
-        Fault("Redis's primary hung", lambda: frozen(redis.primary()), lasts_s, SERVERS_WITHIN),
-        Fault("one RabbitMQ node of three killed", lambda: killed(rabbit.busiest()), lasts_s, SERVERS_WITHIN),
-        Fault("one RabbitMQ node of three hung", lambda: frozen(rabbit.busiest()), lasts_s, SERVERS_WITHIN),
-        Fault("the schedd's disk full", lambda: full(pool.spool), lasts_s, {}),
+        Fault("Redis's primary killed", lambda: killed(redis.primary()), lasts_s, REDIS_WITHIN),
+        Fault("Redis's primary hung", lambda: frozen(redis.primary()), lasts_s, REDIS_WITHIN),
+        Fault("one RabbitMQ node of three killed", lambda: killed(rabbit.busiest()), lasts_s, RABBITMQ_WITHIN),
+        Fault("one RabbitMQ node of three hung", lambda: frozen(rabbit.busiest()), lasts_s, RABBITMQ_WITHIN),
         Fault("servers and daemons, all killed at once", lambda: killed(*everything), 0.0, {}),
     ]
 
@@ -214,11 +317,11 @@ def of_containers(pool: ContainerPool, lasts_s: float, schedd_s: float) -> list[
         Fault("the leading central manager hung", lambda: frozen(*manager()), lasts_s, HUNG),
         Fault("one schedd of two hung", lambda: frozen(pool["schedd2"]), lasts_s, {}),
         Fault("one startd hung", lambda: frozen(pool["startd3"]), lasts_s, {}),
-        Fault("one gateway hung", lambda: frozen(pool["gateway"]), lasts_s, {}),
-        Fault("Redis's primary killed", lambda: killed(primary()), lasts_s, SERVERS_WITHIN),
-        Fault("Redis's primary hung", lambda: frozen(primary()), lasts_s, SERVERS_WITHIN),
-        Fault("one RabbitMQ node of three killed", lambda: killed(pool.busiest_broker()), lasts_s, SERVERS_WITHIN),
-        Fault("one RabbitMQ node of three hung", lambda: frozen(pool.busiest_broker()), lasts_s, SERVERS_WITHIN),
+        Fault("one gateway hung", lambda: frozen(pool["gateway"]), lasts_s, ELSEWHERE),
+        Fault("Redis's primary killed", lambda: killed(primary()), lasts_s, REDIS_WITHIN),
+        Fault("Redis's primary hung", lambda: frozen(primary()), lasts_s, REDIS_WITHIN),
+        Fault("one RabbitMQ node of three killed", lambda: killed(pool.busiest_broker()), lasts_s, RABBITMQ_WITHIN),
+        Fault("one RabbitMQ node of three hung", lambda: frozen(pool.busiest_broker()), lasts_s, RABBITMQ_WITHIN),
         Fault("the leading central manager cut off", lambda: cut(*manager()), lasts_s, HUNG),
         Fault("... it hears nothing, but is heard", lambda: cut(*manager(), directions=[HEARS]), lasts_s, HUNG),
         Fault("... nobody hears it", lambda: cut(*manager(), directions=[SPEAKS]), lasts_s, HUNG),
@@ -243,8 +346,8 @@ def of_containers(pool: ContainerPool, lasts_s: float, schedd_s: float) -> list[
             lasts_s,
             {},
         ),
-        Fault("Redis's primary cut off", lambda: cut(primary()), lasts_s, SERVERS_WITHIN),
-        Fault("one RabbitMQ node of three cut off", lambda: cut(pool.busiest_broker()), lasts_s, SERVERS_WITHIN),
+        Fault("Redis's primary cut off", lambda: cut(primary()), lasts_s, REDIS_WITHIN),
+        Fault("one RabbitMQ node of three cut off", lambda: cut(pool.busiest_broker()), lasts_s, RABBITMQ_WITHIN),
         Fault(
             "the primary comes back",
             lambda: returns(pool, "", *first_manager),

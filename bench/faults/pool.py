@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -19,6 +21,7 @@ from tests.servers import Leashed, free_port
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
+CLOCK_SOURCE = Path(__file__).with_name("clock.c")
 CENTRAL = ("cm1", "cm2")
 #: In the order of their start.
 MEMBERS = (
@@ -47,14 +50,25 @@ KNOBS = {
 }
 
 
+def clock_library(directory: Path) -> Path:
+    """Compiled there, once."""
+    library = directory / "clock.so"
+    if not library.exists():
+        command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(CLOCK_SOURCE), "-ldl"]
+        subprocess.run(command, check=True)
+    return library
+
+
 class Member:
     """One daemon. What a startd has started outlives its death, as after a real crash, until close()."""
 
-    def __init__(self, kind: str, name: str, directory: Path, knobs: dict[str, str]) -> None:
+    def __init__(self, kind: str, name: str, directory: Path, knobs: dict[str, str], *, clock: bool = False) -> None:
+        """clock: one of its own, that can be set (takes a C compiler)."""
         self.kind, self.name = kind, name
         self.port = free_port()
         self.log = directory / f"{kind}-{name}.log"
-        home = directory / f"{kind}-{name}"
+        self.home = home = directory / f"{kind}-{name}"
+        self._clock = directory / f"{kind}-{name}.clock"
         own = {"LOCAL_DIR": str(home), "ROOST_HEALTH_PORT": str(self.port), "ROOST_TOKEN_FILE": str(home / "token")}
         inherited = {k: v for k, v in os.environ.items() if not k.upper().startswith(("_CONDOR_", "ROOST_", "CONDOR_"))}
         self._env = {
@@ -63,7 +77,17 @@ class Member:
             "CONDOR_CONFIG": "ONLY_ENV",
             **{f"_CONDOR_{knob}": text for knob, text in {**knobs, **own}.items()},
         }
+        if clock:
+            self.set_clock(0)
+            self._env |= {"LD_PRELOAD": str(clock_library(directory)), "BENCH_CLOCK": str(self._clock)}
         self._lives: list[Leashed] = []
+
+    def set_clock(self, ahead_s: int) -> None:
+        """Its wall clock is so far ahead of the machine's, at once."""
+        if not self._clock.exists():
+            self._clock.write_bytes(struct.pack("q", 0))
+        with self._clock.open("r+b") as file:
+            file.write(struct.pack("q", ahead_s))
 
     def configure(self, **knobs: str) -> None:
         """From its next start on."""
@@ -75,6 +99,11 @@ class Member:
 
     def kill(self) -> None:
         self._lives[-1].kill()
+
+    def stop(self) -> None:
+        """As a supervisor does: SIGTERM, and it ends in good order."""
+        self._lives[-1].terminate()
+        self._lives[-1].wait()
 
     def freeze(self) -> None:
         self._lives[-1].freeze()
@@ -106,7 +135,7 @@ class Member:
 
 class FaultPool:
     """Two central managers, an access point, two execution points and two gateways; or `members`, kinds and names. own:
-    further knobs of some of them."""
+    further knobs of some of them. clocks: each has a clock of its own."""
 
     def __init__(
         self,
@@ -116,6 +145,7 @@ class FaultPool:
         *,
         members: Sequence[tuple[str, str]] = MEMBERS,
         own: Mapping[tuple[str, str], dict[str, str]] | None = None,
+        clocks: bool = False,
         **knobs: str,
     ) -> None:
         self.directory = directory
@@ -128,7 +158,7 @@ class FaultPool:
             if kind == "gateway":
                 self._gateways.append(free_port())
                 more |= {"ROOST_GATEWAY_BIND": "127.0.0.1", "ROOST_GATEWAY_PORT": str(self._gateways[-1])}
-            self.members[kind, name] = Member(kind, name, directory, {**common, **more})
+            self.members[kind, name] = Member(kind, name, directory, {**common, **more}, clock=clocks)
 
     def __enter__(self) -> Self:
         try:
@@ -170,11 +200,6 @@ class FaultPool:
 
         wait_until(one_leads, 120, "one leading negotiator")
         return found[0]
-
-    @property
-    def spool(self) -> Path:
-        """The schedd's."""
-        return self.directory / "schedd-ap" / "spool"
 
     def with_primary(self, wanted: bool) -> None:
         """Start the HADs again with, or without, HAD_USE_PRIMARY."""

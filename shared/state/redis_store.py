@@ -35,7 +35,7 @@ HASHES_AT_ONCE = 200
 #: Of a server that knows no FCALL.
 OLD = "it has no functions, so it is older than Redis 7: upgrade it"
 #: Answers by which a server says that it did nothing, and may do it soon.
-PASSING = ("LOADING", "READONLY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
+PASSING = ("LOADING", "READONLY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF")
 
 
 class RedisStore:
@@ -299,6 +299,8 @@ class RedisStore:
             raise self._unavailable(error) from error
         except exceptions.NoPermissionError as error:
             raise self._unavailable(error, "its access list is not of this release: write it anew") from error
+        except exceptions.OutOfMemoryError as error:
+            raise self._unavailable(error, "raise its maxmemory, or make room") from error
         except exceptions.ResponseError as error:
             if str(error).startswith(PASSING) or isinstance(error, exceptions.ReadOnlyError):
                 if isinstance(error, exceptions.ReadOnlyError):

@@ -435,6 +435,27 @@ async def test_unreachable_redis_is_an_error_in_the_end(place, redis_server):
 
 
 @pytest.mark.parametrize("place", ["redis"], indirect=True)
+async def test_a_redis_whose_memory_is_full_is_waited_for(place, redis_server):
+    """It refuses writes, by commands and by functions, and takes them again once there is room: no reason to die."""
+    from shared.state.redis_store import RedisStore
+    from shared.state.urls import parse
+
+    await (await place.open()).set("a", "before")
+    store = RedisStore(parse(redis_server.url), retry_s=0.1)
+    await asyncio.to_thread(redis_server.command, "CONFIG", "SET", "maxmemory", "1")
+    try:
+        for write in (store.set("a", "b"), _lease(store, "a")):
+            with pytest.raises(StoreUnavailable, match="raise its maxmemory, or make room"):
+                await write
+        assert await store.get("a") == b"before"
+    finally:
+        await asyncio.to_thread(redis_server.command, "CONFIG", "SET", "maxmemory", "0")
+    await store.set("a", "b")
+    assert (await _lease(store, "a"))["owner"] == "a"
+    await store.stop()
+
+
+@pytest.mark.parametrize("place", ["redis"], indirect=True)
 async def test_prefix_keeps_pools_apart(place):
     one = await place.open()
     place.url = place.url + ("&" if "?" in place.url else "?") + "prefix=other:"
