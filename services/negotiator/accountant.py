@@ -487,7 +487,7 @@ class Accountant:
         if now < self._clock:
             if self._clock - now < SMALL_STEP_S:
                 return self._clock
-            self._step_back(now)
+            self._go_on(self._clock, now)
         self._clock = now
         if self._just_read:
             self._just_read = False
@@ -498,9 +498,16 @@ class Accountant:
             self._publication.restart([*(group.name for group in self.tree.groups), *by_last])
         return now
 
-    def _step_back(self, now: float) -> None:
-        """The clock was set back: what was up to then is charged, and all go on from the new time (ACC-22)."""
-        before = self._clock
+    @_checked
+    def clock_set_forth(self, expected: float, now: float) -> None:
+        """Our clock was set forth since the last charge, and would say `expected` else: what was up to then is charged,
+        and all go on from the new time (ACC-22)."""
+        if self._clock <= expected < now:
+            self._go_on(expected, now)
+            self._clock = now
+
+    def _go_on(self, before: float, now: float) -> None:
+        """Charge everybody up to `before`, and from `now` on."""
         for name, record in self.records.items():
             self._put(name, replace(settle(record, before, self.half_life), updated=now), news=False)
         for key, record in self.groups.items():

@@ -55,6 +55,8 @@ MOST_STATISTICS = 101
 _MANY = 100
 #: A daemon of which something was missed is asked for all its ads at most this often (s).
 ASK_AGAIN_S = 0.5
+#: A wall clock that gains so many seconds on the time that passed was set: nobody used anything meanwhile.
+SET_S = 1.0
 _MOST_ASKED = 10_000
 #: Settings that say which slots are taken in, and how.
 _ABOUT_SLOTS = ("negotiator_slot_constraint", "startd_ad_reeval_expr")
@@ -123,6 +125,7 @@ class Negotiator(Daemon):
         self._taking_over = asyncio.Lock()
         self._triggers: set[str] = set()
         self._triggered_at = 0.0  # wall clock: when the first of them came
+        self._charged_at: tuple[float, float] | None = None  # wall clock and boottime, in this term
         self._written_at = 0.0  # monotonic: when all accounting records were in Redis
         self._wake = asyncio.Event()
         self._active_subscription: Subscription | None = None
@@ -387,6 +390,7 @@ class Negotiator(Daemon):
     async def _stop_leading(self, reason: str) -> None:
         was = self.leading()
         self.leads_until = 0.0
+        self._charged_at = None
         self._loaded = False
         if self._active_subscription is not None:
             subscription, self._active_subscription = self._active_subscription, None
@@ -396,6 +400,7 @@ class Negotiator(Daemon):
 
     async def _load(self) -> None:
         """Read accounting records, slots, claims and submitters from Redis."""
+        self._charged_at = None
         if await self.accountant.load(self.epoch):
             self.context.log.warning("books_restored", source="memory", version=self.accountant.version.text)
         await self._load_ads()
@@ -561,7 +566,13 @@ class Negotiator(Daemon):
     def _charge(self) -> None:
         late, changed = self.ad_intake.claim_charges.take_late(), self.ad_intake.claim_charges.take_changed()
         if self.leading() and self._loaded:  # else whoever leads charges for it
-            now = self.context.clock.now()
+            now, boottime = self.context.clock.now(), self.context.clock.boottime()
+            if self._charged_at is not None:
+                expected = self._charged_at[0] + boottime - self._charged_at[1]
+                if now - expected > SET_S:
+                    self.context.log.warning("clock_set", seconds=round(now - expected, 1))
+                    self.accountant.clock_set_forth(expected, now)
+            self._charged_at = now, boottime
             self.accountant.charge(self.table.charged(self.policy.cycle), now, late, changed)
             self._ended += self.accountant.end_changes(now)
 

@@ -170,6 +170,22 @@ def test_a_clock_that_steps_back_leaves_priorities_as_they_are():
     assert accountant.record("idle@p", T0 + HOUR + DAY).priority == pytest.approx(before["idle@p"].priority / 2)
 
 
+@spec("ACC-22")
+def test_a_clock_that_is_set_forth_charges_no_time_that_nobody_had():
+    accountant = books()
+    accountant.charge({"idle@p": (10.0, 10), "busy@p": (3.0, 3)}, T0)
+    accountant.charge({"busy@p": (3.0, 3)}, T0 + DAY)
+    before = {name: accountant.record(name, T0 + DAY + 60.0) for name in ("idle@p", "busy@p")}
+    set_to = T0 + DAY + 60.0 + HOUR
+    accountant.clock_set_forth(T0 + DAY + 60.0, set_to)
+    accountant.charge({"busy@p": (3.0, 3)}, set_to)
+    for name, record in before.items():
+        now = accountant.record(name, set_to)
+        assert (now.priority, now.usage) == (pytest.approx(record.priority), pytest.approx(record.usage))
+    later = accountant.record("busy@p", set_to + HOUR)
+    assert later.usage == pytest.approx(before["busy@p"].usage + 3 * HOUR)
+
+
 def test_a_clock_that_trembles_charges_no_second_twice():
     accountant = books()
     accountant.charge({"alice@p": (1.0, 1)}, T0)

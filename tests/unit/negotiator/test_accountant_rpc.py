@@ -32,6 +32,9 @@ class StepClock(SystemClock):
     def now(self) -> float:
         return self.at
 
+    def boottime(self) -> float:
+        return self.at
+
 
 class Books:
     """A negotiator that leads, and somebody who listens to it."""

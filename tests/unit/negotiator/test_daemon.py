@@ -44,6 +44,9 @@ class StepClock(SystemClock):
     def now(self) -> float:
         return self.at
 
+    def boottime(self) -> float:
+        return self.at
+
 
 class FakeSchedd:
     """Has `idle` jobs of one autocluster for alice; remembers what it was told."""
