@@ -21,6 +21,7 @@ from services.negotiator.settings import RequestListSettings
 from shared.bus.api import CallTimeout, RemoteFailure
 from shared.classad import ClassAd
 from shared.daemon.context import Context
+from shared.delays import Delay
 from shared.errors import RoostError
 from shared.messages.negotiation import (
     GetRequests,
@@ -69,7 +70,8 @@ class CycleIdentity:
 
 
 def grace_s(needed_s: float | None) -> float:
-    """For how long the others may be silent. needed_s: what those needed who are done; None: nobody is."""
+    """For how long the others may be silent. needed_s: what those needed who are done, or where nobody is, what they
+    needed of late; None: nobody ever was."""
     return GRACE_S if needed_s is None else min(GRACE_S, max(LEAST_GRACE_S, GRACE_FACTOR * needed_s))
 
 
@@ -83,6 +85,7 @@ class ScheddClient:
         self._answers = 0  # answers, of whomever
         self._asked: Collection[str] = ()  # inboxes, last
         self._others = 0  # ads of schedds that were not
+        self._usual: Delay | None = None  # how long those needed who were done, of late
 
     def heard(self, inbox: str) -> None:
         """Note that a schedd's ads came: it lives, and is waited for."""
@@ -125,14 +128,16 @@ class ScheddClient:
         try:
             while waiting:
                 answers = self._answers
-                done, waiting = await asyncio.wait(
-                    waiting, timeout=grace_s(needed), return_when=asyncio.FIRST_COMPLETED
-                )
+                usual_s = self._usual.left(now()) if self._usual is not None else None
+                patience = grace_s(needed if needed is not None else usual_s)
+                done, waiting = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
                 if done:
                     last = now()
                     needed = last - began
+                    if self._answers != answers:  # else they only gave up
+                        self._usual = (self._usual or Delay()).seen(needed, last)
                 silent = self._answers == answers and self._answers + self._others > heard_before
                 if not done and (silent or now() - last > LAST_WORD_S):
                     break

@@ -92,6 +92,19 @@ async def test_a_dead_schedd_that_is_asked_alone_keeps_newcomers_waiting_only_sh
     assert (answers.requests, answers.silent, bus.patience) == ({}, {"schedd.dead"}, [30.0])
 
 
+async def test_where_answers_were_quick_of_late_a_dead_schedd_that_is_asked_alone_is_left_soon(monkeypatch):
+    """Not after the time that one has of which nobody knows how slow the pool is."""
+    monkeypatch.setattr(schedd_client, "GRACE_S", 3600.0)
+    monkeypatch.setattr(schedd_client, "LEAST_GRACE_S", 0.05)
+    schedds = ScheddClient(SimpleNamespace(bus=Silence(), log=structlog.get_logger()), RequestListSettings())
+    identity = CycleIdentity("n", "", 1, 1)
+    await schedds.fetch_requests({"schedd.lives": ["alice@x"]}, identity)
+    asking = asyncio.ensure_future(schedds.fetch_requests({"schedd.dead": ["bob@x"]}, identity))
+    assert not (await asyncio.wait({asking}, timeout=0.06))[0]
+    schedds.heard("schedd.lives")
+    assert (await asyncio.wait_for(asking, 25)).silent == {"schedd.dead"}  # by itself it had NEGOTIATOR_TIMEOUT, 30 s
+
+
 async def test_a_schedd_that_dies_before_it_hears_of_its_matches_keeps_nobody_waiting(monkeypatch):
     """Nobody's jobs started for NEGOTIATOR_TIMEOUT, for each schedd that died between its requests and its matches."""
     monkeypatch.setattr(schedd_client, "GRACE_S", 0.05)
