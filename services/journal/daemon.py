@@ -49,7 +49,7 @@ class Journal(Daemon):
         super().__init__(context)
         self.settings = JournalSettings.from_config(context.config)
         self.store = Store(url_of(self.settings.roost_journal_url, context.spool))
-        self._tidy = asyncio.Event()
+        self._tidy, self._advertise_now = asyncio.Event(), asyncio.Event()
         self.recorder = Recorder(context, self.store, self._tidy.set)
         self.answers = JournalQueries(self.store, context.clock)
         self.survey = PoolSampler(context, self.store, self.settings)
@@ -83,8 +83,10 @@ class Journal(Daemon):
         }
 
     async def reconfigure(self) -> None:
-        self.settings = self.survey.settings = JournalSettings.from_config(self.context.config)
-        self._tidy.set()
+        self.settings = JournalSettings.from_config(self.context.config)
+        self.survey.configure(self.settings)
+        for now in (self._tidy, self._advertise_now):
+            now.set()
 
     async def drain(self) -> None:
         await self.advertiser.invalidate()
@@ -110,8 +112,9 @@ class Journal(Daemon):
 
     async def _advertise(self) -> None:
         while True:
+            self._advertise_now.clear()
             await self.advertiser.publish({self.context.name: self._ad()})
-            await self.context.clock.sleep(float(self.settings.master_update_interval))
+            await wait_for_event(self._advertise_now, self.context.clock, float(self.settings.master_update_interval))
 
     def _ad(self) -> ClassAd:
         recorded = self.recorder.recorded

@@ -4,6 +4,7 @@ Between two samples events tell what happens.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from services.journal.store import SAMPLES, SLOTS, JournalUnavailable, Store
 from shared.backoff import Backoff
 from shared.classad import ClassAd
 from shared.config.knobs import JournalSettings
+from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
 from shared.errors import RoostError
 from shared.messages.ads import AdCounts, AdPage, CountAds, QueryAds
@@ -30,12 +32,20 @@ class PoolSampler:
         self.store = store
         self.settings = settings
         self._known: dict[str, Fingerprint] = {}
+        self._sample_now, self._look_now = asyncio.Event(), asyncio.Event()
+
+    def configure(self, settings: JournalSettings) -> None:
+        """Go by these from now on, and look at once: an interval of before may be a long one."""
+        self.settings = settings
+        for now in (self._sample_now, self._look_now):
+            now.set()
 
     async def sample(self) -> None:
         """How many there are of each state, until cancelled."""
         clock = self.context.clock
         while True:
-            await clock.sleep(self.settings.roost_journal_sample_interval)
+            await wait_for_event(self._sample_now, clock, self.settings.roost_journal_sample_interval)
+            self._sample_now.clear()
             try:
                 rows = await self._samples(clock.now())
                 await self.store.add(SAMPLES, rows)
@@ -58,7 +68,8 @@ class PoolSampler:
         clock = self.context.clock
         growing = Backoff(1.0, self.settings.roost_journal_slots_interval)  # at first often: a pool is coming up
         while True:
-            await clock.sleep(growing.next_s())
+            await wait_for_event(self._look_now, clock, growing.next_s())
+            self._look_now.clear()
             growing.cap_s = self.settings.roost_journal_slots_interval
             try:
                 await self.look_at_slots(clock.now())

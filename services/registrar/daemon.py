@@ -89,6 +89,7 @@ class Registrar(AuxiliaryDaemon):
     async def reconfigure(self) -> None:
         self.settings = RegistrarSettings.from_config(self.context.config)
         self._amqp = _places(self.settings)
+        self.advertise_soon()
 
     async def close(self) -> None:
         await self.broker.close()
