@@ -207,8 +207,16 @@ def main() -> int:
         own = {("startd", name): {**knobs, "EXECUTE": str(directory / "disk" / name)} for name, knobs in SLOTS.items()}
         for name in SLOTS:
             (directory / "disk" / name).mkdir(mode=0o755)
-        knobs = {"HAD_LIST": "", "MEMORY": "4096", "CLAIM_WORKLIFE": "1200"}
-        pool = FaultPool(directory / "pool", rabbit.url, redis.url, members=MEMBERS, own=own, **knobs)
+        pool = FaultPool(
+            directory / "pool",
+            rabbit.url,
+            redis.url,
+            members=MEMBERS,
+            own=own,
+            HAD_LIST="",
+            MEMORY="4096",
+            CLAIM_WORKLIFE="1200",
+        )
         stack.enter_context(pool)
         work, filler = Work(directory / "work", pool, chance), Filler(directory / "disk", random.Random(options.seed))
         begun = time.monotonic()
