@@ -25,6 +25,11 @@ def _token_role(role: str, more: str = "") -> str:
     return f"use ROLE : {role}\nuse SECURITY : get_htcondor_idtokens\n{more}"
 
 
+def _needs(count: int, name: str, what: str, category: str = "FEATURE") -> str:
+    """An error for a template without its last required argument."""
+    return f"if ! $({count}?)\nerror : use {category} : {name} needs {what}\nendif\n"
+
+
 def _cron(prefix: str, job: str, mode: str, *lines: str) -> str:
     """One cron job: its name joins the job list, its knobs are set."""
     knob = f"{prefix}_{job}"
@@ -37,18 +42,21 @@ def _cron(prefix: str, job: str, mode: str, *lines: str) -> str:
     )
 
 
-def _one_shot(prefix: str, job: str, first: int) -> str:
+def _one_shot(name: str, prefix: str, job: str, first: int) -> str:
     run = (f"EXECUTABLE = $({first})", f"ARGS = $({first + 1})", "KILL = true", "RECONFIG_RERUN = true")
-    return _cron(prefix, job, "OneShot", *run)
+    return _needs(first, name, "a program behind its name") + _cron(prefix, job, "OneShot", *run)
 
 
-def _periodic(prefix: str, job: str, first: int) -> str:
+def _periodic(name: str, prefix: str, job: str, first: int) -> str:
     run = (f"PERIOD = $({first})", f"EXECUTABLE = $({first + 1})", f"ARGS = $({first + 2})")
-    return _cron(prefix, job, "Periodic", *run)
+    needs = _needs(first + 1, name, "a period and a program behind its name")
+    return needs + _cron(prefix, job, "Periodic", *run)
 
 
-def _continuous(prefix: str, job: str, first: int) -> str:
-    return _cron(prefix, job, "WaitForExit", "PERIOD = 0", f"EXECUTABLE = $({first})", f"ARGS = $({first + 1})")
+def _continuous(name: str, prefix: str, job: str, first: int) -> str:
+    run = ("PERIOD = 0", f"EXECUTABLE = $({first})", f"ARGS = $({first + 1})")
+    needs = _needs(first, name, "a program behind its name")
+    return needs + _cron(prefix, job, "WaitForExit", *run)
 
 
 def _exceeded(macro: str, condition: str, before: str = "") -> str:
@@ -168,10 +176,10 @@ ROLES = {
 }
 
 FEATURES = {
-    "PartitionableSlot": "SLOT_TYPE_$(1:1) = $(2:100%)\nSLOT_TYPE_$(1:1)_PARTITIONABLE = true\n"
+    "PartitionableSlot": "SLOT_TYPE_$(1:1) = $(2+:100%)\nSLOT_TYPE_$(1:1)_PARTITIONABLE = true\n"
     "NUM_SLOTS_TYPE_$(1:1) = 1\n",
     # Without a third argument the share is left to the automatic division.
-    "StaticSlots": "NUM_SLOTS_TYPE_$(1:1) = $(2:$(NUM_CPUS))\nSLOT_TYPE_$(1:1) = $(3)\n"
+    "StaticSlots": "NUM_SLOTS_TYPE_$(1:1) = $(2:$(NUM_CPUS))\nSLOT_TYPE_$(1:1) = $(3+)\n"
     "SLOT_TYPE_$(1:1)_PARTITIONABLE = false\n",
     "GPUs": "MACHINE_RESOURCE_INVENTORY_GPUs = $(LIBEXEC)/condor_gpu_discovery $(1) "
     "-properties $(GPU_DISCOVERY_EXTRA)\n"
@@ -192,14 +200,14 @@ FEATURES = {
         "$(1)_MONITOR",
         "$(2)",
         "PERIOD = $(3)",
-        "METRICS = $(4)",
-        "EXECUTABLE = $(5)",
-        "ARGS = $(6+)",
+        "EXECUTABLE = $(4)",
+        "METRICS = $(5+)",
     )
-    + "\nelse\nerror : use FEATURE : Monitor needs a resource, mode, period, metric and program\nendif\n",
+    + "\nelse\nerror : use FEATURE : Monitor needs a resource, mode, period, program and metrics\nendif\n",
     "Ganglia": "DAEMON_LIST = $(DAEMON_LIST),GANGLIAD\n",
     "Adstash": "ADSTASH_SCHEDD_HISTORY = True\nDAEMON_LIST = $(DAEMON_LIST),ADSTASH\n",
-    "AssignAccountingGroup": """use FEATURE : ScheddUserMapFile(AssignAccountingGroup, $(1))
+    "AssignAccountingGroup": _needs(1, "AssignAccountingGroup", "the file of the map")
+    + """use FEATURE : ScheddUserMapFile(AssignAccountingGroup, $(1))
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) AssignAccountingGroup
 JOB_TRANSFORM_AssignAccountingGroup @=transform
    EVALSET AcctGroupUser = ifThenElse(User is undefined || User == strcat(Owner,"@$(UID_DOMAIN)"), Owner, User)
@@ -208,30 +216,37 @@ JOB_TRANSFORM_AssignAccountingGroup @=transform
    EVALSET AccountingGroup = join(".",AcctGroup,AcctGroupUser)
 @transform
 IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) AcctGroup AcctGroupUser AccountingGroup
-SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) CheckRequestedGroup AssignAccountingGroup
+if $(2:True)
+SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) CheckRequestedGroup
+endif
+SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) AssignAccountingGroup
 SUBMIT_REQUIREMENT_CheckRequestedGroup = RequestedAcctGroup is undefined || RequestedAcctGroup == AcctGroup
 SUBMIT_REQUIREMENT_CheckRequestedGroup_REASON = strcat("You may not use accounting group ", RequestedAcctGroup)
 SUBMIT_REQUIREMENT_AssignAccountingGroup = AcctGroup isnt undefined && AccountingGroup isnt undefined
 SUBMIT_REQUIREMENT_AssignAccountingGroup_REASON = strcat("No accounting group is known for ", Owner)
 """,
-    "ScheddUserMapFile": "SCHEDD_CLASSAD_USER_MAP_NAMES = $(SCHEDD_CLASSAD_USER_MAP_NAMES) $(1)\n"
+    "ScheddUserMapFile": _needs(2, "ScheddUserMapFile", "a name and a file")
+    + "SCHEDD_CLASSAD_USER_MAP_NAMES = $(SCHEDD_CLASSAD_USER_MAP_NAMES) $(1)\n"
     "CLASSAD_USER_MAPFILE_$(1) = $(2)\n",
-    "SetJobAttrFromUserMap": """use FEATURE : ScheddUserMapFile($(3), $(4))
+    "SetJobAttrFromUserMap": _needs(3, "SetJobAttrFromUserMap", "an attribute, what it is mapped from, and a map")
+    + """if $(4?)
+use FEATURE : ScheddUserMapFile($(3), $(4))
+endif
 JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) Set$(1)
 JOB_TRANSFORM_Set$(1) = [ eval_set_$(1)=usermap("$(3)",$(2),$(1)); ]
 SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) Require$(1)
 SUBMIT_REQUIREMENT_Require$(1) = $(1) isnt undefined
 SUBMIT_REQUIREMENT_Require$(1)_REASON = strcat("No $(1) is known for ", $(2)?:"undefined")
 """,
-    "StartdCronOneShot": _one_shot("STARTD_CRON", "$(1)", 2),
-    "StartdCronPeriodic": _periodic("STARTD_CRON", "$(1)", 2),
-    "StartdCronContinuous": _continuous("STARTD_CRON", "$(1)", 2),
-    "ScheddCronOneShot": _one_shot("SCHEDD_CRON", "$(1)", 2),
-    "ScheddCronPeriodic": _periodic("SCHEDD_CRON", "$(1)", 2),
-    "ScheddCronContinuous": _continuous("SCHEDD_CRON", "$(1)", 2),
-    "OneShotCronHook": _one_shot("$(1)", "$(2)", 3),
-    "PeriodicCronHook": _periodic("$(1)", "$(2)", 3),
-    "ContinuousCronHook": _continuous("$(1)", "$(2)", 3),
+    "StartdCronOneShot": _one_shot("StartdCronOneShot", "STARTD_CRON", "$(1)", 2),
+    "StartdCronPeriodic": _periodic("StartdCronPeriodic", "STARTD_CRON", "$(1)", 2),
+    "StartdCronContinuous": _continuous("StartdCronContinuous", "STARTD_CRON", "$(1)", 2),
+    "ScheddCronOneShot": _one_shot("ScheddCronOneShot", "SCHEDD_CRON", "$(1)", 2),
+    "ScheddCronPeriodic": _periodic("ScheddCronPeriodic", "SCHEDD_CRON", "$(1)", 2),
+    "ScheddCronContinuous": _continuous("ScheddCronContinuous", "SCHEDD_CRON", "$(1)", 2),
+    "OneShotCronHook": _one_shot("OneShotCronHook", "$(1)", "$(2)", 3),
+    "PeriodicCronHook": _periodic("PeriodicCronHook", "$(1)", "$(2)", 3),
+    "ContinuousCronHook": _continuous("ContinuousCronHook", "$(1)", "$(2)", 3),
     "ChildCollector": """if ! defined TOP_COLLECTOR_HOST
 TOP_COLLECTOR_HOST = $(COLLECTOR_HOST)
 endif
@@ -242,8 +257,9 @@ COLLECTOR$(1).COLLECTOR_NAME = Collector$(1)
 COLLECTOR$(1).CONDOR_VIEW_HOST = $(TOP_COLLECTOR_HOST)
 COLLECTOR$(1).CCB_RECONNECT_FILE = $(SPOOL)/Collector$(1).ccb_reconnect
 """,
-    "Remote_Runtime_Config": "ENABLE_RUNTIME_CONFIG = True\nALLOW_CONFIG = $(ALLOW_ADMINISTRATOR)\n",
-    "Remote_Config": "use FEATURE : Remote_Runtime_Config\nENABLE_PERSISTENT_CONFIG = True\n"
+    "Remote_Runtime_Config": "ENABLE_RUNTIME_CONFIG = True\nALLOW_CONFIG = $(ALLOW_ADMINISTRATOR)\n"
+    "if $(0#)\nSETTABLE_ATTRS_CONFIG = $(SETTABLE_ATTRS_CONFIG) $(0)\nendif\n",
+    "Remote_Config": "use FEATURE : Remote_Runtime_Config($(0))\nENABLE_PERSISTENT_CONFIG = True\n"
     "PERSISTENT_CONFIG_DIR = $(SPOOL)\n",
     "JobsHaveInstanceIDs": "SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) CloudInstanceID\n",
     "Policy_Expr_Fragments": _FRAGMENTS,
@@ -273,16 +289,18 @@ NEGOTIATOR_CONSIDER_PREEMPTION = False
     "Startd_Publish_CpusUsage": 'CpusUsage = ifthenelse(TotalLoadAvg > 0.0 && Activity!="Idle", '
     "CondorLoadAvg/TotalLoadAvg*MIN({TotalLoadAvg, $(DETECTED_CORES)}), 0)\nSTARTD_ATTRS = $(STARTD_ATTRS) CpusUsage\n",
     # the argument of these two is the name of the macro that holds the condition
-    "Preempt_If": "WANT_SUSPEND = $($(1)) =!= true && $(WANT_SUSPEND:False)\n"
+    "Preempt_If": _needs(1, "Preempt_If", "the macro of the condition", "POLICY")
+    + "WANT_SUSPEND = $($(1)) =!= true && $(WANT_SUSPEND:False)\n"
     "PREEMPT = $($(1)) || $(PREEMPT:False)\n"
     "MAXJOBRETIREMENTTIME = ifthenelse($($(1)),-1,$(MAXJOBRETIREMENTTIME:0))\n",
-    "Want_Hold_If": """use POLICY : Preempt_If($(1))
+    "Want_Hold_If": _needs(3, "Want_Hold_If", "the macro of the condition, a subcode and a reason", "POLICY")
+    + """use POLICY : Preempt_If($(1))
 if defined WANT_HOLD
 WANT_HOLD = (JobUniverse != 1 && $($(1))) || $(WANT_HOLD)
 else
 WANT_HOLD = (JobUniverse != 1 && $($(1)))
 endif
-WANT_HOLD_REASON = ifThenElse($($(1)), "$(3)", $(WANT_HOLD_REASON:UNDEFINED))
+WANT_HOLD_REASON = ifThenElse($($(1)), "$(3+)", $(WANT_HOLD_REASON:UNDEFINED))
 WANT_HOLD_SUBCODE = ifThenElse($($(1)), $(2) , $(WANT_HOLD_SUBCODE:UNDEFINED))
 """,
     "Preempt_If_Cpus_Exceeded": _CPUS + "use POLICY : Preempt_If(CPU_EXCEEDED)\n",

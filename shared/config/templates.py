@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 _USE = re.compile(r"[\s,]*([A-Za-z0-9_]+)\s*(\(?)")
 _SLOT = re.compile(r"\$\(([0-9])([?+#]?)([:)])")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What stands between the parentheses. starts: where each argument begins in text."""
+
+    text: str = ""
+    words: tuple[str, ...] = ()
+    starts: tuple[int, ...] = ()
+
+    def get(self, number: int) -> str:
+        """The argument of that number, from 1; empty if there is none."""
+        return self.words[number - 1] if number <= len(self.words) else ""
+
+    def rest(self, number: int) -> str:
+        """That argument and all behind it, as they were written."""
+        return self.text[self.starts[number - 1] :].strip() if number <= len(self.words) else ""
 
 
 def _close(text: str, start: int) -> int:
@@ -23,19 +41,19 @@ def _close(text: str, start: int) -> int:
     return -1
 
 
-def template_uses(text: str) -> list[tuple[str, list[str]]] | None:
+def template_uses(text: str) -> list[tuple[str, Arguments]] | None:
     """The templates named behind the colon of a `use`, each with its arguments; None if it is no such list.
 
     Names are separated by commas or blanks. An argument ends at a comma outside parentheses.
     """
-    uses: list[tuple[str, list[str]]] = []
+    uses: list[tuple[str, Arguments]] = []
     position = 0
     while text[position:].strip(" \t\n,"):
         match = _USE.match(text, position)
         if match is None:
             return None
         position = match.end()
-        arguments: list[str] = []
+        arguments = Arguments()
         if match[2]:
             end = _close(text, position)
             if end < 0:
@@ -46,23 +64,23 @@ def template_uses(text: str) -> list[tuple[str, list[str]]] | None:
     return uses
 
 
-def _split(text: str) -> list[str]:
+def _split(text: str) -> Arguments:
     """Arguments between commas outside parentheses; no arguments at all for an empty text."""
-    parts, depth, start = [], 0, 0
+    words, starts, depth = [], [0], 0
     for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
         if letter == "," and depth == 0:
-            parts.append(text[start:index].strip())
-            start = index + 1
-    parts.append(text[start:].strip())
-    return parts if parts != [""] else []
+            words.append(text[starts[-1] : index].strip())
+            starts.append(index + 1)
+    words.append(text[starts[-1] :].strip())
+    return Arguments(text, tuple(words), tuple(starts)) if words != [""] else Arguments()
 
 
-def fill(body: str, arguments: Sequence[str]) -> str:
+def fill(body: str, arguments: Arguments) -> str:
     """A template's body with its arguments put in as they stand, so that macros in them stay lazy.
 
-    `$(1)` .. `$(9)` one argument, `$(0)` all, `$(N+)` from N on, `$(0#)` their count, `$(N?)` 1 if it is not
-    empty, else 0; `$(N:text)` gives the text for an empty one.
+    `$(1)` .. `$(9)` one argument, `$(0)` all, `$(N+)` from N on with the commas, `$(0#)` their count, `$(N?)` 1 if it
+    is not empty, else 0; `$(N:text)` gives the text for an empty one.
     """
     pieces: list[str] = []
     position = 0
@@ -79,13 +97,11 @@ def fill(body: str, arguments: Sequence[str]) -> str:
     return "".join([*pieces, body[position:]])
 
 
-def _argument(number: int, sign: str, arguments: Sequence[str]) -> str:
+def _argument(number: int, sign: str, arguments: Arguments) -> str:
+    count = len(arguments.words)
     if sign == "#":
-        return str(len(arguments) if number == 0 else max(0, len(arguments) - number + 1))
-    if number == 0 or sign == "+":
-        text = ",".join(arguments[max(number - 1, 0) :])
-    else:
-        text = arguments[number - 1] if number <= len(arguments) else ""
+        return str(count if number == 0 else max(0, count - number + 1))
+    text = arguments.rest(max(number, 1)) if number == 0 or sign == "+" else arguments.get(number)
     if sign == "?":
         return "1" if text else "0"
     return text

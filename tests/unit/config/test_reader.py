@@ -129,8 +129,8 @@ def test_template_arguments_are_filled_in():
     templates = {"T": {"X": "A = $(1)-$(2:two)\nALL = $(0)\nREST = $(2+)\nN = $(0#)\nHAS = $(1?)$(3?)\n"}}
     table, _ = read("use t : x(one)\nB = $(A)\nuse T : X(p, f(q,r), s)\n", Dialect(templates=templates))
     assert table.value("A") == "p-f(q,r)"
-    assert table.value("ALL") == "p,f(q,r),s"
-    assert table.value("REST") == "f(q,r),s"
+    assert table.value("ALL") == "p, f(q,r), s"
+    assert table.value("REST") == "f(q,r), s"
     assert table.value("N") == "3"
     assert table.value("HAS") == "11"
 

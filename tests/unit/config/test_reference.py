@@ -163,3 +163,55 @@ def test_both_refuse(tmp_path, text):
     with pytest.raises(ConfigError, match="line"):
         load_config([path], env={})
     assert reference_values(path, ["A"]) is None
+
+
+#: Templates with their arguments, and the macros that they set.
+USED = {
+    "FEATURE : PartitionableSlot": "SLOT_TYPE_1 NUM_SLOTS_TYPE_1",
+    "FEATURE : PartitionableSlot(2, cpus=4, memory=50%)": "SLOT_TYPE_2 NUM_SLOTS_TYPE_2 SLOT_TYPE_2_PARTITIONABLE",
+    "FEATURE : PartitionableSlot(2,cpus=4,  memory=max({1,2}) ,disk=1%)": "SLOT_TYPE_2",
+    "FEATURE : StaticSlots(2, 3, cpus=1, memory=10)": "SLOT_TYPE_2 NUM_SLOTS_TYPE_2 SLOT_TYPE_2_PARTITIONABLE",
+    "FEATURE : StaticSlots(2,3)": "SLOT_TYPE_2 NUM_SLOTS_TYPE_2",
+    'POLICY : Want_Hold_If(COND, 5, too big, so "sorry", really)': "WANT_HOLD WANT_HOLD_SUBCODE WANT_HOLD_REASON",
+    "POLICY : Want_Hold_If(COND)": "",
+    "POLICY : Want_Hold_If(COND, 5)": "",
+    "POLICY : Preempt_If": "",
+    "FEATURE : Monitor(gpu, periodic, 60, /bin/true, SUM:A, PEAK:B)": "STARTD_CRON_JOBLIST "
+    "STARTD_CRON_gpu_MONITOR_MODE STARTD_CRON_gpu_MONITOR_PERIOD "
+    "STARTD_CRON_gpu_MONITOR_EXECUTABLE STARTD_CRON_gpu_MONITOR_METRICS",
+    "FEATURE : Monitor(gpu, periodic, 60, /bin/true)": "",
+    "FEATURE : StartdCronPeriodic(a, 5, /bin/true, x y)": "STARTD_CRON_JOBLIST STARTD_CRON_a_PERIOD "
+    "STARTD_CRON_a_EXECUTABLE STARTD_CRON_a_ARGS STARTD_CRON_a_MODE",
+    "FEATURE : StartdCronPeriodic(a, 5)": "",
+    "FEATURE : ScheddCronOneShot(a)": "",
+    "FEATURE : OneShotCronHook(STARTD_CRON, a, /bin/true, x)": "STARTD_CRON_a_EXECUTABLE STARTD_CRON_a_ARGS",
+    "FEATURE : ContinuousCronHook(STARTD_CRON, a)": "",
+    "FEATURE : ScheddUserMapFile(a)": "",
+    "FEATURE : ScheddUserMapFile(a, /b)": "SCHEDD_CLASSAD_USER_MAP_NAMES CLASSAD_USER_MAPFILE_a",
+    "FEATURE : SetJobAttrFromUserMap(A, B)": "",
+    "FEATURE : SetJobAttrFromUserMap(A, B, m)": "SCHEDD_CLASSAD_USER_MAP_NAMES",
+    "FEATURE : SetJobAttrFromUserMap(A, B, m, /f)": "SCHEDD_CLASSAD_USER_MAP_NAMES CLASSAD_USER_MAPFILE_m",
+    "FEATURE : AssignAccountingGroup": "",
+    "FEATURE : AssignAccountingGroup(/f)": "SUBMIT_REQUIREMENT_NAMES",
+    "FEATURE : AssignAccountingGroup(/f, False)": "SUBMIT_REQUIREMENT_NAMES",
+    "FEATURE : Remote_Runtime_Config": "ENABLE_RUNTIME_CONFIG SETTABLE_ATTRS_CONFIG",
+    "FEATURE : Remote_Runtime_Config(A, B)": "SETTABLE_ATTRS_CONFIG",
+    "FEATURE : Remote_Config(A, B)": "SETTABLE_ATTRS_CONFIG ENABLE_PERSISTENT_CONFIG",
+}
+
+
+@pytest.mark.parametrize("used", USED)
+def test_templates_mean_the_same(tmp_path, used):
+    """No names of macros: the template is refused."""
+    path = tmp_path / "pool.conf"
+    path.write_text(f"COND = Memory > 5\nuse {used}\n")
+    names = USED[used].split()
+    theirs = reference_values(path, names)
+    if not names:
+        assert theirs is None
+        with pytest.raises(ConfigError, match=r"pool.conf, line 2.* needs "):
+            load_config([path], subsystem="TOOL", env=ENVIRONMENT)
+        return
+    config = load_config([path], subsystem="TOOL", env=ENVIRONMENT)
+    ours = {name: config.get(name) for name in names}
+    assert {n: str(v).split() for n, v in ours.items()} == {n: str(v).split() for n, v in theirs.items()}
