@@ -50,6 +50,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # same examples each time; `--hypothesis-profile fuzz` draws new ones, ten times as many, and remembers what failed.
 hypothesis.settings.register_profile("gate", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
+# tests.mutation asks only whether a test fails: an example that shows it need not be made smaller.
+PHASES = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+hypothesis.settings.register_profile("mutation", deadline=None, derandomize=True, phases=PHASES)
 hypothesis.settings.load_profile("gate")
 # Making the images, when nobody has made them before, takes longer than a test may.
 DOCKER_TIMEOUT_S = 600

@@ -86,3 +86,9 @@ def test_a_job_never_leaves_while_it_has_a_run_nor_starts_twice(steps):
             assert status == IDLE
             assert not has_run
         assert (status in ACTIVE) <= has_run
+
+
+def test_a_job_does_not_start_before_its_last_run_is_over():
+    change = transition(JobStatus.IDLE, JobEvent.START, has_run=True)
+    assert (change.verdict, change.status, change.effects) == (Verdict.WRONG_STATE, JobStatus.IDLE, ())
+    assert change.reason == "its last run is not over yet"

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.startd.core.slots.leases import Leases, lease_s, left_of
+from services.startd.core.slots.leases import Leases, lease_of, lease_s, left_of
+from shared.classad import ClassAd
 from tests.spec import spec
 
 
@@ -102,3 +103,37 @@ def test_a_lease_of_an_earlier_life_goes_on():
     assert leases.left_s("a", 100) == 30
     leases.renew(["a"], 100)
     assert leases.left_s("a", 100) == 2400
+
+
+def test_a_second_is_a_lease_and_an_interval_of_none_counts_as_one():
+    assert lease_s(1, 300, 6) == 1
+    assert lease_s(0, 0, 6) == 6
+    assert lease_of(ClassAd({"JobLeaseDuration": 1}), 300, 6) == 1
+
+
+@spec("LEA-09")
+def test_only_a_first_lease_grows_when_the_claim_is_asked_for_again():
+    leases = Leases()
+    leases.grant("a", 50, 0, first=40)
+    leases.renew(["a"], 30)
+    leases.asked_again("a", 70, 40)
+    assert leases.end_of("a") == 80
+    # A new grant of the same name has no first lease, if it is given none.
+    leases.grant("b", 50, 0, first=40)
+    leases.grant("b", 50, 0)
+    leases.asked_again("b", 30, 40)
+    assert leases.end_of("b") == 50
+    # One of an earlier life may be in its first.
+    leases.restore("c", 50, 60)
+    leases.asked_again("c", 30, 40)
+    assert leases.end_of("c") == 70
+
+
+@spec("LEA-09")
+def test_where_there_are_no_first_leases_whoever_asks_again_has_the_whole_one():
+    leases = Leases()
+    leases.grant("a", 50, 0)
+    leases.asked_again("a", 30, 0)
+    assert leases.end_of("a") == 80
+    leases.asked_again("a", 20, 0)  # one that was late takes nothing away
+    assert leases.end_of("a") == 80
