@@ -130,14 +130,19 @@ def hold(directory: str, log: str, start: Callable[[int], int | None]) -> bool:
 def main() -> None:
     directory, log, *command = sys.argv[1:]
 
+    kept: list[subprocess.Popen[bytes]] = []  # one that is forgotten takes its exit status with it
+
     def start(output: int) -> int | None:
         try:
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            ).pid
+            kept.append(
+                subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                )
+            )
         except OSError as error:
             os.write(output, f"{command[0]}: {error}\n".encode())
             return None
+        return kept[0].pid
 
     hold(directory, log, start)
 
