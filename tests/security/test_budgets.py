@@ -2,8 +2,10 @@
 their answers meanwhile."""
 
 import asyncio
+import secrets
 
 import pytest
+from hypothesis import settings
 
 from services.collector.core.queries import BadQuery, GroupOrder, read
 from services.collector.search import Search
@@ -19,6 +21,8 @@ from tests.loop_meter import measured
 from tests.security.hostile import CORPUS, some_generated
 from tests.security.processor_time import SILENCE_S, cost
 
+#: Of generated expressions: always the same, but for bin/fuzz.
+SEEDS = range(10) if settings().derandomize else [secrets.randbelow(1 << 40) for _ in range(100)]
 MACHINE = ClassAd({"Name": "slot1@a", "Memory": 4096, "Cpus": 8, "State": "Idle"})
 
 
@@ -37,7 +41,8 @@ def test_no_evaluation_takes_longer_than_a_loop_may_be_silent(name):
         assert cost(lambda: compile_expr(expr).evaluate(MACHINE)) < SILENCE_S
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.hypothesis  # so that bin/fuzz runs it
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nor_does_one_that_a_machine_thought_of(seed):
     for text in some_generated(seed, 60):
         expr = expression(text)

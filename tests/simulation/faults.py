@@ -17,6 +17,7 @@ from shared.bus.topology import inbox_queue
 from shared.errors import RoostError
 from shared.messages.base import BadMessage, Envelope, Message
 from shared.messages.orders import CancelDrain, Drain, Reconfigure, Vacate
+from tests.simulation.wires import LATENCY_S
 from tests.simulation.world import MACHINES, World
 
 Fault = Callable[[World, random.Random], Awaitable[None]]
@@ -359,6 +360,25 @@ async def hostile(world: World, chance: random.Random) -> None:
         world.hub.inject(exchange, _with_numbers(queue.removeprefix(inbox_queue("")) or key), data, queue=queue)
 
 
+async def files_cut(world: World, chance: random.Random) -> None:
+    """Connections on which files travel end in the midst, or are refused."""
+    seconds, cuts, closed = chance.uniform(2, 30), chance.choice([0.02, 0.2, 1.0]), chance.random() < 0.3
+    world.note(f"{'all files' if closed else f'{cuts:.0%} of what files are sent in'} are cut off for {seconds:.1f} s")
+    world.wires.cuts, world.wires.closed = cuts, closed
+    if closed:
+        world.wires.cut()
+    await asyncio.sleep(seconds)
+    world.wires.cuts, world.wires.closed = 0.0, False
+
+
+async def files_slow(world: World, chance: random.Random) -> None:
+    seconds, takes = chance.uniform(2, 30), chance.choice([0.2, 2.0, 20.0])
+    world.note(f"each piece of a file takes up to {takes:g} s for {seconds:.1f} s")
+    world.wires.slow_s = takes
+    await asyncio.sleep(seconds)
+    world.wires.slow_s = LATENCY_S
+
+
 def _with_numbers(name: str) -> str:
     """A daemon of this pool, for one of a pool that has one of each: "schedd.ap" is "schedd.ap1"."""
     return re.sub(r"\b(cm|ap|ep)$", r"\g<1>1", name)
@@ -398,4 +418,7 @@ WIDER: tuple[Fault, ...] = (disk_slow, disk_slow, disk_slow, crash, crash_within
 ORDERLY: tuple[Fault, ...] = (stop, stop, stop, all_stop, upgrade, reconfigure)
 #: From here on there is more of a pool, and more goes wrong.
 WHOLE_FROM = 40_000
+#: From here on half of the clusters have files that travel.
+FILES_FROM = 50_000
+FILES: tuple[Fault, ...] = (files_cut, files_cut, files_slow, disk_fills, disk_slow, crash)
 WHOLE: tuple[Fault, ...] = (resources_change, resources_change, clock_jumps, replay, replay, hostile, hostile)

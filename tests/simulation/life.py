@@ -134,6 +134,7 @@ class Life:
         self._stopping: asyncio.Future[None] | None = None
         self.crash_at_task = 0  # dies when it makes so many more tasks (0: it does not): in the midst of something
         self.on_start: Callable[[Life], None] = lambda life: None
+        self.on_kill: Callable[[Life], None] = lambda life: None
         self.on_break: Callable[[Life], None] = lambda life: None  # it ends without having said all
         self.said_all = False
         self.can_write: Callable[[], bool] = lambda: True  # what it says as it ends is written down
@@ -230,6 +231,7 @@ class Life:
         if not self.said_all:
             self.on_break(self)
         self.gone.set()
+        self.on_kill(self)
         self.bus.disconnect(crash=True)
         current = asyncio.current_task()
         for task in list(self._tasks):
@@ -248,6 +250,9 @@ class Life:
         if database is not None:  # the schedd's, whose transactions are whole or not there
             database.rollback()
             database.close()
+        session = getattr(getattr(getattr(self.daemon, "_shared", None), "runs", None), "_http", None)
+        if session is not None:
+            session.detach()
         store = getattr(self.daemon, "store", None)
         if isinstance(store, JournalStore) and store._engine is not None:
             store._engine.dispose()

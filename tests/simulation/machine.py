@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from services.startd.components.launchers import LauncherAds
@@ -22,6 +24,8 @@ from services.startd.run_table import RunTable
 from tests.simulation.loop import LIFE
 from tests.startd_pool import Machine as Hardware
 
+#: Lines of what a job with files brings back: some pieces of a connection.
+LINES = 5000
 #: A job that is asked to leave does so after this time, seconds; one in four does not listen.
 LEAVES_S = 2.0
 
@@ -45,10 +49,17 @@ class Process:
     timer: asyncio.TimerHandle | None = None
     lease: asyncio.TimerHandle | None = None
     lease_over: bool = False
+    writes: Path | None = None  # what it brings back
+    trouble: str = ""
 
     @property
     def alive(self) -> bool:
         return self.ended is None
+
+
+def output_of(job: str, attempt: int) -> bytes:
+    """What a run brings back."""
+    return f"{job} {attempt}\n".encode() * LINES
 
 
 class Host:
@@ -78,6 +89,12 @@ class Host:
             ends=now + lasts,
             exit_code=code,
         )
+        if "SIM_INPUT" in launch.env:
+            process.writes = launch.scratch / f"out.{process.job}"
+            with contextlib.suppress(OSError):
+                process.trouble = "without its whole input"
+                if zlib.crc32((launch.scratch / "input").read_bytes()) == int(launch.env["SIM_INPUT"]):
+                    process.trouble = ""
         self.processes[launch.run] = process
         if launch.lease_s is not None:
             self.lend(process, launch.lease_s)
@@ -118,6 +135,9 @@ class Host:
         for timer in (process.timer, process.lease):
             if timer is not None:
                 timer.cancel()
+        if process.writes is not None and signal is None and not lost:
+            with contextlib.suppress(OSError):  # its directory went with the run
+                process.writes.write_bytes(output_of(process.job, process.attempt))
         process.gone.set()
         self.tell(process)
 

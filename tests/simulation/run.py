@@ -19,7 +19,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest import mock
+
+import aiohttp
 
 from shared.classad import ClassAd
 from shared.config import Config
@@ -29,7 +32,9 @@ from shared.messages.negotiation import GetPriorities
 from tests.consistency import queue_faults, slot_faults
 from tests.simulation import faults
 from tests.simulation.loop import Stuck, VirtualLoop
+from tests.simulation.machine import output_of
 from tests.simulation.news import log_of, wrong_in_log
+from tests.simulation.wires import LATENCY_S
 from tests.simulation.workload import Job, Users
 from tests.simulation.world import START, World
 
@@ -92,9 +97,10 @@ def play(seed: int, only: Collection[int] | None = None, *, loud: bool = False) 
     began = time.perf_counter()
     loop = VirtualLoop()
     loop.handlers_are_their_own = seed >= faults.WIDER_FROM
+    loop.set_exception_handler(_no_news_of_cut_connections)
     story = Story(seed, None if only is None else tuple(sorted(only)))
     random.seed(seed)  # of those that ask no generator of their own
-    with _directory() as directory, _time_of(loop), _no_collecting():
+    with _directory() as directory, _time_of(loop, seed), _no_collecting():
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(_play(story, directory, loud))
@@ -110,9 +116,16 @@ def play(seed: int, only: Collection[int] | None = None, *, loud: bool = False) 
     return story
 
 
+def _no_news_of_cut_connections(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """aiohttp's client forgets the task that wrote to a connection which was cut."""
+    if not isinstance(context.get("exception"), aiohttp.ClientConnectionResetError):
+        loop.default_exception_handler(context)
+
+
 @contextlib.contextmanager
 def _no_collecting() -> Iterator[None]:
     """A history is short, and what it leaves goes at once at its end: to look for it meanwhile costs a tenth."""
+    gc.freeze()  # what was there before stays
     gc.disable()
     try:
         yield
@@ -135,7 +148,7 @@ def _directory() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _time_of(loop: VirtualLoop) -> Iterator[None]:
+def _time_of(loop: VirtualLoop, seed: int) -> Iterator[None]:
     """What asks the machine for the time gets the simulation's, and secrets can be told again."""
 
     def now() -> float:
@@ -145,6 +158,8 @@ def _time_of(loop: VirtualLoop) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         for clock in ("time.time", "time.perf_counter", "time.process_time", "time.thread_time", *_THREAD_TIMES):
             patches.enter_context(mock.patch(clock, now))
+        if seed >= faults.FILES_FROM:  # by this clock transfers are given up
+            patches.enter_context(mock.patch("time.monotonic", loop.time))
         patches.enter_context(mock.patch.object(Settings, "from_config", classmethod(_settings)))
         patches.enter_context(mock.patch("secrets.token_hex", lambda n: f"{next(secrets):0{2 * n}x}"))
         yield
@@ -156,6 +171,12 @@ async def _play(story: Story, directory: Path, loud: bool) -> None:
     wider = story.seed >= faults.WIDER_FROM
     whole = story.seed >= faults.WHOLE_FROM
     world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow, wider=wider, whole=whole)
+    world.files = story.seed >= faults.FILES_FROM
+    with world.wires.instead_of_sockets() if world.files else contextlib.nullcontext():
+        await _live(story, world, chance)
+
+
+async def _live(story: Story, world: World, chance: random.Random) -> None:
     await world.open()
     users = Users(world, random.Random(chance.random()), clusters=chance.randint(4, 10))
     working = asyncio.ensure_future(users.work())
@@ -190,6 +211,8 @@ def _plan(chance: random.Random, seed: int) -> Iterator[tuple[float, faults.Faul
         kinds = (*kinds, *faults.WIDER)
     if seed >= faults.WHOLE_FROM:
         kinds = (*kinds, *faults.WHOLE)
+    if seed >= faults.FILES_FROM:
+        kinds = (*kinds, *faults.FILES)
     for _ in range(chance.choice([1, 2, 3, 5, 8])):
         yield chance.uniform(2.0, FAULTS_S), chance.choice(kinds), random.Random(chance.random())
 
@@ -227,6 +250,7 @@ async def _charges(world: World) -> dict[str, float]:
 def _mend(world: World) -> None:
     world.note("all is mended")
     world.weather.drop = world.weather.duplicate = world.weather.unconfirmed = world.weather.late = 0.0
+    world.wires.cuts, world.wires.closed, world.wires.slow_s = 0.0, False, LATENCY_S
     for name, life in list(world.lives.items()):
         life.store.cut = False
         world.full.discard(name)
@@ -325,7 +349,20 @@ async def _state(users: Users, job: Job) -> str:
     if status != 4 or code != job.exit_code:
         hold = ad.eval("HoldReason")
         return f"{job.name} ({job.schedd} {job.id}) has status {status}, exit code {code}, hold {hold}"
-    return ""
+    return _output(users, job) if job.files is not None else ""
+
+
+def _output(users: Users, job: Job) -> str:
+    """What is wrong with what a job that is done brought back: it is its last run's, as a whole."""
+    assert job.files is not None
+    runs = [process for process in users.world.processes if process.job == job.name]
+    try:
+        found = (job.files / f"out.{job.name}").read_bytes()
+    except OSError as error:
+        return f"{job.name} ({job.schedd} {job.id}) is done, and its output is not there: {error.strerror}"
+    if found == output_of(job.name, runs[-1].attempt):
+        return ""
+    return f"{job.name} ({job.schedd} {job.id}): its output has {len(found)} bytes, and begins with {found[:20]!r}"
 
 
 async def _rests(world: World) -> list[str]:

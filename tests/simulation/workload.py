@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import zlib
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from shared.classad import ClassAd
@@ -27,6 +29,7 @@ class Job:
     id: str = ""  # cluster.proc, once the submit was answered
     removed: bool = False  # somebody was told that it is
     logged: bool = False  # in a user's log
+    files: Path | None = None  # where its output is brought to
     late: bool = False  # made by a factory: not there if its cluster was removed before
 
 
@@ -56,11 +59,12 @@ class Users:
         cluster_ad = _cluster_ad(chance)
         if self.world.wider:
             whole = self._widen(number, chance, cluster_ad, jobs)
+        environment = self._give_files(number, chance, cluster_ad, jobs) if self.world.files else ""
         submit = SubmitJobs(
             user=f"{user}@pool",
             submit_id=f"submit{number}",
             cluster_ad=cluster_ad.pack(),
-            procs=[_proc_ad(job).pack() for job in jobs],
+            procs=[_proc_ad(job, environment).pack() for job in jobs],
         )
         answer = await self._until_answered(schedd, submit)
         assert isinstance(answer, Submitted)
@@ -106,6 +110,27 @@ class Users:
         for job in jobs:
             job.logged, job.late = log < 0.6, factory < 0.4
         return chance.random() < 0.4
+
+    def _give_files(self, number: int, chance: random.Random, ad: ClassAd, jobs: list[Job]) -> str:
+        """Half of the clusters take a file along, and bring one back. Returns what their environment has besides."""
+        if chance.random() < 0.5:
+            return ""
+        folder = self.world.directory / "files" / str(number)
+        folder.mkdir(parents=True)
+        content = f"{number}\n".encode() * chance.choice([1, 1000, 100_000])
+        (folder / "input").write_bytes(content)
+        ad.update(
+            {
+                "Iwd": str(folder),
+                "ShouldTransferFiles": "YES",
+                "WhenToTransferOutput": "ON_EXIT",
+                "TransferExecutable": False,
+                "TransferInput": "input",
+            }
+        )
+        for job in jobs:
+            job.files = folder
+        return f" SIM_INPUT={zlib.crc32(content)}"
 
     async def _act_on_all(self, schedd: str, user: str, jobs: list[Job], whim: float) -> None:
         cluster = jobs[0].id.partition(".")[0]
@@ -173,5 +198,5 @@ def _cluster_ad(chance: random.Random) -> ClassAd:
     )
 
 
-def _proc_ad(job: Job) -> ClassAd:
-    return ClassAd({"Environment": f"SIM_ID={job.name} SIM_LASTS={job.lasts_s} SIM_EXIT={job.exit_code}"})
+def _proc_ad(job: Job, more: str) -> ClassAd:
+    return ClassAd({"Environment": f"SIM_ID={job.name} SIM_LASTS={job.lasts_s} SIM_EXIT={job.exit_code}{more}"})

@@ -35,6 +35,7 @@ from tests.simulation.machine import Host, Process, SimulatedStartd
 from tests.simulation.news import News
 from tests.simulation.store import SimulatedStore
 from tests.simulation.usage import Usage
+from tests.simulation.wires import Wires
 
 #: When the simulation begins, seconds since 1970.
 START = 1_800_000_000.0
@@ -77,9 +78,10 @@ def _config(subsystem: str, knobs: tuple[tuple[str, str], ...]) -> Config:
 
 
 class SimulatedSchedd(Schedd):
-    """The real one, but nobody fetches files from it."""
+    """The real one; where no files travel nobody fetches any from it."""
 
     full: Callable[[], bool]  # whether its disk is
+    serves_files = False
 
     async def _listen(self, tls: Any) -> int:
         transaction = self.queue._transaction
@@ -92,7 +94,7 @@ class SimulatedSchedd(Schedd):
             transaction(*rows)
 
         self.queue._transaction = unless_full  # type: ignore[method-assign]
-        return 1
+        return await super()._listen(tls) if self.serves_files else 1
 
 
 class SimulatedJournal(Journal):
@@ -149,6 +151,9 @@ class World:
         self.subscribing_s = subscribing_s  # how long a broker may take to confirm that somebody listens
         self.wider = wider  # disks may be slow, and nobody's death ends what others do
         self.whole = whole  # defrag and a journal are there too
+        self.files = False  # those of some jobs travel
+        wire_chance = random.Random(chance.random()) if whole else random.Random(0)
+        self.wires = Wires(wire_chance, self._is_full, self._broken)
         self.said: list[Item] = []  # messages that may come again: any that daemons sent each other
         self.for_journal: dict[str, str] = {}  # by id: type of each event that the broker had for it
         self.slow_disks: dict[str, float] = {}  # by daemon: how long they take at most
@@ -222,6 +227,7 @@ class World:
         weather = self.weather
         if name.startswith("negotiator") and self.time() < weather.late_until + weather.late_s:
             self.usage.begins_in_fog(weather.late_until, weather.late_s)
+        life.on_kill = self.wires.cut
         life.begin()
 
     def _disk(self, name: str, chance: random.Random) -> tuple[float, float]:
@@ -277,7 +283,15 @@ class World:
         daemon: Daemon = kinds[subsystem](context)
         if isinstance(daemon, SimulatedSchedd | SimulatedJournal):
             daemon.full = lambda: life.name in self.full
+        if isinstance(daemon, SimulatedSchedd):
+            daemon.serves_files = self.files
         return daemon
+
+    def _broken(self, what: str) -> None:
+        self.errors.append(f"{self.time():.3f} {what}")
+
+    def _is_full(self, name: str) -> bool:
+        return name in self.full
 
     def new_id(self) -> str:
         self._ids += 1
@@ -336,6 +350,8 @@ class World:
         now = self.time()
         if not process.alive:
             return
+        if process.trouble:
+            self.violations.append(f"{now:.3f}: {process.job} began on {process.host} {process.trouble}")
         for other in self.processes:
             if not other.alive:
                 if other.job == process.job and self._done(other, now):
