@@ -1,5 +1,7 @@
 """The book of slots and claims, driven by random requests against its invariants."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -99,6 +101,21 @@ POLICIES = (
     {"rank": "TARGET.Liked ?: 0", "max_job_retirement_time": "50", "machine_max_vacate_time": "20"},
     {"rank": "0", "want_vacate": "false", "claim_worklife": "30"},
 )
+
+
+def test_a_request_that_comes_again_after_its_claim_has_ended_gets_no_other():
+    """What a broker delivers once more would run a job again that has ended."""
+    manager, ad = make_book(policy(rank="0")), job()
+    asked = request(manager, "slot1@node1", 1, ad)
+    granted = manager.request(asked, ad, 1.0)
+    manager.vacate(granted.claim.claim_id, "released by the schedd", graceful=True, now=2.0)
+    before = conditions(manager)
+    again = manager.request(asked, ad, 3.0)
+    assert isinstance(again, Refused)
+    assert (again.code, again.reason) == ("unknown-claim", "the claim of request r1 is over")
+    assert conditions(manager) == before
+    other = manager.request(replace(asked, request_id="r2"), ad, 4.0)
+    assert not isinstance(other, Refused)  # the slot itself may be had
 
 
 class Claims(RuleBasedStateMachine):

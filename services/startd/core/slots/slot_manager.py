@@ -394,6 +394,9 @@ class SlotManager:
             return Accepted(self.waiting[known], again=True), self._done()
         if known in self.claims:
             return self._granted(self.claims[known], again=True), self._done()
+        if self._table.is_over(request.request_id):
+            # A copy of a message that came before: its job would begin again, though it has ended.
+            return Refused("unknown-claim", f"the claim of request {request.request_id} is over"), self._done()
         highest = self.epochs.get(request.shard, 0)
         if request.epoch < highest:
             return Refused("stale-epoch", f"the match is of epoch {request.epoch}, {highest} was seen"), self._done()

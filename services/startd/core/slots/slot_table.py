@@ -35,6 +35,7 @@ class SlotTable:
         self.claims: dict[str, Claim] = {}
         self.waiting: dict[str, WaitingClaim] = {}  # by claim id, in the order in which they were accepted
         self.requests: dict[str, str] = {}  # request id -> claim id
+        self._over: dict[str, float] = {}  # request id -> when its claim ended
         self.machine_orders = MachineOrders()
         self.asleep = False  # the machine is, or is about to be: nothing is lent
         self.effects = SlotEffects()  # of the operation that goes on
@@ -158,9 +159,14 @@ class SlotTable:
         self._remember(slot, claim, now)
         del self.claims[claim.claim_id]
         self.requests.pop(claim.request_id, None)
+        self._over = {one: at for one, at in self._over.items() if abs(now - at) < PAST_S} | {claim.request_id: now}
         self.effects.claims[claim.claim_id] = None
         broken = broken and claim.vacate_code != VacateReason.RELEASED
         self.effects.ended.append(ClaimEnd(claim, claim.end_reason, broken))
+
+    def is_over(self, request_id: str) -> bool:
+        """Whether this request was granted, and its claim ended not long ago, in this life of the startd."""
+        return request_id in self._over
 
     def _remember(self, slot: Slot, claim: Claim, now: float) -> None:
         keeper = self.slots[slot.parent] if slot.parent else slot
