@@ -95,6 +95,7 @@ class FakeStartd:
         self.waits = False  # the slot is in use: claims wait until `empties`
         self.asked: list[RequestClaim] = []
         self.mute = False
+        self.refused = 0  # how often it was asked while it was mute
         self._numbers = itertools.count(1)
         self._sequences = itertools.count(1)
 
@@ -105,6 +106,7 @@ class FakeStartd:
     async def _on_request(self, envelope):
         body = envelope.body
         if self.mute:
+            self.refused += 1
             raise RemoteFailure("unavailable", "muted", retryable=True)
         if isinstance(body, RequestClaim):
             self.requests[body.request_id] = body

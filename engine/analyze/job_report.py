@@ -118,6 +118,8 @@ def _verdict(
     if state != "idle":
         host = job.eval_string("RemoteHost")
         return f"It is {state}{f' on {host}' if host else ''}."
+    if slot := job.eval_string("RoostMatchedSlot"):
+        return f"It is matched with {slot}; it runs once that has answered."
     if not total:
         return "There are no slots in the pool."
     if counts["available"]:

@@ -85,7 +85,7 @@ _PROTECTED: Final = """
     LastHoldReason LastHoldReasonCode LastHoldReasonSubCode VacateReason AutoClusterId AutoClusterAttrs
     ShadowBday StageInStart StageInFinish StageOutStart StageOutFinish SpooledOutputFiles
     JobCoolDownExpiration MATCH_EXP_Recorded LastMatchTime LastRejMatchTime LastRejMatchReason ScheddName
-    SubmitterName RoostTrace JobMaterializeItemCount JobMaterializeNextProcId JobMaterializeNextRow
+    SubmitterName RoostMatchedSlot RoostTrace JobMaterializeItemCount JobMaterializeNextProcId JobMaterializeNextRow
     JobMaterializePaused JobMaterializePauseReason JobMaterializeDigestFile JobMaterializeItemsFile
     RoostMaterializeEdited
 """

@@ -215,6 +215,10 @@ class Bus(Protocol):
         minute (INBOX_DURABLE_WAIT_S, INBOX_TRANSIENT_WAIT_S). Raises NobodyThere where there is no such inbox
         (durable messages only), BusUnavailable like publish."""
 
+    async def served(self, inboxes: Sequence[str]) -> dict[str, bool]:
+        """Which of these inboxes have somebody who serves them now, as the broker sees it: who has died, or lost the
+        connection, does not. Inboxes that were never served, or were forgotten, are left out. Raises BusUnavailable."""
+
     async def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
         """Look at the dead letters, oldest first, without taking them."""
 

@@ -312,6 +312,10 @@ class MemoryHub:
             self.bind(queue, Exchange.RPC, (name,))
         return queue
 
+    def served(self, inboxes: Sequence[str]) -> dict[str, bool]:
+        queues = {name: self._queues.get(inbox_queue(name)) for name in inboxes}
+        return {name: bool(queue.consumers) for name, queue in queues.items() if queue is not None}
+
     def work_queue(self, name: str) -> _Queue:
         declared = work_queue(name)
         queue = self._queues.get(name)
@@ -688,6 +692,11 @@ class MemoryBus:
             return await answer_request(item.data, handler, self._log, arrival, self._senders, item.caller.wait)
 
         return self._subscribe(self.hub.inbox(inbox), handle, prefetch)
+
+    async def served(self, inboxes: Sequence[str]) -> dict[str, bool]:
+        if not self._connected.is_set():
+            raise BusUnavailable("there is no connection to the hub")
+        return self.hub.served(inboxes)
 
     def _taker(
         self, handler: Handler, exchange: Exchange, *, copy: bool = False, inbox: str = ""

@@ -1041,3 +1041,23 @@ async def test_nothing_confirmed_is_lost_when_connections_break_again_and_again(
     for bus in (sender, first, second):
         await eventually(lambda bus=bus: bus.health.consumers == bus.health.expected_consumers)
     assert await sender.dead_letters() == []
+
+
+async def test_the_broker_tells_who_is_there(pool):
+    """A daemon that died, or lost its connection, is seen to be gone at once; one that is back is there again."""
+    asker, there, gone = await pool.bus("collector.cm"), await pool.bus("startd.a"), await pool.bus("startd.b")
+    inboxes = ["startd.never", "startd.a", "startd.b"]
+    assert await asker.served(inboxes) == {}
+    await there.serve("startd.a", Catch())
+    serving = await gone.serve("startd.b", Catch())
+    assert await asker.served(inboxes) == {"startd.a": True, "startd.b": True}
+    await serving.cancel()
+    assert await asker.served(inboxes) == {"startd.a": True, "startd.b": False}
+    await gone.serve("startd.b", Catch())
+    assert await asker.served(inboxes) == {"startd.a": True, "startd.b": True}
+    await gone.stop()
+
+    async def seen():
+        return await asker.served(inboxes) == {"startd.a": True, "startd.b": False}
+
+    await eventually(seen, what="the loss of the connection of startd.b")

@@ -492,3 +492,78 @@ async def test_a_job_refused_again_and_again_waits_longer_each_time(pool):
     await eventually(lambda: job.refusals == 3)
     assert job.cooling
     assert [pool.schedd.updates.cool_down.refused_s(count) for count in (1, 2, 3, 50)] == [0.05, 0.1, 0.2, 10]
+
+
+# Execution points that are not there
+
+
+@spec("LEA-11")
+async def test_a_job_is_running_when_its_execution_point_has_said_so(pool):
+    pool.startd.mute = True
+    await pool.submit()
+    await pool.match()
+    await eventually(lambda: pool.startd.refused, what="the request")
+    job = await pool.job("1.0")
+    assert (job["JobStatus"], job["RoostMatchedSlot"]) == (1, "slot1@ep")
+    assert not {"RemoteHost", "JobStartDate", "JobCurrentStartDate", "ShadowBday"} & set(job)
+    await eventually(lambda: pool.submitter() is not None and pool.submitter()["IdleJobs"] == 0)
+    assert pool.submitter()["RunningJobs"] == 0
+    pool.startd.mute = False
+    await eventually(lambda: pool.startd.activations)
+    await eventually(lambda: pool.submitter()["RunningJobs"] == 1)
+    job = await pool.job("1.0")
+    assert (job["JobStatus"], job["RemoteHost"], job["JobRunCount"]) == (2, "slot1_1@ep", 1)
+    assert "RoostMatchedSlot" not in job
+    told = ClassAd.unpack(pool.startd.activations[0].job_ad)
+    assert (told["JobStatus"], told["JobRunCount"], told["NumShadowStarts"]) == (2, 1, 1)
+    assert "RoostMatchedSlot" not in told
+
+
+@spec("LEA-11")
+async def test_a_job_held_before_its_execution_point_answered_does_not_run(pool):
+    pool.startd.mute = True
+    await pool.submit()
+    await pool.match()
+    await eventually(lambda: pool.startd.refused, what="the request")
+    await pool.act("hold", "1.0", reason="wait")
+    assert (await pool.job("1.0"))["JobStatus"] == 5
+    pool.startd.mute = False
+    await eventually(lambda: pool.startd.deactivated, what="the order to end the run")
+    assert (await pool.job("1.0"))["JobStatus"] == 5
+
+
+@spec("LEA-11")
+async def test_a_job_goes_elsewhere_at_once_where_its_execution_point_was_never_asked(tmp_path, monkeypatch):
+    """Nobody serves the inbox of the startd, so it can not have taken the job: no lease is waited for."""
+    monkeypatch.setattr("services.schedd.io.claims.ABSENT_PATIENCE_S", 0.0)
+    async with Pool(tmp_path) as pool:
+        await pool.startd.bus.stop_consuming()
+        await pool.submit()
+        await pool.match()
+        await eventually(lambda: not pool.schedd.claim_table.claims)
+        job = await pool.job("1.0")
+        assert (job["JobStatus"], job["NumShadowStarts"]) == (1, 0)
+        assert job["LastRejMatchReason"] == "slot1@ep did not take it: its startd is not there"
+        assert job.get("RemoteWallClockTime", 0) == 0
+        await eventually(lambda: "job.unmatched" in pool.event_types())
+        assert pool.startd.asked == []
+
+
+@spec("LEA-11")
+async def test_a_startd_that_is_back_soon_gets_the_job_it_was_matched_with(pool):
+    await pool.startd.bus.stop_consuming()
+    await pool.submit()
+    await pool.match()
+    await pool.startd.start()
+    await eventually(lambda: pool.startd.activations)
+    assert "job.unmatched" not in pool.event_types()
+
+
+@spec("LEA-11")
+async def test_a_job_removed_while_its_execution_point_is_away_is_gone_at_once(pool):
+    await pool.startd.bus.stop_consuming()
+    await pool.submit()
+    await pool.match()
+    assert await pool.act("remove", "1.0") == {"1.0": "done"}
+    await eventually(lambda: not pool.schedd.claim_table.claims)
+    assert await pool.jobs() == []

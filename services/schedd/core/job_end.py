@@ -51,8 +51,14 @@ class Result:
 # Attributes along the way
 
 
-def on_start(job: Job, claim: Claim, now: float) -> None:
-    ad, stamp = job.ad, int(now)
+def on_match(job: Job, claim: Claim) -> None:
+    """The job's slot was asked for: until it is granted the job is idle, and says for which slot."""
+    job.ad["RoostMatchedSlot"] = claim.slot
+
+
+def on_start(ad: ClassAd, autocluster: int, claim: Claim, now: float) -> None:
+    """Note in a job's own attributes that it runs on this claim. autocluster: that it was matched as."""
+    stamp = int(now)
     if "JobStartDate" not in ad:
         ad["JobStartDate"] = stamp
     last = ad.find("jobcurrentstartdate")
@@ -60,17 +66,21 @@ def on_start(job: Job, claim: Claim, now: float) -> None:
         ad["JobLastStartDate"] = last
     ad["JobCurrentStartDate"] = stamp
     ad["ShadowBday"] = stamp
-    ad["AutoClusterId"] = job.autocluster
-    job.count("JobRunCount")
-    on_granted(job, claim)
+    ad["AutoClusterId"] = autocluster
+    runs = ad.eval("JobRunCount")
+    ad["JobRunCount"] = (int(runs) if isinstance(runs, int | float) else 0) + 1
+    if "RoostMatchedSlot" in ad:
+        del ad["RoostMatchedSlot"]
+    on_slot(ad, claim)
 
 
-def on_granted(job: Job, claim: Claim) -> None:
-    job.ad["RemoteHost"] = claim.slot
-    job.ad["StartdAddr"] = claim.startd
+def on_slot(ad: ClassAd, claim: Claim) -> None:
+    """Note on which slot the job runs."""
+    ad["RemoteHost"] = claim.slot
+    ad["StartdAddr"] = claim.startd
     slot_id = claim.slot_classad().eval("SlotID")
     if isinstance(slot_id, int):
-        job.ad["RemoteSlotID"] = slot_id
+        ad["RemoteSlotID"] = slot_id
 
 
 def on_executing(job: Job, run: Shadow, now: float) -> None:
@@ -146,14 +156,15 @@ def end_run(table: JobTable, job: Job, claim: Claim, run: Shadow, now: float) ->
 
 
 def on_run_end(job: Job, claim: Claim, run: Shadow, now: float) -> None:
-    """Add a run that is over to the job's totals."""
-    ran = max(0.0, now - run.started)
+    """Add a run that is over to the job's totals. One that its execution point never took used nothing."""
+    ran = max(0.0, now - run.started) if claim.granted else 0.0
     if run.suspended:
         on_continue(job, run, now)
     job.ad["RemoteWallClockTime"] = float(job.number("RemoteWallClockTime")) + ran
     job.ad["CumulativeSlotTime"] = float(job.number("CumulativeSlotTime")) + ran * claim.weight()
-    job.ad["LastRemoteHost"] = claim.slot
-    job.drop("RemoteHost", "RemoteSlotID", "StartdAddr", "ShadowBday")
+    if claim.granted:
+        job.ad["LastRemoteHost"] = claim.slot
+    job.drop("RemoteHost", "RemoteSlotID", "StartdAddr", "ShadowBday", "RoostMatchedSlot")
 
 
 # The end

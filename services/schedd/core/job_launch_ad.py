@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import msgpack
 
-from engine.queue.jobs import Job, Shadow, full_ad, global_id
+from engine.queue.jobs import Job, JobStatus, Shadow, full_ad, global_id
 from services.schedd.core.claim import Claim
+from services.schedd.core.job_end import on_start
 from shared.classad import ERROR, UNDEFINED, ClassAd, Expr, ParseError, Value, evaluate, parse_expr, unparse
 from shared.classad.ad import is_private
 from shared.classad.expr import Literal, fold
@@ -51,13 +52,23 @@ def _has_mark(cell: Any) -> bool:
     return "$$(" in cell if isinstance(cell, str) else isinstance(cell, msgpack.ExtType) and MARK in cell.data
 
 
+def _as_running(job: Job, claim: Claim, now: float) -> ClassAd:
+    """The job's own attributes as they are once the execution point has taken it."""
+    if job.status != JobStatus.IDLE:
+        return job.ad
+    ad = ClassAd.unpack(job.ad.pack())
+    on_start(ad, job.autocluster, claim, now)
+    ad.update({"LastJobStatus": int(job.status), "JobStatus": int(JobStatus.RUNNING), "EnteredCurrentStatus": int(now)})
+    return ad
+
+
 def make_activation(
     schedd: str, job: Job, claim: Claim, shadow: Shadow, expanded: Mapping[str, str], url: str, now: float
 ) -> Activation:
     """The message part that starts a run. `url` is the base of the transfer endpoint."""
     cells = dict(job.cluster.packed_cells())
     body: dict[str, Any] = dict(cells.values())
-    own = msgpack.unpackb(job.ad.pack(), unicode_errors="surrogateescape")
+    own = msgpack.unpackb(_as_running(job, claim, now).pack(), unicode_errors="surrogateescape")
     for name, cell in own.items():
         known = cells.get(fold(name))
         body[known[0] if known is not None else name] = cell

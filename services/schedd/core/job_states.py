@@ -30,7 +30,8 @@ IDLE, RUNNING, REMOVED, COMPLETED, HELD, OUTPUT, SUSPENDED = (
 class JobEvent(StrEnum):
     """What can happen to a job."""
 
-    START = "start"  # a run of it begins
+    START = "start"  # a run of it begins on a slot that is there
+    TAKEN = "taken"  # the execution point has taken it, with the run that was begun
     OUTPUT = "output"  # its program is done, its output travels
     SUSPEND = "suspend"
     CONTINUE = "continue"
@@ -74,6 +75,7 @@ _ON_SLOT: Final = (RUNNING, OUTPUT, SUSPENDED)
 #: (state, event) -> new state and effects. What is missing is refused; what is in _ALREADY changes nothing.
 _TABLE: Final[dict[tuple[JobStatus, JobEvent], tuple[JobStatus, tuple[Effect, ...]]]] = {
     (IDLE, JobEvent.START): (RUNNING, ()),
+    (IDLE, JobEvent.TAKEN): (RUNNING, ()),
     (RUNNING, JobEvent.OUTPUT): (OUTPUT, ()),
     (RUNNING, JobEvent.SUSPEND): (SUSPENDED, ()),
     (SUSPENDED, JobEvent.CONTINUE): (RUNNING, ()),
@@ -119,6 +121,10 @@ def transition(status: JobStatus, event: JobEvent, *, has_run: bool = False) -> 
     new, effects = found
     if event == JobEvent.START and has_run:
         return Change(Verdict.WRONG_STATE, status, reason="its last run is not over yet")
+    if event == JobEvent.TAKEN and not has_run:
+        return Change(Verdict.WRONG_STATE, status, reason="no run of it was begun")
+    if has_run and (status, event) == (IDLE, JobEvent.HOLD):
+        effects = (Effect.STOP_RUN,)  # its execution point may take it yet
     if has_run and event == JobEvent.REMOVE and Effect.LEAVE in effects:
         effects = (Effect.STOP_RUN,)
     if has_run and event == JobEvent.RELEASE:

@@ -21,12 +21,12 @@ from typing import Any, Final
 
 from engine.queue.claim_reuse import limits_of
 from engine.queue.jobs import Job, JobId, JobStatus, full_packed
-from services.schedd.core import job_end
 from services.schedd.core.claim import Claim, alive_s, given_up_at, lease_s
 from services.schedd.core.job_launch_ad import match_exprs
 from services.schedd.core.start_throttle import StartThrottle
 from services.schedd.io import job_trace
 from services.schedd.io.job_updates import JobUpdates
+from services.schedd.io.presence import Presence
 from services.schedd.io.runs import Runs
 from services.schedd.settings import Settings
 from shared import job_log
@@ -58,8 +58,12 @@ REQUEST_PATIENCE_S: Final = 60.0
 #: not after its whole lease (LEA-09).
 JOB_PATIENCE_S: Final = 30.0
 FIRST_LEASE_S: Final = 40.0
+#: An execution point that is not at the broker is not asked. So long it may take to come back, as one does that is
+#: started anew or reaches another node of the broker; then the match is given up.
+ABSENT_PATIENCE_S: Final = 5.0
 #: How often a claim that waits for its slot to empty asks at least: a hint that the slot is ready may be lost.
 ASK_EVERY_S: Final = 60.0
+NOT_THERE: Final = "its startd is not there"
 #: Between two requests for a slot that get no answer: the first wait and the longest.
 ASK_AGAIN_S: Final = (0.2, 5.0)
 #: Hints that a slot is ready, which nobody has asked for yet: the oldest of more than these are forgotten.
@@ -77,6 +81,7 @@ class Claims:
         self.table = updates.table
         self.queue = updates.queue
         self._hints: dict[str, None] = {}  # claim ids that are ready, as startds say; oldest first
+        self._presence = Presence(self.context, self.claims.spawn)
         self._pacer = StartPacer(self.context, self.updates.name, self.claims.spawn)
         self._limited = False  # it was told that no claim may be added
 
@@ -214,8 +219,12 @@ class Claims:
         clock = self.context.clock
         give_up = clock.monotonic() + min(JOB_PATIENCE_S, self.updates.settings.request_claim_timeout_s)
         backoff = Backoff(*ASK_AGAIN_S)
+        absent_since: float | None = None
         while claim.id in self.claims.claims and not claim.granted:
-            answer = await self._ask(claim, run.job_ad, run)
+            absent = await self._presence.absent(claim.startd)
+            now = clock.monotonic()
+            absent_since = (now if absent_since is None else absent_since) if absent else None
+            answer = None if absent else await self._ask(claim, run.job_ad, run)
             if claim.id not in self.claims.claims:
                 # The job is over already, or was removed by force.
                 if (
@@ -241,7 +250,13 @@ class Claims:
             if isinstance(answer, ClaimRefused):
                 self._refused(claim, answer)
                 return
-            if clock.monotonic() > give_up:
+            if absent_since is not None and not claim.told_until:
+                # Nobody was ever told of the job, so nothing is to be waited for.
+                stopped = claim.shadow is not None and claim.shadow.stop
+                if stopped or clock.monotonic() - absent_since >= ABSENT_PATIENCE_S:
+                    self._not_had(claim, NOT_THERE, "did not take it")
+                    return
+            elif clock.monotonic() > give_up:
                 await self._give_up_unanswered(claim)
                 return
             await clock.sleep(backoff.next_s())
@@ -254,7 +269,10 @@ class Claims:
             first = min(FIRST_LEASE_S, lease_of(claim, self.updates.settings))
             await clock.sleep(max(0.0, given_up_at(0.0, claim.told_until, first) - clock.monotonic()))
         if self.claims.knows(claim) and not claim.granted:
-            self.runs.lost(claim, "the execution point did not answer the request for its slot")
+            reason = "the execution point did not answer the request for its slot"
+            if claim.shadow is not None and (job := self.table.get(claim.shadow.job)) is not None:
+                self._unmatched(job, claim.slot, reason)
+            self.runs.lost(claim, reason)
 
     async def _ask(self, claim: Claim, job_ad: bytes, run: Activation | None) -> Message | None:
         """Ask for a slot once. None: no answer came."""
@@ -325,8 +343,7 @@ class Claims:
             self.claims.give_back(claim, "it did not take the job")
         else:
             job.refusals = 0
-            job_end.on_granted(job, claim)
-            self.queue.put(job)
+            self.runs.taken(job, claim)
             if run.stop:
                 self.claims.tell_stop(claim, run)
         self.updates.commit()
@@ -344,22 +361,25 @@ class Claims:
             self.updates.counts_changed.set()
 
     def _refused(self, claim: Claim, answer: ClaimRefused) -> None:
-        """The startd refused the claim: the job goes back to where it stood, and the number of its attempt is free
-        again."""
-        run = claim.shadow
         self.context.log.info("claim_refused", slot=claim.slot, code=answer.code, reason=answer.reason)
+        self._not_had(claim, answer.reason, "refused it")
+
+    def _not_had(self, claim: Claim, reason: str, what: str) -> None:
+        """The slot is not to be had: the job goes back to where it stood, and the number of its attempt is free again.
+        what: the slot did, with the job."""
+        run = claim.shadow
         job = self.table.get(run.job) if run is not None else None
         if run is not None and job is not None:
             job.count("NumShadowStarts", -1)
             job.ad["LastRejMatchTime"] = int(self.updates.now())
-            job.ad["LastRejMatchReason"] = f"{claim.slot} refused it: {answer.reason}"[:1000]
+            job.ad["LastRejMatchReason"] = f"{claim.slot} {what}: {reason}"[:1000]
             self.updates.end_run(claim, job, run)
-            self._unmatched(job, claim.slot, answer.reason)
+            self._unmatched(job, claim.slot, reason)
             job.refusals += 1
             self.updates.cool(job, self.updates.cool_down.refused_s(job.refusals))
             self.updates.put_back(job)
         elif claim.waits is not None and (job := self.table.get(claim.waits)) is not None:
-            self._unmatched(job, claim.slot, answer.reason)
+            self._unmatched(job, claim.slot, reason)
             job.refusals += 1
             self.updates.cool(job, self.updates.cool_down.refused_s(job.refusals))
         self.claims.drop(claim)
@@ -392,6 +412,7 @@ class Claims:
         wake = self.claims.waker(claim)
         await self.updates.commit()
         heard = asked_first = clock.monotonic()
+        absent_since = 0.0
         backoff = Backoff(*ASK_AGAIN_S)
         ready = False
         while self.claims.knows(claim):
@@ -403,6 +424,14 @@ class Claims:
                 await self._begin(claim, job)
                 return
             wake.clear()
+            absent = await self._presence.absent(claim.startd)
+            absent_since = (absent_since or clock.monotonic()) if absent else 0.0
+            if absent_since and clock.monotonic() - absent_since >= ABSENT_PATIENCE_S:
+                self._give_up(claim, NOT_THERE)
+                return
+            if absent:
+                await clock.sleep(backoff.next_s())
+                continue
             answer = await self._ask(claim, full_packed(self.updates.name, job, self.updates.now()), None)
             if not self.claims.knows(claim):
                 self._release_late(claim, answer)

@@ -55,13 +55,21 @@ class Runs:
             started=now,
             claim=claim.id,
         )
-        begun = self.updates.happen(job, JobEvent.START)
-        assert begun.verdict is Verdict.DONE, begun.reason
         self._lease(claim, lease_s(job.number("JobLeaseDuration", 0)))
+        if claim.granted:
+            begun = self.updates.happen(job, JobEvent.START)
+            assert begun.verdict is Verdict.DONE, begun.reason
+            job_end.on_start(job.ad, job.autocluster, claim, now)
+        else:
+            # Its execution point has not said yet that it is there: until then the job is idle, with a match.
+            assert job.status == JobStatus.IDLE, job.id
+            assert job.shadow is None, job.id
+            job_end.on_match(job, claim)
+            self.table.withdraw(job)
+            self.updates.counts_changed.set()
         claim.shadow = shadow
         job.shadow = shadow
         self.table.count(claim.submitter).weighted_running += claim.weight()
-        job_end.on_start(job, claim, now)
         self.queue.put(job)
         self.queue.put_claim(claim)
         return job_launch_ad.make_activation(
@@ -74,6 +82,17 @@ class Runs:
         claim.lease_s, claim.alive_s = lease, alive_s(interval, lease)
         if claim.alive_s < interval:
             self.claims.keepalive_due.set()
+
+    def taken(self, job: Job, claim: Claim) -> None:
+        """The execution point has granted the claim, and with it taken the job: from now on the job is running. One
+        that was held or removed meanwhile stays so, and its run is stopped."""
+        if job.status == JobStatus.IDLE and job.shadow is not None and not job.shadow.stop:
+            self.updates.happen(job, JobEvent.TAKEN)
+            job_end.on_start(job.ad, job.autocluster, claim, self.updates.now())
+        else:
+            job.drop("RoostMatchedSlot")
+            job_end.on_slot(job.ad, claim)
+        self.queue.put(job)
 
     def again(self, claim: Claim, job: Job) -> Activation:
         """The activation of a run that began already: the message that began it may have been lost."""
@@ -124,6 +143,8 @@ class Runs:
         self.claims.by_claim_id[claim.claim_id] = claim
         self.queue.put_claim(claim)
         self.claims.keepalive_due.set()
+        if (job := self.table.get(run.job)) is not None:
+            self.taken(job, claim)
         return claim
 
     def _own(self, message: JobReport | ClaimLost) -> Claim | None:

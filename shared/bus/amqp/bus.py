@@ -91,6 +91,8 @@ RECONNECT_FIRST_S = 0.05
 #: Where there are several nodes each try is another one: all of them are tried within a few seconds.
 RECONNECT_CAP_S = 2.0
 AMQPS_PORT = 5671
+#: The broker is asked for so long who is there.
+LOOK_S = 5.0
 
 
 class AmqpBus:
@@ -431,6 +433,17 @@ class AmqpBus:
             return (await link.state(queue)).message_count or 0
         except (LinkLost, Refused) as error:
             raise BusUnavailable(f"queue {queue!r} can not be looked at: {error}") from error
+
+    async def served(self, inboxes: Sequence[str]) -> dict[str, bool]:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                link = await self._publisher.wait_link(asyncio.get_running_loop().time() + LOOK_S)
+                consumers = await link.consumers([inbox_queue(name) for name in inboxes])
+        except TimeoutError:
+            raise BusUnavailable(f"the broker did not tell within {LOOK_S:g} s who is there") from None
+        except (LinkLost, Refused) as error:
+            raise BusUnavailable(f"the broker can not tell who is there: {error}") from error
+        return {name: consumers[inbox_queue(name)] > 0 for name in inboxes if inbox_queue(name) in consumers}
 
     async def serve(self, inbox: str, handler: RequestHandler, *, prefetch: int = 100) -> Consumer:
         check_inbox(inbox)

@@ -323,6 +323,23 @@ class Link:
         await guarded(probe.close())
         return state
 
+    async def consumers(self, queues: Sequence[str]) -> dict[str, int]:
+        """How many consume each of these queues; those that are not there are left out. Raises LinkLost, Refused."""
+        found: dict[str, int] = {}
+        probe: RawChannel | None = None
+        for queue in queues:
+            if probe is None:
+                probe = await self.channel("probe", essential=False)
+            try:
+                found[queue] = (await probe.queue_declare(queue, passive=True)).consumer_count or 0
+            except ChannelNotFoundEntity:
+                probe = None  # the broker has closed it
+            except (AMQPError, ChannelInvalidStateError, OSError, RuntimeError) as error:
+                raise LinkLost(explain(error)) from error
+        if probe is not None:
+            await guarded(probe.close())
+        return found
+
     async def declare(self, channel: RawChannel, queue: Queue) -> None:
         """Declare a queue with its bindings. Raises Refused where it exists with other arguments."""
         await guarded(

@@ -25,6 +25,7 @@ def claim_of(slot_ad, slot="slot1@ep"):
         epoch=1,
         lease_s=2400,
         alive_s=300,
+        granted=True,
     )
 
 
@@ -36,7 +37,7 @@ def test_runs_add_up():
     job, claim = job_of(cluster_of("")), claim_of("SlotWeight = 2.0; SlotID = 7")
     for number, (began, ended) in enumerate(((1000.0, 1010.5), (2000.0, 2004.0)), 1):
         run = run_of(began)
-        job_end.on_start(job, claim, began)
+        job_end.on_start(job.ad, job.autocluster, claim, began)
         job_end.on_executing(job, run, began + 1)
         assert job.ad.eval("JobRunCount") == job.ad.eval("NumJobStarts") == number
         assert job.ad.eval("JobCurrentStartDate") == job.ad.eval("ShadowBday") == int(began)

@@ -14,6 +14,9 @@ IDLE, RUNNING, REMOVED, COMPLETED, HELD, OUTPUT, SUSPENDED = JobStatus
     ("status", "event", "has_run", "new", "effects"),
     [
         (IDLE, "start", False, RUNNING, ()),
+        (IDLE, "taken", True, RUNNING, ()),
+        (IDLE, "hold", True, HELD, ("stop-run",)),
+        (IDLE, "remove", True, REMOVED, ("stop-run",)),
         (RUNNING, "complete", False, COMPLETED, ("leave",)),
         (RUNNING, "hold", True, HELD, ("stop-run",)),
         (IDLE, "hold", False, HELD, ()),
@@ -46,6 +49,8 @@ def test_what_follows(status, event, has_run, new, effects):
         (COMPLETED, "hold", "wrong-state"),
         (REMOVED, "release", "wrong-state"),
         (HELD, "start", "wrong-state"),
+        (IDLE, "taken", "wrong-state"),
+        (HELD, "taken", "wrong-state"),
     ],
 )
 def test_what_changes_nothing_says_why(status, event, verdict):
@@ -56,9 +61,12 @@ def test_what_changes_nothing_says_why(status, event, verdict):
 
 @given(st.lists(st.tuples(st.sampled_from(list(JobEvent)), st.booleans()), max_size=30))
 def test_a_job_never_leaves_while_it_has_a_run_nor_starts_twice(steps):
-    """Random events, with a run that begins at `start` and ends when the table says so or at `over`."""
+    """Random events, with a run that begins at `start` or, where the slot is asked for first, before `taken`, and ends
+    when the table says so or at `over`."""
     status, has_run = IDLE, False
     for event, run_ends in steps:
+        if event == JobEvent.TAKEN and status == IDLE and run_ends:
+            has_run = True
         if event in (JobEvent.OVER, JobEvent.REQUEUE, JobEvent.COMPLETE):
             if not has_run:
                 continue
