@@ -11,7 +11,7 @@ from shared.messages.base import Message
 from tests.gateway_keys import gateway_bus
 
 #: Fields that name who speaks, by role.
-_NAMED = {"negotiator": "negotiator", "schedd": "schedd", "startd": "startd", "had": "had"}
+_NAMED = {"collector": "collector", "negotiator": "negotiator", "schedd": "schedd", "startd": "startd", "had": "had"}
 
 
 def sender_of(message: Message, name: str = "test") -> str:

@@ -91,6 +91,7 @@ class SlotTable:
         self.pending: dict[str, list[_Pending]] = {}
         self._config = config or CycleConfig()
         self._facts: dict[str, _Facts] = {}
+        self._away: dict[str, _Facts] = {}  # slots of machines that are gone: charged, and otherwise not there
         self._use: dict[str, list[float]] = {}  # submitter -> weight, slots; without what is pending
         self._counted = 0.0
         self._table = new_table()
@@ -128,6 +129,7 @@ class SlotTable:
         old = self._facts.get(name)
         self._table.put(name, packed, quick)
         self._facts[name] = facts
+        self._back(name)
         if old is None:
             self._fresh.add(name)
         else:
@@ -196,13 +198,32 @@ class SlotTable:
         return facts.user, facts.weight, facts.claimed_at, facts.past
 
     def drop(self, name: str) -> None:
+        self._back(name)
         facts = self._facts.pop(name, None)
         if facts is not None:
             self._forget(facts)
-            self._table.remove(name)
-            self._fresh.discard(name)
-            self._gone = True
+            self._take_out(name)
         self.claims.pop(name, None)
+
+    def put_away(self, name: str) -> None:
+        """The slot's machine is gone, for now: it is nobody's to have, and no part of the pool. Who has it goes on
+        being charged, as what runs there may run on; its claim id is kept. `put` and `drop` end that."""
+        facts = self._facts.pop(name, None)
+        if facts is not None:
+            self._counted -= facts.counted
+            self._away[name] = facts
+            self._take_out(name)
+
+    def _back(self, name: str) -> None:
+        """Count a slot no more as one that is away."""
+        if (facts := self._away.pop(name, None)) is not None:
+            self._counted += facts.counted
+            self._forget(facts)
+
+    def _take_out(self, name: str) -> None:
+        self._table.remove(name)
+        self._fresh.discard(name)
+        self._gone = True
         self.pending.pop(name, None)
 
     def matched(self, match: Matched, until: float) -> None:
@@ -351,10 +372,13 @@ class SlotTable:
         self._config = config
         if same:
             return
-        for name, old in list(self._facts.items()):
-            facts = self._facts[name] = self._read(QuickAd(old.packed), old.owner)
-            self._forget(old)
-            self._count(facts)
+        for where in (self._facts, self._away):
+            for name, old in list(where.items()):
+                facts = where[name] = self._read(QuickAd(old.packed), old.owner)
+                self._forget(old)
+                self._count(facts)
+        # What was `_counted` of those that are away is not.
+        self._counted = sum(facts.counted for facts in self._facts.values())
 
 
 def _weight_of(ad: QuickAd, config: CycleConfig) -> float:

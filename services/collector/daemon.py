@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from services.collector.core.acceptance import AbsentPolicy, check
+from services.collector.core.acceptance import MACHINE, AbsentPolicy, check
 from services.collector.core.forwarding import Inbox, targets
+from services.collector.core.pool_counts import JOBS, STATE, pool_counts
+from services.collector.core.presence import Presence
 from services.collector.core.queries import BadQuery, read
 from services.collector.core.resync import Resync
 from services.collector.directory import AdIndex, Directory, StoredColumns
@@ -35,6 +37,7 @@ from shared.daemon.base import Daemon
 from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
 from shared.daemon.metrics import Counter, Declared, Gauge, Histogram, register
+from shared.daemon.offline_ads import is_offline
 from shared.daemon.orders import handle_order
 from shared.messages.ads import (
     AdCounts,
@@ -51,7 +54,7 @@ from shared.messages.ads import (
     SendAds,
 )
 from shared.messages.base import Envelope, Failure, Message
-from shared.messages.events import OfflineMatched
+from shared.messages.events import DaemonGone, OfflineMatched
 from shared.messages.pool_history import INBOX, AskPoolHistory
 from shared.state import StoreUnavailable
 from shared.tls import ClientTls
@@ -68,6 +71,12 @@ def malloc_trimmer() -> Callable[[], object]:
 
 #: Seconds between looks for ads whose time is over, and between looks at open questions.
 EXPIRE_EVERY_S, ASK_EVERY_S = 1.0, 0.1
+#: The type of its own ad. The counts in it are told anew when somebody asks for it and they are older than the first,
+#: which the answer waits for until the second (s).
+OWN_TYPE = "Collector"
+COUNTS_HOLD_S, COUNTS_WAIT_S = 1.0, 2.0
+#: Where nobody looks who is there, the knob that says so is looked at as often.
+ASK_PRESENCE_KNOB_S = 5.0
 WORK_QUEUE = "roost.collector"
 #: Attributes to count by, and lines of such an answer.
 MOST_BY, MOST_COUNTS = 16, 10_000
@@ -93,14 +102,19 @@ class Collector(Daemon):
         self.views.aim(self._view_urls())
         self.past = PoolHistoryKeeper(self.settings, self.search, context.clock, context.log)
         self._forwarded = Inbox()
-        self.advertiser = Advertiser(context, "Collector")
+        self.advertiser = Advertiser(context, OWN_TYPE)
         self.updates = 0
         self.queries = 0
         self.refused = 0  # queries that met a limit of their budget
         self.query_durations = DurationsBy()  # by kind
+        self.presence = Presence(float(self.settings.collector_presence_grace))
+        self.gone = 0  # execution points whose ads went before their time
         self._asking = Resync()
         self._questions = asyncio.Event()
         self._wake_advertise = asyncio.Event()
+        self._own_ad_heard = asyncio.Event()
+        self._counted_at = float("-inf")  # monotonic: when our own ad last told the counts of the pool
+        self._telling = asyncio.Lock()
         self._loaded = False
         register(context.metrics, METRICS, self)
 
@@ -125,6 +139,7 @@ class Collector(Daemon):
         return {
             "write": self.directory.keep_written(),
             "expire": self._expire(),
+            "look": self._look_for_daemons(),
             "ask": self._ask(),
             "follow": self.search.follow(),
             "trim": self._trim(),
@@ -136,6 +151,7 @@ class Collector(Daemon):
     async def reconfigure(self) -> None:
         settings = CollectorSettings.from_config(self.context.config)
         self.settings = settings
+        self.presence.grace_s = float(settings.collector_presence_grace)
         self.directory.policy = policy(settings)
         self.directory.table.set_lifetime(float(settings.classad_lifetime))
         self.views.aim(self._view_urls())
@@ -178,6 +194,8 @@ class Collector(Daemon):
         except BadAd as error:
             raise Reject(str(error)) from error
         self.updates += 1
+        if body.daemon == self.advertiser.daemon:
+            self._own_ad_heard.set()
         # Of every copy: others who share the queue may have other views, or none (a view server beside the collector).
         self.views.note((body.my_type, body.daemon))
         if change.ask:
@@ -219,6 +237,7 @@ class Collector(Daemon):
 
     async def _on_gap(self) -> None:
         """Broadcasts were missed; what other collectors took from the shared queue is in Redis."""
+        self.presence.begin_anew()
         await self.directory.load()
         await self._ask_everybody()
 
@@ -243,6 +262,8 @@ class Collector(Daemon):
                 len(body.constraint), read, body.my_types, body.constraint, body.projection, body.limit, body.after,
                 body.absent, body.order, columns=body.columns,
             )  # fmt: skip
+            if OWN_TYPE in query.types and not query.absent:
+                await self._tell_present_counts()
             page = await self.search.answer(query)
         except BadQuery as error:
             return Failure(code="bad-request", reason=str(error))
@@ -289,6 +310,39 @@ class Collector(Daemon):
             if dropped:
                 self.context.log.info("ads_expired", ads=dropped)
 
+    async def _look_for_daemons(self) -> None:
+        """Take out the ads of execution points that are gone, and tell negotiators (COL-11)."""
+        clock = self.context.clock
+        while True:
+            interval = self.settings.collector_presence_interval
+            await clock.sleep(float(interval or ASK_PRESENCE_KNOB_S))
+            if not interval:
+                continue
+            try:
+                await self._look()
+            except (BusUnavailable, StoreUnavailable) as error:
+                self.presence.begin_anew()  # who can not be asked about may be back
+                self.context.log.info("presence_unknown", reason=str(error))
+
+    async def _look(self) -> None:
+        table, clock = self.directory.table, self.context.clock
+        daemons = self.presence.to_look_at([group.daemon for group in table.groups(MACHINE)])
+        if not daemons:
+            return
+        served = await self.context.bus.served([inbox_of(daemon) for daemon in daemons])
+        there = {daemon: served[inbox_of(daemon)] for daemon in daemons if inbox_of(daemon) in served}
+        for daemon, silent_s in self.presence.saw(there, clock.monotonic()).items():
+            now = clock.now()
+            group = table.group(MACHINE, daemon)
+            if group is None or any(is_offline(row.read(), now) for row in group.rows.values()):
+                continue  # it sleeps, and is to be woken
+            groups = [group for my_type in table.types() if (group := table.group(my_type, daemon)) is not None]
+            self.context.log.info("daemon_gone", of=daemon, ads=sum(len(group.rows) for group in groups))
+            self.gone += 1
+            ads = await self.directory.drop([(group, list(group.rows)) for group in groups])
+            told = DaemonGone(at=now, collector=self.context.name, daemon=daemon, since=now - silent_s, ads=ads)
+            await self.context.bus.publish(Exchange.EVENTS, told.type, told)
+
     async def _trim(self) -> None:
         trim, done = malloc_trimmer(), 0
         while True:
@@ -311,10 +365,45 @@ class Collector(Daemon):
                 except (BusUnavailable, ValueError) as error:
                     self.context.log.info("not_asked", of=daemon, reason=str(error))
 
+    async def _tell_present_counts(self) -> None:
+        """Say anew how many slots and jobs there are, and wait until our own table has it: somebody asks."""
+        async with self._telling:
+            if self.context.clock.monotonic() - self._counted_at < COUNTS_HOLD_S:
+                return
+            await self._publish_own_ad()
+            if not self.context.bus.health.connected:
+                return  # what it says is not heard; who asks gets what is known
+            try:
+                async with asyncio.timeout(COUNTS_WAIT_S):
+                    while not self._is_own_ad_known():
+                        self._own_ad_heard.clear()
+                        await self._own_ad_heard.wait()
+            except TimeoutError:
+                self.context.log.info("own_ad_not_heard", within_s=COUNTS_WAIT_S)
+
+    def _is_own_ad_known(self) -> bool:
+        group = self.directory.table.group(OWN_TYPE, self.advertiser.daemon)
+        return group is not None and group.sequence >= self.advertiser.sequence
+
+    async def _publish_own_ad(self) -> None:
+        self._counted_at = self.context.clock.monotonic()
+        await self.advertiser.publish({self.context.name: self._ad(await self._pool_counts())})
+
+    async def _pool_counts(self) -> dict[str, int]:
+        slots = read([MACHINE], "", [], 0, "", absent=False)
+        submitters = read(["Submitter"], "", [], 0, "", absent=False)
+        try:
+            return pool_counts(
+                await self.search.totals(slots, [STATE]), await self.search.totals(submitters, list(JOBS))
+            )
+        except TooExpensive as error:
+            self.context.log.warning("pool_not_counted", reason=str(error))
+            return {}
+
     async def _advertise(self) -> None:
         while True:
             self._wake_advertise.clear()
-            await self.advertiser.publish({self.context.name: self._ad()})
+            await self._publish_own_ad()
             interval = float(self.settings.collector_update_interval)
             await wait_for_event(self._wake_advertise, self.context.clock, interval)
 
@@ -325,11 +414,12 @@ class Collector(Daemon):
             self.context.log.warning("configuration", problem=f"CONDOR_VIEW_HOST: {problem}")
         return urls
 
-    def _ad(self) -> ClassAd:
+    def _ad(self, counts: Mapping[str, int]) -> ClassAd:
         table = self.directory.table
         return self.advertiser.own_ad(
             {
                 "PoolName": self.settings.collector_name,
+                **counts,
                 "UpdatesTotal": self.updates,
                 **lost_updates(table),
                 "ForwardedGroups": self.views.told,
@@ -405,6 +495,11 @@ METRICS: Final[Declared[Collector]] = (
         "roost_collector_forward_waiting",
         "Groups of ads still to be told to views",
         lambda collector: collector.views.waiting,
+    ),
+    Counter(
+        "roost_collector_daemons_gone",
+        "Execution points whose ads were taken out as they are not at the broker",
+        lambda collector: collector.gone,
     ),
     Counter("roost_collector_updates", "Messages about ads taken", lambda collector: collector.updates),
     Counter(

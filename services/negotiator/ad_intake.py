@@ -81,6 +81,7 @@ class AdIntake:
         self._clock = clock
         self._unreadable = unreadable
         self._owners: dict[str, str] = {}  # slot -> daemon
+        self.absent: set[str] = set()  # daemons that are gone: their slots are kept out of the table
         self._unsteady: set[str] = set()  # slots that the constraint leaves out now, and may let in later
         self.claim_charges = ClaimCharges()
         self.clock_offsets = ClockOffsets()
@@ -103,7 +104,7 @@ class AdIntake:
         result = IntakeResult()
         budget = ads_of(daemon)
         told = False
-        for name in changed:
+        for name in changed if daemon not in self.absent else ():
             row = self._ads.row("Machine", daemon, name)
             if row is None or self.owner(name, daemon) != daemon:
                 continue
@@ -180,6 +181,26 @@ class AdIntake:
             ad.eval(attribute)  # beyond the budget that costs nothing
         return not budget.spent
 
+    def vanished(self, daemon: str) -> int:
+        """A daemon is gone (COL-11): nobody gets its slots, and who has one goes on being charged for it, until the
+        daemon speaks again or its ads expire. Returns how many of them there were."""
+        group = self._ads.group("Machine", daemon)
+        if group is None or daemon in self.absent:
+            return 0
+        self.absent.add(daemon)
+        slots = [name for name in group.rows if self.owner(name, daemon) == daemon]
+        for name in slots:
+            self._table.put_away(name)
+        return len(slots)
+
+    def returned(self, daemon: str) -> IntakeResult:
+        """A daemon speaks: if it was thought to be gone its slots are offered again."""
+        if daemon not in self.absent:
+            return IntakeResult()
+        self.absent.discard(daemon)
+        group = self._ads.group("Machine", daemon)
+        return self.apply(daemon, list(group.rows), ()) if group is not None else IntakeResult()
+
     def apply_all(self) -> Iterator[IntakeResult]:
         """Take in everything again, daemon by daemon: after loading, or when the policy is another. Slots that are in
         nobody's ads any more go: what was loaded may stand on messages that were missed, and nobody says again that
@@ -216,6 +237,7 @@ class AdIntake:
         for group, names in self._ads.expired(now):
             self._ads.remove(group.my_type, group.daemon, names or None)
             if not group.rows:
+                self.absent.discard(group.daemon)
                 self.clock_offsets.forget([group.daemon])
             if group.my_type == "Machine":
                 result.add(self.apply(group.daemon, (), names))

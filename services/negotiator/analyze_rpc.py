@@ -41,13 +41,16 @@ _STEP = 500
 
 class AnalyzeRpc:
     """`ads`: the table of all ads; `owner`: whose a slot of that name is, given the daemon that says so (an ad of
-    another does not count)."""
+    another does not count). absent: daemons that are gone, whose slots are nobody's to have."""
 
-    def __init__(self, clock: Clock, ads: AdTable, owner: Callable[[str, str], str]) -> None:
+    def __init__(
+        self, clock: Clock, ads: AdTable, owner: Callable[[str, str], str], absent: Collection[str] = ()
+    ) -> None:
         self.analyzer = Analyzer()
         self._clock = clock
         self._ads = ads
         self._owner = owner
+        self._absent = absent
         self._turn = asyncio.Lock()
         self._waiting = 0
 
@@ -97,6 +100,8 @@ class AnalyzeRpc:
         found: dict[str, bytes] = {}
         step = 0
         for group in list(self._ads.groups("Machine")):
+            if group.daemon in self._absent:
+                continue
             for name, row in list(group.rows.items()):
                 step += 1
                 if step % _STEP == 0:

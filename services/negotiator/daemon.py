@@ -26,7 +26,7 @@ from services.negotiator.cycle_runner import CycleRunner
 from services.negotiator.metrics import CycleCounts, CycleStatistics, Metrics, attributes
 from services.negotiator.schedd_client import CycleIdentity, ScheddClient
 from services.negotiator.settings import LastCycle, next_start, read_request_lists, read_timing
-from shared.bus.api import Exchange, Reject, RemoteFailure, Subscription
+from shared.bus.api import Exchange, NotAllowed, Reject, RemoteFailure, Subscription
 from shared.bus.topology import negotiator_inbox
 from shared.classad import ClassAd
 from shared.config import Config, ConfigError
@@ -43,6 +43,7 @@ from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, AskForAds, PrivateAds, SendAds
 from shared.messages.analysis import Analyze
 from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.messages.events import DaemonGone
 from shared.messages.had import Following, Lead, StepDown
 from shared.messages.negotiation import GetPriorities, Reschedule, SetPriority
 from shared.state import keys
@@ -101,7 +102,7 @@ class Negotiator(Daemon):
         )
         self.ads = AdTable(float(settings.classad_lifetime))
         self.ad_intake = AdIntake(self.policy, self.ads, self.table, context.clock, self._unreadable)
-        self.analyze_rpc = AnalyzeRpc(context.clock, self.ads, self.ad_intake.owner)
+        self.analyze_rpc = AnalyzeRpc(context.clock, self.ads, self.ad_intake.owner, self.ad_intake.absent)
         self.advertiser = Advertiser(context, "Negotiator")
         self.epoch = 0
         self.leads_until = 0.0  # monotonic
@@ -141,6 +142,10 @@ class Negotiator(Daemon):
         await bus.serve(f"negotiator.{self.context.name}", self._on_control)
         await bus.listen(Exchange.ADS, ["*.Machine.#", "*.Submitter.#"], self._on_ads)
         await bus.listen(Exchange.PRIVATE, ["#"], self._on_private)
+        try:
+            await bus.listen(Exchange.EVENTS, [DaemonGone.type], self._on_gone)
+        except NotAllowed as error:  # a broker whose definitions are of an earlier release
+            self.context.log.warning("absence_is_not_heard", reason=str(error))
         bus.on_gap(self._on_gap)
         await bus.publish(Exchange.ADS, "ask.all", AskForAds(by=f"negotiator.{self.context.name}"))
 
@@ -268,7 +273,9 @@ class Negotiator(Daemon):
             if change.outcome in (Outcome.APPLIED, Outcome.ALIVE):
                 clock = self.context.clock
                 self.ad_intake.clock_offsets.heard(change.daemon, envelope.ts, clock.now(), clock.monotonic())
-            self._slots_changed(self.ad_intake.apply(change.daemon, change.updated, change.removed))
+            taken = self.ad_intake.returned(change.daemon)
+            taken.add(self.ad_intake.apply(change.daemon, change.updated, change.removed))
+            self._slots_changed(taken)
         else:
             self.schedd_client.heard(inbox_of(change.daemon))
             if self.ad_intake.wants_slots(change.daemon, change.updated):
@@ -288,6 +295,11 @@ class Negotiator(Daemon):
             self.table.claims.update(mine)
             if len(self.table.claims) > before:
                 self._trigger(_FREED)
+
+    async def _on_gone(self, envelope: Envelope) -> None:
+        body = envelope.body
+        if isinstance(body, DaemonGone) and (slots := self.ad_intake.vanished(body.daemon)):
+            self.context.log.info("execution_point_gone", of=body.daemon, slots=slots)
 
     async def _on_gap(self) -> None:
         """Read the collector's state again: broadcasts were missed while the broker was away."""

@@ -94,7 +94,7 @@ RIGHTS: Final[Mapping[str, Rights]] = {
         ads=("Negotiator", "Accounting", "DaemonMaster"),
         asks=ASK,
         events=r"(daemon|negotiation|accountant)\..*",
-        listens={Exchange.ADS: _ALL, Exchange.PRIVATE: _ALL},
+        listens={Exchange.ADS: _ALL, Exchange.PRIVATE: _ALL, Exchange.EVENTS: r"daemon\.gone"},
         talks=(_COLLECTOR, _DAEMONS),
         inboxes=(_NEGOTIATOR,),
     ),

@@ -469,6 +469,18 @@ class DaemonReconnected(Event):
 
 
 @message
+class DaemonGone(Event):
+    """An execution point is not at the broker: its process or its machine has died, or it is cut off. The collector has
+    taken out its ads; negotiators give its slots to nobody until it speaks again. Each collector tells it."""
+
+    type: ClassVar[str] = "daemon.gone"
+    collector: str
+    daemon: str  # startd@node1
+    since: float  # when it was missed first
+    ads: int = 0  # that this collector took out
+
+
+@message
 class GatewayAudit(Event):
     """Somebody asked a gateway to change something, or was turned away. For administrators."""
 

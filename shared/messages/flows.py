@@ -198,6 +198,14 @@ PUBLISHED: Final = (
         "Daemons come and go, and were without the broker.",
         _AD,
     ),
+    Published(
+        "roost.events",
+        "{type}",
+        ("daemon.gone",),
+        ("collector",),
+        "Execution points that are not at the broker.",
+        (("collector", Named.NAME),),
+    ),
 )
 
 REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(

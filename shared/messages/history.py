@@ -23,6 +23,7 @@ WHEN: Final[Mapping[str, str]] = {
     "negotiation.cycle": "A negotiation cycle is over.",
     "daemon.started": "A daemon is set up and does its work.",
     "daemon.reconnected": "A daemon has a connection to the broker again, and has told what it could not meanwhile.",
+    "daemon.gone": "A collector misses an execution point at the broker for COLLECTOR_PRESENCE_GRACE.",
     "daemon.stopped": "A daemon ends in good order, or is about to die of an error.",
 }
 

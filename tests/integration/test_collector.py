@@ -108,6 +108,23 @@ async def test_ads_are_shown_changed_and_taken_back(collector, bus, amqp_url):
         assert startd.asked == 0
 
 
+@spec("COL-11")
+async def test_a_startd_whose_connection_is_gone_is_seen_as_gone(tmp_path, amqp_url, redis_url, bus):
+    """As the broker sees it: nobody serves its inbox any more. It says nothing itself."""
+    knobs = {"COLLECTOR_PRESENCE_INTERVAL": 1, "COLLECTOR_PRESENCE_GRACE": 1}
+    process = DaemonProcess("collector", "cm1", tmp_path, amqp_url=amqp_url, redis_url=redis_url, config=knobs)
+    with daemons(process):
+        async with FakeStartd("n1", amqp_url) as stays:
+            async with FakeStartd("n2", amqp_url) as goes:
+                await stays.show(1)
+                await goes.show(3)
+                await eventually(lambda: _is(count(bus, my_types=["Machine"]), 4))
+            await eventually(lambda: _is(count(bus, my_types=["Machine"]), 1))
+            async with FakeStartd("n2", amqp_url) as back:
+                await back.show(2)
+                await eventually(lambda: _is(count(bus, my_types=["Machine"]), 3))
+
+
 async def _is(answer, expected):
     return await answer == expected
 

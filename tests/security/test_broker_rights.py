@@ -86,21 +86,21 @@ EVENT_KEYS = ("daemon.started", *itertools.chain.from_iterable(EVENTS.values()))
 #: What a role's queues may be bound with, on each exchange of broadcasts.
 HEARS = {
     "collector": {"roost.ads": ("#", "ask.#"), "roost.private": ("#",), "roost.events": ("negotiation.offline",)},
-    "negotiator": {"roost.ads": ("#", "ask.#"), "roost.private": ("#",)},
+    "negotiator": {"roost.ads": ("#", "ask.#"), "roost.private": ("#",), "roost.events": ("daemon.gone",)},
     "had": {"roost.events": ("had.leader", "accountant.changed"), "roost.ads": ("ask.#",)},
     "gateway": {
-        "roost.events": ("#", "gateway.#", "negotiation.offline", "had.leader", "accountant.changed"),
+        "roost.events": ("#", "gateway.#", "negotiation.offline", "had.leader", "accountant.changed", "daemon.gone"),
         "roost.ads": ("ask.#",),
     },
     "journal": {
-        "roost.events": ("#", "gateway.#", "negotiation.offline", "had.leader", "accountant.changed"),
+        "roost.events": ("#", "gateway.#", "negotiation.offline", "had.leader", "accountant.changed", "daemon.gone"),
         "roost.ads": ("ask.#",),
     },
 }
 PATTERNS = {
     "roost.ads": ("#", "ask.#", "*.Machine.#"),
     "roost.private": ("#", "startd@b"),
-    "roost.events": ("#", "gateway.#", "negotiation.offline", "had.leader", "accountant.changed"),
+    "roost.events": ("#", "gateway.#", "negotiation.offline", "had.leader", "accountant.changed", "daemon.gone"),
 }
 HEARS["collector"]["roost.ads"] = HEARS["negotiator"]["roost.ads"] = PATTERNS["roost.ads"]
 HEARS["collector"]["roost.private"] = HEARS["negotiator"]["roost.private"] = PATTERNS["roost.private"]

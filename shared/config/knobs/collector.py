@@ -51,6 +51,20 @@ class CollectorSettings(CommonSettings):
     housekeeping_interval: int = knob(
         "HOUSEKEEPING_INTERVAL", "300", unit="s", least=1, meaning="time between two searches for expired ads"
     )
+    collector_presence_interval: int = knob(
+        "COLLECTOR_PRESENCE_INTERVAL",
+        "2",
+        unit="s",
+        least=0,
+        meaning="time between two looks at which execution points are at the broker; 0 = none, their ads only expire",
+    )
+    collector_presence_grace: int = knob(
+        "COLLECTOR_PRESENCE_GRACE",
+        "5",
+        unit="s",
+        least=1,
+        meaning="so long an execution point may be away from the broker before its ads are taken out",
+    )
     collector_update_interval: int = knob(
         "COLLECTOR_UPDATE_INTERVAL",
         "900",

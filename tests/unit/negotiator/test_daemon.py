@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from services.negotiator.daemon import Negotiator
-from shared.bus.api import RemoteFailure
+from shared.bus.api import Exchange, RemoteFailure
 from shared.bus.memory import MemoryBus, MemoryHub
 from shared.classad import ClassAd, parse_expr
 from shared.daemon.advertiser import Advertiser
@@ -17,6 +17,7 @@ from shared.daemon.clock import SystemClock
 from shared.daemon.lifecycle import run_daemon
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
+from shared.messages.events import DaemonGone
 from shared.messages.had import Following, Lead, StepDown
 from shared.messages.negotiation import (
     GetPriorities,
@@ -32,6 +33,7 @@ from shared.state import keys
 from shared.state.embedded import EmbeddedStore
 from tests.daemons import make_context
 from tests.speakers import Speakers
+from tests.spec import spec
 from tests.waiting import eventually
 
 
@@ -163,6 +165,10 @@ class Bench:
         if claimed_by:
             ad["RemoteUser"] = claimed_by
         await self.slots.publish({"slot1@ep": ad}, {"slot1@ep": "<ep>#1#1#secret"})
+
+    async def tell_gone(self, daemon: str) -> None:
+        told = DaemonGone(at=self.clock.at, collector="cm", daemon=daemon, since=self.clock.at - 5)
+        await self.speakers.publish(Exchange.EVENTS, told.type, told)
 
     async def want(self, jobs: int) -> None:
         self.schedd.idle = jobs
@@ -404,3 +410,51 @@ async def test_startd_that_starts_before_anybody_listens_is_found(bench: Bench) 
     await bench.offer()
     daemon = await bench.negotiator("cm1")
     await eventually(lambda: "slot1@ep" in daemon.table.ads and "slot1@ep" in daemon.table.claims)
+
+
+@spec("COL-11")
+async def test_slots_of_an_execution_point_that_is_gone_are_nobodys_until_it_speaks(bench: Bench) -> None:
+    daemon = await bench.negotiator("cm1", NEGOTIATOR_CYCLE_DELAY=0)
+    await bench.lead("cm1", 1)
+    await bench.offer()
+    await eventually(lambda: "slot1@ep" in daemon.table.ads)
+    await bench.tell_gone("startd@ep")
+    await eventually(lambda: "slot1@ep" not in daemon.table.ads)
+    before = daemon.cycle
+    await bench.want(1)
+    await eventually(lambda: daemon.cycle > before)
+    await daemon._apply_all_slots()  # another policy brings them back no more than a cycle does
+    assert not bench.schedd.told
+    assert daemon.table.total_weight(daemon.policy.cycle) == 0
+    await bench.slots.repeat()  # it lives on: nothing has changed, and its claim id is not told again
+    await eventually(lambda: bench.schedd.told and bench.schedd.told[-1].matches)
+    assert bench.schedd.told[-1].matches[0].claim_id == "<ep>#1#1#secret"
+    assert daemon.table.total_weight(daemon.policy.cycle) == 4
+
+
+@spec("COL-11")
+async def test_who_has_a_slot_of_one_that_is_gone_goes_on_being_charged(bench: Bench) -> None:
+    """The job may run on, and does where only the startd died."""
+    daemon = await bench.negotiator("cm1")
+    await bench.lead("cm1", 1)
+    await bench.offer(claimed_by="alice@pool")
+    await eventually(lambda: daemon.table.ads)
+    bench.clock.at += 10
+    assert await bench.usage() == pytest.approx(40)
+    await bench.tell_gone("startd@ep")
+    await eventually(lambda: not daemon.table.ads)
+    bench.clock.at += 10
+    assert await bench.usage() == pytest.approx(80)
+    await bench.slots.repeat()
+    await eventually(lambda: daemon.table.ads)
+    bench.clock.at += 10
+    assert await bench.usage() == pytest.approx(120)
+    await bench.tell_gone("startd@ep")
+    await eventually(lambda: not daemon.table.ads)
+    bench.clock.at += 1000  # CLASSAD_LIFETIME is over: nobody knows any more
+    daemon._slots_changed(daemon.ad_intake.expire(bench.clock.at))
+    known = await bench.usage()
+    bench.clock.at += 10
+    assert await bench.usage() == pytest.approx(known)
+    assert daemon.table.charged(daemon.policy.cycle) == {}
+    assert daemon.ad_intake.absent == set()
