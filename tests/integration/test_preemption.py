@@ -56,6 +56,25 @@ async def waits_at_all(pool):
     )
 
 
+async def test_a_job_waits_for_a_slot_that_must_be_emptied_though_its_match_did_not_say_so(point):
+    """A slot in backfill: were the claim released, the startd would go back to backfill, and so for ever."""
+    await point.submit(scheddpool.job_ad())
+    await point.match(slot=slot_ad(PartitionableSlot=False, State="Backfill", Activity="Busy", Cpus=1))
+    await waits_at_all(point)
+    job = await point.job("1.0")
+    assert (job["JobStatus"], job["NumShadowStarts"]) == (1, 0)
+    assert "RoostMatchedSlot" not in job
+    assert USER not in (await point.requests()).requests
+    assert point.startd.released == []
+    await point.startd.empties()
+    await eventually(lambda: point.startd.activations, what="a run")
+    (run,) = point.startd.activations
+    assert (run.job_id, run.attempt) == ("1.0", 1)
+    await point.startd.report(run, "running", started_at=1000.0)
+    await point.startd.finish(run)
+    assert (await point.history("1.0"))[0]["NumJobStarts"] == 1
+
+
 async def test_a_job_waits_idle_and_is_offered_to_nobody_else(point):
     answer = await wait_for_a_slot(point)
     assert answer.begun == [1]

@@ -244,7 +244,9 @@ class Claims:
                 self._granted(claim, answer)
                 return
             if isinstance(answer, ClaimWaiting):
-                # Nothing in the match said so, and the run has begun in our books.
+                if self._waits_after_all(claim, answer):
+                    await self._wait(claim)
+                    return
                 self.claims.spawn(self.claims.release(claim.startd, answer.claim_id), "release")
                 answer = ClaimRefused(reason="the slot is still in use", code="busy")
             if isinstance(answer, ClaimRefused):
@@ -399,6 +401,24 @@ class Claims:
         self._matched(job, match, decided, now)
         self.updates.queue.put(job)
         return claim
+
+    def _waits_after_all(self, claim: Claim, answer: ClaimWaiting) -> bool:
+        """The slot must be emptied first, which nothing in the match said: it is in backfill, or was taken since. The
+        run that was begun in our books is undone, and its job waits with the claim. False: nobody wants it any more.
+
+        Were the claim released, the startd would stop emptying the slot, and each cycle would begin that anew."""
+        run = claim.shadow
+        job = self.table.get(run.job) if run is not None else None
+        if run is None or job is None or run.stop or job.status != JobStatus.IDLE:
+            return False
+        job.count("NumShadowStarts", -1)
+        self.updates.end_run(claim, job, run)
+        claim.autocluster = job.autocluster
+        self._let_wait(claim, job)
+        self._named(claim, answer.claim_id)
+        self.queue.put(job)
+        self.updates.commit()
+        return True
 
     def _let_wait(self, claim: Claim, job: Job) -> None:
         claim.waits, job.waits_for = job.id, claim.id
