@@ -416,3 +416,28 @@ async def test_signals_are_as_a_login_shell_has_them(place):
         for number, handler in previous.items():
             signal.signal(number, handler)
     assert [line.split()[1] for line in out.splitlines()] == ["0" * 16, "0" * 16]
+
+
+async def test_memory_is_that_of_all_processes_of_a_job_also_of_one_that_is_over_at_once(place):
+    """Four processes of 60 MB each: the largest of them, which is all that wait4 tells, has 70."""
+    async with IsolatedPool(place, Machine(memory_mib=8192)) as pool:
+        report, _ = await pool.run(
+            "python3 - <<'END'\n"
+            "import os, sys\n"
+            "pipes = []\n"
+            "for _ in range(4):\n"
+            "    reader, writer = os.pipe()\n"
+            "    if os.fork() == 0:\n"
+            "        held = b'x' * 60_000_000\n"
+            "        os.write(writer, b'1')\n"
+            "        sys.stdin.read(1)\n"
+            "        os.kill(os.getpid(), 19)\n"
+            "    pipes.append(reader)\n"
+            "for reader in pipes:\n"
+            "    os.read(reader, 1)\n"
+            "END",
+            RequestMemory=1024,
+        )
+        assert report.exit.reason == "exited", report.exit
+        assert 4 * 57 < report.usage.memory_mib < 500
+        assert report.usage.resident_set_kib >= 4 * 60_000_000 // 1024

@@ -34,6 +34,7 @@ class Cgroup:
         self.counter = -1  # eventfd of version 1: how often the job hit its own limit
         self.events = -1  # memory.events of version 2
         self.before: dict[str, int] = {}
+        self.former_peak = 0  # of version 2: bytes, by jobs that were in it before this one
         self.born = False
         self.used_up = False
         self.own = False
@@ -73,6 +74,7 @@ class Cgroup:
         if self.memory:
             self._watch_1(poll)
         elif self.unified:
+            self.former_peak = self._peak()
             try:
                 self.events = os.open(f"{self.unified}/memory.events", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
@@ -130,6 +132,20 @@ class Cgroup:
             return self._peak() >= int(_read(f"{self.memory}/memory.limit_in_bytes")) * FULL
         except (OSError, ValueError):
             return True
+
+    def resident_peak_kib(self) -> int:
+        """The most memory that all processes of this job held at a time, without what was kept of files: the cgroup's
+        peak less the files it holds now. Files that came later than the peak make it less, never more than the peak.
+        0: not known, as where jobs before it in the same cgroup had more."""
+        peak = self._peak()
+        if peak <= self.former_peak:
+            return 0
+        try:
+            stat = _fields(_read(f"{self.memory or self.unified}/memory.stat"))
+        except OSError:
+            return 0
+        files = stat.get("total_cache", stat.get("file", 0)) - stat.get("total_shmem", stat.get("shmem", 0))
+        return max(0, peak - max(0, files)) // 1024
 
     def _peak(self) -> int:
         names = (f"{self.memory}/memory.max_usage_in_bytes",) if self.memory else (f"{self.unified}/memory.peak",)

@@ -99,6 +99,7 @@ class Nanny:
             self.reap()
         ended_at = time.time()
         self.look_at_memory()
+        peak_kib = self.cgroup.resident_peak_kib()
         self.finish()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         result: Frame = {
@@ -107,7 +108,7 @@ class Nanny:
             "at": ended_at,
             "user_cpu_s": used.ru_utime,
             "sys_cpu_s": used.ru_stime,
-            "max_rss_kib": used.ru_maxrss,
+            "max_rss_kib": max(used.ru_maxrss, peak_kib),  # the first is of the largest process alone
         }
         if self.cgroup.used_up:
             result["cgroup_used_up"] = True
