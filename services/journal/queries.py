@@ -257,9 +257,15 @@ def _cycles(connection: sa.Connection, before: float, limit: int) -> Data:
     chosen = sa.select(table.c.at, table.c.body).where(table.c.type == "negotiation.cycle")
     if before:
         chosen = chosen.where(table.c.at < before)
-    rows = connection.execute(chosen.order_by(table.c.at.desc()).limit(limit + 1)).all()
-    shown = [json.loads(body) for _, body in rows[:limit]]
-    return {"cycles": shown, "next": rows[limit - 1].at if len(rows) > limit else None}
+    shown: list[Data] = []
+    last, left = 0.0, PAGE_BYTES
+    for at, body in in_budget(connection.execute(chosen.order_by(table.c.at.desc()).limit(limit + 1))):
+        left -= len(body)
+        if len(shown) == limit or (left < 0 and shown):
+            return {"cycles": shown, "next": last}
+        shown.append(json.loads(body))
+        last = at
+    return {"cycles": shown, "next": None}
 
 
 def _cycle(connection: sa.Connection, asked: AskCycle) -> Data:
@@ -322,7 +328,13 @@ def _reasons_at(connection: sa.Connection, at: float, back: float = DAY_S) -> li
 def _leaders(connection: sa.Connection, limit: int) -> Data:
     table = EVENTS
     chosen = sa.select(table.c.body).where(table.c.type == "had.leader").order_by(table.c.at.desc(), table.c.seq.desc())
-    rows = [json.loads(body) for (body,) in connection.execute(chosen.limit(limit + 1))]
+    rows: list[Data] = []
+    left = PAGE_BYTES
+    for (body,) in in_budget(connection.execute(chosen.limit(limit + 1))):
+        left -= len(body)
+        if left < 0 and rows:
+            break
+        rows.append(json.loads(body))
     changes = []
     for number, event in enumerate(rows[:limit]):
         gap = None
