@@ -29,7 +29,7 @@ ENROLL: tuple[Option, ...] = (
 )
 IDENTITIES: tuple[Option, ...] = (flag("json", help="as JSON"), *COMMON)
 #: What the daemon's directory holds.
-PASSWORD, URL, CONFIGURATION = "password", "amqp_url", "config"
+PASSWORD, URL, CONFIGURATION, KEYS = "password", "amqp_url", "config", "gateways.pem"
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -83,7 +83,11 @@ def _join(parsed: Parsed, role: str) -> tuple[str, Path]:
         user = str(found["user"])
         url = ",".join(_with_login(one, user, password) for one in found["amqp"])
         _write(directory / URL, url)
-        _write(directory / CONFIGURATION, f"{role.upper()}.ROOST_AMQP_URL = {url}\n")
+        knobs = f"{role.upper()}.ROOST_AMQP_URL = {url}\n"
+        if keys := found.get("gateway_keys"):
+            _write(directory / KEYS, "".join(keys))
+            knobs += f"{role.upper()}.ROOST_GATEWAY_KEYS = {(directory / KEYS).absolute()}\n"
+        _write(directory / CONFIGURATION, knobs)
     except OSError as error:
         raise ClientError(f"{error.filename or directory}: {error.strerror or error}", "failed") from error
     return user, directory

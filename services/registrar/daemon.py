@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Coroutine, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,6 +20,7 @@ from services.registrar.broker_admin import BrokerAdmin, BrokerUnavailable
 from services.registrar.core.attempts import Attempts
 from services.registrar.core.registry import ID_DIGITS, Identity, JoinToken, Refused, Registry
 from shared.bus.definitions import split_user, user_of
+from shared.bus.statements import public_texts
 from shared.bus.topology import ROLES
 from shared.config.knobs import RegistrarSettings
 from shared.config.knobs.tls import TlsSettings
@@ -179,7 +181,17 @@ class Registrar(AuxiliaryDaemon):
         self.let_in += 1
         self.context.log.info("enrolled", user=user, token=made.token, by=made.by, address=asked.address)
         self.advertise_soon()
-        return Enrolled(user=user, amqp=list(self._amqp))
+        keys = await asyncio.to_thread(self._gateway_keys)
+        return Enrolled(user=user, amqp=list(self._amqp), gateway_keys=keys)
+
+    def _gateway_keys(self) -> list[str]:
+        """As they are now: who comes again learns those that were changed since."""
+        path = self.settings.roost_gateway_keys
+        try:
+            return public_texts(Path(path)) if path else []
+        except (OSError, ValueError) as error:
+            self.context.log.warning("gateway_keys_not_told", path=path, reason=str(error))
+            return []
 
     def _refuse(self, asked: Enroll, reason: str, code: str) -> Failure:
         self.refused += 1

@@ -113,6 +113,20 @@ def _text(envelope: Envelope, digest: bytes, inbox: str, person: Person, until: 
     return _DOMAIN + packed
 
 
+def public_texts(path: Path) -> list[str]:
+    """The public keys in a file of PEM, or in a directory of such files, each as PEM. Raises OSError, ValueError."""
+    keys = (key for file in sorted(key_files(path)) for key in read_public(file.read_bytes()))
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return [key.public_bytes(serialization.Encoding.PEM, form).decode() for key in keys]
+
+
+def key_files(path: Path) -> list[Path]:
+    """What keys are read from: a file, or those of a directory. Raises OSError."""
+    if not path.is_dir():
+        return [path]
+    return [file for file in path.iterdir() if file.suffix in (".pub", ".pem")]
+
+
 def key_id(key: Ed25519PublicKey) -> str:
     """What a key is found by: 16 hex digits of its SHA-256."""
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
@@ -215,7 +229,7 @@ class Keys:
             return
         self._looked = self._monotonic()
         try:
-            files = sorted(self._files(self._path))
+            files = sorted(key_files(self._path))
             state = [(file, status.st_mtime_ns, status.st_size) for file in files for status in (file.stat(),)]
             if state == self._state:
                 return
@@ -231,12 +245,6 @@ class Keys:
             if self._state != str(error):
                 _LOG.warning("gateway_keys_unreadable", path=str(self._path), reason=str(error))
             self._read, self._state = {}, str(error)
-
-    @staticmethod
-    def _files(path: Path) -> list[Path]:
-        if not path.is_dir():
-            return [path]
-        return [file for file in path.iterdir() if file.suffix in (".pub", ".pem")]
 
 
 _LOG: Final = structlog.stdlib.get_logger("statements")

@@ -49,11 +49,13 @@ class Enroll(Message):
 
 @message
 class Enrolled(Message):
-    """Where the daemon connects to as that user: URLs without user and password."""
+    """Where the daemon connects to as that user: URLs without user and password. gateway_keys: public keys of the
+    pool's gateways, as PEM, that it is to believe."""
 
     type: ClassVar[str] = "registrar.enrolled"
     user: str
     amqp: list[str] = []
+    gateway_keys: list[str] = []
 
 
 @message

@@ -135,7 +135,9 @@ async def test_a_machine_gets_in_with_a_join_token_and_out_by_revocation(world):
     for name in ("password", "amqp_url", "config"):
         assert stat.S_IMODE((kept / name).stat().st_mode) == 0o600, name
     url = world.amqp_url("startd.ep1.example.org")
-    assert (kept / "config").read_text() == f"STARTD.ROOST_AMQP_URL = {url}\n"
+    keys = kept / "gateways.pem"
+    assert (kept / "config").read_text() == f"STARTD.ROOST_AMQP_URL = {url}\nSTARTD.ROOST_GATEWAY_KEYS = {keys}\n"
+    assert keys.read_text() == (world.directory / "cm.key.pub").read_text()
 
     # It is who it says it is, and nobody else.
     startd = connect(url, "startd.ep1.example.org")
@@ -145,6 +147,14 @@ async def test_a_machine_gets_in_with_a_join_token_and_out_by_revocation(world):
         await startd.serve("startd.ep2.example.org", Catch())
     with pytest.raises(NotAllowed):  # nor a gateway's
         await startd.serve("registrar", Catch())
+
+    # With the same join token it comes again, and learns the keys that gateways have now.
+    signer_of(world.directory / "new.key")
+    both = (world.directory / "cm.key.pub").read_text() + (world.directory / "new.key.pub").read_text()
+    (world.directory / "cm.key.pub").write_text(both)
+    await asyncio.to_thread(world.enroll, "startd", "ep1.example.org")
+    assert keys.read_text() == both
+    assert world.amqp_url("startd.ep1.example.org") == url
 
     # The token is used up, and neither it nor the password lies anywhere else.
     assert "has been used" in await asyncio.to_thread(world.enroll, "startd", "ep3.example.org", False)

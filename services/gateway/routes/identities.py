@@ -86,7 +86,15 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         return {"token": made.token, "id": made.id, "expires": made.expires}
 
     @app.post(
-        "/v1/enroll", responses=example({"user": "startd.node1", "amqp": ["amqp://broker:5672/"]}), tags=["identities"]
+        "/v1/enroll",
+        responses=example(
+            {
+                "user": "startd.node1",
+                "amqp": ["amqp://broker:5672/"],
+                "gateway_keys": ["-----BEGIN PUBLIC KEY-----\n...\n-----END PUBLIC KEY-----\n"],
+            }
+        ),
+        tags=["identities"],
     )
     async def enroll(
         caller: Annotated[Caller, Depends(context.guards.anybody("enroll"))],
@@ -100,7 +108,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         note(role=role, name=name)
         asked = Enroll(token=join, role=role, name=name, broker_hash=broker, address=caller.address)
         made = await ask(asked, Enrolled)
-        return {"user": made.user, "amqp": made.amqp}
+        return {"user": made.user, "amqp": made.amqp, "gateway_keys": made.gateway_keys}
 
     @app.get(
         "/v1/identities",

@@ -39,6 +39,12 @@ class CommonSettings(TlsSettings):
         "COLLECTOR_NAME", "My Pool - $(CONDOR_HOST)", meaning="name of the pool, for people to read"
     )
     uid_domain: str = knob("UID_DOMAIN", "$(FULL_HOSTNAME)", meaning="domain in which user names mean the same person")
+    trust_uid_domain: bool = knob(
+        "TRUST_UID_DOMAIN", "false", meaning="take the UID_DOMAIN that an access point says without comparing its host"
+    )
+    soft_uid_domain: bool = knob(
+        "SOFT_UID_DOMAIN", "false", meaning="run jobs of users that have no account on the machine by their number"
+    )
     filesystem_domain: str = knob(
         "FILESYSTEM_DOMAIN", "$(FULL_HOSTNAME)", meaning="machines of one domain share their files"
     )
