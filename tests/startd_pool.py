@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+import msgpack
 from aiohttp import web
 
 from services.startd.core.machine.detected import Detected, Sample
@@ -237,12 +238,14 @@ class Endpoint:
         self.input, self.output = folder / "input", folder / "output"
         self.input.mkdir()
         self.output.mkdir()
+        self.credentials: dict[str, bytes] = {}  # by the names of their files
         self.status = 0  # refuse with this one, if any
         self.received = 0
 
     async def __aenter__(self):
         app = web.Application(client_max_size=0)
         app.add_routes([web.get("/run/input", self.get), web.put("/run/output", self.put)])
+        app.add_routes([web.get("/run/credentials", self.get_credentials)])
         self.runner = web.AppRunner(app)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
@@ -259,6 +262,9 @@ class Endpoint:
         if request.headers.get("Authorization") != "Bearer token":
             return web.Response(status=401, text="wrong token")
         return None
+
+    async def get_credentials(self, request):
+        return self.refusal(request) or web.Response(body=msgpack.packb(self.credentials))
 
     async def get(self, request):
         if refusal := self.refusal(request):

@@ -39,6 +39,12 @@ WALLS = """
 id -u; grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status | tr -d '\\t'; cat data; echo bad >&2
 echo x > made; ulimit -n; exit 3
 """
+OLD, NEW = b"planted-credential-1a9f\n", b"planted-credential-2b7e\n"
+CREDENTIALS = """
+cat $_CONDOR_CREDS/box.use; stat -f -c %T $_CONDOR_CREDS; stat -c %a $_CONDOR_CREDS/box.use
+touch $_CONDOR_CREDS/x 2>/dev/null && echo wrote; echo x > seen
+until grep -q 2b7e $_CONDOR_CREDS/box.use; do sleep 0.05; done; cat $_CONDOR_CREDS/box.use
+"""
 #: What can not be started.
 REFUSED = {
     "no program": {"cmd": "/no/such/program", "TransferExecutable": False},
@@ -173,6 +179,21 @@ class Jobs:
         self.found["many"] = await self.end_of(activation)
         self.found["many"]["err"] = self.files.text("_condor_stderr")
 
+    async def credentials(self):
+        """In memory where the startd may mount, the new ones while the job runs; else the job does not start."""
+        self.files.credentials = {"box.use": OLD}
+        activation, _ = await self.job(CREDENTIALS, OAuthServicesNeeded="box")
+        if os.getuid() == 0:
+            await up(self.pool, "seen")
+            (container,) = containers(self, self.pool)
+            self.found["inspected"] = json.dumps(
+                await asyncio.to_thread(self.client.api.inspect_container, container.id)
+            )
+            self.files.credentials = {"box.use": NEW}
+        self.found["credentials"] = await self.end_of(activation)
+        self.found["credentials"]["out"] = self.files.text("_condor_stdout")
+        await eventually(lambda: not list(self.pool.execute.glob("dir_*")))
+
     async def adopted(self):
         """A startd that comes back finds its container."""
         activation, _ = await self.job("touch kept; while [ ! -e go ]; do sleep 0.05; done; echo end; exit 5")
@@ -196,12 +217,17 @@ def _states_of(pid: int) -> str:
 async def main(plan: dict) -> dict:
     place = Path(plan["place"])
     (place / "pool").mkdir()
-    knobs = {"DOCKER_PERFORM_TEST": "true", "ROOST_JOB_MAX_PROCESSES": str(PROCESSES), "NUM_CPUS": "64"}
+    knobs = {
+        "DOCKER_PERFORM_TEST": "true",
+        "ROOST_JOB_MAX_PROCESSES": str(PROCESSES),
+        "NUM_CPUS": "64",
+        "CRED_CHECK_INTERVAL": "1",
+    }
     with contextlib.closing(docker.DockerClient(base_url=plan["url"], timeout=60, version=API)) as client:
         async with Endpoint(place) as files, running_pool(place / "pool", **knobs) as pool:
             jobs = Jobs(pool, files, client)
             parts = (jobs.ad, jobs.walls, jobs.refused, jobs.asked, jobs.killed, jobs.by_itself, jobs.by_somebody)
-            parts += (jobs.standing_still, jobs.many, jobs.adopted)
+            parts += (jobs.standing_still, jobs.many, jobs.adopted, jobs.credentials)
             for part in parts:
                 began = time.monotonic()
                 try:

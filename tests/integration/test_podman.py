@@ -6,7 +6,7 @@ import pytest
 
 from tests.containers import rootless
 from tests.integration import engine_jobs
-from tests.integration.engine_jobs import AGAIN, PROCESSES
+from tests.integration.engine_jobs import AGAIN, NEW, OLD, PROCESSES
 from tests.integration.isolated_pool import open_directory
 from tests.servers import ServerError
 from tests.spec import spec
@@ -118,6 +118,20 @@ def test_the_number_of_its_processes_is_limited(engine):
     """By a control group, by the engine's RLIMIT_NPROC, or by the startd's where Podman drops that."""
     assert (engine["many"]["reason"], engine["many"]["code"]) == ("exited", 2), engine["many"]
     assert "can't fork" in engine["many"]["err"]
+
+
+@spec("TLS-18")
+def test_credentials_are_in_memory_in_the_container_or_the_job_does_not_run(engine):
+    """A startd that is an account may not mount, and puts none on the disk unless it is told to."""
+    end = engine["credentials"]
+    if rootless.ENGINES[engine["engine"]]:
+        assert end["reason"] != "exited", end
+        assert "ROOST_CREDENTIALS_ON_DISK" in end["why"]
+        return
+    assert (end["reason"], end["code"]) == ("exited", 0), end
+    assert end["out"] == f"{OLD.decode()}tmpfs\n400\n{NEW.decode()}"
+    assert "_CONDOR_CREDS=" in engine["inspected"]
+    assert OLD.decode().strip() not in engine["inspected"]
 
 
 def test_a_startd_that_comes_back_finds_its_container(engine):

@@ -105,7 +105,9 @@ def submitted(pool, tmp_path, script, **more) -> str:
 
 def scratches(pool) -> list[str]:
     return [
-        line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if ".condor_creds" in line
+        place
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if (place := line.split()[4]).endswith(".condor_creds") and place.startswith(f"{pool.directory}/")
     ]
 
 

@@ -35,6 +35,10 @@ class Launcher(ABC):
     async def adopt(self, runs: set[str]) -> None:  # noqa: B027  not every launcher has to
         """Look for these runs of an earlier life."""
 
+    def reader(self, launch: Launch) -> tuple[int, int] | None:
+        """uid and gid of the job; none: they are the startd's. Raises RunFailed: they are not known."""
+        return (launch.account.uid, launch.account.gid) if launch.account is not None else None
+
     @abstractmethod
     async def prepare(self, launch: Launch) -> None:
         """Do what may take long before a start, such as fetching an image. May be cancelled. Raises RunFailed."""

@@ -20,19 +20,19 @@ from structlog.stdlib import BoundLogger
 
 from services.startd.core.journal_records import RunRecord
 from services.startd.core.run.failures import Fault, RunFailed
-from services.startd.core.run.job_launch import Account
+from services.startd.core.run.job_launch import CREDENTIALS
 from services.startd.forkserver import kernel
 from services.startd.run.context import RunContext
 from shared.classad import ClassAd
 from shared.transfer.errors import InTheClear, TransferUnavailable
 
-DIRECTORY: Final = ".condor_creds"
 #: The job attribute that names services, as HTCondor has it.
 NEEDED: Final = "OAuthServicesNeeded"
 _LIMIT: Final = 8 << 20
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30)
-#: Launchers whose jobs see what this process mounts. An engine of containers may live in another place.
-LAUNCHERS: Final = ("process", "apptainer", "singularity")
+#: Launchers whose jobs see what this process mounts. A container engine may live in another place: its launcher looks
+#: whether the container has them.
+LAUNCHERS: Final = ("process", "apptainer", "singularity", "docker")
 
 
 class JobCredentials:
@@ -47,11 +47,11 @@ class JobCredentials:
 
     @property
     def _place(self) -> Path:
-        return self._context.scratch(self._record) / DIRECTORY
+        return self._context.scratch(self._record) / CREDENTIALS
 
-    async def deliver(self, job: ClassAd, account: Account | None) -> str:
-        """Have them there before the job starts. The name of the directory in the scratch directory; empty where the
-        job wants none. Raises RunFailed."""
+    async def deliver(self, job: ClassAd, reader: tuple[int, int] | None) -> str:
+        """Have them there before the job starts. reader: uid and gid of the job; none: the startd's. The name of the
+        directory in the scratch directory; empty where the job wants none. Raises RunFailed."""
         if not job.eval_string(NEEDED).strip(" ,"):
             return ""
         record, on_disk = self._record, self._context.settings().credentials_on_disk
@@ -74,12 +74,12 @@ class JobCredentials:
                 "and CAP_SYS_ADMIN, or ROOST_CREDENTIALS_ON_DISK = True"
             ) from error
         try:
-            self._write(await self._fetch(), account)
+            self._write(await self._fetch(), reader)
         except (aiohttp.ClientError, TimeoutError, OSError, TransferUnavailable) as error:
             raise Fault.NO_ISOLATION.failure(f"credentials can not be had: {error}") from error
-        return DIRECTORY
+        return CREDENTIALS
 
-    def keep_fresh(self, job: ClassAd, account: Account | None) -> None:
+    def keep_fresh(self, job: ClassAd) -> None:
         """Refresh them every CRED_CHECK_INTERVAL from now on, also those of an earlier life's run."""
         if self._over or not job.eval_string(NEEDED).strip(" ,") or not self._place.is_dir():
             return
@@ -92,11 +92,11 @@ class JobCredentials:
                 try:
                     found = await self._fetch()
                     if not self._over:
-                        self._write(found, account)
+                        self._write(found, self._reader())
                 except (aiohttp.ClientError, TimeoutError, OSError, TransferUnavailable, RunFailed) as error:
                     # The job has those of the last time, and the schedd may be back the next time.
                     self._log.warning("credentials_not_refreshed", reason=f"{type(error).__name__}: {error}")
-                self.keep_fresh(job, account)
+                self.keep_fresh(job)
 
         loop = asyncio.get_running_loop()
         self._refreshing = loop.call_later(self._context.settings().credentials_interval, due)
@@ -145,7 +145,15 @@ class JobCredentials:
             raise OSError("no credentials came, but something else")
         return found
 
-    def _write(self, found: dict[str, bytes], account: Account | None) -> None:
+    def _reader(self) -> tuple[int, int] | None:
+        """Whose those of the last time are. Raises OSError."""
+        for name in os.listdir(self._place):
+            if not name.startswith("."):
+                has = os.lstat(self._place / name)
+                return (has.st_uid, has.st_gid)
+        return None
+
+    def _write(self, found: dict[str, bytes], reader: tuple[int, int] | None) -> None:
         """Each file is the old or the new one at any moment. Raises OSError."""
         folder = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -155,8 +163,8 @@ class JobCredentials:
                     os.unlink(new, dir_fd=folder)
                 descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400, dir_fd=folder)
                 with os.fdopen(descriptor, "wb") as file:
-                    if account is not None:
-                        os.fchown(descriptor, account.uid, account.gid)
+                    if reader is not None:
+                        os.fchown(descriptor, *reader)
                     file.write(value)
                 os.replace(new, name, src_dir_fd=folder, dst_dir_fd=folder)
             for name in os.listdir(folder):

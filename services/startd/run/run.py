@@ -222,7 +222,7 @@ class Run:
                     await self._exit_hook(trouble)
                     return trouble
             self._measure_regularly()
-            self._credentials.keep_fresh(self.job, self.account())
+            self._credentials.keep_fresh(self.job)
             await self._apply_suspension()
             if self.stop_order is not None:
                 await self._end_processes()
@@ -287,7 +287,7 @@ class Run:
             self.context.save(record)  # whom to ask about the run after a restart
         if record.transfer_url:
             await self._files.fetch_input(self.job)
-        if credentials := await self._credentials.deliver(self.job, launch.account):
+        if credentials := await self._credentials.deliver(self.job, self.launcher.reader(launch)):
             self._credentials_in = credentials
             launch = self._with_credentials(launch)
         if self.hooks.has(Hook.PREPARE_JOB):

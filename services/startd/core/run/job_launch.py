@@ -120,6 +120,8 @@ class Measured:
 
 
 EXECUTABLE = "condor_exec.exe"
+#: The directory of its credentials in its scratch directory, the startd's own.
+CREDENTIALS = ".condor_creds"
 STDOUT, STDERR = "_condor_stdout", "_condor_stderr"
 JOB_AD, MACHINE_AD = ".job.ad", ".machine.ad"
 #: Files in the scratch directory that never count as output by themselves.

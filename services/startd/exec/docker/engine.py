@@ -370,6 +370,15 @@ def pause_or_unpause(api: Any, container: str, still: bool) -> None:
         time.sleep(0.01)
 
 
+def has_file(api: Any, container: str, path: str) -> bool:
+    """Whether there is such a file in a container, also before it is started. Raises the SDK's errors."""
+    answer = api.head(api._url("/containers/{0}/archive", container), params={"path": path}, timeout=REQUEST_S)
+    if answer.status_code == 404:
+        return False
+    api._raise_for_status(answer)
+    return True
+
+
 def ready(api: Any, container: str) -> int:
     """Have Podman make a container's first process, which waits for the start; its number. Raises the SDK's errors."""
     api._raise_for_status(api._post(f"{api.base_url}/v4.0.0/libpod/containers/{container}/init"))

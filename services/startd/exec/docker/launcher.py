@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from services.startd.core.run.failures import Fault, Health, RunFailed
-from services.startd.core.run.job_launch import Finished, Launch, Measured, Started
+from services.startd.core.run.job_launch import CREDENTIALS, Finished, Launch, Measured, Started
 from services.startd.exec.api import Launcher, LauncherHost, LauncherKind
 from services.startd.exec.docker import container_run, usage
 from services.startd.exec.docker.container_run import ContainerRun, ExitReader, container_name
@@ -33,6 +33,7 @@ from services.startd.exec.docker.engine import (
     EngineErrorKind,
     EngineRefused,
     Event,
+    has_file,
     kind_of_create_error,
     kind_of_start_error,
     pause_or_unpause,
@@ -49,6 +50,7 @@ from services.startd.exec.docker.plan import (
     DockerSettings,
     Limits,
     choose_docker,
+    credentials_inside,
     docker_attributes,
     host_ports,
     make_plan,
@@ -285,6 +287,21 @@ class DockerLauncher(Launcher):
         with contextlib.suppress(OSError):  # no process to be had: the next startd clears up, if one comes
             await asyncio.to_thread(self._watcher.watch, self._engine.address or self._addresses()[0])
 
+    def _user(self, launch: Launch) -> tuple[str, list[str]]:
+        engine = self._engine
+        return container_user(engine.facts, os.getuid(), os.getgid(), engine.owner(), self.rules.user, launch.account)
+
+    def reader(self, launch: Launch) -> tuple[int, int] | None:
+        if self._engine.facts.rootless and os.getuid() != 0:
+            return None  # root inside is this account
+        uid, _, gid = self._user(launch)[0].partition(":")
+        if not uid.isdigit() or not gid.isdigit():
+            raise Fault.NO_CREDENTIALS.failure(
+                f"credentials are delivered to a container's user by its number: ROOST_DOCKER_USER = {self.rules.user} "
+                "is no uid:gid"
+            )
+        return int(uid), int(gid)
+
     async def prepare(self, launch: Launch) -> None:
         if not self.rules.enabled:
             raise Fault.ENGINE_AWAY.failure("this machine runs no Docker jobs: ROOST_DOCKER is false")
@@ -299,9 +316,7 @@ class DockerLauncher(Launcher):
         if outside.parent == self.execute:
             outside = Path(self.rules.execute_on_host or self.execute) / launch.scratch.name
         engine = self._engine
-        user, groups = container_user(
-            engine.facts, os.getuid(), os.getgid(), engine.owner(), self.rules.user, launch.account
-        )
+        user, groups = self._user(launch)
         try:
             plan = make_plan(
                 launch, self.rules, self.startd, str(outside), user, groups, facts=engine.facts, limits=_own_limits()
@@ -372,6 +387,8 @@ class DockerLauncher(Launcher):
     async def _start(self, launch: Launch, run: ContainerRun, plan: ContainerPlan) -> None:
         name = container_name(launch.run)
         await self._create(name, launch, run, plan)
+        if (inside := credentials_inside(plan)) and (launch.scratch / CREDENTIALS).is_dir():
+            await self._look_for_credentials(launch.scratch / CREDENTIALS, inside, run)
         run.streams = await self._attach(launch, run)
         if run.streams is not None:
             loop, changed = asyncio.get_running_loop(), run.changed
@@ -395,6 +412,21 @@ class DockerLauncher(Launcher):
             self.health.proved()
             if run.events.bad_output:  # so soon that there was no container to kill
                 self._background(self.kill(launch.run))
+
+    async def _look_for_credentials(self, outside: Path, inside: str, run: ContainerRun) -> None:
+        """Whether the container will have them: an engine in another mount namespace does not see what this process
+        mounts. Raises RunFailed, EngineAway."""
+        names = [name for name in await asyncio.to_thread(os.listdir, outside) if not name.startswith(".")]
+        try:
+            seen = await self._engine.ask(lambda api: all(has_file(api, run.container, f"{inside}/{n}") for n in names))
+        except EngineRefused as error:
+            raise await self._judge(EngineErrorKind.OTHER, error, f"the container's files: {error}", "") from error
+        if not seen:
+            raise Fault.NO_CREDENTIALS.failure(
+                "credentials can not be delivered into the container: the engine does not see the file system in "
+                "memory that this startd mounts for them, as one of them is in a container or in a mount namespace. "
+                "ROOST_CREDENTIALS_ON_DISK = True has them in the job's directory instead"
+            )
 
     async def _limit(self, run: ContainerRun, rlimits: Mapping[str, int]) -> None:
         """Put limits on the process that is to become the job, which waits for that, where the engine puts none. Raises
@@ -678,6 +710,8 @@ def _give(scratch: Path, user: str) -> None:
         return
     owner = int(uid), int(gid)
     for folder, folders, files in os.walk(scratch):
+        if folder == str(scratch) and CREDENTIALS in folders:
+            folders.remove(CREDENTIALS)  # the startd's own: the job may put nothing there
         for name in (*folders, *files):
             os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
     os.chown(scratch, *owner)

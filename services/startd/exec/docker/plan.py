@@ -310,6 +310,12 @@ def make_plan(
     )
 
 
+def credentials_inside(plan: ContainerPlan) -> str:
+    """Where the job finds its credentials; empty: it has none."""
+    name = "_CONDOR_CREDS="
+    return next((one.removeprefix(name) for one in plan.body["Env"] if one.startswith(name)), "")
+
+
 def _ulimits(launch: Launch, rules: DockerSettings, facts: EngineFacts, limits: Limits) -> dict[str, int]:
     found: dict[str, int] = {}
     if "RLIMIT_CORE" in launch.limits:
