@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 from engine.queue import late_materialization
 from engine.queue.autoclusters import Autoclusters
 from engine.queue.job_table import JobTable
-from engine.queue.jobs import Cluster, JobId, JobStatus, make_job
+from engine.queue.jobs import BadSubmit, Cluster, JobId, JobStatus, make_job
 from engine.queue.submitters import Identity, schedd_ad, submitter_ad
 from services.schedd.core.acceptance import owner_of
 from services.schedd.core.claim import Claim
@@ -362,7 +362,10 @@ class Schedd(Daemon):
 
     async def _fetch_files(self, asked: FetchFiles) -> Message:
         if asked.credentials:
-            owner_of(asked.user)
+            try:
+                owner_of(asked.user)
+            except BadSubmit as error:
+                raise RemoteFailure("bad-request", str(error)) from error
             url, token = self.file_server.grant_credentials(asked.user)
             return FileAccess(url=url, token=token)
         job_id = parse_ids([asked.job_id])[0]

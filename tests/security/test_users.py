@@ -73,6 +73,14 @@ async def test_a_namesake_of_another_domain_can_do_nothing_to_a_job(tmp_path, na
         assert await pool.act("edit", "1.0", edits=edit, user=USER.upper().replace(ME.upper(), ME)) == {"1.0": "done"}
 
 
+async def test_who_is_no_user_is_told_so_and_has_no_credentials(tmp_path):
+    async with Pool(tmp_path) as pool:
+        for nobody in ("Accounting", "a@b@c", ""):
+            with pytest.raises(RemoteFailure, match="is no user") as refusal:
+                await pool.client.call("schedd.ap", FetchFiles(user=nobody, job_id="", credentials=True), timeout=10)
+            assert refusal.value.code == "bad-request"
+
+
 async def test_a_namesake_of_the_daemons_account_gets_no_files_of_its(tmp_path):
     async with Pool(tmp_path, ROOST_SCHEDD_FILE_USERS="alice") as pool:
         for stranger in (f"{ME}@evil.example", "alice@evil.example"):
