@@ -33,14 +33,14 @@ def personal_config(
     directory: Path,
     subsystem: str,
     *,
-    file: str | Path = "",
+    file: str | Path | None = None,
     knobs: Mapping[str, str] | None = None,
     broker: bool = False,
     local_name: str | None = None,
     dynamic: Dynamic | None = None,
 ) -> Config:
-    """file: read in place of the pool's own. knobs: what wins over it. broker: whether messages go over RabbitMQ.
-    dynamic: as load_config has it. Raises ConfigError."""
+    """file: read in place of the pool's own; "": none. knobs: what wins over it. broker: whether messages go over
+    RabbitMQ. dynamic: as load_config has it. Raises ConfigError."""
     overrides = {
         "ROOST_POOL_DIR": str(directory),
         "SPOOL": str(directory / "spool"),
@@ -51,7 +51,8 @@ def personal_config(
         "SEC_PASSWORD_DIRECTORY": str(directory / "passwords.d"),
         **(knobs or {}),
     }
-    paths = None if any(map(os.environ.get, _NAMED_FILES)) else [file or directory / CONFIG_FILE]
+    files = [directory / CONFIG_FILE] if file is None else [file] if file else []
+    paths = None if any(map(os.environ.get, _NAMED_FILES)) else files
 
     def load() -> Config:
         return load_config(paths, subsystem=subsystem, local_name=local_name, overrides=overrides, dynamic=dynamic)
@@ -81,7 +82,7 @@ def tool_config(
     if _is_spoken_of(personal):
         knobs = {**personal.get("knobs", {}), **(overrides or {})}
         broker = personal.get("bus") == "RabbitMQ"
-        file = str(personal.get("config", ""))
+        file = personal.get("config")
         return personal_config(pool_dir(), subsystem, file=file, knobs=knobs, broker=broker, local_name=local_name)
     return load_config(subsystem=subsystem, local_name=local_name, overrides=overrides)
 
@@ -91,7 +92,8 @@ def _is_spoken_of(personal: Mapping[str, object]) -> bool:
     its file, and none of another pool."""
     url = (os.environ.get("ROOST_URL") or "").rstrip("/")
     if personal:
-        return not url or url == str(personal.get("url", "")).rstrip("/")
+        own = not url or url == str(personal.get("url", "")).rstrip("/")
+        return own and ("config" in personal or (pool_dir() / CONFIG_FILE).is_file())
     if url or any(map(os.environ.get, _NAMED_FILES)):
         return False
     if not (pool_dir() / CONFIG_FILE).is_file():

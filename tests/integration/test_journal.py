@@ -130,13 +130,23 @@ def test_a_job_that_is_submitted_on_hold_waits_for_its_release(pool, tmp_path):
     assert "held" in found["waited"]
 
 
+def _slots_recorded(pool) -> int:
+    """Slots of the last second, as far as they are known: a journal that has just begun has not looked yet."""
+    said = pool.roost("what-if", "-from", f"{time.time() - 1.0:.3f}", "-json", ok=False)
+    return int(json.loads(said.stdout)["slots"]) if said.returncode == 0 else 0
+
+
 def test_an_interval_replayed_as_it_was_is_what_it_was_and_a_ceiling_less_makes_others_wait_less(pool, tmp_path):
+    wait_until(lambda: _slots_recorded(pool) == 1, 30, "the journal's first look at the slots")
     began = time.time()
     pool.roost("userprio", "-setceiling", "slow@" + _domain(pool), "1")
     text = "executable = /bin/sleep\narguments = 1\naccounting_group_user = slow\nrequest_memory = 10\nqueue 3\n"
     cluster = pool.queue(tmp_path, "slow.sub", text)
     pool.wait_for_rest(cluster, 3)
     pool.explained(f"{cluster}.2", lambda found: found["state"] == "completed")
+    # A replay may be late by its steps, so what it looks at must not end with the last job.
+    over = time.time()
+    wait_until(lambda: time.time() > over + 2.0, 10, "two seconds more of the interval")
     said = json.loads(pool.roost("what-if", "-from", f"{began:.3f}", "-json").stdout)
     name = "slow@" + _domain(pool)
     recorded, replayed = said["recorded"]["submitters"][name], said["baseline"]["submitters"][name]
