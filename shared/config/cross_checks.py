@@ -70,8 +70,8 @@ def empty_values(config: Config) -> Iterator[Problem]:
         if knob is None or knob.may_be_empty or config.subsystem not in (knob.daemons or (config.subsystem,)):
             continue
         origin = config.origin(name)
-        if origin is None or origin.template or not config.is_written(name):
-            continue  # POLICY:Desktop means the default by nothing
+        if origin is None or origin.template or not origin.line:
+            continue  # POLICY:Desktop and compose files mean the default by nothing
         if not _text(config, name) and _expands(config, name):
             yield Problem(
                 f"{knob.name} is set to nothing, and can not be: its default, {knob.default}, is in force",

@@ -173,3 +173,9 @@ def test_a_knob_that_needs_a_value_and_is_set_to_nothing_is_told(told):
     [(line, message)] = told("STARTD", text)
     assert (line, message) == (2, "POLLING_INTERVAL is set to nothing, and can not be: its default, 5, is in force")
     assert told("NEGOTIATOR", text) == []
+
+
+def test_an_empty_variable_of_the_environment_is_how_a_compose_file_leaves_a_knob_alone(tmp_path):
+    (tmp_path / "pool.conf").write_text("")
+    environment = {"_CONDOR_POLLING_INTERVAL": "", "ROOST_UPDATE_INTERVAL": ""}
+    assert load_config([tmp_path / "pool.conf"], subsystem="STARTD", env=environment).warnings == ()
