@@ -29,6 +29,12 @@ print(json.dumps({
 """
 
 
+@pytest.fixture(autouse=True)
+def no_modules_from_elsewhere(monkeypatch):
+    """Who has others by PYTHONPATH gets a fresh interpreter."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 @pytest.fixture
 def roost_of_the_test(tmp_path, monkeypatch):
     """A module `bench.tell` cannot be had from here, so the test's directory goes before."""

@@ -350,8 +350,8 @@ async def test_a_collector_that_can_keep_none_works_and_says_why(knobs, says):
         await collector.past.sample()
         with pytest.raises(RemoteFailure, match=says):
             await bus.call(INBOX, AskPoolHistory(kind="users", start=0, end=1))
-        assert collector._ad().eval("PoolHistorySamples") == 0
-        assert collector._ad().eval("PoolHistoryProblem")
+        assert collector._ad({}).eval("PoolHistorySamples") == 0
+        assert collector._ad({}).eval("PoolHistoryProblem")
     await bus.stop()
 
 
@@ -398,5 +398,5 @@ async def test_the_collector_tells_of_itself_by_its_own_interval_and_names_the_p
     knobs = {"COLLECTOR_UPDATE_INTERVAL": "1", "MASTER_UPDATE_INTERVAL": "100000", "COLLECTOR_NAME": "Physics"}
     async with Running("cm", hub, knobs) as collector:
         await eventually(lambda: len(told) >= 3)
-        assert collector._ad()["PoolName"] == "Physics"
+        assert collector._ad({})["PoolName"] == "Physics"
     await bus.stop()
