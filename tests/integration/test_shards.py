@@ -22,6 +22,8 @@ async def pool(tmp_path):
         await pool.begin("negotiator", "cm2", "negotiator2", **BLUE)
         await pool.begin("had", "cm2", "had2", **BLUE)
         await eventually(lambda: pool.daemons["negotiator2"].leading() and pool.negotiator.leading(), 30)
+        for shard in ("red", "blue"):
+            await eventually(lambda shard=shard: answers(pool, shard), what=f"{shard} to answer")
         yield pool
 
 
@@ -33,6 +35,15 @@ async def books(pool, shard: str) -> dict[str, ClassAd]:
     answer = await pool.call(negotiator_inbox(shard), GetPriorities())
     ads = [ClassAd.unpack(ad) for ad in answer.ads]
     return {str(ad.eval("Name")): ad for ad in ads}
+
+
+async def answers(pool, shard: str) -> bool:
+    """Whether it has opened the inbox of who leads: it does so after it has begun to lead."""
+    try:
+        await books(pool, shard)
+    except NobodyThere:
+        return False
+    return True
 
 
 async def ran_on(pool, cluster: int) -> set[str]:
