@@ -17,7 +17,7 @@ from shared.daemon.base import Daemon
 from shared.daemon.config_query import describe_config
 from shared.daemon.config_set import set_config
 from shared.daemon.lifecycle import install_user_maps
-from shared.daemon.off_mark import mark_off
+from shared.daemon.off_mark import clear_off_mark, mark_off
 from shared.errors import PermanentError, RoostError
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Envelope, Failure, Message
@@ -69,7 +69,10 @@ async def handle_order(daemon: Daemon, envelope: Envelope, ads: Advertiser | Non
         if isinstance(body, SetConfig):
             return await set_config(daemon, body, (*AT_START, *daemon.at_start))
         if isinstance(body, SwitchOn):
-            return OrderTaken(said="it is on already")
+            if not context.stopping.is_set():
+                return OrderTaken(said="it is on already")
+            await asyncio.to_thread(clear_off_mark, context, daemon.subsystem)  # it is about to be off
+            return OrderTaken(said="it is on")
         if isinstance(body, Restart):
             await check_configuration(daemon)
             said = "it restarts"

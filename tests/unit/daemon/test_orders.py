@@ -182,6 +182,13 @@ async def test_off_leaves_an_off_daemon_until_on(running):
     assert runner.deaths == 0
 
 
+@spec("TLS-09")
+async def test_on_counts_that_comes_while_the_daemon_is_about_to_be_off(daemon):
+    assert (await orders.handle_order(daemon, sent(SwitchOff()))).said == "it is off until `roost on`"
+    assert (await orders.handle_order(daemon, sent(SwitchOn()))).said == "it is on"
+    assert isinstance(make_daemon(Example, daemon.context), Example)
+
+
 async def test_a_life_that_is_to_be_followed_by_another_says_so(daemon):
     await daemon.context.bus.start()
     orders.restart(daemon)
