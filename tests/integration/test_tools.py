@@ -5,6 +5,7 @@ import json
 import pytest
 
 from shared.classad import UNDEFINED
+from shared.daemon.off_daemon import OffDaemon
 from tests.integration.inside import InsidePool
 from tests.spec import spec
 from tests.waiting import wait_until
@@ -279,7 +280,17 @@ def test_a_whole_machine_off_and_on(own, tmp_path):
     """All daemons but the collector and the gateway, also where nobody knows of those that are off yet."""
     told = own.roost("off", own.host)
     assert {line.split()[0] for line in told.splitlines()} == {"startd", "schedd", "had", "negotiator", "journal"}
-    told = own.roost("on", own.host)
+
+    def off() -> list[bool]:
+        return [isinstance(own.runner(kind).daemon, OffDaemon) for kind in ("schedd", "negotiator", "had")]
+
+    def all_on() -> bool:
+        """The order reaches who is known to be off; the ad of one may be on its way, so it is said again."""
+        own.roost("on", own.host)
+        return not any(off())
+
+    wait_until(lambda: all(off()), what="the daemons to be off")
+    wait_until(all_on, what="the daemons to be on")
     wait_until(lambda: own.runner("schedd").daemon and hasattr(own.runner("schedd").daemon, "runs"), what="the schedd")
     cluster = own.submit(tmp_path)
     own.until_running(cluster)
