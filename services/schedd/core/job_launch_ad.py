@@ -56,7 +56,7 @@ def _as_running(job: Job, claim: Claim, now: float) -> ClassAd:
     """The job's own attributes as they are once the execution point has taken it."""
     if job.status != JobStatus.IDLE:
         return job.ad
-    ad = ClassAd.unpack(job.ad.pack())
+    ad = job.ad.copy()
     on_start(ad, job.autocluster, claim, now)
     ad.update({"LastJobStatus": int(job.status), "JobStatus": int(JobStatus.RUNNING), "EnteredCurrentStatus": int(now)})
     return ad
