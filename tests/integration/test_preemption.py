@@ -56,6 +56,16 @@ async def waits_at_all(pool):
     )
 
 
+async def runs_once_the_slot_is_empty(point):
+    await point.startd.empties()
+    await eventually(lambda: point.startd.activations, what="a run")
+    (run,) = point.startd.activations
+    assert (run.job_id, run.attempt) == ("1.0", 1)
+    await point.startd.report(run, "running", started_at=1000.0)
+    await point.startd.finish(run)
+    assert (await point.history("1.0"))[0]["NumJobStarts"] == 1
+
+
 async def test_a_job_waits_for_a_slot_that_must_be_emptied_though_its_match_did_not_say_so(point):
     """A slot in backfill: were the claim released, the startd would go back to backfill, and so for ever."""
     await point.submit(scheddpool.job_ad())
@@ -66,13 +76,7 @@ async def test_a_job_waits_for_a_slot_that_must_be_emptied_though_its_match_did_
     assert "RoostMatchedSlot" not in job
     assert USER not in (await point.requests()).requests
     assert point.startd.released == []
-    await point.startd.empties()
-    await eventually(lambda: point.startd.activations, what="a run")
-    (run,) = point.startd.activations
-    assert (run.job_id, run.attempt) == ("1.0", 1)
-    await point.startd.report(run, "running", started_at=1000.0)
-    await point.startd.finish(run)
-    assert (await point.history("1.0"))[0]["NumJobStarts"] == 1
+    await runs_once_the_slot_is_empty(point)
 
 
 async def test_a_job_waits_idle_and_is_offered_to_nobody_else(point):
@@ -85,13 +89,7 @@ async def test_a_job_waits_idle_and_is_offered_to_nobody_else(point):
     assert job["NumJobMatches"] == 1
     assert USER not in (await point.requests()).requests
     await waits_at_all(point)
-    await point.startd.empties()
-    await eventually(lambda: point.startd.activations, what="a run")
-    (run,) = point.startd.activations
-    assert (run.job_id, run.attempt) == ("1.0", 1)
-    await point.startd.report(run, "running", started_at=1000.0)
-    await point.startd.finish(run)
-    assert (await point.history("1.0"))[0]["NumJobStarts"] == 1
+    await runs_once_the_slot_is_empty(point)
     assert not point.schedd.claim_table.claims
 
 
