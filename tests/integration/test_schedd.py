@@ -535,7 +535,7 @@ async def test_a_job_held_before_its_execution_point_answered_does_not_run(pool)
 @spec("LEA-11")
 async def test_a_job_goes_elsewhere_at_once_where_its_execution_point_was_never_asked(tmp_path, monkeypatch):
     """Nobody serves the inbox of the startd, so it can not have taken the job: no lease is waited for."""
-    monkeypatch.setattr("services.schedd.io.claims.ABSENT_PATIENCE_S", 0.0)
+    monkeypatch.setattr("services.schedd.io.presence.ABSENT_PATIENCE_S", 0.0)
     async with Pool(tmp_path) as pool:
         await pool.startd.bus.stop_consuming()
         await pool.submit()

@@ -58,9 +58,6 @@ REQUEST_PATIENCE_S: Final = 60.0
 #: not after its whole lease (LEA-09).
 JOB_PATIENCE_S: Final = 30.0
 FIRST_LEASE_S: Final = 40.0
-#: An execution point that is not at the broker is not asked. So long it may take to come back, as one does that is
-#: started anew or reaches another node of the broker; then the match is given up.
-ABSENT_PATIENCE_S: Final = 5.0
 #: How often a claim that waits for its slot to empty asks at least: a hint that the slot is ready may be lost.
 ASK_EVERY_S: Final = 60.0
 NOT_THERE: Final = "its startd is not there"
@@ -219,11 +216,9 @@ class Claims:
         clock = self.context.clock
         give_up = clock.monotonic() + min(JOB_PATIENCE_S, self.updates.settings.request_claim_timeout_s)
         backoff = Backoff(*ASK_AGAIN_S)
-        absent_since: float | None = None
+        absence = self._presence.watch(claim.startd)
         while claim.id in self.claims.claims and not claim.granted:
-            absent = await self._presence.absent(claim.startd)
-            now = clock.monotonic()
-            absent_since = (now if absent_since is None else absent_since) if absent else None
+            absent = await absence.look()
             answer = None if absent else await self._ask(claim, run.job_ad, run)
             if claim.id not in self.claims.claims:
                 # The job is over already, or was removed by force.
@@ -252,10 +247,10 @@ class Claims:
             if isinstance(answer, ClaimRefused):
                 self._refused(claim, answer)
                 return
-            if absent_since is not None and not claim.told_until:
+            if absent and not claim.told_until:
                 # Nobody was ever told of the job, so nothing is to be waited for.
                 stopped = claim.shadow is not None and claim.shadow.stop
-                if stopped or clock.monotonic() - absent_since >= ABSENT_PATIENCE_S:
+                if stopped or absence.is_long:
                     self._not_had(claim, NOT_THERE, "did not take it")
                     return
             elif clock.monotonic() > give_up:
@@ -432,7 +427,7 @@ class Claims:
         wake = self.claims.waker(claim)
         await self.updates.commit()
         heard = asked_first = clock.monotonic()
-        absent_since = 0.0
+        absence = self._presence.watch(claim.startd)
         backoff = Backoff(*ASK_AGAIN_S)
         ready = False
         while self.claims.knows(claim):
@@ -444,9 +439,8 @@ class Claims:
                 await self._begin(claim, job)
                 return
             wake.clear()
-            absent = await self._presence.absent(claim.startd)
-            absent_since = (absent_since or clock.monotonic()) if absent else 0.0
-            if absent_since and clock.monotonic() - absent_since >= ABSENT_PATIENCE_S:
+            absent = await absence.look()
+            if absence.is_long:
                 self._give_up(claim, NOT_THERE)
                 return
             if absent:

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from shared.bus.api import BusUnavailable
 from shared.daemon.context import Context
+
+#: An execution point that is not at the broker is not asked. So long it may take to come back, as one does that is
+#: started anew or reaches another node of the broker; then the match is given up.
+ABSENT_PATIENCE_S: Final = 5.0
 
 
 class Presence:
@@ -28,6 +32,9 @@ class Presence:
                 self._spawn(self._look(), "presence")
         return await asyncio.shield(answer)
 
+    def watch(self, startd: str) -> Absence:
+        return Absence(self, startd, self._context.clock.monotonic)
+
     async def _look(self) -> None:
         await asyncio.sleep(0)  # those who ask in the same turn share the question
         asked, self._asked = self._asked, {}
@@ -40,3 +47,26 @@ class Presence:
             for startd, answer in asked.items():
                 if not answer.done():
                     answer.set_result(served.get(startd) is False)
+
+
+class Absence:
+    """Since when one execution point has been absent, as somebody sees it who looks before each of his requests."""
+
+    def __init__(self, presence: Presence, startd: str, monotonic: Callable[[], float]) -> None:
+        self._presence = presence
+        self._startd = startd
+        self._monotonic = monotonic
+        self._since: float | None = None
+
+    async def look(self) -> bool:
+        """Whether it is absent now."""
+        if not await self._presence.absent(self._startd):
+            self._since = None
+        elif self._since is None:
+            self._since = self._monotonic()
+        return self._since is not None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it was absent in every look for ABSENT_PATIENCE_S."""
+        return self._since is not None and self._monotonic() - self._since >= ABSENT_PATIENCE_S
