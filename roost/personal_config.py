@@ -53,23 +53,17 @@ def personal_config(
     }
     files = [directory / CONFIG_FILE] if file is None else [file] if file else []
     paths = None if any(map(os.environ.get, _NAMED_FILES)) else files
-
-    def load() -> Config:
-        return load_config(paths, subsystem=subsystem, local_name=local_name, overrides=overrides, dynamic=dynamic)
-
-    config = load()
+    config = load_config(paths, subsystem=subsystem, local_name=local_name, overrides=overrides, dynamic=dynamic)
     if broker:
         from shared.bus.statements import GATEWAY_KEY, GATEWAY_KEYS, public_file  # most commands do without
 
         if not config.get(GATEWAY_KEY) and not config.get(GATEWAY_KEYS):
             # Daemons elsewhere that belong to this pool believe its gateway by the public half.
-            overrides[GATEWAY_KEY] = str(directory / KEY_FILE)
-            overrides[GATEWAY_KEYS] = str(public_file(directory / KEY_FILE))
-            config = load()
+            key = directory / KEY_FILE
+            config.override({GATEWAY_KEY: str(key), GATEWAY_KEYS: str(public_file(key))})
     if not config.is_written(OWN_USERS) and not config.is_written(JOBS_AS_ROOT):
         # Who runs a pool of his own needs no walls against his own jobs. They are not root's by another's name.
-        overrides[OWN_USERS] = _owners(config)
-        config = load()
+        config.override({OWN_USERS: _owners(config)})
     return config
 
 

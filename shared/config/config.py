@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shared.config.errors import Problem, Source
 from shared.config.macros import DEFAULT, Macro, MacroTable
 
 DETECTED = Source("<detected>")
+OVERRIDE = Source("<command line>")
 
 
 class Config:
@@ -44,6 +45,12 @@ class Config:
         other = copy.copy(self)
         other.table = table
         return other
+
+    def override(self, macros: Mapping[str, str]) -> None:
+        """Set these over everything that was read, and over what was set over the bus."""
+        for config in (self, self.base):
+            for name, text in macros.items():
+                config.table.set(name, text, OVERRIDE)
 
     def get(self, name: str) -> str | None:
         """The expanded value; None if it is not defined or expands to nothing. Raises ConfigError for a loop."""

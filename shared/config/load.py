@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shared.config.catalogue import TEMPLATES
-from shared.config.config import DETECTED, Config
+from shared.config.config import DETECTED, OVERRIDE, Config
 from shared.config.cross_checks import cross_checks
 from shared.config.detected import detect
 from shared.config.dynamic import Dynamic, with_dynamic
@@ -44,7 +44,6 @@ TOOL = "TOOL"
 """The subsystem of commands, which hear of nothing that daemons are told."""
 
 ENVIRONMENT = Source("<environment>")
-OVERRIDE = Source("<command line>")
 POOL_DIRECTORY = Source("<pool directory>")
 
 
