@@ -13,6 +13,11 @@ SERVICE = "pool"
 #: A primary that is silent for so long is down; sentinels then agree on another. Less would take a busy machine for a
 #: dead one.
 DOWN_AFTER_MS = 2000
+#: A node of RabbitMQ that is silent for so long, and a quarter less or more, is gone for the others; until then whoever
+#: declares a queue waits. Compose has 4 (compose/rabbitmq/30-cluster.conf).
+TICK_S = 2
+#: Whoever speaks to a node that hangs connects to it anew, and waits for so long (compose/rabbitmq/advanced.config).
+SETUP_S = 1
 
 
 class Sentinel(Server):
@@ -99,7 +104,7 @@ class RabbitNode(Rabbit):
     """A node of a cluster: it shares the first one's cookie and its port mapper."""
 
     def __init__(self, first: Rabbit | None = None) -> None:
-        super().__init__("cluster_partition_handling = pause_minority\n")
+        super().__init__(f"cluster_partition_handling = pause_minority\nnet_ticktime = {TICK_S}\n")
         self.first = first
         if first is not None:
             cookie = self.directory / ".erlang.cookie"
@@ -107,7 +112,12 @@ class RabbitNode(Rabbit):
             cookie.write_text((first.directory / ".erlang.cookie").read_text())
             cookie.chmod(0o400)
 
+    @property
+    def env(self) -> dict[str, str]:
+        return super().env | {"RABBITMQ_ADVANCED_CONFIG_FILE": f"{self.directory}/advanced.config"}
+
     def launch(self) -> Leashed:
+        (self.directory / "advanced.config").write_text(f"[{{kernel, [{{net_setuptime, {SETUP_S}}}]}}].\n")
         if self.first is not None:
             self.epmd_port = self.first.epmd_port
             self._epmd = self.first._epmd

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import aio_pika
 import pytest
 import uvloop
 
@@ -309,6 +310,36 @@ async def test_frozen_broker_is_noticed_and_the_bus_comes_back(pool, rabbit_serv
         rabbit_server.thaw()
     await eventually(lambda: bus.health.connected and other.health.connected)
     assert await other.call("schedd.ap1", SendAds(my_type="B")) == Ack()
+
+
+async def test_what_the_broker_refuses_to_store_is_published_again_on_other_channels(pool, amqp_url):
+    """It refuses with a nack, as where a queue has no leader just then; the connection stays."""
+    connection = await aio_pika.connect(amqp_url)
+    channel = await connection.channel()
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    bus = await pool.bus("schedd.ap1")
+    for inbox in ("startd.node1", "startd.node2"):
+        queue = await channel.declare_queue(inbox_queue(inbox), durable=True, arguments=full)
+        await queue.bind(Exchange.RPC, inbox)
+        await channel.default_exchange.publish(aio_pika.Message(b""), queue.name)
+    sending = asyncio.create_task(bus.send("startd.node1", lost("slot1")))
+    calling = asyncio.create_task(bus.call("startd.node2", SendAds(my_type="A"), timeout=60.0))
+    await eventually(lambda: bus._publisher.current.generation > 1, what="channels opened anew")
+    assert not sending.done()
+    assert not calling.done()
+    for inbox in ("startd.node1", "startd.node2"):
+        await (await channel.get_queue(inbox_queue(inbox))).purge()
+    await sending
+    queue = await channel.get_queue(inbox_queue("startd.node2"))
+
+    async def request():
+        return await queue.get(fail=False, no_ack=True)
+
+    await eventually(request, what="the request")
+    calling.cancel()
+    await asyncio.wait({calling})
+    assert bus.health.reconnects == 0
+    await connection.close()
 
 
 async def test_channel_error_on_a_publishing_channel_heals(pool):

@@ -37,7 +37,7 @@ from shared.bus.amqp.delivery import (
 from shared.bus.amqp.event_publisher import EventPublisher
 from shared.bus.amqp.link import Link, LinkLost, Refused
 from shared.bus.amqp.publisher import REFUSALS, Publisher
-from shared.bus.amqp.watchdog import Watchdog
+from shared.bus.amqp.watchdog import Pulse, Watchdog
 from shared.bus.api import (
     BusHealth,
     BusUnavailable,
@@ -52,6 +52,7 @@ from shared.bus.api import (
 )
 from shared.bus.handling import (
     STOP_PATIENCE_S,
+    TAKEN,
     Log,
     Outcome,
     RetryPolicy,
@@ -90,6 +91,9 @@ WINDOW = 500
 RECONNECT_FIRST_S = 0.05
 #: Where there are several nodes each try is another one: all of them are tried within a few seconds.
 RECONNECT_CAP_S = 2.0
+#: One of several nodes has so long to greet us, twice as long in each further round of all of them: one that hangs must
+#: not keep us from the others.
+GREETING_S = 2.0
 AMQPS_PORT = 5671
 #: The broker is asked for so long who is there.
 LOOK_S = 5.0
@@ -156,7 +160,8 @@ class AmqpBus:
         self._attaching = asyncio.Lock()
         self._supervisor: asyncio.Task[None] | None = None
         self._jitter = random.Random()
-        self._watchdog = Watchdog(self.watch_s)
+        self._watchdog = Watchdog(self.watch_s, soon=self.clustered)
+        self._pulse = Pulse(self.watch_s)
         self._events = EventPublisher(self._publisher, EventSpool(spool) if spool is not None else None)
         self._calls = Calls(self._publisher, self._senders, signer, verify=self._verify)
         self._callers = Callers(self._publisher)
@@ -242,7 +247,7 @@ class AmqpBus:
         backoff = Backoff(RECONNECT_FIRST_S, RECONNECT_CAP_S, jitter=self._jitter.uniform)
         while True:
             try:
-                link = await self._open(self.urls[self._node % len(self.urls)])
+                link = await self._open(self.urls[self._node % len(self.urls)], self._greeting_s(backoff.failures))
             except (LinkLost, Refused, TimeoutError, BusUnavailable, TlsTrouble) as error:
                 self._health.last_error = self._told(error)
                 self._health.waiting_for = f"the broker: {self._health.last_error}"
@@ -257,17 +262,23 @@ class AmqpBus:
                     return
                 self.log.info("bus.connected", consumers=len(self._consumers))
                 loop = asyncio.get_running_loop()
-                watch = loop.create_task(self._watchdog.watch(link, self._consumers), name="bus:watchdog")
-                settle = loop.create_task(self._events.settle(link), name="bus:facts")
+                beside = [
+                    loop.create_task(self._watchdog.watch(link, self._consumers), name="bus:watchdog"),
+                    loop.create_task(self._events.settle(link), name="bus:facts"),
+                ]
+                if self.clustered:
+                    beside.append(loop.create_task(self._pulse.watch(link, self._consumers), name="bus:pulse"))
+                    if self._links > 1:
+                        beside.append(loop.create_task(self._publisher.freshen(link), name="bus:freshen"))
                 try:
                     reason = await asyncio.shield(link.broken)
                 finally:
                     # At once: whoever waits for a link would take this one again and again while the watchdog ends.
                     self._publisher.current = None
                     self._publisher.connected.clear()
-                    watch.cancel()
-                    settle.cancel()
-                    await asyncio.gather(watch, settle, return_exceptions=True)
+                    for task in beside:
+                        task.cancel()
+                    await asyncio.gather(*beside, return_exceptions=True)
                 self._health.last_error = reason
                 self._health.waiting_for = f"a new connection: {reason}"
                 self._node += 1  # a node that hangs would take a whole timeout before the next one is tried
@@ -276,6 +287,7 @@ class AmqpBus:
                 self._publisher.current = None
                 self._publisher.connected.clear()
                 self._events.broke()
+                self._callers.broke(self._health.last_error)
                 self._calls.fail("the connection was lost while waiting for the answer")
                 for consumer in self._consumers:
                     await consumer.detach()
@@ -286,10 +298,14 @@ class AmqpBus:
         server = URL(self.urls[self._node % len(self.urls)])
         return explained(error, f"{server.host}:{server.port or AMQPS_PORT}") or explain(error.__cause__ or error)
 
-    async def _open(self, url: str) -> Link:
-        link = await Link.open(
-            url, name=self.sender, heartbeat_s=self.heartbeat_s, timeout_s=self.connect_timeout_s, tls=self._tls
-        )
+    def _greeting_s(self, failures: int) -> float:
+        """How long a node may take to greet us, after so many that did not."""
+        if not self.clustered:
+            return self.connect_timeout_s
+        return min(self.connect_timeout_s, GREETING_S * 2.0 ** min(failures // len(self.urls), 10))
+
+    async def _open(self, url: str, greeting_s: float) -> Link:
+        link = await Link.open(url, name=self.sender, heartbeat_s=self.heartbeat_s, timeout_s=greeting_s, tls=self._tls)
         try:
             async with asyncio.timeout(self.connect_timeout_s):
                 await link.declare_standing(clustered=self.clustered)
@@ -454,6 +470,8 @@ class AmqpBus:
                 if delivery.kind == CallEnded.type:
                     return await self._end_call(delivery, inbox)
                 return await take_one_way(delivery)
+            if self._callers.gone(delivery):
+                return TAKEN
             arrival = self._arrival(delivery, Exchange.RPC, inbox=inbox)
             with self._callers.answering(delivery) as wait:
                 return await answer_request(delivery.data, handler, self.log, arrival, self._senders, wait)

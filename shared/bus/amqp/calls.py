@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 import time
 
+from pamqp.commands import Basic
+
 from shared import tracing
 from shared.bus.amqp.callers import say
 from shared.bus.amqp.delivery import TELLS_END_HEADER
-from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, LinkLost, Refused
+from shared.bus.amqp.link import REPLY_TO, DeliveredMessage, Link, LinkLost, NotStored, Refused
 from shared.bus.amqp.publisher import Publisher
 from shared.bus.api import BusUnavailable, CallTimeout, Exchange, NobodyThere
 from shared.bus.handling import packed, packed_for, result_of, saying, tells_end
@@ -78,7 +80,7 @@ class Calls:
             )
             try:
                 async with asyncio.timeout_at(deadline):
-                    await link.request(inbox, data, properties)
+                    await self._request(link, inbox, data, properties, deadline)
             except TimeoutError:
                 raise BusUnavailable(f"the broker did not take a request within {timeout:g} s") from None
             except NobodyThere:
@@ -100,6 +102,20 @@ class Calls:
             self._publisher.health.called.add(request.type, time.perf_counter() - began)
             if future.done() and not future.cancelled():
                 future.exception()  # seen, also when the publishing failed first
+
+    async def _request(
+        self, link: Link, inbox: str, data: bytes, properties: Basic.Properties, deadline: float
+    ) -> None:
+        """Publish a request; what is refused for want of a queue's leader is published again. Raises like
+        Link.request."""
+        while True:
+            generation = link.generation
+            try:
+                with self._publisher.renewing(link, generation):
+                    return await link.request(inbox, data, properties)
+            except NotStored:
+                if not await self._publisher.renewed(link, generation, deadline):
+                    raise
 
     def answered(self, message: DeliveredMessage) -> None:
         properties = message.header.properties

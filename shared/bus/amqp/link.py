@@ -9,7 +9,11 @@ here there is one state to restore and one way to do it.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import struct
+import termios
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -31,6 +35,7 @@ from pamqp.commands import Basic
 from pamqp.commands import Queue as QueueMethods
 from yarl import URL
 
+from shared.backoff import Backoff
 from shared.bus.api import BusUnavailable, Exchange, NobodyThere
 from shared.bus.handling import explain
 from shared.bus.topology import KINDS, Queue, standing_queues
@@ -42,10 +47,21 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 #: Every so many unconfirmed messages the socket is drained, so that a slow broker slows the publisher.
 DRAIN_EVERY = 32
 CLOSE_TIMEOUT_S = 5.0
+#: Seconds before publishing channels are opened anew: at first, at most where one follows the other, and after how
+#: many seconds it is the first again.
+RENEW_FIRST_S, RENEW_CAP_S, RENEWED_S = 0.1, 2.0, 20.0
+#: Channels that others have taken the place of stay open for so long: what was published on them is still confirmed,
+#: and answers to requests come on the channel of the request. Longer than any call waits.
+REPLACED_S = 90.0
 
 
 class LinkLost(Exception):
     """The link broke while it was used."""
+
+
+class NotStored(BusUnavailable):
+    """The broker would not store a message (nack). Where its queue had no leader just then, RabbitMQ 3.10 refuses
+    whatever is published to that queue on the same channel from then on: see Link.renew."""
 
 
 class Refused(Exception):
@@ -112,22 +128,29 @@ async def guarded(work: Awaitable[T]) -> T:
     except PublishError as error:
         raise NobodyThere("no queue takes this message") from error
     except DeliveryError as error:
-        raise BusUnavailable("the broker could not store the message (nack)") from error
+        raise NotStored("the broker could not store the message (nack)") from error
     except (AMQPError, ChannelInvalidStateError, OSError, RuntimeError) as error:
         raise LinkLost(explain(error)) from error
 
 
-async def patiently(work: Awaitable[T], seconds: float) -> T:
+async def patiently(
+    work: Awaitable[T], seconds: float, *, lives: Callable[[], bool] = lambda: False, longest_s: float | None = None
+) -> T:
     """Await with a timeout that a busy event loop does not use up: time counts only while the loop turns.
-    Raises TimeoutError."""
+    lives: whether there was another sign of life since it was last asked; then the time begins anew, up to longest_s in
+    all. Raises TimeoutError."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(_seen)  # it may end with an error as we are cancelled
+    step = seconds / 10
+    silent = waited = 0
     try:
-        for _ in range(10):
-            done, _ = await asyncio.wait({task}, timeout=seconds / 10)
+        while silent < 10 and waited * step < (longest_s or seconds):
+            done, _ = await asyncio.wait({task}, timeout=step)
             if done:
                 return task.result()
-        raise TimeoutError(f"no answer within {seconds:g} s")
+            waited += 1
+            silent = 0 if lives() else silent + 1
+        raise TimeoutError(f"no answer within {waited * step:g} s")
     finally:
         if not task.done():
             task.cancel()
@@ -150,6 +173,11 @@ class Link:
         self._channels: list[aio_pika.abc.AbstractChannel] = []  # strong references: the library's are weak
         self._closing = False
         self._unconfirmed = 0
+        self.generation = 0  # of the publishing channels
+        self._renewing = asyncio.Lock()
+        self._renewals = Backoff(RENEW_FIRST_S, RENEW_CAP_S)
+        self._answered: Callable[[DeliveredMessage], None] | None = None
+        self._replaced: deque[tuple[float, RawChannel]] = deque()  # since when (loop time)
         self.confirming: RawChannel
         self.plain: RawChannel
         self.calling: RawChannel
@@ -174,14 +202,51 @@ class Link:
             link = cls(connection)
             try:
                 connection.close_callbacks.add(link._connection_closed)
-                link.confirming = await link.channel("publishing", confirms=True)
-                link.plain = await link.channel("transient publishing")
-                link.calling = await link.channel("calls", confirms=True)
+                await link._open_publishing()
                 link.control = await link.channel("control")
             except BaseException:
                 await link.close()
                 raise
         return link
+
+    async def _open_publishing(self) -> None:
+        confirming = await self.channel("publishing", confirms=True)
+        plain = await self.channel("transient publishing")
+        calling = await self.channel("calls", confirms=True)
+        if self._answered is not None:
+            await self._take_answers(calling, self._answered)
+        self.confirming, self.plain, self.calling = confirming, plain, calling
+
+    async def renew(self, generation: int) -> None:
+        """Put new channels in the place of those that messages are published on, unless that was done since
+        `generation`: a channel that met a queue without a leader stays with what it took it for. Raises LinkLost,
+        Refused."""
+        async with self._renewing:
+            if self.generation != generation:
+                return
+            now = asyncio.get_running_loop().time()
+            if self._replaced and now - self._replaced[-1][0] > RENEWED_S:
+                self._renewals.reset()
+            await asyncio.sleep(self._renewals.next_s())
+            self._replaced += ((now, raw) for raw in (self.confirming, self.plain, self.calling))
+            await self._open_publishing()
+            self.generation += 1
+
+    async def close_replaced(self) -> None:
+        """Close what others have long taken the place of. Raises LinkLost, Refused."""
+        now = asyncio.get_running_loop().time()
+        while self._replaced and now - self._replaced[0][0] > REPLACED_S:
+            await self.close_channel(self._replaced.popleft()[1])
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that wait here to be sent, or to be acknowledged by the broker's machine."""
+        writer = self.connection.socket.writer
+        if writer is None or writer.transport.is_closing():
+            return 0
+        socket = writer.get_extra_info("socket")
+        (unsent,) = struct.unpack("i", fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4)))
+        return int(unsent) + writer.transport.get_write_buffer_size()
 
     def fail(self, reason: str) -> None:
         if not self.broken.done():
@@ -242,7 +307,7 @@ class Link:
     async def publish_confirmed(
         self, exchange: str, key: str, data: bytes, properties: Basic.Properties, *, mandatory: bool = False
     ) -> None:
-        """Return when the broker has it safely. Raises NobodyThere, BusUnavailable, LinkLost, Refused."""
+        """Return when the broker has it safely. Raises NobodyThere, NotStored, LinkLost, Refused."""
         await guarded(
             self.confirming.basic_publish(
                 data,
@@ -286,7 +351,11 @@ class Link:
 
     async def receive_answers(self, callback: Callable[[DeliveredMessage], None]) -> None:
         """RabbitMQ's direct reply-to: answers come on the channel the requests are published on."""
-        await guarded(self.calling.basic_consume(REPLY_TO, _consumer(callback), no_ack=True))
+        self._answered = callback
+        await self._take_answers(self.calling, callback)
+
+    async def _take_answers(self, channel: RawChannel, callback: Callable[[DeliveredMessage], None]) -> None:
+        await guarded(channel.basic_consume(REPLY_TO, _consumer(callback), no_ack=True))
 
     # Topology
 
@@ -385,4 +454,4 @@ def _quiet_library() -> None:
             logger.setLevel(logging.CRITICAL)
 
 
-__all__ = ["DeliveredMessage", "Link", "LinkLost", "RawChannel", "Refused", "guarded", "patiently"]
+__all__ = ["DeliveredMessage", "Link", "LinkLost", "NotStored", "RawChannel", "Refused", "guarded", "patiently"]

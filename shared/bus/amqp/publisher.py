@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pamqp.commands import Basic
 
-from shared.bus.amqp.link import Link, LinkLost, Refused
+from shared.bus.amqp.link import Link, LinkLost, NotStored, Refused
 from shared.bus.amqp.redelivered import Redelivered, redelivered_file
 from shared.bus.amqp.seal import Seal, seal_file
 from shared.bus.api import BusHealth, BusUnavailable, NotAllowed, unpublished_as
@@ -22,6 +23,11 @@ TRANSIENT, PERSISTENT = 1, 2
 CONTENT_TYPE = "application/msgpack"
 #: A channel that closes under a publish may have been closed over another one's: so often it is tried again.
 REFUSALS = 3
+#: A node that is gone is known to be gone, and its queues have other leaders, within seconds.
+FRESHEN_AFTER_S = (2.0, 5.0)
+#: Where the broker has not confirmed a message after so many seconds, those that follow go out on other channels: it
+#: may have sent this one to a leader that is gone, and what follows on the same channel behind it.
+UNCONFIRMED_S = 1.0
 
 
 class Publisher:
@@ -55,6 +61,7 @@ class Publisher:
         self.publishing = 0  # durable messages that are not confirmed yet
         self.idle = asyncio.Event()  # there are none
         self.idle.set()
+        self._renewal: asyncio.Task[None] | None = None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something to its end, at the latest when the bus stops."""
@@ -95,13 +102,18 @@ class Publisher:
         try:
             while True:
                 link = await self.wait_link(deadline)
+                generation = link.generation
                 try:
                     async with asyncio.timeout_at(deadline):
-                        await link.publish_confirmed(exchange, key, data, properties, mandatory=mandatory)
+                        with self.renewing(link, generation):
+                            await link.publish_confirmed(exchange, key, data, properties, mandatory=mandatory)
                         self.health.confirmed.add(time.perf_counter() - began)
                         return
                 except TimeoutError:
                     raise BusUnavailable(f"not confirmed within {self.publish_wait_s:g} s") from None
+                except NotStored:
+                    if not await self.renewed(link, generation, deadline):
+                        raise
                 except LinkLost as error:
                     link.fail(f"publishing failed: {error}")
                 except Refused as error:
@@ -116,6 +128,44 @@ class Publisher:
             self.publishing -= 1
             if not self.publishing:
                 self.idle.set()
+
+    @contextmanager
+    def renewing(self, link: Link, generation: int) -> Iterator[None]:
+        """Have new channels on the link should a confirm not come soon."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(UNCONFIRMED_S, self._renew_soon, link, generation)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _renew_soon(self, link: Link, generation: int) -> asyncio.Task[None]:
+        if self._renewal is None or self._renewal.done():
+            # In a task of its own: who gives up waiting for an answer on a channel loses the channel, and the link.
+            self._renewal = self.spawn(self._renew(link, generation))
+        return self._renewal
+
+    async def renewed(self, link: Link, generation: int, deadline: float) -> bool:
+        """Have new channels on the link for those of this generation, which are refused. Returns whether there is time
+        left to try them; `deadline` is loop time."""
+        loop = asyncio.get_running_loop()
+        await asyncio.wait({self._renew_soon(link, generation)}, timeout=max(0.0, deadline - loop.time()))
+        return loop.time() < deadline
+
+    async def _renew(self, link: Link, generation: int) -> None:
+        if not link.usable:
+            return
+        try:
+            await link.renew(generation)
+        except (LinkLost, Refused) as error:
+            link.fail(f"opening channels anew failed: {error}")
+
+    async def freshen(self, link: Link) -> None:
+        """Renew the channels of a link to a cluster that lost a node just now. What is published plainly is refused in
+        silence, so nobody would know."""
+        for wait in FRESHEN_AFTER_S:
+            await asyncio.sleep(wait)
+            await self._renew(link, link.generation)
 
     def envelope(self, body: Message, epoch: int | None = None, trace: str | None = None) -> Envelope:
         return Envelope(body, self.sender, self.new_id(), self.now(), epoch, trace)
