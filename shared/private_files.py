@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 DIRECTORY: Final = 0o700
 FILE: Final = 0o600
 #: What SQLite keeps beside a database, with the database's mode where it makes it.
@@ -34,13 +32,6 @@ class Closed:
     def add(self, other: Closed) -> None:
         self.paths += other.paths
         self.problems += other.problems
-
-    def tell(self, log: structlog.stdlib.BoundLogger) -> None:
-        """Say which files others could read until now, and which they still can."""
-        if self.paths:
-            log.warning("files_closed", paths=self.paths[:20], count=len(self.paths), reason="others could read them")
-        for problem in self.problems:
-            log.warning("files_open", problem=problem, mend="chown it to the daemon's account, or name another place")
 
 
 def make_directory(path: Path) -> None:

@@ -26,6 +26,7 @@ from services.collector.core.queries import BadQuery, read
 from services.collector.pool_history_files import NoHistory, PoolHistory
 from services.collector.search import Search
 from shared.config.knobs import CollectorSettings
+from shared.daemon import closed_files
 from shared.daemon.ad_rows import BadAd, unpack
 from shared.daemon.clock import Clock
 from shared.messages.base import Failure, Message
@@ -64,7 +65,7 @@ class PoolHistoryKeeper:
             except NoHistory as error:
                 self._history, self.problem = None, str(error)
             else:
-                self._history.closed.tell(self._log)
+                closed_files.tell(self._history.closed, self._log)
                 size = self._history.size()
                 self._log.info("pool_history_open", bytes=size, cut_off=cut)
         if self.problem:

@@ -14,6 +14,7 @@ from services.had.core.snapshot import Snapshot, next_after
 from services.had.snapshot_file import SnapshotFiles
 from shared.accounting_version import NOTHING, BadVersion, Version
 from shared.config.knobs import HadSettings
+from shared.daemon import closed_files
 from shared.daemon.context import Context
 from shared.daemon.events import announce
 from shared.errors import RetryableError
@@ -50,7 +51,7 @@ class Replication:
 
     async def start(self) -> int:
         """Look at what is on disk; returns the highest epoch seen. What can not be read is refused and told."""
-        (await asyncio.to_thread(self.disk.close_files)).tell(self._context.log)
+        closed_files.tell(await asyncio.to_thread(self.disk.close_files), self._context.log)
         found = await asyncio.to_thread(self.disk.read)
         if found.snapshot is not None and self.enabled:
             self.version, self.taken = found.snapshot.version, found.snapshot.taken

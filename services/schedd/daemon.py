@@ -46,6 +46,7 @@ from shared.classad.budget import TooExpensive
 from shared.config import Config
 from shared.config.knobs import ScheddSettings
 from shared.cooperative import Yielder
+from shared.daemon import closed_files
 from shared.daemon.advertiser import Advertiser
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
@@ -164,7 +165,7 @@ class Schedd(Daemon):
         port = await self._listen(tls)
         scheme = "http" if tls is None else "https"
         self.file_server.url = self.runs.transfer_url = f"{scheme}://{_bracketed(self.settings.transfer_host)}:{port}"
-        (await self.updates.log.close_files()).tell(self.context.log)
+        closed_files.tell(await self.updates.log.close_files(), self.context.log)
         await self.updates.log.recover(events)
         await self.context.bus.serve(self._identity.inbox, self._on_request, prefetch=500)
         for claim in self._stored_claims:

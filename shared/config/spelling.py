@@ -54,6 +54,15 @@ def misspelt(macros: Iterable[Macro], knobs: Mapping[str, Knob]) -> list[Problem
     """
     rows = [macro for macro in macros if not macro.source.name.startswith("<") and not macro.source.template]
     mentioned = _mentioned(rows)
+    doubtful = [
+        (macro, name)
+        for macro in rows
+        if len(name := macro.name.lower().rpartition(".")[2]) >= 5
+        and name not in mentioned
+        and (name not in knobs or "<" in name)
+    ]
+    if not doubtful:
+        return []  # nearly always; to prepare for more takes longer than to read the configuration
     fixed = {name: knob for name, knob in knobs.items() if "<" not in name}
     by_length: dict[int, list[tuple[int, str]]] = {}
     for known in fixed:
@@ -62,10 +71,7 @@ def misspelt(macros: Iterable[Macro], knobs: Mapping[str, Knob]) -> list[Problem
         re.compile("(.+)".join(map(re.escape, _BLANK.split(name)))) for name in knobs if "<" in name or "*" in name
     ]
     problems: list[Problem] = []
-    for macro in rows:
-        name = macro.name.lower().rpartition(".")[2]
-        if name in fixed or name in mentioned or len(name) < 5:
-            continue
+    for macro, name in doubtful:
         bound = 1 if len(name) < 9 else 2
         near = [
             (distance, known)

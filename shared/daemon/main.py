@@ -30,7 +30,7 @@ from shared.bus.statements import Keys, Signer, signer_of
 from shared.config import Config, ConfigError, load_config
 from shared.config.dynamic import Dynamic
 from shared.config.knobs.tls import TlsSettings
-from shared.daemon import instance_lock, logs, orders
+from shared.daemon import closed_files, instance_lock, logs, orders
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.health import HealthServer
@@ -135,7 +135,7 @@ def make_context(daemon_class: type[Daemon], config: Config, name: str, bus: Bus
     if daemon_class.subsystem == "STARTD":
         execute.mkdir(parents=True, exist_ok=True)
     log = structlog.stdlib.get_logger().bind(daemon=daemon_class.subsystem.lower(), name=name)
-    closed.tell(log)
+    closed_files.tell(closed, log)
     own = store if daemon_class.uses_store else NoStore()
     return Context(name=name, config=config, bus=bus, store=own, spool=spool, execute=execute, log=log)
 

@@ -19,6 +19,7 @@ from services.gateway.auth.caller import Caller
 from services.gateway.core.limits import RateLimiter
 from shared import private_files
 from shared.bus.api import Bus, Exchange, Outgoing
+from shared.daemon import closed_files
 from shared.errors import RoostError
 from shared.messages.base import Envelope
 from shared.messages.events import GatewayAudit
@@ -130,7 +131,7 @@ class AuditLog:
     async def close_files(self) -> None:
         """Take the log that earlier lives left from all but its owner."""
         if self._path is not None:
-            (await asyncio.to_thread(close_files, self._path, self._files)).tell(self._log)
+            closed_files.tell(await asyncio.to_thread(close_files, self._path, self._files), self._log)
 
     async def run(self) -> None:
         """Write and publish what there is, until cancelled."""

@@ -17,6 +17,7 @@ from shared.classad import ClassAd
 from shared.classad.ad import PRIVATE_OF_JOBS
 from shared.classad.expr import fold
 from shared.config.knobs import StartdSettings
+from shared.daemon import closed_files
 from shared.history_file import as_text, away, put_away
 
 #: HTCondor's numbers of job states.
@@ -38,7 +39,7 @@ class History(Component):
 
     async def setup(self) -> None:
         paths = [self.path, *await asyncio.to_thread(away, self.path)]
-        private_files.close_all(paths).tell(self.startd.context.log)
+        closed_files.tell(private_files.close_all(paths), self.startd.context.log)
 
     def run_started(self, run: Run) -> None:
         if run.ended:

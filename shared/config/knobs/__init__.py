@@ -78,15 +78,16 @@ def settings_of(subsystem: str) -> type[CommonSettings]:
 
 def _register() -> dict[str, Knob]:
     """Every declared knob by its name in lower case; one that several daemons read names them all."""
-    common = {declared.name for declared in knobs_of(CommonSettings)}
     registry = {declared.name.lower(): declared for declared in OTHERS}
+    common = {declared.name.lower(): dataclasses.replace(declared, daemons=()) for declared in knobs_of(CommonSettings)}
+    registry |= common
     for settings in SETTINGS:
         for declared in knobs_of(settings):
             key = declared.name.lower()
             before = registry.get(key)
-            if declared.name in common:
-                registry[key] = dataclasses.replace(declared, daemons=())
-            elif before is None:
+            if key in common:
+                continue  # of every daemon
+            if before is None:
                 registry[key] = declared
             else:
                 if before.default != declared.default:

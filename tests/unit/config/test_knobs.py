@@ -1,5 +1,7 @@
 """Declared knobs, typed settings, and the page made from them."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

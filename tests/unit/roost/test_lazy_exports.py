@@ -28,3 +28,18 @@ def test_the_package_itself_is_light():
         check=True,
     )
     assert said.stdout.strip() == "[]"
+
+
+def test_a_submit_reads_nothing_that_only_daemons_need():
+    """asyncio, structlog and what they bring along cost a command a third of its start."""
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, roost.cli.submit; print(sorted(set(sys.modules) & {'asyncio', 'structlog', 'aiohttp'}))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.strip() == "[]"
