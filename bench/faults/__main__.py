@@ -6,8 +6,8 @@ networks are cut as well; that takes root, and a Docker engine on this machine (
 each fault a new workload (one job twice a second, a question ten times a second, one job that runs through it all) goes
 on while the fault lasts and until the pool serves again; then all jobs end, and what history, job event logs, the
 accountant and the jobs' own notes say is compared. "Without" is the longest time between two answers, from the fault to
-the return of service; with nothing wrong it is what the first row says. Exit status 1 when anything was lost, done
-twice, or missed its aim.
+the return of service; with nothing wrong it is what the first row says. With --times each has a median and, after a
+comma, the worst. Exit status 1 when anything was lost, done twice, or missed its aim.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,38 +42,16 @@ from bench.faults.faults import (
 )
 from bench.faults.leaders import LeaderWatch
 from bench.faults.pool import CENTRAL, FaultPool
+from bench.faults.report import HEAD, fits, missed, row, table
 from bench.faults.servers import RabbitCluster, ReplicatedRedis
-from bench.faults.verdict import Verdict, two_leaders, without_leader
+from bench.faults.verdict import two_leaders, without_leader
 from bench.faults.workload import Workload
 from roost.errors import ClientError
 from tests.containers.engine import Engine
 from tests.servers import Rabbit, Redis
 
-WANTED = ("submit", "match", "query", "leader")
 #: Of each daemon, for its LOCAL_DIR.
 DISK_MIB = 64
-
-
-def row(fault: Fault, without: dict[str, float], verdict: Verdict, load: float) -> str:
-    def cell(what: str) -> str:
-        aim = fault.aims.get(what)
-        return f"{without[what]:.1f}" + (f" (aim {aim:g})" if aim is not None else "")
-
-    cells = [fault.name, f"{fault.lasts_s:g}", *(cell(what) for what in WANTED), f"{without['two leaders']:.2f}"]
-    cells += [str(count) for count in (verdict.jobs, len(verdict.lost), len(verdict.twice), len(verdict.log))]
-    cells += [f"{verdict.charged_s - verdict.ran_s:+.1f} of {verdict.ran_s:.0f}", f"{load:.0f}"]
-    return f"| {' | '.join(cells)} |"
-
-
-HEAD = (
-    "| fault | lasts s | without submit s | match s | query s | leader s | two leaders s | jobs | lost | run twice "
-    "| log faults | charged - used s | load |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-)
-
-
-def missed(fault: Fault, without: dict[str, float]) -> list[str]:
-    return [f"{what}: {without[what]:.1f} s, aim {aim:g} s" for what, aim in fault.aims.items() if without[what] > aim]
 
 
 class Bench:
@@ -81,6 +62,8 @@ class Bench:
         self.schedds = pool.schedds() if isinstance(pool, ContainerPool) else ()
         self.figures: list[dict[str, Any]] = []
         self.bad: list[str] = []
+        self.not_run: list[str] = []
+        self._numbers = count()
 
     def workload(self, number: int) -> Workload:
         if isinstance(self.pool, ContainerPool):
@@ -93,19 +76,34 @@ class Bench:
         ports = [self.pool["negotiator", name].port for name in CENTRAL]
         return LeaderWatch([lambda port=port: (0, port) for port in ports])  # type: ignore[misc]
 
-    def run(self, faults: Sequence[Fault]) -> None:
-        """What does not come back in time is told of at the end; the next faults are done all the same."""
+    def run(self, faults: Sequence[Fault], times: int, minutes: float | None) -> None:
+        """All runs of a fault one after the other; a row for each fault. What does not come back in time is told of at
+        the end; the next ones are done all the same."""
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors\n{HEAD}", flush=True)
-        for number, fault in enumerate(faults):
-            try:
-                self._one(number, fault)
-            except (TimeoutError, ClientError) as error:
-                print(f"| {fault.name} | {fault.lasts_s:g} | {error} |", flush=True)
-                self.bad.append(f"{fault.name}: {error}")
-        print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+        begun, longest_s = time.monotonic(), 0.0
+        for fault in faults:
+            runs = []
+            for number in range(times):
+                began = time.monotonic()
+                if not fits(began - begun, longest_s, minutes):
+                    self.not_run.append(fault.name if not number else f"{fault.name} ({times - number} of {times})")
+                    break
+                try:
+                    runs.append(self._one(fault))
+                except (ClientError, OSError, RuntimeError, subprocess.CalledProcessError) as error:
+                    print(f"| {fault.name} | {fault.lasts_s:g} | {str(error).partition(chr(10))[0]} |", flush=True)
+                    self.bad.append(f"{fault.name}: {error}")
+                    if isinstance(self.pool, FaultPool):
+                        self.pool.revive()
+                # A fault that lasts for long is not what the next one takes.
+                longest_s = max(longest_s * 0.9, time.monotonic() - began - fault.lasts_s)
+            self.figures += runs
+            if runs:
+                print(row(runs), flush=True)
+        print(f"load {os.getloadavg()[0]:.1f}; {(time.monotonic() - begun) / 60:.0f} minutes", flush=True)
 
-    def _one(self, number: int, fault: Fault) -> None:
-        with fault.within(), self.workload(number) as work:
+    def _one(self, fault: Fault) -> dict[str, Any]:
+        with fault.within(), self.workload(next(self._numbers)) as work:
             work.start()
             with self.watch() as watch:
                 struck, until = endure(fault, work, self.pool)
@@ -114,11 +112,14 @@ class Bench:
             without["leader"] = without_leader(watch.glimpses, struck, until)
             without["two leaders"] = two_leaders(watch.glimpses, struck, until)
             verdict = work.end()
-        print(row(fault, without, verdict, load), flush=True)
-        told = (*verdict.faults(restarts=fault.restarts), *missed(fault, without))
+        told = (*verdict.faults(restarts=fault.restarts), *missed(fault.aims, without))
         self.bad += [f"{fault.name}: {what}" for what in told]
-        figures = {"fault": fault.name, "lasts_s": fault.lasts_s, "load": load, "noted_s": sum(work.durations())}
-        self.figures.append({**figures, **without, **asdict(verdict)})
+        figures = {"fault": fault.name, "lasts_s": fault.lasts_s, "aims": fault.aims, "load": load}
+        return {**figures, "noted_s": sum(work.durations()), **without, **asdict(verdict)}
+
+    def told(self) -> dict[str, Any]:
+        """All of it: see report.table."""
+        return {"runs": self.figures, "bad": self.bad, "not_run": self.not_run}
 
 
 def of_processes(stack: ExitStack, directory: Path, options: argparse.Namespace) -> tuple[FaultPool, list[Fault]]:
@@ -163,7 +164,15 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORDS", help="faults whose name has one of these")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep what daemons (and containers) logged in DIR")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="each fault so many times (1)")
+    parser.add_argument(
+        "--minutes", type=float, metavar="M", help="begin no run that would end later; those with an aim come first"
+    )
+    parser.add_argument("--table", type=Path, metavar="FILE", help="only print the table of what --json wrote")
     options = parser.parse_args()
+    if options.table:
+        print(table(json.loads(options.table.read_text())))
+        return
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roost-faults-")))
         directory.chmod(0o755)
@@ -174,14 +183,17 @@ def main() -> None:
         else:
             pool, faults = of_processes(stack, directory, options)
         bench = Bench(directory, pool)
-        wanted = [none(options.lasts), *faults]
+        wanted = [none(options.lasts), *sorted(faults, key=lambda fault: not fault.aims)]
+        chosen = [fault for fault in wanted if any(words in fault.name for words in options.only)]
         try:
-            bench.run([fault for fault in wanted if any(words in fault.name for words in options.only)])
+            bench.run(chosen, options.times, options.minutes)
         finally:
             if options.logs:
                 pool.keep_logs(options.logs)
             if options.json:
-                options.json.write_text(json.dumps(bench.figures, indent=1) + "\n")
+                options.json.write_text(json.dumps(bench.told(), indent=1) + "\n")
+    if bench.not_run:
+        print(f"not run for want of time: {'; '.join(bench.not_run)}")
     if bench.bad:
         sys.exit("\n".join(bench.bad))
 

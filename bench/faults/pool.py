@@ -128,6 +128,10 @@ class Member:
             raise RuntimeError(f"{self.kind} {self.name} ended by itself\n{life.tail()}")
         return self.health()[0] == 200
 
+    @property
+    def running(self) -> bool:
+        return self._lives[-1].returncode is None
+
     def close(self) -> None:
         for life in self._lives:
             life.close()
@@ -181,6 +185,12 @@ class FaultPool:
     def wait_ready(self) -> None:
         for member in self.members.values():
             wait_until(member.ready, 120, f"{member.kind} {member.name} to be ready; its log: {member.log}")
+
+    def revive(self) -> None:
+        """Start whoever ended, as a supervisor does."""
+        for member in self.members.values():
+            if not member.running:
+                member.start()
 
     def __getitem__(self, which: tuple[str, str]) -> Member:
         return self.members[which]
