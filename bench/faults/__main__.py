@@ -34,6 +34,7 @@ from bench.faults.faults import (
     of_clocks,
     of_containers,
     of_daemons,
+    of_networks,
     of_primary,
     of_rooms,
     of_servers,
@@ -41,7 +42,8 @@ from bench.faults.faults import (
     small_disk,
 )
 from bench.faults.leaders import LeaderWatch
-from bench.faults.pool import CENTRAL, FaultPool
+from bench.faults.network import Networks
+from bench.faults.pool import CENTRAL, MEMBERS, FaultPool
 from bench.faults.report import HEAD, fits, missed, row, table
 from bench.faults.servers import RabbitCluster, ReplicatedRedis
 from bench.faults.verdict import two_leaders, without_leader
@@ -122,8 +124,18 @@ class Bench:
         return {"runs": self.figures, "bad": self.bad, "not_run": self.not_run}
 
 
+def by_ports(urls: Sequence[str], servers: Sequence[tuple[str, int]], ports: Sequence[int]) -> dict[str, str]:
+    """The knobs of a daemon whose machine reaches the servers by other ports."""
+    names = ("ROOST_AMQP_URL", "ROOST_REDIS_URL")
+    changed = [
+        url.replace(f"{host}:{port}", f"127.0.0.1:{other}")
+        for url, (host, port), other in zip(urls, servers, ports, strict=True)
+    ]
+    return dict(zip(names, changed, strict=True))
+
+
 def of_processes(stack: ExitStack, directory: Path, options: argparse.Namespace) -> tuple[FaultPool, list[Fault]]:
-    if options.single or options.clocks:
+    if options.single or options.clocks or options.network:
         rabbit, redis = Rabbit(), Redis()
         for server in (rabbit, redis):
             stack.callback(server.close)
@@ -135,6 +147,13 @@ def of_processes(stack: ExitStack, directory: Path, options: argparse.Namespace)
     if options.clocks:
         pool = stack.enter_context(FaultPool(directory / "pool", *urls, clocks=True))
         return pool, of_clocks(pool, options.lasts)
+    if options.network:
+        machines = sorted({name for _, name in MEMBERS})
+        servers = [(server.host, server.port) for server in (rabbit, redis)]
+        networks = stack.enter_context(Networks(machines, servers))
+        own = {(kind, name): by_ports(urls, servers, networks.ports[name]) for kind, name in MEMBERS}
+        pool = stack.enter_context(FaultPool(directory / "pool", *urls, own=own))
+        return pool, of_networks(pool, networks, options.lasts)
     pool = FaultPool(directory / "pool", *urls)
     for member in pool.members.values():
         stack.enter_context(small_disk(member.home, DISK_MIB))
@@ -155,6 +174,9 @@ def main() -> None:
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--single", action="store_true", help="one broker and one Redis, which nothing replaces")
+    kind.add_argument(
+        "--network", action="store_true", help="ways of machines to the servers cut in one direction, or bad"
+    )
     kind.add_argument("--clocks", action="store_true", help="clocks of machines set by an hour (takes cc)")
     kind.add_argument(
         "--containers", action="store_true", help="the highly available compose pool; cuts of networks, too"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from bench.faults.containers import CENTRAL as NUMBERS
-from bench.faults.containers import HEARS, SPEAKS, Container, ContainerPool, at_once, cut
+from bench.faults.containers import HEARS as INPUT
+from bench.faults.containers import SPEAKS as OUTPUT
+from bench.faults.containers import Container, ContainerPool, at_once, cut
+from bench.faults.network import HEARS, SPEAKS, Networks
 from bench.faults.pool import CENTRAL, FaultPool, Member
 from bench.faults.servers import RabbitCluster, RabbitNode, ReplicatedRedis
 from bench.faults.workload import Workload
@@ -20,6 +25,8 @@ from tests.servers import Rabbit, Redis
 from tests.waiting import wait_until
 
 PATIENCE_S = 180.0
+#: Machines that are rebooted come back within so many seconds of each other.
+REBOOTS_WITHIN_S = 3.0
 
 #: Makes what the fault lasts within.
 Strike = Callable[[], AbstractContextManager[object]]
@@ -75,6 +82,22 @@ def killed(*victims: Victim) -> Iterator[None]:
         yield
     finally:
         at_once([victim.start for victim in victims])
+
+
+@contextmanager
+def rebooted(victims: Sequence[Victim]) -> Iterator[None]:
+    """Whatever runs on their machines is gone at once, jobs as well, and only what is on disks is left; they come back
+    in any order."""
+    at_once([victim.crash if isinstance(victim, Member) else victim.kill for victim in victims])
+    yield
+    chance = random.Random(time.time())
+    begun = time.monotonic()
+
+    def start(victim: Victim, after_s: float) -> None:
+        time.sleep(max(0.0, begun + after_s - time.monotonic()))
+        victim.start()
+
+    at_once([partial(start, victim, chance.uniform(0.0, REBOOTS_WITHIN_S)) for victim in victims])
 
 
 @contextmanager
@@ -228,6 +251,30 @@ def of_rooms(
     ]
 
 
+def of_networks(pool: FaultPool, networks: Networks, lasts_s: float) -> list[Fault]:
+    """The way of one machine to RabbitMQ and Redis cut in one direction or both, or bad; and that of all machines."""
+
+    def cut(machine: Callable[[], str], *directions: str) -> Strike:
+        return lambda: networks.cut(machine(), *directions)
+
+    some: tuple[tuple[str, Callable[[], str], dict[str, float]], ...] = (
+        ("the leading central manager", pool.leader, HUNG),
+        ("the access point", lambda: "ap", {}),
+        ("an execution point", lambda: "ep1", {}),
+        ("a gateway", lambda: "gw1", {}),
+    )
+    found = []
+    for name, machine, aims in some:
+        found += [
+            Fault(f"{name} hears nothing, but is heard", cut(machine, HEARS), lasts_s, aims),
+            Fault(f"nobody hears {name}", cut(machine, SPEAKS), lasts_s, aims),
+            Fault(f"{name} cut off", cut(machine, HEARS, SPEAKS), lasts_s, aims),
+            Fault(f"the network of {name} bad", lambda m=machine: networks.bad(m()), lasts_s, {}),  # type: ignore[misc]
+        ]
+    machines = {name for _, name in pool.members}
+    return [*found, Fault("all networks bad", lambda: networks.bad(*machines), lasts_s, {})]
+
+
 def of_single(redis: Redis, rabbit: Rabbit, lasts_s: float) -> list[Fault]:
     """Of a pool with one Redis and one RabbitMQ, which nothing replaces."""
     return [
@@ -270,6 +317,7 @@ def of_servers(pool: FaultPool, redis: ReplicatedRedis, rabbit: RabbitCluster, l
         Fault("one RabbitMQ node of three killed", lambda: killed(rabbit.busiest()), lasts_s, RABBITMQ_WITHIN),
         Fault("one RabbitMQ node of three hung", lambda: frozen(rabbit.busiest()), lasts_s, RABBITMQ_WITHIN),
         Fault("servers and daemons, all killed at once", lambda: killed(*everything), 0.0, {}),
+        Fault("all machines rebooted", lambda: rebooted(everything), 0.0, {}, restarts=True),
     ]
 
 
@@ -323,8 +371,8 @@ def of_containers(pool: ContainerPool, lasts_s: float, schedd_s: float) -> list[
         Fault("one RabbitMQ node of three killed", lambda: killed(pool.busiest_broker()), lasts_s, RABBITMQ_WITHIN),
         Fault("one RabbitMQ node of three hung", lambda: frozen(pool.busiest_broker()), lasts_s, RABBITMQ_WITHIN),
         Fault("the leading central manager cut off", lambda: cut(*manager()), lasts_s, HUNG),
-        Fault("... it hears nothing, but is heard", lambda: cut(*manager(), directions=[HEARS]), lasts_s, HUNG),
-        Fault("... nobody hears it", lambda: cut(*manager(), directions=[SPEAKS]), lasts_s, HUNG),
+        Fault("... it hears nothing, but is heard", lambda: cut(*manager(), directions=[INPUT]), lasts_s, HUNG),
+        Fault("... nobody hears it", lambda: cut(*manager(), directions=[OUTPUT]), lasts_s, HUNG),
         Fault("the active HAD cut off from Redis", lambda: cut(*leading("had"), off=pool.redis()), lasts_s, HUNG),
         Fault(
             "the active negotiator cut off from Redis",

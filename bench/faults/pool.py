@@ -100,6 +100,10 @@ class Member:
     def kill(self) -> None:
         self._lives[-1].kill()
 
+    def crash(self) -> None:
+        """As its machine does: what a startd has started is gone as well."""
+        self._lives[-1].close()
+
     def stop(self) -> None:
         """As a supervisor does: SIGTERM, and it ends in good order."""
         self._lives[-1].terminate()

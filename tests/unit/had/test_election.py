@@ -8,6 +8,7 @@ import pytest
 from services.had.core.election import (
     ABSENT_S,
     PRESENT_S,
+    RETURNED_S,
     SILENT_S,
     Announce,
     GiveWay,
@@ -34,7 +35,17 @@ from services.had.core.election import (
     to_resolve,
     wish,
 )
-from services.had.core.timing import QUICK_S, HeldBack, Limits, lease_length, timing
+from services.had.core.timing import (
+    MOST_FOLLOW_S,
+    MOST_LEAD_S,
+    MOST_POLL_S,
+    QUICK_S,
+    HeldBack,
+    Limits,
+    Timing,
+    lease_length,
+    timing,
+)
 from services.had.lease import hand_over, look, release
 from shared.accounting_version import NONE, NOTHING, Version
 from shared.delays import HALF_LIFE_S, Delay
@@ -103,6 +114,11 @@ def test_leader_holds_on_while_redis_is_silent_until_the_lease_is_over():
     assert isinstance(effects[0], StepDown)
 
 
+def test_leader_that_loses_the_lease_while_it_restores_the_books_restores_them_no_more():
+    standing = Standing(State.LEADER, epoch=7, lease_ends=51.0, mending=True)
+    assert not see(ME, standing, None, now=51.0)[0].mending
+
+
 def test_negotiator_that_does_not_answer_loses_the_lead():
     standing, effects = see(ME, Standing(State.LEADER, epoch=7), seen("a", "life-a", 7), answering=False)
     assert standing.state is State.PRE
@@ -128,6 +144,7 @@ def test_followers_states():
         ("b", {"a": (100.0, True)}, False),
         ("b", {"a": (100.0, False)}, True),  # its negotiator does not answer
         ("b", {"a": (98.0, True)}, True),  # gone
+        ("b", {"a": (100.0 - PRESENT_S, True)}, False),  # just not
         ("b", {"b": (100.0, True), "c": (100.0, True)}, True),
         ("z", {"c": (100.0, True)}, False),  # not in HAD_LIST: behind all
         ("z", {"y": (100.0, True)}, True),
@@ -164,6 +181,14 @@ def test_returning_primary_gets_the_lead_back():
     why = "a is the primary and is back"
     assert effects == (HandOver(1, "a", "life-a", why), Announce(State.PASSIVE, 1, why))
     assert (standing.state, standing.leader) == (State.PASSIVE, "a")
+
+
+def test_returning_primary_gets_the_lead_at_the_very_moment():
+    rules = Rules("b", "life-b", ("a", "b"), use_primary=True)
+    there = {"a": there_since(100.0 + RETURNED_S)}
+    what = seen("b", "life-b", 1, now=100.0 + RETURNED_S, present=there)
+    _, effects = see(rules, Standing(State.LEADER, epoch=1, primary_since=100.0), what)
+    assert isinstance(effects[0], HandOver)
 
 
 def test_returning_primary_of_an_earlier_version_finds_a_free_lease():
@@ -268,8 +293,17 @@ def test_a_new_had_waits_for_each_of_had_list():
             present = {name: (100.0, True) for name in order if name != missing}
             standing, _ = see(Rules(order[0], "life", tuple(order)), Standing(), seen(present=present))
             assert not standing.settled
-        everybody = dict.fromkeys(order, (100.0, True))
+        everybody = dict.fromkeys(order, (100.0 - PRESENT_S, True))
         assert see(Rules(order[0], "life", tuple(order)), Standing(), seen(present=everybody))[0].settled
+
+
+@spec("HA-09")
+def test_a_new_had_that_is_alone_wants_the_lead_after_some_seconds():
+    rules = Rules("a", "life", ("a", "b"), started=100.0)
+    alone = seen(present={"a": (100.0, True)})
+    for now, wants in ((100.0, False), (99.9 + ABSENT_S, False), (100.0 + ABSENT_S, True)):
+        assert wish(rules, Standing(), alone, answering=True, now=now) == Wish(wants, NOTHING)
+    assert wish(rules, Standing(settled=True), alone, answering=True, now=100.0).wants
 
 
 @spec("HA-05", "HA-09", "HA-21")
@@ -311,6 +345,10 @@ def test_addresses_are_asked_for_only_where_names_do_not_tell():
     assert to_resolve(Rules("cm1", "l", ("10.0.0.1",)), ()) == ()
     assert to_resolve(Rules("cm1", "l", ("10.0.0.1", "10.0.0.2")), ("cm1", "cm2")) == ("cm1", "cm2")
     assert to_resolve(Rules("cm1", "l", ("a.x.org", "10.0.0.2")), ()) == ("a.x.org", "cm1")
+    assert to_resolve(Rules("cm1", "l", ("cm1", "cm2")), ("other",)) == ()  # one central manager is compared with none
+    assert to_resolve(Rules("cm1", "l", ("cm1", "cm2")), ("cm1", "other")) == ("cm1", "cm2", "other")
+    assert misfits(Rules("cm1", "l", ("cm1", "cm2")), ("other",)) == []
+    assert misfits(Rules("cm1", "l", ("cm1",)), ("cm1", "other")) == []
 
 
 @spec("HA-21")
@@ -348,6 +386,19 @@ def test_the_lease_follows_delays_up_to_the_connection_timeout():
         assert several.lead_s < several.patience_s < several.lease_s
 
 
+@pytest.mark.parametrize(
+    ("lease_s", "alone", "expected"),
+    [
+        (0.75, False, Timing(0.75, 0.125, 0.1875, 0.625, 0.625, 10.0)),
+        (6.0, False, Timing(6.0, MOST_POLL_S, MOST_LEAD_S, MOST_FOLLOW_S, 5.0, 10.0)),
+        (0.75, True, Timing(6.0, 1.0, 1.5, 5.0, 5.0, 10.0)),
+        (3.0, True, Timing(15.0, 2.5, 3.75, 12.5, 12.5, 15.0)),
+    ],
+)
+def test_all_times_follow_from_the_lease(lease_s, alone, expected):
+    assert timing(lease_s, alone=alone) == expected
+
+
 @spec("HA-21")
 @pytest.mark.parametrize(
     ("order", "name", "place"),
@@ -359,6 +410,7 @@ def test_the_lease_follows_delays_up_to_the_connection_timeout():
         (("10.0.0.1", "10.0.0.2"), "10", 2),
         (("::1", "fd00:0:0::2"), "FD00::2", 1),
         (("cm1.x.org",), "cm1.y.org", 1),
+        (("cm0", "cm1", "cm1"), "cm1.x.org", 1),  # it is there twice
     ],
 )
 def test_hosts_are_known_by_whole_names_and_addresses(order, name, place):
@@ -658,6 +710,11 @@ def test_the_newest_books_are_the_ones_restored():
     assert [name for name in "abc" if behind(rules[name], alike)] == ["a"]
 
 
+def test_nobody_restores_before_it_sees_itself_nor_waits_for_books_no_newer_than_its_own():
+    assert not behind(ME, {"b": there(EARLIER), "c": there(NOTHING)}, now=100.0 + SILENT_S)
+    assert behind(ME, {"a": there(LATER), "b": there(LATER, answers=False), "c": there(NOTHING)})
+
+
 def test_absent_and_silent_ones_are_waited_for_but_not_for_ever():
     some = {"a": there(EARLIER), "c": there(NOTHING)}
     assert not behind(ME, some, now=100.0 + ABSENT_S - 0.1)
@@ -684,6 +741,7 @@ def test_nobody_takes_the_lead_with_older_books_than_are_known():
     assert wish(ME, standing, what, answering=False, now=50.1) == Wish(False, LATER)
     won, effects = see(ME, standing, seen("a", "life-a", 8, books=EARLIER, expected=LATER, whatever=True), now=50.2)
     assert effects == (Restore(8),)
+    assert won.mending
     assert wish(ME, won, what, answering=True, now=50.3).least is None
     mended, effects = see(ME, won, seen("a", "life-a", 8, books=Version(8, 51), expected=LATER), now=50.4)
     assert (mended.mending, mended.behind_since, mended.books, effects) == (False, None, Version(8, 51), ())
