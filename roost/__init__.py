@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from roost.client import Client
     from roost.consumer import Consumer, Gap, Once, Received
     from roost.errors import ClientError
+    from roost.job_event_log import JobEvent, JobEventLog, JobEventType
 
 _FROM: Final = {
     "Client": "roost.client",
@@ -20,6 +21,9 @@ _FROM: Final = {
     "Once": "roost.consumer",
     "Received": "roost.consumer",
     "ClientError": "roost.errors",
+    "JobEvent": "roost.job_event_log",
+    "JobEventLog": "roost.job_event_log",
+    "JobEventType": "roost.job_event_log",
 }
 
 
@@ -31,4 +35,15 @@ def __getattr__(name: str) -> Any:
     return found
 
 
-__all__ = ["AsyncClient", "Client", "ClientError", "Consumer", "Gap", "Once", "Received"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientError",
+    "Consumer",
+    "Gap",
+    "JobEvent",
+    "JobEventLog",
+    "JobEventType",
+    "Once",
+    "Received",
+]

@@ -64,7 +64,8 @@ _LOOK_S: Final = 0.2
 
 
 def _log(parsed: Parsed) -> int:
-    from roost.cli.job_log_reader import NAMES, JobsToEnd, LogReader
+    from roost.cli.jobs_to_end import NAMES, JobsToEnd, job_of
+    from shared.job_log import LogReader
 
     if len(parsed.arguments) > 1:
         raise UsageError("-log FILE and at most one job: 12 or 12.3")
@@ -84,11 +85,11 @@ def _log(parsed: Parsed) -> int:
                     if not waiting.take(event):
                         continue
                     if parsed.has("echo"):
-                        say(event.line)
+                        say(f"{event.number:03d} ({job_of(event)}) {event.title or event.kind}")
                     if parsed.has("status"):
                         name = NAMES.get(event.number, f"event {event.number}")
                         counts = f"{len(waiting.running)} to end, {len(waiting.ended)} ended"
-                        say(f"{event.job} {name}; {counts}")
+                        say(f"{job_of(event)} {name}; {counts}")
                 if text:
                     continue
                 if waiting.done(number):

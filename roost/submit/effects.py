@@ -58,7 +58,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
         "public_input_files", "the files would not travel: list them in transfer_input_files", refused=True
     ),
     "JobNotification": WithoutEffect("notification", "no mail is sent: `roost wait` and `roost events` tell of ends"),
-    "UserLogUseXML": WithoutEffect("log_xml", "the log is written as text"),
     "StreamOut": WithoutEffect("stream_output", "output comes when the job ends; `roost tail` shows it before"),
     "StreamErr": WithoutEffect("stream_error", "error output comes when the job ends; `roost tail` shows it before"),
     "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),
@@ -72,8 +71,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "JobStarterLog": WithoutEffect("starter_log", "the startd's log stays where it is"),
     "LoadProfile": WithoutEffect("load_profile", "it is of Windows"),
     "StackSize": WithoutEffect("stack_size", "the stack has the execution point's limit"),
-    "JobAdInformationAttrs": WithoutEffect("job_ad_information_attrs", "the log has no event of them"),
-    "UserLogExecuteEventAttrs": WithoutEffect("ulog_execute_attrs", "the log's events have none of them"),
     "EraseOutputAndErrorOnRestart": WithoutEffect(
         "erase_output_and_error_on_restart", "output of an earlier attempt is not kept", asks=False
     ),

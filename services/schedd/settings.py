@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from shared.config import Config, ConfigError, Problem
 from shared.config.knobs import ScheddSettings
 from shared.config.knobs.base import to_list
 from shared.files import beside
+from shared.job_log import TEXT, Form, parse_form
 from shared.users import whole
 
 
@@ -27,6 +28,8 @@ class EventLog:
     path: str = ""
     max_bytes: int = 1_000_000
     rotations: int = 1
+    form: Form = TEXT  # EVENT_LOG_FORMAT_OPTIONS, EVENT_LOG_USE_XML
+    also: tuple[str, ...] = ()  # EVENT_LOG_JOB_AD_INFORMATION_ATTRS
 
     def older(self) -> list[Path]:
         """The files it is rotated to, the newest first: `.old`, or `.1`, `.2` and so on, as HTCondor names them."""
@@ -76,6 +79,7 @@ class Settings:
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
     history: HistoryFile = field(default_factory=HistoryFile)  # HISTORY, where an administrator wrote it
     event_log: EventLog = field(default_factory=EventLog)  # EVENT_LOG, EVENT_LOG_MAX_SIZE, EVENT_LOG_MAX_ROTATIONS
+    user_log_form: Form = TEXT  # DEFAULT_USERLOG_FORMAT_OPTIONS
     min_interval_s: float = 0.0  # SCHEDD_MIN_INTERVAL, where an administrator wrote it
     job_start_count: int = 1  # JOB_START_COUNT
     job_start_delay_s: float = 0.0  # JOB_START_DELAY
@@ -117,6 +121,7 @@ class Settings:
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
             history=_history(config, knobs),
             event_log=_event_log(config, knobs),
+            user_log_form=_form(config, "DEFAULT_USERLOG_FORMAT_OPTIONS", knobs.default_userlog_format_options),
             min_interval_s=knobs.schedd_min_interval if config.is_written("SCHEDD_MIN_INTERVAL") else 0.0,
             job_start_count=knobs.job_start_count,
             job_start_delay_s=knobs.job_start_delay,
@@ -172,7 +177,17 @@ def _absolute(config: Config, knob: str, path: str | None) -> str:
 def _event_log(config: Config, knobs: ScheddSettings) -> EventLog:
     path = _absolute(config, "EVENT_LOG", knobs.event_log)
     size = knobs.event_log_max_size if knobs.event_log_max_size >= 0 else knobs.max_event_log
-    return EventLog(path, size, knobs.event_log_max_rotations)
+    form = _form(config, "EVENT_LOG_FORMAT_OPTIONS", knobs.event_log_format_options)
+    if knobs.event_log_use_xml:
+        form = replace(form, kind="xml")
+    return EventLog(path, size, knobs.event_log_max_rotations, form, tuple(knobs.event_log_job_ad_information_attrs))
+
+
+def _form(config: Config, knob: str, text: str) -> Form:
+    try:
+        return parse_form(text)
+    except ValueError as error:
+        raise ConfigError([Problem(f"{knob}: {error}", config.origin(knob), "mend the word")]) from error
 
 
 def _number(config: Config, name: str, default: float) -> float:

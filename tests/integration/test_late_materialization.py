@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from engine.queue.jobs import JobId
-from roost.cli.job_log_reader import JobsToEnd, LogReader
+from roost.cli.jobs_to_end import JobsToEnd
 from roost.submit import Description, here
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
 from shared.config.errors import ConfigError
+from shared.job_log import LogReader
 from shared.messages.queue import ActOnJobs, QueryJobs, SubmitJobs
 from shared.transfer.bundle import Source, write_bundle
 from tests.scheddpool import Pool, job_ad

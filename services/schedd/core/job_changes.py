@@ -31,7 +31,7 @@ class LogEvent:
     """Write an event into the job's user log, if it has one, and into the log of all jobs, if there is one."""
 
     job: Job
-    text: Callable[[], bytes]  # made only if there is a log
+    event: Callable[[], job_log.Event]  # made only if there is a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +290,6 @@ def _held(jobs: Sequence[Job]) -> dict[str, Any]:
     return {"held": ranges, "hold_code": code, "hold_reason": first.text("HoldReason")[:1000]}
 
 
-def submit_log_text(job: Job, host: str, now: float) -> bytes:
+def submit_log_event(job: Job, host: str, now: float) -> job_log.Event:
     """What the user's log says of a job that came into the queue. host: of the schedd."""
     return job_log.submitted(job.id, now, host, job.text("SubmitEventNotes"), job.text("SubmitEventUserNotes"))

@@ -278,7 +278,7 @@ def _add_up(job: Job, usage: Usage) -> None:
         job.ad[name] = float(job.number(name)) + value
 
 
-def _terminated(job: Job, result: Result, ran: float) -> bytes:
+def _terminated(job: Job, result: Result, ran: float) -> job_log.Event:
     total = Usage(
         user_cpu_s=job.number("CumulativeRemoteUserCpu"),
         sys_cpu_s=job.number("CumulativeRemoteSysCpu"),
@@ -301,9 +301,9 @@ def _evicted(schedd: str, job: Job, result: Result, reason: str) -> tuple[JobEff
     now = result.now
     ran = max(0.0, now - (result.run.executing or result.run.started))
 
-    def text() -> bytes:
+    def event() -> job_log.Event:
         resources = job_log.resources(job.ad, result.slot_ad, result.usage, ran)
         return job_log.evicted(job.id, now, reason, result.usage, resources)
 
     told = JobEvicted(**about(schedd, job, now), slot=result.slot, attempt=result.run.attempt, reason=reason)
-    return LogEvent(job, text), PublishEvent(told)
+    return LogEvent(job, event), PublishEvent(told)

@@ -13,8 +13,9 @@ from services.schedd.core.policies import Hold, needs_watching
 from services.schedd.core.rights import Viewer, may_act
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.queries import chosen, chosen_factories
+from shared import job_log
 from shared.bus.api import RemoteFailure
-from shared.classad import ClassAd
+from shared.classad import ClassAd, unparse
 from shared.classad.budget import Budget
 from shared.classad.expr import fold
 from shared.classad.question import Question
@@ -164,6 +165,7 @@ class Actions:
             submitter = submitter_of(trial, job.cluster.user, self.updates.settings.nice_group)
         except BadSubmit as error:
             raise RemoteFailure("bad-request", f"job {job.id}: {error}") from error
+        self._tell_of_edits(job, edits)
         job.ad.update(edits)
         self.updates.table.changed(job, priority=priority, submitter=submitter)
         self.updates.queue.put(job)
@@ -171,6 +173,22 @@ class Actions:
             self.updates.demand_grew.set()
         self.updates.counts_changed.set()
         return "done"
+
+    def _tell_of_edits(self, job: Job, edits: ClassAd) -> None:
+        """In the job's log, before they are made: what of everybody's attributes becomes what."""
+        now = self.updates.now()
+        for name in edits:
+            if fold(name) in self.updates.settings.rights.private:
+                continue
+            before = unparse(job.ad[name]) if name in job.ad else None
+            after = unparse(edits[name])
+            if after != before:
+                self.updates.record(
+                    job,
+                    lambda name=name, before=before, after=after: job_log.attribute_changed(  # type: ignore[misc]
+                        job.id, now, name, before, after
+                    ),
+                )
 
     # Periodic policies
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -44,6 +45,9 @@ from services.schedd.io.user_log import UserLog
 from services.schedd.settings import Settings
 from shared import job_log
 from shared.bus.api import BusUnavailable, Exchange, Outgoing
+from shared.classad import ClassAd
+from shared.classad.expr import fold
+from shared.config.knobs.base import to_list
 from shared.counters import LONG_S, WORK_S, CountsBy, Durations
 from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
@@ -201,12 +205,9 @@ class JobUpdates:
         """What every event about a job says."""
         return job_changes.about(self.name, job, now)
 
-    def record(self, job: Job, text: Callable[[], bytes]) -> None:
+    def record(self, job: Job, event: Callable[[], job_log.Event]) -> None:
         """Write an event into the user's log, if the job has one, and for that of all jobs, if there is one."""
-        paths = self.log_paths(job)
-        if paths:
-            said = text()
-            self.record_all([(path, said) for path in paths])
+        self.record_all(self.log_entries(job, event))
 
     def record_all(self, entries: Sequence[tuple[str, bytes]]) -> None:
         """Write events into logs: (path, text)."""
@@ -216,9 +217,36 @@ class JobUpdates:
             self.queue.put_log_event(number, path, text)
             self._log_pending.append((number, path, text))
 
-    def log_paths(self, job: Job) -> list[str]:
-        """Everywhere that the job's events are logged."""
-        return [path for path in (self.log_path(job), self.log.of_all.path) if path]
+    def log_entries(self, job: Job, event: Callable[[], job_log.Event]) -> list[tuple[str, bytes]]:
+        """What an event makes of the logs that it goes into: (path, text). event: is asked only if there are any."""
+        own, of_all = self.log_path(job), self.settings.event_log
+        if not own and not of_all.path:
+            return []
+        told, ad = event(), job.ad
+        entries = []
+        if own:
+            form = self.settings.user_log_form
+            if ad.eval("UserLogUseXML") is True:
+                form = replace(form, kind="xml")
+            entries.append((own, self._text(told, ad, to_list(ad.eval_string("JobAdInformationAttrs")), form)))
+        if of_all.path:
+            entries.append((of_all.path, self._text(told, ad, of_all.also, of_all.form)))
+        return entries
+
+    def _text(self, event: job_log.Event, ad: ClassAd, also: Sequence[str], form: job_log.Form) -> bytes:
+        """An event in a log, and after it what the log tells of the job besides. also: names of attributes."""
+        text = job_log.written(event, form)
+        names = [name for name in also if fold(name) not in self.settings.rights.private]
+        if not names:
+            return text
+        chosen = {name: value for name in names if isinstance(value := ad.eval(name), bool | int | float | str)}
+        return text + job_log.written(job_log.job_ad_information(event, chosen), form)
+
+    def cluster_log_entries(self, cluster: Cluster, event: job_log.Event) -> list[tuple[str, bytes]]:
+        """The same of an event of the cluster as a whole."""
+        own, of_all = self.cluster_log_path(cluster), self.settings.event_log
+        entries = [(own, job_log.written(event, self.settings.user_log_form))] if own else []
+        return [*entries, (of_all.path, job_log.written(event, of_all.form))] if of_all.path else entries
 
     def log_path(self, job: Job) -> str:
         """Where the job's events are logged; empty: nowhere."""
@@ -228,10 +256,6 @@ class JobUpdates:
         if job.cluster.spool:
             return str(self.spool / str(job.cluster.id) / f"proc{job.proc}" / "out" / Path(path).name)
         return str(Path(job.text("Iwd") or "/") / path)
-
-    def cluster_log_paths(self, cluster: Cluster) -> list[str]:
-        """Everywhere that events of the cluster as a whole are logged."""
-        return [path for path in (self.cluster_log_path(cluster), self.log.of_all.path) if path]
 
     def cluster_log_path(self, cluster: Cluster) -> str:
         """Where events of a whole cluster are logged; empty: nowhere. Spooled jobs have a log each, clusters none."""
@@ -258,8 +282,8 @@ class JobUpdates:
             match effect:
                 case SaveJob(job):
                     self.queue.put(job)
-                case LogEvent(job, text):
-                    self.record(job, text)
+                case LogEvent(job, told):
+                    self.record(job, told)
                 case WriteLogs(entries):
                     self.record_all(entries)
                 case PublishEvent(event):
@@ -425,7 +449,7 @@ class JobUpdates:
         factory = cluster.factory
         if factory is not None:
             told = job_log.cluster_removed(cluster.id, self.now(), cluster.next_proc, factory.total, factory.reason)
-            self.record_all([(path, told) for path in self.cluster_log_paths(cluster)])
+            self.record_all(self.cluster_log_entries(cluster, told))
         self.queue.drop_cluster(cluster.id)
         if cluster.spool:
             self._clean(self.spool / str(cluster.id))

@@ -18,7 +18,7 @@ from engine.queue.jobs import BadSubmit, Cluster, Job, JobId, JobStatus, make_jo
 from engine.queue.late_materialization import Bounds, Factory, Item, Mode
 from engine.queue.submitters import submitter_of
 from services.schedd.core.acceptance import HELD_ONCE_SPOOLED
-from services.schedd.core.job_changes import PublishEvent, WriteLogs, submit_log_text, submitted_event
+from services.schedd.core.job_changes import PublishEvent, WriteLogs, submit_log_event, submitted_event
 from services.schedd.core.policies import Hold
 from services.schedd.io import spool
 from services.schedd.io.job_updates import JobUpdates
@@ -114,9 +114,7 @@ class LateMaterialization:
         for proc, item in enumerate(items, cluster.next_proc):
             job = self._job(cluster, factory, proc, item)
             job.idle_from = now
-            paths = updates.log_paths(job)
-            said = submit_log_text(job, host, now) if paths else b""
-            made.append((job, [(path, said) for path in paths]))
+            made.append((job, updates.log_entries(job, lambda job=job: submit_log_event(job, host, now))))  # type: ignore[misc]
             await yielder.yield_if_due()
         return made
 

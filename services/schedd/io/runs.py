@@ -20,6 +20,7 @@ from services.schedd.core.policies import Hold
 from services.schedd.io.job_updates import JobUpdates, find_job
 from shared import job_log
 from shared.bus.api import RemoteFailure
+from shared.config.knobs.base import to_list
 from shared.messages.claims import Activation, ClaimLost, JobReport, JobReportAck
 from shared.messages.events import JobEvicted, JobStarted
 
@@ -207,11 +208,11 @@ class Runs:
             self.record(job, lambda: job_log.transferring(job.id, now, "output", "started"))
         self.updates.queue.put(job)
 
-    def record(self, job: Job, text: Callable[[], bytes]) -> None:
+    def record(self, job: Job, event: Callable[[], job_log.Event]) -> None:
         """For the user's log: what a run does, or what becomes of it. Nothing of a job that was held or removed
         meanwhile, as the log has told that already."""
         if job.status in ACTIVE:
-            self.updates.record(job, text)
+            self.updates.record(job, event)
 
     def _executing(self, job: Job, claim: Claim, run: Shadow, now: float) -> None:
         self.updates.launches.add(now - max(run.started, claim.granted_at))
@@ -220,7 +221,14 @@ class Runs:
         job_end.on_executing(job, run, now)
         self.updates.record(
             job,
-            lambda: job_log.executing(job.id, now, self._host(claim), claim.slot, claim.slot_classad()),
+            lambda: job_log.executing(
+                job.id,
+                now,
+                self._host(claim),
+                claim.slot,
+                claim.slot_classad(),
+                to_list(job.text("UserLogExecuteEventAttrs")),
+            ),
         )
         self.updates.publish(
             JobStarted(

@@ -29,7 +29,7 @@ from services.schedd.core.acceptance import (
     checked,
     owner_of,
 )
-from services.schedd.core.job_changes import PublishEvent, WriteLogs, submit_log_text, submitted_event
+from services.schedd.core.job_changes import PublishEvent, WriteLogs, submit_log_event, submitted_event
 from services.schedd.io import job_trace, spool
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.late_materialization import LateMaterialization
@@ -157,7 +157,7 @@ class Submission:
             raise RemoteFailure("bad-request", "the submit has no job; queue at least one")
         if draft.factory is not None:
             said = job_log.cluster_submitted(cluster.id, now, socket.gethostname())
-            updates.carry_out([WriteLogs([(path, said) for path in updates.cluster_log_paths(cluster)])])
+            updates.carry_out([WriteLogs(updates.cluster_log_entries(cluster, said))])
             await updates.commit()
             updates.table.clusters[cluster.id] = cluster
             await self.late.materialize(cluster)
@@ -250,9 +250,7 @@ class Submission:
             job.idle_from = now
             self.updates.newcomers.add()
             jobs.append(job)
-            if paths := self.updates.log_paths(job):
-                said = submit_log_text(job, host, now)
-                entries += [(path, said) for path in paths]
+            entries += self.updates.log_entries(job, lambda job=job: submit_log_event(job, host, now))  # type: ignore[misc]
             await yielder.yield_if_due()
         return jobs, entries
 

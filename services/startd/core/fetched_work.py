@@ -117,10 +117,12 @@ class JobNumber:
 
 def log_event(job: ClassAd, slot: ClassAd, report: JobReport, host: str, *, first: bool) -> bytes:
     """The event that a report makes; empty: none. first: the job has just begun."""
-    return (_xml if job.eval("StarterUserLogUseXML") is True else _text)(job, slot, report, host, first)
+    event = _event(job, slot, report, host, first)
+    xml = job.eval("StarterUserLogUseXML") is True
+    return job_log.written(event, job_log.Form("xml") if xml else job_log.TEXT) if event is not None else b""
 
 
-def _text(job: ClassAd, slot: ClassAd, report: JobReport, host: str, first: bool) -> bytes:
+def _event(job: ClassAd, slot: ClassAd, report: JobReport, host: str, first: bool) -> job_log.Event | None:
     number, at, end = JobNumber.of(job), report.at, report.exit
     if report.phase == "running":
         return (
@@ -131,7 +133,7 @@ def _text(job: ClassAd, slot: ClassAd, report: JobReport, host: str, first: bool
     if report.phase == "suspended":
         return job_log.suspended(number, at, report.usage.procs)
     if end is None:
-        return b""
+        return None
     ran = max(0.0, at - report.started_at) if report.started_at else 0.0
     resources = job_log.resources(job, slot, report.usage, ran)
     if end.reason == "exited":
@@ -150,36 +152,3 @@ def _text(job: ClassAd, slot: ClassAd, report: JobReport, host: str, first: bool
     if end.reason == "failed":
         return job_log.shadow_exception(number, at, end.message, report.usage)
     return job_log.evicted(number, at, end.message, report.usage, resources)
-
-
-def _xml(job: ClassAd, slot: ClassAd, report: JobReport, host: str, first: bool) -> bytes:
-    number, at, end, usage = JobNumber.of(job), report.at, report.exit, report.usage
-    if report.phase == "running" and first:
-        return job_log.xml_event("ExecuteEvent", 1, number, at, ExecuteHost=f"<{host}>", SlotName=report.slot)
-    if report.phase == "running":
-        sizes = {
-            "Size": usage.image_size_kib,
-            "ResidentSetSize": usage.resident_set_kib,
-            "MemoryUsage": usage.memory_mib,
-        }
-        return job_log.xml_event("JobImageSizeEvent", 6, number, at, **sizes)
-    if report.phase == "suspended":
-        return job_log.xml_event("JobSuspendedEvent", 10, number, at, NumberOfPIDs=usage.procs)
-    if end is None:
-        return b""
-    if end.reason == "exited":
-        return job_log.xml_event(
-            "JobTerminatedEvent",
-            5,
-            number,
-            at,
-            TerminatedNormally=end.exit_signal is None,
-            ReturnValue=end.exit_code,
-            TerminatedBySignal=end.exit_signal,
-        )
-    if end.reason == "hold":
-        held = {"HoldReason": end.message, "HoldReasonCode": end.hold_code, "HoldReasonSubCode": end.hold_subcode}
-        return job_log.xml_event("JobHeldEvent", 12, number, at, **held)
-    if end.reason == "failed":
-        return job_log.xml_event("ShadowExceptionEvent", 7, number, at, Message=end.message)
-    return job_log.xml_event("JobEvictedEvent", 4, number, at, Reason=end.message or None)

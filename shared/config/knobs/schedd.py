@@ -128,6 +128,22 @@ class ScheddSettings(ServerTlsSettings):
     event_log_max_rotations: int = knob(
         "EVENT_LOG_MAX_ROTATIONS", "1", least=0, meaning="files put away at most: .old, or .1, .2 and so on"
     )
+    event_log_format_options: str = knob(
+        "EVENT_LOG_FORMAT_OPTIONS",
+        "ISO_DATE",
+        meaning="its form, words as for DEFAULT_USERLOG_FORMAT_OPTIONS",
+    )
+    event_log_use_xml: bool = knob("EVENT_LOG_USE_XML", "false", meaning="it is written as XML")
+    event_log_job_ad_information_attrs: tuple[str, ...] = knob(
+        "EVENT_LOG_JOB_AD_INFORMATION_ATTRS",
+        "",
+        meaning="attributes of the job that it tells after each event, in one of its own (028)",
+    )
+    default_userlog_format_options: str = knob(
+        "DEFAULT_USERLOG_FORMAT_OPTIONS",
+        "ISO_DATE",
+        meaning="form of users' logs: ISO_DATE or LEGACY, UTC, SUB_SECOND, XML, JSON; ! before a word takes it back",
+    )
     job_start_count: int = knob(
         "JOB_START_COUNT",
         "1",

@@ -19,11 +19,12 @@ from services.schedd.core.job_changes import (
     apply_event,
     put_back,
     requeue,
-    submit_log_text,
+    submit_log_event,
     submitted_event,
 )
 from services.schedd.core.job_states import JobEvent, Verdict
 from services.schedd.core.policies import CoolDown
+from shared import job_log
 from tests.unit.schedd.test_decisions import cluster_of, job_of
 
 
@@ -92,7 +93,7 @@ def told(effects):
 
 def log_of(effects):
     """What the job's log is to say."""
-    return b"".join(effect.text() for effect in effects if isinstance(effect, LogEvent)).decode()
+    return b"".join(job_log.written(effect.event()) for effect in effects if isinstance(effect, LogEvent)).decode()
 
 
 def test_a_hold_tells_ad_log_and_listeners_the_same():
@@ -216,7 +217,7 @@ def test_jobs_that_come_into_the_queue_are_told_in_a_row_with_those_on_hold():
 
 def test_the_log_of_a_submit_has_its_notes():
     job = job_of(cluster_of('SubmitEventNotes = "DAG node A"; SubmitEventUserNotes = "mine"'))
-    said = submit_log_text(job, "ap.example", 5.0).decode()
+    said = job_log.written(submit_log_event(job, "ap.example", 5.0)).decode()
     assert "ap.example" in said
     assert "DAG node A" in said
     assert "mine" in said

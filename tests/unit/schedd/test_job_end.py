@@ -9,6 +9,7 @@ from services.schedd.core import job_end
 from services.schedd.core.claim import Claim
 from services.schedd.core.job_changes import LeaveQueue, LogEvent, PublishEvent, SaveJob
 from services.schedd.core.policies import CoolDown
+from shared import job_log
 from shared.classad import parse_ad
 from shared.messages.claims import JobExit, JobReport, Usage
 from tests.unit.schedd.test_decisions import cluster_of, job_of
@@ -143,7 +144,7 @@ def events_of(effects):
 
 
 def log_of(effects):
-    return b"".join(effect.text() for effect in effects if isinstance(effect, LogEvent)).decode()
+    return b"".join(job_log.written(effect.event()) for effect in effects if isinstance(effect, LogEvent)).decode()
 
 
 def test_a_job_that_exits_is_completed_and_tells_what_it_used():

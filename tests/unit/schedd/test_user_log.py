@@ -2,13 +2,16 @@
 they are put away."""
 
 import contextlib
+import re
 
 import pytest
 
+from roost import JobEventLog, JobEventType
 from roost.cli.main import main
 from services.schedd.io.user_log import UserLog, missing_events, rotate
 from services.schedd.settings import EventLog, HistoryFile, Settings
 from shared import history_file
+from shared.classad import ClassAd
 from shared.config import ConfigError, load_config
 from tests.scheddpool import Pool, job_ad
 from tests.waiting import eventually
@@ -153,3 +156,58 @@ async def test_jobs_that_left_are_in_the_history_file_too_and_in_its_rotations(t
         assert main(["history", "-file", str(one), "-af", "ClusterId", "JobStatus", "ExitCode", "Number"]) == 0
         said += capsys.readouterr().out.splitlines()
     assert sorted(said) == ["1 4 0 0", "2 4 1 1", "3 4 2 2", "4 4 3 3", "5 3 undefined undefined"]
+
+
+async def test_each_log_has_its_own_form_and_what_is_wanted_besides(tmp_path):
+    events, own = tmp_path / "events", tmp_path / "own"
+    knobs = {
+        "EVENT_LOG": str(events),
+        "EVENT_LOG_FORMAT_OPTIONS": "JSON UTC",
+        "EVENT_LOG_JOB_AD_INFORMATION_ATTRS": "Owner, Environment",
+        "DEFAULT_USERLOG_FORMAT_OPTIONS": "LEGACY",
+    }
+    async with Pool(tmp_path / "pool", **knobs) as pool:
+        wanted = {"UserLogUseXML": True, "JobAdInformationAttrs": "JobPrio,Nothing", "Environment": "SECRET=1"}
+        run = await pool.run_one(
+            ad=job_ad(UserLog=str(own), UserLogExecuteEventAttrs="FileSystemDomain, Nothing", **wanted)
+        )
+        await pool.startd.report(run, "running", started_at=5.0)
+        other = await pool.run_one(ad=job_ad(UserLog=str(tmp_path / "plain")))
+        await pool.startd.report(other, "running", started_at=5.0)
+        edits = ClassAd({"JobPrio": 7, "Environment": "SECRET=2"})
+        assert await pool.act("edit", "1.0", edits=edits.pack()) == {"1.0": "done"}
+        for one in (run, other):
+            await pool.startd.finish(one, 3)
+
+        def read(path):
+            if not path.exists():
+                return []
+            with JobEventLog(str(path)) as log:
+                return list(log.events(stop_after=0))
+
+        await eventually(lambda: [e.type for e in read(events)].count(JobEventType.JOB_TERMINATED) == 2, what="ends")
+    mine = read(own)
+    assert own.read_text().startswith("<c>")
+    assert [event.type for event in mine if event.type != JobEventType.JOB_AD_INFORMATION] == [
+        JobEventType.SUBMIT,
+        JobEventType.EXECUTE,
+        JobEventType.ATTRIBUTE_UPDATE,
+        JobEventType.JOB_TERMINATED,
+    ]
+    (began,) = (event for event in mine if event.type == JobEventType.EXECUTE)
+    assert began["ExecuteProps"]["FileSystemDomain"] == "fs"
+    (edited,) = (event for event in mine if event.type == JobEventType.ATTRIBUTE_UPDATE)
+    assert (edited["Attribute"], edited["PriorValue"], edited["Value"]) == ("JobPrio", "0", "7")
+    told = [event for event in mine if event.type == JobEventType.JOB_AD_INFORMATION]
+    assert [event["JobPrio"] for event in told] == [0, 0, 0, 7]
+    assert [event["TriggerEventTypeNumber"] for event in told] == [0, 1, 33, 5]
+    assert re.match(r"000 \(002\.000\.000\) \d\d/\d\d \d\d:", (tmp_path / "plain").read_text())
+    assert events.read_text().startswith("{")
+    owners = {event["Owner"] for event in read(events) if event.type == JobEventType.JOB_AD_INFORMATION}
+    assert len(owners) == 1
+    assert "SECRET" not in events.read_text() + own.read_text()
+
+
+def test_a_form_that_is_none_is_told_with_its_knob():
+    with pytest.raises(ConfigError, match="EVENT_LOG_FORMAT_OPTIONS: 'YAML' is no form of a job's log"):
+        settings(EVENT_LOG_FORMAT_OPTIONS="YAML")

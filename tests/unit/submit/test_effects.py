@@ -36,7 +36,6 @@ LINES = {
     "OutputDestination": ("output_destination = /elsewhere", ""),
     "PublicInputFiles": ("public_input_files = a", ""),
     "JobNotification": ("notification = always", "notification = never"),
-    "UserLogUseXML": ("log_xml = true", "log_xml = false"),
     "StreamOut": ("output = o\nstream_output = true", "output = o\nstream_output = false"),
     "StreamErr": ("error = e\nstream_error = true", "error = e"),
     "StreamIn": ("input = /bin/true\nstream_input = true", "input = /bin/true"),
@@ -50,8 +49,6 @@ LINES = {
     "JobStarterLog": ("starter_log = log", ""),
     "LoadProfile": ("load_profile = true", "load_profile = false"),
     "StackSize": ("stack_size = 100", ""),
-    "JobAdInformationAttrs": ("job_ad_information_attrs = Owner", ""),
-    "UserLogExecuteEventAttrs": ("ulog_execute_attrs = Machine", ""),
     "EraseOutputAndErrorOnRestart": (
         "erase_output_and_error_on_restart = false",
         "erase_output_and_error_on_restart = true",

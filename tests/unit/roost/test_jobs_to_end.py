@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.cli.job_log_reader import JobsToEnd, LogReader
+from roost.cli.jobs_to_end import JobsToEnd, job_of
 from roost.cli.main import main
 from shared import job_log
+from shared.job_log import LogReader
 
 
 def job(cluster, proc):
@@ -17,11 +18,11 @@ def job(cluster, proc):
 
 
 def submitted(cluster, proc):
-    return job_log.submitted(job(cluster, proc), 1e9, "ap1").decode()
+    return job_log.written(job_log.submitted(job(cluster, proc), 1e9, "ap1")).decode()
 
 
 def aborted(cluster, proc):
-    return job_log.aborted(job(cluster, proc), 1e9, "because\n...\n").decode()
+    return job_log.written(job_log.aborted(job(cluster, proc), 1e9, "because\n...\n")).decode()
 
 
 TERMINATED = """005 (012.000.000) 2026-11-22 10:00:00 Job terminated.
@@ -32,6 +33,7 @@ TERMINATED = """005 (012.000.000) 2026-11-22 10:00:00 Job terminated.
 XML = """<c>
     <a n="MyType"><s>JobTerminatedEvent</s></a>
     <a n="EventTypeNumber"><i>5</i></a>
+    <a n="EventTime"><s>2026-11-22T10:00:00</s></a>
     <a n="Cluster"><i>12</i></a>
     <a n="Proc"><i>1</i></a>
 </c>
@@ -40,7 +42,7 @@ XML = """<c>
 
 def read(*pieces):
     reader = LogReader()
-    return [(event.number, event.job) for piece in pieces for event in reader.feed(piece)]
+    return [(event.number, job_of(event)) for piece in pieces for event in reader.feed(piece)]
 
 
 def test_events_are_read_in_both_forms():
@@ -60,8 +62,9 @@ def test_pieces_of_any_size_are_read_alike(cuts):
 
 
 def test_our_own_xml_is_read():
-    data = job_log.xml_event("SubmitEvent", 0, job(12, 3), 1e9).decode()
-    data += job_log.xml_event("JobAbortedEvent", 9, job(12, 3), 1e9).decode()
+    xml = job_log.Form("xml")
+    data = job_log.written(job_log.submitted(job(12, 3), 1e9, "ap1"), xml).decode()
+    data += job_log.written(job_log.aborted(job(12, 3), 1e9, "because"), xml).decode()
     assert read(data) == [(0, "12.3"), (9, "12.3")]
 
 

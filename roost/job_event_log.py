@@ -1,0 +1,162 @@
+"""A job's log (`log = file`, EVENT_LOG) as events, of Roost or of HTCondor, as it grows.
+
+for event in JobEventLog("job.log").events(stop_after=0):
+    print(event.type, event.cluster, event.proc, event.timestamp, event.get("Reason"))
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+from roost.errors import ClientError
+from shared.job_log import Event, Form, LogReader, as_ad
+from shared.job_log.reading import BadEvent
+
+#: How often a log is looked at, seconds. Where it lies may be a file system that tells of no changes.
+LOOK_S: Final = 0.2
+#: Characters read in one go.
+PIECE: Final = 1 << 20
+
+
+class JobEventType(IntEnum):
+    """HTCondor's number of an event."""
+
+    SUBMIT = 0
+    EXECUTE = 1
+    EXECUTABLE_ERROR = 2
+    CHECKPOINTED = 3
+    JOB_EVICTED = 4
+    JOB_TERMINATED = 5
+    IMAGE_SIZE = 6
+    SHADOW_EXCEPTION = 7
+    GENERIC = 8
+    JOB_ABORTED = 9
+    JOB_SUSPENDED = 10
+    JOB_UNSUSPENDED = 11
+    JOB_HELD = 12
+    JOB_RELEASED = 13
+    NODE_EXECUTE = 14
+    NODE_TERMINATED = 15
+    POST_SCRIPT_TERMINATED = 16
+    REMOTE_ERROR = 21
+    JOB_DISCONNECTED = 22
+    JOB_RECONNECTED = 23
+    JOB_RECONNECT_FAILED = 24
+    GRID_RESOURCE_UP = 25
+    GRID_RESOURCE_DOWN = 26
+    GRID_SUBMIT = 27
+    JOB_AD_INFORMATION = 28
+    JOB_STATUS_UNKNOWN = 29
+    JOB_STATUS_KNOWN = 30
+    JOB_STAGE_IN = 31
+    JOB_STAGE_OUT = 32
+    ATTRIBUTE_UPDATE = 33
+    PRESKIP = 34
+    CLUSTER_SUBMIT = 35
+    CLUSTER_REMOVE = 36
+    FACTORY_PAUSED = 37
+    FACTORY_RESUMED = 38
+    NONE = 39
+    FILE_TRANSFER = 40
+    RESERVE_SPACE = 41
+    RELEASE_SPACE = 42
+    FILE_COMPLETE = 43
+    FILE_USED = 44
+    FILE_REMOVED = 45
+
+
+class JobEvent(Mapping[str, Any]):
+    """One event: its attributes by HTCondor's names, in any case. Values are those of ClassAds (`shared.classad`)."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+        self._ad = as_ad(event, Form(sub_second=event.at % 1 != 0))
+
+    @property
+    def type(self) -> JobEventType | int:
+        """Its kind; a number of one that is not known here stays a number."""
+        try:
+            return JobEventType(self._event.number)
+        except ValueError:
+            return self._event.number
+
+    @property
+    def cluster(self) -> int:
+        return self._event.cluster
+
+    @property
+    def proc(self) -> int:
+        """-1 for an event of a whole cluster."""
+        return self._event.proc
+
+    @property
+    def timestamp(self) -> int:
+        """When, whole seconds since 1970."""
+        return int(self._event.at)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._ad[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ad)
+
+    def __len__(self) -> int:
+        return len(self._ad)
+
+    def __repr__(self) -> str:
+        return f"JobEvent(type={self.type!s}, cluster={self.cluster}, proc={self.proc}, timestamp={self.timestamp})"
+
+
+class JobEventLog:
+    """Iterates over the events of a log, in text, XML or JSON. Raises OSError where the file can not be read.
+
+    An iterator waits for events that are still to come, as long as `events` said. What is no event raises ClientError,
+    once; the next call goes on behind it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, encoding="utf-8", errors="surrogateescape", newline="")  # noqa: SIM115  close does it
+        self._reader = LogReader(self._bad)
+        self._ready: list[Event | BadEvent] = []
+        self._until: float | None = None
+
+    def events(self, stop_after: float | None = None) -> JobEventLog:
+        """This log as an iterator. stop_after: how many seconds it waits for further events; 0: not at all; None: for
+        ever."""
+        self._until = None if stop_after is None else time.monotonic() + stop_after
+        return self
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> JobEventLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> JobEventLog:
+        return self
+
+    def __next__(self) -> JobEvent:
+        while not self._ready:
+            if self._file.closed:
+                raise StopIteration
+            piece = self._file.read(PIECE)
+            if piece:
+                for event in self._reader.feed(piece):
+                    self._ready.append(event)
+            elif self._until is not None and time.monotonic() >= self._until:
+                raise StopIteration
+            else:
+                time.sleep(LOOK_S if self._until is None else max(0.0, min(LOOK_S, self._until - time.monotonic())))
+        found = self._ready.pop(0)
+        if isinstance(found, BadEvent):
+            raise ClientError(f"{self._file.name}: {found}", "bad-log")
+        return JobEvent(found)
+
+    def _bad(self, bad: BadEvent) -> None:
+        self._ready.append(bad)

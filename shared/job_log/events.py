@@ -1,0 +1,280 @@
+"""The events that Roost's daemons write, made of what they know. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from shared.classad import ClassAd
+from shared.job_log.event import Event
+from shared.messages.claims import Usage
+
+MAX_TEXT: Final = 2000
+#: HTCondor's constants for the events that daemons write, less ULOG_.
+NAMES: Final[Mapping[int, str]] = {
+    0: "SUBMIT", 1: "EXECUTE", 4: "JOB_EVICTED", 5: "JOB_TERMINATED", 6: "IMAGE_SIZE", 7: "SHADOW_EXCEPTION",
+    9: "JOB_ABORTED", 10: "JOB_SUSPENDED", 11: "JOB_UNSUSPENDED", 12: "JOB_HELD", 13: "JOB_RELEASED",
+    22: "JOB_DISCONNECTED", 23: "JOB_RECONNECTED", 24: "JOB_RECONNECT_FAILED", 33: "ATTRIBUTE_UPDATE",
+    35: "CLUSTER_SUBMIT", 36: "CLUSTER_REMOVE", 40: "FILE_TRANSFER",
+}  # fmt: skip
+
+
+class JobId(Protocol):
+    """What a job goes by."""
+
+    @property
+    def cluster(self) -> int: ...
+
+    @property
+    def proc(self) -> int: ...
+
+
+def event(number: int, job: JobId, at: float, attributes: Mapping[str, Any] | None = None) -> Event:
+    """One event of a job; attributes that are None or an empty text are left out."""
+    told = {name: value for name, value in (attributes or {}).items() if value is not None and value != ""}
+    return Event(number, job.cluster, job.proc, at, told)
+
+
+def one_line(text: str) -> str:
+    """Text of any origin as part of a line: a line of its own could end the event."""
+    return " ".join(text[:MAX_TEXT].split()) or "Reason unspecified"
+
+
+def submitted(job: JobId, at: float, host: str, notes: str = "", user_notes: str = "") -> Event:
+    told = {"LogNotes": one_line(notes) if notes else "", "UserNotes": one_line(user_notes) if user_notes else ""}
+    return event(0, job, at, {"SubmitHost": f"<{host}>", **told})
+
+
+def cluster_submitted(cluster: int, at: float, host: str) -> Event:
+    """Before any of its jobs: further ones may come for as long as `cluster_removed` was not told."""
+    return Event(35, cluster, -1, at, {"SubmitHost": f"<{host}>"}, -1)
+
+
+def cluster_removed(cluster: int, at: float, materialized: int, total: int, reason: str = "") -> Event:
+    """The last job of such a cluster has left. materialized, of total: how many were ever in the queue."""
+    told: dict[str, Any] = {"NextProcId": materialized, "NextRow": total, "Completion": int(materialized >= total)}
+    if reason:
+        told["Notes"] = one_line(reason)
+    return Event(36, cluster, -1, at, told, -1)
+
+
+def executing(job: JobId, at: float, host: str, slot: str, slot_ad: ClassAd, also: Iterable[str] = ()) -> Event:
+    """also: further attributes of the slot (UserLogExecuteEventAttrs)."""
+    told: dict[str, Any] = {}
+    for name in ("Cpus", "Disk", "GPUs", "Memory", *also):
+        value = slot_ad.eval(name)
+        if isinstance(value, bool | int | float | str):
+            told[name] = value
+    return event(
+        1, job, at, {"ExecuteHost": f"<{host}>", "SlotName": slot, "ExecuteProps": dict(sorted(told.items())) or None}
+    )
+
+
+def terminated(
+    job: JobId,
+    at: float,
+    *,
+    exit_code: int | None,
+    exit_signal: int | None,
+    core: str,
+    run: Usage,
+    total: Usage,
+    resources: Sequence[Resource],
+) -> Event:
+    return event(
+        5,
+        job,
+        at,
+        {
+            **_exit(exit_code, exit_signal, core),
+            **_usage("Run", run),
+            **_usage("Total", total),
+            **_bytes(run),
+            "TotalSentBytes": float(total.bytes_sent),
+            "TotalReceivedBytes": float(total.bytes_received),
+            **_resource_attributes(resources),
+            "ToE": {
+                "Who": "itself",
+                "How": "OF_ITS_OWN_ACCORD",
+                "HowCode": 0,
+                "When": int(at),
+                "ExitBySignal": exit_signal is not None,
+                **({"ExitCode": exit_code or 0} if exit_signal is None else {"ExitSignal": exit_signal}),
+            },
+        },
+    )
+
+
+def evicted(
+    job: JobId,
+    at: float,
+    reason: str,
+    run: Usage,
+    resources: Sequence[Resource],
+    *,
+    requeued: bool = False,
+    exit_code: int | None = None,
+    exit_signal: int | None = None,
+    core: str = "",
+) -> Event:
+    """A run ended and the job did not. requeued: by itself, and a policy wants it to run again."""
+    how = _exit(exit_code, exit_signal, core) if requeued else {"TerminatedNormally": False}
+    return event(
+        4,
+        job,
+        at,
+        {
+            "Checkpointed": False,
+            "TerminatedAndRequeued": requeued,
+            **how,
+            **_usage("Run", run),
+            **_bytes(run),
+            "Reason": one_line(reason) if reason else None,
+            **_resource_attributes(resources),
+        },
+    )
+
+
+def image_size(job: JobId, at: float, usage: Usage) -> Event:
+    return event(
+        6,
+        job,
+        at,
+        {
+            "Size": usage.image_size_kib,
+            "MemoryUsage": usage.memory_mib,
+            "ResidentSetSize": usage.resident_set_kib,
+        },
+    )
+
+
+def shadow_exception(job: JobId, at: float, reason: str, run: Usage) -> Event:
+    return event(7, job, at, {"Message": one_line(reason), **_bytes(run)})
+
+
+def aborted(job: JobId, at: float, reason: str) -> Event:
+    return event(9, job, at, {"Reason": one_line(reason)})
+
+
+def suspended(job: JobId, at: float, processes: int) -> Event:
+    return event(10, job, at, {"NumberOfPIDs": max(processes, 0)})
+
+
+def unsuspended(job: JobId, at: float) -> Event:
+    return event(11, job, at)
+
+
+def held(job: JobId, at: float, reason: str, code: int, subcode: int) -> Event:
+    told = {"HoldReason": one_line(reason), "HoldReasonCode": code, "HoldReasonSubCode": subcode}
+    return event(12, job, at, told)
+
+
+def released(job: JobId, at: float, reason: str) -> Event:
+    return event(13, job, at, {"Reason": one_line(reason)})
+
+
+def disconnected(job: JobId, at: float, reason: str, slot: str, host: str) -> Event:
+    told = {"DisconnectReason": one_line(reason), "StartdName": slot, "StartdAddr": f"<{host}>"}
+    return event(22, job, at, {**told, "EventDescription": "Job disconnected, attempting to reconnect"})
+
+
+def reconnected(job: JobId, at: float, slot: str, host: str) -> Event:
+    told = {"StartdName": slot, "StartdAddr": f"<{host}>", "StarterAddr": f"<{host}>"}
+    return event(23, job, at, {**told, "EventDescription": "Job reconnected"})
+
+
+def reconnect_failed(job: JobId, at: float, reason: str, slot: str) -> Event:
+    told = {"Reason": one_line(reason), "StartdName": slot}
+    return event(24, job, at, {**told, "EventDescription": "Job reconnect impossible: rescheduling job"})
+
+
+def job_ad_information(cause: Event, attributes: Mapping[str, Any]) -> Event:
+    """What a job wants told with each of its events (JobAdInformationAttrs). attributes: their values in its ad, which
+    come besides what the event itself told."""
+    told = {"TriggerEventTypeNumber": cause.number, "TriggerEventTypeName": f"ULOG_{NAMES[cause.number]}"}
+    flat = {name: value for name, value in cause.attributes.items() if not isinstance(value, Mapping)}
+    return Event(28, cause.cluster, cause.proc, cause.at, {**told, **flat, **attributes}, cause.subproc)
+
+
+def attribute_changed(job: JobId, at: float, name: str, before: str | None, after: str) -> Event:
+    """Somebody has edited the job's ad. before: None: it had no such attribute. Both as ClassAd text."""
+    told = {"Attribute": name, "Value": one_line(after)}
+    return event(33, job, at, told if before is None else {**told, "PriorValue": one_line(before)})
+
+
+#: FileTransferEvent's Type, by direction and stage.
+_TRANSFER: Final = {
+    ("input", "started"): 2,
+    ("input", "finished"): 3,
+    ("output", "started"): 5,
+    ("output", "finished"): 6,
+}
+
+
+def transferring(job: JobId, at: float, direction: str, stage: str, host: str = "") -> Event:
+    to = f"<{host}>" if host and stage == "started" and direction == "input" else None
+    return event(40, job, at, {"Type": _TRANSFER[direction, stage], "Host": to})
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A row of the resource table; None where nothing is known."""
+
+    name: str  # its attribute: "Cpus", "Disk", "Memory", "GPUs"
+    usage: float | None
+    request: float | None
+    allocated: float | None
+
+
+def resources(job: ClassAd, slot: ClassAd, usage: Usage, ran_s: float) -> list[Resource]:
+    """What the job used, asked for and got."""
+    cores = round((usage.user_cpu_s + usage.sys_cpu_s) / ran_s, 2) if ran_s > 0 else None
+    rows = [
+        Resource("Cpus", cores, _number(job, "RequestCpus"), _number(slot, "Cpus")),
+        Resource("Disk", usage.disk_kib, _number(job, "RequestDisk"), _number(slot, "Disk")),
+        Resource("Memory", usage.memory_mib, _number(job, "RequestMemory"), _number(slot, "Memory")),
+    ]
+    gpus = _number(job, "RequestGPUs")
+    if gpus is not None:
+        rows.insert(2, Resource("GPUs", None, gpus, _number(slot, "GPUs")))
+    return rows
+
+
+def _number(ad: ClassAd, name: str) -> float | None:
+    value = ad.eval(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _exit(exit_code: int | None, exit_signal: int | None, core: str) -> dict[str, Any]:
+    if exit_signal is None:
+        return {"TerminatedNormally": True, "ReturnValue": exit_code or 0}
+    return {
+        "TerminatedNormally": False,
+        "TerminatedBySignal": exit_signal,
+        "CoreFile": one_line(core) if core else None,
+    }
+
+
+def _usage(what: str, usage: Usage) -> dict[str, str]:
+    return {f"{what}RemoteUsage": _cpu(usage), f"{what}LocalUsage": _cpu(Usage())}
+
+
+def _cpu(usage: Usage) -> str:
+    return f"Usr {_clock(usage.user_cpu_s)}, Sys {_clock(usage.sys_cpu_s)}"
+
+
+def _clock(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    return f"{whole // 86400} {whole // 3600 % 24:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def _bytes(usage: Usage) -> dict[str, float]:
+    return {"SentBytes": float(usage.bytes_sent), "ReceivedBytes": float(usage.bytes_received)}
+
+
+def _resource_attributes(rows: Sequence[Resource]) -> dict[str, float | None]:
+    told: dict[str, float | None] = {}
+    for row in rows:
+        told |= {f"{row.name}Usage": row.usage, f"Request{row.name}": row.request, row.name: row.allocated}
+    return told
