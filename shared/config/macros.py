@@ -43,7 +43,7 @@ _LIVE = Source("<live>")
 
 _OPENER = re.compile(r"\$(?:\$|(" + functions.NAME_PATTERN + r")?\()")
 _NAME = re.compile(r"[A-Za-z0-9_./]*")
-_PLAIN_DEFAULT = re.compile(r"[A-Za-z0-9_./ ,:$]*")
+_PLAIN_DEFAULT = re.compile(r"[A-Za-z0-9_./ ,:$\\]*")
 
 
 def _of_file_names(function: str) -> bool:

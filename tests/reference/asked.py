@@ -1,0 +1,140 @@
+"""The reference's side: a process that answers cases, one JSON line each. `Reference` asks it, and starts another one
+where a case ended it: HTCondor's library exits on what it refuses, and some texts kill it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+#: Seconds after which a case is one that the reference does not come back from.
+PATIENCE_S = 5.0
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
+class Reference:
+    """Asks one family's cases. A context manager."""
+
+    def __init__(self, family: str) -> None:
+        self._family = family
+        self._place = tempfile.TemporaryDirectory(prefix="roost-reference-")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Reference:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._place.cleanup()
+
+    def ask(self, case: dict[str, Any]) -> dict[str, Any] | None:
+        """Its answers; None where it ended or did not come back."""
+        if self._process is None:
+            environment = {"PATH": os.defpath, "HOME": self._place.name, "TZ": "UTC", "CONDOR_CONFIG": "/dev/null"}
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(Path(__file__)), self._family],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=self._place.name,
+                env=environment,
+            )
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(case).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            self._end()
+            return None
+        ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
+        line = process.stdout.readline() if ready else b""
+        if not line:
+            self._end()
+            return None
+        answers: dict[str, Any] = json.loads(line)
+        return answers
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def _configuration(case: dict[str, Any]) -> dict[str, Any]:
+    import htcondor2
+
+    path = Path("pool.conf").absolute()
+    path.write_text(case["text"])
+    for name in [name for name in os.environ if name.lower().startswith("_condor_")]:
+        del os.environ[name]
+    os.environ.update(case["environment"], CONDOR_CONFIG=str(path))
+    htcondor2.reload_config()
+    values: dict[str, Any] = {}
+    for name in case["names"]:
+        try:
+            value = htcondor2.param[name]
+        except KeyError:
+            value = None
+        values[name] = value if value is None or isinstance(value, str) else str(value)
+    return values
+
+
+def _classads(case: dict[str, Any]) -> dict[str, Any]:
+    import htcondor2  # noqa: F401  must come first
+
+    import classad2  # isort: skip
+
+    sys.path.append(ROOT)
+    from tests.unit.classad.compare import Theirs
+
+    answer = Theirs(classad2)(case["text"], case.get("my"), case.get("target"))
+    return {} if answer is None else {"value": _listed(answer[0]), "text": answer[1]}
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _event_logs(case: dict[str, Any]) -> dict[str, Any]:
+    import htcondor2
+
+    import classad2  # isort: skip
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, classad2.ClassAd):
+            return {name: plain(one) for name, one in sorted(value.items())}
+        if isinstance(value, bool | int | float | str):
+            return value
+        return repr(value)
+
+    Path("job.log").write_bytes(case["text"].encode("utf-8", "surrogateescape"))
+    answers: dict[str, Any] = {}
+    number = 0
+    try:
+        for number, event in enumerate(htcondor2.JobEventLog("job.log").events(stop_after=0), 1):
+            kind = event["MyType"]
+            answers[f"{number} {kind} timestamp"] = event.timestamp
+            answers |= {f"{number} {kind} {name}": plain(value) for name, value in event.items()}
+    except htcondor2.HTCondorException:
+        answers[f"{number + 1} is bad"] = True
+    return answers
+
+
+FAMILIES = {"classads": _classads, "configuration": _configuration, "event-logs": _event_logs}
+
+
+if __name__ == "__main__":
+    answer = FAMILIES[sys.argv[1]]
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the library prints is no answer
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), file=channel, flush=True)

@@ -1,0 +1,78 @@
+"""What a family of comparisons is made of."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: What can go to another process as JSON.
+Case = dict[str, Any]
+#: Question -> answer.
+Facts = dict[str, Any]
+#: The answer of a side that refuses the case as a whole.
+REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Family:
+    """make: a case, from dice. ours: our answers; the reference's are in `asked`, under the same name. known: why an
+    answer may differ, or "" where it may not: (case, question, ours, the reference's). cause: differences of one cause
+    have one text; the question, unless a family knows better."""
+
+    name: str
+    make: Callable[[random.Random], Case]
+    ours: Callable[[Case], Facts]
+    known: Callable[[Case, str, Any, Any], str] = lambda case, question, ours, theirs: ""
+    cause: Callable[[str, Any, Any], str] = lambda question, ours, theirs: question
+
+
+@dataclass(frozen=True)
+class Difference:
+    case: Case
+    question: str
+    ours: Any
+    theirs: Any
+
+
+@dataclass
+class Tally:
+    """What comparing gave. questions: those that neither side left out; agreed: answered alike."""
+
+    cases: int = 0
+    agreed_cases: int = 0
+    questions: int = 0
+    agreed: int = 0
+    unanswered: int = 0  # cases at which the reference ended or did not come back
+    known: dict[str, int] = field(default_factory=dict)
+    differences: dict[str, list[Difference]] = field(default_factory=dict)
+
+    def take(self, family: Family, case: Case, ours: Facts, theirs: Facts) -> None:
+        """Compare the answers to one case."""
+        whole = True
+        for question in [*theirs, *(name for name in ours if name not in theirs)]:
+            mine, other = ours.get(question), theirs.get(question)
+            if mine != other and (why := family.known(case, question, mine, other)):
+                self.known[why] = self.known.get(why, 0) + 1
+                continue
+            self.questions += 1
+            if mine == other:
+                self.agreed += 1
+                continue
+            whole = False
+            found = self.differences.setdefault(family.cause(question, mine, other), [])
+            found.append(Difference(case, question, mine, other))
+        self.cases += 1
+        self.agreed_cases += whole
+
+    def counts(self) -> Mapping[str, float]:
+        """As they are published."""
+        return {
+            "cases": self.cases,
+            "agreed_cases": self.agreed_cases,
+            "questions": self.questions,
+            "agreed": self.agreed,
+            "percent": round(100 * self.agreed / self.questions, 3) if self.questions else 0.0,
+            "unanswered": self.unanswered,
+        }
