@@ -142,6 +142,7 @@ class Life:
         #: How long a thread's work takes until it is done, and until that is known, seconds; None: no time to speak of.
         self.disk: Callable[[], tuple[float, float]] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their making, the same in every telling
+        self._most_tasks = 50  # more are looked through: some are done
         self._make = make
         self.daemon: Daemon | None = None
         self.started = False
@@ -204,15 +205,14 @@ class Life:
             task.cancel()
             return
         self._tasks[task] = None
-        task.add_done_callback(self._forget)
+        if len(self._tasks) > self._most_tasks:
+            self._tasks = {task: None for task in self._tasks if not task.done()}
+            self._most_tasks = 2 * len(self._tasks) + 50
         if self.crash_at_task:
             self.crash_at_task -= 1
             if not self.crash_at_task:
                 self.died_of = "a fault"
                 asyncio.get_running_loop().call_soon(self.kill)
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
 
     async def thawed(self) -> None:
         # A timer of a frozen life waits for its end by itself: `VirtualLoop.call_at`.
@@ -251,8 +251,9 @@ class Life:
             database.rollback()
             database.close()
         session = getattr(getattr(getattr(self.daemon, "_shared", None), "runs", None), "_http", None)
-        if session is not None:
-            session.detach()
+        for one in (session, getattr(self.daemon, "_http", None)):
+            if one is not None:
+                one.detach()
         store = getattr(self.daemon, "store", None)
         if isinstance(store, JournalStore) and store._engine is not None:
             store._engine.dispose()

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import itertools
+import math
 import os
 import random
 import shutil
@@ -53,6 +54,9 @@ CHARGED_TO_S = 1.0
 #: Where the clock that bounds expressions is known by its own name.
 _THREAD_TIMES = ("shared.classad.evaluate.thread_time", "shared.classad.functions.pcre.thread_time")
 
+
+#: HADs have leases ten times as long here as where everything is quick, and look at one as often as they do there.
+_AT_MOST = ("MOST_POLL_S", "MOST_LEAD_S", "MOST_FOLLOW_S")
 
 _read_config = Settings.from_config.__func__  # type: ignore[attr-defined]
 
@@ -158,6 +162,8 @@ def _time_of(loop: VirtualLoop, seed: int) -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         for clock in ("time.time", "time.perf_counter", "time.process_time", "time.thread_time", *_THREAD_TIMES):
             patches.enter_context(mock.patch(clock, now))
+        for interval in _AT_MOST:
+            patches.enter_context(mock.patch(f"services.had.core.timing.{interval}", math.inf))
         if seed >= faults.FILES_FROM:  # by this clock transfers are given up
             patches.enter_context(mock.patch("time.monotonic", loop.time))
         patches.enter_context(mock.patch.object(Settings, "from_config", classmethod(_settings)))
