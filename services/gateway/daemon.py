@@ -171,7 +171,6 @@ class Gateway(Daemon):
 
     async def setup(self) -> None:
         context = self.context
-        bind, port = self.settings.roost_gateway_bind, self.settings.roost_gateway_port
         tls = await self.certificate.load()
         self.connections.hosts = self._host_names(self.settings)
         self._tell()
@@ -180,8 +179,12 @@ class Gateway(Daemon):
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=60.0))
         await context.bus.listen(Exchange.EVENTS, ["#"], self._on_event)
         await context.bus.serve(f"gateway.{context.name}", partial(handle_order, self))
-        settings = self.settings
-        app = self._app = CurrentApp(await self._make_app(settings, self.logins))
+        self._app = CurrentApp(await self._make_app(self.settings, self.logins))
+        self._listen(self._app, tls)
+
+    def _listen(self, app: CurrentApp, tls: ssl.SSLContext | None) -> None:
+        context, settings = self.context, self.settings
+        bind, port = settings.roost_gateway_bind, settings.roost_gateway_port
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

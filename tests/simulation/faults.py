@@ -379,6 +379,28 @@ async def files_slow(world: World, chance: random.Random) -> None:
     world.wires.slow_s = LATENCY_S
 
 
+async def answers_lost(world: World, chance: random.Random) -> None:
+    """What users ask of gateways, or what these answer, does not arrive."""
+    world.lost_answers, seconds = chance.choice([0.1, 0.5, 1.0]), chance.uniform(2, 40)
+    world.note(f"{world.lost_answers:.0%} of the gateways' answers are lost for {seconds:.1f} s")
+    await asyncio.sleep(seconds)
+    world.lost_answers = 0.0
+
+
+async def gateways_fail(world: World, chance: random.Random) -> None:
+    """One of them is killed, hangs, or is cut from the bus, in the midst of what users ask."""
+    name, seconds = _any(world, chance, "gateway"), chance.choice([0.5, 5.0, 20.0])
+    how = chance.choice(["is killed, and started again after", "is frozen for", "is cut from the bus for"])
+    world.note(f"{name} {how} {seconds:g} s")
+    if how.startswith("is killed"):
+        await _down(world, name, seconds)
+    elif how.startswith("is frozen"):
+        world.lives[name].freeze(seconds)
+        await asyncio.sleep(seconds)
+    else:
+        await _cut([name], world, seconds)
+
+
 def _with_numbers(name: str) -> str:
     """A daemon of this pool, for one of a pool that has one of each: "schedd.ap" is "schedd.ap1"."""
     return re.sub(r"\b(cm|ap|ep)$", r"\g<1>1", name)
@@ -420,5 +442,8 @@ ORDERLY: tuple[Fault, ...] = (stop, stop, stop, all_stop, upgrade, reconfigure)
 WHOLE_FROM = 40_000
 #: From here on half of the clusters have files that travel.
 FILES_FROM = 50_000
+#: From here on users ask gateways.
+GATEWAYS_FROM = 70_000
+GATEWAYS: tuple[Fault, ...] = (answers_lost, answers_lost, answers_lost, gateways_fail, gateways_fail, crash)
 FILES: tuple[Fault, ...] = (files_cut, files_cut, files_slow, disk_fills, disk_slow, crash)
 WHOLE: tuple[Fault, ...] = (resources_change, resources_change, clock_jumps, replay, replay, hostile, hostile)

@@ -32,6 +32,7 @@ from shared.errors import RoostError
 from shared.messages.negotiation import GetPriorities
 from tests.consistency import queue_faults, slot_faults
 from tests.simulation import faults
+from tests.simulation.gateway import SimulatedGateway
 from tests.simulation.loop import Stuck, VirtualLoop
 from tests.simulation.machine import output_of
 from tests.simulation.news import log_of, wrong_in_log
@@ -178,6 +179,7 @@ async def _play(story: Story, directory: Path, loud: bool) -> None:
     whole = story.seed >= faults.WHOLE_FROM
     world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow, wider=wider, whole=whole)
     world.files = story.seed >= faults.FILES_FROM
+    world.gateways = SimulatedGateway if story.seed >= faults.GATEWAYS_FROM else None
     with world.wires.instead_of_sockets() if world.files else contextlib.nullcontext():
         await _live(story, world, chance)
 
@@ -219,6 +221,8 @@ def _plan(chance: random.Random, seed: int) -> Iterator[tuple[float, faults.Faul
         kinds = (*kinds, *faults.WHOLE)
     if seed >= faults.FILES_FROM:
         kinds = (*kinds, *faults.FILES)
+    if seed >= faults.GATEWAYS_FROM:
+        kinds = (*kinds, *faults.GATEWAYS)
     for _ in range(chance.choice([1, 2, 3, 5, 8])):
         yield chance.uniform(2.0, FAULTS_S), chance.choice(kinds), random.Random(chance.random())
 
@@ -257,6 +261,7 @@ def _mend(world: World) -> None:
     world.note("all is mended")
     world.weather.drop = world.weather.duplicate = world.weather.unconfirmed = world.weather.late = 0.0
     world.wires.cuts, world.wires.closed, world.wires.slow_s = 0.0, False, LATENCY_S
+    world.lost_answers = 0.0
     for name, life in list(world.lives.items()):
         life.store.cut = False
         world.full.discard(name)

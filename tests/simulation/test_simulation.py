@@ -6,7 +6,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from tests.simulation.faults import FILES_FROM, ORDERLY_FROM, SLOW_FROM, WHOLE_FROM, WIDER_FROM
+from shared.messages.queue import JobPage, QueryJobs, SubmitJobs
+from tests.simulation.faults import FILES_FROM, GATEWAYS_FROM, ORDERLY_FROM, SLOW_FROM, WHOLE_FROM, WIDER_FROM
 from tests.simulation.run import Story
 from tests.simulation.search import fewest, kept, main, tell
 
@@ -15,8 +16,9 @@ from tests.simulation.search import fewest, kept, main, tell
 SEEDS = [
     *range(1, 7),
     *(first + number for first in (ORDERLY_FROM, SLOW_FROM, WIDER_FROM) for number in range(2)),
-    *range(WHOLE_FROM, WHOLE_FROM + 4),
-    *range(FILES_FROM, FILES_FROM + 4),
+    *range(WHOLE_FROM, WHOLE_FROM + 2),
+    *range(FILES_FROM, FILES_FROM + 2),
+    *range(GATEWAYS_FROM, GATEWAYS_FROM + 4),
 ]
 #: In parts that take a process a few seconds each.
 CHUNK = 4
@@ -100,3 +102,42 @@ def test_the_search_finds_a_mistake_and_leaves_out_what_has_no_part_in_it(monkey
     assert len(history.only) == 1
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert not _told(pool, history.seed, history.only).wrong
+
+
+def _submit_anew_each_time() -> None:
+    """A mistake in the gateway: who repeats a submit, as its answer was lost, submits for a second time."""
+    from services.gateway.pool_client import PoolClient
+
+    ask, numbers = PoolClient.ask, itertools.count()
+
+    async def forgetful(client, inbox, question, *more, **named):
+        if isinstance(question, SubmitJobs):
+            question = question.model_copy(update={"submit_id": f"{question.submit_id}.{next(numbers)}"})
+        return await ask(client, inbox, question, *more, **named)
+
+    PoolClient.ask = forgetful
+
+
+def _be_silent_at_first() -> None:
+    """Another: a gateway takes it that there are no jobs until a schedd has answered it."""
+    from services.gateway.pool_client import PoolClient
+
+    ask, asked = PoolClient.ask, set()
+
+    async def hasty(client, inbox, question, *more, **named):
+        if isinstance(question, QueryJobs) and (id(client), question.history) not in asked:
+            asked.add((id(client), question.history))
+            return JobPage(ads=[])
+        return await ask(client, inbox, question, *more, **named)
+
+    PoolClient.ask = hasty
+
+
+@pytest.mark.parametrize(
+    ("plant", "faults", "seen"),  # fault 3: no answers for ten seconds
+    [(_submit_anew_each_time, (3,), "schedd.ap2 has 2.0 1 times"), (_be_silent_at_first, (), "neither the queue nor")],
+)
+def test_the_checks_notice_what_gateways_do_wrong(monkeypatch, plant, faults, seen):
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=plant) as pool:
+        assert seen in "".join(_told(pool, 70142, faults).wrong)

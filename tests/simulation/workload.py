@@ -6,18 +6,23 @@ import asyncio
 import random
 import zlib
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from shared.classad import ClassAd
 from shared.errors import RoostError
 from shared.messages.queue import Acted, ActOnJobs, QueryJobs, SubmitJobs, Submitted
+from tests.simulation import gateway
 from tests.simulation.world import ACCESS_POINTS, LEASE_S, World
 
 Action = Literal["remove", "hold", "release", "vacate"]
 #: Jobs are submitted in the first so many seconds.
 SUBMITTING_S = 40.0
+USERS = ["alice", "bob"]
+Answer = TypeVar("Answer")
 
 
 @dataclass(slots=True)
@@ -41,9 +46,12 @@ class Users:
         self.refusal = ""  # the last one
         self._chance = chance
         self._clusters = clusters
+        self._asking = random.Random(chance.random()) if world.gateways is not None else chance  # of gateways
 
     async def work(self) -> None:
         """Returns when everything was submitted."""
+        if self.world.gateways is not None:
+            await gateway.give_tokens(self.world, USERS)
         await asyncio.gather(*(self._cluster(number) for number in range(self._clusters)))
 
     async def _cluster(self, number: int) -> None:
@@ -54,7 +62,7 @@ class Users:
             Job(f"job{number}.{n}", schedd, chance.choice([0, 0, 0, 3]), chance.choice([0.5, 3.0, 10.0, 25.0]))
             for n in range(chance.choice([1, 1, 2, 5]))
         ]
-        user = chance.choice(["alice", "bob"])
+        user = chance.choice(USERS)
         whole = False
         cluster_ad = _cluster_ad(chance)
         if self.world.wider:
@@ -66,11 +74,16 @@ class Users:
             cluster_ad=cluster_ad.pack(),
             procs=[_proc_ad(job, environment).pack() for job in jobs],
         )
-        answer = await self._until_answered(schedd, submit)
+        answer = await self._until_answered(schedd, user, submit)
         assert isinstance(answer, Submitted)
         for n, job in enumerate(jobs):
             job.id = f"{answer.cluster}.{answer.first_proc + n}"
             self.jobs[job.name] = job
+        looking = [job for job in jobs[:1] if self.world.gateways is not None and not job.late]
+        await asyncio.gather(self._change_mind(chance, user, jobs, whole), *(self._look(user, job) for job in looking))
+
+    async def _change_mind(self, chance: random.Random, user: str, jobs: list[Job], whole: bool) -> None:
+        schedd = jobs[0].schedd
         whim = chance.random()
         if whim < 0.45:
             await asyncio.sleep(chance.uniform(0.0, 15.0))
@@ -147,14 +160,33 @@ class Users:
 
     async def _act(self, schedd: str, user: str, which: str, action: Action) -> str:
         act = ActOnJobs(user=f"{user}@pool", action=action, ids=[which], reason="changed my mind")
-        acted = await self._until_answered(schedd, act)
+        acted = await self._until_answered(schedd, user, act)
         assert isinstance(acted, Acted)
         return acted.results.get(which, "")
 
-    async def _until_answered(self, schedd: str, message: SubmitJobs | ActOnJobs) -> object:
+    async def _look(self, user: str, job: Job) -> None:
+        """Who was told that his job is taken finds it whenever he asks: in the queue, or where it went from there."""
+        for _ in range(3):
+            await asyncio.sleep(self._asking.uniform(0.0, 12.0))
+            asked, found = self.world.time(), 0
+            for history in (False, True):
+                asking = partial(gateway.known, self.world, self._asking, user, job.schedd, job.id, history=history)
+                found += await self._again(asking)
+            if not found:
+                self.world.violations.append(
+                    f"{self.world.time():.3f}: {job.name} ({job.schedd} {job.id}) was asked for since {asked:.3f}, and"
+                    " neither the queue nor the history had it"
+                )
+
+    async def _until_answered(self, schedd: str, user: str, message: SubmitJobs | ActOnJobs) -> object:
+        if self.world.gateways is not None:
+            return await self._again(partial(gateway.ask, self.world, self._asking, user, schedd, message))
+        return await self._again(partial(self.world.user.call, schedd, message, timeout=10.0))
+
+    async def _again(self, ask: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         while True:
             try:
-                return await self.world.user.call(schedd, message, timeout=10.0)
+                return await ask()
             except RoostError as error:
                 self.refusal = str(error)
                 await asyncio.sleep(1.0)

@@ -68,6 +68,7 @@ DEFRAG = {
     "DEFRAG_MAX_WHOLE_MACHINES": "1",
     "ROOST_DEFRAG_LEASE": "10",
 }
+GATEWAY = {"ROOST_TOKEN_USER": "root@pool", "GATEWAY_AUDIT_LOG": ""}
 MANAGERS, ACCESS_POINTS, MACHINES = 3, 2, {"ep1": 4, "ep2": 4, "ep3": 2}
 
 
@@ -152,8 +153,10 @@ class World:
         self.wider = wider  # disks may be slow, and nobody's death ends what others do
         self.whole = whole  # defrag and a journal are there too
         self.files = False  # those of some jobs travel
+        self.gateways: Callable[[Context], Daemon] | None = None  # users ask them, in place of the schedds
+        self.lost_answers = 0.0  # of gateways: with which probability
         wire_chance = random.Random(chance.random()) if whole else random.Random(0)
-        self.wires = Wires(wire_chance, self._is_full, self._broken)
+        self.wires = Wires(wire_chance, self._is_full, self.broken)
         self.said: list[Item] = []  # messages that may come again: any that daemons sent each other
         self.for_journal: dict[str, str] = {}  # by id: type of each event that the broker had for it
         self.slow_disks: dict[str, float] = {}  # by daemon: how long they take at most
@@ -207,6 +210,8 @@ class World:
         yield from (f"startd.{name}" for name in MACHINES)
         if self.whole:
             yield from ("journal.cm1", "defrag.cm1", "defrag.cm2")
+        if self.gateways is not None:
+            yield from ("gateway.cm1", "gateway.cm2")
 
     def begin(self, name: str) -> None:
         """Start a daemon, again if it ran before. It finds its files."""
@@ -249,6 +254,8 @@ class World:
             knobs["HAD_LIST"] = ", ".join(f"cm{number}" for number in range(1, MANAGERS + 1))
         if subsystem == "defrag":
             knobs |= DEFRAG
+        if subsystem == "gateway":
+            knobs |= GATEWAY | {"ROOST_TOKEN_FILE": str(self.directory / life.name / "token")}
         if name == "ep3":
             knobs |= {"NUM_SLOTS_TYPE_1": "2", "SLOT_TYPE_1": "cpus=1", "SLOT_TYPE_1_PARTITIONABLE": "false"}
         if subsystem == "startd":
@@ -279,6 +286,7 @@ class World:
             "schedd": SimulatedSchedd,
             "journal": SimulatedJournal,
             "defrag": Defrag,
+            "gateway": self.gateways,
         }
         daemon: Daemon = kinds[subsystem](context)
         if isinstance(daemon, SimulatedSchedd | SimulatedJournal):
@@ -287,7 +295,7 @@ class World:
             daemon.serves_files = self.files
         return daemon
 
-    def _broken(self, what: str) -> None:
+    def broken(self, what: str) -> None:
         self.errors.append(f"{self.time():.3f} {what}")
 
     def _is_full(self, name: str) -> bool:
