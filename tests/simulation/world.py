@@ -337,7 +337,7 @@ class World:
         body = item.body
         told = f"{self.time():.6f} {item.sender} {item.queue} {body.type} {len(item.data)}"
         self.trace = zlib.crc32(told.encode(), self.trace)
-        if isinstance(body, Matches):
+        if isinstance(body, Matches) and item.sender in self.lives:  # others' are refused
             known = self.senders.setdefault(body.epoch, item.sender)
             if known != item.sender:
                 self.violations.append(f"epoch {body.epoch} was given to {known} and to {item.sender}")
