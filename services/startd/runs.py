@@ -8,6 +8,7 @@ import aiohttp
 
 from services.startd.core import journal_records
 from services.startd.core.journal_records import RunRecord
+from services.startd.core.run import run_times
 from services.startd.core.run.failures import Fault
 from services.startd.core.slots import retirement
 from services.startd.core.slots.effects import SlotEffects
@@ -22,6 +23,7 @@ from services.startd.slot_services import SlotServices
 from shared.classad import ClassAd
 from shared.config.knobs.tls import TlsSettings
 from shared.errors import PermanentError
+from shared.host import boot_id
 from shared.messages.claims import Activation, JobReport, JobReportAck
 from shared.transfer.tls import TransferTls
 
@@ -97,6 +99,7 @@ class Runs:
             began=self.startd.now(),
             lease_s=lease,
         )
+        run_times.begin(record, self._context.moment())
         # Written before the request is answered: with the claim, when its effects are carried out.
         self._context.save(record, soon=True)
         return record
@@ -198,6 +201,7 @@ class Runs:
             refused.exit = Fault.NEXT_TOO_LATE.exit("evicted", refusal.reason).model_dump()
         else:
             refused.exit = Fault.NEXT_DOES_NOT_FIT.exit("failed", refusal.reason).model_dump()
+        run_times.end(refused, self._context.moment())
         self._context.save(refused, soon=True)
         self.adopt(refused)
         return effects
@@ -213,6 +217,7 @@ class Runs:
         return RunContext(
             daemon=self.context,
             startd=startd.name,
+            boot=boot_id(),
             launchers=startd.launchers,
             isolation=startd.isolation,
             journal=startd.journal_writer,

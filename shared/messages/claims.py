@@ -211,8 +211,13 @@ class JobReport(Message):
     attempt: int
     sequence: int
     phase: Literal["transferring-input", "running", "suspended", "transferring-output", "ended"]
-    at: float  # when, the startd's clock
+    at: float  # when, the startd's clock; of an end that is told again: when it was
     started_at: float = 0.0
+    # Of an end, in seconds of a clock that nobody sets: how long the startd had the run, how long its program ran, and
+    # how long that has been over. None: it is of a release that does not say.
+    had_s: float | None = None
+    ran_s: float | None = None
+    over_s: float | None = None
     pid: int = 0
     usage: Usage = Usage()
     exit: JobExit | None = None

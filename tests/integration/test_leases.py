@@ -1,8 +1,11 @@
 """Claims and their leases (LEA-01 to LEA-08) between real daemons, and who may die meanwhile."""
 
+import time
+
 import psutil
 import pytest
 
+from services.startd.core.run import run_times
 from shared.messages.claims import ActivateClaim, Alive, ClaimRefused, DeactivateClaim, JobReportAck
 from tests.integration.inside import InsidePool
 from tests.spec import spec
@@ -64,14 +67,40 @@ def test_a_restarted_schedd_finds_its_running_jobs_again(whole, tmp_path):
     assert len((tmp_path / "pids").read_text().split()) == 1
 
 
-def test_a_job_that_ends_while_its_schedd_is_away_has_ended_once(whole, tmp_path):
-    job = submit(whole, tmp_path)
-    whole.stop_daemon("schedd")
-    (tmp_path / "go").touch()
-    wait_until((tmp_path / "out").exists, what="the end of the job")
-    whole.start_daemon("schedd")
-    assert ended(whole, job) == ONCE
-    assert len((tmp_path / "pids").read_text().split()) == 1
+@spec("LEA-12")
+def test_a_job_that_ends_while_its_schedd_is_away_has_ended_once_and_used_what_it_used(tmp_path):
+    """What it used ends with its run, not when the schedd hears of that; so does what is charged for the claim, which
+    ends with it."""
+    whole = InsidePool(tmp_path / "pool", CLAIM_WORKLIFE="0")
+    try:
+        job = submit(whole, tmp_path)
+        whole.stop_daemon("schedd")
+        (run,) = whole.runner("startd").daemon.shared.run_table.by_key.values()
+        (tmp_path / "go").touch()
+        wait_until(lambda: run.record.ended_at, what="the end of the run")
+        # So long that it shows: what is compared below would be longer by it.
+        wait_until(lambda: time.time() > run.record.ended_at + 3.0, what="a while without the schedd")
+        whole.start_daemon("schedd")
+        assert ended(whole, job) == ONCE
+        assert len((tmp_path / "pids").read_text().split()) == 1
+        with whole.client() as client:
+            names = ["RemoteWallClockTime", "CumulativeSlotTime", "CompletionDate"]
+            (ad,) = client.jobs(job, projection=names, history=True)
+
+            def users() -> list:
+                return [one for one in client.priorities() if not one.eval("IsAccountingGroup")]
+
+            wait_until(lambda: not any(one.eval("WeightedResourcesUsed") for one in users()), what="no claim")
+            charged = sum(one.eval("AccumulatedUsage") for one in users())
+    finally:
+        whole.close()
+    had = run_times.had_s(run.record)
+    assert ad.eval("RemoteWallClockTime") == pytest.approx(had, abs=0.001)
+    assert ad.eval("CumulativeSlotTime") == pytest.approx(had, abs=0.001)
+    assert charged == pytest.approx(had, abs=0.5)
+    assert ad.eval("CompletionDate") == int(run.record.ended_at)
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.record.ended_at))
+    assert f"005 ({int(job.split('.')[0]):03d}.000.000) {stamp}" in (tmp_path / "log").read_text()
 
 
 @spec("LEA-02")

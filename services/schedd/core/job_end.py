@@ -34,6 +34,17 @@ _NOT_THEIRS: Final = frozenset(_NAMES.split())
 #: Amounts above this, and times after this, are no truth.
 _MOST: Final = 2**60
 _LATEST: Final = 2.0**33
+_TIMES: Final = ("at", "started_at", "had_s", "ran_s", "over_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """When a run was over, by our clock, how long its machine had it, and how long its program ran. Its startd says
+    so: it makes no difference when we hear of it."""
+
+    at: float
+    had_s: float
+    ran_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,7 @@ class Result:
     slot_ad: ClassAd
     run: Shadow
     now: float
+    ended: Ended
 
 
 # Attributes along the way
@@ -96,7 +108,7 @@ def on_suspend(job: Job, run: Shadow, now: float) -> None:
 
 def on_continue(job: Job, run: Shadow, now: float) -> None:
     if run.suspended:
-        job.count("CumulativeSuspensionTime", int(now - run.suspended))
+        job.count("CumulativeSuspensionTime", max(0, int(now - run.suspended)))
         run.suspended = 0.0
     job.ad["LastSuspensionTime"] = 0
 
@@ -107,9 +119,10 @@ def sanitize_report(report: JobReport) -> JobReport:
     usage = report.usage
     numbers = {name: _counted(value) for name, value in usage}
     sound = usage if numbers == dict(usage) else usage.model_copy(update=numbers)
-    if sound is usage and 0 <= report.at <= _LATEST and 0 <= report.started_at <= _LATEST:
+    said = {name: value for name in _TIMES if (value := getattr(report, name)) is not None}
+    times = {name: _counted(value, _LATEST) for name, value in said.items()}
+    if sound is usage and times == said:
         return report
-    times = {name: _counted(getattr(report, name), _LATEST) for name in ("at", "started_at")}
     return report.model_copy(update={"usage": sound, **times})
 
 
@@ -147,21 +160,37 @@ def on_updates(job: Job, packed: bytes) -> None:
             job.ad[name] = cell
 
 
-def end_run(table: JobTable, job: Job, claim: Claim, run: Shadow, now: float) -> None:
+def when_ended(run: Shadow, report: JobReport, now: float) -> Ended:
+    """When a run was over whose end is reported at last. It can not have begun before we gave it away, nor ended later
+    than the report says; between the two its startd's wall clock is believed, which need not go as ours does."""
+    if report.had_s is None or report.over_s is None:
+        return heard_of_end(run, now)
+    latest = min(now, max(run.started, now - report.over_s))
+    earliest = min(latest, run.started + report.had_s)
+    at = min(max(report.at, earliest), latest)
+    return Ended(at, report.had_s, report.had_s if report.ran_s is None else report.ran_s)
+
+
+def heard_of_end(run: Shadow, now: float) -> Ended:
+    """A run that is over, of which nobody says since when."""
+    return Ended(now, max(0.0, now - run.started), max(0.0, now - (run.executing or run.started)))
+
+
+def end_run(table: JobTable, job: Job, claim: Claim, run: Shadow, ended: Ended) -> None:
     """The run is no more, however it ended: neither the job nor the claim has it now."""
     claim.shadow = None
     job.shadow = None
     table.count(claim.submitter).weighted_running -= claim.weight()
-    on_run_end(job, claim, run, now)
+    on_run_end(job, claim, run, ended)
 
 
-def on_run_end(job: Job, claim: Claim, run: Shadow, now: float) -> None:
+def on_run_end(job: Job, claim: Claim, run: Shadow, ended: Ended) -> None:
     """Add a run that is over to the job's totals. One that its execution point never took used nothing."""
-    ran = max(0.0, now - run.started) if claim.granted else 0.0
+    had = ended.had_s if claim.granted else 0.0
     if run.suspended:
-        on_continue(job, run, now)
-    job.ad["RemoteWallClockTime"] = float(job.number("RemoteWallClockTime")) + ran
-    job.ad["CumulativeSlotTime"] = float(job.number("CumulativeSlotTime")) + ran * claim.weight()
+        on_continue(job, run, ended.at)
+    job.ad["RemoteWallClockTime"] = float(job.number("RemoteWallClockTime")) + had
+    job.ad["CumulativeSlotTime"] = float(job.number("CumulativeSlotTime")) + had * claim.weight()
     if claim.granted:
         job.ad["LastRemoteHost"] = claim.slot
     job.drop("RemoteHost", "RemoteSlotID", "StartdAddr", "ShadowBday", "RoostMatchedSlot")
@@ -205,7 +234,7 @@ def _failed(
 ) -> tuple[JobEffect, ...]:
     """The run does not count: it could not start, or its output is lost."""
     now = result.now
-    told = LogEvent(job, lambda: job_log.shadow_exception(job.id, now, reason, result.usage))
+    told = LogEvent(job, lambda: job_log.shadow_exception(job.id, result.ended.at, reason, result.usage))
     return (told, *requeue(schedd, table, job, reason, now, cool_down, failed=True))
 
 
@@ -231,20 +260,19 @@ def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: C
     if decision.action == Action.REQUEUE:
         told = _evicted(schedd, job, result, decision.reason)
         return told + requeue(schedd, table, job, decision.reason, now, cool_down, failed=False)
-    job.ad["CompletionDate"] = int(now)
+    job.ad["CompletionDate"] = int(result.ended.at)
     job.ad["JobFinishedHookDone"] = int(now)
-    ran = max(0.0, now - (run.executing or run.started))
     effects: list[JobEffect] = []
     if run.transfer:
-        effects.append(LogEvent(job, lambda: job_log.transferring(job.id, now, "output", "finished")))
-    effects.append(LogEvent(job, lambda: _terminated(job, result, ran)))
+        effects.append(LogEvent(job, lambda: job_log.transferring(job.id, result.ended.at, "output", "finished")))
+    effects.append(LogEvent(job, lambda: _terminated(job, result)))
     ended = JobEnded(
         **about(schedd, job, now),
         slot=result.slot,
         attempt=run.attempt,
         exit_code=exit_.exit_code,
         exit_signal=exit_.exit_signal,
-        ran_s=ran,
+        ran_s=result.ended.ran_s,
         user_cpu_s=result.usage.user_cpu_s,
         sys_cpu_s=result.usage.sys_cpu_s,
         memory_mib=result.usage.memory_mib,
@@ -278,7 +306,7 @@ def _add_up(job: Job, usage: Usage) -> None:
         job.ad[name] = float(job.number(name)) + value
 
 
-def _terminated(job: Job, result: Result, ran: float) -> job_log.Event:
+def _terminated(job: Job, result: Result) -> job_log.Event:
     total = Usage(
         user_cpu_s=job.number("CumulativeRemoteUserCpu"),
         sys_cpu_s=job.number("CumulativeRemoteSysCpu"),
@@ -287,23 +315,20 @@ def _terminated(job: Job, result: Result, ran: float) -> job_log.Event:
     )
     return job_log.terminated(
         job.id,
-        result.now,
+        result.ended.at,
         exit_code=result.exit.exit_code,
         exit_signal=result.exit.exit_signal,
         core=job.text("JobCoreFileName") if result.exit.core_dumped else "",
         run=result.usage,
         total=total,
-        resources=job_log.resources(job.ad, result.slot_ad, result.usage, ran),
+        resources=job_log.resources(job.ad, result.slot_ad, result.usage, result.ended.ran_s),
     )
 
 
 def _evicted(schedd: str, job: Job, result: Result, reason: str) -> tuple[JobEffect, ...]:
-    now = result.now
-    ran = max(0.0, now - (result.run.executing or result.run.started))
-
     def event() -> job_log.Event:
-        resources = job_log.resources(job.ad, result.slot_ad, result.usage, ran)
-        return job_log.evicted(job.id, now, reason, result.usage, resources)
+        resources = job_log.resources(job.ad, result.slot_ad, result.usage, result.ended.ran_s)
+        return job_log.evicted(job.id, result.ended.at, reason, result.usage, resources)
 
-    told = JobEvicted(**about(schedd, job, now), slot=result.slot, attempt=result.run.attempt, reason=reason)
+    told = JobEvicted(**about(schedd, job, result.now), slot=result.slot, attempt=result.run.attempt, reason=reason)
     return LogEvent(job, event), PublishEvent(told)

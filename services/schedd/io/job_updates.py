@@ -309,14 +309,21 @@ class JobUpdates:
 
     # Runs
 
-    def end_run(self, claim: Claim, job: Job, run: Shadow, exit_: JobExit | None = None) -> None:
-        """A run is no more, however it ended. exit_: what its last report says; None: there was none."""
-        now = self.now()
-        job_trace.on_over(self.name, job, claim, run, exit_, now)
+    def end_run(
+        self,
+        claim: Claim,
+        job: Job,
+        run: Shadow,
+        exit_: JobExit | None = None,
+        ended: job_end.Ended | None = None,
+    ) -> None:
+        """A run is no more, however it ended. exit_, ended: what its last report says; None: there was none."""
+        ended = ended or job_end.heard_of_end(run, self.now())
+        job_trace.on_over(self.name, job, claim, run, exit_, ended.at)
         timer = self._timers.pop(job.id, None)
         if timer is not None:
             timer.cancel()
-        job_end.end_run(self.table, job, claim, run, now)
+        job_end.end_run(self.table, job, claim, run, ended)
         self.queue.put(job)
 
     def _abandon_run(self, job: Job) -> None:

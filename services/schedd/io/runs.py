@@ -191,7 +191,7 @@ class Runs:
                 run.executing = report.started_at or report.at
                 if run.transfer:
                     self.record(job, lambda: job_log.transferring(job.id, now, "input", "finished"))
-                self._executing(job, claim, run, now)
+                self._executing(job, claim, run, now, now)
                 self.queue.put_claim(claim)
             elif job.status == JobStatus.SUSPENDED:
                 self.updates.happen(job, JobEvent.CONTINUE)
@@ -214,7 +214,8 @@ class Runs:
         if job.status in ACTIVE:
             self.updates.record(job, event)
 
-    def _executing(self, job: Job, claim: Claim, run: Shadow, now: float) -> None:
+    def _executing(self, job: Job, claim: Claim, run: Shadow, now: float, at: float) -> None:
+        """Its program runs, since `at` for the user's log."""
         self.updates.launches.add(now - max(run.started, claim.granted_at))
         if job.status not in ACTIVE:
             return  # held or removed while it was on its way: that was told, and stands
@@ -223,7 +224,7 @@ class Runs:
             job,
             lambda: job_log.executing(
                 job.id,
-                now,
+                at,
                 self._host(claim),
                 claim.slot,
                 claim.slot_classad(),
@@ -247,16 +248,19 @@ class Runs:
         exit_ = report.exit
         job_end.on_usage(job, report.usage)
         job_end.on_updates(job, report.updates)
-        if (
+        untold = (
             not run.executing
             and report.started_at
             and exit_ is not None
             and exit_.reason in ("exited", "killed", "evicted")
-        ):
+        )
+        if untold:
             run.executing = report.started_at  # its report was lost, or came too late
-            self._executing(job, claim, run, now)
+        ended = job_end.when_ended(run, report, now)
+        if untold:
+            self._executing(job, claim, run, now, max(run.started, ended.at - ended.ran_s))
         stopped = run.stop
-        self.updates.end_run(claim, job, run, exit_ or job_end.NO_EXIT)
+        self.updates.end_run(claim, job, run, exit_ or job_end.NO_EXIT, ended)
         claim.previous = (report.job_id, report.attempt)
         result = job_end.Result(
             report.usage,
@@ -265,6 +269,7 @@ class Runs:
             claim.slot_classad(),
             run,
             now,
+            ended,
         )
         self.updates.carry_out(job_end.conclude(self.updates.name, self.table, job, result, self.updates.cool_down))
         good = exit_ is not None and (

@@ -41,6 +41,12 @@ class RunRecord:
     usage: dict[str, Any] = field(default_factory=dict)
     exit: dict[str, Any] | None = None
     stop: dict[str, Any] | None = None  # it was told to end: the order
+    # By the machine's own clock (Clock.boottime), which nobody sets; boot: the start of the machine it counts from.
+    # ended_at is of the wall clock.
+    boot: str = ""
+    began_boottime: float = 0.0
+    ended_boottime: float = 0.0
+    ended_at: float = 0.0
 
     @property
     def key(self) -> str:

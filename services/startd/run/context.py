@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from services.startd.core.journal_records import RunRecord
+from services.startd.core.run.run_times import Moment
 from services.startd.exec.api import Launcher
 from services.startd.isolation.manager import IsolationManager
 from services.startd.journal_writer import JournalWriter
@@ -24,6 +25,7 @@ from shared.transfer.tls import TransferTls
 class RunContext:
     daemon: Context
     startd: str  # its name
+    boot: str  # which start of the machine this is
     launchers: Mapping[str, Launcher]
     isolation: IsolationManager
     journal: JournalWriter
@@ -40,6 +42,10 @@ class RunContext:
     def scratch(self, record: RunRecord) -> Path:
         """A run's scratch directory as this process finds it; the job may find another file system there."""
         return self.isolation.volumes.view(record.scratch)
+
+    def moment(self) -> Moment:
+        clock = self.daemon.clock
+        return Moment(self.boot, clock.boottime(), clock.now())
 
     def save(self, record: RunRecord, *, soon: bool = False) -> None:
         """Write it down; `soon`: with whatever is written next, half a second from now at the latest."""

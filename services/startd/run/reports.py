@@ -10,6 +10,7 @@ from typing import Any
 from structlog.stdlib import BoundLogger
 
 from services.startd.core.journal_records import RunRecord
+from services.startd.core.run import run_times
 from services.startd.run.context import RunContext
 from shared.backoff import Backoff
 from shared.classad import ClassAd
@@ -78,6 +79,9 @@ class Reports:
         """Repeat the final report until it is acknowledged. None: nobody wanted to hear it for very long."""
         context, record = self._context.daemon, self._record
         report = self._made("ended", updates, record.outcome)
+        if record.ended_at:
+            times = {"had_s": run_times.had_s(record), "ran_s": run_times.ran_s(record), "at": record.ended_at}
+            report = report.model_copy(update=times)
         if not record.schedd:
             self._no_schedd(report)
             return JobReportAck()
@@ -86,7 +90,12 @@ class Reports:
         synced = False
         while context.clock.monotonic() < give_up:
             try:
-                told = report.model_copy(update={"claim_over": self._context.claim_over(record.claim_id)})
+                told = report.model_copy(
+                    update={
+                        "claim_over": self._context.claim_over(record.claim_id),
+                        "over_s": run_times.over_s(record, self._context.moment()) if record.ended_at else None,
+                    }
+                )
                 answer = await context.bus.call(f"schedd.{record.schedd}", told)
             except RetryableError as error:
                 self._log.info("end_not_acknowledged", reason=str(error))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from services.startd.core.journal_records import RunRecord
+from services.startd.core.run import run_times
 from services.startd.core.run.exit_status import Stop, StopOrder, exit_of, kill_signal, left
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_hooks import Hook, Progress, changed_job
@@ -191,6 +192,7 @@ class Run:
             if outcome.reason == "evicted" and self.stop_order is not None:
                 outcome = left(outcome, self.stop_order)
             self.record.exit = outcome.model_dump()
+            run_times.end(self.record, self.context.moment())
             self.context.save(self.record, soon=True)  # its end frees the slot, and both are written then
         self._log.info("run_ended", **self._outcome_fields())
 

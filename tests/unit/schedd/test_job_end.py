@@ -1,5 +1,7 @@
 """What a job's ad says of its runs: starts, suspensions, and the accounts of all runs together."""
 
+import time
+
 import pytest
 
 from engine.queue.autoclusters import Autoclusters
@@ -12,6 +14,7 @@ from services.schedd.core.policies import CoolDown
 from shared import job_log
 from shared.classad import parse_ad
 from shared.messages.claims import JobExit, JobReport, Usage
+from tests.spec import spec
 from tests.unit.schedd.test_decisions import cluster_of, job_of
 
 
@@ -44,7 +47,7 @@ def test_runs_add_up():
         assert job.ad.eval("JobCurrentStartDate") == job.ad.eval("ShadowBday") == int(began)
         assert job.ad.eval("JobCurrentStartExecutingDate") == int(began) + 1
         assert (job.ad.eval("RemoteHost"), job.ad.eval("RemoteSlotID")) == ("slot1@ep", 7)
-        job_end.on_run_end(job, claim, run, ended)
+        job_end.on_run_end(job, claim, run, job_end.heard_of_end(run, ended))
     assert job.ad.eval("RemoteWallClockTime") == 14.5
     assert job.ad.eval("CumulativeSlotTime") == 29.0
     assert job.ad.eval("JobLastStartDate") == 1000
@@ -54,7 +57,7 @@ def test_runs_add_up():
 
 def test_a_clock_that_was_set_back_takes_nothing_from_the_accounts():
     job, run = job_of(cluster_of(""), text="RemoteWallClockTime = 5.0"), run_of(1000.0)
-    job_end.on_run_end(job, claim_of(""), run, 990.0)
+    job_end.on_run_end(job, claim_of(""), run, job_end.heard_of_end(run, 990.0))
     assert job.ad.eval("RemoteWallClockTime") == 5.0
 
 
@@ -66,7 +69,7 @@ def test_suspensions_are_counted_and_one_ends_with_its_run():
     assert (job.ad.eval("CumulativeSuspensionTime"), job.ad.eval("LastSuspensionTime")) == (5, 0)
     job_end.on_continue(job, run, 1019.0)
     job_end.on_suspend(job, run, 1020.0)
-    job_end.on_run_end(job, claim_of(""), run, 1027.0)
+    job_end.on_run_end(job, claim_of(""), run, job_end.heard_of_end(run, 1027.0))
     assert (job.ad.eval("TotalSuspensions"), job.ad.eval("CumulativeSuspensionTime")) == (2, 12)
     assert job.ad.eval("RemoteWallClockTime") == 27.0
 
@@ -84,7 +87,7 @@ def concluded(exit_, *, stop="", status=JobStatus.RUNNING):
     job, run, table = job_of(cluster_of("")), run_of(1000.0), JobTable(Autoclusters())
     job.status, run.stop = status, stop
     table.add(job.cluster, [job])
-    result = job_end.Result(Usage(), exit_, "slot1@ep", parse_ad("[]"), run, 1010.0)
+    result = job_end.Result(Usage(), exit_, "slot1@ep", parse_ad("[]"), run, 1010.0, job_end.heard_of_end(run, 1010.0))
     effects = job_end.conclude("ap", table, job, result, CoolDown())
     assert SaveJob(job) in effects
     return job, [effect.event for effect in effects if isinstance(effect, PublishEvent)]
@@ -129,13 +132,14 @@ def test_a_job_held_meanwhile_stays_held_whatever_its_run_came_to():
     assert not told
 
 
-def ended_run(exit_, *, text="", transfer=True, output=True, executing=1002.0, usage=None):
+def ended_run(exit_, *, text="", transfer=True, output=True, executing=1002.0, usage=None, ended=None):
     """The job after its run came to this, and all effects."""
     job, table = job_of(cluster_of(text)), JobTable(Autoclusters())
     run = Shadow(JobId(1, 0), 4, "token", transfer, 1000.0, executing=executing, output=output)
     job.status = JobStatus.RUNNING
     table.add(job.cluster, [job])
-    result = job_end.Result(usage or Usage(), exit_, "slot1@ep", parse_ad("[Cpus = 1]"), run, 1010.5)
+    ended = ended or job_end.heard_of_end(run, 1010.5)
+    result = job_end.Result(usage or Usage(), exit_, "slot1@ep", parse_ad("[Cpus = 1]"), run, 1010.5, ended)
     return job, job_end.conclude("ap", table, job, result, CoolDown())
 
 
@@ -215,7 +219,9 @@ def test_what_a_job_came_to_that_was_removed_meanwhile_is_noted():
     job.status = JobStatus.REMOVED
     table.add(job.cluster, [job])
     exit_ = JobExit(reason="exited", exit_code=5)
-    result = job_end.Result(Usage(user_cpu_s=2.0), exit_, "slot1@ep", parse_ad("[]"), run, 1010.0)
+    result = job_end.Result(
+        Usage(user_cpu_s=2.0), exit_, "slot1@ep", parse_ad("[]"), run, 1010.0, job_end.heard_of_end(run, 1010.0)
+    )
     effects = job_end.conclude("ap", table, job, result, CoolDown())
     assert (job.ad.eval("ExitCode"), job.ad.eval("CumulativeRemoteUserCpu")) == (5, 2.0)
     assert LeaveQueue(job, forced=False) in effects
@@ -250,13 +256,59 @@ def test_a_sound_report_is_taken_as_it_is():
     assert job_end.sanitize_report(report) is report
 
 
+def told(run, **times):
+    """When a run is over whose end is told at 1100 by our clock."""
+    report = JobReport(
+        startd="ep", slot="slot1@ep", claim_id="c", job_id="1.0", attempt=4, sequence=9, phase="ended", **times
+    )
+    return job_end.when_ended(run, job_end.sanitize_report(report), 1100.0)
+
+
+@spec("LEA-12")
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (1040.0, 1040.0),  # both clocks agree
+        (4640.0, 1050.0),  # theirs is an hour ahead: it was over 50 s ago at the latest
+        (10.0, 1030.0),  # theirs is far behind: it took 30 s at the least
+        (0.0, 1030.0),
+    ],
+)
+def test_a_run_was_over_when_its_startd_says_however_late_that_is_heard(theirs, ours):
+    ended = told(run_of(1000.0), at=theirs, started_at=theirs, had_s=30.0, ran_s=29.0, over_s=50.0)
+    assert ended == job_end.Ended(ours, 30.0, 29.0)
+
+
+def test_the_end_of_a_run_is_not_before_its_beginning_nor_after_it_is_heard_of():
+    assert told(run_of(1090.0), at=1095.0, had_s=30.0, ran_s=29.0, over_s=50.0).at == 1090.0
+    assert told(run_of(1200.0), at=1095.0, had_s=30.0, ran_s=29.0, over_s=50.0).at == 1100.0  # set back meanwhile
+    nonsense = told(run_of(1000.0), at=float("inf"), had_s=float("nan"), ran_s=-1.0, over_s=float("-inf"))
+    assert nonsense == job_end.Ended(1100.0, 0.0, 0.0)
+
+
+def test_an_execution_point_of_before_is_believed_to_tell_at_once():
+    run = Shadow(JobId(1, 0), 4, "token", False, 1000.0, executing=1002.0)
+    assert told(run, at=1040.0) == job_end.Ended(1100.0, 100.0, 98.0)
+
+
+def test_what_an_end_says_of_its_times_counts_for_ad_log_and_events():
+    job, effects = ended_run(JobExit(reason="exited", exit_code=0), ended=job_end.Ended(1004.0, 3.5, 2.0))
+    (event,) = events_of(effects)
+    assert (event.ran_s, event.at) == (2.0, 1010.5)
+    assert job.ad.eval("CompletionDate") == 1004
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1004.0))
+    assert f"005 (001.000.000) {stamp}" in log_of(effects)
+    _, effects = ended_run(JobExit(reason="evicted", message="m"), ended=job_end.Ended(1004.0, 3.5, 2.0))
+    assert f"004 (001.000.000) {stamp}" in log_of(effects)
+
+
 def test_the_end_of_a_run_frees_claim_and_job_and_its_weight():
     job, table = job_of(cluster_of("")), JobTable(Autoclusters())
     claim, run = claim_of("SlotWeight = 2"), run_of(1000.0)
     table.add(job.cluster, [job])
     claim.shadow = job.shadow = run
     table.count("alice@p").weighted_running = 5.0
-    job_end.end_run(table, job, claim, run, 1010.0)
+    job_end.end_run(table, job, claim, run, job_end.heard_of_end(run, 1010.0))
     assert (claim.shadow, job.shadow) == (None, None)
     assert table.count("alice@p").weighted_running == 3.0
     assert job.ad.eval("RemoteWallClockTime") == 10.0
