@@ -240,7 +240,7 @@ class Endpoint:
         self.output.mkdir()
         self.credentials: dict[str, bytes] = {}  # by the names of their files
         self.status = 0  # refuse with this one, if any
-        self.received = 0
+        self.received = self.refused = 0
 
     async def __aenter__(self):
         app = web.Application(client_max_size=0)
@@ -258,6 +258,7 @@ class Endpoint:
 
     def refusal(self, request):
         if self.status:
+            self.refused += 1
             return web.Response(status=self.status, text="the endpoint refuses")
         if request.headers.get("Authorization") != "Bearer token":
             return web.Response(status=401, text="wrong token")

@@ -35,6 +35,10 @@ async def start(pool, files, **attrs):
     return activation, await pool.call(pool.request(activation))
 
 
+def stop_at_once(activation, granted):
+    return DeactivateClaim(claim_id=granted.claim_id, job_id=activation.job_id, attempt=1, why="vacate", how="fast")
+
+
 async def test_input_comes_and_new_and_changed_files_go_back(pool, files):
     program(
         files,
@@ -150,3 +154,28 @@ async def test_adopted_in_the_middle_a_job_sends_what_it_changed(pool, files, tm
         "_condor_stdout",
         "made",
     ]
+
+
+async def test_a_job_that_is_killed_says_why_and_nothing_of_its_output(pool, files, tmp_path):
+    """Its slot is taken at once; that no output comes then is how it is."""
+    program(files, f"echo begun > made; touch {tmp_path}/up; exec sleep 1000")
+    activation, granted = await start(pool, files, WhenToTransferOutput="ON_EXIT_OR_EVICT")
+    await eventually((tmp_path / "up").exists)
+    await pool.call(stop_at_once(activation, granted))
+    end = await pool.schedd.end_of(activation.job_id)
+    assert (end.exit.reason, end.exit.message) == ("evicted", "stopped by the schedd: vacate")
+    assert not files.received
+
+
+async def test_a_job_that_is_killed_while_it_sends_its_output_says_why_first(pool, files, tmp_path):
+    """It had come to its end, and must run again: its user wants to know for whom."""
+    program(files, f"touch {tmp_path}/up; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done")
+    activation, granted = await start(pool, files)
+    await eventually((tmp_path / "up").exists)
+    files.status = 503
+    (tmp_path / "go").touch()
+    await eventually(lambda: files.refused)
+    await pool.call(stop_at_once(activation, granted))
+    end = await pool.schedd.end_of(activation.job_id)
+    assert end.exit.reason == "evicted"
+    assert end.exit.message.startswith("stopped by the schedd: vacate; output could not be sent: ")

@@ -118,6 +118,8 @@ class FileTransfer:
         record = self._record
         if not record.transfer_url or outcome.reason in ("hold", "failed"):
             return outcome
+        if outcome.reason == "evicted" and self._orders.fast.is_set():
+            return outcome  # its slot is taken at once, as everybody knows of such an end
         asked = self._orders.stop is not None and self._orders.stop.want_output
         by_itself = outcome.reason == "exited"
         output = output_of(job, outcome.exit_code, ended_by_itself=by_itself, asked=asked)
@@ -144,7 +146,8 @@ class FileTransfer:
                     )
                 )
         except TransferUnavailable as error:
-            return _with(outcome, Fault.NO_TIME_FOR_OUTPUT.exit("evicted", unsent(outcome, str(error))))
+            why = unsent(outcome, self._orders.stop, str(error))
+            return _with(outcome, Fault.NO_TIME_FOR_OUTPUT.exit("evicted", why))
         except TransferRefused as error:
             if error.status in _NOT_WANTED:
                 return Fault.NOT_WANTED.exit("failed", f"the schedd does not want this run: {error}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.startd.core.run.exit_status import unsent
+from services.startd.core.run.exit_status import StopOrder, unsent
 from services.startd.core.run.failures import FIRST_S, LONGEST_S, Fault, Health, page
 from shared.messages.claims import JobExit
 
@@ -103,7 +103,9 @@ def test_the_wait_is_bounded(failures):
 
 def test_a_job_whose_output_could_not_be_sent_still_says_why_it_had_to_leave():
     preempted = JobExit(reason="evicted", message="preempted: bob has the better priority", vacate_code=1019)
-    assert unsent(preempted, "no time was left for it") == (
-        "preempted: bob has the better priority; output could not be sent: no time was left for it"
-    )
-    assert unsent(JobExit(reason="exited", exit_code=0), "refused") == "output could not be sent: refused"
+    wanted = "preempted: bob has the better priority; output could not be sent: no time was left for it"
+    assert unsent(preempted, None, "no time was left for it") == wanted
+    order = StopOrder("evicted", "evict", "preempted: bob has the better priority", fast=True, want_output=False)
+    done = JobExit(reason="exited", exit_code=0)  # it had come to its end before it had to leave
+    assert unsent(done, order, "no time was left for it") == wanted
+    assert unsent(done, None, "refused") == "output could not be sent: refused"

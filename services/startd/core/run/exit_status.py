@@ -93,10 +93,12 @@ def exit_of(end: Finished, stopped: Stop | None, why: str) -> JobExit:
     return JobExit(reason="exited", exit_code=end.exit_code, exit_signal=end.exit_signal, core_dumped=end.core_dumped)
 
 
-def unsent(outcome: JobExit, why: str) -> str:
-    """What is said of a run whose output could not be sent. Why it had to end comes first: that is what a user asks."""
+def unsent(outcome: JobExit, order: StopOrder | None, why: str) -> str:
+    """What is said of a run whose output could not be sent. Why it had to leave comes first, also of a job that had
+    come to its end by then: that is what a user asks."""
     trouble = f"output could not be sent: {why}"
-    return f"{outcome.message}; {trouble}" if outcome.message else trouble
+    cause = outcome.message or (order.message if order is not None else "")
+    return f"{cause}; {trouble}" if cause else trouble
 
 
 def kill_signal(job: ClassAd, why: str) -> int:
