@@ -12,8 +12,9 @@ from pathlib import Path
 
 #: Of twenty jobs.
 GOOD, FAILING, HELD_BY_POLICY, HELD_FOR_INPUT = 14, 2, 2, 2
-#: Enough for all kinds of ends to happen before, during and after a crash.
-WHOLE, SMALL = 200, 80
+#: Each kind of end comes again every twenty jobs: of a pool that crashes after fifteen ends, with eight jobs at a time,
+#: jobs of each kind end in two lives at least.
+WHOLE, SMALL = 100, 60
 
 SCRIPT = """\
 #!/bin/sh
