@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import logging
 import os
@@ -98,6 +99,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "compose_pool" in used:
             item.add_marker(pytest.mark.xdist_group("compose"))
         _name_group(config, item)
+
+
+def pytest_collection_finish() -> None:
+    """What was read to find the tests stays to the end, so no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _choose_rows(config: pytest.Config, items: list[pytest.Item]) -> None:
