@@ -193,6 +193,8 @@ async def test_orders_to_a_machine_come_from_gateways_and_not_by_the_way_of_dead
     gateway = await world.bus("gateway.gw")
     letters = await eventually(lambda: at_least(2 * len(headers), gateway.dead_letters), 60)
     assert len(letters) == 2 * len(headers)
+    # Two of the headers show a seal that is not the startd's: by that they are refused, not only as no gateway signed.
+    assert sum("nobody vouches for who published it" in letter.reason for letter in letters) == 4
     assert not startd.context.stopping.is_set()
     # Nor are they when an administrator has them put back: each is again what it was.
     for letter in letters:
