@@ -101,8 +101,9 @@ class Member:
         self._lives[-1].kill()
 
     def crash(self) -> None:
-        """As its machine does: what a startd has started is gone as well."""
-        self._lives[-1].close()
+        """As its machine does: what a startd has started, in former lives too, is gone as well."""
+        for life in self._lives:
+            life.close()
 
     def stop(self) -> None:
         """As a supervisor does: SIGTERM, and it ends in good order."""

@@ -2,6 +2,8 @@
 
 The gateway keeps the last few thousand events. A consumer that was away, or too slow, goes on after the last id it
 took; where that is too long ago it gets what the journal has recorded since, or a Gap where there is no journal.
+Where several gateways serve the pool, it leaves one that hangs or is gone for the next. Each has the events in the
+order in which they came to it, so the next is asked for some that were told already, and these are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import random
 import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -31,6 +35,8 @@ FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 10.0
 #: The gateway says at least every 15 s that there is nothing new.
 SILENCE_S: Final = 60.0
+#: A gateway of several that gives no answer so many times, one after the other, is left.
+LOOKS: Final = 2
 MAX_EVENT_BYTES: Final = 64 << 20
 #: Ids of events that came last: what the journal and the stream both tell is told once.
 REMEMBERED: Final = 20_000
@@ -75,6 +81,7 @@ class HttpSource:
         self._session: aiohttp.ClientSession | None = None
         self._trouble = "its start"
         self._url = ""
+        self._turn = 0  # which of several gateways
         self._closed = False
 
     @property
@@ -152,19 +159,24 @@ class HttpSource:
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 self._trouble = f"the gateway: {protocol.why(self._url, error)}"
             LOG.info("consumer waits for %s", self._trouble)
+            self._turn += 1
             await asyncio.sleep(backoff.next_s())
 
     async def _follow(self) -> bool:
         """One connection, to its end. Returns whether anything came over it. Raises ClientError where the gateway
         refuses it, and what aiohttp raises."""
         assert self._session is not None
-        where = self._where()
+        where, several = self._where()
+        self._after = self._told_by_all(where.url)
         self._url = where.url
         query = urlencode({"type": self._patterns, "after": self._after}, doseq=True)
         came = False
-        async with self._session.get(
-            f"{where.url}/v1/events?{query}", headers={"Authorization": f"Bearer {where.token}"}, ssl=_way(where)
-        ) as response:
+        async with (
+            _watched(self._session, where, several),
+            self._session.get(
+                f"{where.url}/v1/events?{query}", headers={"Authorization": f"Bearer {where.token}"}, ssl=_way(where)
+            ) as response,
+        ):
             if response.status != 200:
                 raise await _refusal(response)
             async for name, ident, data in _frames(response):
@@ -185,9 +197,19 @@ class HttpSource:
                     LOG.info("the gateway ends the stream after event %s: %s", self._after, data.decode())
         return came
 
-    def _where(self) -> PoolLocation:
+    def _told_by_all(self, url: str) -> str:
+        """The event to go on after. With another gateway than the last, one before which it had all that we have."""
+        last = time_of(self._after)
+        if not self._url or self._url == url or not last:
+            return self._after
+        return next((one for one in reversed(self._seen) if 0.0 < time_of(one) < last - SKEW_S), self._after)
+
+    def _where(self) -> tuple[PoolLocation, bool]:
+        """The gateway to follow now, and whether there are others."""
         try:
-            return self._find()
+            where = self._find()
+            urls = (where.url, *where.others)
+            return replace(where, url=urls[self._turn % len(urls)]), len(urls) > 1
         except ClientError as error:
             # The personal pool's file is not there while it is down.
             raise ClientError(str(error), error.code, retryable=self._opened.is_set()) from error
@@ -267,6 +289,36 @@ def _received(name: str, ident: str, data: bytes, *, recorded: bool = False) -> 
     facts.pop("id", None)
     event = event_of(kind, facts, version if isinstance(version, int) else None, data)
     return Received(ident, event, sender, recorded=recorded)
+
+
+@asynccontextmanager
+async def _watched(session: aiohttp.ClientSession, where: PoolLocation, several: bool) -> AsyncIterator[None]:
+    """While a stream of one of several gateways is read, the gateway is looked at, as a stream says nothing for long.
+    Raises TimeoutError once it does not answer."""
+
+    async def look(limit: asyncio.Timeout) -> None:
+        silent = 0
+        while silent < LOOKS:
+            if not silent:
+                await asyncio.sleep(protocol.LOOK_AFTER_S)
+            try:
+                async with (
+                    asyncio.timeout(protocol.LOOK_S),
+                    session.request(protocol.LOOK.method, f"{where.url}{protocol.LOOK.path}", ssl=_way(where)),
+                ):
+                    silent = 0
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                silent += 1
+        limit.reschedule(asyncio.get_running_loop().time())
+
+    async with asyncio.timeout(None) as limit:
+        looking = asyncio.create_task(look(limit), name="consumer:look") if several else None
+        try:
+            yield
+        finally:
+            if looking is not None:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
 
 
 async def _frames(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str, bytes]]:

@@ -796,6 +796,7 @@ def test_each_death_holds_back_longer_and_good_times_are_remembered():
         backoff = backoff.failed(now, limits)
         lengths.append(backoff.until - now)
         assert backoff.holds(now)
+        assert not backoff.holds(backoff.until)
         now = backoff.until + 1.0
         assert not backoff.holds(now)
     assert lengths == [360.0, 720.0, 1000.0, 1000.0]

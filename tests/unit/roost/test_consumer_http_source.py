@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 from aiohttp import web
@@ -23,11 +24,18 @@ class Gateway:
         self.scripts = list(scripts)
         self.recorded = recorded
         self.asked, self.journal = [], []
+        self.hangs, self.looks = False, 0
         self._over = asyncio.Event()
 
     async def __aenter__(self):
         app = web.Application()
-        app.add_routes([web.get("/v1/events", self._events), web.get("/v1/journal/events", self._journal)])
+        app.add_routes(
+            [
+                web.head("/", self._look),
+                web.get("/v1/events", self._events),
+                web.get("/v1/journal/events", self._journal),
+            ]
+        )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -57,6 +65,12 @@ class Gateway:
             return response
         await self._over.wait()
         return response
+
+    async def _look(self, _):
+        self.looks += 1
+        if self.hangs:
+            await self._over.wait()
+        return web.Response()
 
     async def _journal(self, request):
         self.journal.append(dict(request.query))
@@ -189,3 +203,44 @@ async def test_a_refusal_ends_it_and_garbage_is_told():
         with pytest.raises(ClientError, match="no JSON object"):
             await source.next()
         await source.close()
+
+
+def both(one, other):
+    return PoolLocation(one.where.url, "secret", others=(other.where.url,))
+
+
+async def test_a_gateway_that_breaks_off_is_left_for_another_and_nothing_is_missed_or_told_twice():
+    """The other one had the events in another order."""
+    a, b, c = (f"{int((time.time() - 60 + 20 * number) * 1000):012x}{new_id()[12:]}" for number in range(3))
+    between = f"{int((time.time() - 21) * 1000):012x}{new_id()[12:]}"
+    async with Gateway([frame(a), frame(b), frame(c), CUT]) as one, Gateway([frame(between), frame(c)]) as other:
+        source = HttpSource(lambda: both(one, other), [], patience_s=30)
+        await source.open()
+        found = await take(source, 4)
+        await source.close()
+    assert [event.id for event in found] == [a, b, c, between]
+    assert [asked["after"] for asked in other.asked] == [b]  # which came long before the last
+
+
+async def test_a_gateway_that_hangs_is_left_for_another():
+    a, b = new_id(), new_id()
+    async with Gateway([frame(a)]) as one, Gateway([frame(b)]) as other:
+        source = HttpSource(lambda: both(one, other), [], patience_s=30)
+        await source.open()
+        first = await take(source, 1)
+        one.hangs = True
+        second = await take(source, 1)
+        assert source.connected
+        await source.close()
+    assert [event.id for event in first + second] == [a, b]
+
+
+async def test_the_only_gateway_is_not_looked_at():
+    a = new_id()
+    async with Gateway([frame(a)]) as gateway:
+        gateway.hangs = True
+        source = source_of(gateway)
+        await source.open()
+        assert [event.id for event in await take(source, 1)] == [a]
+        await source.close()
+        assert gateway.looks == 0
