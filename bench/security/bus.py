@@ -2,7 +2,8 @@
 and queue.
 
 A user does what the broker lets it; what it may by right is left out, for that is no attack on the daemons: a HAD leads
-negotiators, a negotiator hands out matches, defrag drains machines (docs/security.md says what each may at worst)."""
+negotiators and tells which epochs there were, a negotiator hands out matches, defrag drains machines (docs/security.md
+says what each may at worst)."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from shared.bus.definitions import topic_permissions
 from shared.bus.topology import ROLES, WORK_QUEUES, inbox_queue
 from shared.messages import catalogue
 from shared.messages.base import BadMessage, Envelope, Message, new_id
+from shared.messages.events import LeaderChanged
 from shared.messages.flows import PUBLISHED, REQUESTS
 
 KINDS: Final[Mapping[str, type[Message]]] = {kind.type: kind for kind in catalogue().values()}
@@ -32,7 +34,7 @@ INBOXES: Final = (*DAEMONS, "collector", "negotiator", "journal", "poolhistory",
 ATTACKERS: Final = tuple(f"{role}.evil" for role in ROLES)
 #: Types that a role is obeyed for.
 BY_RIGHT: Final[Mapping[str, tuple[str, ...]]] = {
-    "had": ("had.lead", "had.step-down", "had.handed-over"),
+    "had": ("had.lead", "had.step-down", "had.handed-over", LeaderChanged.type),
     "negotiator": ("negotiation.get-requests", "negotiation.matches", "negotiation.match-notice"),
     "defrag": ("machine.drain", "machine.cancel-drain"),
 }

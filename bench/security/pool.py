@@ -129,7 +129,8 @@ class HostilePool(ProcessPool):
         return [found] if "leader" in found else list(next(iter(found.values()), []))
 
     def look(self, before: dict[str, Any]) -> list[Fault]:
-        """What changed of what is protected, who died, and what was logged since the last look."""
+        """What changed of what is protected (`before` becomes what it is now), who died, and what was logged since the
+        last look."""
         faults = [
             Fault(CRASH, "pool", f"{name} ended with {daemon.returncode}: {daemon.tail()[-1000:]}")
             for name, daemon in self.daemons.items()
@@ -151,6 +152,7 @@ class HostilePool(ProcessPool):
                 for what in before
                 if before[what] != now[what]
             ]
+            before.update(now)  # each change counts once
         return faults
 
     def silences(self) -> dict[str, int]:
