@@ -44,7 +44,7 @@ def examples():
 
 def test_the_examples_of_the_page_run(pool, tmp_path):
     """All of them in one process after the other: each is a whole program."""
-    expected = ["Grace Hopper", "", "you said hello\n0", "2", "{"]
+    expected = ["Grace Hopper", "", "you said hello\n0", "JOB_TERMINATED", "2", "{"]
     assert len(examples()) == len(expected)
     for number, (text, says) in enumerate(zip(examples(), expected, strict=True)):
         program = tmp_path / f"example{number}.py"
@@ -280,7 +280,10 @@ async def test_a_running_job_is_visited_by_both_clients(pool, client, tmp_path):
         with pytest.raises(ClientError, match=r"ended|not running|not in the queue"):
             await other.visit(name, count)
         # Both ways for files too.
-        assert b"over" in b"".join([part async for part in other.download(name)])
+        async def downloaded():
+            return b"over" in b"".join([part async for part in other.download(name)])
+
+        await eventually(downloaded)  # its output is on its way when its program has ended
 
 
 async def test_as_many_jobs_as_one_likes_are_asked_about(pool, client):

@@ -292,6 +292,7 @@ def test_a_whole_machine_off_and_on(own, tmp_path):
     wait_until(lambda: all(off()), what="the daemons to be off")
     wait_until(all_on, what="the daemons to be on")
     wait_until(lambda: own.runner("schedd").daemon and hasattr(own.runner("schedd").daemon, "runs"), what="the schedd")
+    wait_until(lambda: own.host in own.roost("status", "-schedd"), what="the schedd's ad")
     cluster = own.submit(tmp_path)
     own.until_running(cluster)
 
