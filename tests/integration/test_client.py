@@ -279,6 +279,7 @@ async def test_a_running_job_is_visited_by_both_clients(pool, client, tmp_path):
         assert b"".join([data async for data in tail]) == b"over\n"
         with pytest.raises(ClientError, match=r"ended|not running|not in the queue"):
             await other.visit(name, count)
+
         # Both ways for files too.
         async def downloaded():
             return b"over" in b"".join([part async for part in other.download(name)])
