@@ -8,64 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from enum import IntEnum
 from typing import Any, Final
 
 from roost.errors import ClientError
-from shared.job_log import Event, Form, LogReader, as_ad
+from shared.job_log import Event, Form, JobEventType, LogReader, as_ad
 from shared.job_log.reading import BadEvent
+
+__all__ = ["JobEvent", "JobEventLog", "JobEventType"]
 
 #: How often a log is looked at, seconds. Where it lies may be a file system that tells of no changes.
 LOOK_S: Final = 0.2
 #: Characters read in one go.
 PIECE: Final = 1 << 20
-
-
-class JobEventType(IntEnum):
-    """HTCondor's number of an event."""
-
-    SUBMIT = 0
-    EXECUTE = 1
-    EXECUTABLE_ERROR = 2
-    CHECKPOINTED = 3
-    JOB_EVICTED = 4
-    JOB_TERMINATED = 5
-    IMAGE_SIZE = 6
-    SHADOW_EXCEPTION = 7
-    GENERIC = 8
-    JOB_ABORTED = 9
-    JOB_SUSPENDED = 10
-    JOB_UNSUSPENDED = 11
-    JOB_HELD = 12
-    JOB_RELEASED = 13
-    NODE_EXECUTE = 14
-    NODE_TERMINATED = 15
-    POST_SCRIPT_TERMINATED = 16
-    REMOTE_ERROR = 21
-    JOB_DISCONNECTED = 22
-    JOB_RECONNECTED = 23
-    JOB_RECONNECT_FAILED = 24
-    GRID_RESOURCE_UP = 25
-    GRID_RESOURCE_DOWN = 26
-    GRID_SUBMIT = 27
-    JOB_AD_INFORMATION = 28
-    JOB_STATUS_UNKNOWN = 29
-    JOB_STATUS_KNOWN = 30
-    JOB_STAGE_IN = 31
-    JOB_STAGE_OUT = 32
-    ATTRIBUTE_UPDATE = 33
-    PRESKIP = 34
-    CLUSTER_SUBMIT = 35
-    CLUSTER_REMOVE = 36
-    FACTORY_PAUSED = 37
-    FACTORY_RESUMED = 38
-    NONE = 39
-    FILE_TRANSFER = 40
-    RESERVE_SPACE = 41
-    RELEASE_SPACE = 42
-    FILE_COMPLETE = 43
-    FILE_USED = 44
-    FILE_REMOVED = 45
 
 
 class JobEvent(Mapping[str, Any]):

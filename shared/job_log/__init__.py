@@ -7,7 +7,7 @@ and `files` appends to logs.
 
 from __future__ import annotations
 
-from shared.job_log.event import KINDS, Event, Form, parse_form
+from shared.job_log.event import KINDS, Event, Form, JobEventType, parse_form
 from shared.job_log.events import (
     aborted,
     attribute_changed,
@@ -39,6 +39,7 @@ __all__ = [
     "TEXT",
     "Event",
     "Form",
+    "JobEventType",
     "LogReader",
     "aborted",
     "append",

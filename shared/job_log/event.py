@@ -4,7 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, Final, Literal
+
+
+class JobEventType(IntEnum):
+    """HTCondor's number of an event."""
+
+    SUBMIT = 0
+    EXECUTE = 1
+    EXECUTABLE_ERROR = 2
+    CHECKPOINTED = 3
+    JOB_EVICTED = 4
+    JOB_TERMINATED = 5
+    IMAGE_SIZE = 6
+    SHADOW_EXCEPTION = 7
+    GENERIC = 8
+    JOB_ABORTED = 9
+    JOB_SUSPENDED = 10
+    JOB_UNSUSPENDED = 11
+    JOB_HELD = 12
+    JOB_RELEASED = 13
+    NODE_EXECUTE = 14
+    NODE_TERMINATED = 15
+    POST_SCRIPT_TERMINATED = 16
+    REMOTE_ERROR = 21
+    JOB_DISCONNECTED = 22
+    JOB_RECONNECTED = 23
+    JOB_RECONNECT_FAILED = 24
+    GRID_RESOURCE_UP = 25
+    GRID_RESOURCE_DOWN = 26
+    GRID_SUBMIT = 27
+    JOB_AD_INFORMATION = 28
+    JOB_STATUS_UNKNOWN = 29
+    JOB_STATUS_KNOWN = 30
+    JOB_STAGE_IN = 31
+    JOB_STAGE_OUT = 32
+    ATTRIBUTE_UPDATE = 33
+    PRESKIP = 34
+    CLUSTER_SUBMIT = 35
+    CLUSTER_REMOVE = 36
+    FACTORY_PAUSED = 37
+    FACTORY_RESUMED = 38
+    NONE = 39
+    FILE_TRANSFER = 40
+    RESERVE_SPACE = 41
+    RELEASE_SPACE = 42
+    FILE_COMPLETE = 43
+    FILE_USED = 44
+    FILE_REMOVED = 45
+
 
 #: HTCondor's name of each event (MyType), by its number. Others are FutureEvent, as in its reader.
 KINDS: Final[Mapping[int, str]] = {

@@ -7,17 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from shared.classad import ClassAd
-from shared.job_log.event import Event
+from shared.job_log.event import Event, JobEventType
 from shared.messages.claims import Usage
 
 MAX_TEXT: Final = 2000
-#: HTCondor's constants for the events that daemons write, less ULOG_.
-NAMES: Final[Mapping[int, str]] = {
-    0: "SUBMIT", 1: "EXECUTE", 4: "JOB_EVICTED", 5: "JOB_TERMINATED", 6: "IMAGE_SIZE", 7: "SHADOW_EXCEPTION",
-    9: "JOB_ABORTED", 10: "JOB_SUSPENDED", 11: "JOB_UNSUSPENDED", 12: "JOB_HELD", 13: "JOB_RELEASED",
-    22: "JOB_DISCONNECTED", 23: "JOB_RECONNECTED", 24: "JOB_RECONNECT_FAILED", 33: "ATTRIBUTE_UPDATE",
-    35: "CLUSTER_SUBMIT", 36: "CLUSTER_REMOVE", 40: "FILE_TRANSFER",
-}  # fmt: skip
 
 
 class JobId(Protocol):
@@ -192,7 +185,7 @@ def reconnect_failed(job: JobId, at: float, reason: str, slot: str) -> Event:
 def job_ad_information(cause: Event, attributes: Mapping[str, Any]) -> Event:
     """What a job wants told with each of its events (JobAdInformationAttrs). attributes: their values in its ad, which
     come besides what the event itself told."""
-    told = {"TriggerEventTypeNumber": cause.number, "TriggerEventTypeName": f"ULOG_{NAMES[cause.number]}"}
+    told = {"TriggerEventTypeNumber": cause.number, "TriggerEventTypeName": f"ULOG_{JobEventType(cause.number).name}"}
     flat = {name: value for name, value in cause.attributes.items() if not isinstance(value, Mapping)}
     return Event(28, cause.cluster, cause.proc, cause.at, {**told, **flat, **attributes}, cause.subproc)
 

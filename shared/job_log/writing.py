@@ -80,7 +80,7 @@ def _lines(event: Event) -> list[str]:
         case 4:
             return _evicted(told)
         case 5:
-            return ["Job terminated.", *_exit(told), *_used(told, "Total"), *_table(told), *_own_accord(told)]
+            return ["Job terminated.", *_exit(told), *_used(told), *_table(told), *_own_accord(told)]
         case 6:
             rows = (("MemoryUsage", "MB"), ("ResidentSetSize", "KB"), ("ProportionalSetSize", "KB"))
             sizes = [f"\t{told[name]}  -  {name} of job ({unit})" for name, unit in rows if name in told]
@@ -147,8 +147,8 @@ def _exit(told: Mapping[str, Any]) -> list[str]:
     return [f"\t(0) Abnormal termination (signal {told['TerminatedBySignal']})", core]
 
 
-def _used(told: Mapping[str, Any], total: str) -> list[str]:
-    return [*_usage(told, "Run"), *_usage(told, total), *_bytes(told, "Run", ""), *_bytes(told, total, total)]
+def _used(told: Mapping[str, Any]) -> list[str]:
+    return [*_usage(told, "Run"), *_usage(told, "Total"), *_bytes(told, "Run", ""), *_bytes(told, "Total", "Total")]
 
 
 def _usage(told: Mapping[str, Any], what: str) -> list[str]:
