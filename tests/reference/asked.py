@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 #: Seconds after which a case is one that the reference does not come back from.
-PATIENCE_S = 5.0
+PATIENCE_S = 20.0
 ROOT = str(Path(__file__).resolve().parents[2])
 
 

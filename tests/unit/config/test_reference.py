@@ -1,43 +1,20 @@
 """Random configuration files, read by us and by the reference."""
 
-import json
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 
 from shared.config import ConfigError, load_config
+from tests.reference.asked import Reference
 from tests.reference.configuration import ENVIRONMENT, comparable, has_loop, random_file
 
 pytestmark = pytest.mark.reference
 
-ASK = """
-import json, sys
-import htcondor2
-names = json.load(sys.stdin)
-values = {}
-for name in names:
-    try:
-        values[name] = htcondor2.param[name]
-    except KeyError:
-        values[name] = None
-print(json.dumps(values))
-"""
-
 
 def reference_values(path, names):
-    environment = {"CONDOR_CONFIG": str(path), "PATH": os.defpath, "HOME": str(path.parent), **ENVIRONMENT}
-    done = subprocess.run(
-        [sys.executable, "-c", ASK],
-        input=json.dumps(names),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return json.loads(done.stdout) if done.returncode == 0 else None
+    """None: it refuses the file."""
+    with Reference("configuration") as reference:
+        return reference.ask({"text": path.read_text(), "environment": ENVIRONMENT, "names": names})
 
 
 @pytest.mark.parametrize("seed", range(40))
