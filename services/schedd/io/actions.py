@@ -176,6 +176,8 @@ class Actions:
 
     def _tell_of_edits(self, job: Job, edits: ClassAd) -> None:
         """In the job's log, before they are made: what of everybody's attributes becomes what."""
+        if not self.updates.is_logged(job):
+            return  # an edit may be of 100,000 jobs
         now = self.updates.now()
         for name in edits:
             if fold(name) in self.updates.settings.rights.private:

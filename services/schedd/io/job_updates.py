@@ -217,6 +217,10 @@ class JobUpdates:
             self.queue.put_log_event(number, path, text)
             self._log_pending.append((number, path, text))
 
+    def is_logged(self, job: Job) -> bool:
+        """Whether the job's events go into any log."""
+        return bool(self.log_path(job) or self.settings.event_log.path)
+
     def log_entries(self, job: Job, event: Callable[[], job_log.Event]) -> list[tuple[str, bytes]]:
         """What an event makes of the logs that it goes into: (path, text). event: is asked only if there are any."""
         own, of_all = self.log_path(job), self.settings.event_log
