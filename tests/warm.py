@@ -53,32 +53,36 @@ class _Warm:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
-        self._early: dict[str, str] = {}
+        self._surroundings: dict[str, str] = {}
         self._owner = 0
         self._used = False
 
     def use(self) -> None:
-        """From now on commands are forked where they can be."""
+        """From now on commands are forked where they can be: where they are to begin as an interpreter would now.
+
+        The test that starts the first may have set a locale or a path for itself, so what counts is read here.
+        """
         self._used = True
+        self._surroundings = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
 
     def takes(self, command: Sequence[str], env: Mapping[str, str] | None) -> bool:
         if not self._used or list(command[:2]) != [sys.executable, "-m"] or command[2].partition(".")[0] not in OURS:
             return False
         surroundings = os.environ if env is None else env
-        self._begin()
-        return _early(surroundings) == self._early and surroundings.get("PYTHONPATH", "") in ("", str(ROOT))
+        return _early(surroundings) == _early(self._surroundings) and surroundings.get("PYTHONPATH", "") in (
+            "",
+            str(ROOT),
+        )
 
     def _begin(self) -> None:
         with self._lock:
             if self._control is not None and self._owner == os.getpid():
                 return
             ours, its = socket.socketpair()
-            self._early = _early(os.environ)
-            environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.warm", str(its.fileno())],
                 cwd=ROOT,
-                env=environment,
+                env=self._surroundings,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
                 start_new_session=True,
@@ -95,6 +99,7 @@ class _Warm:
     def ask(self, files: Sequence[int], **request: Any) -> None:
         """Have it fork. files: descriptors that become the new process's standard files, and more."""
         body = json.dumps({"umask": _umask(), **request}).encode()
+        self._begin()
         with self._lock:
             assert self._control is not None
             socket.send_fds(self._control, [len(body).to_bytes(4, "big")], list(files))

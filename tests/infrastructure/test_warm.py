@@ -120,6 +120,17 @@ def test_an_interpreter_with_a_setting_of_its_own_is_a_fresh_one(env):
     assert not warm.takes([sys.executable, "-B", "-m", "roost"], dict(os.environ))
 
 
+def test_a_test_with_a_setting_of_its_own_does_not_decide_for_those_after_it(monkeypatch):
+    """The first that starts anything may be one of those."""
+    command = [sys.executable, "-m", "roost"]
+    process = warm._Warm()
+    process.use()
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setenv("PYTHONHASHSEED", "7")
+        assert not process.takes(command, None)
+    assert process.takes(command, None)
+
+
 def test_every_daemon_and_the_command_begin_in_a_fresh_interpreter_too():
     """Each for itself, with nobody else's imports."""
     modules = [f"services.{name}" for name in DAEMONS]

@@ -158,7 +158,7 @@ async def test_the_event_log(tmp_path, factory):
     factory.job("/bin/true", StarterUserLog="log")
     factory.job("/bin/sh", Args="-c exit", StarterUserLog="log.xml", StarterUserLogUseXML=True)
     async with Pool(tmp_path, **factory.macros, **STATIC):
-        await eventually(lambda: _count(factory, "log", "...\n") == 2 and _count(factory, "log.xml", "</c>") == 2)
+        await eventually(lambda: _count(factory, "log", "...\n") == 2 and _count(factory, "log.xml", "\n</c>\n") == 2)
     text = (factory.folder / "log").read_text()
     assert [line[:17] for line in text.splitlines() if line[:3] in ("001", "005")] == [
         "001 (001.000.000)",
