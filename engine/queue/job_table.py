@@ -30,6 +30,8 @@ class JobTable:
         #: By user: clusters whose factory waits because the user has as many jobs as one may have.
         self.crowded: dict[str, set[int]] = {}
         self.sorting = AutoclusterChanges()
+        #: Idle jobs that are to be looked at before they are offered, as one of START_RULES says.
+        self.undecided: dict[JobId, None] = {}
 
     def get(self, job_id: JobId) -> Job | None:
         cluster = self.clusters.get(job_id.cluster)
@@ -79,6 +81,7 @@ class JobTable:
             job.cluster.waiting += change
             self.note_due(job.cluster)
         job.status = status
+        job.due = False
         if status == JobStatus.IDLE:
             job.idle_from = now
             job.generation = -1  # its run, or whoever held it, may have changed what slots look at
@@ -86,9 +89,10 @@ class JobTable:
 
     def refresh(self, job: Job) -> None:
         """Offer the job to claims and the negotiator, or not, as it is now."""
-        wanted = job.status == JobStatus.IDLE and job.shadow is None and not job.cooling and not job.waits_for
-        if not wanted:
+        if not job.startable:
             self.withdraw(job)
+            if job.status == JobStatus.IDLE and not job.due and job.has_start_rule:
+                self.undecided[job.id] = None
         elif job.idle_key is None:
             autocluster = self.autoclusters.assign(job)
             self.sorting.note(job, autocluster)
@@ -98,6 +102,11 @@ class JobTable:
                 queue = self.idle[job.submitter] = IdleQueue()
             queue.add(autocluster, job.idle_key)
             self.count(job.submitter).offered += 1
+
+    def look_again(self, job: Job) -> None:
+        """Have the job looked at once more before it is offered, as its ad or the time has changed."""
+        job.due = False
+        self.refresh(job)
 
     def withdraw(self, job: Job) -> None:
         if job.idle_key is not None:
@@ -112,6 +121,7 @@ class JobTable:
             self.count(submitter).move(None, job.status)
         job.priority, job.submitter = priority, submitter
         job.generation = -1
+        job.due = False
         self.refresh(job)
 
     def forget(self, job: Job) -> bool:
@@ -238,13 +248,12 @@ class JobTable:
         status = job.ad.find("jobstatus")
         if isinstance(status, int) and status != job.status:
             found.append(f"job {job.id} is {STATUS_NAMES[job.status]}, but its ad says JobStatus = {status}")
-        startable = job.status == JobStatus.IDLE and job.shadow is None and not job.cooling and not job.waits_for
         if job.idle_key is None:
             # One that is not sorted into an autocluster yet, since slots look at more attributes, is about to be.
-            if startable and job.generation == self.autoclusters.generation:
+            if job.startable and job.generation == self.autoclusters.generation:
                 found.append(f"job {job.id} may start, but no idle queue has it")
             return
-        if not startable:
+        if not job.startable:
             found.append(f"job {job.id} is {STATUS_NAMES[job.status]} and may not start, but an idle queue has it")
         queue = self.idle.get(job.submitter)
         bucket = queue.buckets.get(job.autocluster) if queue is not None else None

@@ -92,6 +92,9 @@ _PROTECTED: Final = """
 #: The same, folded.
 PROTECTED: Final = frozenset(name.lower() for name in _PROTECTED.split())
 
+#: A job with one of these (folded) is looked at before it is offered: services.schedd.core.start_rules.
+START_RULES: Final = frozenset(("isnoopjob",))
+
 MAX_PRIORITY: Final = 2**31 - 1
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -140,12 +143,13 @@ class Cluster:
     factory: Factory | None = None  # gives the jobs that are not in the queue yet (late materialization)
     waiting: int = 0  # jobs that are idle or held
     edits: int = 0  # how often what its later jobs will have was changed
+    entering: bool = False  # its jobs are still coming into the table
     raw: dict[str, Any] | None = None  # the ad as msgpack reads it: merging packed ads needs no parsing
 
     @property
     def over(self) -> bool:
         """Whether it has no job, and never will again."""
-        return not self.jobs and (self.factory is None or self.factory.over)
+        return not self.jobs and not self.entering and (self.factory is None or self.factory.over)
 
     def changed(self) -> None:
         """What is remembered of its ad counts no more."""
@@ -175,6 +179,7 @@ class Job:
     shadow: Shadow | None = None  # the run under way, also while it is being torn down
     idle_key: tuple[int, int, int] | None = None  # where it stands in the idle queue
     cooling: bool = False  # waits after a failure; not offered meanwhile
+    due: bool = False  # it has one of START_RULES, and was looked at: it may be offered
     waits_for: str = ""  # Claim.id of a claim whose slot is being emptied for it; not offered meanwhile
     refusals: int = 0  # by execution points, in a row
     sorted_as: int = 0  # the autocluster that was told of it
@@ -183,6 +188,18 @@ class Job:
     @property
     def id(self) -> JobId:
         return JobId(self.cluster.id, self.proc)
+
+    @property
+    def has_start_rule(self) -> bool:
+        """Whether more than a slot is needed for its start, or less."""
+        own, shared = self.ad.table(), self.cluster.ad.table()
+        return not (own.keys().isdisjoint(START_RULES) and shared.keys().isdisjoint(START_RULES))
+
+    @property
+    def startable(self) -> bool:
+        """Whether it may be offered to claims and the negotiator."""
+        free = self.status == JobStatus.IDLE and self.shadow is None and not self.cooling and not self.waits_for
+        return free and (self.due or not self.has_start_rule)
 
     def number(self, name: str, default: float = 0) -> float:
         """A numeric attribute; `default` where it is something else."""

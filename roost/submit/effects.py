@@ -34,7 +34,6 @@ _NO_ENCRYPTION = "transfers are encrypted for all files or none, by the pool (do
 
 #: Attribute of the job -> what nobody does about it.
 TABLE: Final[Mapping[str, WithoutEffect]] = {
-    "IsNoopJob": WithoutEffect("noop_job", "the job would run: leave it out, or queue no job", refused=True),
     "DeferralTime": WithoutEffect("deferral_time", _NO_SCHEDULE, refused=True),
     "CronMinute": WithoutEffect("cron_minute", _NO_SCHEDULE, refused=True),
     "CronHour": WithoutEffect("cron_hour", _NO_SCHEDULE, refused=True),

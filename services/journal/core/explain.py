@@ -287,6 +287,8 @@ def describe_event(fact: RecordedEvent, match: Mapping[str, Any] | None = None) 
         case "job.ended":
             signal = body.get("exit_signal")
             how = f"signal {signal}" if signal is not None else f"exit code {body.get('exit_code')}"
+            if not slot:
+                return f"ended with {how}, without a run (noop_job)"
             return f"ended on {slot} with {how}, having run {body.get('ran_s', 0.0):.0f} s"
         case "job.held":
             return f"put on hold (code {body.get('code')}): {body.get('reason', '')}"

@@ -224,6 +224,27 @@ def conclude(schedd: str, table: JobTable, job: Job, result: Result, cool_down: 
     return told + requeue(schedd, table, job, reason, now, cool_down, failed=False, code=code)
 
 
+def skip(
+    schedd: str, table: JobTable, job: Job, exit_code: int | None, exit_signal: int | None, now: float
+) -> tuple[JobEffect, ...]:
+    """The job is done without a run, and its log tells of an end as of any other."""
+    exit_ = JobExit(reason="exited", exit_code=exit_code, exit_signal=exit_signal)
+    _note_exit(job, exit_)
+    job.ad["CompletionDate"] = int(now)
+    none = Usage()
+
+    def event() -> job_log.Event:
+        return job_log.terminated(
+            job.id, now, exit_code=exit_code, exit_signal=exit_signal, core="", run=none, total=none, resources=()
+        )
+
+    ended = JobEnded(
+        **about(schedd, job, now), slot="", attempt=0, exit_code=exit_code, exit_signal=exit_signal, ran_s=0.0
+    )
+    after = apply_event(schedd, table, job, JobEvent.SKIP, now).effects
+    return LogEvent(job, event), PublishEvent(ended), *after
+
+
 def output_missing(run: Shadow, exit_: JobExit) -> bool:
     """Whether a run that exited did not bring its output home: then it does not count."""
     return exit_.reason == "exited" and run.transfer and not run.output and not exit_.output_committed

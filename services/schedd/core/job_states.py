@@ -1,6 +1,6 @@
 """What may happen to a job in which state, and what follows: one table.
 
-    Idle -start-> Running -output-> TransferringOutput -complete-> (history)
+    Idle -start-> Running -output-> TransferringOutput -complete-> (history)          Idle -skip-> (history)
     Running <-suspend/continue-> Suspended          any -hold-> Held -release-> Idle
     Running, TransferringOutput, Suspended -requeue-> Idle          any -remove-> Removed -> (history)
 
@@ -42,6 +42,7 @@ class JobEvent(StrEnum):
     VACATE = "vacate"  # end this run, then run it again
     REQUEUE = "requeue"  # the run ended without success: run it again
     COMPLETE = "complete"  # the run ended and that was it
+    SKIP = "skip"  # it is done without a run
     OVER = "over"  # the run of a job that was held or removed meanwhile has ended
 
 
@@ -82,6 +83,7 @@ _TABLE: Final[dict[tuple[JobStatus, JobEvent], tuple[JobStatus, tuple[Effect, ..
     (SUSPENDED, JobEvent.OUTPUT): (OUTPUT, ()),
     (HELD, JobEvent.RELEASE): (IDLE, (Effect.OFFER,)),
     (IDLE, JobEvent.HOLD): (HELD, ()),
+    (IDLE, JobEvent.SKIP): (COMPLETED, (Effect.LEAVE,)),
     (COMPLETED, JobEvent.REMOVE): (REMOVED, (Effect.LEAVE,)),
     **{(state, JobEvent.HOLD): (HELD, (Effect.STOP_RUN,)) for state in _ON_SLOT},
     **{(state, JobEvent.REMOVE): (REMOVED, (Effect.STOP_RUN,)) for state in _ON_SLOT},
@@ -119,7 +121,7 @@ def transition(status: JobStatus, event: JobEvent, *, has_run: bool = False) -> 
     if found is None:
         return Change(Verdict.WRONG_STATE, status, reason=f"a job that is {status.name.lower()} takes no {event.value}")
     new, effects = found
-    if event == JobEvent.START and has_run:
+    if event in (JobEvent.START, JobEvent.SKIP) and has_run:
         return Change(Verdict.WRONG_STATE, status, reason="its last run is not over yet")
     if event == JobEvent.TAKEN and not has_run:
         return Change(Verdict.WRONG_STATE, status, reason="no run of it was begun")

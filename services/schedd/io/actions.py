@@ -203,6 +203,8 @@ class Actions:
             # By time, not by number: one job's expressions may take a second.
             await yielder.yield_if_due()
             cluster = job.cluster
+            if job.idle_key is not None and job.has_start_rule:
+                self.updates.table.look_again(job)  # with the next commit
             if cluster.id not in watched:
                 watched[cluster.id] = needs_watching(cluster.ad) or "LeaveJobInQueue" in cluster.ad
             if not watched[cluster.id] and not self.updates.settings.system and not needs_watching(job.ad):

@@ -166,9 +166,16 @@ class Submission:
         updates.carry_out([WriteLogs(entries), PublishEvent(submitted_event(updates.name, jobs, now))])
         await updates.commit()
         yielder = Yielder()
-        for job in jobs:
-            updates.table.add(cluster, (job,))
-            await yielder.yield_if_due()
+        cluster.entering = True  # the first may have left before the last comes
+        try:
+            for job in jobs:
+                updates.table.add(cluster, (job,))
+                await yielder.yield_if_due()
+        finally:
+            cluster.entering = False
+            updates.drop_empty(cluster)
+        if updates.table.undecided:
+            await updates.commit()
         updates.demand_grew.set()
         return answer
 

@@ -15,7 +15,6 @@ from roost.submit.effects import TABLE
 ROOT = Path(__file__).resolve().parents[3]
 #: A submit file's line for each row, and one that asks for nothing where there is such a one.
 LINES = {
-    "IsNoopJob": ("noop_job = true", "noop_job = false"),
     "DeferralTime": ("deferral_time = 2000000000", ""),
     "CronMinute": ("cron_minute = 5", ""),
     "CronHour": ("cron_hour = 5", ""),
@@ -84,22 +83,24 @@ def test_attributes_that_a_daemon_reads_are_not_in_the_table():
 
 
 def test_one_job_of_many_is_enough(tmp_path):
-    [cluster] = described("noop_job = $(Process) == 1", tmp_path).clusters()
-    assert cluster.not_run.startswith("noop_job has no effect")
+    [cluster] = described("encrypt_execute_directory = $(Process)", tmp_path).clusters()
+    assert cluster.not_run.startswith("encrypt_execute_directory has no effect")
 
 
 def test_every_door_refuses(tmp_path, monkeypatch, capsys):
-    with pytest.raises(ClientError, match="noop_job has no effect"):
-        next(submit(described("noop_job = true", tmp_path), None, "", ""))
+    with pytest.raises(ClientError, match="encrypt_execute_directory has no effect"):
+        next(submit(described("encrypt_execute_directory = true", tmp_path), None, "", ""))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ROOST_POOL_DIR", str(tmp_path))
-    (tmp_path / "job.sub").write_text("executable = /bin/true\nnoop_job = true\nnotification = always\nqueue\n")
+    (tmp_path / "job.sub").write_text(
+        "executable = /bin/true\nencrypt_execute_directory = true\nwant_io_proxy = true\nqueue\n"
+    )
     assert main(["submit", "job.sub"]) == 1
-    assert "job.sub: noop_job has no effect: the job would run" in capsys.readouterr().err
+    assert "job.sub: encrypt_execute_directory has no effect: no" in capsys.readouterr().err
     assert main(["submit", "-dry-run", "-", "job.sub"]) == 0
     said = capsys.readouterr().err
-    assert "WARNING: without -dry-run it would be refused: noop_job has no effect" in said
-    assert "WARNING: notification has no effect: no mail is sent" in said
+    assert "WARNING: without -dry-run it would be refused: encrypt_execute_directory has no effect" in said
+    assert "WARNING: want_io_proxy has no effect: there is no Chirp proxy" in said
 
 
 @pytest.mark.parametrize("attribute", TABLE)
