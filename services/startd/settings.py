@@ -277,12 +277,13 @@ def _slot_attributes(config: Config, knobs: StartdSettings) -> dict[int, dict[st
 
 
 def _type_attributes(config: Config, knobs: StartdSettings) -> dict[int, dict[str, Expr]]:
-    """By slot type: SLOT_TYPE_<N>_<attr> of what is published, and its own SLOT_TYPE_<N>_STARTD_ATTRS."""
+    """By slot type: SLOT_TYPE_<N>_<attr> of what is published, or of its own SLOT_TYPE_<N>_STARTD_ATTRS alone where it
+    has that list: other attributes are the machine's then, as in HTCondor."""
     result = {}
     for n in used_types(config):
         prefix = f"SLOT_TYPE_{n}_"
         shared = [name for name in _published(config, knobs) if config.get(prefix + name)]
-        if attributes := _attributes(config, (*shared, *_type_names(config, n)), prefix):
+        if attributes := _attributes(config, _type_names(config, n) or shared, prefix):
             result[n] = attributes
     return result
 

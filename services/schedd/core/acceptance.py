@@ -54,7 +54,6 @@ _BEGINNING: Final[tuple[tuple[str, Any], ...]] = (
 _DEFAULTS: Final[tuple[tuple[str, Any], ...]] = (
     ("JobUniverse", 5),
     ("JobPrio", 0),
-    ("NiceUser", False),
     ("Args", ""),
     ("Environment", ""),
     ("RequestCpus", 1),

@@ -141,6 +141,7 @@ class AdCache:
         partitionable = slot.kind is SlotKind.PARTITIONABLE
         others = slot_ads.RelatedSlots(
             dynamic=self._table.dynamic_slots(slot.name) if partitionable else (),
+            slot_count=len(self._table.slots),
             layers=self._layers,
             children=self._children.setdefault(slot.name, ChildLists()) if partitionable else _NO_CHILDREN,
             waiting=waiting.claim if waiting is not None else None,

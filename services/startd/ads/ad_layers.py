@@ -44,4 +44,5 @@ class AdLayers:
     def forget(self, slot: str) -> None:
         """A slot is gone."""
         self._made.pop(("frame", slot), None)
+        self._made.pop(("times", slot), None)
         self.forget_claim(slot)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine.slots.amounts import STANDARD, Amounts
+from engine.slots.amounts import CPUS, STANDARD, Amounts
 from engine.slots.carving import SlotKind
 from services.startd.ads.ad_layers import AdLayers
 from services.startd.ads.child_lists import ChildLists
@@ -16,7 +17,7 @@ from services.startd.core.machine.resources import Stock
 from services.startd.core.machine.slot_types import SWAP
 from services.startd.core.slots.model import Claim, Slot
 from services.startd.core.slots.policy import WITHIN_LIMITS, Policy, requirements, start_is_false
-from services.startd.core.slots.transitions import State
+from services.startd.core.slots.transitions import Condition, State
 from services.startd.isolation.host_capabilities import can_mount
 from services.startd.settings import Settings
 from shared.classad import ClassAd, Expr, parse_expr
@@ -64,7 +65,6 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "OpSysLegacy": detected.opsys,
             "DetectedCpus": detected.cpus,
             "DetectedMemory": detected.memory_mib,
-            "TotalSlots": around.slot_count,
             "FileSystemDomain": settings.filesystem_domain,
             "UidDomain": settings.uid_domain,
             "HasFileTransfer": True,
@@ -76,7 +76,7 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "HasMPI": False,
             "HasVM": False,
             "CanHibernate": False,
-            "CpuModel": detected.cpu_model,
+            **detected.processor.attributes(detected.arch),
         }
     )
     for name in around.total:
@@ -92,6 +92,7 @@ class RelatedSlots:
     """What the ad of a slot tells of others. siblings: see `claim_ads.sibling_attributes`."""
 
     dynamic: Sequence[Slot] = ()  # slots carved from it
+    slot_count: int | None = None  # slots of the machine, dynamic ones too; None: as many as were planned
     children: ChildLists = field(default_factory=ChildLists)  # the texts about them
     layers: AdLayers = field(default_factory=AdLayers)
     waiting: Claim | None = None  # the claim that waits for it to empty
@@ -117,6 +118,7 @@ def slot_ad(
     virtual_memory = sample.free_swap_kib + around.detected.memory_mib * 1024
     moment = {
         "MyCurrentTime": int(now),
+        "TotalSlots": around.slot_count if others.slot_count is None else others.slot_count,
         "TotalLoadAvg": sample.load_avg,
         "ClockMin": sample.clock_min,
         "ClockDay": sample.clock_day,
@@ -128,6 +130,7 @@ def slot_ad(
     ad["RoostClaims"] = slot.asked
     ad["EnteredCurrentState"], ad["EnteredCurrentActivity"] = int(slot.state_since), int(slot.activity_since)
     ad["VirtualMemory"] = int(virtual_memory * slot.swap_share)
+    ad.overlay(layers.of("times", slot.name, (slot.condition, slot.activity_since), lambda: times_in_conditions(slot)))
     if slot.past:
         # For the negotiator: what it did not hear of in time is charged all the same, and nothing else is.
         ad["RoostPastClaims"] = "\n".join(past.text for past in slot.past)
@@ -168,18 +171,32 @@ def _frame(base: ClassAd, slot: Slot) -> ClassAd:
             "Name": slot.name,
             "SlotID": slot.slot_id,
             "SlotType": str(slot.kind),
-            "SlotTypeID": slot.type_id if slot.kind is not SlotKind.DYNAMIC else -max(1, slot.type_id),
+            "SlotTypeID": slot.type_id,
             "PartitionableSlot": slot.kind is SlotKind.PARTITIONABLE,
             "DynamicSlot": slot.kind is SlotKind.DYNAMIC,
         }
     )
     if slot.kind is SlotKind.DYNAMIC:
         ad["DSlotID"] = slot.dynamic_id
+        ad["ParentSlotId"] = slot.slot_id
         ad["ParentSlotName"] = slot.parent
     for name in slot.total:
         ad[name] = slot.total[name]
         ad[f"TotalSlot{name}"] = slot.total[name]
     return ad
+
+
+def times_in_conditions(slot: Slot) -> ClassAd:
+    """TotalTime<State><Activity> of each condition that the slot was in for a second or longer since the startd began,
+    or the slot was carved; of the one that it is in, as an expression that stays true."""
+    ad = ClassAd({_total_time(at): int(seconds) for at, seconds in slot.times.items() if seconds >= 1})
+    before = int(slot.times.get(slot.condition, 0.0))
+    ad[_total_time(slot.condition)] = parse_expr(f"{before} + (time() - {int(slot.activity_since)})")
+    return ad
+
+
+def _total_time(condition: Condition) -> str:
+    return f"TotalTime{condition.state}{condition.activity}"
 
 
 def _rules(slot: Slot, policy: Policy, settings: Settings) -> ClassAd:
@@ -235,15 +252,19 @@ def _shown_of(claim: Claim) -> tuple[object, ...]:
 
 
 def _put_policy(ad: ClassAd, slot: Slot, policy: Policy) -> None:
-    ad["Start"] = policy.start
+    ad["Start"] = policy.start if policy.shown_start is None else policy.shown_start
     ad["Rank"] = policy.rank
     ad["IsOwner"] = policy.is_owner
     ad["SlotWeight"] = policy.slot_weight
     ad["MachineMaxVacateTime"] = policy.machine_max_vacate_time
-    ad["WithinResourceLimits"] = _WITHIN_LIMITS
+    ad["MaxJobRetirementTime"] = policy.max_job_retirement_time
     ad.update(policy.shown)
+    if slot.kind is not SlotKind.STATIC:
+        ad["WithinResourceLimits"] = _WITHIN_LIMITS
     if policy.consumption and slot.kind is not SlotKind.STATIC:
         # Dynamic slots have it too, as in HTCondor: what fits them is what their policy says a job consumes.
         for resource, expr in policy.consumption.items():
             ad[f"Consumption{resource}"] = expr
         ad["WithinResourceLimits"] = within_limits(tuple(policy.consumption))
+    if policy.consumption and slot.kind is SlotKind.PARTITIONABLE:
+        ad["NumClaims"] = max(1, math.ceil(slot.total[CPUS]))

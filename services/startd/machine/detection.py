@@ -23,7 +23,15 @@ from typing import Protocol
 import psutil
 from structlog.stdlib import BoundLogger
 
-from services.startd.core.machine.detected import Detected, Interface, Sample, default_route, waking_interface
+from services.startd.core.machine.detected import (
+    Detected,
+    Interface,
+    Processor,
+    Sample,
+    default_route,
+    parse_cpuinfo,
+    waking_interface,
+)
 from services.startd.core.machine.resources import Output, programs
 from services.startd.core.machine.slot_types import ImpossiblePartition
 from shared.config import Config
@@ -117,7 +125,7 @@ class RealMachine:
             opsys_name=name,
             opsys_major=major,
             opsys_long_name=long_name,
-            cpu_model=_cpu_model(),
+            processor=_processor(),
             interface=_interface(),
         )
 
@@ -167,15 +175,11 @@ def _distribution(release: Mapping[str, str]) -> tuple[str, int, str]:
     return names.get(ident, ident.capitalize()), major, release.get("PRETTY_NAME", "Linux")
 
 
-def _cpu_model() -> str:
+def _processor() -> Processor:
     try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
+        return parse_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
     except OSError:
-        return ""
-    return ""
+        return Processor()
 
 
 #: Names under which files call for GPU discovery: where no such program is installed, ours is meant.

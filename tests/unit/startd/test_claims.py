@@ -301,7 +301,10 @@ def test_start_alone_decides_whether_a_slot_in_owner_takes_a_job():
     manager.review(10.0)
     assert str(manager.slots["slot2@node1"].condition) == "Claimed/Busy"  # STM-54
     manager.run_gone(claim.claim_id, "1.0/1", 20.0)
-    assert str(manager.slots["slot2@node1"].condition) == "Owner/Idle"  # STM-10, STM-22
+    manager.review(25.0)
+    assert str(manager.slots["slot2@node1"].condition) == "Claimed/Idle"  # STM-10: the owner gets it after the claim
+    manager.vacate(claim.claim_id, "released", graceful=True, now=30.0)
+    assert str(manager.slots["slot2@node1"].condition) == "Owner/Idle"  # STM-22
 
 
 def test_a_slot_whose_start_is_false_is_not_lent():

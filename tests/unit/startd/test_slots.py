@@ -11,13 +11,13 @@ import pytest
 
 from services.startd import settings
 from services.startd.ads import slot_ads
-from services.startd.core.machine.detected import Detected, Sample
+from services.startd.core.machine.detected import Detected, Sample, parse_cpuinfo
 from services.startd.core.machine.slot_plan import plan_slots
 from services.startd.core.machine.slot_types import Partition, read_shares
 from services.startd.core.slots.requests import ClaimRequest, Granted, Refused
 from services.startd.core.slots.transitions import State
 from services.startd.machine.detection import RealMachine
-from shared.classad import ClassAd, parse_expr
+from shared.classad import ClassAd, parse_expr, unparse
 from shared.config import load_config
 from tests.spec import spec
 from tests.unit.startd.recording import RecordedSlots
@@ -53,7 +53,8 @@ class Machine:
         self.requests = 0
 
     def ad(self, slot):
-        others = slot_ads.RelatedSlots(dynamic=self.slot_manager.dynamic_slots(slot.name))
+        slots = len(self.slot_manager.slots) if hasattr(self, "slot_manager") else None
+        others = slot_ads.RelatedSlots(dynamic=self.slot_manager.dynamic_slots(slot.name), slot_count=slots)
         return slot_ads.slot_ad(self.base, slot, SAMPLE, self.around, others, NOW)
 
     def ads(self):
@@ -238,3 +239,81 @@ def test_threads_need_not_count_as_cores(tmp_path):
     config = load_config([path], subsystem="STARTD", env={}, overrides=machine)
     found = plan_slots(config, replace(DETECTED, memory_mib=1000), lambda where: Partition(where, 1))
     assert found.amounts["Cpus"] == 8
+
+
+@spec("SLT-25")
+def test_a_type_with_a_list_of_its_own_has_no_other_values_of_its_own(tmp_path):
+    text = (
+        "STARTD_ATTRS = Colour, Shape\nColour = 1\nShape = 2\nNUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = 1/2\n"
+        "SLOT_TYPE_1_Colour = 11\nNUM_SLOTS_TYPE_2 = 1\nSLOT_TYPE_2 = 1/2\nSLOT_TYPE_2_Colour = 21\n"
+        "SLOT_TYPE_2_STARTD_ATTRS = Shape\nSLOT_TYPE_2_Shape = 22\n"
+    )
+    ads = Machine(tmp_path, text).ads()
+    assert [(ad.eval("Colour"), ad.eval("Shape")) for ad in ads.values()] == [(11, 2), (1, 22)]
+
+
+@spec("SLT-02")
+def test_dynamic_slots_tell_whose_they_are(tmp_path):
+    """Their type is their parent's, and TotalSlots counts them too."""
+    types = "NUM_SLOTS_TYPE_2 = 2\nSLOT_TYPE_2 = 1/2\nSLOT_TYPE_2_PARTITIONABLE = true\nMAXJOBRETIREMENTTIME = 7\n"
+    machine = Machine(tmp_path, types)
+    assert isinstance(machine.claim("slot2@node1"), Granted)
+    ads = machine.ads()
+    dynamic = ads["slot2_1@node1"]
+    assert [dynamic.eval(name) for name in ("ParentSlotId", "SlotTypeID", "MaxJobRetirementTime")] == [2, 2, 7]
+    assert {ad.eval("TotalSlots") for ad in ads.values()} == {3}
+    assert "ParentSlotId" not in ads["slot1@node1"]
+
+
+@spec("STM-43")
+def test_static_slots_leave_it_to_the_job_whether_they_are_large_enough(tmp_path):
+    machine = Machine(tmp_path, "NUM_SLOTS_TYPE_1 = 8\nSLOT_TYPE_1 = 1/8")
+    ad = machine.ads()["slot1@node1"]
+    assert (unparse(ad.lookup("Requirements")), "WithinResourceLimits" in ad) == ("START", False)
+    large = {"RequestCpus": 1, "RequestMemory": 1_000_000, "User": "alice"}
+    assert isinstance(machine.claim(**large), Refused)  # by the Requirements of the job
+    job = ClassAd(large)
+    request = ClaimRequest(
+        "r", machine.slot_manager.slots["slot1@node1"].offer, "slot1@node1", "ap", "alice", job.pack(), 9, 3, 1
+    )
+    granted = machine.slot_manager.request(request, job, NOW)
+    assert isinstance(granted, Granted)
+    started = machine.slot_manager.activate(granted.claim.claim_id, "1.0/1", job.pack(), job, NOW)
+    assert not isinstance(started, Refused)
+
+
+@spec("CON-01")
+def test_a_slot_with_a_consumption_policy_tells_how_many_claims_it_gives(tmp_path):
+    text = "NUM_SLOTS_TYPE_1 = 1\nSLOT_TYPE_1 = 1/2\nSLOT_TYPE_1_PARTITIONABLE = true\n"
+    assert "NumClaims" not in Machine(tmp_path, text).ads()["slot1@node1"]
+    machine = Machine(tmp_path, text + "CONSUMPTION_POLICY = true")
+    assert isinstance(machine.claim(), Granted)
+    assert machine.ads()["slot1@node1"].eval("NumClaims") == 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "level", "told"),
+    [
+        ("", None, set()),
+        ("sse sse2", "x86_64-v1", set()),
+        ("cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3", "x86_64-v2", {"sse4_1", "sse4_2", "ssse3"}),
+        ("abm avx avx2 bmi1 bmi2 f16c fma movbe xsave", "x86_64-v3", {"avx", "avx2"}),
+        (
+            "avx512bw avx512cd avx512dq avx512f avx512vl avx512_vnni",
+            "x86_64-v4",
+            {"avx512dq", "avx512f", "avx512_vnni"},
+        ),
+    ],
+)
+def test_what_the_processor_can(flags, level, told):
+    text = "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Some CPU\ncache size\t: 2048 KB\n"
+    text += f"flags\t\t: {flags}\n"
+    processor = parse_cpuinfo(f"{text}\n{text.replace('Some', 'Other')}")
+    found = processor.attributes("X86_64")
+    assert [found.pop(name) for name in ("CpuModel", "CpuFamily", "CpuModelNumber", "CpuCacheSize")] == [
+        "Some CPU", 6, 143, 2048,
+    ]  # fmt: skip
+    assert found.pop("Microarch", None) == level
+    assert found == {f"has_{flag}": True for flag in told}
+    assert "Microarch" not in processor.attributes("aarch64")
+    assert parse_cpuinfo("").attributes("X86_64") == {"CpuModel": ""}

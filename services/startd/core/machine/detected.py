@@ -106,6 +106,56 @@ def _names(bits: int) -> str:
     return ",".join(name for number, name in enumerate(_NAMES) if bits & 1 << number) or "NONE"
 
 
+#: Flags of x86 processors that ads tell of, as has_<flag>.
+_FLAGS: Final = ("avx", "avx2", "avx512_vnni", "avx512dq", "avx512f", "sse4_1", "sse4_2", "ssse3")
+#: The levels of the x86-64 architecture, the highest first, with the flags that they ask for beyond those below.
+_LEVELS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
+    ("x86_64-v4", frozenset(("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"))),
+    ("x86_64-v3", frozenset(("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"))),
+    ("x86_64-v2", frozenset(("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"))),
+    ("x86_64-v1", frozenset()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A processor as Linux tells of it. family, number: those of x86 processors, 0: unknown; cache_kib: 0: unknown."""
+
+    model: str = ""
+    family: int = 0
+    number: int = 0
+    cache_kib: int = 0
+    flags: frozenset[str] = frozenset()
+
+    def attributes(self, arch: str) -> dict[str, object]:
+        """What the machine's ads say of it; what is not known is not said. arch: Arch of the ads."""
+        told: dict[str, object] = {"CpuModel": self.model}
+        numbers = (("CpuFamily", self.family), ("CpuModelNumber", self.number), ("CpuCacheSize", self.cache_kib))
+        told |= {name: number for name, number in numbers if number > 0}
+        told |= {f"has_{flag}": True for flag in _FLAGS if flag in self.flags}
+        if arch == "X86_64" and self.flags:
+            told["Microarch"] = next(level for level, flags in _LEVELS if flags <= self.flags)
+        return told
+
+
+def parse_cpuinfo(text: str) -> Processor:
+    """The first processor of the text of /proc/cpuinfo: those of one machine are taken to be alike."""
+    first = text.strip().partition("\n\n")[0]
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+
+    def number(name: str) -> int:
+        digits = said.get(name, "").partition(" ")[0]
+        return int(digits) if digits.isdigit() else 0
+
+    return Processor(
+        model=said.get("model name", ""),
+        family=number("cpu family"),
+        number=number("model"),
+        cache_kib=number("cache size"),
+        flags=frozenset(said.get("flags", "").split()),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Detected:
     """What does not change while the daemon lives."""
@@ -120,7 +170,7 @@ class Detected:
     opsys_name: str = ""
     opsys_major: int = 0
     opsys_long_name: str = ""
-    cpu_model: str = ""
+    processor: Processor = Processor()
     interface: Interface | None = None  # by which it can be woken
 
 

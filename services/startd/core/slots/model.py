@@ -162,6 +162,7 @@ class Slot:
     partition: str = ""  # which of several file systems its EXECUTE is on
     after_backfill: State | None = None  # where it goes when its backfill client is gone, if no claim waits
     past: tuple[Past, ...] = ()  # the last claims of this slot, or of dynamic slots carved from it
+    times: dict[Condition, float] = field(default_factory=dict)  # seconds that it was in each, without this one
     version: int = 0  # counts changes: what was derived from an older one is stale
 
     @classmethod

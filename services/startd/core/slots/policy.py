@@ -15,9 +15,11 @@ from shared.consumption import Shortage, as_consumed, consumption, has_policy
 
 #: JobUniverse of vanilla jobs.
 VANILLA = 5
-#: What a slot asks of a job, whoever asks. Its ad shows it as Requirements while anybody may match it.
-REQUIREMENTS = parse_expr("START && WithinResourceLimits")
+#: What a slot asks of a job, whoever asks. Its ad shows it as Requirements while anybody may match it. A static slot
+#: leaves it to the job's Requirements whether it is large enough, as in HTCondor.
+_STATIC, REQUIREMENTS = parse_expr("START"), parse_expr("START && WithinResourceLimits")
 #: The same where process jobs are not separated from the startd (`core.separation`).
+_STATIC_APART = parse_expr(f"START && {WITHIN_SEPARATION}")
 _REQUIREMENTS_APART = parse_expr(f"START && WithinResourceLimits && {WITHIN_SEPARATION}")
 #: A job fits into what is left of a slot. Attributes that the job does not have ask for the least.
 WITHIN_LIMITS = (
@@ -56,6 +58,9 @@ class Policy:
     consumption: Mapping[str, Expr] = field(default_factory=dict)
     #: Of the above, by knob, what others of them name: attributes of the slot then.
     shown: Mapping[str, Expr] = field(default_factory=dict)
+    #: What slots show as START, where that is not `start`: HTCondor's drained slots show the START that they are
+    #: configured with, and refuse by Requirements.
+    shown_start: Expr | None = None
     #: What counts for vanilla jobs instead, if that is anything else (STM-45).
     vanilla: Policy | None = None
 
@@ -69,14 +74,18 @@ class Policy:
         return replace(self, start=_FALSE, is_owner=_TRUE, vanilla=vanilla)
 
     def starting(self, start: Expr) -> Policy:
-        """The same with another START."""
+        """The same with another START. One that is never true is not shown."""
+        shown = self.start if never(start) else None
         vanilla = self.vanilla
-        return replace(self, start=start, vanilla=vanilla and replace(vanilla, start=start))
+        return replace(self, start=start, shown_start=shown, vanilla=vanilla and replace(vanilla, start=start))
 
 
 def requirements(slot: ClassAd) -> Expr:
     """What a slot asks of a job, by its ad."""
-    return _REQUIREMENTS_APART if WITHIN_SEPARATION in slot else REQUIREMENTS
+    apart = WITHIN_SEPARATION in slot
+    if "WithinResourceLimits" not in slot:
+        return _STATIC_APART if apart else _STATIC
+    return _REQUIREMENTS_APART if apart else REQUIREMENTS
 
 
 def expressions(policy: Policy) -> Iterator[Expr]:
@@ -108,6 +117,12 @@ def start_is_false(policy: Policy, slot: ClassAd) -> bool:
     if value is UNDEFINED or is_true(value):
         return False
     return isinstance(flatten(policy.start, slot), Literal)
+
+
+def start_refuses(policy: Policy, slot: ClassAd, job: ClassAd) -> bool:
+    """START is FALSE for a claim's last job, which stands for those that may follow (STM-10)."""
+    value = evaluate(policy.start, slot, job)
+    return isinstance(value, bool | int | float) and not value
 
 
 def refusal(slot: ClassAd, job: ClassAd) -> str:

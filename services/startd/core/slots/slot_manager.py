@@ -707,9 +707,10 @@ class SlotManager:
 
     def _unfit(self, slot: Slot, ad: ClassAd, job: ClassAd) -> str:
         """Why a further job does not fit the slot of its claim (SLT-20)."""
-        carved = carve(job, ad, slot.total, Carving({}))
-        if isinstance(carved, Refusal):
-            return carved.reason
+        if slot.kind is SlotKind.DYNAMIC:
+            carved = carve(job, ad, slot.total, Carving({}))
+            if isinstance(carved, Refusal):
+                return carved.reason
         return refusal(ad, job)
 
 

@@ -109,6 +109,7 @@ class SlotTable:
     def move(self, slot: Slot, cause: Cause, now: float) -> None:
         """Take one arrow. Raises InvalidTransition."""
         after = step(slot.condition, cause)
+        slot.times[slot.condition] = slot.times.get(slot.condition, 0.0) + max(0.0, now - slot.activity_since)
         if after.state is not slot.condition.state:
             slot.state_since = now
         slot.activity_since = now
