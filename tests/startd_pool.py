@@ -75,6 +75,7 @@ class Schedd:
         self.lost: list[ClaimLost] = []
         self.ready: list[ClaimReady] = []
         self.refuse = 0  # so many ends go unanswered
+        self.knows = False  # answers that a run began with what ends the claim's first lease
         self.ends: dict[str, JobReport] = {}
         self.heard = asyncio.Event()
         self.next_job: Callable[[JobReport], JobReportAck] = lambda report: JobReportAck()
@@ -96,7 +97,7 @@ class Schedd:
                 self.ends[f"{body.job_id}/{body.attempt}"] = body
                 answer = self.next_job(body)
             else:
-                answer = JobReportAck()
+                answer = JobReportAck(renewed=body.renew and self.knows)
         elif isinstance(body, ClaimLost):
             self.lost.append(body)
         elif isinstance(body, ClaimReady):

@@ -48,6 +48,15 @@ class LeaseKeeper:
         self._spread(set(claims).difference(unknown))
         return unknown
 
+    def confirmed(self, claim_id: str, since: float) -> None:
+        """The claim's schedd has answered what was said to it at `since` (Clock.boottime)."""
+        self._leases.confirm(claim_id, since, self._clock.boottime())
+        self._spread([claim_id])
+
+    def is_first(self, claim_id: str) -> bool:
+        """Whether its schedd has not shown yet that it knows of the claim."""
+        return self._leases.is_first(claim_id)
+
     def unknown(self, claims: Iterable[str]) -> list[str]:
         """Those of these claims that have no lease (any more)."""
         now = self._clock.boottime()

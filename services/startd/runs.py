@@ -229,6 +229,8 @@ class Runs:
             vacate_time=self._vacate_time,
             claim_over=lambda claim_id: claim_id not in startd.slot_manager.claims,
             lease_left=startd.leases.left_s,
+            lease_is_first=startd.leases.is_first,
+            lease_confirmed=startd.leases.confirmed,
             in_background=startd.background.spawn,
         )
 

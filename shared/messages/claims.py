@@ -62,7 +62,9 @@ class RequestClaim(Message):
     preempt_claims: list[str] = []  # their claim ids, in the same order: the proof that the negotiator chose them
     concurrency_limits: str = ""  # as matched: the slot shows it while it is claimed (LIM-12)
     activation: Activation | None = None  # first job, so that claim and start cost one round trip
-    first_lease_s: float = 0.0  # with an activation: until the first keep-alive the lease is no longer; 0: it is
+    # With an activation: the lease is no longer until the schedd has shown that it knows of the claim, by its first
+    # keep-alive or by its answer to the report that the job runs; 0: it is.
+    first_lease_s: float = 0.0
 
 
 @message
@@ -222,6 +224,7 @@ class JobReport(Message):
     usage: Usage = Usage()
     exit: JobExit | None = None
     claim_over: bool = False  # the claim ends with this run: there is no use in handing over a next job
+    renew: bool = False  # the claim is in its first lease, and the answer is to end that (JobReportAck.renewed)
     updates: bytes = b""  # packed ad of further job attributes (e.g. ProvisionedResources, DockerContainer...)
 
 
@@ -234,6 +237,9 @@ class JobReportAck(Message):
     known: bool = True  # False: the schedd has no such run; drop it
     next: Activation | None = None
     release: bool = False
+    # The schedd knows of the claim, and so will its next life: the whole lease begins with the sending of this report,
+    # which is before the moment that the schedd counts from (LEA-09).
+    renewed: bool = False
 
 
 @message

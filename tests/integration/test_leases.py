@@ -236,3 +236,28 @@ async def test_a_run_that_its_schedd_may_not_have_heard_of_has_a_short_lease_unt
     assert leases.left_s(granted.claim_id) > 2300
     await pool.call(request)
     assert leases.left_s(granted.claim_id) > 2300
+
+
+@spec("LEA-09")
+async def test_a_job_that_has_just_begun_has_its_whole_lease_once_its_schedd_answers_that(pool):
+    """So it outlives a broker that goes away before the first keep-alive."""
+    leases = pool.startd.shared.leases
+    granted = await pool.call(pool.request(pool.activation(cmd="/bin/sleep", Arguments="1000"), first_lease_s=40))
+    await pool.schedd.until(lambda: [report.renew for report in pool.schedd.reports] == [True])
+    assert leases.is_first(granted.claim_id)
+    pool.schedd.knows = True
+    granted = await pool.call(pool.request(pool.activation(cmd="/bin/sleep", Arguments="1000"), first_lease_s=40))
+    await eventually(lambda: not leases.is_first(granted.claim_id), what="the whole lease")
+    assert leases.left_s(granted.claim_id) > 2300
+
+
+@spec("LEA-09")
+async def test_a_schedd_that_does_not_answer_hears_of_the_beginning_all_the_same(pool):
+    """What it was asked is said to it once more, as a message that waits for it."""
+    await pool.schedd.bus.stop()
+    granted = await pool.call(pool.request(pool.activation(cmd="/bin/sleep", Arguments="1000"), first_lease_s=40))
+    (run,) = pool.startd.shared.run_table.by_key.values()
+    await eventually(lambda: run.record.launched, what="the start of the job")
+    await pool.schedd.start()
+    await pool.schedd.until(lambda: [report.phase for report in pool.schedd.reports] == ["running"])
+    assert pool.startd.shared.leases.is_first(granted.claim_id)

@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from engine.queue.jobs import JobId
 from services.schedd.io.claims import lease_of
 from shared.messages.claims import JobExit, Usage
 from tests.scheddpool import Pool, job_ad
@@ -232,6 +234,46 @@ async def test_a_claim_that_was_just_granted_is_kept_alive_soon(tmp_path):
         (claim,) = pool.schedd.claim_table.claims.values()
         assert claim.claim_id in pool.startd.alive[0].claim_ids
         await eventually(lambda: claim.kept)
+
+
+async def hold_writes(pool) -> threading.Event:
+    """Nothing gets into the queue's database until the event is set."""
+    begun, gate = threading.Event(), threading.Event()
+    pool.held = asyncio.ensure_future(pool.schedd.queue.read(lambda database: (begun.set(), gate.wait())))
+    await eventually(begun.is_set)
+    return gate
+
+
+@spec("LEA-09")
+async def test_a_claim_has_its_whole_lease_only_when_a_killed_schedd_would_know_of_it(tmp_path):
+    """Else its next life would give the claim up after the first lease, as one that nobody told it of."""
+    async with Pool(tmp_path) as pool:
+        old = await pool.run_one()
+        old_id, _ = pool.startd.claim_of[old.job_id, old.attempt]
+        (claim,) = pool.schedd.claim_table.claims.values()
+        await eventually(lambda: claim.kept)
+        pool.startd.mute = True
+        await pool.submit()
+        await pool.match()
+        await eventually(lambda: pool.startd.refused)
+        gate = await hold_writes(pool)
+        try:
+            pool.startd.mute = False
+            await eventually(lambda: len(pool.schedd.claim_table.by_claim_id) == 2)
+            new = pool.startd.activations[-1]
+            new_id, _ = pool.startd.claim_of[new.job_id, new.attempt]
+            told = asyncio.ensure_future(pool.startd.report(new, "running", renew=True, timeout=60.0))
+            await eventually(lambda: pool.schedd.table.get(JobId.parse(new.job_id)).shadow.executing)
+            pool.startd.alive.clear()
+            await pool.schedd.keepalive.tell("startd.ep")
+            assert {claim for alive in pool.startd.alive for claim in (*alive.claim_ids, *alive.only_asked)} == {old_id}
+            assert not told.done()
+        finally:
+            gate.set()
+        assert (await told).renewed
+        await pool.held
+        assert not (await pool.startd.report(new, "running")).renewed
+        await eventually(lambda: any(new_id in alive.claim_ids for alive in pool.startd.alive))
 
 
 @spec("LEA-03", "LEA-04", "LEA-05")

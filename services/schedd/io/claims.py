@@ -54,8 +54,8 @@ from shared.messages.negotiation import Match, Matches, Reschedule
 REQUEST_TIMEOUT_S: Final = 10.0
 REQUEST_PATIENCE_S: Final = 60.0
 #: A request for a claim that brings a job is repeated for so long only, and the claim that nobody told us of has a
-#: lease of so much until our first keep-alive: so the job goes elsewhere a minute and a half after a startd died, and
-#: not after its whole lease (LEA-09).
+#: lease of so much until our first keep-alive, or our answer to the report that the job runs: so the job goes elsewhere
+#: a minute and a half after a startd died, and not after its whole lease (LEA-09).
 JOB_PATIENCE_S: Final = 30.0
 FIRST_LEASE_S: Final = 40.0
 #: How often a claim that waits for its slot to empty asks at least: a hint that the slot is ready may be lost.
@@ -624,8 +624,10 @@ KEEPALIVE_TIMEOUT_S: Final = 10.0
 #: After a lost keep-alive the next comes sooner: a startd that was restarted is found again quickly.
 KEEPALIVE_RETRY_S: Final = 5.0
 #: A claim that was just granted is kept alive after so long for the first time, and after as long again where that is
-#: not answered: until then its lease is short (FIRST_LEASE_S). Jobs that end sooner cost no keep-alive.
+#: not answered: until then its lease may be short (FIRST_LEASE_S). Jobs that end sooner cost no keep-alive.
 FIRST_ALIVE_S: Final = 1.0
+#: A keep-alive of older claims waits no longer than this for newer ones to be on disk, seconds.
+STORED_WITHIN_S: Final = 1.0
 
 
 class Keepalive:
@@ -672,16 +674,27 @@ class Keepalive:
             due = self._next[startd] = now + interval
         return due
 
+    async def _all_stored(self) -> bool:
+        """Whether all that is known now is on disk, or comes there within STORED_WITHIN_S."""
+        commit = self.updates.commit()
+        await asyncio.wait((commit,), timeout=STORED_WITHIN_S)
+        return commit.done() and commit.exception() is None
+
     async def tell_all(self) -> None:
         """Tell every startd at once: after a restart they must hear of us before the leases end."""
         await asyncio.gather(*(self.tell(startd) for startd in self._by_startd()))
 
     async def tell(self, startd: str) -> None:
         """One keep-alive, and what follows from the answer or its absence."""
-        claims = self._by_startd().get(startd)
-        if not claims:
-            return
+        claims = self._by_startd().get(startd, [])
         clock = self.context.clock
+        if not all(claim.kept for claim in claims):
+            # Their whole leases begin: a schedd that is killed now must know of these claims too.
+            stored = await self._all_stored()
+            claims = [claim for claim in claims if self.claims.knows(claim) and (stored or claim.kept)]
+        if not claims:
+            self._next.pop(startd, None)  # again in a while
+            return
         self.sequence += 1
         sent = clock.monotonic()
         self._next[startd] = sent + min(claim.alive_s for claim in claims)

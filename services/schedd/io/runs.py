@@ -125,7 +125,11 @@ class Runs:
                 run.sequence = report.sequence
                 self._progress(report, claim, job, run)
                 self.updates.commit()
-            return JobReportAck()
+            if not report.renew:
+                return JobReportAck()
+            # Who hears of it gives the claim its whole lease: a schedd that is killed now must know of the claim too.
+            await self.updates.commit()
+            return JobReportAck(renewed=True)
         answer = self._ended(report, claim, job, run)
         await self.updates.commit()
         return answer

@@ -37,6 +37,8 @@ class RunContext:
     vacate_time: Callable[[str, ClassAd], float]  # (slot, job): seconds for the job to end by itself
     claim_over: Callable[[str], bool]  # whether a claim has ended, or ends with its run
     lease_left: Callable[[str], float | None]  # of a claim: seconds until its lease passes; None: it has none
+    lease_is_first: Callable[[str], bool]  # of a claim: whether its schedd has not shown yet that it knows of it
+    lease_confirmed: Callable[[str, float], None]  # (claim, when): its schedd answered what was said then (boottime)
     in_background: Callable[[Coroutine[Any, Any, None], str], None]
 
     def scratch(self, record: RunRecord) -> Path:

@@ -63,6 +63,28 @@ class Reports:
         """Tell the schedd, without waiting; what gets lost is repeated by the next report."""
         self._context.in_background(self._send(self._made(phase, updates)), f"report:{self._record.key}")
 
+    def began(self, updates: ClassAd | None) -> None:
+        """Tell the schedd that the program runs. Where it may not know of the claim yet it is asked to answer: with the
+        answer the claim has its whole lease, so a job that has just begun outlives a broker that goes away now."""
+        if self._record.schedd and self._context.lease_is_first(self._record.claim_id):
+            report = self._made("running", updates).model_copy(update={"renew": True})
+            self._context.in_background(self._ask(report), f"report:{self._record.key}")
+        else:
+            self.tell("running", updates)
+
+    async def _ask(self, report: JobReport) -> None:
+        since = self._context.daemon.clock.boottime()
+        try:
+            answer = await self._context.daemon.bus.call(f"schedd.{self._record.schedd}", report)
+        except RetryableError as error:
+            self._log.info("report_not_acknowledged", phase=report.phase, reason=str(error))
+            await self._send(report)  # as every other one: it waits where the schedd will find it
+        except RoostError as error:
+            self._log.info("report_refused", phase=report.phase, reason=str(error))
+        else:
+            if isinstance(answer, JobReportAck) and answer.renewed:
+                self._context.lease_confirmed(report.claim_id, since)
+
     async def _send(self, report: JobReport) -> None:
         if not self._record.schedd:
             self._no_schedd(report)

@@ -308,7 +308,7 @@ class Run:
         # A startd that is killed before this is written asks the launcher, which knows the run; but nobody else knows
         # which files were there before.
         self.context.save(record, soon=not record.transfer_url)
-        self._reports.tell("running", ClassAd(started.updates) if started.updates else None)
+        self._reports.began(ClassAd(started.updates) if started.updates else None)
 
     def _describe(self, machine_ad: ClassAd) -> Launch:
         """Raises RunFailed."""

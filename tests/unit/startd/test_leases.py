@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.schedd.core.claim import given_up_at
 from services.startd.core.slots.leases import Leases, lease_of, lease_s, left_of
+from services.startd.forkserver.server import AFTER_LEASE_S
 from shared.classad import ClassAd
 from tests.spec import spec
 
@@ -137,3 +139,38 @@ def test_where_there_are_no_first_leases_whoever_asks_again_has_the_whole_one():
     assert leases.end_of("a") == 80
     leases.asked_again("a", 20, 0)  # one that was late takes nothing away
     assert leases.end_of("a") == 80
+
+
+@spec("LEA-09")
+def test_an_answered_report_ends_the_first_lease_and_counts_from_when_it_was_sent():
+    leases = Leases()
+    leases.grant("a", 2400, 0, first=40)
+    assert leases.is_first("a")
+    leases.confirm("a", 3, 20)
+    assert leases.end_of("a") == 2403
+    assert not leases.is_first("a")
+    leases.renew(["a"], 30)
+    leases.confirm("a", 4, 35)  # an answer that was late takes nothing away
+    assert leases.end_of("a") == 2430
+    leases.confirm("b", 4, 35)
+    assert "b" not in leases
+
+
+@spec("LEA-09", "LEA-02")
+def test_a_first_lease_that_has_passed_is_over_whatever_is_answered_later():
+    leases = Leases()
+    leases.grant("a", 2400, 0, first=40)
+    leases.confirm("a", 1, 40)
+    assert leases.expired(40) == ["a"]
+
+
+@spec("LEA-09")
+@given(st.floats(0, 39.9), st.floats(0, 1e4), st.floats(0, 1e4), st.floats(41, 1e5), st.floats(-0.0005, 0.0005))
+def test_the_schedd_gives_a_confirmed_claim_up_after_its_lease_only(sent, way, back, lease, drift):
+    """However long the report and its answer were on their way, and whichever clock is quicker: the schedd counts from
+    the moment that it has the report."""
+    leases = Leases()
+    leases.grant("a", lease, 0.0, first=40.0)
+    leases.confirm("a", sent, sent + way + back)
+    ends = leases.end_of("a")
+    assert ends * (1 + drift) + AFTER_LEASE_S < given_up_at((sent + way) * (1 + drift), 0.0, lease)

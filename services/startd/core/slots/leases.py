@@ -44,8 +44,9 @@ def left_of(kept: Mapping[str, object] | None, boot: str, now: float) -> float |
 class Leases:
     """When each claim's lease ends. A renewal costs O(1); expired leases are found in O(log n) each.
 
-    A claim may be given a shorter lease at first, until its schedd renews it: so it shows that it knows of the claim.
-    One that never heard that it has it knows by that time that no run of it is left (LEA-09)."""
+    A claim may be given a shorter lease at first, until its schedd shows that it knows of the claim: it renews the
+    lease, or answers a report. One that never heard that it has the claim knows by that time that no run of it is left
+    (LEA-09)."""
 
     def __init__(self) -> None:
         self._ends: dict[str, tuple[float, float]] = {}  # claim -> (end, lease)
@@ -84,6 +85,18 @@ class Leases:
                 self._first.discard(claim)
                 self._ends[claim] = (now + known[1], known[1])
         return unknown
+
+    def confirm(self, claim: str, since: float, now: float) -> None:
+        """The claim's schedd has answered something that was said at `since`, and so knows of the claim: its lease is
+        the whole one from there on. It counts from no earlier moment. A lease that has passed is over all the same."""
+        known = self._ends.get(claim)
+        if known is not None and known[0] > now:
+            self._first.discard(claim)
+            self._ends[claim] = (max(known[0], since + known[1]), known[1])
+
+    def is_first(self, claim: str) -> bool:
+        """Whether its schedd has not shown yet that it knows of the claim."""
+        return claim in self._first
 
     def _set(self, claim: str, end: float, lease: float) -> None:
         self._ends[claim] = (end, lease)
