@@ -57,6 +57,7 @@ class Settings:
     type_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT_TYPE_<N>_STARTD_ATTRS and _attr, by slot type
     slot_attributes: Mapping[int, Mapping[str, Expr]]  # SLOT<N>_STARTD_ATTRS and SLOT<N>_attr, by slot id
     draining_start: str  # DEFRAG_DRAINING_START_EXPR: START of graceful drains that name none; empty: never
+    drain_aligned: bool  # ROOST_DRAIN_ALIGNED
     latches: Mapping[str, Expr]  # STARTD_LATCH_EXPRS: of which the slots tell since when they are what they are
     slots_at_console: int
     slots_at_keyboard: int
@@ -110,6 +111,7 @@ def read(config: Config, detected: Detected) -> Settings:
         execute=execute_directories(config),
         type_attributes=_type_attributes(config, knobs),
         slot_attributes=_slot_attributes(config, knobs),
+        drain_aligned=knobs.roost_drain_aligned,
         draining_start="" if never(knobs.defrag_draining_start_expr) else unparse(knobs.defrag_draining_start_expr),
         latches=_attributes(config, knobs.startd_latch_exprs, ""),
         slots_at_console=knobs.slots_connected_to_console,

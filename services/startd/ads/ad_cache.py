@@ -132,7 +132,8 @@ class AdCache:
         now = self._now()
         after, looked, found = self._expected
         if found is None or after != self._table.version or abs(now - looked) > SAMPLE_S:
-            found = expected_drain(self._table.slots.values(), now)
+            aligned = self.machine.settings.drain_aligned
+            found = expected_drain(self._table.slots.values(), now, aligned=aligned)
             self._expected = self._table.version, now, found
         return drain_attributes(self._table.machine_orders, found, slot)
 

@@ -111,6 +111,7 @@ class AdminRpc(Component):
             reason=body.reason or f"drained by {body.by or 'the administrator'}",
             completion=completion,
             check=body.check,
+            aligned=self.startd.settings.drain_aligned,
             start=body.start or (self.startd.settings.draining_start if how is DrainMode.GRACEFUL else ""),
         )
         return self._answer(

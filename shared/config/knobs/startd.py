@@ -55,6 +55,12 @@ class StartdSettings(CommonSettings):
         unit="s",
         meaning="of run time promised to a job before hard kill; -1 = at once even when peaceful",
     )
+    roost_drain_aligned: bool = knob(
+        "ROOST_DRAIN_ALIGNED",
+        "false",
+        meaning="jobs of a graceful drain stay until the one whose retirement is longest must leave, as HTCondor's "
+        "manual has it; otherwise each leaves when its own is over, as HTCondor does",
+    )
     claim_worklife: Expr = knob("CLAIM_WORKLIFE", "1200", unit="s", meaning="after which a claim takes no further job")
     runbenchmarks: Expr = knob(
         "RUNBENCHMARKS",

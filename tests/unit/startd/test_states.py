@@ -6,7 +6,7 @@ from services.startd.ads.drain_ads import drain_attributes
 from services.startd.ads.slot_ads import times_in_conditions
 from services.startd.core.journal_records import pack_claim, unpack_claim
 from services.startd.core.slots import diagram
-from services.startd.core.slots.drain import Completion, DrainMode, MachineOrders, OffMode
+from services.startd.core.slots.drain import Completion, DrainMode, MachineOrders, OffMode, expected_drain
 from services.startd.core.slots.guards import GUARDS
 from services.startd.core.slots.model import Urgency, VacateReason
 from services.startd.core.slots.requests import Granted, Refused
@@ -771,6 +771,79 @@ def test_jobs_taken_while_draining_leave_with_the_last_of_the_others():
     assert slots.ask(PARTS, job(Late=True)).code == "draining"
     slots.gone(late)
     assert slots.at(ONE) == "Drained/Idle"
+
+
+@spec("DFR-08", "W-34")
+@pytest.mark.parametrize("start", ["", "TARGET.Late =?= true"])
+def test_where_drains_are_aligned_no_job_leaves_before_the_one_that_may_stay_longest_must(start):
+    """W-34 as the manual has it: each in time to be gone when that one's retirement is over."""
+    slots = Slots(more=(TWO, PARTS), max_job_retirement_time="TARGET.Stay ?: 0", machine_max_vacate_time="10")
+    none = slots.run(ONE)
+    short = slots.run(TWO, job(Stay=60, JobMaxVacateTime=4))
+    long = slots.run(PARTS, job(Stay=600))
+    slots.drain(aligned=True, start=start)
+    slots.after(589)
+    assert [slots.at(one.slot) for one in (none, short, long)] == ["Claimed/Retiring"] * 3
+    assert slots.slot_manager.next_look(slots.now) == slots.now + 1
+    slots.after(1)
+    assert [slots.at(one.slot) for one in (none, short, long)] == [
+        "Preempting/Vacating",
+        "Claimed/Retiring",
+        "Preempting/Vacating",
+    ]
+    slots.after(6)
+    assert (slots.at(TWO), short.vacate_s) == ("Preempting/Vacating", 4)
+
+
+@spec("DFR-08")
+def test_jobs_of_an_aligned_drain_have_their_own_retirement_when_the_longest_is_gone():
+    slots = Slots(more=(TWO,), max_job_retirement_time="TARGET.Stay ?: 0", machine_max_vacate_time="10")
+    short, long = slots.run(ONE, job(Stay=60)), slots.run(TWO, job(Stay=600))
+    slots.drain(aligned=True)
+    slots.after(30)
+    slots.gone(long)
+    assert slots.at(ONE) == "Claimed/Retiring"
+    slots.after(19)
+    assert slots.at(ONE) == "Claimed/Retiring"
+    slots.after(1)
+    assert slots.at(ONE) == "Preempting/Vacating"
+    slots.gone(short)
+    assert slots.at(ONE) == "Drained/Idle"
+
+
+@spec("DFR-08")
+def test_a_job_of_an_aligned_drain_that_must_leave_for_another_reason_does_so_at_its_own_time():
+    slots = Slots(more=(TWO,), max_job_retirement_time="TARGET.Stay ?: 0", machine_max_vacate_time="10")
+    slots.run(ONE, job(Stay=60))
+    slots.run(TWO, job(Stay=600))
+    slots.drain(aligned=True)
+    slots.slot_manager.vacate_slot(ONE, graceful=True, now=slots.now)
+    slots.after(49)
+    assert slots.at(ONE) == "Claimed/Retiring"
+    slots.after(1)
+    assert (slots.at(ONE), slots.at(TWO)) == ("Preempting/Vacating", "Claimed/Retiring")
+
+
+@spec("DFR-08")
+@pytest.mark.parametrize("how", [DrainMode.QUICK, DrainMode.FAST])
+def test_only_graceful_drains_are_aligned(how):
+    slots = Slots(more=(TWO,), max_job_retirement_time="TARGET.Stay ?: 0", machine_max_vacate_time="10")
+    short, long = slots.run(ONE, job(Stay=60)), slots.run(TWO, job(Stay=600))
+    slots.drain(aligned=True, how=how)
+    where = "Preempting/Vacating" if how is DrainMode.QUICK else "Preempting/Killing"
+    assert [slots.at(one.slot) for one in (short, long)] == [where] * 2
+
+
+@spec("DFR-08", "DFR-11")
+def test_what_an_aligned_drain_would_come_to():
+    slots = Slots(more=(TWO,), max_job_retirement_time="TARGET.Stay ?: 0", machine_max_vacate_time="10")
+    slots.run(ONE, job(Stay=60))
+    slots.run(TWO, job(Stay=600))
+    table = slots.slot_manager.slots.values()
+    apart, together = expected_drain(table, slots.now), expected_drain(table, slots.now, aligned=True)
+    assert apart.graceful_completion == together.graceful_completion == slots.now + 600
+    assert (apart.graceful_badput, together.graceful_badput) == (2 * 60 + 2 * 600, 2 * 600 + 2 * 600)
+    assert (apart.quick_completion, apart.quick_badput) == (together.quick_completion, together.quick_badput)
 
 
 @spec("DFR-11")

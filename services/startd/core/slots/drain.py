@@ -69,7 +69,7 @@ def more_urgent(before: OffMode | None, order: OffMode) -> OffMode:
 @dataclass(frozen=True, slots=True)
 class Drain:
     """A drain under way. start: START for further jobs while older ones still run; empty: none is taken. since: wall
-    clock."""
+    clock. aligned: where it is graceful, jobs stay until the one that may stay longest must leave."""
 
     request_id: str
     how: DrainMode
@@ -77,6 +77,7 @@ class Drain:
     completion: Completion
     start: str
     since: float
+    aligned: bool = False  # not in records of releases that had no such drains
 
     @property
     def start_expr(self) -> Expr | None:
@@ -140,17 +141,16 @@ class ExpectedDrain:
     quick_badput: float
 
 
-def expected_drain(slots: Iterable[Slot], now: float) -> ExpectedDrain:
-    """See `ExpectedDrain`."""
+def expected_drain(slots: Iterable[Slot], now: float, *, aligned: bool = False) -> ExpectedDrain:
+    """See `ExpectedDrain`. aligned: jobs would stay until the one that may stay longest must leave."""
     graceful_end = quick_end = now
     graceful_lost = quick_lost = 0.0
-    for slot in slots:
-        claim = slot.claim
-        if claim is None or not claim.run:
-            continue
+    running = [(slot, slot.claim) for slot in slots if slot.claim is not None and slot.claim.run]
+    longest = max((claim.retirement_s - claim.run_time(now) for _, claim in running), default=0.0) if aligned else 0.0
+    for slot, claim in running:
         cpus, ran = float(slot.total[CPUS]), claim.run_time(now)
         leaving = claim.leave_s
-        left = max(claim.retirement_s - ran, leaving)
+        left = max(longest, claim.retirement_s - ran, leaving)
         graceful_end, quick_end = max(graceful_end, now + left), max(quick_end, now + leaving)
         graceful_lost += cpus * (ran + left)
         quick_lost += cpus * (ran + leaving)

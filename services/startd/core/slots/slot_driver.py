@@ -8,6 +8,7 @@ of this, as a slot that empties goes to the claim that waits, and a slot for whi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from engine.slots.amounts import Amounts
 from engine.slots.carving import SlotKind
@@ -86,17 +87,23 @@ class SlotDriver:
         if claim is None or drain is None:  # who switched the machine off has told each claim
             return SlotOrders(emptied=True, drained=machine_orders.drained)
         urgency = urgency_of(drain.how)
-        if drain.how is not DrainMode.GRACEFUL or not drain.start:
-            return SlotOrders(emptied=True, urgency=urgency)
-        if claim.while_draining:
+        plain = SlotOrders(emptied=True, urgency=urgency)
+        if drain.how is not DrainMode.GRACEFUL:
+            return plain
+        if drain.start and claim.while_draining:
             # DFR-08, DFR-09: they stay as long as an older job does, and have no retirement of their own.
             if self._older_jobs():
                 return SlotOrders(emptied=True)
-            return SlotOrders(emptied=True, urgency=urgency, aligned_left_s=0.0)
-        plain = self._situation(slot, now, SlotOrders(emptied=True, urgency=urgency))
-        if claim.run and self.table.start is not _NEVER and is_true(evaluate(plain.plain.start, plain.ad, plain.job)):
-            return SlotOrders(emptied=True, urgency=urgency, aligned_left_s=self._longest_left_s(now))
-        return plain.orders
+            return replace(plain, aligned_left_s=0.0)
+        stays_longer = drain.aligned or (drain.start and self._would_start(slot, now, plain))
+        if claim.run and stays_longer and claim.urgency is Urgency.STAY:  # nothing else wants it to leave
+            return replace(plain, aligned_left_s=self._longest_left_s(now))
+        return plain
+
+    def _would_start(self, slot: Slot, now: float, orders: SlotOrders) -> bool:
+        """Whether the job that is there would be taken while the machine drains."""
+        at = self._situation(slot, now, orders)
+        return self.table.start is not _NEVER and is_true(evaluate(at.plain.start, at.ad, at.job))
 
     def _older_jobs(self) -> bool:
         return any(claim.run and not claim.while_draining for claim in self.table.claims.values())

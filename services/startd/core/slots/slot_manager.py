@@ -171,10 +171,11 @@ class SlotManager:
         completion: Completion = Completion.NOTHING,
         check: str = "",
         start: str = "",
+        aligned: bool = False,
     ) -> tuple[Refused | None, SlotEffects]:
         """Empty all slots. check: an expression that must be true in every slot's ad, or nothing is drained. start:
-        START for jobs that may still come while older ones run (graceful only). Refused with the codes "draining",
-        "check", "expression"."""
+        START for jobs that may still come while older ones run (graceful only). aligned: jobs stay until the one that
+        may stay longest must leave (graceful only). Refused with the codes "draining", "check", "expression"."""
         machine_orders = self._table.machine_orders
         if machine_orders.drain is not None:
             if machine_orders.drain.request_id == request_id:
@@ -190,7 +191,7 @@ class SlotManager:
         refusal = self._check(check)
         if refusal is not None:
             return refusal, self._done()
-        machine_orders.drain = Drain(request_id, how, reason, completion, start, now)
+        machine_orders.drain = Drain(request_id, how, reason, completion, start, now, aligned)
         machine_orders.last_start = now
         self._empty(now)
         return None, self._done()
