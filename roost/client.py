@@ -292,6 +292,20 @@ class Client:
         old factor, floor or ceiling comes back; 0: never."""
         self._do(protocol.set_priority(submitter, what, value, duration, negotiator))
 
+    def import_accounts(
+        self,
+        accounts: Sequence[Mapping[str, Any]],
+        *,
+        until: float = 0.0,
+        replacing: bool = False,
+        dry_run: bool = False,
+        negotiator: str = "",
+    ) -> dict[str, Any]:
+        """Take in whole records of another pool's accountant, all or none: name, priority, factor, usage,
+        weighted_usage, begin, last, floor, ceiling. until: when they were charged last (s since 1970). Names by what
+        became of them: taken, known, usual, and left with the reason."""
+        return self._do(protocol.import_accounts(accounts, until, replacing, dry_run, negotiator))
+
     def set_quota(
         self, group: str, quota: float | None = None, *, dynamic: float | None = None, negotiator: str = ""
     ) -> None:

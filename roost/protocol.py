@@ -363,6 +363,19 @@ def set_priority(submitter: str, what: str, value: float | None, duration: float
     yield call("POST", f"/v1/priorities/{part(submitter)}", {}, body)
 
 
+def import_accounts(
+    accounts: Sequence[Mapping[str, Any]], until: float, replacing: bool, dry_run: bool, negotiator: str
+) -> Plan[dict[str, Any]]:
+    body = {
+        "accounts": [dict(one) for one in accounts],
+        "until": until,
+        "replacing": replacing,
+        "dry_run": dry_run,
+        "negotiator": negotiator,
+    }
+    return dict((yield call("POST", "/v1/accounts/import", {}, body)))
+
+
 def store_credential(service: str, data: bytes, schedd: str) -> Call:
     request = call("PUT", f"/v1/credentials/{part(service)}", {"schedd": schedd}, data)
     return replace(request, headers={"Content-Type": "application/octet-stream"})

@@ -17,6 +17,8 @@ MINIMUM_PRIORITY: Final = 0.5
 LARGEST: Final = 1e30
 #: Times that an administrator sets are points in time that people can read: up to the year 9999.
 LATEST: Final = 253_402_300_799.0
+#: Characters of a submitter's name.
+LONGEST_NAME: Final = 600
 #: What may be changed for a while. Not the priority and the usage, which move by themselves: what they were before
 #: would be worth nothing at the end.
 TEMPORARY: Final = ("factor", "floor", "ceiling")
@@ -182,6 +184,54 @@ def restore(record: Record, now: float) -> tuple[Record, tuple[Temporary, ...]]:
     left = tuple(t for t in record.temporary if t.until > now)
     back = {_FIELDS[t.what]: t.before for t in over}
     return replace(record, temporary=left, **back), over  # type: ignore[arg-type]  # all of _FIELDS are floats
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRecord:
+    """What another pool's accountant knows of a submitter or a group (`roost import accountant`). factor 0: none was
+    chosen there."""
+
+    priority: float = MINIMUM_PRIORITY
+    factor: float = 0.0
+    usage: float = 0.0  # slot-seconds
+    weighted_usage: float = 0.0
+    begin: float = 0.0
+    last: float = 0.0
+    floor: float = 0.0
+    ceiling: float = -1.0
+
+
+def check_imported(name: str, record: ImportedRecord) -> None:
+    """Raises ValueError that begins with the field that can not be, as `change` calls it."""
+    if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+        raise ValueError(f"{name[:80]!r} is no name of a submitter")
+    for what in ("priority", "floor", "ceiling", "begin", "last"):
+        _check(what, getattr(record, what))
+    if record.factor:
+        _check("factor", record.factor)
+    for field in ("usage", "weighted_usage"):
+        if not 0.0 <= getattr(record, field) <= LARGEST:
+            raise ValueError(f"{field.replace('_', ' ')} {getattr(record, field):g} is not from 0 to {LARGEST:g}")
+
+
+def take_in(record: Record, other: ImportedRecord, until: float, now: float, half_life: float) -> Record:
+    """A record with what another accountant knew, which charged last at `until` (0: just now): the priority decays from
+    there. What is in use here stays so. record: settled."""
+    since = min(until, now) or now
+    there = settle(Record(priority=other.priority, updated=since), now, half_life)
+    return replace(
+        record,
+        priority=there.priority,
+        factor=other.factor or record.factor,
+        usage=other.usage,
+        weighted_usage=other.weighted_usage,
+        begin=other.begin,
+        last=now if record.slots_in_use else other.last,
+        updated=now,
+        floor=other.floor,
+        ceiling=other.ceiling,
+        temporary=(),
+    )
 
 
 def forgettable(record: Record, usual_factor: float) -> bool:

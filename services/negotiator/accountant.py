@@ -28,12 +28,15 @@ from engine.fairshare.claim_charging import Claim, ClaimCharges, Key, LateCharge
 from engine.fairshare.group_negotiation import GroupResult
 from engine.fairshare.group_tree import Group, GroupConfig, GroupTree
 from engine.fairshare.priorities import (
+    LONGEST_NAME,
     MINIMUM_PRIORITY,
     Factors,
+    ImportedRecord,
     Record,
     advance,
     backdate,
     change,
+    check_imported,
     choose_factor,
     decode_records,
     encode_record,
@@ -41,6 +44,7 @@ from engine.fairshare.priorities import (
     forgettable,
     restore,
     settle,
+    take_in,
 )
 from engine.fairshare.quotas import QuotaSetting, check_quota
 from engine.match.model import Share
@@ -70,8 +74,6 @@ BATCH: Final = 5_000
 MANY_CLAIMS: Final = 10_000
 PAGE_SIZE: Final = 1_000
 
-_LONGEST_NAME: Final = 600
-
 
 @dataclass(frozen=True, slots=True)
 class EndedChange:
@@ -80,6 +82,17 @@ class EndedChange:
     submitter: str
     what: str
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became, or would become, of the records of another pool, by name. known: here is something of them already.
+    usual: they say nothing that a new submitter would not have. left: why they can not be kept."""
+
+    taken: tuple[str, ...]
+    known: tuple[str, ...]
+    usual: tuple[str, ...]
+    left: Mapping[str, str]
 
 
 #: A check of a whole object: called with what finds its violations (shared/daemon/invariants.py).
@@ -563,7 +576,7 @@ class Accountant:
             for key, record in self.groups.items():
                 self._put_group(key, change(settle(record, now, self.half_life), "reset", None, now))
             return
-        if not submitter.isprintable() or not 0 < len(submitter) <= _LONGEST_NAME:
+        if not submitter.isprintable() or not 0 < len(submitter) <= LONGEST_NAME:
             raise ValueError(f"{submitter[:80]!r} is no name of a submitter")
         if self.tree.get(submitter) is not None:
             raise ValueError(
@@ -584,6 +597,56 @@ class Accountant:
         record = settle(self._known(submitter), now, self.half_life)
         self._put(submitter, change(record, what, value, now, now + duration if duration else 0.0))
         self._forget_usual(submitter)
+
+    def import_plan(self, records: Mapping[str, ImportedRecord], now: float, *, replacing: bool) -> Imported:
+        """What `import_records` would do. Raises ValueError where a record can not be."""
+        now = self._tick(now)
+        taken, known, usual, left = [], [], [], {}
+        for name, record in records.items():
+            check_imported(name, record)
+            group = self.tree.get(name)
+            if group is None and "@" not in name:
+                left[name] = "there is no such accounting group in GROUP_NAMES, and a user has a domain"
+            elif not replacing and self._has_record(name, group):
+                known.append(name)
+            elif group is None and forgettable(
+                take_in(self._new_of(name), record, now, now, self.half_life), self._factor(name)
+            ):
+                usual.append(name)
+            else:
+                taken.append(name)
+        return Imported(tuple(taken), tuple(known), tuple(usual), left)
+
+    @_checked
+    def import_records(
+        self, records: Mapping[str, ImportedRecord], until: float, now: float, *, replacing: bool
+    ) -> Imported:
+        """Take in what another pool's accountant knew and charged up to `until`. replacing: also where there is
+        something here. Raises ValueError, and changes nothing then."""
+        now = self._tick(now)
+        plan = self.import_plan(records, now, replacing=replacing)
+        for name in plan.taken:
+            group = self.tree.get(name)
+            if group is not None:
+                before = settle(self.groups.get(group.key) or self._new_group(group.key, now), now, self.half_life)
+                after = take_in(before, records[name], until, now, self.half_life)
+                self._put_group(
+                    group.key, replace(after, factor=before.factor, floor=before.floor, ceiling=before.ceiling)
+                )
+                continue
+            before = settle(self.records.get(name) or self._new_of(name), now, self.half_life)
+            self._put(name, take_in(before, records[name], until, now, self.half_life))
+            self._forget_usual(name)
+        return plan
+
+    def _has_record(self, name: str, group: Group | None) -> bool:
+        if group is None:
+            return name in self.records
+        record = self.groups.get(group.key)
+        return record is not None and bool(record.last or record.weighted_usage or record.priority > MINIMUM_PRIORITY)
+
+    def _new_of(self, name: str) -> Record:
+        return Record(factor=self._factor(name))
 
     @_checked
     def end_changes(self, now: float) -> list[EndedChange]:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from engine.fairshare.priorities import ImportedRecord
 from engine.fairshare.quotas import read_quota_change
 from services.negotiator.accountant import Accountant, EndedChange
 from shared.bus.api import Exchange
@@ -17,7 +18,7 @@ from shared.errors import RetryableError
 from shared.messages.ads import SendAds
 from shared.messages.base import Ack, Failure, Message
 from shared.messages.events import Event, PriorityChanged, PriorityRestored
-from shared.messages.negotiation import GetPriorities, Priorities, SetPriority
+from shared.messages.negotiation import AccountsImported, GetPriorities, ImportAccounts, Priorities, SetPriority
 
 #: Changes of a group's quota.
 QUOTAS: Final = ("quota", "dynamic-quota", "no-quota")
@@ -45,7 +46,7 @@ class AccountantRpc:
         with contextlib.suppress(RetryableError):
             await self._context.store.ping()
 
-    async def answer(self, asked: GetPriorities | SetPriority, epoch: int) -> Message:
+    async def answer(self, asked: GetPriorities | SetPriority | ImportAccounts, epoch: int) -> Message:
         """To be called when everybody is charged up to now. Raises StaleEpoch when a newer negotiator is active."""
         if asked.negotiator not in ("", self._negotiator):
             reason = f"this is negotiator {self._negotiator}, not {asked.negotiator[:80]}: each has books of its own"
@@ -56,6 +57,8 @@ class AccountantRpc:
                 now, after=asked.after, most=asked.limit, active_since=asked.active_since, only=asked.submitters
             )
             return Priorities(ads=[ad.pack() for ad in ads], next=following)
+        if isinstance(asked, ImportAccounts):
+            return await self._import(asked, now, epoch)
         try:
             if asked.what in QUOTAS:
                 await self._set_quota(asked, now, epoch)
@@ -75,6 +78,26 @@ class AccountantRpc:
             )
         )
         return Ack()
+
+    async def _import(self, asked: ImportAccounts, now: float, epoch: int) -> Message:
+        records = {one.name: ImportedRecord(**one.model_dump(exclude={"name"})) for one in asked.accounts}
+        if len(records) != len(asked.accounts):
+            return Failure(code="bad-request", reason="a name is there twice; send one record of each")
+        try:
+            if asked.dry_run:
+                done = self._accountant.import_plan(records, now, replacing=asked.replacing)
+            else:
+                done = self._accountant.import_records(records, asked.until, now, replacing=asked.replacing)
+        except ValueError as error:
+            return Failure(code="bad-request", reason=str(error))
+        if not asked.dry_run:
+            await self._accountant.commit(epoch)
+            for name in done.taken:
+                told = PriorityChanged(at=now, submitter=name, what="import", value=records[name].priority, by=asked.by)
+                await self._tell(told)
+        return AccountsImported(
+            taken=list(done.taken), known=list(done.known), usual=list(done.usual), left=dict(done.left)
+        )
 
     async def _set_quota(self, asked: SetPriority, now: float, epoch: int) -> None:
         """All or nothing: what Redis did not take is not in memory either, as cycles do not go by it. Raises

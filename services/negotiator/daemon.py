@@ -45,7 +45,7 @@ from shared.messages.analysis import Analyze
 from shared.messages.base import Ack, Envelope, Failure, Message
 from shared.messages.events import DaemonGone
 from shared.messages.had import Following, Lead, StepDown
-from shared.messages.negotiation import GetPriorities, Reschedule, SetPriority
+from shared.messages.negotiation import GetPriorities, ImportAccounts, Reschedule, SetPriority
 from shared.state import keys
 from shared.state.ads import StoredGroup, load_ads, load_claims, load_groups
 from shared.state.api import StaleEpoch
@@ -255,7 +255,7 @@ class Negotiator(Daemon):
         if isinstance(body, Reschedule):
             self._trigger("requested")
             return Ack()
-        if isinstance(body, GetPriorities | SetPriority):
+        if isinstance(body, GetPriorities | SetPriority | ImportAccounts):
             return await self._ask_accountant(body)
         if isinstance(body, Analyze):
             return await self._analyze(body)
@@ -600,7 +600,7 @@ class Negotiator(Daemon):
             await self.accountant_rpc.tell_ended(self._ended[0])
             del self._ended[0]
 
-    async def _ask_accountant(self, asked: GetPriorities | SetPriority) -> Message:
+    async def _ask_accountant(self, asked: GetPriorities | SetPriority | ImportAccounts) -> Message:
         self._charge()
         try:
             return await self.accountant_rpc.answer(asked, self.epoch)

@@ -229,6 +229,13 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("negotiation.reschedule", "negotiator", ("schedd", "startd", "gateway"), ()),
             Request("accounting.get", "negotiator", ("gateway",), ("accounting.table",)),
             Request("accounting.set", "negotiator", ("gateway",), ("ack",), permit=_ACCOUNTS),
+            Request(
+                "accounting.import",
+                "negotiator",
+                ("gateway",),
+                ("accounting.imported",),
+                permit=_may("priorities.set"),
+            ),
             Request("negotiation.analyze", "negotiator", ("gateway",), ("negotiation.analysis",)),
             Request("negotiation.match-notice", "startd.{name}", ("negotiator",), ("ack",), _NEGOTIATOR),
             Request(

@@ -146,6 +146,45 @@ class Priorities(Message):
     next: str = ""  # where the next page begins; empty: there is none
 
 
+class ImportedAccount(_Part):
+    """What another pool's accountant knows of a submitter or a group."""
+
+    name: str
+    priority: float
+    factor: float = 0.0  # 0: none was chosen there
+    usage: float = 0.0  # slot-seconds
+    weighted_usage: float = 0.0
+    begin: float = 0.0  # s since 1970
+    last: float = 0.0
+    floor: float = 0.0
+    ceiling: float = -1.0  # -1: none
+
+
+@message
+class ImportAccounts(Message):
+    """Take in whole records of another pool's accountant (`roost import accountant`), all or none."""
+
+    type: ClassVar[str] = "accounting.import"
+    durable: ClassVar[bool] = True
+    accounts: list[ImportedAccount]
+    until: float = 0.0  # when they were charged last (s since 1970): priorities decay from there; 0: now
+    replacing: bool = False  # also where there is something here already
+    dry_run: bool = False  # only say what would become of them
+    negotiator: str = ""  # Name of the negotiator that is meant; another one refuses
+    by: str = ""
+
+
+@message
+class AccountsImported(Message):
+    """Names by what became, or would become, of them."""
+
+    type: ClassVar[str] = "accounting.imported"
+    taken: list[str]
+    known: list[str] = []  # here is something of them already, which stays
+    usual: list[str] = []  # they say nothing that a new submitter would not have
+    left: dict[str, str] = {}  # why they can not be kept
+
+
 @message
 class SetPriority(Message):
     """Change one thing about a submitter (`roost userprio -setfactor ...`), or the quota of a group."""

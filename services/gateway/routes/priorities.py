@@ -14,7 +14,7 @@ from services.gateway.core.fair_share import tree
 from services.gateway.routes.context import AD_STREAM, DONE, RouteContext, example
 from services.gateway.serialization import ad_response
 from shared.classad import ClassAd
-from shared.messages.negotiation import SetPriority
+from shared.messages.negotiation import AccountsImported, ImportAccounts, ImportedAccount, SetPriority
 
 OneNegotiator = Annotated[str, Query(max_length=1000, description="which one, where there are several")]
 
@@ -41,6 +41,18 @@ class GroupQuota(BaseModel):
     dynamic_quota: float | None = Field(
         default=None, allow_inf_nan=False, description="as a part of the quota of the group above, 0 to 1"
     )
+    negotiator: str = Field(default="", max_length=1000, description="which one, where there are several")
+
+
+class AccountsToImport(BaseModel):
+    accounts: list[ImportedAccount] = Field(
+        max_length=5000, description="whole records: priority, factor, usage (slot-seconds), times (s since 1970)"
+    )
+    until: float = Field(
+        default=0.0, ge=0.0, allow_inf_nan=False, description="when they were charged last: priorities decay from there"
+    )
+    replacing: bool = Field(default=False, description="also where something is known here already")
+    dry_run: bool = Field(default=False, description="only say what would become of them")
     negotiator: str = Field(default="", max_length=1000, description="which one, where there are several")
 
 
@@ -123,6 +135,23 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
             raise HTTPException(400, "a group's quota has a door of its own: PUT /v1/groups/GROUP/quota")
         await ask(change.negotiator, identity, submitter, change.what, change.value, change.duration_s)
         return {"status": "done"}
+
+    @app.post(
+        "/v1/accounts/import",
+        responses=example({"taken": ["alice@example.org"], "known": [], "usual": [], "left": {}}),
+        tags=["priorities"],
+    )
+    async def import_accounts(
+        asked: AccountsToImport, identity: Annotated[Identity, Depends(context.guards.may("priorities.set"))]
+    ) -> dict[str, Any]:
+        """Take in whole records of another pool's accountant, all or none. Names come back by what became of them:
+        taken; known (something of them is here, which stays); usual (they say nothing that a new submitter would not
+        have); left, with the reason."""
+        note(accounts=len(asked.accounts), **asked.model_dump(exclude={"accounts"}))
+        chosen = await context.pool.negotiator(asked.negotiator)
+        wish = ImportAccounts.model_validate({**asked.model_dump(), "negotiator": chosen.shard, "by": identity.user})
+        answer = await context.pool.ask(chosen.inbox, wish, AccountsImported, timeout=60.0)
+        return answer.model_dump()
 
     @app.put("/v1/groups/{group:path}/quota", responses=DONE, tags=["priorities"])
     async def set_quota(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgpack
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from engine.fairshare.accounting_ads import AT_ONCE, MAX_PUBLISHED
 from engine.fairshare.group_negotiation import negotiate_groups
 from engine.fairshare.group_tree import GroupConfig, GroupTree
-from engine.fairshare.priorities import Factors, pie_fractions
+from engine.fairshare.priorities import Factors, ImportedRecord, pie_fractions
 from engine.match.model import Share
 from services.negotiator.accountant import MOST_NEWCOMERS, PAGE_SIZE, SETTLE_S, Accountant, EndedChange
 from shared.state import keys
@@ -592,3 +594,76 @@ def test_the_collector_holds_those_who_were_active_last():
     assert len(held) <= MAX_PUBLISHED
     assert {f"user{MAX_PUBLISHED + 49}@p", f"user{MAX_PUBLISHED}@p"} <= held
     assert "user0@p" not in held
+
+
+# --- records of another pool
+
+IMPORTED = {
+    "alice@p": ImportedRecord(40.0, 7.0, 100.0, 250.0, T0 - DAY, T0 - HOUR, 1.0, 9.0),
+    "group_physics.bob@p": ImportedRecord(priority=3.0),
+    "nobody@p": ImportedRecord(),
+    "group_physics": ImportedRecord(20.0, 5.0, 10.0, 20.0, T0 - DAY, T0 - HOUR),
+    "group_gone": ImportedRecord(20.0),
+}
+
+
+@spec("ACC-23")
+async def test_records_of_another_pool_are_taken_in_once(store):
+    accountant = books(store, groups=PHYSICS)
+    await accountant.load(1)
+    planned = accountant.import_plan(IMPORTED, T0, replacing=False)
+    assert accountant.records == {}
+    assert accountant.groups == {}
+    done = accountant.import_records(IMPORTED, T0 - DAY, T0, replacing=False)
+    assert done == planned
+    assert done.taken == ("alice@p", "group_physics.bob@p", "group_physics")
+    assert done.usual == ("nobody@p",)
+    assert list(done.left) == ["group_gone"]
+    await accountant.commit(1)
+    again = books(store, groups=PHYSICS)
+    await again.load(1)
+    alice = again.record("alice@p", T0)
+    assert alice.priority == pytest.approx(20.0)  # a half life later
+    assert (alice.factor, alice.usage, alice.weighted_usage) == (7.0, 100.0, 250.0)
+    assert (alice.begin, alice.last, alice.floor, alice.ceiling) == (T0 - DAY, T0 - HOUR, 1.0, 9.0)
+    assert again.record("group_physics.bob@p", T0).factor == Factors().default
+    assert again.groups["group_physics"].priority == pytest.approx(10.0)
+    assert again.groups["group_physics"].weighted_usage == 20.0
+    other = {name: replace(record, priority=90.0) for name, record in IMPORTED.items()}
+    second = again.import_records(other, T0, T0 + 1, replacing=False)
+    assert second.known == ("alice@p", "group_physics.bob@p", "group_physics")
+    assert again.record("alice@p", T0 + 1).priority < 21.0
+    again.import_records(other, T0 + 1, T0 + 1, replacing=True)
+    assert again.record("alice@p", T0 + 1).priority == 90.0
+
+
+@spec("ACC-23")
+def test_what_is_in_use_here_goes_on_to_be_charged():
+    accountant = books(groups=PHYSICS)
+    accountant.charge({"alice@p": (2.0, 1)}, T0)
+    accountant.import_records(IMPORTED, T0, T0, replacing=True)
+    accountant.charge({"alice@p": (2.0, 1)}, T0 + 10)
+    alice = accountant.record("alice@p", T0 + 10)
+    assert (alice.weighted_usage, alice.slots_in_use, alice.last) == (270.0, 1, T0 + 10)
+
+
+@spec("ACC-23")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"a\0b@p": ImportedRecord()},
+        {"x" * 601 + "@p": ImportedRecord()},
+        {"b@p": ImportedRecord(priority=0.1)},
+        {"b@p": ImportedRecord(priority=float("nan"))},
+        {"b@p": ImportedRecord(usage=-1.0)},
+        {"b@p": ImportedRecord(weighted_usage=float("inf"))},
+        {"b@p": ImportedRecord(factor=0.5)},
+        {"b@p": ImportedRecord(last=1e300)},
+    ],
+)
+def test_one_wrong_record_keeps_all_out(wrong):
+    accountant = books(groups=PHYSICS)
+    with pytest.raises(ValueError):
+        accountant.import_records({**IMPORTED, **wrong}, T0, T0, replacing=False)
+    assert accountant.records == {}
+    assert accountant.groups == {}
