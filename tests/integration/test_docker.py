@@ -13,6 +13,7 @@ from services.startd.exec.docker.streams import write_all
 from shared.messages.claims import DeactivateClaim
 from tests.integration.container_jobs import (
     IMAGE,
+    PATIENCE_S,
     USER,
     containers,
     end_of,
@@ -130,6 +131,25 @@ async def test_what_can_not_be_started_is_held(pool, files, engine, attrs, code,
     assert words in end.exit.message
     await eventually(lambda: not containers(engine, pool))
     assert machine(pool).eval("HasDocker") is True
+
+
+async def test_a_container_that_ends_before_its_first_report_has_what_all_its_processes_used(engine, tmp_path):
+    """Nobody can ask when it has ended: it is looked at soon after its start."""
+    each = 30 * 2**20
+    hold = f"{{ head -c {each} /dev/zero; while [ ! -e go ]; do sleep 0.05; done; }} | tail -c {each} >/dev/null &"
+    async with Endpoint(tmp_path) as files, running_pool(tmp_path, STARTER_INITIAL_UPDATE_INTERVAL="3000") as pool:
+        text = f"for i in 1 2 3; do {hold} done; echo > up; while [ ! -e go ]; do sleep 0.05; done; wait"
+        activation, _ = await start(pool, files, text, RequestMemory=512)
+        path = await up(pool)
+        (one,) = pool.startd.shared.run_table.by_key.values()
+        used = one.record.usage
+        await eventually(lambda: used.get("resident_set_kib", 0) * 1024 > 3 * each, PATIENCE_S, "its memory")
+        path.with_name("go").touch()
+        end = await end_of(pool, activation)
+    assert end.exit.exit_code == 0
+    assert end.usage.resident_set_kib * 1024 > 3 * each
+    assert end.usage.memory_mib > 90
+    assert end.usage.user_cpu_s + end.usage.sys_cpu_s > 0
 
 
 async def test_too_much_memory_holds_the_job_with_use_and_limit(pool, files):

@@ -30,6 +30,10 @@ class Launcher(ABC):
     #: namespace; or an engine has them, and they are not this startd's.
     processes_are: ClassVar[Literal["started", "below", "of-an-engine"]] = "started"
 
+    #: Its ends do not tell what a run used: it is measured so soon after its start for the first time, seconds, and
+    #: then again and again. None: they do.
+    sampled_from_s: ClassVar[float | None] = None
+
     # ---------------------------------------------------------------- runs
 
     async def adopt(self, runs: set[str]) -> None:  # noqa: B027  not every launcher has to

@@ -5,11 +5,12 @@ from __future__ import annotations
 import psutil
 
 from services.startd.core.run.job_launch import Measured
+from services.startd.forkserver.processes import memory_of_kib
 
 
 def measure_tree(first: int) -> Measured:
     """What the processes below a first one (a nanny, the init of a container) use; those that end meanwhile count as
-    far as they were seen. Memory that several share counts several times."""
+    far as they were seen. Memory that several share counts once, where the kernel tells whose it is."""
     user = system = 0.0
     rss = size = count = 0
     try:
@@ -24,7 +25,7 @@ def measure_tree(first: int) -> Measured:
             continue
         user += times.user + times.children_user
         system += times.system + times.children_system
-        rss += memory.rss
+        rss += memory_of_kib(process.pid) or memory.rss // 1024
         size += memory.vms
         count += 1
-    return Measured(user, system, size // 1024, rss // 1024, count)
+    return Measured(user, system, size // 1024, rss, count)

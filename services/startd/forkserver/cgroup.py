@@ -133,6 +133,10 @@ class Cgroup:
         except (OSError, ValueError):
             return True
 
+    def tells_peak(self) -> bool:
+        """Whether the most that this job held at a time will be known in the end. Asked after `watch`."""
+        return not self.former_peak and os.path.exists(self._peak_file())
+
     def resident_peak_kib(self) -> int:
         """The most memory that all processes of this job held at a time, without what was kept of files: the cgroup's
         peak less the files it holds now. Files that came later than the peak make it less, never more than the peak.
@@ -148,13 +152,13 @@ class Cgroup:
         return max(0, peak - max(0, files)) // 1024
 
     def _peak(self) -> int:
-        names = (f"{self.memory}/memory.max_usage_in_bytes",) if self.memory else (f"{self.unified}/memory.peak",)
-        for name in names:
-            try:
-                return int(_read(name))
-            except (OSError, ValueError):
-                continue  # memory.peak is of Linux 5.19
-        return 0
+        try:
+            return int(_read(self._peak_file()))
+        except (OSError, ValueError):
+            return 0  # memory.peak is of Linux 5.19
+
+    def _peak_file(self) -> str:
+        return f"{self.memory}/memory.max_usage_in_bytes" if self.memory else f"{self.unified}/memory.peak"
 
     # -- stopping and killing
 

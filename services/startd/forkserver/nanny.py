@@ -15,10 +15,13 @@ from services.startd.forkserver import kernel
 from services.startd.forkserver.cgroup import UNEASY_MS, Cgroup
 from services.startd.forkserver.frames import Frame, Frames, pack
 from services.startd.forkserver.job import StepError, become_job, clean_signals, isolate
-from services.startd.forkserver.processes import descendants_of, kill_descendants, send_signal
+from services.startd.forkserver.processes import descendants_of, kill_descendants, memory_of_kib, send_signal
 
 #: How long to wait between two rounds of killing when processes do not die at once (uninterruptible sleep), seconds.
 KILL_ROUND_S = 0.01
+#: Where no cgroup tells the peak: seconds until the first look at it, how much longer until each next one, at most how
+#: long; and how many times as much as a look takes of a processor, at least.
+FIRST_LOOK_S, LOOK_GROWTH, MOST_LOOK_S, LOOK_SHARE = 0.1, 1.25, 30.0, 100.0
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
@@ -36,6 +39,28 @@ class ChildSignals:
                 pass
         except BlockingIOError:
             pass
+
+
+class MemoryLooks:
+    """Looks at the memory of all processes of a job whose peak no cgroup tells: soon after its start, and then ever
+    less often, so that little can be missed and the looks cost next to nothing."""
+
+    def __init__(self, now: float) -> None:
+        self.peak_kib = 0
+        self.wait = FIRST_LOOK_S
+        self.next = now + FIRST_LOOK_S
+
+    def left_ms(self, now: float) -> int:
+        return max(0, int((self.next - now) * 1000) + 1)
+
+    def look(self, now: float) -> None:
+        if now < self.next:
+            return
+        began = time.thread_time()
+        self.peak_kib = max(self.peak_kib, sum(memory_of_kib(pid) for pid in descendants_of(os.getpid())))
+        took = time.thread_time() - began
+        self.wait = min(self.wait * LOOK_GROWTH, MOST_LOOK_S)
+        self.next = now + max(self.wait, took * LOOK_SHARE)
 
 
 class Nanny:
@@ -82,11 +107,15 @@ class Nanny:
         os.write(self.channel, pack({"op": "spawned", "pid": self.main, "at": time.time()}))
         for fd in (self.channel, self.signals.reader, self.below.fileno()):
             self.poll.register(fd, select.POLLIN)
+        looks = None if self.cgroup.tells_peak() else MemoryLooks(time.monotonic())
         self.obey(orders)
         self.reap()
         while self.status is None:
             uneasy = self.cgroup.uneasy
-            for fd, _ in self.poll.poll(UNEASY_MS if uneasy else None):
+            patience = UNEASY_MS if uneasy else None
+            if looks is not None and patience is None:
+                patience = looks.left_ms(time.monotonic())
+            for fd, _ in self.poll.poll(patience):
                 if fd == self.channel:
                     self.listen()
                 elif fd == self.below.fileno():
@@ -95,11 +124,13 @@ class Nanny:
                     self.look_at_memory()
             if uneasy:
                 self.look_at_memory()
+            if looks is not None:
+                looks.look(time.monotonic())
             self.signals.drain()
             self.reap()
         ended_at = time.time()
         self.look_at_memory()
-        peak_kib = self.cgroup.resident_peak_kib()
+        peak_kib = max(self.cgroup.resident_peak_kib(), looks.peak_kib if looks is not None else 0)
         self.finish()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         result: Frame = {

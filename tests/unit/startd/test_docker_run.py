@@ -280,7 +280,8 @@ def test_usage_from_groups_of_version_1(tmp_path):
         root / "memory/docker/abc",
         cgroup__procs="77\n78\n",
         memory__usage_in_bytes="20971520\n",
-        memory__stat="cache 1\ntotal_inactive_file 10485760\n",
+        memory__max_usage_in_bytes="52428800\n",
+        memory__stat="cache 1\ntotal_cache 12582912\ntotal_shmem 2097152\ntotal_inactive_file 10485760\n",
     )
     write(root / "cpuacct/docker/abc", cpuacct__stat="user 150\nsystem 50\n")
     write(root / "pids/docker/abc", pids__current="3\n")
@@ -292,7 +293,7 @@ def test_usage_from_groups_of_version_1(tmp_path):
     assert usage.main_pid("abc", root) == 77
     found = usage.from_files("abc", True, root, proc)
     assert (found.user_cpu_s, found.sys_cpu_s, found.procs) == (1.5, 0.5, 3)
-    assert (found.image_size_kib, found.resident_set_kib) == (20480, 10240)
+    assert (found.image_size_kib, found.resident_set_kib, found.resident_peak_kib) == (20480, 10240, 40960)
     assert found.attributes == {
         "BlockReadKbytes": 8,
         "BlockWriteKbytes": 8,
@@ -308,14 +309,17 @@ def test_usage_from_groups_of_version_2(tmp_path, place):
         tmp_path / place,
         cgroup__procs="5\n",
         memory__current="20971520\n",
-        memory__stat="inactive_file 10485760\n",
+        memory__stat="inactive_file 10485760\nfile 12582912\nshmem 2097152\n",
         cpu__stat="usage_usec 9\nuser_usec 1500000\nsystem_usec 500000\n",
         pids__current="3\n",
         io__stat="8:0 rbytes=8192 wbytes=1024 rios=1 wios=1\n",
     )
     found = usage.from_files("abc", False, tmp_path)
     assert (found.user_cpu_s, found.sys_cpu_s, found.procs, found.resident_set_kib) == (1.5, 0.5, 3, 10240)
+    assert found.resident_peak_kib == 0  # before Linux 5.19
     assert found.attributes == {"BlockReadKbytes": 8, "BlockWriteKbytes": 1}
+    write(tmp_path / place, memory__peak="52428800\n")
+    assert usage.from_files("abc", False, tmp_path).resident_peak_kib == 40960
 
 
 def test_groups_that_are_not_there_or_end_meanwhile(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from services.startd import forkserver
 from services.startd.forkserver.client import ForkServer, SpawnFailed
+from services.startd.forkserver.nanny import LOOK_GROWTH
 from services.startd.forkserver.server import AFTER_LEASE_S
 from tests.spec import spec
 from tests.waiting import eventually
@@ -55,6 +56,27 @@ async def test_exit_status_and_usage_come_back(server):
     assert (end.status, end.started_at) == (7 << 8, process.started_at)
     assert end.at >= process.started_at
     assert end.max_rss_kib > 0
+
+
+async def test_memory_of_all_processes_is_told_where_no_cgroup_counts_it(tmp_path, server):
+    """The largest one alone has a third of it. The nanny looks ever less often: so the job goes on until a look is due,
+    and until the nanny has done something after that."""
+    held = 30 * 2**20
+    (tmp_path / "hold").mkdir()
+    go = f"while [ ! -e {tmp_path}/hold/go ]; do sleep 0.05; done"
+    hold = f"{{ head -c {held} /dev/zero; echo > {tmp_path}/hold/up.$i; {go}; }} | tail -c {held} > /dev/null &"
+    script = f"trap 'echo > {tmp_path}/hold/seen' USR1; for i in 1 2 3; do {hold} done; {go}; wait"
+    began = time.monotonic()
+    await server.spawn("one", request("/bin/sh", "-c", script))
+    await eventually(lambda: len(list((tmp_path / "hold").glob("up.*"))) == 3)
+    ready = time.monotonic()
+    await eventually(lambda: time.monotonic() > ready + LOOK_GROWTH * (ready - began) + 3.0)
+    server.signal("one", signal.SIGUSR1)
+    await eventually((tmp_path / "hold" / "seen").exists)
+    (tmp_path / "hold" / "go").touch()
+    end = await server.end_of("one")
+    assert end.status == 0
+    assert end.max_rss_kib * 1024 > 3 * held
 
 
 async def test_a_start_that_fails_names_its_step(server):

@@ -116,6 +116,7 @@ class Measured:
     image_size_kib: int = 0
     resident_set_kib: int = 0
     procs: int = 0
+    resident_peak_kib: int = 0  # the most so far, of all of them at a time; 0: not known
     attributes: Mapping[str, object] = field(default_factory=dict)  # further ones of the job: bytes of its network, ...
 
 

@@ -82,6 +82,7 @@ class DockerLauncher(Launcher):
     """`health` tells whether the engine can be used, `version` what it is."""
 
     processes_are = "of-an-engine"
+    sampled_from_s = 0.25
 
     def __init__(self, host: LauncherHost) -> None:
         self.host = host
@@ -638,7 +639,7 @@ class DockerLauncher(Launcher):
                 return Measured()
             measured = usage.from_statistics(stats)
         events = known.events
-        events.peak_kib = max(events.peak_kib, measured.resident_set_kib)
+        events.peak_kib = max(events.peak_kib, measured.resident_set_kib, measured.resident_peak_kib)
         events.user_cpu_s = max(events.user_cpu_s, measured.user_cpu_s)
         events.sys_cpu_s = max(events.sys_cpu_s, measured.sys_cpu_s)
         events.updates |= measured.attributes

@@ -89,6 +89,7 @@ def _version_1(container: str, memory: Path, root: Path) -> Measured:
         if len(words) == 3:
             read += int(words[2]) if words[1] == "Read" else 0
             write += int(words[2]) if words[1] == "Write" else 0
+    files = stat.get("total_cache", 0) - stat.get("total_shmem", 0)
     pids = _lines(of("pids") / "pids.current")
     procs = int(pids[0]) if pids else len((memory / "cgroup.procs").read_text().split())
     return Measured(
@@ -97,6 +98,7 @@ def _version_1(container: str, memory: Path, root: Path) -> Measured:
         image_size_kib=usage // _KIB,
         resident_set_kib=max(0, usage - stat.get("total_inactive_file", 0)) // _KIB,
         procs=procs,
+        resident_peak_kib=_peak_kib(memory / "memory.max_usage_in_bytes", files),
         attributes=block_attributes(read, write),
     )
 
@@ -117,8 +119,15 @@ def _version_2(group: Path) -> Measured:
         image_size_kib=usage // _KIB,
         resident_set_kib=max(0, usage - stat.get("inactive_file", 0)) // _KIB,
         procs=int(pids[0]) if pids else 0,
+        resident_peak_kib=_peak_kib(group / "memory.peak", stat.get("file", 0) - stat.get("shmem", 0)),
         attributes=block_attributes(read, write),
     )
+
+
+def _peak_kib(file: Path, files: int) -> int:
+    """The most memory that was held at a time, without what is kept of files now; 0: the kernel does not tell."""
+    lines = _lines(file)
+    return max(0, int(lines[0]) - max(0, files)) // _KIB if lines else 0
 
 
 def _pairs(path: Path) -> dict[str, int]:
