@@ -245,6 +245,21 @@ async def test_a_restarted_startd_adopts_its_containers(pool, files, engine):
     neighbour.remove(force=True)  # it is still there: not ours to remove
 
 
+@spec("LEA-02")
+async def test_a_job_that_is_removed_while_its_startd_is_away_ends_when_the_next_one_is_there(pool, files, engine):
+    activation, granted = await start(pool, files, "while :; do sleep 0.1; done")
+    await pool.running(activation.job_id)
+    await pool.stop()
+    about = {"claim_id": granted.claim_id, "job_id": activation.job_id, "attempt": activation.attempt}
+    order = DeactivateClaim(**about, how="fast", why="remove")
+    told = asyncio.ensure_future(pool.schedd.bus.call("startd.node1", order, timeout=PATIENCE_S))
+    await pool.start()
+    end = (await end_of(pool, activation)).exit
+    assert (end.reason, end.message) == ("killed", "stopped by the schedd: remove")
+    await eventually(lambda: not containers(engine, pool))
+    await told
+
+
 async def test_what_ended_while_the_startd_was_away_is_known(pool, files, engine):
     activation, _ = await start(
         pool, files, "echo up > up; while [ ! -e go ]; do sleep 0.05; done; echo done; exit 137"

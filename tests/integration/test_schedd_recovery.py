@@ -12,7 +12,8 @@ import pytest
 
 from engine.queue.jobs import JobId
 from services.schedd.io.claims import lease_of
-from shared.messages.claims import JobExit, Usage
+from shared.messages.base import Ack
+from shared.messages.claims import DeactivateClaim, JobExit, Usage
 from tests.scheddpool import Pool, job_ad
 from tests.spec import spec
 from tests.waiting import eventually
@@ -369,3 +370,28 @@ async def test_a_log_that_can_not_be_written_stops_nobody(tmp_path):
         await pool.submit(job_ad(UserLog=str(tmp_path / "pipe")))
         await pool.submit(job_ad(UserLog=str(good)))
         await eventually(lambda: good.exists() and good.read_bytes().endswith(b"...\n"))
+
+
+@spec("LEA-02")
+async def test_a_startd_that_does_not_answer_has_the_order_to_stop_in_its_inbox_all_the_time(tmp_path, monkeypatch):
+    """So who comes back ends a removed job at once. With a pause after each order that timed out, which grows to 10 s,
+    so many orders would take minutes."""
+    monkeypatch.setattr("services.schedd.io.claim_table.STOP_TIMEOUT_S", 0.05)
+    orders, over = [], asyncio.Event()
+
+    async def hang(envelope):
+        if isinstance(envelope.body, DeactivateClaim):
+            orders.append(envelope.body)
+        await over.wait()
+        return Ack()
+
+    async with Pool(tmp_path) as pool:
+        run = await pool.run_one()
+        await eventually(lambda: pool.schedd.claim_table.by_claim_id)
+        await pool.startd.bus.stop()
+        await pool.startd.bus.start()
+        await pool.startd.bus.serve(pool.startd.inbox, hang)
+        await pool.act("remove", "1.0")
+        await eventually(lambda: len(orders) > 25)
+        over.set()
+        assert {(order.job_id, order.attempt, order.why) for order in orders} == {(run.job_id, 1, "remove")}

@@ -1,16 +1,18 @@
 """The startd as a real process on a real broker, killed without warning."""
 
 import asyncio
+import contextlib
 
 import psutil
 import pytest
 
 from shared.bus import connect
-from shared.bus.api import Exchange
+from shared.bus.api import CallTimeout, Exchange
 from shared.messages.ads import PrivateAds, SendAds
 from shared.messages.claims import Activation, Alive, ClaimGranted, DeactivateClaim, ReleaseClaim, RequestClaim
 from tests.processes import DaemonProcess
 from tests.speakers import Speakers
+from tests.spec import spec
 from tests.startd_pool import Schedd, end_fork_server, job_ad
 from tests.waiting import eventually
 
@@ -164,3 +166,25 @@ async def test_killed_together_with_its_fork_server_it_says_that_the_job_must_ru
     await asyncio.to_thread(startd.start)
     end = await schedd.end_of("1.0")
     assert end.exit.reason == "evicted"
+
+
+@spec("LEA-02")
+async def test_a_job_that_is_removed_while_its_startd_is_dead_ends_as_soon_as_the_next_one_lives(startd, schedd):
+    """Its processes live on under the fork server. The order waits in the inbox, as the access point repeats it."""
+    ad = job_ad("/bin/sh", Arguments="-c 'trap : TERM; while :; do sleep 0.1; done'")
+    granted = await claim(schedd, Activation(job_id="1.0", attempt=1, job_ad=ad.pack()))
+    running = await schedd.until(lambda: next((report for report in schedd.reports if report.phase == "running"), None))
+    await asyncio.to_thread(startd.crash)
+    order = DeactivateClaim(claim_id=granted.claim_id, job_id="1.0", attempt=1, how="fast", why="remove")
+
+    async def tell():
+        while True:
+            with contextlib.suppress(CallTimeout):
+                return await schedd.speakers.call("startd.node1", order, sender="schedd.schedd1")
+
+    told = asyncio.ensure_future(tell())
+    await asyncio.to_thread(startd.start)
+    end = (await schedd.end_of("1.0")).exit
+    assert (end.reason, end.message) == ("killed", "stopped by the schedd: remove")
+    assert not psutil.pid_exists(running.pid)
+    await told

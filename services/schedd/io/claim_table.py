@@ -131,7 +131,11 @@ class ClaimTable:
                     facts = {"job_id": str(run.job), "attempt": run.attempt, "reason": str(error)}
                     self.context.log.info("run_not_stopped", **facts)
                     return
-            except (BusUnavailable, CallTimeout) as error:
+            except CallTimeout as error:
+                # Said again at once: so an order waits in the startd's inbox at any time, for the moment it is back.
+                self.context.log.info("run_not_stopped", job_id=str(run.job), attempt=run.attempt, reason=str(error))
+                continue
+            except BusUnavailable as error:
                 self.context.log.info("run_not_stopped", job_id=str(run.job), attempt=run.attempt, reason=str(error))
             await self.context.clock.sleep(backoff.next_s())
 
