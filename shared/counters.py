@@ -47,6 +47,22 @@ class Durations:
         return found
 
 
+class Probe:
+    """How many values there were, their sum, the least and the greatest."""
+
+    __slots__ = ("count", "least", "most", "total")
+
+    def __init__(self) -> None:
+        self.count, self.total = 0, 0.0
+        self.least, self.most = 0.0, 0.0
+
+    def add(self, value: float) -> None:
+        self.least = value if not self.count else min(self.least, value)
+        self.most = value if not self.count else max(self.most, value)
+        self.count += 1
+        self.total += value
+
+
 class DurationsBy:
     """Durations by a name; `most` names at most, those after them are one: `other`."""
 

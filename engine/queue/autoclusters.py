@@ -74,6 +74,11 @@ class Autoclusters:
         return True
 
     @property
+    def known(self) -> int:
+        """How many were told apart since the significant attributes changed last."""
+        return len(self._ids)
+
+    @property
     def significant(self) -> frozenset[str]:
         """Folded names."""
         return self._asked

@@ -39,6 +39,7 @@ from shared.daemon.context import Context
 from shared.daemon.metrics import Counter, Declared, Gauge, Histogram, register
 from shared.daemon.offline_ads import is_offline
 from shared.daemon.orders import handle_order
+from shared.daemon.statistics import Statistics
 from shared.messages.ads import (
     AdCounts,
     AdDelta,
@@ -105,6 +106,7 @@ class Collector(Daemon):
         self.advertiser = Advertiser(context, OWN_TYPE)
         self.updates = 0
         self.queries = 0
+        self.statistics = Statistics(context, self.settings.statistics_window_seconds, self._counted)
         self.refused = 0  # queries that met a limit of their budget
         self.query_durations = DurationsBy()  # by kind
         self.presence = Presence(float(self.settings.collector_presence_grace))
@@ -414,19 +416,25 @@ class Collector(Daemon):
             self.context.log.warning("configuration", problem=f"CONDOR_VIEW_HOST: {problem}")
         return urls
 
+    def _counted(self) -> dict[str, float]:
+        return {
+            "UpdatesTotal": self.updates,
+            "QueriesTotal": self.queries,
+            "DroppedQueries": self.refused,
+        }
+
     def _ad(self, counts: Mapping[str, int]) -> ClassAd:
         table = self.directory.table
         return self.advertiser.own_ad(
             {
                 "PoolName": self.settings.collector_name,
                 **counts,
-                "UpdatesTotal": self.updates,
                 **lost_updates(table),
                 "ForwardedGroups": self.views.told,
-                "QueriesTotal": self.queries,
                 **({"PoolHistorySamples": self.past.samples} if self.past.wanted else {}),
                 **({"PoolHistoryProblem": self.past.problem} if self.past.problem else {}),
                 "AbsentAds": len(self.directory.absentees),
+                **self.statistics.attributes(),
                 **{f"{my_type}Ads": sum(1 for _ in table.rows(my_type)) for my_type in sorted(table.types())},
             }
         )

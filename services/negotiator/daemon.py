@@ -39,6 +39,7 @@ from shared.daemon.clock import wait_for_event
 from shared.daemon.context import Context
 from shared.daemon.invariants import Invariants
 from shared.daemon.orders import ORDERS, handle_order
+from shared.daemon.statistics import Statistics
 from shared.errors import RetryableError, RoostError
 from shared.messages.ads import AdDelta, AdHeartbeat, AdInvalidate, AdUpdate, AskForAds, PrivateAds, SendAds
 from shared.messages.analysis import Analyze
@@ -112,6 +113,7 @@ class Negotiator(Daemon):
         self.cycle = 0
         self.last_cycle: LastCycle | None = None
         self.statistics: deque[CycleStatistics] = deque(maxlen=MOST_STATISTICS)  # newest first
+        self.own_statistics = Statistics(context, settings.statistics_window_seconds, dict)
         self.counts = CycleCounts()
         context.metrics.register(
             Metrics(
@@ -639,6 +641,7 @@ class Negotiator(Daemon):
                 "PriorityHalflife": float(self.policy.settings.priority_halflife),
                 "Epoch": self.epoch,
                 "Cycles": self.cycle,
+                **self.own_statistics.attributes(),
                 **attributes(list(self.statistics), self.policy.settings.negotiation_cycle_stats_length),
             }
         )

@@ -38,7 +38,7 @@ from services.schedd.io.queue_db import QueueDamaged, QueueDatabase, rows
 from services.schedd.io.runs import Runs
 from services.schedd.io.ssh_to_job import SshToJob
 from services.schedd.io.submission import Submission
-from services.schedd.metrics import Metrics
+from services.schedd.metrics import Metrics, ScheddStatistics
 from services.schedd.settings import Settings
 from shared.bus.api import RemoteFailure
 from shared.classad import ClassAd
@@ -150,6 +150,7 @@ class Schedd(Daemon):
             SendAds: self._send_ads,
         }
         context.metrics.register(Metrics(self.updates, self.file_server.counts))
+        self.statistics = ScheddStatistics(context, self.updates, self.file_server, self.settings.statistics_window_s)
         self._stored_claims: list[Claim] = []
         self._meta: dict[str, Any] = {}
         self._recovered = asyncio.Event()  # claims of an earlier life are known: till then no question is answered
@@ -484,6 +485,7 @@ class Schedd(Daemon):
             self.table.counts.values(),
             transfer_url=self.file_server.url,
             max_jobs=self.settings.max_jobs_running,
+            extra=self.statistics.attributes(),
         )
         mine.update(self.cron.attributes())
         await self._schedd_ads.publish({self.context.name: mine})

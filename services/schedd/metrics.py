@@ -1,4 +1,5 @@
-"""What a schedd shows at /metrics. No names of users or jobs: the number of series does not grow with the queue."""
+"""What a schedd shows at /metrics, and the same numbers in its ad, by HTCondor's names. No names of users or jobs: the
+number of series does not grow with the queue."""
 
 from __future__ import annotations
 
@@ -6,9 +7,15 @@ from collections.abc import Iterable
 
 from prometheus_client.core import Metric
 
+from services.schedd.io.file_server import FileServer
 from services.schedd.io.job_updates import JobUpdates
+from shared.daemon.context import Context
 from shared.daemon.metrics import MetricSource, counter, counters, gauge, gauges, histogram
+from shared.daemon.statistics import Averages, Statistics
 from shared.transfer.counts import TransferCounts
+
+#: Kinds of transfers (shared.transfer.counts) whose bytes leave the schedd, and those that come to it.
+_UPLOADS, _DOWNLOADS = ("input", "download"), ("output", "upload")
 
 
 class Metrics(MetricSource):
@@ -31,6 +38,12 @@ class Metrics(MetricSource):
         yield counters(
             "roost_schedd_jobs_held", "Jobs put on hold, by whom (user, or system)", ["by"], updates.held.by_name
         )
+        text = "Runs that are over, by how (completed, killed, requeued, held, failed, lost)"
+        yield counters("roost_schedd_runs_ended", text, ["how"], updates.runs.ended.by_name)
+        yield counter("roost_schedd_runs_begun", "Runs that were given to a slot", updates.runs.begun)
+        yield counter(
+            "roost_schedd_runs_not_started", "Of them those whose slot was not to be had", updates.runs.not_started
+        )
         yield histogram("roost_schedd_job_wait_seconds", "From idle to the start of a run", updates.waits)
         yield histogram("roost_schedd_job_run_seconds", "Runs of jobs that ended by themselves", updates.ran)
         text = "From asking for a slot until it is granted; a further job on a claim asks for none"
@@ -43,3 +56,49 @@ class Metrics(MetricSource):
         yield counter("roost_schedd_events_lost", "Facts that never were published", updates.events_lost)
         yield gauge("roost_schedd_log_events_waiting", "Events that are not in users' logs yet", updates.log.waiting)
         yield from self._files.metrics("schedd")
+
+
+class ScheddStatistics:
+    """The statistics in the ad. window_s: STATISTICS_WINDOW_SECONDS."""
+
+    def __init__(self, context: Context, updates: JobUpdates, files: FileServer, window_s: float) -> None:
+        self._updates, self._files, self._clock = updates, files, context.clock
+        self._base = Statistics(context, window_s, self._counted)
+        now = context.clock.monotonic()
+        self._uploads, self._downloads = Averages(now), Averages(now)
+
+    def attributes(self) -> dict[str, object]:
+        updates, now = self._updates, self._clock.monotonic()
+        running = sum(claim.shadow is not None for claim in updates.claims.claims.values())
+        pending = sum(not claim.granted for claim in updates.claims.claims.values())
+        told = self._base.attributes()
+        told |= updates.runs.running(running)
+        told |= updates.runs.histograms()
+        told |= {"Autoclusters": updates.table.autoclusters.known, "NumPendingClaims": pending}
+        for name, averages in (("Upload", self._uploads), ("Download", self._downloads)):
+            total = float(str(told[f"FileTransfer{name}Bytes"]))
+            for span, rate in averages.look(total, now).items():
+                told[f"FileTransfer{name}BytesPerSecond_{span}"] = rate
+        for name, what, most in (
+            ("Upload", "input", updates.settings.max_uploads),
+            ("Download", "output", updates.settings.max_downloads),
+        ):
+            queue = self._files.tickets.queues[what]
+            told[f"TransferQueueNum{name}ing"] = queue.going
+            told[f"TransferQueueNumWaitingTo{name}"] = queue.waiting
+            told[f"TransferQueueMax{name}ing"] = most
+        return told
+
+    def _counted(self) -> dict[str, float]:
+        updates = self._updates
+        events = updates.published.by_name
+        sizes = self._files.counts.bytes.by_name
+        return {
+            "JobsSubmitted": updates.submitted,
+            "JobsStarted": updates.waits.count,
+            "JobsCompleted": events.get(("job.ended",), 0),
+            "JobsAccumTimeToStart": int(updates.waits.sum_s),
+            **updates.runs.counted(),
+            "FileTransferUploadBytes": sum(sizes.get((kind,), 0) for kind in _UPLOADS),
+            "FileTransferDownloadBytes": sum(sizes.get((kind,), 0) for kind in _DOWNLOADS),
+        }

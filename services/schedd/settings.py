@@ -80,6 +80,7 @@ class Settings:
     history: HistoryFile = field(default_factory=HistoryFile)  # HISTORY, where an administrator wrote it
     event_log: EventLog = field(default_factory=EventLog)  # EVENT_LOG, EVENT_LOG_MAX_SIZE, EVENT_LOG_MAX_ROTATIONS
     user_log_form: Form = TEXT  # DEFAULT_USERLOG_FORMAT_OPTIONS
+    statistics_window_s: float = 1200.0  # STATISTICS_WINDOW_SECONDS
     min_interval_s: float = 0.0  # SCHEDD_MIN_INTERVAL, where an administrator wrote it
     job_start_count: int = 1  # JOB_START_COUNT
     job_start_delay_s: float = 0.0  # JOB_START_DELAY
@@ -122,6 +123,7 @@ class Settings:
             history=_history(config, knobs),
             event_log=_event_log(config, knobs),
             user_log_form=_form(config, "DEFAULT_USERLOG_FORMAT_OPTIONS", knobs.default_userlog_format_options),
+            statistics_window_s=knobs.statistics_window_seconds,
             min_interval_s=knobs.schedd_min_interval if config.is_written("SCHEDD_MIN_INTERVAL") else 0.0,
             job_start_count=knobs.job_start_count,
             job_start_delay_s=knobs.job_start_delay,

@@ -30,6 +30,7 @@ from services.startd.components.isolation import Isolation
 from services.startd.components.launchers import LauncherAds
 from services.startd.components.machine_check import MachineCheck
 from services.startd.components.owner_watch import OwnerWatch
+from services.startd.components.run_statistics import RunStatistics
 from services.startd.context import Component, Handler, StartdContext
 from services.startd.core.machine.resources import Output
 from services.startd.core.machine.slot_plan import plan_slots
@@ -68,6 +69,7 @@ from shared.messages.base import Envelope, Message
 COMPONENTS: tuple[type[Component], ...] = (
     OwnerWatch,
     DeviceAds,
+    RunStatistics,
     GpuMonitor,
     Isolation,
     AdminRpc,

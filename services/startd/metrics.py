@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.core import Metric
 
 from services.startd.core.slots.slot_manager import SlotManager
-from shared.counters import WORK_S, CountsBy, DurationsBy
+from shared.counters import WORK_S, CountsBy, DurationsBy, Probe
 from shared.daemon.metrics import MetricSource, counter, counters, gauge, gauges, histograms
 from shared.transfer.counts import TransferCounts
 
@@ -22,6 +22,14 @@ class RunCounts:
         self.ended = CountsBy(most=100)  # (reason, hold code)
         self.launches = DurationsBy(bounds=WORK_S)  # by launcher
         self.files = TransferCounts()
+        self.claims_asked, self.asked = 0, 0  # requests for claims, and to begin a run, granted or not
+        self.preempted = CountsBy()  # runs that had to leave for another job or the machine's policy, by why
+        self.had, self.ran = Probe(), Probe()  # how long the machine had runs, and how long their programs ran, seconds
+
+    def over(self, had_s: float, ran_s: float) -> None:
+        """A run has ended."""
+        self.had.add(had_s)
+        self.ran.add(ran_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,10 @@ class Metrics(MetricSource):
             ["reason", "hold_code"],
             self._runs.ended.by_name,
         )
+        text = "Runs that had to leave, by why (policy, rank, priority)"
+        yield counters("roost_startd_runs_preempted", text, ["why"], self._runs.preempted.by_name)
+        yield counter("roost_startd_claim_requests", "Requests for slots", self._runs.claims_asked)
+        yield counter("roost_startd_activation_requests", "Requests to begin a run", self._runs.asked)
         text = "From taking a job until its program runs, its input files with it, by launcher"
         yield histograms("roost_startd_launch_duration_seconds", text, "launcher", self._runs.launches.by_name)
         yield from self._runs.files.metrics("startd")

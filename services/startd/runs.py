@@ -13,6 +13,7 @@ from services.startd.core.run.failures import Fault
 from services.startd.core.slots import retirement
 from services.startd.core.slots.effects import SlotEffects
 from services.startd.core.slots.leases import lease_of
+from services.startd.core.slots.model import VacateReason
 from services.startd.core.slots.requests import Refused
 from services.startd.core.slots.transitions import State
 from services.startd.isolation import scratch_dirs
@@ -29,6 +30,12 @@ from shared.transfer.tls import TransferTls
 
 #: Refusals of a further job that are about the claim, not the job.
 _CLAIM_IS_OVER = ("unknown-claim", "busy", "worklife")
+#: Why runs had to leave that others, or the machine's policy, put out, as statistics tell it.
+_PREEMPTED: dict[int, str] = {
+    VacateReason.PREEMPT: "policy",
+    VacateReason.RANK: "rank",
+    VacateReason.PRIORITY: "priority",
+}
 
 
 class BadAd(PermanentError):
@@ -60,6 +67,7 @@ class Runs:
     def activate(self, claim_id: str, activation: Activation, job: ClassAd) -> tuple[Refused | None, SlotEffects]:
         """Start a run; why not, if it can not be."""
         startd = self.startd
+        self.counts.asked += 1
         claim = startd.slot_manager.claims.get(claim_id)
         key = journal_records.run_key(activation, claim.schedd if claim is not None else "")
         known = self.by_key.get(key)
@@ -158,6 +166,10 @@ class Runs:
         if outcome is not None:
             code = str(outcome.hold_code) if outcome.reason == "hold" else ""
             self.counts.ended.add(outcome.reason, code)
+        self.counts.over(run_times.had_s(run.record), run_times.ran_s(run.record))
+        claim = self.startd.slot_manager.claims.get(run.record.claim_id)
+        if claim is not None and claim.run == run.key and (why := _PREEMPTED.get(claim.vacate_code)):
+            self.counts.preempted.add(why)
         self.startd.effects.carry_out(
             self.startd.slot_manager.run_gone(run.record.claim_id, run.key, self.startd.now())
         )

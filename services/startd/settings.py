@@ -36,6 +36,7 @@ class Settings:
     """Seconds unless the name says otherwise."""
 
     update_interval: float
+    statistics_window: float  # STATISTICS_WINDOW_SECONDS
     polling_interval: float
     match_timeout: float
     killing_timeout: float
@@ -78,6 +79,7 @@ def read(config: Config, detected: Detected) -> Settings:
     knobs = StartdSettings.from_config(config)
     return Settings(
         update_interval=max(1, knobs.update_interval),
+        statistics_window=knobs.statistics_window_seconds,
         polling_interval=max(1, knobs.polling_interval),
         match_timeout=max(1, knobs.match_timeout),
         killing_timeout=max(1, knobs.killing_timeout),

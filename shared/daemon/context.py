@@ -16,6 +16,7 @@ from shared.bus.api import Bus
 from shared.config import Config
 from shared.config.dynamic import Dynamic
 from shared.daemon.clock import Clock, SystemClock
+from shared.daemon.process_usage import ProcessUsage
 from shared.messages.base import new_id
 from shared.state.api import Store
 
@@ -40,4 +41,6 @@ class Context:
     #: The same with what was set over the bus as said here instead of as it is: whether something can be set.
     rehearse: Callable[[Dynamic], Config] | None = None
     runtime: Mapping[str, str] = field(default_factory=dict)  # what was set until the daemon restarts
+    #: Measures the process; None where it is not this daemon's to speak of, as in a simulation.
+    usage: ProcessUsage | None = None
     metrics: CollectorRegistry = field(default_factory=CollectorRegistry)  # give metrics `registry=context.metrics`

@@ -35,6 +35,7 @@ from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.daemon.health import HealthServer
 from shared.daemon.lifecycle import TaskEnded, run_daemon
+from shared.daemon.process_usage import ProcessUsage
 from shared.daemon.startup import make_daemon_or_reset, set_config_loader
 from shared.errors import RoostError
 from shared.state import NoStore, Store, open_store
@@ -137,7 +138,16 @@ def make_context(daemon_class: type[Daemon], config: Config, name: str, bus: Bus
     log = structlog.stdlib.get_logger().bind(daemon=daemon_class.subsystem.lower(), name=name)
     closed_files.tell(closed, log)
     own = store if daemon_class.uses_store else NoStore()
-    return Context(name=name, config=config, bus=bus, store=own, spool=spool, execute=execute, log=log)
+    return Context(
+        name=name,
+        config=config,
+        bus=bus,
+        store=own,
+        spool=spool,
+        execute=execute,
+        log=log,
+        usage=ProcessUsage(),
+    )
 
 
 def spool_of(config: Config) -> Path:

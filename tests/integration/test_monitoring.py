@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
@@ -13,15 +14,30 @@ from tests.integration.inside import InsidePool
 from tests.spec import spec
 from tests.waiting import wait_until
 
+FACTS = json.loads((Path(__file__).parents[1] / "data" / "reference_metrics" / "attributes.json").read_text())
+DOCS = Path(__file__).parents[2] / "docs" / "monitoring.md"
+
+
+def definitions():
+    """A file of metrics in the form of the reference's own, one for each attribute."""
+    for my_type, names in FACTS["told"].items():
+        for name in names:
+            yield f'[\n  Name   = "{my_type}.{name}";\n  Value  = {name};\n  Type   = "string";\n'
+            yield f'  TargetType = "{my_type}";\n]\n'
+
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
     directory = tmp_path_factory.mktemp("monitoring")
+    metrics = directory / "ganglia.d"
+    metrics.mkdir()
+    (metrics / "90_reference").write_text("".join(definitions()))
     inside = InsidePool(
         directory / "pool",
         DAEMON_LIST="$(DAEMON_LIST), GANGLIAD, ADSTASH",
         NUM_CPUS="2",
         GANGLIAD_INTERVAL="1",
+        GANGLIAD_METRICS_CONFIG_DIR=str(metrics),
         GANGLIA_CONFIG="/nonexistent",
         ADSTASH_INTERFACE="jsonfile",
         ADSTASH_SAMPLE_INTERVAL="1",
@@ -74,6 +90,39 @@ def test_the_pools_ads_are_metrics(pool):
     with pool.client() as client:
         wait_until(lambda: any(client.ads("Gangliad")), what="its ad")
     assert "gangliad" in pool.roost("reconfig", "-gangliad")
+
+
+@spec("MON-21")
+def test_daemons_ads_tell_what_the_references_metrics_are_made_of(pool):
+    """Each has a value, as gangliad finds it in the ads of a pool that has run jobs."""
+    monitor = pool.runner("gangliad").daemon
+    wanted = {f"{my_type}.{name}" for my_type, names in FACTS["told"].items() for name in names}
+
+    def lacking():
+        return wanted - {metric.name for metric in monitor.result.metrics}
+
+    wait_until(lambda: not lacking(), what="a metric of each attribute")
+    with pool.client() as client:
+        (schedd,) = client.ads("Scheduler")
+        machine = next(iter(client.ads("Machine")))
+    done = {name: schedd.eval(name) for name in ("JobsSubmitted", "JobsStarted", "JobsCompleted", "JobsExitedNormally")}
+    assert done == dict.fromkeys(done, 3)
+    assert [schedd.eval(f"Recent{name}") for name in done] == [3] * len(done)
+    assert schedd.eval("JobsCompletedRuntimes").startswith("3, 0")
+    assert (machine.eval("JobStarts"), machine.eval("JobBusyTimeCount")) == (3, 3)
+    assert 0 < schedd.eval("DaemonCoreDutyCycle") <= 1
+    assert schedd.eval("MonitorSelfResidentSetSize") > 1000
+
+
+@spec("MON-21")
+def test_what_has_no_counterpart_is_not_told_and_the_docs_say_why(pool):
+    text = DOCS.read_text()
+    with pool.client() as client:
+        for my_type, names in FACTS["absent"].items():
+            ads = list(client.ads(my_type))
+            assert ads
+            assert not [name for name in names for ad in ads if name in ad]
+            assert not [name for name in names if f"`{name}`" not in text]
 
 
 @spec("MON-17", "MON-19", "MON-20")

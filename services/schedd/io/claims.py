@@ -335,6 +335,7 @@ class Claims:
             self.claims.give_back(claim, "its job is gone")
         elif not answer.activated:
             self.updates.end_run(claim, job, run)
+            self.updates.runs.not_started += 1
             self._unmatched(job, claim.slot, answer.refusal)
             self.updates.requeue(job, f"not started on {claim.slot}: {answer.refusal}", failed=True)
             self.claims.give_back(claim, "it did not take the job")
@@ -371,6 +372,7 @@ class Claims:
             job.ad["LastRejMatchTime"] = int(self.updates.now())
             job.ad["LastRejMatchReason"] = f"{claim.slot} {what}: {reason}"[:1000]
             self.updates.end_run(claim, job, run)
+            self.updates.runs.not_started += 1
             self._unmatched(job, claim.slot, reason)
             job.refusals += 1
             self.updates.cool(job, self.updates.cool_down.refused_s(job.refusals))

@@ -38,6 +38,7 @@ from services.schedd.core.job_changes import (
 )
 from services.schedd.core.job_states import Change, JobEvent
 from services.schedd.core.policies import CoolDown, next_duration, periodic, stays_in_queue
+from services.schedd.core.run_statistics import LOST, RunStatistics
 from services.schedd.core.start_rules import start_or_not
 from services.schedd.io import job_trace
 from services.schedd.io.claim_table import ClaimTable
@@ -111,6 +112,7 @@ class JobUpdates:
         self.published = CountsBy()  # events by type
         self.held = CountsBy()  # by "user" or "system"
         self.submitted = 0
+        self.runs = RunStatistics()
         self.waits, self.ran = Durations(LONG_S), Durations(LONG_S)
         self.grants = Durations(WORK_S)  # from asking for a slot until it is ours
         self.launches = Durations(WORK_S)  # from having it until the job's program runs
@@ -335,11 +337,33 @@ class JobUpdates:
         job_end.end_run(self.table, job, claim, run, ended)
         self.queue.put(job)
 
+    def run_lost(self, claim: Claim, job: Job, run: Shadow) -> None:
+        """A run is over of which nobody tells how it ended."""
+        self.end_run(claim, job, run)
+        self.count_run(LOST, claim, job, run, job_end.heard_of_end(run, self.now()))
+
+    def count_run(
+        self,
+        how: str,
+        claim: Claim,
+        job: Job,
+        run: Shadow,
+        ended: job_end.Ended,
+        *,
+        core: bool = False,
+        closing: bool = False,
+    ) -> None:
+        """Count a run that is over, by how it ended (core.run_statistics). Whose slot was never granted was none."""
+        if claim.granted:
+            self.runs.over(how, run, ended, job.number("ImageSize"), core_dumped=core, closing=closing)
+        else:
+            self.runs.not_started += 1
+
     def _abandon_run(self, job: Job) -> None:
         claim = self.claims.claim_of(job)
         run = job.shadow
         if claim is not None and run is not None:
-            self.end_run(claim, job, run)
+            self.run_lost(claim, job, run)
             self.claims.give_back(claim, "its job was removed by force")
 
     def requeue(self, job: Job, reason: str, *, failed: bool, code: int = 0) -> None:

@@ -17,6 +17,7 @@ from services.schedd.core import job_end, job_launch_ad
 from services.schedd.core.claim import Claim, alive_s, lease_s
 from services.schedd.core.job_states import JobEvent, Verdict
 from services.schedd.core.policies import Hold
+from services.schedd.core.run_statistics import outcome
 from services.schedd.io.job_updates import JobUpdates, find_job
 from shared import job_log
 from shared.bus.api import RemoteFailure
@@ -68,8 +69,10 @@ class Runs:
             job_end.on_match(job, claim)
             self.table.withdraw(job)
             self.updates.counts_changed.set()
+        recycled = claim.previous is not None
         claim.shadow = shadow
         job.shadow = shadow
+        self.updates.runs.began(recycled=recycled)
         self.table.count(claim.submitter).weighted_running += claim.weight()
         self.queue.put(job)
         self.queue.put_claim(claim)
@@ -276,6 +279,15 @@ class Runs:
             ended,
         )
         self.updates.carry_out(job_end.conclude(self.updates.name, self.table, job, result, self.updates.cool_down))
+        self.updates.count_run(
+            outcome(result.exit, job.status, output_missing=job_end.output_missing(run, result.exit)),
+            claim,
+            job,
+            run,
+            ended,
+            core=result.exit.core_dumped,
+            closing=report.claim_over,
+        )
         good = exit_ is not None and (
             (exit_.reason == "exited" and not job_end.output_missing(run, exit_))
             or (exit_.reason == "killed" and stopped != "vacate")
@@ -315,7 +327,7 @@ class Runs:
         job = self.table.get(run.job) if run is not None else None
         if run is not None and job is not None:
             now = self.updates.now()
-            self.updates.end_run(claim, job, run)
+            self.updates.run_lost(claim, job, run)
             usage = run.stored_usage
             if reconnecting:
                 self.record(job, lambda: job_log.reconnect_failed(job.id, now, reason, claim.slot))

@@ -87,6 +87,7 @@ class ClaimRpc:
     def _on_claim(self, body: RequestClaim) -> Message:
         startd = self.startd
         manager, log = startd.slot_manager, startd.context.log
+        startd.runs.counts.claims_asked += 1
         check_possible(body.shard, body.epoch, manager.epochs)
         if startd.journal_writer.full and not manager.knows(body.request_id):
             return ClaimRefused(reason=f"the startd's spool is full: {startd.journal_writer.full}", code="resources")

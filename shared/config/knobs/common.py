@@ -16,6 +16,13 @@ class CommonSettings(TlsSettings):
     want_udp_command_socket: bool = knob(
         "WANT_UDP_COMMAND_SOCKET", "true", meaning="whether daemons open UDP command sockets"
     )
+    statistics_window_seconds: float = knob(
+        "STATISTICS_WINDOW_SECONDS",
+        "1200",
+        unit="s",
+        least=1,
+        meaning="what the Recent... statistics in daemons' ads cover",
+    )
     condor_host: str | None = knob("CONDOR_HOST", meaning="central manager name(s)")
     release_dir: str = knob("RELEASE_DIR", "/usr", meaning="install prefix")
     libexec: str = knob("LIBEXEC", "$(RELEASE_DIR)/libexec", meaning="helper programs directory")
