@@ -16,6 +16,7 @@ from engine.queue.jobs import ACTIVE, Job, JobStatus
 from services.schedd.core.job_states import Change, Effect, JobEvent, Verdict, transition
 from services.schedd.core.policies import Action, CoolDown
 from shared import job_log
+from shared.classad import ClassAd
 from shared.messages.events import Event, JobHeld, JobReleased, JobRemoved, JobsSubmitted
 
 
@@ -156,8 +157,10 @@ def apply_event(
     code: int = 0,
     subcode: int = 0,
     how: str = "graceful",
+    slot: ClassAd | None = None,
 ) -> Outcome:
-    """Apply an event to a job: its new state, with all that follows. code, subcode: of a hold; how: of a run's stop."""
+    """Apply an event to a job: its new state, with all that follows. code, subcode: of a hold; how: of a run's stop;
+    slot: the ad of the slot that its run is on."""
     old = job.status
     change = transition(old, event, has_run=job.shadow is not None)
     if change.verdict is not Verdict.DONE:
@@ -167,6 +170,8 @@ def apply_event(
     if job.waits_for and change.status != JobStatus.IDLE:
         effects.append(WakeClaim(job.waits_for))
         job.waits_for = ""
+    if old in ACTIVE and change.status in (JobStatus.HELD, JobStatus.REMOVED):
+        effects += _leaves(job, reason, now, slot)
     if event == JobEvent.HOLD:
         effects += _hold(schedd, job, reason, code, subcode, now)
     elif event == JobEvent.RELEASE:
@@ -187,6 +192,21 @@ def apply_event(
             table.refresh(job)
     effects.append(Advertise(at_once=change.status == JobStatus.IDLE))
     return Outcome(change, tuple(effects))
+
+
+def _leaves(job: Job, reason: str, now: float, slot: ClassAd | None) -> list[JobEffect]:
+    """The log of a job that runs tells that it leaves its machine before it tells why, as HTCondor's does: with what
+    was reported of the run last, as it is still being ended."""
+    run = job.shadow
+    if run is None or not run.executing:
+        return []
+
+    def event() -> job_log.Event:
+        usage = run.stored_usage
+        used = job_log.resources(job.ad, slot, usage, now - run.executing) if slot is not None else ()
+        return job_log.evicted(job.id, now, reason, usage, used)
+
+    return [LogEvent(job, event)]
 
 
 def _hold(schedd: str, job: Job, reason: str, code: int, subcode: int, now: float) -> list[JobEffect]:

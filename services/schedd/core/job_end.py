@@ -279,7 +279,7 @@ def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: C
             subcode=decision.subcode,
         ).effects
     if decision.action == Action.REQUEUE:
-        told = _evicted(schedd, job, result, decision.reason)
+        told = _evicted(schedd, job, result, decision.reason, requeued=True)
         return told + requeue(schedd, table, job, decision.reason, now, cool_down, failed=False)
     job.ad["CompletionDate"] = int(result.ended.at)
     job.ad["JobFinishedHookDone"] = int(now)
@@ -346,10 +346,22 @@ def _terminated(job: Job, result: Result) -> job_log.Event:
     )
 
 
-def _evicted(schedd: str, job: Job, result: Result, reason: str) -> tuple[JobEffect, ...]:
+def _evicted(schedd: str, job: Job, result: Result, reason: str, *, requeued: bool = False) -> tuple[JobEffect, ...]:
+    """requeued: the run ended by itself, and a policy wants another."""
+    exit_ = result.exit
+
     def event() -> job_log.Event:
         resources = job_log.resources(job.ad, result.slot_ad, result.usage, result.ended.ran_s)
-        return job_log.evicted(job.id, result.ended.at, reason, result.usage, resources)
+        return job_log.evicted(
+            job.id,
+            result.ended.at,
+            reason,
+            result.usage,
+            resources,
+            requeued=requeued,
+            exit_code=exit_.exit_code,
+            exit_signal=exit_.exit_signal,
+        )
 
     told = JobEvicted(**about(schedd, job, result.now), slot=result.slot, attempt=result.run.attempt, reason=reason)
     return LogEvent(job, event), PublishEvent(told)

@@ -281,8 +281,18 @@ class JobUpdates:
         self, job: Job, event: JobEvent, *, reason: str = "", code: int = 0, subcode: int = 0, how: str = "graceful"
     ) -> Change:
         """Something happens to a job: its new state, and all that follows. Says whether it could happen."""
+        claim = self.claims.claim_of(job)
         outcome = apply_event(
-            self.name, self.table, job, event, self.now(), reason=reason, code=code, subcode=subcode, how=how
+            self.name,
+            self.table,
+            job,
+            event,
+            self.now(),
+            reason=reason,
+            code=code,
+            subcode=subcode,
+            how=how,
+            slot=claim.slot_classad() if claim is not None else None,
         )
         self.carry_out(outcome.effects)
         return outcome.change

@@ -25,6 +25,8 @@ from services.schedd.core.job_changes import (
 from services.schedd.core.job_states import JobEvent, Verdict
 from services.schedd.core.policies import CoolDown
 from shared import job_log
+from shared.classad import ClassAd
+from shared.messages.claims import Usage
 from tests.unit.schedd.test_decisions import cluster_of, job_of
 
 
@@ -48,6 +50,28 @@ def test_a_hold_of_a_running_job_is_logged_and_written_before_its_run_is_stopped
     assert StopRun(job, "hold", "fast") in found.effects
     assert (job.status, job.ad.eval("HoldReason"), job.number("NumHolds")) == (JobStatus.HELD, "because", 1)
     assert table.demand("alice@p") == (0, 0.0)
+
+
+@pytest.mark.parametrize("event", [JobEvent.HOLD, JobEvent.REMOVE, JobEvent.FORCE])
+@pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.SUSPENDED, JobStatus.TRANSFERRING_OUTPUT])
+def test_the_log_of_a_job_that_runs_tells_that_it_leaves_before_it_tells_why(event, status):
+    table, job = queued(status, runs=True)
+    job.shadow.executing, job.shadow.stored_usage = 6.0, Usage(user_cpu_s=2.0, memory_mib=5)
+    slot = ClassAd({"Cpus": 3})
+    found = apply_event("ap", table, job, event, 10.0, reason="because", slot=slot)
+    first, second = (effect.event() for effect in found.effects if isinstance(effect, LogEvent))
+    assert (first.number, second.number) == (4, 12 if event == JobEvent.HOLD else 9)
+    told = first.attributes
+    assert (told["TerminatedAndRequeued"], told["Reason"], told["Cpus"]) == (False, "because", 3)
+    assert (told["CpusUsage"], told["MemoryUsage"], told["RunRemoteUsage"]) == (
+        0.5,
+        5,
+        "Usr 0 00:00:02, Sys 0 00:00:00",
+    )
+    # Once it is held, a removal takes nothing from any machine.
+    then = apply_event("ap", table, job, JobEvent.REMOVE, 11.0, reason="for good", slot=slot)
+    numbers = [effect.event().number for effect in then.effects if isinstance(effect, LogEvent)]
+    assert numbers == ([9] if event == JobEvent.HOLD else [])
 
 
 def test_a_removal_by_force_abandons_the_run_and_leaves_the_queue():

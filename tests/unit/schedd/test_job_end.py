@@ -202,6 +202,9 @@ def test_a_policy_of_the_job_holds_it_at_its_exit_or_runs_it_again():
     job, effects = ended_run(exit_, text="OnExitRemove = ExitCode == 0")
     (event,) = events_of(effects)
     assert (job.status, event.type, event.attempt) == (JobStatus.IDLE, "job.evicted", 4)
+    assert "(0) Job terminated and was requeued" in log_of(effects)
+    assert "(1) Normal termination (return value 7)" in log_of(effects)
+    assert event.reason in log_of(effects)
     assert event.reason == job.ad.eval("VacateReason")
     assert requeued(job)[1] is False
 
@@ -212,6 +215,7 @@ def test_an_eviction_is_told_of_a_job_that_ran(executing, told):
     assert [event.type for event in events_of(effects)] == told
     assert requeued(job) == ("the owner is back", False, 0)
     assert ("the owner is back" in log_of(effects)) is bool(told)
+    assert "requeued" not in log_of(effects)
 
 
 def test_what_a_job_came_to_that_was_removed_meanwhile_is_noted():
