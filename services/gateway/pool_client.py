@@ -118,6 +118,17 @@ class PoolClient:
             self._until = self._clock.monotonic() + _SCHEDDS_FOR_S
         return self._schedds
 
+    async def who_knows(self, ids: Sequence[str], schedd: str = "") -> list[Schedd]:
+        """The schedds to ask for these jobs (none: for whatever jobs there are): the one of that name, or all. Raises
+        NoSuchDaemon; RemoteFailure unavailable where jobs are named and no schedd is known, as in a pool that is
+        just starting: nobody can tell whether there are such jobs."""
+        if schedd:
+            return [await self.schedd(schedd)]
+        known = await self.schedds()
+        if ids and not known:
+            raise RemoteFailure("unavailable", "the pool shows no access point, so nobody can be asked for jobs", True)
+        return known
+
     async def schedd(self, name: str = "") -> Schedd:
         """The schedd of that name, else the configured default, else the first. Raises NoSuchDaemon."""
         known = await self.schedds()

@@ -1,6 +1,7 @@
 """What a schedd that is killed at any moment leaves, and what the next makes of it."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from engine.queue.jobs import JobId
 from services.schedd.io.claims import lease_of
+from shared.bus.api import RemoteFailure
 from shared.messages.base import Ack
 from shared.messages.claims import DeactivateClaim, JobExit, Usage
 from tests.scheddpool import Pool, job_ad
@@ -395,3 +397,47 @@ async def test_a_startd_that_does_not_answer_has_the_order_to_stop_in_its_inbox_
         await eventually(lambda: len(orders) > 25)
         over.set()
         assert {(order.job_id, order.attempt, order.why) for order in orders} == {(run.job_id, 1, "remove")}
+
+
+@contextlib.asynccontextmanager
+async def a_job_between_queue_and_history(pool):
+    """1.0 has left the queue. The transaction that moves it into the history waits behind another, which waits."""
+    run = await pool.run_one()
+    await pool.submit(job_ad(Number=2))
+    await eventually(lambda: pool.schedd.claim_table.by_claim_id)
+    gate = await hold_writes(pool)
+    try:
+        held = asyncio.ensure_future(pool.act("hold", "2.0"))
+        await eventually(lambda: pool.schedd.table.get(JobId.parse("2.0")).status == 5)
+        ended = asyncio.ensure_future(pool.startd.finish(run))
+        await eventually(lambda: pool.schedd.table.get(JobId.parse("1.0")) is None)
+        assert await pool.jobs("1.0") == []
+        yield gate
+    finally:
+        gate.set()
+    await asyncio.gather(held, ended, pool.held)
+
+
+async def test_a_job_is_in_the_queue_or_in_the_history_at_any_time(tmp_path):
+    """Who asks the one and then the other finds it, at whatever moment."""
+    async with Pool(tmp_path) as pool, a_job_between_queue_and_history(pool) as gate:
+        asked = [asyncio.ensure_future(pool.history(*ids)) for ids in (["1"], ["1.0"], [])]
+        await pool.jobs("2.0")  # answered from memory, and came later than those
+        gate.set()
+        for one in asked:
+            assert [(ad["ClusterId"], ad["JobStatus"]) for ad in await one] == [(1, 4)]
+
+
+async def test_who_asks_for_a_job_that_can_not_get_into_the_history_is_told(tmp_path):
+    """The disk is full: it is in neither."""
+    async with Pool(tmp_path) as pool:
+        async with a_job_between_queue_and_history(pool):
+            pool.schedd.queue._note_room("the disk is full")
+            for ids in (["1"], ["1.0", "2.0"]):
+                with pytest.raises(RemoteFailure, match="waits for room on the disk: the disk is full") as told:
+                    await pool.history(*ids)
+                assert told.value.retryable
+            others = [asyncio.ensure_future(pool.history(*ids)) for ids in (["2.0"], [])]
+            await pool.jobs("2.0")
+        assert [await one for one in others] == [[], []]
+        assert [ad["ClusterId"] for ad in await pool.history("1")] == [1]

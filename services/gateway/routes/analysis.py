@@ -62,7 +62,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
         chosen = await context.pool.negotiator(negotiator)
         groups: list[_Group] = []
         if named or constraint or not machine:
-            asked = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
+            asked = await context.pool.who_knows(named, schedd)
             groups = await _alike(context.pool, asked, named, constraint, identity)
         questions = await _questions(context.pool, groups[:limit])
         answer = Analysis()

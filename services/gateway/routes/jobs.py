@@ -97,7 +97,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
             columns=wants_columns(request) and not factories, factories=factories,
             user=identity.user, admin=identity.admin,
         )  # fmt: skip
-        asked = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
+        asked = await context.pool.who_knows(question.ids, schedd)
 
         async def pages() -> AsyncIterator[JobPage]:
             left = limit
@@ -161,7 +161,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
     async def carry_out(chosen: Chosen, schedd: str, message: ActOnJobs) -> Response:
         if not chosen.ids and not chosen.constraint:
             raise HTTPException(400, "name jobs by ids, or by a constraint (constraint=true means all)")
-        asked_of = [await context.pool.schedd(schedd)] if schedd else await context.pool.schedds()
+        asked_of = await context.pool.who_knows(chosen.ids, schedd)
         parts = context.pool.act(asked_of, message)
         first = await anext(parts)  # what is wrong with the question is told with its status
         return StreamingResponse(results_as_json(first, parts), media_type="application/json")

@@ -185,6 +185,7 @@ class Queries:
         limit = min(asked.limit, PAGE_JOBS) if asked.limit > 0 else PAGE_JOBS
         viewer = Viewer(asked.user, asked.admin, self.updates.settings.rights)
         if asked.history:
+            await self._have_left(ids)
             return await history.page(
                 question, self.updates.queue, ids, expr, self._past(viewer),
                 projection=asked.projection, limit=limit, after=asked.after,
@@ -198,6 +199,20 @@ class Queries:
         if asked.columns and asked.projection:
             return await self._listed(question, jobs, expr, asked.projection, limit, totals, viewer)
         return await self._page(question, jobs, expr, asked.projection, limit, totals, viewer)
+
+    async def _have_left(self, ids: Sequence[JobId]) -> None:
+        """Wait until the history has whoever left the queue before: who asks the queue first, and then the history,
+        finds every job. Raises RemoteFailure unavailable where one of these can not get there, as the disk is full."""
+        queue = self.updates.queue
+        leaving = queue.leaving()
+        if leaving and not queue.full:
+            await queue.commit()
+        elif any(JobId(cluster, proc) in ids or JobId(cluster, -1) in ids for cluster, proc in leaving):
+            raise RemoteFailure(
+                "unavailable",
+                f"a job has left the queue, and its record waits for room on the disk: {queue.full}",
+                True,
+            )
 
     def _past(self, viewer: Viewer) -> Callable[[ClassAd], ClassAd]:
         """What this one sees of the ad of a job that left the queue."""

@@ -93,6 +93,7 @@ class QueueDatabase:
         self._closing = False
         self._shortening = False
         self._unsaved: list[str] = []  # see check_invariants
+        self._leaving: set[tuple[int, int]] = set()  # jobs that the transaction under way moves into the history
         #: Why nothing can be written for now: the disk is full. What changes meanwhile is written when there is room.
         self.full = ""
         self._on_full = on_full
@@ -135,8 +136,14 @@ class QueueDatabase:
         await asyncio.get_running_loop().run_in_executor(self._thread, shut)
         self._thread.shutdown()
 
+    def leaving(self) -> set[tuple[int, int]]:
+        """Jobs that are not in the queue any more, and not in the history yet: their transaction is to come, or under
+        way. `commit` waits for it."""
+        return self._leaving | self._batch.left
+
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a query in the writer's thread, after what was committed."""
+        """Run a query in the writer's thread, after the transaction that is under way. What was changed since is not
+        there yet."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: query(self._open()))
 
     # Changes; each is written with the next commit.
@@ -288,6 +295,7 @@ class QueueDatabase:
         try:
             while self._batch:
                 batch, self._batch = self._batch, _Batch()
+                self._leaving = batch.left
                 try:
                     # Packed here, so that the thread never sees an ad that the loop is changing.
                     jobs = [
@@ -315,7 +323,7 @@ class QueueDatabase:
                     if not future.done():
                         future.set_result(None)
         finally:
-            self._writer = None
+            self._writer, self._leaving = None, set()
 
     def _compare(self, batch: _Batch, written: list[tuple[Any, ...]]) -> None:
         """What was written must be what is in memory now, unless it is to be written again."""

@@ -139,3 +139,14 @@ async def test_a_question_that_a_hung_collector_took_is_answered_by_another():
     over.set()
     for bus in (asking, *buses):
         await bus.stop()
+
+
+async def test_where_no_schedd_is_known_nobody_says_that_there_is_no_such_job(ask):
+    """Whoever asks for certain jobs is told to ask again; who lists what there is gets an empty list."""
+    await ask()
+    assert await ask.view.who_knows([]) == []
+    with pytest.raises(RemoteFailure, match="shows no access point") as told:
+        await ask.view.who_knows(["1"])
+    assert (told.value.code, told.value.retryable) == ("unavailable", True)
+    with pytest.raises(NoSuchDaemon):
+        await ask.view.who_knows(["1"], "ap")
