@@ -429,6 +429,11 @@ class Rabbit(Server):
         command = [Path(self.executable).with_name("rabbitmqctl"), "-q", "-n", self.node, *arguments]
         return subprocess.run(command, env=self.env, check=True, capture_output=True, text=True).stdout
 
+    def settle(self) -> None:
+        """Have all that was declared so far outlive a crash of the broker: by itself it writes its register of queues
+        and bindings half a second later, and much later on a busy machine."""
+        self.ctl("eval", "mnesia:sync_log().")
+
     @contextlib.contextmanager
     def vhost(self) -> Iterator[str]:
         """A virtual host for one test; yields its URL."""

@@ -10,7 +10,6 @@ POLL_S = 0.01
 MOST_POLL_S, REST = 0.25, 2.0
 #: For what a quiet machine does in a moment. Costs time only where the wait is in vain, so it is enough for a busy one.
 PATIENCE_S = 60.0
-REGISTERED_S = 2.0
 
 
 def pause_s(took_s: float) -> float:
@@ -29,13 +28,6 @@ def wait_until(condition: Callable[[], object], timeout_s: float = PATIENCE_S, w
         if now > deadline:
             raise TimeoutError(f"{what} did not come true within {timeout_s:g} s")
         time.sleep(pause_s(now - began))
-
-
-async def registered() -> None:
-    """Let so much time pass that a queue which was just declared outlives a crash of its broker: RabbitMQ has a queue's
-    register on disk half a second after the declaration; two to be sure (docs/testing.md)."""
-    end = time.monotonic() + REGISTERED_S
-    await eventually(lambda: time.monotonic() > end)
 
 
 async def eventually(

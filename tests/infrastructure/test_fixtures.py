@@ -14,7 +14,7 @@ import redis.asyncio
 
 from tests import servers
 from tests.servers import Leashed, Rabbit, Redis, ports_for_servers
-from tests.waiting import registered, wait_until
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,7 +141,7 @@ async def test_a_killed_broker_comes_back_on_its_port_with_durable_data(amqp_url
         await channel.declare_queue("kept", durable=True)
         message = aio_pika.Message(b"x", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
         await channel.default_exchange.publish(message, "kept")
-        await registered()
+        await asyncio.to_thread(rabbit_server.settle)
         await asyncio.to_thread(rabbit_server.kill)
     await asyncio.to_thread(rabbit_server.start)
     async with await aio_pika.connect(amqp_url) as connection:

@@ -16,7 +16,7 @@ from tests.gateway_keys import gateway_bus
 from tests.processes import DaemonProcess, daemons
 from tests.servers import free_port
 from tests.spec import spec
-from tests.waiting import registered, wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -144,7 +144,7 @@ async def test_a_process_that_is_told_to_restart_or_to_be_off_says_so_by_its_sta
 async def test_broker_restart_is_survived(tmp_path, rabbit_server, amqp_url, redis_url):
     process = collector(tmp_path, amqp_url, redis_url)
     with daemons(process):
-        await registered()
+        await asyncio.to_thread(rabbit_server.settle)
         await asyncio.to_thread(rabbit_server.kill)
         wait_until(lambda: process.ask("/readyz")[0] == 503, what="word of the lost broker")
         await asyncio.to_thread(rabbit_server.start)

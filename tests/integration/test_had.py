@@ -17,7 +17,7 @@ from shared.state.accounting import write_records
 from tests.gateway_keys import gateway_bus
 from tests.processes import DaemonProcess, daemons
 from tests.spec import spec
-from tests.waiting import PATIENCE_S, eventually, registered, wait_until
+from tests.waiting import PATIENCE_S, eventually, wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -171,7 +171,7 @@ async def test_nobody_leads_without_a_bus_and_one_does_when_it_is_back(tmp_path,
     """An order that does not arrive keeps no negotiator leading; the HADs, which see Redis, wait."""
     async with central_managers(NAMES[:2], tmp_path, amqp_url, redis_url, **CALM) as cms:
         first = await cms.leader(*NAMES[:2])
-        await registered()
+        await asyncio.to_thread(rabbit_server.settle)
         await asyncio.to_thread(rabbit_server.kill)
         await eventually(lambda: not cms.leaders())
         epoch = first.epoch

@@ -16,7 +16,7 @@ from shared.messages.journal import INBOX, AskJob, JournalAnswer
 from tests.gateway_keys import gateway_bus
 from tests.integration.pools import ROOT
 from tests.servers import Leashed
-from tests.waiting import eventually, registered
+from tests.waiting import eventually
 
 NOW = time.time() - 3600.0  # what is too old is forgotten at once
 
@@ -73,7 +73,6 @@ async def test_a_journal_that_is_killed_goes_on_where_it_was(start, tmp_path, am
         return await answers(0)
 
     await eventually(heard, 60, "the journal")
-    await registered()
     for start_at in range(1, 2001, 500):
         await bus.publish_many(events(start_at, 500))
         if start_at == 501:
@@ -110,7 +109,7 @@ async def test_what_happened_while_the_broker_was_dead_is_in_the_history_with_it
         return bool(await asked(0))
 
     await eventually(heard, 60, "the journal")
-    await registered()
+    await asyncio.to_thread(rabbit_server.settle)
     await bus.publish_many(events(1, 200))
     await asyncio.to_thread(rabbit_server.kill)  # in the midst of them
     await eventually(lambda: not bus.health.connected, 60, "a lost connection")

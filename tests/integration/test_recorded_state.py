@@ -13,7 +13,7 @@ from shared.state import open_store
 from shared.state.accounting import read_records
 from tests.infrastructure import record_state as recorded
 from tests.integration.inside import InsidePool
-from tests.waiting import eventually, registered, wait_until
+from tests.waiting import eventually, wait_until
 
 VERSIONS = sorted(path.name for path in recorded.DATA.iterdir() if path.is_dir())
 #: Seconds of two slots that the accountant may charge between two starts.
@@ -219,7 +219,6 @@ async def test_events_that_waited_for_the_broker_are_told(version, amqp_url):
 
     await journal.start()
     await journal.consume("roost.view", record)
-    await registered()
     await schedd.start()
     try:
         await eventually(lambda: heard.items() >= dict(waiting).items(), what="every event")
