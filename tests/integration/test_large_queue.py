@@ -22,22 +22,22 @@ async def pool(tmp_path):
         yield running
 
 
-async def turns_of_others(work):
-    """What an awaitable gave, and how often the loop came round meanwhile."""
-    rounds = 0
+async def seen_meanwhile(pool, work):
+    """What an awaitable gave, and how many jobs stood in line whenever others had their turn meanwhile."""
+    seen = set()
 
-    async def count():
-        nonlocal rounds
+    async def look():
         while True:
             await asyncio.sleep(0)
-            rounds += 1
+            line = pool.schedd.table.idle.get(pool.user)
+            seen.add(line.total if line is not None else 0)
 
-    counting = asyncio.ensure_future(count())
+    looking = asyncio.ensure_future(look())
     try:
-        return await work, rounds
+        return await work, seen
     finally:
-        counting.cancel()
-        await asyncio.gather(counting, return_exceptions=True)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
 
 
 def commits(pool):
@@ -90,17 +90,18 @@ async def test_a_constraint_acts_part_by_part_on_those_it_is_true_for(pool):
 @pytest.mark.parametrize("step", ["submit", "significant attributes", "restart"])
 async def test_others_have_their_turn_meanwhile(pool, step):
     if step == "submit":
-        _, rounds = await turns_of_others(submit_many(pool))
+        _, seen = await seen_meanwhile(pool, submit_many(pool))
         assert len(pool.schedd.table.idle[pool.user].buckets) == 1
     elif step == "significant attributes":
         await submit_many(pool)
-        answer, rounds = await turns_of_others(pool.requests(significant=["Colour"]))
+        answer, seen = await seen_meanwhile(pool, pool.requests(significant=["Colour"]))
         assert [request.count for request in answer.requests[pool.user]] == [MANY]
     else:
         await submit_many(pool)
-        _, rounds = await turns_of_others(pool.restart())
+        _, seen = await seen_meanwhile(pool, pool.restart())
         assert (await pool.call_totals())["Idle"] == MANY
-    assert rounds > 3  # work gives way by time, so there are fewer turns on a busy machine; without, there is one
+    # Work gives way by time, so there are fewer turns on a quick machine; without, all jobs come at once.
+    assert any(0 < number < MANY for number in seen)
 
 
 async def test_a_page_of_a_projection_says_the_same_as_whole_ads(pool):

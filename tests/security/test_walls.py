@@ -316,16 +316,27 @@ def test_where_something_does_all_are_taken():
 UNSEPARATED = """
 import asyncio, json, os, socket, sys
 from pathlib import Path
+from services.startd.isolation import manager
 from tests.integration.isolated_pool import IsolatedPool
 
 async def main():
     place, knobs = Path(sys.argv[1]), json.loads(sys.argv[2])
     engine = socket.socket(socket.AF_UNIX)
-    engine.bind(str(place / "engine.sock"))
-    engine.listen()
+
+    def listen():
+        engine.bind(str(place / "engine.sock"))
+        engine.listen()
+
+    late = bool(knobs.pop("late", False))
+    if late:
+        manager.LOOK_S = float("inf")  # slots say whose jobs they take by what was so at some time
+    else:
+        listen()
     os.environ["DOCKER_HOST"] = f"unix://{place}/engine.sock"
     async with IsolatedPool(place / "pool", **knobs) as pool:
         ad = pool.startd.shared.runs.machine_ad("slot1@node1")
+        if late:
+            listen()
         answer = await pool.pool.call(pool.pool.request(pool.pool.activation(cmd="/bin/true")))
         told = {"reason": ad.eval_string("ProcessJobsReason"), "answer": str(answer)}
         if answer.type == "claim.granted":
@@ -362,6 +373,17 @@ async def test_a_startd_that_holds_an_engines_socket_takes_no_process_jobs():
     assert "jobs in containers only" in told["reason"]
     assert "Requirements" in told["answer"]
     assert "end" not in told
+
+
+@needs_landlock
+@spec("ISO-19")
+async def test_nor_starts_one_that_a_slot_took_before():
+    """Slots look every few seconds, and a job's input may take long to come: each start looks for itself."""
+    with open_directory("/var/lib") as place:
+        told = await unseparated(place, late=True)
+    assert told["reason"] == ""
+    assert "exited" not in told["end"]
+    assert "engine.sock" in told["end"]
 
 
 @spec("ISO-17")

@@ -97,6 +97,27 @@ def test_an_image_can_be_named_by_digest(name):
     assert re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[^}]+:[^}]+\}", ALL[name]["image"])
 
 
+def test_what_our_image_is_made_of_can_be_named_by_digest():
+    """Each FROM is a stage of the file or an argument, which compose hands on; nothing is copied from other images."""
+    text = (COMPOSE / "Dockerfile").read_text()
+    given = ALL["prepare"]["build"]["args"]
+    stages, asked = set(), set()
+    for line in text.splitlines():
+        if base := re.match(r"FROM (\S+)(?: AS (\S+))?$", line):
+            if base[1] not in stages:
+                argument = re.fullmatch(r"\$\{(\w+)\}", base[1])
+                assert argument, line
+                asked.add(argument[1])
+            stages.add(base[2])
+        else:
+            assert not re.match(r"\s*from\b", line, re.I), line
+            assert set(re.findall(r"\bfrom=([^\s,]+)", line)) <= stages, line
+    assert asked
+    for name in asked:
+        assert re.fullmatch(rf"\$\{{{name}:-[^}}]+:[^}}]+\}}", given[name])
+        assert re.search(rf"^ARG {name}=\S+:\S+$", text.partition("FROM")[0], re.M)
+
+
 @every
 def test_only_who_needs_redis_is_told_of_it(name):
     command = ALL[name].get("command", [])
