@@ -661,3 +661,16 @@ def test_the_command_makes_lists_and_revokes_tokens(pool):
     assert "dave@x" not in pool.roost("token", "list")
     assert "revoked" in pool.roost("token", "list", "-all")
     assert "there are READ" in pool.roost("token", "create", "x", "-level", "ROOT", ok=False)
+
+
+def test_no_answer_waits_until_its_head_is_acknowledged(pool):
+    """As Nagle's algorithm has it: each answer but the first of a connection would take 40 ms."""
+    server = pool.runner("gateway").daemon._server
+
+    async def delays():
+        found = [one.transport.get_extra_info("socket") for one in server.server_state.connections]
+        return {not one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in found}
+
+    with pool.client() as client:
+        client.whoami()
+        assert pool.run(delays()) == {False}
