@@ -98,6 +98,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(DOCKER_TIMEOUT_S))
         if "compose_pool" in used:
             item.add_marker(pytest.mark.xdist_group("compose"))
+        elif not item.get_closest_marker("xdist_group") and _shares(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         _name_group(config, item)
 
 
@@ -120,6 +122,15 @@ def _choose_rows(config: pytest.Config, items: list[pytest.Item]) -> None:
         raise pytest.UsageError(str(wrong_row)) from None
     config.hook.pytest_deselected(items=[item for item in items if not rows & spec.held_by(item)])
     items[:] = [item for item in items if rows & spec.held_by(item)]
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether it uses a fixture of its module's: a pool, often, which each worker that gets one of the module's tests
+    would start for itself."""
+    info = getattr(item, "_fixtureinfo", None)
+    return info is not None and any(
+        found[-1].scope in ("module", "package") for found in info.name2fixturedefs.values() if found
+    )
 
 
 def _name_group(config: pytest.Config, item: pytest.Item) -> None:
