@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from roost.errors import ClientError
-from shared.job_log import Event, Form, JobEventType, LogReader, as_ad
-from shared.job_log.reading import BadEvent
+from shared.job_log import BadEvent, Event, Form, JobEventType, LogFollower, as_ad
 
 __all__ = ["JobEvent", "JobEventLog", "JobEventType"]
-
-#: How often a log is looked at, seconds. Where it lies may be a file system that tells of no changes.
-LOOK_S: Final = 0.2
-#: Characters read in one go.
-PIECE: Final = 1 << 20
 
 
 class JobEvent(Mapping[str, Any]):
@@ -72,9 +66,8 @@ class JobEventLog:
     """
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, encoding="utf-8", errors="surrogateescape", newline="")  # noqa: SIM115  close does it
-        self._reader = LogReader(self._bad)
-        self._ready: list[Event | BadEvent] = []
+        self._log = LogFollower(path)
+        self._found = self._log.read()
         self._until: float | None = None
 
     def events(self, stop_after: float | None = None) -> JobEventLog:
@@ -84,7 +77,7 @@ class JobEventLog:
         return self
 
     def close(self) -> None:
-        self._file.close()
+        self._log.close()
 
     def __enter__(self) -> JobEventLog:
         return self
@@ -96,21 +89,12 @@ class JobEventLog:
         return self
 
     def __next__(self) -> JobEvent:
-        while not self._ready:
-            if self._file.closed:
+        while (found := next(self._found, None)) is None:
+            self._found = self._log.read()
+            if (found := next(self._found, None)) is not None:
+                break
+            if self._log.closed or not self._log.pause(self._until):
                 raise StopIteration
-            piece = self._file.read(PIECE)
-            if piece:
-                for event in self._reader.feed(piece):
-                    self._ready.append(event)
-            elif self._until is not None and time.monotonic() >= self._until:
-                raise StopIteration
-            else:
-                time.sleep(LOOK_S if self._until is None else max(0.0, min(LOOK_S, self._until - time.monotonic())))
-        found = self._ready.pop(0)
         if isinstance(found, BadEvent):
-            raise ClientError(f"{self._file.name}: {found}", "bad-log")
+            raise ClientError(f"{self._log.path}: {found}", "bad-log")
         return JobEvent(found)
-
-    def _bad(self, bad: BadEvent) -> None:
-        self._ready.append(bad)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Final
 
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
 from roost.cli.output import say
@@ -59,13 +58,9 @@ def run(command: str, argv: list[str]) -> int:
     return 0 if states and all(status == 4 for status in states.values()) else 1
 
 
-#: How often a log is looked at, seconds. Where it lies may be a file system that tells of no changes.
-_LOOK_S: Final = 0.2
-
-
 def _log(parsed: Parsed) -> int:
     from roost.cli.jobs_to_end import NAMES, JobsToEnd, job_of
-    from shared.job_log import LogReader
+    from shared.job_log import BadEvent, LogFollower
 
     if len(parsed.arguments) > 1:
         raise UsageError("-log FILE and at most one job: 12 or 12.3")
@@ -76,13 +71,12 @@ def _log(parsed: Parsed) -> int:
     limit = parsed.seconds("timeout")
     file = parsed.one("log")
     end = None if limit is None else time.monotonic() + limit
-    reader, waiting = LogReader(), JobsToEnd(only)
+    waiting = JobsToEnd(only)
     try:
-        with open(file, encoding="utf-8", errors="surrogateescape", newline="\n") as source:
+        with LogFollower(file) as log:
             while True:
-                text = source.read(1 << 20)
-                for event in reader.feed(text):
-                    if not waiting.take(event):
+                for event in log.read():
+                    if isinstance(event, BadEvent) or not waiting.take(event):
                         continue
                     if parsed.has("echo"):
                         say(f"{event.number:03d} ({job_of(event)}) {event.title or event.kind}")
@@ -90,17 +84,14 @@ def _log(parsed: Parsed) -> int:
                         name = NAMES.get(event.number, f"event {event.number}")
                         counts = f"{len(waiting.running)} to end, {len(waiting.ended)} ended"
                         say(f"{job_of(event)} {name}; {counts}")
-                if text:
-                    continue
                 if waiting.done(number):
                     say("All jobs done." if not number else f"{len(waiting.ended)} jobs done.")
                     return 0
                 if not waiting.known:
                     raise UsageError(f"{file}: no job {only} was submitted by this log" if only else f"{file}: no jobs")
-                if end is not None and time.monotonic() >= end:
+                sys.stdout.flush()
+                if not log.pause(end):
                     say("Time expired.")
                     return 1
-                sys.stdout.flush()
-                time.sleep(_LOOK_S)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None

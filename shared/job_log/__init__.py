@@ -2,13 +2,14 @@
 people's scripts read them.
 
 `events` makes an event as data, `writing` its text (or XML, or JSON), `reading` reads all three, ours and HTCondor's,
-and `files` appends to logs.
+`following` a log as it grows, and `files` appends to logs.
 """
 
 from __future__ import annotations
 
 from shared.job_log.event import KINDS, Event, Form, JobEventType, parse_form
 from shared.job_log.events import (
+    LogHead,
     aborted,
     attribute_changed,
     cluster_removed,
@@ -19,6 +20,8 @@ from shared.job_log.events import (
     held,
     image_size,
     job_ad_information,
+    log_head,
+    read_log_head,
     reconnect_failed,
     reconnected,
     released,
@@ -31,15 +34,19 @@ from shared.job_log.events import (
     unsuspended,
 )
 from shared.job_log.files import append
-from shared.job_log.reading import LogReader
+from shared.job_log.following import LogFollower
+from shared.job_log.reading import BadEvent, LogReader
 from shared.job_log.writing import TEXT, as_ad, written
 
 __all__ = [
     "KINDS",
     "TEXT",
+    "BadEvent",
     "Event",
     "Form",
     "JobEventType",
+    "LogFollower",
+    "LogHead",
     "LogReader",
     "aborted",
     "append",
@@ -53,7 +60,9 @@ __all__ = [
     "held",
     "image_size",
     "job_ad_information",
+    "log_head",
     "parse_form",
+    "read_log_head",
     "reconnect_failed",
     "reconnected",
     "released",

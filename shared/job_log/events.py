@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -194,6 +195,36 @@ def attribute_changed(job: JobId, at: float, name: str, before: str | None, afte
     """Somebody has edited the job's ad. before: None: it had no such attribute. Both as ClassAd text."""
     told = {"Attribute": name, "Value": one_line(after)}
     return event(33, job, at, told if before is None else {**told, "PriorValue": one_line(before)})
+
+
+@dataclass(frozen=True, slots=True)
+class LogHead:
+    """What stands at the beginning of a log of all jobs, by which readers follow it through its rotations. sequence: of
+    the file, from 1 on. offset, event_offset: bytes and events in the files before it."""
+
+    sequence: int = 0
+    offset: int = 0
+    event_offset: int = 0
+
+
+_HEAD: Final = re.compile(r"Global JobLog:.* sequence=(\d+) .* offset=(\d+) event_off=(\d+)")
+#: A head is padded to so many characters, as HTCondor's are, which writes into it again.
+_HEAD_LENGTH: Final = 256
+
+
+def log_head(at: float, head: LogHead, *, ident: str, rotations: int, creator: str) -> Event:
+    """ident: unique among all logs."""
+    text = (
+        f"Global JobLog: ctime={int(at)} id={ident} sequence={head.sequence} size=0 events=0 offset={head.offset}"
+        f" event_off={head.event_offset} max_rotation={rotations} creator_name=<{creator}>"
+    )
+    return Event(8, -1, -1, at, {"Info": text.ljust(_HEAD_LENGTH)}, -1)
+
+
+def read_log_head(event: Event) -> LogHead | None:
+    """None: it is no head of a log."""
+    found = _HEAD.match(str(event.attributes.get("Info", ""))) if event.number == 8 else None
+    return None if found is None else LogHead(*map(int, found.groups()))
 
 
 #: FileTransferEvent's Type, by direction and stage.

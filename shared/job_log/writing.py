@@ -87,6 +87,8 @@ def _lines(event: Event) -> list[str]:
             return [f"Image size of job updated: {told['Size']}", *sizes]
         case 7:
             return ["Shadow exception!", f"\t{told['Message']}", *_bytes(told, "Run", "")]
+        case 8:
+            return [told["Info"]]
         case 9:
             return ["Job was aborted.", f"\t{told['Reason']}"]
         case 10:

@@ -101,7 +101,7 @@ class JobUpdates:
         self._unchecked = 0  # commits since the last check
         self.name = context.name
         # What is written is deleted with the next transaction: until then a restart finds it at the end of its log.
-        self.log = UserLog(queue.drop_log_events, self._log_failed, self.now)
+        self.log = UserLog(queue.drop_log_events, self._log_failed, self.now, context.name)
         self.log.of_all, self.log.history = settings.event_log, settings.history
         self.next_log = 1
         self.broken = asyncio.Event()  # the database cannot be written

@@ -14,14 +14,14 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from services.schedd.settings import EventLog, HistoryFile
-from shared import history_file, private_files
-from shared.job_log import append
+from shared import history_file, job_log, private_files
+from shared.job_log import BadEvent, LogFollower, LogHead, append
 
 #: How far from its end a log is searched for events that may have been written before a crash.
 TAIL: Final = 256 * 1024
@@ -36,10 +36,12 @@ class UserLog:
         written: Callable[[int], None],
         failed: Callable[[str, str], None],
         now: Callable[[], float] = time.time,
+        creator: str = "",
     ) -> None:
         self.of_all = EventLog()
         self.history = HistoryFile()
         self._now = now
+        self._creator = creator  # of the log of all jobs, as its head tells it
         self._written = written
         self._failed = failed
         self._waiting: list[tuple[int, str, bytes]] = []
@@ -99,6 +101,9 @@ class UserLog:
                 with contextlib.suppress(OSError):  # if it can not be made, `append` says so
                     # Ads of jobs may hold secrets.
                     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
+        if self.of_all.path:
+            with contextlib.suppress(OSError):  # likewise
+                begin(self.of_all, self._creator, self._now())
         problems = append(batch)
         try:
             rotate(self.of_all)
@@ -117,13 +122,48 @@ def close_files(log: EventLog, history: HistoryFile) -> private_files.Closed:
     return private_files.close_all(paths)
 
 
+def begin(log: EventLog, creator: str, now: float) -> None:
+    """Write the head of the log of all jobs, if it is new. Schedds that share it do so once. Raises OSError."""
+    if not _is_empty(log.path):
+        return
+    with _locked(log):
+        if not _is_empty(log.path):
+            return
+        before = log.older()[:1] if log.rotations else []
+        head = _after(before[0]) if before else LogHead(1)
+        began = f"{now:.6f}"
+        event = job_log.log_head(
+            now,
+            head,
+            ident=f"{os.getuid()}.{os.getpid()}.{began}.{head.sequence}.{began}",
+            rotations=log.rotations,
+            creator=creator,
+        )
+        append([(0, log.path, job_log.written(event, log.form))])
+
+
+def _after(path: Path) -> LogHead:
+    """The head of the log that follows this one."""
+    head, events = LogHead(), 0
+    try:
+        with LogFollower(str(path)) as file:
+            for event in file.read():
+                if isinstance(event, BadEvent):
+                    continue
+                found = job_log.read_log_head(event)
+                head = found or head
+                events += found is None
+        size = path.stat().st_size
+    except OSError:
+        return LogHead(1)
+    return LogHead(head.sequence + 1, head.offset + size, head.event_offset + events)
+
+
 def rotate(log: EventLog) -> None:
     """The log of all jobs, if it is too large. Schedds that share it do so once. Raises OSError."""
     if not _is_large(log):
         return
-    lock = os.open(f"{log.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(log):
         if not _is_large(log):
             return
         if not log.rotations:
@@ -131,8 +171,25 @@ def rotate(log: EventLog) -> None:
         for before, after in log.moves():
             if before.exists():
                 before.replace(after)
+
+
+@contextlib.contextmanager
+def _locked(log: EventLog) -> Iterator[None]:
+    """Raises OSError."""
+    lock = os.open(f"{log.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(lock)
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(found.st_mode) and not found.st_size
 
 
 def _is_large(log: EventLog | HistoryFile) -> bool:

@@ -2,17 +2,20 @@
 they are put away."""
 
 import contextlib
+import os
 import re
 
 import pytest
 
+from engine.queue.jobs import JobId
 from roost import JobEventLog, JobEventType
 from roost.cli.main import main
-from services.schedd.io.user_log import UserLog, missing_events, rotate
+from services.schedd.io.user_log import UserLog, begin, missing_events, rotate
 from services.schedd.settings import EventLog, HistoryFile, Settings
-from shared import history_file
+from shared import history_file, job_log
 from shared.classad import ClassAd
 from shared.config import ConfigError, load_config
+from shared.job_log import Form, LogHead
 from tests.scheddpool import Pool, job_ad
 from tests.waiting import eventually
 
@@ -90,6 +93,28 @@ async def test_all_jobs_are_in_it_also_those_without_a_log_of_their_own(tmp_path
         await eventually(lambda: said().count("005 (001.000.000)") == 1, what="it once, when nothing moves any more")
 
 
+@pytest.mark.parametrize("form", [Form(), Form("json"), Form("xml")])
+def test_the_log_of_all_jobs_begins_with_what_came_before_it(tmp_path, form):
+    """As HTCondor's does: its readers find by that which file follows which."""
+    log = EventLog(str(tmp_path / "log"), 400, 2, form)
+    one = job_log.released(JobId(3, 0), 1e9, "because")
+    expected = LogHead(1)
+    for number in range(1, 4):
+        begin(log, "ap", 1e9 + number)
+        begin(log, "ap", 1e9 + number)  # it has begun
+        job_log.append([(0, log.path, job_log.written(one, form))] * 3)
+        size = (tmp_path / "log").stat().st_size
+        with JobEventLog(log.path) as events:
+            head, *others = events.events(stop_after=0)
+        assert (head.type, head.cluster, [event.cluster for event in others]) == (JobEventType.GENERIC, -1, [3, 3, 3])
+        assert head["Info"].startswith(f"Global JobLog: ctime={int(1e9) + number} id={os.getuid()}.{os.getpid()}.")
+        assert head["Info"].rstrip().endswith("max_rotation=2 creator_name=<ap>")
+        assert job_log.read_log_head(job_log.Event(8, -1, -1, 0.0, {"Info": head["Info"]})) == expected
+        expected = LogHead(number + 1, expected.offset + size, 3 * number)
+        rotate(log)
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.glob("log.lock")] == [0o600]
+
+
 async def test_a_log_that_can_not_be_put_away_is_told_and_written_all_the_same(tmp_path):
     failed, written = [], []
     log = UserLog(written.append, lambda path, reason: failed.append((path, reason)))
@@ -100,7 +125,7 @@ async def test_a_log_that_can_not_be_put_away_is_told_and_written_all_the_same(t
     await eventually(lambda: written == [1])
     log.write([(2, log.of_all.path, b"two\n")])
     await log.close()
-    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+    assert (tmp_path / "log").read_bytes().endswith(b"one\ntwo\n")
     assert failed[0][0] == log.of_all.path
     assert "can not be put away" in failed[0][1]
 
