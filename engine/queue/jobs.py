@@ -93,7 +93,9 @@ _PROTECTED: Final = """
 PROTECTED: Final = frozenset(name.lower() for name in _PROTECTED.split())
 
 #: A job with one of these (folded) is looked at before it is offered: services.schedd.core.start_rules.
-START_RULES: Final = frozenset(("isnoopjob",))
+START_RULES: Final = frozenset(
+    ["isnoopjob", "deferraltime", "cronminute", "cronhour", "crondayofmonth", "cronmonth", "crondayofweek"]
+)
 
 MAX_PRIORITY: Final = 2**31 - 1
 _NONE: Final[frozenset[str]] = frozenset()

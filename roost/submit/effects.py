@@ -29,17 +29,10 @@ class WithoutEffect:
 
 
 _NO_PLUGINS = "execution points fetch files from the access point only: list files, or fetch URLs in the job"
-_NO_SCHEDULE = "jobs start as soon as there is a slot: queue it when it may start, or hold it and release it then"
 _NO_ENCRYPTION = "transfers are encrypted for all files or none, by the pool (docs/tls.md): leave it out"
 
 #: Attribute of the job -> what nobody does about it.
 TABLE: Final[Mapping[str, WithoutEffect]] = {
-    "DeferralTime": WithoutEffect("deferral_time", _NO_SCHEDULE, refused=True),
-    "CronMinute": WithoutEffect("cron_minute", _NO_SCHEDULE, refused=True),
-    "CronHour": WithoutEffect("cron_hour", _NO_SCHEDULE, refused=True),
-    "CronDayOfMonth": WithoutEffect("cron_day_of_month", _NO_SCHEDULE, refused=True),
-    "CronMonth": WithoutEffect("cron_month", _NO_SCHEDULE, refused=True),
-    "CronDayOfWeek": WithoutEffect("cron_day_of_week", _NO_SCHEDULE, refused=True),
     "SuccessCheckpointExitCode": WithoutEffect(
         "checkpoint_exit_code", "no execution point takes checkpoints of a job that goes on: leave it out", refused=True
     ),

@@ -1,9 +1,59 @@
 """What submit commands ask of an access point, with real daemons or its own half of the protocol."""
 
+import time
+
+import pytest
+
 from shared.classad import ClassAd
+from tests.integration.pools import EmbeddedPool
 from tests.scheddpool import Pool, job_ad
 from tests.spec import spec
-from tests.waiting import eventually
+from tests.waiting import eventually, wait_until
+
+
+@pytest.fixture(scope="module")
+def personal(tmp_path_factory):
+    pool = EmbeddedPool(tmp_path_factory.mktemp("commands") / "pool")
+    pool.start()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def submitted(personal, tmp_path):
+    """Submit a file, in a directory that lives as long as the test; gives the cluster."""
+
+    def submit(text):
+        file = tmp_path / "job.sub"
+        file.write_text(f"log = {tmp_path}/log\n{text}\nqueue\n")
+        return personal.submit(file)
+
+    return submit
+
+
+def job_of(pool, cluster, history=False):
+    with pool.client() as client:
+        found = list(client.jobs(str(cluster), history=history))
+    return found[0] if found else None
+
+
+@spec("SUB-02", "SUB-03")
+def test_jobs_start_at_their_time_and_again(personal, submitted, tmp_path):
+    """One that is to start in some seconds; one that is late; one for each minute, whose next time is reckoned anew."""
+    at = int(time.time()) + 6
+    deferred = submitted(
+        f"executable = /bin/sh\narguments = \"-c 'date +%s > {tmp_path}/began'\"\nshould_transfer_files = no\n"
+        f"deferral_time = {at}\ndeferral_window = 3600"
+    )
+    late = submitted("executable = /bin/true\ndeferral_time = 1000000000")
+    every = submitted("executable = /bin/true\ncron_minute = *\ncron_prep_time = 0\non_exit_remove = false")
+    wait_until(lambda: job_of(personal, late).eval("JobStatus") == 5)
+    assert job_of(personal, late).eval("HoldReasonCode") == 20
+    first = job_of(personal, every).eval("DeferralTime")
+    assert first % 60 == 0
+    wait_until(lambda: job_of(personal, deferred, history=True))
+    assert int((tmp_path / "began").read_text()) >= at
+    personal.roost("rm", str(every))
 
 
 @spec("SUB-01")
@@ -38,3 +88,30 @@ async def test_a_noop_job_on_hold_waits_and_one_of_before_ends_after_a_restart(t
         assert await pool.act("release", "1.0") == {"1.0": "done"}
         await eventually(lambda: pool.history("1.0"))
         assert await pool.jobs() == []
+
+
+@spec("SUB-03")
+async def test_a_cron_job_that_has_run_waits_for_its_next_time(tmp_path):
+    async with Pool(tmp_path) as pool:
+        ad = job_ad(CronMinute="0", DeferralPrepTime=7200, DeferralWindow=0, OnExitRemove=False)
+        run = await pool.run_one(ad=ad)
+        first = (await pool.job("1.0"))["DeferralTime"]
+        assert (first % 3600, first > time.time() - 60) == (0, True)
+        await pool.startd.report(run, "running", started_at=float(first))
+        ack = await pool.startd.finish(run)
+        assert ack.next is None or ack.next.job_id == "1.0"
+        assert (await pool.job("1.0"))["DeferralTime"] > first
+
+
+async def test_jobs_that_wait_for_their_time_are_no_demand_before_nor_after_a_restart(tmp_path):
+    async with Pool(tmp_path) as pool:
+        at = int(time.time()) + 100_000
+        await pool.submit(job_ad(DeferralTime=at, DeferralPrepTime=30), procs=3)
+        for _ in range(2):
+            assert not (await pool.requests()).requests.get(pool.user)
+            await pool.restart()
+        edits = ClassAd()
+        edits["DeferralPrepTime"] = 200_000
+        await pool.act("edit", "1.1", edits=edits.pack())
+        requests = (await pool.requests()).requests[pool.user]
+        assert [(request.first_job, request.count) for request in requests] == [("1.1", 1)]

@@ -98,6 +98,14 @@ class StartCoolDown:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Look at the job anew at this time (wall clock), before it is offered or while it is."""
+
+    job: Job
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Advertise:
     """Tell the negotiator what the submitters have: at once if jobs may start, else soon."""
 
@@ -123,6 +131,7 @@ JobEffect = (
     | LeaveQueue
     | WakeClaim
     | StartCoolDown
+    | LookAgain
     | Advertise
 )
 

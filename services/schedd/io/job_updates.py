@@ -8,9 +8,11 @@ disk before anybody is told of it.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, assert_never
@@ -20,6 +22,7 @@ from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad, f
 from engine.queue.late_materialization import Mode, describe
 from services.schedd.core import job_changes, job_end
 from services.schedd.core.claim import Claim
+from services.schedd.core.crontab import WallClock
 from services.schedd.core.invariants import check_invariants
 from services.schedd.core.job_changes import (
     AbandonRun,
@@ -27,6 +30,7 @@ from services.schedd.core.job_changes import (
     JobEffect,
     LeaveQueue,
     LogEvent,
+    LookAgain,
     PublishEvent,
     SaveJob,
     StartCoolDown,
@@ -71,6 +75,10 @@ COMMITS_PER_CHECK = 100
 MOST_CHECKED = 20_000
 #: Jobs that are looked at before they are offered, in one go: a tenth of a millisecond each.
 LOOKED_AT = 100
+#: Such a job is looked at again after so long at least, seconds: clocks on the wall are set.
+LOOK_WITHIN_S = 3600.0
+#: The access point's own time zone.
+HERE = WallClock(datetime.fromtimestamp, datetime.timestamp)
 #: Hold codes that a user, or his own job's policy, brings about: by request, by policy, submitted on hold, input files.
 USERS_HOLDS = frozenset({1, 3, 15, 16})
 
@@ -124,6 +132,8 @@ class JobUpdates:
         context.bus.on_gap(self._on_gap)
         self._cleaners: set[asyncio.Task[None]] = set()
         self._timers: dict[JobId, asyncio.TimerHandle] = {}  # of jobs whose duration is limited
+        self._looks: list[tuple[float, JobId]] = []  # when to look at idle jobs again: a heap, by the loop's time
+        self._look: asyncio.TimerHandle | None = None  # for the first of them
 
     def reconfigure(self, settings: Settings) -> None:
         """Go by other settings from now on."""
@@ -321,6 +331,8 @@ class JobUpdates:
                     self.claims.wake(claim)
                 case StartCoolDown(job, wait_s):
                     asyncio.get_running_loop().call_later(wait_s, self._cooled, job)
+                case LookAgain(job, at):
+                    self._look_again(job, at)
                 case Advertise(at_once):
                     if at_once:
                         self.demand_grew.set()
@@ -406,9 +418,32 @@ class JobUpdates:
             del undecided[job_id]
             job = self.table.get(job_id)
             if job is not None and job.status == JobStatus.IDLE and job.shadow is None and not job.due:
-                self.carry_out(start_or_not(self.name, self.table, job, self.now()))
+                self.carry_out(start_or_not(self.name, self.table, job, self.now(), HERE))
         if undecided:
             asyncio.get_running_loop().call_soon(self._decide_more)
+
+    def _look_again(self, job: Job, at: float) -> None:
+        loop = asyncio.get_running_loop()
+        # A little later rather than too early: the two clocks need not agree to the millisecond.
+        heapq.heappush(self._looks, (loop.time() + min(max(0.01, at - self.now() + 0.01), LOOK_WITHIN_S), job.id))
+        self._set_look()
+
+    def _set_look(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        if self._looks:
+            self._look = asyncio.get_running_loop().call_at(self._looks[0][0], self._look_now)
+
+    def _look_now(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._looks and self._looks[0][0] <= now:
+            job = self.table.get(heapq.heappop(self._looks)[1])
+            if job is not None:
+                self.table.look_again(job)
+        self._look = None
+        self._set_look()
+        self._decide_more()
 
     def _decide_more(self) -> None:
         if self.table.undecided and not self.broken.is_set():
@@ -451,6 +486,8 @@ class JobUpdates:
         self.commit()
 
     def cancel_timers(self) -> None:
+        self._looks.clear()
+        self._set_look()
         for timer in self._timers.values():
             timer.cancel()
 

@@ -70,6 +70,7 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "HasFileTransfer": True,
             "HasFileTransferPluginMethods": "",
             "HasIOProxy": False,
+            "HasJobDeferral": True,
             "HasReconnect": True,
             **({"HasJobCredentials": True} if settings.credentials_on_disk or can_mount() else {}),
             "HasTDP": False,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from services.startd.core.journal_records import RunRecord
-from services.startd.core.run import run_times
+from services.startd.core.run import deferral, run_times
 from services.startd.core.run.exit_status import Stop, StopOrder, exit_of, kill_signal, left
 from services.startd.core.run.failures import Fault, RunFailed
 from services.startd.core.run.job_hooks import Hook, Progress, changed_job
@@ -310,6 +310,9 @@ class Run:
         (self.scratch / JOB_AD).write_text(ad_file(self.job), errors="surrogateescape")
         (self.scratch / MACHINE_AD).write_text(ad_file(machine_ad), errors="surrogateescape")
         await self.launcher.prepare(launch)
+        clock = self.context.daemon.clock
+        while wait_s := deferral.wait_s(self.job, clock.now()):
+            await clock.sleep(min(wait_s, deferral.AT_ONCE_S))
         self._starting = True
         started = await self.launcher.start(replace(launch, lease_s=self.context.lease_left(record.claim_id)))
         self.context.counts.launches.add(record.launcher, time.perf_counter() - began)

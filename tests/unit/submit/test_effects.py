@@ -15,12 +15,6 @@ from roost.submit.effects import TABLE
 ROOT = Path(__file__).resolve().parents[3]
 #: A submit file's line for each row, and one that asks for nothing where there is such a one.
 LINES = {
-    "DeferralTime": ("deferral_time = 2000000000", ""),
-    "CronMinute": ("cron_minute = 5", ""),
-    "CronHour": ("cron_hour = 5", ""),
-    "CronDayOfMonth": ("cron_day_of_month = 5", ""),
-    "CronMonth": ("cron_month = 5", ""),
-    "CronDayOfWeek": ("cron_day_of_week = 5", ""),
     "SuccessCheckpointExitCode": ("checkpoint_exit_code = 85", ""),
     "EncryptExecuteDirectory": ("encrypt_execute_directory = true", "encrypt_execute_directory = false"),
     "EncryptInputFiles": ("encrypt_input_files = a", ""),

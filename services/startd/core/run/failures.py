@@ -81,6 +81,7 @@ class Fault(Enum):
     NO_DIRECTORY = Row("Iwd can not be entered", "held", 14, subcode_is="errno")
     HOOK_REFUSED = Row("the prepare hook wants the job held", "held", 19, subcode_is="HookStatusCode, 0 to 299")
     HOOK_FAILED = Row("the prepare hook can not be called, or wants the job to go back", "elsewhere")
+    MISSED_TIME = Row("deferral_time and its window are over before the job can start", "held", 20)
     HELD_BY_POLICY = Row("WANT_HOLD of a machine that preempts the job", "held", 21, subcode_is="WANT_HOLD_SUBCODE")
     BAD_TEXT = Row("arguments or environment can not be read", "held", 5)
     BAD_INPUT = Row("input refused by the endpoint, or a bad bundle", "held", 13)
