@@ -27,7 +27,7 @@ from services.gateway.core.command_targets import (
 from services.gateway.pool_client import NoSuchDaemon, PoolClient
 from services.gateway.routes.context import ORDERED, RouteContext, example
 from services.gateway.serialization import ad_of, expression
-from shared.bus.api import Bus, NobodyThere, RemoteFailure
+from shared.bus.api import Bus, BusUnavailable, NobodyThere, RemoteFailure
 from shared.classad import ClassAd
 from shared.compression import decompress
 from shared.daemon.config_query import printable
@@ -54,6 +54,8 @@ from shared.messages.orders import (
 
 #: Daemons that are asked at the same time.
 AT_ONCE = 64
+#: Names of which the broker is asked who minds the place of their daemons.
+MOST_LOOKED = 50
 #: A daemon that reads its configuration, or writes down what it was told, may take a while on a busy machine.
 PATIENCE_S = 30.0
 #: Longest expression, reason or name.
@@ -151,6 +153,24 @@ class DaemonCommands:
             raise NoSuchDaemon(_nobody(known, kinds, missing, asked.constraint))
         return targets, True
 
+    async def minding(self, asked: Daemons, found: Sequence[CommandTarget]) -> list[CommandTarget]:
+        """Who else minds the place of a daemon of these names, which is off, and is at the broker, though its ad is on
+        its way still. found: those whose ads are there. Of more than MOST_LOOKED names the first are looked for."""
+        if not asked.names or asked.constraint:
+            return []
+        names = dict.fromkeys([*asked.names, *(target.name for target in found)])
+        there = {target.inbox for target in found}
+        others = [
+            target
+            for target in addressed(asked.subsystems, list(names)[:MOST_LOOKED])
+            if target.off and target.inbox not in there
+        ]
+        try:
+            served = await self.bus.served([target.inbox for target in others])
+        except BusUnavailable:
+            return []
+        return [target for target in others if served.get(target.inbox)]
+
     async def _known(self) -> list[CommandTarget]:
         return read(await self._ads((), ""))
 
@@ -241,6 +261,8 @@ def _daemon_routes(app: FastAPI, context: RouteContext, commands: DaemonCommands
     ) -> list[dict[str, Any]]:
         """Switch daemons on again."""
         targets, known = await commands.find(asked, silent=True)  # the ad of who minds its place may be on its way
+        if known:
+            targets = [*targets, *await commands.minding(asked, targets)]
         minded = {(target.subsystem, target.name) for target in targets if target.off} if known else set()
         # So may the ad of a daemon that was switched off a moment ago still be there.
         targets = [t for t in targets if t.off or (t.subsystem, t.name) not in minded]
