@@ -6,6 +6,7 @@ import pytest
 import structlog
 
 from shared.classad import ClassAd, parse_ad, parse_ads
+from shared.messages.orders import UpdateMachineAd
 from tests.spec import spec
 from tests.startd_pool import Machine, Pool
 from tests.waiting import eventually
@@ -301,3 +302,17 @@ async def test_without_a_keyword_nothing_is_fetched(tmp_path, factory):
         await pool.schedd.end_of(activation.job_id)
         assert factory.slots() == []
         assert len(list((factory.folder / "todo").iterdir())) == 1
+
+
+@spec("FHK-03")
+async def test_nothing_is_fetched_for_a_slot_that_takes_no_job(tmp_path, factory):
+    """Until its START may be true, which is found out by looking: nothing of the slot has changed."""
+    factory.job()
+    macros = factory.macros | {"START": "Open =?= true", "POLLING_INTERVAL": 1}
+    async with Pool(tmp_path, **macros, **STATIC) as pool:
+        refused = pool.startd.shared.slot_manager.slots["slot1@node1"]
+        assert pool.startd.shared.ads.ad_of(refused).eval("Start") is False
+        await pool.call(UpdateMachineAd(attributes=ClassAd({"Open": True}).pack()))
+        await eventually(lambda: factory.told("reply"))
+        assert factory.told("reply")[0][0] == "accept"
+        assert [ad.eval("Open") for ad in factory.slots()] == [True] * len(factory.slots())

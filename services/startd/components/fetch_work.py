@@ -17,7 +17,7 @@ from services.startd.core.fetched_work import LEAST_S, NOBODY, BadWork, accept, 
 from services.startd.core.run.job_hooks import Hook, Hooks
 from services.startd.core.slots.effects import SlotEffects
 from services.startd.core.slots.model import Claim, Slot
-from services.startd.core.slots.policy import rank_of
+from services.startd.core.slots.policy import rank_of, start_is_false
 from services.startd.core.slots.requests import Accepted, ClaimRequest, Refused
 from services.startd.core.slots.transitions import State
 from services.startd.run.hook_runner import HookRefused, append_to_log, call_hook
@@ -96,13 +96,15 @@ class FetchWork(Component):
 
     def _look(self, now: float) -> float | None:
         """Begin the fetches that are due; when the next one is."""
-        manager, found = self.startd.slot_manager, []
+        manager, settings, found = self.startd.slot_manager, self.startd.settings, []
         for slot in list(manager.slots.values()):
-            hooks = self.startd.settings.hooks.of_slot(slot.slot_id)
+            hooks = settings.hooks.of_slot(slot.slot_id)
             if hooks is None or slot.name in self._fetching or not _may_fetch(slot):
                 continue
             at = self._due(slot)
-            if at <= now:
+            if at <= now and start_is_false(settings.policy(slot.type_id), self.startd.ads.ad_of(slot)):
+                found.append(now + settings.polling_interval)  # FHK-03: nothing that came could run
+            elif at <= now:
                 self._fetching.add(slot.name)
                 self.startd.background.spawn(self._fetch(slot.name, hooks), f"fetch-work:{slot.name}")
             else:

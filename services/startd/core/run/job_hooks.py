@@ -210,13 +210,9 @@ def exit_ad(job: ClassAd, progress: Progress, outcome: JobExit, now: float) -> C
     ad["JobState"] = "Exited"
     ad["JobDuration"] = max(0.0, now - progress.started_at) if progress.started_at else 0.0
     signaled = outcome.exit_signal is not None
-    if signaled:
-        reason = f"died on signal {outcome.exit_signal}"
-    elif outcome.exit_code is not None:
-        reason = f"exited with status {outcome.exit_code}"
-    else:
-        reason = "did not run to an end"
-    ad["ExitReason"] = f"{reason}: {outcome.message}" if outcome.message else reason
+    if outcome.exit_code is None:  # who exits says all there is by its ExitCode
+        reason = f"died on signal {outcome.exit_signal}" if signaled else "did not run to an end"
+        ad["ExitReason"] = f"{reason}: {outcome.message}" if outcome.message else reason
     ad["ExitBySignal"] = signaled
     if signaled:
         ad["ExitSignal"] = outcome.exit_signal
