@@ -8,7 +8,9 @@ Everything is seen from outside, through the gateway. Latency is from the moment
 the schedd has heard from the startd that the job runs (event job.started), so HTTP, commit, negotiation, claim, and the
 start of the process are in it. Throughput is of /bin/true on one startd with 8 slots, from the first start to the last
 end, file transfer excluded (same file system). The submit rate is of `roost submit` as a user runs it, Python's start
-included, on one cluster of 20,000 jobs that are queued on hold.
+included, on one cluster of 20,000 jobs that are queued on hold. Processor time per job is of the throughput: of each
+daemon and server with all that it started (of the startd: the fork server, nannies and jobs), the listener's gateway
+included.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from roost.client import Event
 from roost.submit import Description, here
@@ -85,7 +90,20 @@ def latency(pool: Pool, directory: Path, jobs: int) -> dict[str, float]:
     }
 
 
-def throughput(pool: Pool, directory: Path, jobs: int) -> dict[str, float]:
+def processor_s(pids: Mapping[str, int]) -> dict[str, float]:
+    """Processor time of processes by name, in s, with all that they started as far as it lives or was waited for."""
+    used = dict.fromkeys(pids, 0.0)
+    for name, pid in pids.items():
+        root = psutil.Process(pid)
+        for one in (root, *root.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                times = one.cpu_times()
+                used[name] += times.user + times.system + times.children_user + times.children_system
+    return used
+
+
+def throughput(pool: Pool, directory: Path, jobs: int, pids: Mapping[str, int]) -> dict[str, float]:
+    before = processor_s(pids)
     listener = Listener(pool, "job.started", "job.ended")
     text = f"executable = /bin/true\ntransfer_executable = false\nshould_transfer_files = NO\nqueue {jobs}\n"
     cluster = next(description(directory, text).clusters())
@@ -94,7 +112,13 @@ def throughput(pool: Pool, directory: Path, jobs: int) -> dict[str, float]:
         listener.wait_for(2 * jobs, 600)
     starts = [event.body["at"] for _, event in listener.events if event.type == "job.started"]
     ends = [event.body["at"] for _, event in listener.events if event.type == "job.ended"]
-    return {"throughput_jobs_per_s": jobs / (max(ends) - min(starts)), "throughput_jobs": jobs}
+    used = {name: (after - before[name]) / jobs * 1e3 for name, after in processor_s(pids).items()}
+    return {
+        "throughput_jobs_per_s": jobs / (max(ends) - min(starts)),
+        "throughput_jobs": jobs,
+        **{f"processor_ms_{name}": value for name, value in used.items()},
+        "processor_ms_per_job": sum(used.values()),
+    }
 
 
 def submit_rate(pool: Pool, directory: Path, jobs: int) -> dict[str, float]:
@@ -157,15 +181,20 @@ def measure(servers: bool, scale: float) -> dict[str, Any]:
             )
             stack.callback(pool.close)
             pool.start()
+            pids = {name: daemon.pid for name, daemon in pool.daemons.items()}
+            for server in (rabbit, redis):
+                assert server.process is not None
+                pids[server.program] = server.process.pid
         else:
             pool = EmbeddedPool(directory / "pool")
             stack.callback(pool.close)
             pool.start("-cpus", "8", "-memory", "16384")
+            pids = {"pool": pool.process.pid}
         work = directory / "work"
         work.mkdir()
         latency(pool, work, 3)  # warm
         figures |= latency(pool, work, int(40 * scale))
-        figures |= throughput(pool, work, int(2000 * scale))
+        figures |= throughput(pool, work, int(2000 * scale), pids)
         figures |= submit_rate(pool, work, int(20_000 * scale))
     if not servers:
         figures["messages_per_job"] = messages_per_job()
