@@ -5,6 +5,7 @@ import os
 import pytest
 import structlog
 
+from services.startd.components.fetch_work import FetchWork
 from shared.classad import ClassAd, parse_ad, parse_ads
 from shared.messages.orders import UpdateMachineAd
 from tests.spec import spec
@@ -308,11 +309,13 @@ async def test_without_a_keyword_nothing_is_fetched(tmp_path, factory):
 async def test_nothing_is_fetched_for_a_slot_that_takes_no_job(tmp_path, factory):
     """Until its START may be true, which is found out by looking: nothing of the slot has changed."""
     factory.job()
-    macros = factory.macros | {"START": "Open =?= true", "POLLING_INTERVAL": 1}
+    macros = factory.macros | {"START": "MY.HasVM", "POLLING_INTERVAL": 1}
     async with Pool(tmp_path, **macros, **STATIC) as pool:
-        refused = pool.startd.shared.slot_manager.slots["slot1@node1"]
-        assert pool.startd.shared.ads.ad_of(refused).eval("Start") is False
-        await pool.call(UpdateMachineAd(attributes=ClassAd({"Open": True}).pack()))
+        fetch = next(one for one in pool.startd.components if isinstance(one, FetchWork))
+        now = pool.startd.context.clock.monotonic()
+        assert fetch._look(now) == now + 1
+        assert (fetch._fetching, factory.slots()) == (set(), [])
+        await pool.call(UpdateMachineAd(attributes=ClassAd({"HasVM": True}).pack()))
         await eventually(lambda: factory.told("reply"))
         assert factory.told("reply")[0][0] == "accept"
-        assert [ad.eval("Open") for ad in factory.slots()] == [True] * len(factory.slots())
+        assert [ad.eval("HasVM") for ad in factory.slots()] == [True] * len(factory.slots())
