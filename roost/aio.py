@@ -281,6 +281,23 @@ class AsyncClient:
             cluster = await self.submit(commands, directory=directory, spool=True)
         return AsyncFunctionJob(self.job(f"{cluster.cluster}.0", cluster.schedd))
 
+    async def import_jobs(
+        self,
+        user: str,
+        origin: str,
+        cluster: int,
+        cluster_ad: ClassAd,
+        procs: Mapping[int, ClassAd],
+        *,
+        spool: bool = False,
+        dry_run: bool = False,
+        schedd: str = "",
+    ) -> dict[str, Any]:
+        """Take in jobs of one cluster of another access point's queue, all or none, for administrators. origin: names
+        the cluster for good; procs: by ProcId, growing. `cluster`: its number here (0 in a dry run: the next one);
+        `known`: jobs that came before; `direct`: whether jobs of this user use their files where they lie."""
+        return await self._do(protocol.import_jobs(user, origin, cluster, cluster_ad, procs, spool, dry_run, schedd))
+
     async def act(
         self, action: str, ids: Sequence[str] = (), *, constraint: str = "", reason: str = "", schedd: str = ""
     ) -> dict[str, str]:

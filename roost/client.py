@@ -272,6 +272,23 @@ class Client:
             cluster = self.submit(commands, directory=directory, spool=True)
         return FunctionJob(self.job(f"{cluster.cluster}.0", cluster.schedd))
 
+    def import_jobs(
+        self,
+        user: str,
+        origin: str,
+        cluster: int,
+        cluster_ad: ClassAd,
+        procs: Mapping[int, ClassAd],
+        *,
+        spool: bool = False,
+        dry_run: bool = False,
+        schedd: str = "",
+    ) -> dict[str, Any]:
+        """Take in jobs of one cluster of another access point's queue, all or none, for administrators. origin: names
+        the cluster for good; procs: by ProcId, growing. `cluster`: its number here (0 in a dry run: the next one);
+        `known`: jobs that came before; `direct`: whether jobs of this user use their files where they lie."""
+        return self._do(protocol.import_jobs(user, origin, cluster, cluster_ad, procs, spool, dry_run, schedd))
+
     def act(
         self, action: str, ids: Sequence[str] = (), *, constraint: str = "", reason: str = "", schedd: str = ""
     ) -> dict[str, str]:

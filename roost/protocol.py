@@ -348,6 +348,29 @@ def submit(
     return Cluster(answer["cluster"], len(packed), answer["schedd"])
 
 
+def import_jobs(
+    user: str,
+    origin: str,
+    cluster: int,
+    cluster_ad: ClassAd,
+    procs: Mapping[int, ClassAd],
+    spool: bool,
+    dry_run: bool,
+    schedd: str,
+) -> Plan[dict[str, Any]]:
+    body = {
+        "user": user,
+        "origin": origin,
+        "cluster": cluster,
+        "cluster_ad": cluster_ad.pack(),
+        "numbers": list(procs),
+        "procs": [ad.pack() for ad in procs.values()],
+        "spool": spool,
+        "dry_run": dry_run,
+    }
+    return dict((yield call("POST", "/v1/jobs/import", {"schedd": schedd}, msgpack.packb(body))))
+
+
 def act(action: str, ids: Sequence[str], constraint: str, reason: str, schedd: str) -> Plan[dict[str, str]]:
     body = {"action": action, "ids": list(ids), "constraint": constraint, "reason": reason}
     return dict((yield call("POST", "/v1/jobs/action", {"schedd": schedd}, body)))

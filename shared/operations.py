@@ -27,6 +27,7 @@ NEEDS: Final[Mapping[str, Level]] = MappingProxyType(
         "ads": Level.READ,
         "jobs.query": Level.READ,
         "jobs.submit": Level.WRITE,
+        "jobs.import": Level.ADMINISTRATOR,
         "jobs.act": Level.WRITE,
         "jobs.edit": Level.WRITE,
         "jobs.files": Level.WRITE,

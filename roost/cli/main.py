@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gpu-discovery": ("gpu_discovery", "the GPUs of this machine, as its startd sees them"),
     "dashboard": ("dashboard", "a link to the pool's pages that logs you in"),
     "events": ("events", "follow what happens in the pool"),
-    "import": ("import_pool", "take over the priorities of an HTCondor pool"),
+    "import": ("import_pool", "take over the priorities and the queue of an HTCondor pool"),
     "config-val": ("config_val", "what the configuration says, and where"),
     "adstash": ("adstash", "export the histories of jobs to Elasticsearch, OpenSearch or files"),
     "dead-letters": ("dead_letters", "messages that no daemon could take"),

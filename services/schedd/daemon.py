@@ -31,6 +31,7 @@ from services.schedd.io.claims import Claims, Keepalive
 from services.schedd.io.credentials import CredentialStore
 from services.schedd.io.cron import ScheddCron
 from services.schedd.io.file_server import FileServer
+from services.schedd.io.imports import Imports
 from services.schedd.io.job_updates import JobUpdates
 from services.schedd.io.late_materialization import LateMaterialization
 from services.schedd.io.queries import Queries, ResourceRequests, parse_ids
@@ -63,6 +64,7 @@ from shared.messages.queue import (
     DescribeSchedd,
     FetchFiles,
     FileAccess,
+    ImportJobs,
     QueryJobs,
     ScheddDescription,
     SubmitJobs,
@@ -137,6 +139,7 @@ class Schedd(Daemon):
         )
         self._answers: dict[type[Message], Answer] = {
             SubmitJobs: self._submit,
+            ImportJobs: Imports(self.updates, self.submission).take,
             QueryJobs: self.queries.query,
             ActOnJobs: self.actions.act,
             FetchFiles: self._fetch_files,
@@ -544,7 +547,7 @@ def _changes_the_queue(message: Message) -> bool:
     """Whether the answer promises that something was written down."""
     if isinstance(message, JobReport):
         return message.phase == "ended"
-    return isinstance(message, SubmitJobs | ActOnJobs | Matches | GetRequests)
+    return isinstance(message, SubmitJobs | ImportJobs | ActOnJobs | Matches | GetRequests)
 
 
 def _bracketed(host: str) -> str:

@@ -291,6 +291,13 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
                 permit=_may("update-machine-ad"),
             ),
             Request("queue.submit", "schedd.{name}", ("gateway",), ("queue.submitted",), permit=_SUBMIT),
+            Request(
+                "queue.import",
+                "schedd.{name}",
+                ("gateway",),
+                ("queue.imported",),
+                permit=Permit(("jobs.import",), for_others=True),
+            ),
             Request("queue.query", "schedd.{name}", ("gateway", "adstash"), ("queue.page",), permit=_may("jobs.query")),
             Request("queue.act", "schedd.{name}", ("gateway",), ("queue.acted",), permit=_ACT),
             Request("queue.fetch-files", "schedd.{name}", ("gateway",), ("queue.file-access",), permit=_FILES),

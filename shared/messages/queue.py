@@ -35,6 +35,31 @@ class Submitted(Message):
 
 
 @message
+class ImportJobs(Message):
+    """Jobs of one cluster of another access point's queue (`roost import queue`), all or none, with what happened to
+    them there. Jobs that came before, by `origin` and number, do not come again."""
+
+    type: ClassVar[str] = "queue.import"
+    durable: ClassVar[bool] = True
+    user: str  # "alice@pool": whose jobs they are
+    origin: str  # names the cluster for good: access point, number and time
+    cluster: int  # its number there, which it keeps where that is free
+    cluster_ad: bytes
+    numbers: list[int]  # ProcId of each of `procs`, growing
+    procs: list[bytes]  # packed; JobStatus 5 is on hold, anything else idle
+    spool: bool = False  # as in SubmitJobs
+    dry_run: bool = False  # only say what would become of them
+
+
+@message
+class JobsImported(Message):
+    type: ClassVar[str] = "queue.imported"
+    cluster: int  # its number here; 0: in a dry run, the next one
+    known: list[int] = []  # jobs that had come before
+    direct: bool = False  # whether jobs of this user use their files where they lie
+
+
+@message
 class QueryJobs(Message):
     """Job ads in (cluster, proc) order, page by page. newest: the other way round, as in the history always."""
 

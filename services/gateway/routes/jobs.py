@@ -37,7 +37,7 @@ from services.gateway.serialization import (
 from shared import tracing
 from shared.classad.ad import PRIVATE_OF_JOBS
 from shared.classad.expr import fold
-from shared.messages.queue import ActOnJobs, JobPage, QueryJobs, SubmitJobs, Submitted
+from shared.messages.queue import ActOnJobs, ImportJobs, JobPage, JobsImported, QueryJobs, SubmitJobs, Submitted
 from shared.users import same, whole
 
 Owner = Annotated[
@@ -157,6 +157,35 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
             answer = await context.pool.ask(found.inbox, body, Submitted, timeout=60.0)
         note(cluster=answer.cluster)
         return {"cluster": answer.cluster, "first_proc": answer.first_proc, "count": answer.count, "schedd": found.name}
+
+    @app.post(
+        "/v1/jobs/import",
+        responses=example({"cluster": 12, "known": [], "direct": True, "schedd": "ap1"}),
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/x-msgpack": {"schema": {"type": "string", "format": "binary"}}},
+            }
+        },
+        tags=["jobs"],
+    )
+    async def import_jobs(
+        request: Request,
+        identity: Annotated[Identity, Depends(context.guards.may("jobs.import"))],
+        schedd: OneSchedd = "",
+    ) -> dict[str, Any]:
+        """Take in jobs of one cluster of another access point's queue, with what happened to them there, all or none.
+        The body is msgpack: {user, origin, cluster, cluster_ad, numbers, procs, spool, dry_run}. The cluster keeps its
+        number where that is free (`cluster`: its number here; 0 in a dry run where it would get another one); jobs that
+        came before (`known`) do not come again; `direct`: whether jobs of this user use their files where they lie,
+        else they are to be spooled."""
+        body = ImportJobs.model_validate(await read_msgpack(request, MAX_BODY))
+        told = {"owner": body.user, "origin": body.origin, "jobs": len(body.procs), "dry_run": body.dry_run}
+        note(schedd=schedd, **told)
+        found = await context.pool.schedd(schedd)
+        answer = await context.pool.ask(found.inbox, body, JobsImported, timeout=60.0)
+        note(cluster=answer.cluster)
+        return {**answer.model_dump(), "schedd": found.name}
 
     async def carry_out(chosen: Chosen, schedd: str, message: ActOnJobs) -> Response:
         if not chosen.ids and not chosen.constraint:

@@ -203,7 +203,7 @@ UNFINISHED_S: Final = 3600
 #: Attributes of a proc that decide its place in the queue.
 _ORDERING: Final = frozenset(("jobprio", "accountinggroup", "niceuser"))
 #: LeaveJobInQueue of spooled jobs whose user said nothing: ten days to fetch the output, as HTCondor gives.
-_UNTIL_FETCHED: Final = "JobStatus == 4 && (CompletionDate =?= 0 || time() - CompletionDate < 864000)"
+UNTIL_FETCHED: Final = "JobStatus == 4 && (CompletionDate =?= 0 || time() - CompletionDate < 864000)"
 
 
 class AcceptedJob(NamedTuple):
@@ -213,6 +213,7 @@ class AcceptedJob(NamedTuple):
     ad: bytes
     priority: int
     submitter: str
+    status: JobStatus
 
 
 @dataclass(slots=True)
@@ -249,7 +250,7 @@ def begin_draft(
     accepted = accept_cluster(ad, user=asked.user, cluster=cluster, now=now, spool=asked.spool)
     # The submit language writes false where its user said nothing.
     if asked.spool and (accepted.ad.text("LeaveJobInQueue") or "false").lower() == "false":
-        accepted.ad.set_text("LeaveJobInQueue", _UNTIL_FETCHED)
+        accepted.ad.set_text("LeaveJobInQueue", UNTIL_FETCHED)
     before = accepted.ad.copy()
     rules.transform(accepted.ad, now)
     priority_of(accepted.ad)
@@ -314,7 +315,7 @@ def accept_job(
     if rules:
         ad_bytes, names = _ruled(draft, proc, ad_bytes, names, rules, now)
     if not draft.each and names.isdisjoint(_ORDERING):
-        return AcceptedJob(proc, ad_bytes, priority, cluster.submitter)
+        return AcceptedJob(proc, ad_bytes, priority, cluster.submitter, draft.status)
     ad = ClassAd.unpack(ad_bytes)
     ad.chain(cluster.ad)
     try:
@@ -324,7 +325,7 @@ def accept_job(
     submitter = submitter_of(ad, cluster.user, nice_group)
     ad.chain(None)
     ad.update(draft.each)
-    return AcceptedJob(proc, ad.pack(), priority, submitter)
+    return AcceptedJob(proc, ad.pack(), priority, submitter, draft.status)
 
 
 def _ruled(

@@ -41,7 +41,7 @@ from aiohttp import web
 
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import Cluster, Job, JobId, JobStatus, Shadow, full_ad
-from services.schedd.core.acceptance import HELD_ONCE_SPOOLED
+from services.schedd.core.imports import held_once_spooled
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Hold
 from services.schedd.core.transfer_queue import TransferQueue
@@ -477,10 +477,8 @@ class FileServer:
             if job.status == JobStatus.HELD and self.table.get(job.id) is job:
                 job.ad["StageInFinish"] = stamp
                 self.updates.happen(job, JobEvent.RELEASE, reason="Its input files have arrived")
-                if job.ad.eval(HELD_ONCE_SPOOLED) is True:
-                    self.updates.happen(
-                        job, JobEvent.HOLD, reason="It was submitted on hold", code=Hold.SUBMITTED_ON_HOLD
-                    )
+                if (held := held_once_spooled(job.ad)) is not None:
+                    self.updates.happen(job, JobEvent.HOLD, reason=held.reason, code=held.code, subcode=held.subcode)
         await self.updates.commit()
         return web.Response()
 

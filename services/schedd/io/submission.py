@@ -199,9 +199,22 @@ class Submission:
         )
         if (trace := tracing.current()) is not None:
             draft.cluster.ad[job_trace.ATTRIBUTE] = trace
-        self.next_cluster += 1
-        self.updates.queue.put_meta("next_cluster", self.next_cluster)
+        self.take_number()
         return draft
+
+    def is_free(self, number: int, below: int, *, unused: bool) -> bool:
+        """Whether no cluster has this number, and none will get it by itself. unused: nothing was stored under it when
+        the next number was `below`."""
+        drafted = any(draft.cluster.id == number for draft in self._drafts.values())
+        return number >= self.next_cluster or (unused and number < below and not drafted)
+
+    def take_number(self, wanted: int | None = None) -> int:
+        """The number of a new cluster: the next one, or one that the caller knows to be free; none below it is given
+        out any more. Written with the next commit."""
+        number = self.next_cluster if wanted is None else wanted
+        self.next_cluster = max(self.next_cluster, number + 1)
+        self.updates.queue.put_meta("next_cluster", self.next_cluster)
+        return number
 
     async def _accept(self, asked: SubmitJobs, draft: Draft) -> list[AcceptedJob]:
         """Check every job of a part. Other messages get their turn now and then."""
@@ -252,8 +265,8 @@ class Submission:
         entries: list[tuple[str, bytes]] = []
         host = socket.gethostname()
         yielder = Yielder()
-        for proc, ad, priority, submitter in draft.jobs:
-            job = make_job(draft.cluster, proc, ad, draft.status, priority, submitter)
+        for proc, ad, priority, submitter, status in draft.jobs:
+            job = make_job(draft.cluster, proc, ad, status, priority, submitter)
             job.idle_from = now
             self.updates.newcomers.add()
             jobs.append(job)
@@ -285,7 +298,7 @@ class Submission:
             queue.put_items(items)
         else:
             queue.put_new_jobs(
-                [(cluster.id, job.proc, int(draft.status), job.priority, job.submitter, job.ad) for job in added]
+                [(cluster.id, job.proc, int(job.status), job.priority, job.submitter, job.ad) for job in added]
             )
 
     def _remember(self, key: tuple[str, str], asked: SubmitJobs, answer: Submitted, now: float) -> None:

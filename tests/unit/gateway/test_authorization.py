@@ -10,6 +10,7 @@ TABLE = {
     "ads": "READ",
     "jobs.query": "READ",
     "jobs.submit": "WRITE",
+    "jobs.import": "ADMINISTRATOR",
     "jobs.act": "WRITE",
     "jobs.edit": "WRITE",
     "jobs.files": "WRITE",
