@@ -8,10 +8,12 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cached_property
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+
+from docker.errors import APIError
 
 from bench.faults.leaders import enter_network
 from roost.client import Client
@@ -136,6 +138,42 @@ def cut(
         yield
     finally:
         each("--delete", check=False)  # who was started again meanwhile has a new network
+
+
+#: A container whose memory limit is to be met may have so much more than it has, and a file in its /tmp gets so much.
+SPARE_BYTES, FILL_BYTES = 16 << 20, 768 << 20
+
+
+@contextmanager
+def memory_limits_met(*containers: Container) -> Iterator[None]:
+    """These have no memory left within their limits. The limit is brought down to what each has, and its /tmp, which is
+    memory, is filled: the kernel kills the daemon, which is the largest process, and the engine starts it again. The
+    limits are as they were in the end."""
+    met = [container.pool.container(container.service) for container in containers]
+    limits = [(one.attrs["HostConfig"]["Memory"], one.attrs["HostConfig"]["MemorySwap"]) for one in met]
+    lives = [one.attrs["State"]["StartedAt"] for one in met]
+
+    def meet(one: Any) -> None:
+        limit = int(one.stats(stream=False)["memory_stats"]["usage"]) + SPARE_BYTES
+        one.update(mem_limit=limit, memswap_limit=limit)
+        with suppress(APIError):  # it ends with the container
+            one.exec_run(["sh", "-c", f"head -c {FILL_BYTES} /dev/zero > /tmp/fill"])
+
+    def started_again() -> bool:
+        for one in met:
+            one.reload()
+        return all(
+            one.attrs["State"]["Running"] and one.attrs["State"]["StartedAt"] != life
+            for one, life in zip(met, lives, strict=True)
+        )
+
+    try:
+        at_once([partial(meet, one) for one in met])
+        wait_until(started_again, 60, "a new life of a container that had no memory left")
+        yield
+    finally:
+        for one, (limit, swap) in zip(met, limits, strict=True):
+            one.update(mem_limit=limit, memswap_limit=swap)
 
 
 class ContainerPool(HighlyAvailablePool):

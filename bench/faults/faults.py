@@ -16,7 +16,7 @@ from typing import Protocol
 from bench.faults.containers import CENTRAL as NUMBERS
 from bench.faults.containers import HEARS as INPUT
 from bench.faults.containers import SPEAKS as OUTPUT
-from bench.faults.containers import Container, ContainerPool, at_once, cut
+from bench.faults.containers import Container, ContainerPool, at_once, cut, memory_limits_met
 from bench.faults.network import HEARS, SPEAKS, Networks
 from bench.faults.pool import CENTRAL, FaultPool, Member
 from bench.faults.servers import RabbitCluster, RabbitNode, ReplicatedRedis
@@ -403,6 +403,16 @@ def of_containers(pool: ContainerPool, lasts_s: float, schedd_s: float) -> list[
             KILLED,
             lambda: dead_primary(pool, "", *first_manager),
         ),
+        *[
+            Fault(f"the memory limit of {what} met", lambda who=who: memory_limits_met(*who()), 0.0, {})  # type: ignore[misc]
+            for what, who in (
+                ("the active negotiator", lambda: leading("negotiator")),
+                ("the active HAD", lambda: leading("had")),
+                ("one collector", lambda: either("collector")),
+                ("one schedd of two", lambda: either("schedd2")),
+                ("one gateway", lambda: either("gateway")),
+            )
+        ],
         Fault("all containers killed at once", lambda: killed(*pool.members.values()), 0.0, {}, restarts=True),
     ]
 
