@@ -49,7 +49,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "PublicInputFiles": WithoutEffect(
         "public_input_files", "the files would not travel: list them in transfer_input_files", refused=True
     ),
-    "JobNotification": WithoutEffect("notification", "no mail is sent: `roost wait` and `roost events` tell of ends"),
     "StreamOut": WithoutEffect("stream_output", "output comes when the job ends; `roost tail` shows it before"),
     "StreamErr": WithoutEffect("stream_error", "error output comes when the job ends; `roost tail` shows it before"),
     "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),

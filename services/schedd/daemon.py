@@ -191,6 +191,7 @@ class Schedd(Daemon):
             "factories": self.late_materialization.run(),
             "tidy": self._tidy(),
             "cron": self.cron.run(),
+            "mail": self.updates.mailer.run(),
             "sorted": self.updates.repeat_autoclusters(),
             "certificate": self.certificate.run(),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -78,6 +79,10 @@ class Settings:
     nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
     history: HistoryFile = field(default_factory=HistoryFile)  # HISTORY, where an administrator wrote it
+    smtp_server: str = ""  # SMTP_SERVER, host or host:port
+    mail: str = ""  # MAIL, a program
+    mail_from: str = ""  # MAIL_FROM
+    mail_domain: str = ""  # EMAIL_DOMAIN, else UID_DOMAIN
     event_log: EventLog = field(default_factory=EventLog)  # EVENT_LOG, EVENT_LOG_MAX_SIZE, EVENT_LOG_MAX_ROTATIONS
     user_log_form: Form = TEXT  # DEFAULT_USERLOG_FORMAT_OPTIONS
     statistics_window_s: float = 1200.0  # STATISTICS_WINDOW_SECONDS
@@ -121,6 +126,10 @@ class Settings:
             nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
             history=_history(config, knobs),
+            smtp_server=_server(config, knobs.smtp_server or ""),
+            mail=_absolute(config, "MAIL", knobs.mail),
+            mail_from=_sender(config, knobs.mail_from or ""),
+            mail_domain=knobs.email_domain or knobs.uid_domain,
             event_log=_event_log(config, knobs),
             user_log_form=_form(config, "DEFAULT_USERLOG_FORMAT_OPTIONS", knobs.default_userlog_format_options),
             statistics_window_s=knobs.statistics_window_seconds,
@@ -174,6 +183,20 @@ def _absolute(config: Config, knob: str, path: str | None) -> str:
         place = config.origin(knob)
         raise ConfigError([Problem(f"{knob} = {path} is no absolute path", place, "begin it with a slash")])
     return path or ""
+
+
+def _server(config: Config, text: str) -> str:
+    if text and re.fullmatch(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?", text) is None:
+        place = config.origin("SMTP_SERVER")
+        raise ConfigError([Problem(f"SMTP_SERVER = {text} is no server", place, "write host or host:port")])
+    return text
+
+
+def _sender(config: Config, text: str) -> str:
+    if text and re.fullmatch(r"[^\s@<>,;]+@[^\s@<>,;]+", text) is None:
+        place = config.origin("MAIL_FROM")
+        raise ConfigError([Problem(f"MAIL_FROM = {text} is no mail address", place, "write name@domain")])
+    return text
 
 
 def _event_log(config: Config, knobs: ScheddSettings) -> EventLog:

@@ -1,12 +1,14 @@
 """What submit commands ask of an access point, with real daemons or its own half of the protocol."""
 
 import time
+from email import message_from_string
 
 import pytest
 
 from shared.classad import ClassAd
 from tests.integration.pools import EmbeddedPool
 from tests.scheddpool import Pool, job_ad
+from tests.smtp_server import SmtpServer
 from tests.spec import spec
 from tests.waiting import eventually, wait_until
 
@@ -115,3 +117,46 @@ async def test_jobs_that_wait_for_their_time_are_no_demand_before_nor_after_a_re
         await pool.act("edit", "1.1", edits=edits.pack())
         requests = (await pool.requests()).requests[pool.user]
         assert [(request.first_job, request.count) for request in requests] == [("1.1", 1)]
+
+
+@spec("SUB-04")
+async def test_mail_goes_to_a_server_which_may_be_away_for_a_while(tmp_path):
+    async with SmtpServer(greeting="421 not now") as server:
+        knobs = {"SMTP_SERVER": server.address, "MAIL_FROM": "pool@example.org", "EMAIL_DOMAIN": "example.org"}
+        async with Pool(tmp_path, **knobs) as pool:
+            ad = job_ad(JobNotification=2, NotifyUser="alice", EmailAttributes="JobPrio", JobPrio=7)
+            run = await pool.run_one(ad=ad)
+            await pool.startd.finish(run, code=3)
+            await eventually(lambda: server.connections)
+            server.greeting = "220 here"
+            await eventually(lambda: server.messages)
+    [(sender, recipients, text)] = server.messages
+    assert (sender, recipients) == ("pool@example.org", ["alice@example.org"])
+    assert "Subject: [Roost] Job 1.0 has ended" in text
+    body = message_from_string(text).get_payload(decode=True).decode()
+    assert "has exited normally with status 3" in body
+    assert "JobPrio = 7" in body
+
+
+async def test_what_a_server_refuses_is_not_sent_again_and_other_mail_is(tmp_path):
+    async with SmtpServer(recipient="550 nobody") as server, Pool(tmp_path, SMTP_SERVER=server.address) as pool:
+        await pool.submit(job_ad(JobNotification=3, NotifyUser="a@b", DeferralTime=1))
+        await eventually(lambda: server.asked)
+        server.recipient = "250 yes"
+        await pool.submit(job_ad(JobNotification=3, NotifyUser="c@d", DeferralTime=1))
+        await eventually(lambda: server.messages)
+        assert [recipients for _, recipients, _ in server.messages] == [["c@d"]]
+        assert server.connections == 2
+
+
+async def test_mail_by_a_program(tmp_path):
+    program = tmp_path / "mail"
+    copy = f"{tmp_path}/part"
+    program.write_text(f'#!/bin/sh\nprintf "%s|" "$@" > {copy}\ncat >> {copy}\nmv {copy} {tmp_path}/sent\n')
+    program.chmod(0o755)
+    async with Pool(tmp_path, MAIL=str(program)) as pool:
+        await pool.submit(job_ad(JobNotification=3, NotifyUser="a@b", DeferralTime=1))
+        await eventually((tmp_path / "sent").exists)
+    sent = (tmp_path / "sent").read_text()
+    assert sent.startswith("-s|[Roost] Job 1.0 was put on hold|a@b|This is an automated email")
+    assert "was put on hold (code 20): Job missed deferred execution time" in sent

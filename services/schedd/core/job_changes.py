@@ -98,6 +98,14 @@ class StartCoolDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Notify:
+    """Send mail about the job, if its owner wants it: that it has ended, or was put on hold with this code."""
+
+    job: Job
+    hold_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LookAgain:
     """Look at the job anew at this time (wall clock), before it is offered or while it is."""
 
@@ -132,6 +140,7 @@ JobEffect = (
     | WakeClaim
     | StartCoolDown
     | LookAgain
+    | Notify
     | Advertise
 )
 
@@ -224,6 +233,7 @@ def _hold(schedd: str, job: Job, reason: str, code: int, subcode: int, now: floa
     return [
         LogEvent(job, lambda: job_log.held(job.id, now, reason, code, subcode)),
         PublishEvent(JobHeld(**about(schedd, job, now), code=code, subcode=subcode, reason=reason)),
+        *([Notify(job, code)] if job.number("JobNotification") else []),
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from engine.queue.job_table import JobTable
 from engine.queue.jobs import ACTIVE, PROTECTED, Job, Shadow, full_ad
 from services.schedd.core.claim import Claim
-from services.schedd.core.job_changes import JobEffect, LogEvent, PublishEvent, about, apply_event, requeue
+from services.schedd.core.job_changes import JobEffect, LogEvent, Notify, PublishEvent, about, apply_event, requeue
 from services.schedd.core.job_states import JobEvent
 from services.schedd.core.policies import Action, CoolDown, Hold, after_exit
 from shared import job_log
@@ -299,6 +299,8 @@ def _exited(schedd: str, table: JobTable, job: Job, result: Result, cool_down: C
         memory_mib=result.usage.memory_mib,
     )
     effects.append(PublishEvent(ended))
+    if job.number("JobNotification"):
+        effects.append(Notify(job))
     return (*effects, *apply_event(schedd, table, job, JobEvent.COMPLETE, now).effects)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import shutil
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -31,6 +32,7 @@ from services.schedd.core.job_changes import (
     LeaveQueue,
     LogEvent,
     LookAgain,
+    Notify,
     PublishEvent,
     SaveJob,
     StartCoolDown,
@@ -41,12 +43,14 @@ from services.schedd.core.job_changes import (
     apply_event,
 )
 from services.schedd.core.job_states import Change, JobEvent
+from services.schedd.core.notification import mail_of, wants_mail
 from services.schedd.core.policies import CoolDown, next_duration, periodic, stays_in_queue
 from services.schedd.core.run_statistics import LOST, RunStatistics
 from services.schedd.core.start_rules import start_or_not
 from services.schedd.io import job_trace
 from services.schedd.io.claim_table import ClaimTable
 from services.schedd.io.gc_tuning import Newcomers
+from services.schedd.io.mailer import Mailer, MailRoute
 from services.schedd.io.queue_db import QueueDamaged, QueueDatabase
 from services.schedd.io.user_log import UserLog
 from services.schedd.settings import Settings
@@ -111,6 +115,7 @@ class JobUpdates:
         # What is written is deleted with the next transaction: until then a restart finds it at the end of its log.
         self.log = UserLog(queue.drop_log_events, self._log_failed, self.now, context.name)
         self.log.of_all, self.log.history = settings.event_log, settings.history
+        self.mailer = Mailer(context, _mail_route(settings))
         self.next_log = 1
         self.broken = asyncio.Event()  # the database cannot be written
         self.demand_grew = claims.job_offered  # tell the negotiator at once
@@ -139,6 +144,7 @@ class JobUpdates:
         """Go by other settings from now on."""
         self.settings = settings
         self.log.of_all, self.log.history = settings.event_log, settings.history
+        self.mailer.route = _mail_route(settings)
         self.factories_may_go_on()
 
     async def _on_gap(self) -> None:
@@ -333,12 +339,33 @@ class JobUpdates:
                     asyncio.get_running_loop().call_later(wait_s, self._cooled, job)
                 case LookAgain(job, at):
                     self._look_again(job, at)
+                case Notify(job, hold_code):
+                    self._mail(job, hold_code)
                 case Advertise(at_once):
                     if at_once:
                         self.demand_grew.set()
                     self.counts_changed.set()
                 case _:
                     assert_never(effect)
+
+    def _mail(self, job: Job, hold_code: int | None) -> None:
+        """Send mail about the job, if its owner wants to hear of this."""
+        if not wants_mail(job.ad, hold_code):
+            return
+        now, settings = self.now(), self.settings
+        try:
+            mail = mail_of(
+                full_ad(self.name, job, now),
+                hold_code,
+                now,
+                host=socket.gethostname(),
+                domain=settings.mail_domain,
+                hidden=settings.rights.private,
+            )
+        except ValueError as error:
+            self.context.log.warning("mail_not_sent", job_id=str(job.id), reason=str(error))
+        else:
+            self.mailer.put(mail)
 
     # Runs
 
@@ -631,6 +658,10 @@ class JobUpdates:
 
     def _log_failed(self, path: str, reason: str) -> None:
         self.context.log.warning("job_log_not_written", path=path, reason=reason)
+
+
+def _mail_route(settings: Settings) -> MailRoute:
+    return MailRoute(settings.smtp_server, settings.mail, settings.mail_from, settings.mail_domain)
 
 
 def find_job(table: JobTable, text: str) -> Job | None:

@@ -114,6 +114,16 @@ class ScheddSettings(ServerTlsSettings):
         "MAX_HISTORY_LOG", "20971520", unit="bytes", least=0, meaning="size at which the history file is put away"
     )
     max_history_rotations: int = knob("MAX_HISTORY_ROTATIONS", "2", least=1, meaning="history files put away at most")
+    smtp_server: str | None = knob(
+        "SMTP_SERVER", meaning="host or host:port of the mail server that takes mail about jobs; unset: MAIL"
+    )
+    mail: str | None = knob(
+        "MAIL", meaning="program that sends mail about jobs (-s subject address, text as input); unset: mail, if there"
+    )
+    mail_from: str | None = knob("MAIL_FROM", meaning="sender of mail about jobs; unset: roost@ and the domain")
+    email_domain: str | None = knob(
+        "EMAIL_DOMAIN", meaning="domain of job owners in mail about jobs; unset: UID_DOMAIN"
+    )
     event_log: str | None = knob("EVENT_LOG", meaning="file of the events of all jobs")
     event_log_max_size: int = knob(
         "EVENT_LOG_MAX_SIZE",

@@ -28,7 +28,6 @@ LINES = {
     ),
     "OutputDestination": ("output_destination = /elsewhere", ""),
     "PublicInputFiles": ("public_input_files = a", ""),
-    "JobNotification": ("notification = always", "notification = never"),
     "StreamOut": ("output = o\nstream_output = true", "output = o\nstream_output = false"),
     "StreamErr": ("error = e\nstream_error = true", "error = e"),
     "StreamIn": ("input = /bin/true\nstream_input = true", "input = /bin/true"),
