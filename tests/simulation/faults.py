@@ -110,13 +110,26 @@ async def upgrade(world: World, chance: random.Random) -> None:
         await asyncio.sleep(pause)
 
 
-async def _ended(world: World, name: str, patience_s: float, seconds: float) -> None:
+async def _ended(world: World, name: str, patience_s: float, seconds: float, *, upgraded: bool = False) -> None:
     told = world.time()
     await world.lives[name].stop(patience_s)
     world.leave(name, world.time() + seconds, since=told)
     await asyncio.sleep(seconds)
+    if upgraded:
+        world.earlier.discard(name)
     if world.lives[name].dead:
         world.begin(name)
+
+
+async def earlier(world: World, chance: random.Random) -> None:
+    """Some daemons were of an earlier version from the start, and are upgraded now, one after the other."""
+    names = sorted(world.earlier)
+    chance.shuffle(names)
+    pause = chance.choice([0.0, 1.0, 3.0])
+    world.note(f"{len(names)} daemons of an earlier version are upgraded, {pause:g} s apart")
+    for name in names:
+        await _ended(world, name, chance.choice([0.1, 30.0]), 0.0, upgraded=True)
+        await asyncio.sleep(pause)
 
 
 async def reconfigure(world: World, chance: random.Random) -> None:
@@ -444,6 +457,8 @@ WHOLE_FROM = 40_000
 FILES_FROM = 50_000
 #: From here on users ask gateways.
 GATEWAYS_FROM = 70_000
+#: From here on half of the pools are of an earlier version at first, whole or in part.
+EARLIER_FROM = 80_000
 GATEWAYS: tuple[Fault, ...] = (answers_lost, answers_lost, answers_lost, gateways_fail, gateways_fail, crash)
 FILES: tuple[Fault, ...] = (files_cut, files_cut, files_slow, disk_fills, disk_slow, crash)
 WHOLE: tuple[Fault, ...] = (resources_change, resources_change, clock_jumps, replay, replay, hostile, hostile)

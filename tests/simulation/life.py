@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 from services.journal.store import Store as JournalStore
 from shared.bus.api import Exchange
@@ -18,6 +22,32 @@ from shared.state.api import StoreUnavailable
 from tests.simulation.loop import LIFE
 
 STORE_S = 0.0002  # what a call of the store takes
+
+
+#: What messages of the oldest version in tests/data/recorded_state say: names of fields, by type.
+EARLIER: Final[dict[str, list[str]]] = json.loads(
+    (Path(__file__).parents[1] / "data" / "sim" / "earlier_messages.json").read_text()
+)
+
+
+@cache
+def gained(kind: type[Message]) -> dict[str, Any]:
+    """What a message tells besides since then, as it is where nobody says it. One of a kind that there was not tells
+    all that it has: who is earlier does not say it."""
+    known = EARLIER.get(kind.type)
+    if known is None:
+        return {}
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in kind.model_fields.items()
+        if name not in known
+    }
+
+
+def as_before(body: Message) -> Message:
+    """A message as that version says or reads it."""
+    later = gained(type(body))
+    return body.model_copy(update=later) if later else body
 
 
 class Clock:
@@ -78,8 +108,18 @@ class Bus(MemoryBus):
     life: Life
     subscribing: Callable[[], float] | None = None  # how long the next subscription takes, seconds
     heard: Callable[[Item], None] | None = None  # every fact that came to the broker
+    is_earlier: Callable[[], bool] = staticmethod(lambda: False)  # whether this daemon is of an earlier version
+
+    def _envelope(self, body: Message, epoch: int | None, trace: str | None) -> Envelope:
+        return super()._envelope(as_before(body) if self.is_earlier() else body, epoch, trace)
+
+    async def call(self, inbox: str, request: Message, **named: Any) -> Message:
+        answer = await super().call(inbox, request, **named)
+        return as_before(answer) if self.is_earlier() else answer
 
     def _packed(self, body: Message, epoch: int | None = None, trace: str | None = None) -> bytes:
+        if self.is_earlier():
+            body = as_before(body)
         clock = self.life.clock  # which may be wrong, and everybody sees it
         return packed(Envelope(body, self.sender, self.hub.new_id(), clock.now(), epoch, trace))
 
@@ -98,7 +138,7 @@ class Bus(MemoryBus):
             if task not in life._tasks or not getattr(asyncio.get_running_loop(), "handlers_are_their_own", False):
                 life.adopt(task)
             await life.thawed()
-            return await handler(envelope)
+            return await handler(replace(envelope, body=as_before(envelope.body)) if self.is_earlier() else envelope)
 
         return handle
 
@@ -243,6 +283,11 @@ class Life:
         self.kill()
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
+        while waiting := [task for task in tasks if not task.done()]:
+            # One that was ended may have begun to put something right, with a thread that never comes back here.
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting, timeout=0.0)
         await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(Exception):
             await self.bus.stop()

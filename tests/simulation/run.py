@@ -190,6 +190,9 @@ async def _live(story: Story, world: World, chance: random.Random) -> None:
     working = asyncio.ensure_future(users.work())
     plan = list(_plan(chance, story.seed))
     story.planned = len(plan)
+    if any(fault is faults.earlier for _, fault, _ in plan):
+        part = chance.choice([0.2, 0.5, 1.0])
+        world.earlier = {name for name in world.names() if chance.random() < part}
     trouble = [
         asyncio.ensure_future(_later(at, fault, world, its))
         for number, (at, fault, its) in enumerate(plan)
@@ -225,6 +228,8 @@ def _plan(chance: random.Random, seed: int) -> Iterator[tuple[float, faults.Faul
         kinds = (*kinds, *faults.GATEWAYS)
     for _ in range(chance.choice([1, 2, 3, 5, 8])):
         yield chance.uniform(2.0, FAULTS_S), chance.choice(kinds), random.Random(chance.random())
+    if seed >= faults.EARLIER_FROM and chance.random() < 0.5:
+        yield chance.uniform(2.0, FAULTS_S), faults.earlier, random.Random(chance.random())
 
 
 async def _later(at: float, fault: faults.Fault, world: World, chance: random.Random) -> None:
@@ -262,6 +267,7 @@ def _mend(world: World) -> None:
     world.weather.drop = world.weather.duplicate = world.weather.unconfirmed = world.weather.late = 0.0
     world.wires.cuts, world.wires.closed, world.wires.slow_s = 0.0, False, LATENCY_S
     world.lost_answers = 0.0
+    world.earlier.clear()
     for name, life in list(world.lives.items()):
         life.store.cut = False
         world.full.discard(name)

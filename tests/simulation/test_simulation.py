@@ -6,8 +6,19 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
+from shared.messages.base import catalogue
+from shared.messages.claims import Alive
 from shared.messages.queue import JobPage, QueryJobs, SubmitJobs
-from tests.simulation.faults import FILES_FROM, GATEWAYS_FROM, ORDERLY_FROM, SLOW_FROM, WHOLE_FROM, WIDER_FROM
+from tests.simulation.faults import (
+    EARLIER_FROM,
+    FILES_FROM,
+    GATEWAYS_FROM,
+    ORDERLY_FROM,
+    SLOW_FROM,
+    WHOLE_FROM,
+    WIDER_FROM,
+)
+from tests.simulation.life import EARLIER, as_before
 from tests.simulation.run import Story
 from tests.simulation.search import fewest, kept, main, tell
 
@@ -19,6 +30,7 @@ SEEDS = [
     *range(WHOLE_FROM, WHOLE_FROM + 2),
     *range(FILES_FROM, FILES_FROM + 2),
     *range(GATEWAYS_FROM, GATEWAYS_FROM + 4),
+    EARLIER_FROM + 6,  # one in which daemons are of an earlier version
 ]
 #: In parts that take a process a few seconds each.
 CHUNK = 4
@@ -50,6 +62,13 @@ def test_pools_heal_from_whatever_happens(teller, first):
 def test_a_history_that_once_went_wrong_goes_well(teller, found):
     story = _told(teller, found.seed, found.only)
     assert not story.wrong, f"{found.was}\n{story}"
+
+
+def test_an_earlier_version_says_and_reads_what_there_was_then():
+    alive = Alive(schedd="ap", sequence=1, claim_ids=["a"], only_asked=["b"])
+    assert as_before(alive) == Alive(schedd="ap", sequence=1, claim_ids=["a"])
+    gone = [kind for kind, names in EARLIER.items() if set(names) - set(catalogue()[kind, 1].model_fields)]
+    assert gone == []  # messages are only extended, else no such version could be in a pool
 
 
 def test_one_seed_tells_one_history(teller):

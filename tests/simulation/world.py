@@ -154,6 +154,7 @@ class World:
         self.whole = whole  # defrag and a journal are there too
         self.files = False  # those of some jobs travel
         self.gateways: Callable[[Context], Daemon] | None = None  # users ask them, in place of the schedds
+        self.earlier: set[str] = set()  # daemons of an earlier version
         self.lost_answers = 0.0  # of gateways: with which probability
         wire_chance = random.Random(chance.random()) if whole else random.Random(0)
         self.wires = Wires(wire_chance, self._is_full, self.broken)
@@ -227,6 +228,7 @@ class World:
         life.on_start, life.on_break = self._lives, self.news.broke_off
         life.can_write = lambda: name not in self.full
         bus.heard = self.news.hear
+        bus.is_earlier = lambda: name in self.earlier
         if self.wider:
             life.disk = partial(self._disk, name, random.Random(self.chance.random()))
         weather = self.weather
