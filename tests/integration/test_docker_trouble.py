@@ -207,8 +207,9 @@ async def test_containers_end_when_no_startd_comes_back_for_them(engine, files, 
 async def test_a_container_ends_with_its_lease_where_no_startd_is(engine, files, tmp_path):
     """Long before all containers would be removed for want of a startd."""
     async with running_pool(tmp_path) as pool:
-        await start(pool, files, "echo up > up; sleep 600")
+        activation, _ = await start(pool, files, "echo up > up; sleep 600")
         await up(pool)
+        await pool.running(activation.job_id)  # its lease was told after its start, and would be told after ours
         (container,) = containers(engine, pool)
         (run_name,) = launcher(pool)._runs
         launcher(pool).lease({run_name: 0.5})
