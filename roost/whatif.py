@@ -171,7 +171,9 @@ def _what_if(
     requests = _requests(queues, policy, now)
     records = _records(accounting, {*requests, *snapshot.in_use}, policy, now)
     asked = _demand(queues, requests, snapshot.in_use, policy)
-    result = negotiate(replace(snapshot, requests=requests, records=records, demand=asked), cycle, now)
+    running = frozenset(name for name, record in records.items() if record.slots_in_use)
+    moment = replace(snapshot, requests=requests, records=records, demand=asked, running=running)
+    result = negotiate(moment, cycle, now)
     placed, unplaced = _told(result, queues)
     return Answer(
         now=now,

@@ -68,7 +68,8 @@ def deal(
 ) -> dict[str, float]:
     """Cores for each user of a pool in which everything is free: floors, then spins (NEG-08 to NEG-12)."""
     given = dict.fromkeys(wants, 0.0)
-    names = priorities.best_first([name for name, cores in wants.items() if cores > 0.0], eup)
+    nothing = dict.fromkeys(wants, (0.0, 1.0))
+    names = priorities.best_first([name for name, cores in wants.items() if cores > 0.0], eup, nothing)
 
     def give(name: str, left: float) -> float:
         took = max(0.0, min(left, wants[name] - given[name], pool - sum(given.values())))

@@ -7,6 +7,7 @@ All functions are pure: a Record goes in, a Record comes out. Times are seconds 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
@@ -270,9 +271,17 @@ def _check(what: str, value: float) -> None:
 # --- slices of the pool
 
 
-def best_first(submitters: Sequence[str], eup: Mapping[str, float]) -> list[str]:
-    """Best (lowest) effective priority first; equal ones by name (NEG-07)."""
-    return sorted(submitters, key=lambda name: (eup[name], name))
+def best_first(
+    submitters: Sequence[str], eup: Mapping[str, float], use: Mapping[str, tuple[float, float]]
+) -> list[str]:
+    """Best (lowest) effective priority first; of equal ones who has the least of what it may have, then by name
+    (NEG-07). use: by submitter: the weight that it uses, and what it may still take."""
+
+    def had(name: str) -> float:
+        in_use, left = use[name]
+        return in_use / (in_use + left) if in_use + left > 0.0 else math.inf
+
+    return sorted(submitters, key=lambda name: (eup[name], had(name), name))
 
 
 def pie_fractions(submitters: Sequence[str], eup: Mapping[str, float]) -> dict[str, float]:

@@ -34,8 +34,8 @@ _RESTARTS: Final = 50
 
 def negotiate(snapshot: Snapshot, config: CycleConfig, now: float, *, why: bool = True) -> Result:
     """Decide one cycle. Nothing but its arguments is looked at, and equal arguments give equal results: submitters go
-    by (EUP, name), slots by (ranks, name). `now`: seconds since 1970, what time() gives in every expression. Without
-    `why` there are no rejections, which take about as long as the matches.
+    by (EUP, what they have of their due, name), slots by (ranks, name). `now`: seconds since 1970, what time() gives in
+    every expression. Without `why` there are no rejections, which take about as long as the matches.
 
     Time: about linear in slots x distinct conjuncts; some 0.2 ms a request for 100,000 slots.
     """
@@ -58,6 +58,11 @@ class _Cycle:
         self.matchmaker = Matchmaker(snapshot, config, self.tree, now)
         self.names = sorted(name for name, requests in snapshot.requests.items() if requests)
         self.group_of = {name: self.tree.group_of(name) for name in self.names}
+        #: Who only runs jobs, by group, until the group had a turn.
+        self.satisfied: dict[str, list[str]] = {}
+        if config.consider_preemption:
+            for name in sorted(snapshot.running.difference(self.names)):
+                self.satisfied.setdefault(self.tree.group_of(name), []).append(name)
         self.shares: dict[str, Share] = {}
         self.spins = 0
         self.given = 0.0  # weight, in the turn that is on
@@ -117,60 +122,94 @@ class _Cycle:
         """Negotiate for the submitters of a group within its limit. Returns the weight handed out."""
         matchmaker = self.matchmaker
         members = frozenset(turn.members)
-        names = priorities.best_first([name for name in self.names if self.group_of[name] in members], matchmaker.eup)
-        names = [name for name in names if any(open_request.left for open_request in matchmaker.open_requests[name])]
+        names = [name for name in self.names if self.group_of[name] in members]
+        names = list(filter(matchmaker.asks_for_more, names))
         if not names or matchmaker.time_limits.is_over():
             return 0.0
+        others = [name for key in turn.members for name in self.satisfied.pop(key, ())]
         matchmaker.begin_turn(turn)
         self.given, self.kept, self.jobs = 0.0, 0.0, 0
-        self._spin([name for name in names if matchmaker.in_use(name) < matchmaker.record(name).floor], turn, spin=0)
+        below = [name for name in names if self._is_below_floor(name)]
+        if below:
+            self._spin(below, list(filter(self._is_below_floor, others)), turn, spin=0)
         spin = 0
         while names and not matchmaker.time_limits.is_over():
             spin += 1
             self.spins = max(self.spins, spin)
             jobs = self.jobs
-            still = self._spin(names, turn, spin)
-            if len(still) == len(names) and self.jobs == jobs:
+            before = len(names), len(others)
+            names, others = self._spin(names, others, turn, spin)
+            if (len(names), len(others)) == before and self.jobs == jobs:
                 break
-            names = still
         return self.given
 
-    def _spin(self, names: list[str], turn: GroupTurn, spin: int) -> list[str]:
-        """Divide the pie among these submitters and serve each; who still asks for more. Spin 0: the floors' (NEG-11).
+    def _is_below_floor(self, name: str) -> bool:
+        return self.matchmaker.in_use(name) < self.matchmaker.record(name).floor
 
-        In later spins whose slice is lighter than any slot is passed over, so that nobody rounds up twice. Whose
-        ceiling leaves no room for the lightest slot is out, and the others' shares grow. The room of the group is that
-        at the beginning of the spin, so roundings may exceed it; who comes after that gets nothing that is free. It
-        does not bound preemption, as a full group's members share it among themselves, but the slices do, and what
-        all of them come to: who took too much by rounding, or has more since others were preempted, leaves less.
+    def _spin(self, names: list[str], others: list[str], turn: GroupTurn, spin: int) -> tuple[list[str], list[str]]:
+        """Divide the pie among these submitters and serve each, best first. Returns who of them still asks for more
+        and could use it, in this order, and the others of the next spin. Spin 0: the floors' (NEG-11).
+
+        others: who is not served, but has a part of the whole pool, so that those who are do not take the places of
+        who has no more than its due: who runs jobs and asks for none, in the first spin; later who had no slice left
+        and nothing to take it from. What is free is not divided among them.
+
+        In later spins a slice lighter than any slot is none, so that nobody rounds up twice. Whose ceiling leaves no
+        room for the lightest slot is out, and the others' shares grow. The room of the group is that at the beginning
+        of the spin, so roundings may exceed it; who comes after that gets nothing that is free. It does not bound
+        preemption, as a full group's members share it among themselves, but the slices do, and what all of them come
+        to: who took too much by rounding, or has more since others were preempted, leaves less.
         """
         matchmaker = self.matchmaker
         pie = min(self.snapshot.total_weight, turn.quota)
         room = turn.limit - self.kept
-        parts = priorities.pie_fractions(names, matchmaker.eup)
+        parts = priorities.pie_fractions([*names, *others], matchmaker.eup)
+        parts_of_free = priorities.pie_fractions(names, matchmaker.eup) if others else parts
         free = min(
             matchmaker.arrays.free_weight(), room, max(0.0, self.snapshot.total_weight - matchmaker.all_in_use())
         )
-        rest = math.inf
+
+        def due(name: str) -> float:
+            """What a submitter may still take of the whole pool."""
+            return priorities.pie_slice_left(parts[name], pie, matchmaker.in_use(name), free_weight=free, spin=1)
+
+        def of_free(name: str) -> float:
+            """Of this, or besides, what it may take of slots that nobody has."""
+            if spin <= 1:
+                return due(name)
+            return priorities.pie_slice_left(parts_of_free[name], pie, 0.0, free_weight=free, spin=spin)
+
+        if spin <= 1:
+            use = {name: (matchmaker.in_use(name), due(name)) for name in names}
+            names = priorities.best_first(names, matchmaker.eup, use)
+        if spin == 1:
+            for name in others:
+                self.shares.setdefault(name, Share(parts[name], max(0.0, min(due(name), room)), 0.0))
+        rest = unused_rest = math.inf
         if spin:
-            rest = sum(
-                priorities.pie_slice_left(parts[n], pie, matchmaker.in_use(n), free_weight=free, spin=spin)
-                for n in names
-            )
+            rest = sum(max(due(name), of_free(name)) for name in names) + sum(map(due, others))
+        if spin > 1:
+            unused_rest = sum(map(of_free, names))
+            others = [name for name in others if due(name) < matchmaker.lightest - TOLERANCE]
+        else:
+            others = []
         still = []
         for name in names:
             at_quota = self.kept >= turn.limit - TOLERANCE
             if at_quota and spin != 1:
-                return []
+                return [], []
             record, in_use = matchmaker.record(name), matchmaker.in_use(name)
-            left = priorities.pie_slice_left(parts[name], pie, in_use, free_weight=free, spin=max(1, spin))
+            unused = of_free(name)
+            left = max(due(name), unused)
             if spin == 1 and name not in self.shares:
                 self.shares[name] = Share(parts[name], max(0.0, min(left, room)), 0.0)
-            unused = 0.0 if at_quota else max(0.0, min(left, room))
+            unused = 0.0 if at_quota else max(0.0, min(unused, room, unused_rest))
             left = max(0.0, min(left, rest))
-            if spin > 1 and left < matchmaker.lightest - TOLERANCE:
-                still.append(name)
-                continue
+            if spin > 1:
+                left, unused = (0.0 if some < matchmaker.lightest - TOLERANCE else some for some in (left, unused))
+                if not left and not unused:
+                    still.append(name)
+                    continue
             cap = record.ceiling - in_use if record.ceiling >= 0.0 else math.inf
             if cap < matchmaker.lightest - TOLERANCE or cap <= 0.0:
                 matchmaker.refuse(name, "ceiling")
@@ -179,13 +218,21 @@ class _Cycle:
                 cap = min(cap, record.floor)
             budget = Budget(left, in_use, cap, unused)
             returned = matchmaker.returned
+            causes = [open_request.cause for open_request in matchmaker.open_requests[name]]
             self._serve_one(name, budget, spin)
+            if spin > 1 and not unused:  # of what is free it had a crumb only, and may still ask for that
+                for open_request, cause in zip(matchmaker.open_requests[name], causes, strict=True):
+                    if open_request.cause == "no-match":
+                        open_request.cause = cause
             self.given += budget.got
             self.kept += budget.got - (matchmaker.returned - returned)
             rest -= budget.got
+            unused_rest -= budget.got - budget.preempting
             if matchmaker.is_held_back(name):
                 still.append(name)
-        return still
+            elif budget.left <= TOLERANCE and matchmaker.asks_for_more(name):
+                others.append(name)
+        return still, others
 
     def _serve_one(self, name: str, budget: Budget, spin: int) -> None:
         """One submitter's turn: its requests in order."""

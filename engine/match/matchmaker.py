@@ -119,7 +119,7 @@ class Matchmaker:
         for name, (weight, _) in snapshot.in_use.items():
             group = tree.group_of(name)
             self._group_use[group] = self._group_use.get(group, 0.0) + weight
-        self.eup = {name: effective(self.record(name)) for name in snapshot.requests}
+        self.eup = {name: effective(self.record(name)) for name in {*snapshot.requests, *snapshot.running}}
         self.matches: dict[object, Matched] = {}
         self.given: dict[str, float] = {}
         self.preempted_users: dict[str, str] = {}  # who had a slot that is preempted, by its name
@@ -261,6 +261,9 @@ class Matchmaker:
         """(k,) bool: which of these rows, if preempted, are no more use of the group whose turn it is. What a group
         with a hard cap takes from others is, as free slots are."""
         return np.ones(len(rows), np.bool_) if self._foreign is None else ~self._foreign[rows]
+
+    def asks_for_more(self, name: str) -> bool:
+        return any(open_request.left for open_request in self.open_requests[name])
 
     def is_held_back(self, name: str) -> bool:
         """Whether a submitter could use more than its slice or its ceiling allows: only such ones share in what is

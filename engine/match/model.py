@@ -151,6 +151,8 @@ class Snapshot:
     total_weight: of all slots that count for shares, used or not (NEG-35).
     demand: by submitter: weight of what it runs and asks for, from the submitter ads (GRP-17); for those who are
     missing it is what they use and RequestCpus (1 without weights) for each job asked for.
+    running: who runs jobs, by the submitter ads, whether they ask for more or not. With preemption considered they
+    have a part of the pool, as what they run may be taken from them.
     limits_in_use: units of concurrency limits in use, by lower-case name, matches on their way included (LIM-12).
     preempted: recent preemptions, in any order, for Result.thrashing.
     last_remainder: by group: when it last had a fraction of a slot (Plan.remainder); without slot weights only.
@@ -162,6 +164,7 @@ class Snapshot:
     in_use: Mapping[str, tuple[float, int]]
     total_weight: float
     demand: Mapping[str, float] = field(default_factory=dict)
+    running: frozenset[str] = frozenset()
     limits_in_use: Mapping[str, float] = field(default_factory=dict)
     preempted: Sequence[Preempted] = ()
     last_remainder: Mapping[str, float] = field(default_factory=dict)

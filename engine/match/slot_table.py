@@ -281,6 +281,7 @@ class SlotTable:
         records: Mapping[str, Record],
         *,
         demand: Mapping[str, float] | None = None,
+        running: frozenset[str] = frozenset(),
         preempted: Sequence[Preempted] = (),
         last_remainder: Mapping[str, float] | None = None,
     ) -> Snapshot:
@@ -311,6 +312,7 @@ class SlotTable:
             in_use=self.in_use(config),
             total_weight=self.total_weight(config),
             demand=demand or {},
+            running=running,
             limits_in_use=self.limits_in_use(),
             preempted=preempted,
             last_remainder=last_remainder or {},
@@ -430,6 +432,7 @@ def snapshot_of(
     withheld: frozenset[str] = frozenset(),
     nameless: frozenset[str] = frozenset(),
     demand: Mapping[str, float] | None = None,
+    running: frozenset[str] = frozenset(),
     preempted: Sequence[Preempted] = (),
 ) -> Snapshot:
     """A snapshot of slots given by their ads, each with a Name of its own.
@@ -476,6 +479,7 @@ def snapshot_of(
         in_use=use if in_use is None else in_use,
         total_weight=total_weight,
         demand=demand or {},
+        running=running,
         limits_in_use=counts_of(ads),
         preempted=preempted,
     )

@@ -142,9 +142,10 @@ class CycleRunner:
         fetched = clock.monotonic()
         self._charge()
         charged = clock.now()  # not `now`: to the accountant a moment before its last is a clock that was set back
+        running = frozenset(submitter.name for submitter in asking if submitter.running > 0)
         records = {
             name: self.accountant.record(name, charged)
-            for name in sorted({*requests, *self.table.in_use(policy.cycle)})
+            for name in sorted({*requests, *self.table.in_use(policy.cycle), *running})
         }
         self._forget(now)
         self._report_clashes(requests)
@@ -156,6 +157,7 @@ class CycleRunner:
                     requests,
                     records,
                     demand=self._demand(asking, requests),
+                    running=running,
                     preempted=tuple(self.preempted),
                     last_remainder=dict(self._last_remainder),
                 )

@@ -25,7 +25,7 @@ def cut_down(pool: Pool, is_bad: Callable[[Pool], bool]) -> Pool:
 
 
 def _parts(pool: Pool) -> Iterator[Pool]:
-    for name in ("slots", "asks", "withheld", "nameless"):
+    for name in ("slots", "asks", "withheld", "nameless", "running"):
         items = getattr(pool, name)
         for i in range(len(items)):
             yield _with(pool, name, items[:i] + items[i + 1 :])

@@ -8,6 +8,7 @@ quotas, counters of concurrency limits, consumption policies.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.fairshare.claim_charging import charged_to
@@ -113,6 +114,11 @@ class _Cycle:
         self.gifts: dict[Key, int] = {}
         self.weights: dict[Key, float] = {}
         self.turn: GroupTurn | None = None
+        self.satisfied = (
+            set(snapshot.running) - {name for name, asks in self.asks.items() if asks}
+            if config.consider_preemption
+            else set()
+        )
 
     def _slot(self, name: str) -> PlainSlot:
         table = frame_of(self.snapshot.slots).table
@@ -190,41 +196,67 @@ class _Cycle:
             for name, asks in self.asks.items()
             if any(ask.left for ask in asks) and self.tree.group_of(name) in turn.members
         ]
-        members.sort(key=lambda name: (self._eup(name), name))
-        below = [name for name in members if self._use(name) < self._record(name).floor]
-        self._spin(below, 0)
+        if not members:
+            return 0.0
+        others = [name for name in self.satisfied if self.tree.group_of(name) in turn.members]
+        self.satisfied -= set(others)
+
+        def below(names: Iterable[str]) -> list[str]:
+            return [name for name in names if self._use(name) < self._record(name).floor]
+
+        if below(members):
+            self._spin(below(members), below(others), 0)
         spin = 1
         while members:
             before = sum(self.gifts.values())
-            still = self._spin(members, spin)
-            if len(still) == len(members) and sum(self.gifts.values()) == before:
+            asked = members, others
+            members, others = self._spin(members, others, spin)
+            if (len(members), len(others)) == tuple(map(len, asked)) and sum(self.gifts.values()) == before:
                 break
-            members, spin = still, spin + 1
+            spin += 1
         return self.given
 
-    def _spin(self, names: list[str], spin: int) -> list[str]:
-        """Who still asks afterwards. Spin 0 is that of the floors."""
+    def _spin(self, names: list[str], others: list[str], spin: int) -> tuple[list[str], list[str]]:
+        """Who still asks afterwards, and who has a part besides. Spin 0 is that of the floors."""
         turn = self.turn
         assert turn is not None
         pie = min(self.snapshot.total_weight, turn.quota)
         room = turn.limit - self.kept
         open_weight = sum(slot.weight for slot in self.slots if slot.usable and not slot.claimed and not slot.taken)
         free = min(open_weight, room, max(0.0, self.snapshot.total_weight - sum(self.weight_in_use.values())))
-        parts = pie_fractions(names, {name: self._eup(name) for name in names})
+        parts = pie_fractions([*names, *others], {name: self._eup(name) for name in [*names, *others]})
+        parts_of_free = pie_fractions(names, {name: self._eup(name) for name in names})
+
+        def due(name: str) -> float:
+            return max(0.0, parts[name] * pie - self._use(name))
+
+        def of_the_free(name: str) -> float:
+            return due(name) if spin <= 1 else parts_of_free[name] * max(0.0, free)
 
         def slice_of(name: str) -> float:
-            return max(0.0, parts[name] * pie - self._use(name) if spin <= 1 else parts[name] * free)
+            return max(due(name), of_the_free(name))
 
-        rest = sum(map(slice_of, names)) if spin else math.inf
+        def had(name: str) -> float:
+            most = self._use(name) + due(name)
+            return self._use(name) / most if most > 0.0 else math.inf
+
+        if spin <= 1:
+            names = sorted(names, key=lambda name: (self._eup(name), had(name), name))
+        rest = sum(map(slice_of, names)) + sum(map(due, others)) if spin else math.inf
+        unused_rest = sum(map(of_the_free, names)) if spin > 1 else math.inf
+        others = [name for name in others if spin > 1 and due(name) < self.lightest - NEARLY]
         still = []
         for name in names:
             if (at_quota := self.kept >= turn.limit - NEARLY) and spin != 1:
-                return []
+                return [], []
             limit = max(0.0, min(slice_of(name), rest))
-            unused = 0.0 if at_quota else max(0.0, min(slice_of(name), room))
-            if spin > 1 and limit < self.lightest - NEARLY:
-                still.append(name)  # its crumbs stay where they are
-                continue
+            unused = 0.0 if at_quota else max(0.0, min(of_the_free(name), room, unused_rest))
+            if spin > 1:  # crumbs stay where they are
+                limit = limit if limit >= self.lightest - NEARLY else 0.0
+                unused = unused if unused >= self.lightest - NEARLY else 0.0
+                if not limit and not unused:
+                    still.append(name)
+                    continue
             record = self._record(name)
             cap = record.ceiling - self._use(name) if record.ceiling >= 0.0 else math.inf
             if cap < self.lightest - NEARLY or cap <= 0.0:
@@ -232,11 +264,18 @@ class _Cycle:
                     ask.cause = "ceiling"
                 continue
             purse = _Purse(limit, unused, cap if spin else min(cap, record.floor))
+            causes = [ask.cause for ask in self.asks[name]]
             self._serve_one(name, purse, spin)
+            if spin > 1 and not unused:
+                for ask, cause in zip(self.asks[name], causes, strict=True):
+                    ask.cause = cause if ask.cause == "no-match" else ask.cause
             rest -= purse.got
+            unused_rest -= purse.got - purse.preempted
             if any(ask.left and ask.cause in ("share", "ceiling") for ask in self.asks[name]):
                 still.append(name)
-        return still
+            elif purse.spent() and any(ask.left for ask in self.asks[name]):
+                others.append(name)
+        return still, others
 
     def _serve_one(self, name: str, purse: _Purse, spin: int) -> None:
         refused: dict[tuple[str, int], str] = {}

@@ -60,6 +60,7 @@ class Pool:
     limits: dict[str, Any] = field(default_factory=dict)
     withheld: list[str] = field(default_factory=list)
     nameless: list[str] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
 
     def cycle_config(self) -> CycleConfig:
         knobs: dict[str, Any] = {
@@ -95,6 +96,7 @@ class Pool:
             config,
             withheld=frozenset(self.withheld),
             nameless=frozenset(self.nameless),
+            running=frozenset(self.running),
         )
 
 
@@ -148,6 +150,7 @@ class _Maker:
             self.limits() if self.limited else {},
             [name for name in names if self.may(0.02)],
             [name for name in names if self.may(0.02)],
+            [name for name in dict.fromkeys(self.users) if self.may(0.5)],
         )
 
     def submitter(self, number: int) -> str:

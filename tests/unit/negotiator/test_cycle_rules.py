@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -117,6 +118,53 @@ def test_all_jobs_of_one_access_point_come_before_those_of_the_next() -> None:
         ("schedd.b", 1),
         ("schedd.b", 1),
     ]
+
+
+@spec("NEG-08")
+@pytest.mark.parametrize(
+    ("free", "in_use", "busy", "asking", "expected"),
+    [
+        (4, 6, 100.0, {"a": 100.0, "b": 100.1}, [3, 1]),
+        (5, 5, 90.0, {"a": 100.0, "b": 100.1}, [3, 2]),
+        (6, 9, 100.0, {"a": 100.0, "b": 100.1, "c": 100.2}, [3, 3, 0]),
+    ],
+)
+def test_who_only_runs_jobs_has_a_part_of_the_pool(
+    free: int, in_use: int, busy: float, asking: dict[str, float], expected: list[int]
+) -> None:
+    """HTCondor's negotiator was asked for these."""
+    offered = [*slots(free), *(used(f"slot{n}@busy", "u") for n in range(1, in_use + 1))]
+    asks = [jobs(name, 20, number) for number, name in enumerate(asking, 1)]
+    priorities = {**asking, "u": busy}
+    gifts = got(decide(offered, asks, priorities, running=["u", "a"]))
+    assert [gifts.get(name, 0) for name in asking] == expected
+    # Nobody can take what others run: then only those who ask have a part.
+    first, *_ = users(decide(offered, asks, priorities, running=["u"], consider_preemption=False))
+    off = got(decide(offered, asks, priorities, running=["u"], consider_preemption=False))
+    assert (first, off["a"]) == ("a", min(free, math.ceil((free + in_use) / len(asking))))
+
+
+@spec("NEG-07")
+def test_of_equal_priorities_who_has_least_of_its_due_comes_first() -> None:
+    offered = [*slots(1), *(used(f"slot{n}@busy", "a") for n in (1, 2)), used("slot3@busy", "b")]
+    asks = [jobs("a", 5), jobs("b", 5), jobs("c", 5)]
+    equal = {"a": 7.0, "b": 7.0, "c": 7.0}
+    assert users(decide(offered, asks, equal)) == ["c"]
+    assert users(decide(offered, asks[:2], equal)) == ["b"]
+
+
+@spec("NEG-10")
+def test_later_spins_reach_slots_that_can_be_preempted_up_to_what_is_due() -> None:
+    """Ten slots, none free: `a` is due 6.67 and has 5, takes one, and in the second spin, when `b` is out, its due is
+    ten: it takes the slots of who has the worst priority, and none of b's."""
+    offered = [
+        *(used(f"slot{n}@a", "a") for n in range(1, 6)),
+        *(used(f"slot{n}@b", "b", Start="false", Requirements="false") for n in range(1, 3)),
+        *(used(f"slot{n}@c", "c") for n in range(1, 4)),
+    ]
+    policy = {"preemption_requirements": "RemoteUserPrio > SubmitterUserPrio * 1.2"}
+    result = decide(offered, [jobs("a", 9)], {"a": 10.0, "b": 20.0, "c": 90.0}, running=["a", "b", "c"], **policy)
+    assert [match.preempts for match in result.matches] == [("slot1@c",), ("slot2@c",), ("slot3@c",)]
 
 
 @spec("NEG-14")

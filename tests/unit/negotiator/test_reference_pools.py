@@ -48,7 +48,8 @@ def decide(pool: Recorded, config: CycleConfig) -> Result:
     groups = config.groups or GroupConfig()
     tree = GroupTree.of(groups)
     asked = {one.submitter: float(sum(group_demand(tree, groups, [one]).values())) for one in pool.waiting()}
-    snapshot = snapshot_of(pool.slots(), pool.requests(), pool.records(), config, demand=asked)
+    running = frozenset(one.submitter for one in pool.waiting() if one.running)
+    snapshot = snapshot_of(pool.slots(), pool.requests(), pool.records(), config, demand=asked, running=running)
     return negotiate(snapshot, config, float(pool.row["now"]))
 
 

@@ -53,10 +53,11 @@ def decide(
     *,
     groups: dict[str, Any] | None = None,
     limits: dict[str, Any] | None = None,
+    running: list[str] | None = None,
     **config: Any,
 ) -> Result:
     records = {name: {"priority": value, "factor": 1.0} for name, value in (eup or {}).items()}
-    pool = Pool(offered, asks, records, config, groups or {}, limits or {})
+    pool = Pool(offered, asks, records, config, groups or {}, limits or {}, running=running or [])
     knobs = pool.cycle_config()
     return negotiate(pool.snapshot(knobs), knobs, NOW)
 
