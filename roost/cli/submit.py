@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from roost.cli.options import COMMON, Option, Parsed, flag, parse, usage, value
@@ -32,6 +33,7 @@ OPTIONS: tuple[Option, ...] = (
     value("name", help="submit to this schedd", metavar="SCHEDD"),
     value("maxjobs", help="queue nothing if the file makes more jobs than this", metavar="NUMBER"),
     flag("single-cluster", help="queue nothing if the file makes more than one cluster"),
+    flag("allow-crlf-script", help="only warn of a script whose first line ends as on DOS"),
     flag("unused", help="do not warn of lines that nothing uses"),
     flag("disable", help="no effect: files are looked at where they are used (for HTCondor's scripts)"),
     flag("factory", help="let jobs come into the queue as others leave it, also without max_materialize"),
@@ -71,7 +73,7 @@ def run(command: str, argv: list[str]) -> int:
         if files == ["-"]:
             raise UsageError("-interactive needs standard input for the shell: name a submit file, or none")
     file = files[0] if files else "-"
-    place = here(file or "<interactive>")
+    place = replace(here(file or "<interactive>"), allow_crlf_script=parsed.has("allow-crlf-script"))
     if not file:
         text = interactive.INTERACTIVE_DESCRIPTION
     else:
@@ -84,7 +86,7 @@ def run(command: str, argv: list[str]) -> int:
     if parsed.has("unused"):
         description.tell_unused = False
     if parsed.has("dry-run"):
-        return _dry_run(description, parsed.one("dry-run"), terse=parsed.has("terse"))
+        return _dry_run(description, parsed)
     return _submit(description, place, parsed)
 
 
@@ -98,12 +100,14 @@ def _split_queue(argv: list[str]) -> tuple[list[str], str | None]:
     return argv, None
 
 
-def _dry_run(description: Description, target: str, *, terse: bool) -> int:
+def _dry_run(description: Description, parsed: Parsed) -> int:
+    target, terse = parsed.one("dry-run"), parsed.has("terse")
     lines: list[str] = []
     told: list[str] = []
     total = 0
     lines_of = dry_run.lines if target == "-" else dry_run.lines_of_file
     clusters = list(description.clusters())
+    _check_limits(clusters, parsed)
     for number, cluster in enumerate(clusters, 1):
         lines += lines_of(cluster, number, description.now)
         count = len(cluster.procs)
@@ -198,13 +202,18 @@ def _session(client: Client, parsed: Parsed, queued: Cluster) -> int:
     return session(client, f"{queued.cluster}.0", queued.schedd, parsed.seconds("idle"), terminal=terminal)
 
 
-def _check_numbers(clusters: list[DescribedCluster], parsed: Parsed) -> None:
-    """What -maxjobs, -single-cluster and -interactive allow. Raises UsageError."""
+def _check_limits(clusters: list[DescribedCluster], parsed: Parsed) -> None:
+    """What -maxjobs and -single-cluster allow. Raises UsageError."""
     jobs = sum(len(cluster.procs) for cluster in clusters)
     if parsed.has("maxjobs") and jobs > (most := parsed.integer("maxjobs", 0)):
         raise UsageError(f"the number of jobs, {jobs}, would exceed -maxjobs {most}: nothing was queued")
     if parsed.has("single-cluster") and len(clusters) > 1:
         raise UsageError(f"the file makes {len(clusters)} clusters, against -single-cluster: nothing was queued")
+
+
+def _check_numbers(clusters: list[DescribedCluster], parsed: Parsed) -> None:
+    """What -maxjobs, -single-cluster and -interactive allow. Raises UsageError."""
+    _check_limits(clusters, parsed)
     if parsed.has("interactive"):
         from roost.cli.interactive import check_interactive
 

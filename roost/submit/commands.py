@@ -25,7 +25,8 @@ from shared.config.macros import MacroTable
 
 @dataclass(frozen=True, slots=True)
 class SubmitContext:
-    """knobs: what the administrator of this machine makes of every job. site_attributes: what SUBMIT_ATTRS adds."""
+    """knobs: what the administrator of this machine makes of every job. site_attributes: what SUBMIT_ATTRS adds.
+    allow_crlf_script: whether a script whose first line ends as on DOS is only warned of."""
 
     directory: Path
     file: str
@@ -37,6 +38,7 @@ class SubmitContext:
     nice_group: str = "nice-user"
     knobs: SubmitSettings = field(default_factory=lambda: SubmitSettings.from_config(load_config([], env={})))
     site_attributes: Mapping[str, Expr] = field(default_factory=dict)
+    allow_crlf_script: bool = False
 
 
 _EMPTY = ClassAd()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from roost.submit import vm
 from roost.submit.commands import NULL_FILE, Attributes, Commands, iwd, usage
@@ -24,6 +25,9 @@ _WHEN = {name: name for name in ("ON_EXIT", "ON_EXIT_OR_EVICT", "ON_SUCCESS")} |
     "NEVER": "ON_EXIT",
     "ALWAYS": "ON_EXIT_OR_EVICT",
 }
+
+#: Bytes of a script's first line that are looked at.
+_FIRST_LINE = 4096
 
 
 def executable(c: Commands, out: Attributes) -> None:
@@ -52,9 +56,29 @@ def executable(c: Commands, out: Attributes) -> None:
         if keep:
             out["TransferExecutable"] = False
     if "ExecutableSize" not in out:  # the first job's: a cluster has one executable
+        if text and out.get("TransferExecutable") is not False:
+            _check_first_line(c, c.place.directory / text)
         c.image_kib = size if c.image_kib is None else c.image_kib
         out["ExecutableSize"] = size
         out["ImageSize"] = c.image_kib
+
+
+def _check_first_line(c: Commands, path: Path) -> None:
+    """A script whose first line ends as on DOS names an interpreter that is not there. Raises ConfigError."""
+    if not path.is_file():  # of a pipe nothing may ever come
+        return
+    try:
+        with path.open("rb") as file:
+            line = file.readline(_FIRST_LINE)
+    except OSError:
+        return
+    if not (line.startswith(b"#!") and line.endswith(b"\r\n")):
+        return
+    told = f"{path} is a script whose first line ends as on DOS (CR LF), so that no Linux machine runs it"
+    if not c.place.allow_crlf_script:
+        mend = f"run: dos2unix {path}; or give -allow-crlf-script"
+        raise config_error(told, c.source("executable"), mend)
+    c.warn(told, "executable")
 
 
 def stdin(c: Commands, out: Attributes) -> None:
