@@ -54,8 +54,6 @@ TABLE: Final[Mapping[str, WithoutEffect]] = {
     "StreamIn": WithoutEffect("stream_input", "input travels before the job starts"),
     "KeepClaimIdle": WithoutEffect("keep_claim_idle", "a claim is kept no longer than for other jobs"),
     "NextJobStartDelay": WithoutEffect("next_job_start_delay", "the next job starts without a pause"),
-    "JobMachineAttrs": WithoutEffect("job_machine_attrs", "the job's ad keeps none of them"),
-    "WantGracefulRemoval": WithoutEffect("want_graceful_removal", "a removed job is stopped as any other"),
     "SkipIfDataflow": WithoutEffect("skip_if_dataflow", "the job runs whatever the age of its output"),
     "ManifestDesired": WithoutEffect("manifest", "no list of files is made"),
     "WantIOProxy": WithoutEffect("want_io_proxy", "there is no Chirp proxy beside the job"),

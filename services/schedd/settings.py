@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+from services.schedd.core.machine_attributes import MachineAttributes
 from services.schedd.core.policies import SystemPolicy
 from services.schedd.core.rights import Rights
 from services.schedd.core.rules import Rules, read_rules
@@ -79,6 +80,8 @@ class Settings:
     nice_group: str = "nice-user"  # NICE_USER_ACCOUNTING_GROUP_NAME
     history_max_bytes: int = 60 * 1024 * 1024  # MAX_HISTORY_LOG * (MAX_HISTORY_ROTATIONS + 1)
     history: HistoryFile = field(default_factory=HistoryFile)  # HISTORY, where an administrator wrote it
+    #: SYSTEM_JOB_MACHINE_ATTRS, SYSTEM_JOB_MACHINE_ATTRS_HISTORY_LENGTH
+    machine_attributes: MachineAttributes = field(default_factory=MachineAttributes)
     smtp_server: str = ""  # SMTP_SERVER, host or host:port
     mail: str = ""  # MAIL, a program
     mail_from: str = ""  # MAIL_FROM
@@ -126,6 +129,9 @@ class Settings:
             nice_group=config.get("NICE_USER_ACCOUNTING_GROUP_NAME") or "nice-user",
             history_max_bytes=knobs.max_history_log * (knobs.max_history_rotations + 1),
             history=_history(config, knobs),
+            machine_attributes=MachineAttributes(
+                knobs.system_job_machine_attrs, knobs.system_job_machine_attrs_history_length
+            ),
             smtp_server=_server(config, knobs.smtp_server or ""),
             mail=_absolute(config, "MAIL", knobs.mail),
             mail_from=_sender(config, knobs.mail_from or ""),

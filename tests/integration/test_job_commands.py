@@ -160,3 +160,20 @@ async def test_mail_by_a_program(tmp_path):
     sent = (tmp_path / "sent").read_text()
     assert sent.startswith("-s|[Roost] Job 1.0 was put on hold|a@b|This is an automated email")
     assert "was put on hold (code 20): Job missed deferred execution time" in sent
+
+
+@spec("SUB-05", "SUB-06")
+async def test_a_run_leaves_its_machine_in_the_ad_and_is_stopped_as_the_job_wants(tmp_path):
+    async with Pool(tmp_path) as pool:
+        ad = job_ad(JobMachineAttrs="Name", JobMachineAttrsHistoryLength=2, WantGracefulRemoval=False)
+        run = await pool.run_one(ad=ad)
+
+        async def known():
+            return (await pool.job("1.0")).eval("MachineAttrCpus0") == 1
+
+        await eventually(known)
+        job = await pool.job("1.0")
+        assert job["MachineAttrName0"] == pool.startd.claim_of[run.job_id, run.attempt][1]
+        await pool.act("remove", "1.0")
+        await eventually(lambda: pool.startd.deactivated)
+        assert pool.startd.deactivated[0].how == "fast"

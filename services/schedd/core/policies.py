@@ -254,6 +254,17 @@ def stays_in_queue(ad: ClassAd, now: float) -> bool:
     return "LeaveJobInQueue" in ad and _evaluated(ad, "LeaveJobInQueue", now)
 
 
+def stop_how(ad: ClassAd, now: float, *, graceful: bool) -> str:
+    """How the run of a job that is removed or held is ended, "graceful" or "fast": WantGracefulRemoval says it where it
+    is true or false, else GRACEFULLY_REMOVE_JOBS."""
+    if "WantGracefulRemoval" in ad:
+        with policies("the job's want_graceful_removal").open():
+            value = ad.eval("WantGracefulRemoval", None, now)
+        if isinstance(value, bool | int | float):
+            graceful = bool(value)
+    return "graceful" if graceful else "fast"
+
+
 @dataclass(frozen=True, slots=True)
 class CoolDown:
     """How long a job waits after its run failed to start: doubles with every failure in a row, so that a job that fails

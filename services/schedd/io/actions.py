@@ -140,8 +140,8 @@ class Actions:
 
     def _happen(self, job: Job, asked: ActOnJobs) -> str:
         event, how = _EVENTS[asked.action]
-        if event in (JobEvent.REMOVE, JobEvent.HOLD) and not self.updates.settings.graceful:
-            how = "fast"
+        if event in (JobEvent.REMOVE, JobEvent.HOLD):
+            how = self.updates.stop_how(job)
         if (
             event == JobEvent.RELEASE
             and job.status == JobStatus.HELD

@@ -233,6 +233,7 @@ class Claims:
                 # Meanwhile a report of the run came, which shows the grant but not the slot.
                 if isinstance(answer, ClaimGranted) and answer.claim_id == claim.claim_id:
                     self._learn_slot(claim, answer)
+                    self.runs.slot_known(claim)
                     self.queue.put_claim(claim)
                 return
             if isinstance(answer, ClaimGranted):

@@ -44,7 +44,7 @@ from services.schedd.core.job_changes import (
 )
 from services.schedd.core.job_states import Change, JobEvent
 from services.schedd.core.notification import mail_of, wants_mail
-from services.schedd.core.policies import CoolDown, next_duration, periodic, stays_in_queue
+from services.schedd.core.policies import CoolDown, next_duration, periodic, stays_in_queue, stop_how
 from services.schedd.core.run_statistics import LOST, RunStatistics
 from services.schedd.core.start_rules import start_or_not
 from services.schedd.io import job_trace
@@ -497,7 +497,12 @@ class JobUpdates:
         event = job_changes.EVENT_OF_POLICY[decision.action]
         if event == JobEvent.VACATE and job.shadow is not None and job.shadow.stop:
             return
-        self.happen(job, event, reason=decision.reason, code=decision.code, subcode=decision.subcode)
+        how = self.stop_how(job) if event in (JobEvent.REMOVE, JobEvent.HOLD) else "graceful"
+        self.happen(job, event, reason=decision.reason, code=decision.code, subcode=decision.subcode, how=how)
+
+    def stop_how(self, job: Job) -> str:
+        """How the run of a job that is removed or held is ended: GRACEFULLY_REMOVE_JOBS, unless it says itself."""
+        return stop_how(job.ad, self.now(), graceful=self.settings.graceful)
 
     def watch_duration(self, job: Job) -> None:
         """Look at the job when a limit on its duration is reached, not at the next periodic look."""

@@ -16,6 +16,7 @@ from engine.queue.jobs import ACTIVE, Job, JobStatus, Shadow, full_ad
 from services.schedd.core import job_end, job_launch_ad
 from services.schedd.core.claim import Claim, alive_s, lease_s
 from services.schedd.core.job_states import JobEvent, Verdict
+from services.schedd.core.machine_attributes import note_machine
 from services.schedd.core.policies import Hold
 from services.schedd.core.run_statistics import outcome
 from services.schedd.io.job_updates import JobUpdates, find_job
@@ -62,6 +63,7 @@ class Runs:
             begun = self.updates.happen(job, JobEvent.START)
             assert begun.verdict is Verdict.DONE, begun.reason
             job_end.on_start(job.ad, job.autocluster, claim, now)
+            self._note_machine(job, claim)
         else:
             # Its execution point has not said yet that it is there: until then the job is idle, with a match.
             assert job.status == JobStatus.IDLE, job.id
@@ -93,10 +95,22 @@ class Runs:
         if job.status == JobStatus.IDLE and job.shadow is not None and not job.shadow.stop:
             self.updates.happen(job, JobEvent.TAKEN)
             job_end.on_start(job.ad, job.autocluster, claim, self.updates.now())
+            self._note_machine(job, claim)
         else:
             job.drop("RoostMatchedSlot")
             job_end.on_slot(job.ad, claim)
         self.queue.put(job)
+
+    def _note_machine(self, job: Job, claim: Claim, *, again: bool = False) -> None:
+        slot, of_all = claim.slot_classad(), self.updates.settings.machine_attributes
+        note_machine(job, slot, of_all, self.updates.now(), again=again)
+
+    def slot_known(self, claim: Claim) -> None:
+        """The slot of a run that has begun is known better now: the one that was carved for it."""
+        job = self.table.get(claim.shadow.job) if claim.shadow is not None else None
+        if job is not None and job.status in ACTIVE:
+            self._note_machine(job, claim, again=True)
+            self.queue.put(job)
 
     def again(self, claim: Claim, job: Job) -> Activation:
         """The activation of a run that began already: the message that began it may have been lost."""

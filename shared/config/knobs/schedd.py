@@ -114,6 +114,19 @@ class ScheddSettings(ServerTlsSettings):
         "MAX_HISTORY_LOG", "20971520", unit="bytes", least=0, meaning="size at which the history file is put away"
     )
     max_history_rotations: int = knob("MAX_HISTORY_ROTATIONS", "2", least=1, meaning="history files put away at most")
+    system_job_machine_attrs: tuple[str, ...] = knob(
+        "SYSTEM_JOB_MACHINE_ATTRS",
+        "Cpus SlotWeight",
+        meaning="attributes of the slot that each job's ad keeps, as MachineAttr<Name>0",
+    )
+    system_job_machine_attrs_history_length: int = knob(
+        "SYSTEM_JOB_MACHINE_ATTRS_HISTORY_LENGTH",
+        "1",
+        unit="runs",
+        least=0,
+        most=100,
+        meaning="of so many runs they are kept",
+    )
     smtp_server: str | None = knob(
         "SMTP_SERVER", meaning="host or host:port of the mail server that takes mail about jobs; unset: MAIL"
     )

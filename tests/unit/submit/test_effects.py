@@ -33,8 +33,6 @@ LINES = {
     "StreamIn": ("input = /bin/true\nstream_input = true", "input = /bin/true"),
     "KeepClaimIdle": ("keep_claim_idle = 300", "keep_claim_idle = 0"),
     "NextJobStartDelay": ("next_job_start_delay = 2 + 1", "next_job_start_delay = 0"),
-    "JobMachineAttrs": ("job_machine_attrs = Machine", ""),
-    "WantGracefulRemoval": ("want_graceful_removal = true", "want_graceful_removal = false"),
     "SkipIfDataflow": ("skip_if_dataflow = true", "skip_if_dataflow = false"),
     "ManifestDesired": ("manifest = true", "manifest = false"),
     "WantIOProxy": ("want_io_proxy = true", "want_io_proxy = false"),

@@ -1,0 +1,58 @@
+"""What a job's ad keeps of the machines that it ran on: MachineAttr<Name>0 of this run, 1 of the one before, and so on.
+
+`job_machine_attrs` names attributes of the slot, and SYSTEM_JOB_MACHINE_ATTRS names those of all jobs. No I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from engine.queue.jobs import Job
+from shared.classad import ClassAd
+from shared.classad.ad import is_private
+from shared.classad.budget import policies
+from shared.classad.expr import fold
+from shared.config.knobs.base import to_list
+
+PREFIX: Final = "MachineAttr"
+#: More names, and more runs, are left out.
+MOST_NAMES: Final = 100
+MOST_RUNS: Final = 100
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineAttributes:
+    """SYSTEM_JOB_MACHINE_ATTRS and SYSTEM_JOB_MACHINE_ATTRS_HISTORY_LENGTH."""
+
+    names: tuple[str, ...] = ("Cpus", "SlotWeight")
+    runs: int = 1
+
+
+def note_machine(job: Job, slot: ClassAd, of_all: MachineAttributes, now: float, *, again: bool = False) -> None:
+    """Note the machine of a run that begins; what is known of earlier ones moves on by one. again: of the same run,
+    whose slot is known better now."""
+    for name, runs in _wanted(job, of_all).items():
+        if not again:
+            for number in range(runs - 1, 0, -1):
+                before = job.ad.find(fold(f"{PREFIX}{name}{number - 1}"))
+                if before is not None:
+                    job.ad[f"{PREFIX}{name}{number}"] = before
+        with policies("a machine attribute").open():
+            job.ad[f"{PREFIX}{name}0"] = slot.eval(name, job.ad, now)
+
+
+def _wanted(job: Job, of_all: MachineAttributes) -> dict[str, int]:
+    """Names, each with the number of runs that are kept; 0 keeps none."""
+    length = job.ad.eval("JobMachineAttrsHistoryLength")
+    own = min(length, MOST_RUNS) if isinstance(length, int) and not isinstance(length, bool) else of_all.runs
+    found: dict[str, tuple[str, int]] = {}
+    for names, runs in ((of_all.names, of_all.runs), (to_list(job.ad.eval_string("JobMachineAttrs")), own)):
+        for name in names[:MOST_NAMES]:
+            key = fold(name)
+            if runs > 0 and _NAME.fullmatch(name) and not is_private(key):
+                first, most = found.get(key, (name, 0))
+                found[key] = first, max(most, runs)
+    return dict(found.values())
