@@ -17,6 +17,7 @@ from services.startd.core.machine.resources import resource_names
 from services.startd.core.machine.slot_plan import execute_directories
 from services.startd.core.machine.slot_types import MAX_TYPES
 from services.startd.core.run.job_hooks import HookConfig, read_hook_config
+from services.startd.core.run.job_launch import JobEnvironment
 from services.startd.core.slots.policy import Policy, never
 from services.startd.exec.registry import read_launcher_settings
 from shared.classad import Expr, ParseError, parse_expr, unparse
@@ -25,6 +26,7 @@ from shared.classad.expr import fold
 from shared.config import Config
 from shared.config.knobs import StartdSettings
 from shared.errors import ConfigurationError
+from shared.job_text import BadJobText, environment
 
 
 class BadSetting(ConfigurationError):
@@ -42,6 +44,7 @@ class Settings:
     killing_timeout: float
     alives_missed: int
     initial_job_update: float
+    environment: JobEnvironment  # STARTER_JOB_ENVIRONMENT, STARTER_NUM_THREADS_ENV_VARS
     job_update: float
     orphan: float  # how long jobs live on without any startd
     filesystem_domain: str
@@ -85,6 +88,7 @@ def read(config: Config, detected: Detected) -> Settings:
         killing_timeout=max(1, knobs.killing_timeout),
         alives_missed=max(1, knobs.max_claim_alives_missed),
         initial_job_update=max(1, knobs.starter_initial_update_interval),
+        environment=_environment(knobs),
         job_update=max(1, knobs.starter_update_interval),
         orphan=knobs.roost_startd_orphan_timeout,
         filesystem_domain=knobs.filesystem_domain or detected.hostname,
@@ -299,3 +303,14 @@ def _published(config: Config, knobs: StartdSettings) -> tuple[str, ...]:
 
 def _type_names(config: Config, n: int) -> list[str]:
     return (config.get(f"SLOT_TYPE_{n}_STARTD_ATTRS") or "").replace(",", " ").split()
+
+
+def _environment(knobs: StartdSettings) -> JobEnvironment:
+    """Raises BadSetting."""
+    text = (knobs.starter_job_environment or "").strip()
+    quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    try:
+        variables = environment(text[1:-1].replace('""', '"') if quoted else None, text)
+    except BadJobText as error:
+        raise BadSetting(f"STARTER_JOB_ENVIRONMENT: {error}") from error
+    return JobEnvironment(variables, knobs.starter_num_threads_env_vars)

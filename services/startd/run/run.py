@@ -404,6 +404,7 @@ class Run:
             attempt=self.record.attempt,
             labels={"roost.job": self.record.job_id, "roost.attempt": str(self.record.attempt)},
             machine_ad=machine_ad,
+            environment=self.context.settings().environment,
         )
 
     # -- meanwhile

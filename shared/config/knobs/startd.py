@@ -436,6 +436,17 @@ class StartdSettings(CommonSettings):
     user_job_wrapper: str | None = knob(
         "USER_JOB_WRAPPER", meaning="program that every job without a container is started through"
     )
+    starter_job_environment: str | None = knob(
+        "STARTER_JOB_ENVIRONMENT",
+        meaning="variables of jobs that do not set them, as the submit command environment has them",
+    )
+    starter_num_threads_env_vars: tuple[str, ...] = knob(
+        "STARTER_NUM_THREADS_ENV_VARS",
+        "CUBACORES GOMAXPROCS JULIA_NUM_THREADS MKL_NUM_THREADS NUMEXPR_NUM_THREADS OMP_NUM_THREADS "
+        "OMP_THREAD_LIMIT OPENBLAS_NUM_THREADS PYTHON_CPU_COUNT ROOT_MAX_THREADS TF_LOOP_PARALLEL_ITERATIONS "
+        "TF_NUM_THREADS",
+        meaning="variables that tell a job how many cores it has",
+    )
     starter: str = knob("STARTER", "$(SBIN)/condor_starter", meaning="path of the starter program")
     gpu_monitor: str = knob(
         "GPU_MONITOR", "$(LIBEXEC)/condor_gpu_utilization", meaning="program that watches the use of GPUs"

@@ -145,6 +145,14 @@ THREADS = (
 
 
 @dataclass(frozen=True, slots=True)
+class JobEnvironment:
+    """What the administrator gives jobs that do not set it themselves. threads: variables with the number of cores."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    threads: tuple[str, ...] = THREADS
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """The slot and the directory of a run."""
 
@@ -157,6 +165,7 @@ class Place:
     attempt: int = 0
     labels: Mapping[str, str] | None = None
     machine_ad: ClassAd = field(default_factory=ClassAd)
+    environment: JobEnvironment = field(default_factory=JobEnvironment)
 
 
 def describe(job: ClassAd, place: Place, choice: Choice | None = None) -> Launch:
@@ -212,8 +221,9 @@ def describe(job: ClassAd, place: Place, choice: Choice | None = None) -> Launch
 def _environment(own: Mapping[str, str], place: Place, iwd: str) -> dict[str, str]:
     scratch = str(place.scratch)
     cores = str(max(1, int(place.cpus)))
-    variables = dict.fromkeys(THREADS, cores)
+    variables = dict.fromkeys(place.environment.threads, cores)
     variables |= {"TMPDIR": scratch, "TEMP": scratch, "TMP": scratch, "BATCH_SYSTEM": "HTCondor"}
+    variables |= place.environment.variables
     variables |= own
     # These tell the truth, whatever the job says.
     variables |= {
