@@ -35,9 +35,9 @@ def accountant_log(records, updated):
     return "".join(f"{line}\n" for line in lines)
 
 
-def users(count, rng):
+def users(count, rng, domain):
     return {
-        f"user{number}@elsewhere": {
+        f"user{number}@{domain}": {
             "Priority": f"{rng.uniform(0.5, 900):f}",
             "PriorityFactor": f"{rng.choice((10, 1000, 1e7)):f}",
             "AccumulatedUsage": f"{rng.uniform(1, 1e8):f}",
@@ -53,13 +53,13 @@ def users(count, rng):
 
 @spec("ACC-23")
 def test_priorities_of_fifty_users_come_over_once(pool, tmp_path):
-    records = users(50, random.Random(7))
+    records = users(50, random.Random(7), "faraway")
     log = tmp_path / "Accountantnew.log"
     log.write_text(accountant_log({**records, "group_physics": {"Priority": "8.0"}, "group_old": {}}, NOW))
     planned = pool.roost("import", "accountant", "-dry-run", str(log))
     assert "52 records: 51 would be taken in, 0 known already, 0 without anything to keep, 1 left out" in planned
     with pool.client() as client:
-        assert not [ad for ad in client.priorities() if "elsewhere" in ad.eval("Name")]
+        assert not [ad for ad in client.priorities() if "faraway" in ad.eval("Name")]
         done = pool.roost("import", "accountant", str(log))
         assert "52 records: 51 taken in" in done
         assert f"{log}, line 456: group_old is left out: there is no such accounting group in GROUP_NAMES" in done
@@ -74,14 +74,14 @@ def test_priorities_of_fifty_users_come_over_once(pool, tmp_path):
             assert ad.eval("LastUsageTime") == int(values["LastUsageTime"])
             assert ad.eval("Ceiling") == int(values["Ceiling"])
         assert ads["group_physics"].eval("Priority") > 1.0
-        pool.roost("userprio", "-setprio", "user3@elsewhere", "77")
+        pool.roost("userprio", "-setprio", "user3@faraway", "77")
         again = pool.roost("import", "accountant", str(log))
         assert "52 records: 0 taken in, 51 known already" in again
-        [ad] = client.priorities(submitters=["user3@elsewhere"])
+        [ad] = client.priorities(submitters=["user3@faraway"])
         assert ad.eval("Priority") / ad.eval("PriorityFactor") == pytest.approx(77, rel=0.01)
         pool.roost("import", "accountant", "-replace", str(log))
-        [ad] = client.priorities(submitters=["user3@elsewhere"])
-        wanted = float(records["user3@elsewhere"]["Priority"])
+        [ad] = client.priorities(submitters=["user3@faraway"])
+        wanted = float(records["user3@faraway"]["Priority"])
         assert ad.eval("Priority") / ad.eval("PriorityFactor") == pytest.approx(wanted, rel=0.01, abs=0.01)
 
 

@@ -67,7 +67,9 @@ def test_the_page_has_these_steps():
 @spec("ACC-23", "TLS-19")
 def test_nothing_is_lost_on_the_way(pool, place, monkeypatch):
     rng = random.Random(5)
-    records = users(20, rng) | {"group_physics.hep": {"Priority": "9.0", "WeightedAccumulatedUsage": "3600.0"}}
+    records = users(20, rng, "elsewhere") | {
+        "group_physics.hep": {"Priority": "9.0", "WeightedAccumulatedUsage": "3600.0"}
+    }
     (place / "Accountantnew.log").write_text(accountant_log(records, NOW))
     group = {"AcctGroup": '"group_physics.hep"', "WhoSaid": '"moved"'}
     common = {7000 + n: shared(f"user{n % 20}@elsewhere", **group) for n in range(20)}
