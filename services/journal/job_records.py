@@ -23,6 +23,8 @@ from shared.bus.api import RemoteFailure
 
 #: Changes of reasons that are read for one job.
 _MOST: Final = 100_000
+#: Characters that are read of a text: what events tell may be as large as a message, and one job has thousands.
+TEXT_CHARACTERS: Final = 2000
 #: Changes of the lead that are looked through for who led as a job came.
 _LEADERS: Final = 200
 
@@ -79,7 +81,7 @@ def _events(connection: sa.Connection, cluster: int, proc: int, schedd: str) -> 
     found: list[RecordedEvent] = []
     schedds: set[str] = set()
     for at, kind, text in connection.execute(chosen.order_by(table.c.at, table.c.seq)):
-        body = json.loads(text)
+        body = {name: _short(value) for name, value in json.loads(text).items()}
         if schedd and body.get("schedd") != schedd:
             continue
         if kind == "job.submitted" and not body["first_proc"] <= proc < body["first_proc"] + body["count"]:
@@ -87,6 +89,12 @@ def _events(connection: sa.Connection, cluster: int, proc: int, schedd: str) -> 
         schedds.add(str(body.get("schedd", "")))
         found += with_hold(RecordedEvent(at, kind, body), proc)
     return found, schedds
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > TEXT_CHARACTERS:
+        return f"{value[:TEXT_CHARACTERS]} (and {len(value) - TEXT_CHARACTERS} more characters)"
+    return value
 
 
 def _kinds(connection: sa.Connection, schedd: str, cluster: int, proc: int) -> list[AutoclusterChange]:
@@ -110,7 +118,7 @@ def _whys(connection: sa.Connection, schedd: str, autoclusters: set[int], begin:
         for at, kind, code, text, counts, shard in connection.execute(
             chosen.order_by(table.c.at, table.c.epoch, table.c.cycle).limit(_MOST)
         ):
-            found.append(WaitReason(at, kind, code, text, json.loads(counts).get("slots", {}), shard))
+            found.append(WaitReason(at, kind, _short(code), _short(text), json.loads(counts).get("slots", {}), shard))
     return sorted(found, key=lambda why: why.at)
 
 

@@ -139,15 +139,26 @@ def _job(connection: sa.Connection, asked: AskJob, cluster: int, proc: int, now:
         **about,
         "state": state,
         "gone": state in GONE,
-        "events": events[-_EVENTS:],
-        "spans": [span_map(span) for span in spans],
-        "hours": hours_of(spans),
+        "events": newest_in_page(events[-_EVENTS:]),
+        "spans": newest_in_page([span_map(span) for span in spans]),
+        "hours": newest_in_page(hours_of(spans)),
         "waited": seconds_by(spans, lambda span, piece: piece.code if span.state in WAITING else None),
         "causes": dict(CAUSES),
     }
     if asked.at:
         answer["moment"] = moment_map(whole, asked.at)
     return answer
+
+
+def newest_in_page(told: Sequence[Data], most: int = PAGE_BYTES) -> list[Data]:
+    """The last of these, in order: as many as come to no more than so many characters of JSON."""
+    kept: list[Data] = []
+    for one in reversed(told):
+        most -= len(json.dumps(one))
+        if most < 0:
+            break
+        kept.append(one)
+    return kept[::-1]
 
 
 def _match_key(body: Mapping[str, Any]) -> tuple[str, int]:

@@ -41,11 +41,11 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="session")
 def teller():
     """A process whose sets have the order that bin/sim gives them, so that a seed tells the same history there."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONHASHSEED", "0")
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with pytest.MonkeyPatch.context() as patch:  # not for the tests of others, until the session ends
+            patch.setenv("PYTHONHASHSEED", "0")
             pool.submit(int).result()  # begins the process
-            yield pool
+        yield pool
 
 
 def _told(teller: ProcessPoolExecutor, seed: int, only: tuple[int, ...] | None = None) -> Story:
