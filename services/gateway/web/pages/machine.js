@@ -53,10 +53,10 @@ function Shown({ data, admin, refresh }) {
       ["Daemon", about.MyAddress], ["Since", about.DaemonStartTime && html`<${Ago} at=${about.DaemonStartTime} />`], ["Heard of", about.LastHeardFrom && html`<${Ago} at=${about.LastHeardFrom} />`],
       ["Asleep", about.Offline === true && asleep(about)], ["Containers", [about.HasDocker && "Docker", about.HasSingularity && "Apptainer"].filter(Boolean).join(", ")],
     ]} /></${Card}>
-    ${isNumber(about.TotalMachineDrainingBadput) && html`<${Card} title="Draining" note=${about.Draining === true ? "its slots take no new jobs" : "what it would cost now, and has cost"}><${Facts} facts=${[
+    ${isNumber(about.ExpectedMachineGracefulDrainingBadput) && html`<${Card} title="Draining" note=${about.Draining === true ? "its slots take no new jobs" : "what it would cost now, and has cost"}><${Facts} facts=${[
       ["Drains since", about.Draining === true && html`<${Ago} at=${about.LastDrainStartTime} />`], ["Reason", about.Draining === true && about.DrainReason],
       ["Gracefully", about.Offline !== true && cost(about, "Graceful")], ["Quickly", about.Offline !== true && cost(about, "Quick")],
-      ["Cost so far", isNumber(about.TotalMachineDrainingBadput) && html`${lost(about.TotalMachineDrainingBadput)}, ${hours(about.TotalMachineDrainingUnclaimedTime)} idle${about.RoostDrainingCountedSince > 0 && html`, since <${At} at=${about.RoostDrainingCountedSince} />`}`],
+      ["Cost so far", html`${lost(about.TotalMachineDrainingBadput ?? 0)}, ${hours(about.TotalMachineDrainingUnclaimedTime ?? 0)} idle${about.RoostDrainingCountedSince > 0 && html`, since <${At} at=${about.RoostDrainingCountedSince} />`}`],
     ]} /></${Card}>`}
     <${Card} title="Slots" flush note=${data.fits > slots.length ? `${count(slots.length)} of ${count(data.fits)}` : count(slots.length)}>
       <${Table} caption="Slots of this machine" columns=${COLUMNS(admin, data.machine, refresh)} rows=${slots} id=${(row) => row.Name} />
