@@ -19,7 +19,7 @@ LARGEST: Final = 1e30
 #: Times that an administrator sets are points in time that people can read: up to the year 9999.
 LATEST: Final = 253_402_300_799.0
 #: Characters of a submitter's name.
-LONGEST_NAME: Final = 600
+_LONGEST_NAME: Final = 600
 #: What may be changed for a while. Not the priority and the usage, which move by themselves: what they were before
 #: would be worth nothing at the end.
 TEMPORARY: Final = ("factor", "floor", "ceiling")
@@ -202,10 +202,15 @@ class ImportedRecord:
     ceiling: float = -1.0
 
 
+def check_name(name: str) -> None:
+    """Raises ValueError for what can be no submitter's name."""
+    if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+        raise ValueError(f"{name[:80]!r} is no name of a submitter")
+
+
 def check_imported(name: str, record: ImportedRecord) -> None:
     """Raises ValueError that begins with the field that can not be, as `change` calls it."""
-    if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
-        raise ValueError(f"{name[:80]!r} is no name of a submitter")
+    check_name(name)
     for what in ("priority", "floor", "ceiling", "begin", "last"):
         _check(what, getattr(record, what))
     if record.factor:

@@ -218,12 +218,15 @@ class _Cycle:
                 cap = min(cap, record.floor)
             budget = Budget(left, in_use, cap, unused)
             returned = matchmaker.returned
-            causes = [open_request.cause for open_request in matchmaker.open_requests[name]]
-            self._serve_one(name, budget, spin)
-            if spin > 1 and not unused:  # of what is free it had a crumb only, and may still ask for that
-                for open_request, cause in zip(matchmaker.open_requests[name], causes, strict=True):
+            if spin > 1 and not unused:  # of what is free it has a crumb only, and may still ask for that
+                requests = matchmaker.open_requests[name]
+                causes = [open_request.cause for open_request in requests]
+                self._serve_one(name, budget, spin)
+                for open_request, cause in zip(requests, causes, strict=True):
                     if open_request.cause == "no-match":
                         open_request.cause = cause
+            else:
+                self._serve_one(name, budget, spin)
             self.given += budget.got
             self.kept += budget.got - (matchmaker.returned - returned)
             rest -= budget.got

@@ -126,9 +126,7 @@ def _job(connection: sa.Connection, asked: AskJob, cluster: int, proc: int, now:
         {
             "at": fact.at,
             "type": fact.type,
-            "text": describe_event(
-                fact, matches.get((str(fact.body.get("slot", "")), int(fact.body.get("cycle", 0) or 0)))
-            ),
+            "text": describe_event(fact, matches.get(_match_key(fact.body))),
             **({"slot": fact.body["slot"]} if fact.body.get("slot") else {}),
         }
         for fact in facts.events

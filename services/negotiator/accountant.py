@@ -28,7 +28,6 @@ from engine.fairshare.claim_charging import Claim, ClaimCharges, Key, LateCharge
 from engine.fairshare.group_negotiation import GroupResult
 from engine.fairshare.group_tree import Group, GroupConfig, GroupTree
 from engine.fairshare.priorities import (
-    LONGEST_NAME,
     MINIMUM_PRIORITY,
     Factors,
     ImportedRecord,
@@ -37,6 +36,7 @@ from engine.fairshare.priorities import (
     backdate,
     change,
     check_imported,
+    check_name,
     choose_factor,
     decode_records,
     encode_record,
@@ -576,8 +576,7 @@ class Accountant:
             for key, record in self.groups.items():
                 self._put_group(key, change(settle(record, now, self.half_life), "reset", None, now))
             return
-        if not submitter.isprintable() or not 0 < len(submitter) <= LONGEST_NAME:
-            raise ValueError(f"{submitter[:80]!r} is no name of a submitter")
+        check_name(submitter)
         if self.tree.get(submitter) is not None:
             raise ValueError(
                 f"{submitter} is an accounting group, which has a quota only (roost userprio -setquota); the factor of "

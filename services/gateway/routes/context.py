@@ -72,6 +72,8 @@ def example(value: Any, description: str = "Successful Response") -> Responses:
 
 
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+#: What a route takes that has packed ads as its body.
+PACKED_BODY: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": {"application/x-msgpack": _BINARY}}}
 
 AD_STREAM: Final[Responses] = {
     200: {

@@ -17,6 +17,7 @@ from services.gateway.routes.context import (
     DONE,
     MAX_BODY,
     MAX_EXPRESSION,
+    PACKED_BODY,
     AnySchedd,
     Constraint,
     Limit,
@@ -131,12 +132,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
     @app.post(
         "/v1/jobs",
         responses=example({"cluster": 12, "first_proc": 0, "count": 100, "schedd": "ap1"}),
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/x-msgpack": {"schema": {"type": "string", "format": "binary"}}},
-            }
-        },
+        openapi_extra=PACKED_BODY,
         tags=["jobs"],
     )
     async def submit(
@@ -161,12 +157,7 @@ def add_routes(app: FastAPI, context: RouteContext) -> None:
     @app.post(
         "/v1/jobs/import",
         responses=example({"cluster": 12, "known": [], "direct": True, "schedd": "ap1"}),
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/x-msgpack": {"schema": {"type": "string", "format": "binary"}}},
-            }
-        },
+        openapi_extra=PACKED_BODY,
         tags=["jobs"],
     )
     async def import_jobs(

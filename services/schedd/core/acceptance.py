@@ -306,6 +306,18 @@ def check_limits(
             )
 
 
+def priority_and_submitter(ad: ClassAd, proc: int, cluster: Cluster, nice_group: str) -> tuple[int, str]:
+    """In which order a job comes, and whom it is charged to, by its own ad and its cluster's. Raises BadSubmit."""
+    ad.chain(cluster.ad)
+    try:
+        priority = priority_of(ad)
+    except BadSubmit as error:
+        raise BadSubmit(f"job {proc}: {error}") from error
+    submitter = submitter_of(ad, cluster.user, nice_group)
+    ad.chain(None)
+    return priority, submitter
+
+
 def accept_job(
     draft: Draft, proc: int, packed: bytes, now: float, *, priority: int, rules: Rules, nice_group: str
 ) -> AcceptedJob:
@@ -317,13 +329,7 @@ def accept_job(
     if not draft.each and names.isdisjoint(_ORDERING):
         return AcceptedJob(proc, ad_bytes, priority, cluster.submitter, draft.status)
     ad = ClassAd.unpack(ad_bytes)
-    ad.chain(cluster.ad)
-    try:
-        priority = priority_of(ad)
-    except BadSubmit as error:
-        raise BadSubmit(f"job {proc}: {error}") from error
-    submitter = submitter_of(ad, cluster.user, nice_group)
-    ad.chain(None)
+    priority, submitter = priority_and_submitter(ad, proc, cluster, nice_group)
     ad.update(draft.each)
     return AcceptedJob(proc, ad.pack(), priority, submitter, draft.status)
 

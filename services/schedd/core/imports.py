@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.queue.jobs import PROTECTED, BadSubmit, Cluster, JobStatus, priority_of
+from engine.queue.jobs import PROTECTED, BadSubmit, Cluster, JobStatus
 from engine.queue.submitters import submitter_of
 from services.schedd.core.acceptance import (
     HELD_ONCE_SPOOLED,
@@ -20,6 +20,7 @@ from services.schedd.core.acceptance import (
     accept_cluster,
     checked,
     owner_of,
+    priority_and_submitter,
 )
 from services.schedd.core.policies import Hold
 from shared.classad import ClassAd
@@ -110,13 +111,7 @@ def accept_imported(cluster: Cluster, proc: int, packed: bytes, now: float, nice
         }
     )
     ad.update(_history(brought, now))
-    ad.chain(cluster.ad)
-    try:
-        priority = priority_of(ad)
-    except BadSubmit as error:
-        raise BadSubmit(f"job {proc}: {error}") from error
-    submitter = submitter_of(ad, cluster.user, nice_group)
-    ad.chain(None)
+    priority, submitter = priority_and_submitter(ad, proc, cluster, nice_group)
     why = _why(ad)
     for name in _HOLD:
         if name in ad:
