@@ -372,10 +372,14 @@ class MemoryHub:
             confirmed = confirmed and fate.confirmed
             for seconds in fate.delays:
                 if seconds > 0:
-                    asyncio.get_running_loop().call_later(seconds, queue.push, copy)
+                    self.after(seconds, queue.push, copy)
                 else:
                     queue.push(copy)
         return bool(queues), confirmed
+
+    def after(self, seconds: float, deliver: Callable[..., object], *arguments: object) -> None:
+        """Deliver what is under way, after that time."""
+        asyncio.get_running_loop().call_later(seconds, deliver, *arguments)
 
     def bury(self, item: Item, reason: str) -> None:
         """Put a message to the dead letters."""
@@ -618,7 +622,7 @@ class MemoryBus:
         fate = self.hub.on_route(item) if self.hub.on_route is not None else DELIVER
         for seconds in fate.delays:
             if seconds > 0:
-                asyncio.get_running_loop().call_later(seconds, _resolve, caller, item.data)
+                self.hub.after(seconds, _resolve, caller, item.data)
             else:
                 _resolve(caller, item.data)
 

@@ -457,7 +457,8 @@ WHOLE_FROM = 40_000
 FILES_FROM = 50_000
 #: From here on users ask gateways.
 GATEWAYS_FROM = 70_000
-#: From here on half of the pools are of an earlier version at first, whole or in part.
+#: From here on half of the pools are of an earlier version at first, whole or in part; and what is under way arrives,
+#: whatever became of its sender.
 EARLIER_FROM = 80_000
 GATEWAYS: tuple[Fault, ...] = (answers_lost, answers_lost, answers_lost, gateways_fail, gateways_fail, crash)
 FILES: tuple[Fault, ...] = (files_cut, files_cut, files_slow, disk_fills, disk_slow, crash)

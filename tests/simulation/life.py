@@ -14,7 +14,7 @@ from typing import Any, Final
 from services.journal.store import Store as JournalStore
 from shared.bus.api import Exchange
 from shared.bus.handling import packed
-from shared.bus.memory import Item, MemoryBus
+from shared.bus.memory import Item, MemoryBus, MemoryHub
 from shared.daemon.base import Daemon
 from shared.daemon.lifecycle import DRAIN_S, drain, stop_consuming
 from shared.messages.base import Envelope, Message
@@ -100,6 +100,22 @@ class Store:
             return answer
 
         return call
+
+
+class Hub(MemoryHub):
+    """keeps: what is under way arrives, though its sender has died or is frozen since; in early seeds it ends or waits
+    with its sender."""
+
+    keeps = False
+
+    def after(self, seconds: float, deliver: Callable[..., object], *arguments: object) -> None:
+        if not self.keeps:
+            return super().after(seconds, deliver, *arguments)
+        token = LIFE.set(None)
+        try:
+            super().after(seconds, deliver, *arguments)
+        finally:
+            LIFE.reset(token)
 
 
 class Bus(MemoryBus):

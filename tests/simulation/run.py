@@ -179,6 +179,7 @@ async def _play(story: Story, directory: Path, loud: bool) -> None:
     whole = story.seed >= faults.WHOLE_FROM
     world = World(directory, random.Random(chance.random()), loud=loud, subscribing_s=slow, wider=wider, whole=whole)
     world.files = story.seed >= faults.FILES_FROM
+    world.broker_keeps = story.seed >= faults.EARLIER_FROM
     world.gateways = SimulatedGateway if story.seed >= faults.GATEWAYS_FROM else None
     with world.wires.instead_of_sockets() if world.files else contextlib.nullcontext():
         await _live(story, world, chance)

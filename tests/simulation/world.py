@@ -23,13 +23,13 @@ from services.journal.daemon import QUEUE, Journal
 from services.journal.store import EVENTS
 from services.negotiator.daemon import Negotiator
 from services.schedd.daemon import Schedd
-from shared.bus.memory import DELIVER, DROP, DUPLICATE, UNCONFIRMED, Fate, Item, MemoryHub, delay
+from shared.bus.memory import DELIVER, DROP, DUPLICATE, UNCONFIRMED, Fate, Item, delay
 from shared.config import Config, load_config
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
 from shared.messages.base import Envelope
 from shared.messages.negotiation import Matches
-from tests.simulation.life import Bus, Clock, Life, Store
+from tests.simulation.life import Bus, Clock, Hub, Life, Store
 from tests.simulation.loop import THREAD_S
 from tests.simulation.machine import Host, Process, SimulatedStartd
 from tests.simulation.news import News
@@ -155,6 +155,7 @@ class World:
         self.files = False  # those of some jobs travel
         self.gateways: Callable[[Context], Daemon] | None = None  # users ask them, in place of the schedds
         self.earlier: set[str] = set()  # daemons of an earlier version
+        self.broker_keeps = False  # what is under way, whoever sent it is dead
         self.lost_answers = 0.0  # of gateways: with which probability
         wire_chance = random.Random(chance.random()) if whole else random.Random(0)
         self.wires = Wires(wire_chance, self._is_full, self.broken)
@@ -185,7 +186,8 @@ class World:
     # -- life
 
     async def open(self) -> None:
-        self.hub = MemoryHub(now=self.wall, new_id=self.new_id, on_route=self._route)
+        self.hub = Hub(now=self.wall, new_id=self.new_id, on_route=self._route)
+        self.hub.keeps = self.broker_keeps
         self.store = SimulatedStore(now=self.wall)
         await self.store.start()
         self.user = Bus(self.hub, sender="gateway.sim")
