@@ -186,6 +186,7 @@ def _container(image: str, travels: bool, c: Commands, out: Attributes) -> None:
 
 def arguments(c: Commands, out: Attributes) -> None:
     text, new_form = c.text("arguments", "args"), c.text("arguments2")
+    _one_form(c, "arguments", text, new_form)
     if new_form:
         out["Arguments"] = quoting.new_arguments(new_form, c.source("arguments2"))
     elif text:
@@ -195,6 +196,15 @@ def arguments(c: Commands, out: Attributes) -> None:
         out["Arguments"] = ""
 
 
+def _one_form(c: Commands, command: str, text: str | None, new_form: str | None) -> None:
+    """Both forms of a command may be there for readers of other versions only. Raises ConfigError."""
+    allowed = f"allow_{command}_v1"
+    both_allowed = c.boolean(allowed)
+    if text and new_form and not both_allowed:
+        told = f"{command} and {command}2 are both given, and only {command}2 would count"
+        raise config_error(told, c.source(f"{command}2"), f"remove one of them, or write {allowed} = true")
+
+
 def environment(c: Commands, out: Attributes) -> None:
     """The old form comes out only where the command `env` has one, whichever command the variables come from."""
     found: dict[str, str] = {}
@@ -202,6 +212,7 @@ def environment(c: Commands, out: Attributes) -> None:
     if wanted:
         found.update(_inherited(c, wanted))
     text, old, new = c.text("environment"), c.text("env"), c.text("environment2")
+    _one_form(c, "environment", text or old, new)
     if new:
         found.update(quoting.new_environment(new, c.source("environment2")))
     elif text or old:
@@ -371,6 +382,8 @@ def retries(c: Commands, out: Attributes) -> None:
 def accounting(c: Commands, out: Attributes) -> None:
     group, user = c.text("accounting_group", "AccountingGroup"), c.text("accounting_group_user", "AcctGroupUser")
     if c.boolean("nice_user"):
+        if group:
+            c.warn("nice_user conflicts with accounting_group, which decides whose the job is", "nice_user")
         group = group or c.place.nice_group
         out["MaxJobRetirementTime"] = 0
     for command, text in (("accounting_group", group), ("accounting_group_user", user)):

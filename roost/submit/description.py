@@ -36,6 +36,8 @@ from shared.config.macros import MacroTable
 from shared.config.reader import Dialect, Reader
 
 SUBMIT = Dialect(keywords=frozenset({"queue"}), attributes=True)
+#: Macros that DAGs give to every node, whether it uses them or not.
+_OF_DAGS: Final = frozenset(("dag_status", "failed_count"))
 #: Live names that every job has of its own.
 EVERY_JOB = ("process", "procid", "step", "row", "itemindex", "item", "jobid")
 #: Stands for the number that a cluster gets when it is queued.
@@ -92,6 +94,7 @@ class Description:
     warnings: list[Problem] = field(default_factory=list)
     tell_unused: bool = True  # whether lines that nothing looked at are among the warnings
     needs_cluster: bool = False  # some text depends on $(Cluster)
+    _variables: dict[str, Source] = field(default_factory=dict)  # of queue statements, and which
 
     def clusters(self) -> Iterator[DescribedCluster]:
         """Raises ConfigError naming file, line and mend. A changed executable begins a new cluster."""
@@ -131,9 +134,8 @@ class Description:
             source = Source("<command line>")
             cluster = self._queue(reader, commands, self.queue_override, source, None)
         if not queued:
-            raise config_error(
-                "no queue statement", Source(self.place.file, reader.line_number), "end with a line: queue"
-            )
+            last = self.text.rstrip().count("\n") + 1
+            raise config_error("no queue statement", Source(self.place.file, last), "end with a line: queue")
         self.warnings += reader.warnings
         self.needs_cluster = bool(commands.varying(("cluster", "clusterid", "joblistid")) & commands.used)
         if cluster is not None:
@@ -157,6 +159,10 @@ class Description:
             take_line=reader.take_line,
             stdin=self.stdin,
         )
+        for pattern in items.unmatched:
+            self.warnings.append(Problem(f"'{pattern}' does not match any files", source))
+        for name in items.variables:
+            self._variables.setdefault(name, source)
         if items.count == 0 or items.rows == ():
             self.warnings.append(Problem("this queue statement queues no jobs", source))
             return cluster
@@ -167,10 +173,13 @@ class Description:
 
     def _tell_unused(self, table: MacroTable, commands: Commands) -> None:
         """Lines that nothing looked at are likely misspelt."""
-        mentioned = " ".join(macro.text for macro in table).lower()
+        used = commands.used | table.consulted | _OF_DAGS
+        for name, source in self._variables.items():
+            if name.lower() not in used:
+                self.warnings.append(Problem(f"the queue variable '{name}' was unused. Is it a typo?", source))
         for macro in table:
             key = macro.name.lower()
-            if key in commands.used or macro.source.name.startswith("<") or f"({key}" in mentioned:
+            if key in used or macro.source.name.startswith("<"):
                 continue
             self.warnings.append(
                 Problem(f"the line '{macro.name} = {macro.text}' was unused. Is it a typo?", macro.source, _near(key))

@@ -31,6 +31,7 @@ class QueueItems:
     count: int
     variables: tuple[str, ...]
     rows: tuple[tuple[int, tuple[str | None, ...]], ...] | None  # (index in the whole list, value of each variable)
+    unmatched: tuple[str, ...] = ()  # patterns that match nothing
 
 
 def parse(
@@ -55,11 +56,15 @@ def parse(
     match = _SLICE.match(after)
     if match:
         chosen, after = _slice(match[1], source), after[match.end() :]
+    unmatched: tuple[str, ...] = ()
     if kind == "from":
         lines = _from(after, source, directory, take_line, stdin)
     else:
-        words = _inline(after, source, take_line)
-        lines = _words(words) if kind == "in" else _matching(_words(words), options, directory)
+        lines = _words(_inline(after, source, take_line))
+        if kind == "matching":
+            found = {pattern: _matching(pattern, options, directory) for pattern in lines}
+            lines = list(dict.fromkeys(name for names in found.values() for name in names))
+            unmatched = tuple(pattern for pattern, names in found.items() if not names)
     variables = tuple(names) or ("Item",)
     wrong = next((name for name in variables if not _NAME.fullmatch(name)), None)
     if wrong is not None:
@@ -67,7 +72,8 @@ def parse(
             f"invalid queue statement: '{wrong}' is no name of a variable", source, "use letters and digits"
         )
     kept = list(enumerate(lines))[chosen]
-    return QueueItems(count, variables, tuple((index, _columns(line, len(variables))) for index, line in kept))
+    rows = tuple((index, _columns(line, len(variables))) for index, line in kept)
+    return QueueItems(count, variables, rows, unmatched)
 
 
 def _looks_like_count(text: str) -> bool:
@@ -135,15 +141,14 @@ def _words(lines: list[str]) -> list[str]:
     return [word for line in lines for word in re.split(r"[\s,]+", line) if word]
 
 
-def _matching(patterns: list[str], options: str, directory: Path) -> list[str]:
+def _matching(pattern: str, options: str, directory: Path) -> list[str]:
     found: list[str] = []
-    for pattern in patterns:
-        for name in sorted(glob.glob(pattern, root_dir=directory)):
-            is_dir = os.path.isdir(directory / name)
-            if (options == "dirs" and not is_dir) or (options == "files" and is_dir):
-                continue
-            found.append(f"{name.rstrip('/')}/" if is_dir else name)
-    return list(dict.fromkeys(found))
+    for name in sorted(glob.glob(pattern, root_dir=directory)):
+        is_dir = os.path.isdir(directory / name)
+        if (options == "dirs" and not is_dir) or (options == "files" and is_dir):
+            continue
+        found.append(f"{name.rstrip('/')}/" if is_dir else name)
+    return found
 
 
 def _from(

@@ -8,6 +8,7 @@ from typing import Any
 from roost.submit import vm
 from roost.submit.commands import Commands, of_universe
 from shared.classad import UNDEFINED, references, unparse
+from shared.classad.expr import Literal, Parens
 
 LOCAL = 12
 _NEWER = 'versioncmp(split(TARGET.CondorVersion)[1],"8.9.7") >= 0'
@@ -16,6 +17,8 @@ _NEWER = 'versioncmp(split(TARGET.CondorVersion)[1],"8.9.7") >= 0'
 def requirements(c: Commands, out: dict[str, Any]) -> str:
     """The text of Requirements. `out` has the job's other attributes."""
     own = c.text("requirements")
+    if own and c.text("MY.Requirements") is not None:
+        c.warn("+Requirements (or MY.Requirements) overrides requirements: remove one of them", "MY.Requirements")
     knobs = c.place.knobs
     more = of_universe(out, knobs.append_req_vanilla, knobs.append_requirements)
     terms = [f"({own})"] if own else []
@@ -52,9 +55,11 @@ def _attribute(reference: str) -> str:
     return name.partition(".")[0] if dot and scope in ("target", "my") else reference
 
 
-def _wanted(c: Commands, value: Any, least: float) -> bool:
-    """Whether an amount needs a term: an expression does, a literal when it is a number above `least`."""
-    literal = c.literal(value)
+def _wanted(value: Any, least: float) -> bool:
+    """Whether an amount needs a term: an expression does, also a constant one; a number when it is above `least`."""
+    while isinstance(value, Parens):
+        value = value.inner
+    literal = value.value if isinstance(value, Literal) else value
     return not isinstance(literal, int | float) or literal > least
 
 
@@ -87,18 +92,18 @@ def _amounts(c: Commands, out: dict[str, Any], named: set[str]) -> list[str]:
             )
     if "RequestDisk" not in out:
         terms.append("(TARGET.Disk >= DiskUsage)")
-    elif _wanted(c, out["RequestDisk"], 0):
+    elif _wanted(out["RequestDisk"], 0):
         terms.append("(TARGET.Disk >= RequestDisk)")
     if vm.is_vm(out):
         terms += vm.amounts(out, named)
-    elif "RequestMemory" in out and _wanted(c, out["RequestMemory"], 1):
+    elif "RequestMemory" in out and _wanted(out["RequestMemory"], 1):
         terms.append("(TARGET.Memory >= RequestMemory)")
-    if "RequestCpus" in out and "cpus" not in named and _wanted(c, out["RequestCpus"], 1):
+    if "RequestCpus" in out and "cpus" not in named and _wanted(out["RequestCpus"], 1):
         terms.append("(TARGET.Cpus >= RequestCpus)")
     for attribute in sorted({*c.custom_requests(), "RequestGPUs"}, key=str.lower):
         if attribute not in out or attribute[len("Request") :].lower() in named:
             continue
-        if attribute == "RequestGPUs" and "RequireGPUs" in out and _wanted(c, out["RequestGPUs"], 0):
+        if attribute == "RequestGPUs" and "RequireGPUs" in out and _wanted(c.literal(out["RequestGPUs"]), 0):
             terms.append("(countMatches(MY.RequireGPUs,TARGET.AvailableGPUs) >= RequestGPUs)")
         else:
             terms += _custom(c, attribute, out[attribute])

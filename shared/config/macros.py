@@ -147,6 +147,7 @@ class MacroTable:
     defaults: name -> text of what applies when nothing is set, keys in lower case.
     environment: what `$ENV()` sees. chance: what `$RANDOM_CHOICE` and `$RANDOM_INTEGER` draw from.
     live: rows that win over every definition, keys in lower case; free for the caller to change at any time.
+    consulted: names, in lower case, that some expansion has looked up so far.
     """
 
     def __init__(
@@ -163,6 +164,7 @@ class MacroTable:
         self.environment: Mapping[str, str] = environment if environment is not None else {}
         self.chance = chance if chance is not None else random.Random()
         self.live: MutableMapping[str, str] = {}
+        self.consulted: set[str] = set()
 
     def __iter__(self) -> Iterator[Macro]:
         return iter(self._rows.values())
@@ -331,6 +333,7 @@ class MacroTable:
     ) -> str:
         """What one reference becomes. old: texts of macros, in lower case, that are just being replaced."""
         if not found.function:
+            self.consulted.add(found.name.lower())
             row = self.find(found.name)
             if row is None or not row.text:
                 return found.default or ""
@@ -343,6 +346,7 @@ class MacroTable:
 
         def lookup(name: str) -> str | None:
             key = name.lower()
+            self.consulted.add(key)
             if old is not None and key in old:
                 before = old[key]
                 return before if before is None or _of_file_names(found.function) else self._expand(before, source, ())

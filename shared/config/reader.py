@@ -159,6 +159,7 @@ class Reader:
     def _is_defined(self, name: str) -> bool:
         if name.startswith("use "):
             return self._templates.knows(name[4:])
+        self.table.consulted.add(name.lower())
         return bool(self.table.raw(name))
 
     def _directive(self, keyword: str, rest: str, line: Line, depth: int) -> bool:

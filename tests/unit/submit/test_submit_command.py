@@ -109,7 +109,9 @@ def test_the_file_may_come_from_standard_input(monkeypatch, capsys) -> None:
         ("executable = x.sh\nqueue 2 # two\n", "job.sub, line 2"),
         ("executable = x.sh\nif maybe\nendif\nqueue\n", "job.sub, line 2"),
         ("executable = x.sh\nif true\nqueue\nendif\n", "job.sub, line 4"),
-        ("executable = x.sh\n", "end with a line: queue"),
+        ("executable = x.sh\n\n# behind it\n", "job.sub, line 3: no queue statement (end with a line: queue)"),
+        ('executable = x.sh\narguments = a\narguments2 = "b"\nqueue\n', "job.sub, line 3"),
+        ('executable = x.sh\nenv = A=1\nenvironment2 = "B=2"\nqueue\n', "allow_environment_v1 = true"),
         ("executable = x.sh\nconcurrency_limits = a\nconcurrency_limits_expr = b\nqueue\n", "job.sub, line 3"),
         ("executable = x.sh\nconcurrency_limits = a, b.9\nqueue\n", "Invalid concurrency limit 'b.9'"),
         ("executable = x.sh\nuniverse = docker\nqueue\n", "docker_image"),
@@ -132,6 +134,61 @@ def test_a_misspelt_command_is_told_with_its_line_and_the_likely_one(folder, cap
     assert "job.sub, line 2" in told
     assert "did you mean arguments?" in told
     assert "useful" not in told
+
+
+def test_no_line_that_something_looks_at_is_told_as_unused(folder, capsys) -> None:
+    write(
+        folder,
+        "executable = x.sh\nN = 2\nindex = 1\nnames = a, b\nwhich = 2\nword2 = hi\nwanted = true\nseen = 1\n"
+        'if $(wanted)\narguments = "$CHOICE(index,names) $(word$(which))"\nendif\nif defined seen\nendif\n'
+        "allow_arguments_v1 = true\nqueue $(N)\n",
+    )
+    assert main(["submit", "-dry-run", "ads.txt", "job.sub"]) == 0
+    assert "unused" not in capsys.readouterr().err
+    assert 'Arguments="b hi"' in (folder / "ads.txt").read_text()
+
+
+def test_a_variable_of_the_queue_statement_that_nothing_looks_at_is_told(folder, capsys) -> None:
+    write(folder, "executable = x.sh\narguments = $(a)\nmine = $(never)\nqueue a, Bee, output from (\n1 2 3\n)\n")
+    assert main(["submit", "-dry-run", "ads.txt", "job.sub"]) == 0
+    told = capsys.readouterr().err
+    assert "job.sub, line 4: the queue variable 'Bee' was unused" in told
+    assert "'mine = $(never)' was unused" in told  # and what only such a line names
+    assert told.count("unused") == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("nice_user = true\naccounting_group = g\nqueue", "nice_user conflicts with accounting_group"),
+        ("requirements = true\n+Requirements = false\nqueue", "line 3: +Requirements (or MY.Requirements) overrides"),
+        ("output = $(Item)\nqueue matching nothing.*, x.*", "line 3: 'nothing.*' does not match any files"),
+    ],
+)
+def test_what_does_less_than_it_says_is_told(folder, capsys, lines, told) -> None:
+    write(folder, f"executable = x.sh\n{lines}\n")
+    assert main(["submit", "-dry-run", "ads.txt", "job.sub"]) == 0
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "has_term"),
+    [("1", False), ("(1)", False), ("-1", False), ("true", False), ("1.5", True), ("1 + 0", True), ("0 * 3", True),
+     ("ifThenElse(true, 1, 1)", True)],
+)  # fmt: skip
+def test_cores_get_a_term_when_they_are_more_than_one_or_an_expression(folder, capsys, asked, has_term) -> None:
+    write(folder, f"executable = x.sh\nrequest_cpus = {asked}\nqueue\n")
+    assert main(["submit", "-dry-run", "-", "job.sub"]) == 0
+    assert ("(TARGET.Cpus >= RequestCpus)" in capsys.readouterr().out) is has_term
+
+
+def test_of_two_forms_of_arguments_that_are_allowed_the_new_one_counts(folder, capsys) -> None:
+    write(folder, 'executable = x.sh\nargs = a\narguments2 = "b"\nallow_arguments_v1 = true\nqueue\n')
+    assert main(["submit", "-dry-run", "-", "job.sub"]) == 0
+    told = capsys.readouterr()
+    assert 'Arguments="b"' in told.out
+    assert "Args=" not in told.out
+    assert told.err == ""
 
 
 def test_a_missing_submit_file_is_told(capsys) -> None:
