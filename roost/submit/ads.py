@@ -27,7 +27,7 @@ from roost.submit.commands import (
 )
 from roost.submit.files import executable, logs, stderr, stdin, stdout, transfer
 from roost.submit.requirements import requirements
-from shared.classad import UNDEFINED, unparse
+from shared.classad import UNDEFINED, Expr, unparse
 from shared.config.errors import config_error
 from shared.job_limits import is_limit_name
 
@@ -338,8 +338,8 @@ def ranks(c: Commands, out: Attributes) -> None:
     rank = c.parsed(name, "Rank") if c.text(name) else of_universe(out, knobs.default_rank_vanilla, knobs.default_rank)
     more = of_universe(out, knobs.append_rank_vanilla, knobs.append_rank)
     if more is not None:
-        before = "" if rank is None else f"{unparse(rank)} + "
-        rank = c.parse_text(f"{before}({unparse(more)})", name, "Rank")
+        added = unparse(more)
+        rank = c.parse_text(added if rank is None else f"({unparse(rank)}) + ({added})", name, "Rank")
     out["Rank"] = 0.0 if rank is None else rank
     out["JobPrio"] = c.integer("priority" if c.text("priority") else "prio") or 0
 
@@ -487,19 +487,23 @@ def deferral(c: Commands, out: Attributes) -> None:
             "deferral_time does not work for scheduler universe jobs", c.source("deferral_time"), "use local"
         )
     if at:
-        out["DeferralTime"] = c.parsed("deferral_time", "DeferralTime")
-        value = c.constant(out["DeferralTime"])
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-            raise config_error(
-                f"deferral_time = {at} is no non-negative integer", c.source("deferral_time"), "write a Unix time"
-            )
+        out["DeferralTime"] = _natural(c, "deferral_time", "DeferralTime", "write a Unix time")
     for names, attribute, default in (
         (("cron_window", "deferral_window"), "DeferralWindow", 0),
         (("cron_prep_time", "deferral_prep_time"), "DeferralPrepTime", 300),
     ):
         given = next((name for name in names if c.text(name)), None)
-        out[attribute] = c.parsed(given, attribute) if given else default
+        out[attribute] = _natural(c, given, attribute, "write seconds") if given else default
     out["ScheddInterval"] = 300
+
+
+def _natural(c: Commands, command: str, attribute: str, mend: str) -> Expr:
+    """An expression. Raises ConfigError for a constant that is no non-negative integer."""
+    expr = c.parsed(command, attribute)
+    value = c.constant(expr)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise config_error(f"{command} = {c.text(command)} is no non-negative integer", c.source(command), mend)
+    return expr
 
 
 #: Commands that become one attribute as they are: (names, attribute, kind).
@@ -636,7 +640,8 @@ def own(c: Commands, out: Attributes) -> None:
         name = command[3:]
         text = c.text(command)
         if text is None:
-            out[name] = UNDEFINED
+            if name.lower() != "requirements":  # as the reference: a job has always some
+                out[name] = UNDEFINED
         else:
             out[name] = c.parsed(command, name)
 

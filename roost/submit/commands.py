@@ -147,6 +147,8 @@ class Commands:
         text = self.text(given) if given else None
         if text is None:
             return None
+        if re.fullmatch(r"[-+]?[0-9]+", text.strip()):  # which as an expression must not begin with 0
+            return int(text)
         value = evaluate(self.parsed(given, given), _EMPTY)
         if isinstance(value, bool | int | float):
             return value

@@ -385,12 +385,12 @@ def here(file: str, directory: Path | None = None, **settings: Any) -> SubmitCon
         arch={"AMD64": "X86_64"}.get(machine, machine),
         opsys=platform.system().upper(),
         knobs=settings_of_machine,
-        site_attributes=_site_attributes(config, settings_of_machine),
+        site_attributes=site_attributes(config, settings_of_machine),
     )
     return replace(place, **{**chosen, **settings})
 
 
-def _site_attributes(config: Config, knobs: SubmitSettings) -> dict[str, Expr]:
+def site_attributes(config: Config, knobs: SubmitSettings) -> dict[str, Expr]:
     """What SUBMIT_ATTRS and its sisters name, by the macros of these names; one that is not set is left out. Raises
     ConfigError."""
     found: dict[str, Expr] = {}

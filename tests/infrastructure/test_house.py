@@ -210,7 +210,8 @@ def test_the_lock_files_cover_what_pyproject_asks_for():
 
 
 def test_the_lock_files_hold_hashes_and_no_addresses():
-    for lock in ("requirements.lock", "requirements-image.lock", "requirements-sbom.lock", "requirements-dev.lock"):
+    for kind in ("", "-image", "-sbom", "-reference", "-dev"):
+        lock = f"requirements{kind}.lock"
         text = (ROOT / lock).read_text()
         assert "://" not in text
         assert not re.findall(r"^\s*--(?!hash=)", text, flags=re.MULTILINE)

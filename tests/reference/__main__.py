@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import random
 import secrets
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from tests.reference.asked import Reference
+from tests.reference.asked import Missing, Reference
 from tests.reference.classads import CLASSADS
 from tests.reference.configuration import CONFIGURATION
 from tests.reference.event_logs import EVENT_LOGS
 from tests.reference.family import REFUSED, Case, Facts, Family, Tally
+from tests.reference.submit import SUBMIT
 
-FAMILIES: Final = {family.name: family for family in (CLASSADS, CONFIGURATION, EVENT_LOGS)}
+FAMILIES: Final = {family.name: family for family in (CLASSADS, CONFIGURATION, EVENT_LOGS, SUBMIT)}
 
 
 def compare(family: Family, count: int, seed: int) -> Tally:
@@ -26,6 +28,25 @@ def compare(family: Family, count: int, seed: int) -> Tally:
         for number in range(count):
             case = family.make(random.Random(f"{family.name} {seed} {number}"))
             take(tally, family, case, reference.ask(case))
+    return tally
+
+
+def record(family: Family, count: int, seed: int) -> list[dict[str, Any]]:
+    """Such cases with the reference's answers: what `replay` compares where it can not be asked. Left out is where it
+    gave none."""
+    with Reference(family.name) as reference:
+        cases = [family.make(random.Random(f"{family.name} {seed} {number}")) for number in range(count)]
+        answers = [(case, reference.ask(case)) for case in cases]
+    return [{"case": case, "theirs": theirs} for case, theirs in answers if theirs is not None]
+
+
+def replay(family: Family, path: Path) -> Tally:
+    """Our answers to recorded cases, beside the reference's of then."""
+    tally = Tally()
+    with gzip.open(path, "rt") as lines:
+        for line in lines:
+            one = json.loads(line)
+            take(tally, family, one["case"], one["theirs"])
     return tally
 
 
@@ -48,9 +69,18 @@ def main() -> int:
     parser.add_argument("--shown", type=int, default=1, help="examples of each cause")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--write", type=Path, help="append the cases that differ here, a JSON line each")
+    parser.add_argument(
+        "--record", type=Path, help="compare nothing: write the cases of one family and its answers here"
+    )
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}")
+    if options.record:
+        rows = record(FAMILIES[options.family[0]], options.count, seed)
+        packed = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), mtime=0)
+        options.record.write_bytes(packed)
+        print(f"{len(rows)} cases, {len(packed)} bytes")
+        return 0
     figures, differ = {}, False
     for name in options.family:
         tally = compare(FAMILIES[name], options.count, seed)
@@ -83,4 +113,7 @@ def _report(name: str, tally: Tally, shown: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Missing as missing:
+        sys.exit(f"bin/fidelity: {missing}")

@@ -4,25 +4,66 @@ where a case ended it: HTCondor's library exits on what it refuses, and some tex
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+#: Families that need the older library: newer ones have no job ads without an access point.
+OLDER = frozenset({"submit"})
 #: Seconds after which a case is one that the reference does not come back from.
 PATIENCE_S = 20.0
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
+class Missing(Exception):
+    """The reference's library can not be had."""
+
+
+def older_library() -> Path:
+    """The folder of the older library, which is installed there when it is first needed. Raises Missing."""
+    lock = Path(ROOT, "requirements-reference.lock")
+    name = f"{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}-{sys.implementation.cache_tag}"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = caches / "roost-reference" / name
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        command += [
+            "--require-hashes",
+            "--only-binary",
+            ":all:",
+            "--target",
+            f"{place}/made",
+            "--requirement",
+            str(lock),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Missing(
+                f"HTCondor's library of {lock.name} can not be installed into {folder}: {done.stderr.strip()}\n"
+                "Without it the other families can be compared (--family), and the suite's recorded answers."
+            )
+        with contextlib.suppress(OSError):  # another one was quicker
+            Path(place, "made").rename(folder)
+    return folder
+
+
 class Reference:
-    """Asks one family's cases. A context manager."""
+    """Asks one family's cases. A context manager. Raises Missing where its library can not be had."""
 
     def __init__(self, family: str) -> None:
         self._family = family
+        self._library = older_library() if family in OLDER else None
         self._place = tempfile.TemporaryDirectory(prefix="roost-reference-")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -38,7 +79,7 @@ class Reference:
         if self._process is None:
             environment = {"PATH": os.defpath, "HOME": self._place.name, "TZ": "UTC", "CONDOR_CONFIG": "/dev/null"}
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(Path(__file__)), self._family],
+                [sys.executable, "-I", str(Path(__file__)), self._family, *map(str, filter(None, [self._library]))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -129,11 +170,43 @@ def _event_logs(case: dict[str, Any]) -> dict[str, Any]:
     return answers
 
 
-FAMILIES = {"classads": _classads, "configuration": _configuration, "event-logs": _event_logs}
+def _submit(case: dict[str, Any]) -> dict[str, Any]:
+    import classad
+    import htcondor
+
+    sys.path.append(ROOT)
+    from tests.reference.submit_facts import ENVIRONMENT, FILES, facts
+
+    folder = Path(os.environ["HOME"], "files")
+    if not folder.is_dir():
+        shutil.copytree(FILES, folder)
+    path = folder.parent / "pool.conf"
+    path.write_text(case["config"])
+    os.environ.update(CONDOR_CONFIG=str(path))
+    htcondor.reload_config()
+    os.chdir(folder)
+    kept = os.environ["HOME"]
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT)
+    try:
+        submit = htcondor.Submit(case["text"])
+        if submit.getQArgs() is None:
+            return {"refused": "no queue"}
+        ads = list(submit.jobs(clusterid=1, procid=0, qdate=1, owner="root"))
+    except (htcondor.HTCondorException, classad.ClassAdException, RuntimeError, ValueError, SystemError) as error:
+        return {"refused": str(error)}
+    finally:
+        os.environ["HOME"] = kept
+    texts = [dict(line.split(" = ", 1) for line in ad.printOld().splitlines()) for ad in ads]
+    return facts(texts, str(folder))
+
+
+FAMILIES = {"classads": _classads, "configuration": _configuration, "event-logs": _event_logs, "submit": _submit}
 
 
 if __name__ == "__main__":
     answer = FAMILIES[sys.argv[1]]
+    sys.path[:0] = sys.argv[2:]  # a library of its own
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the library prints is no answer
     for line in sys.stdin:

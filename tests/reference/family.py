@@ -19,13 +19,14 @@ REFUSED = "refused"
 class Family:
     """make: a case, from dice. ours: our answers; the reference's are in `asked`, under the same name. known: why an
     answer may differ, or "" where it may not: (case, question, ours, the reference's). cause: differences of one cause
-    have one text; the question, unless a family knows better."""
+    have one text; the question, unless a family knows better. paired: what of both sides' answers is compared."""
 
     name: str
     make: Callable[[random.Random], Case]
     ours: Callable[[Case], Facts]
     known: Callable[[Case, str, Any, Any], str] = lambda case, question, ours, theirs: ""
     cause: Callable[[str, Any, Any], str] = lambda question, ours, theirs: question
+    paired: Callable[[Facts, Facts], tuple[Facts, Facts]] = lambda ours, theirs: (ours, theirs)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,12 @@ class Tally:
     def take(self, family: Family, case: Case, ours: Facts, theirs: Facts) -> None:
         """Compare the answers to one case."""
         whole = True
+        if (REFUSED in ours) != (REFUSED in theirs):  # one question: every other would be without an answer
+            ours, theirs = {REFUSED: ours.get(REFUSED)}, {REFUSED: theirs.get(REFUSED)}
+        elif REFUSED in ours:  # with a text of its own
+            ours, theirs = {REFUSED: True}, {REFUSED: True}
+        else:
+            ours, theirs = family.paired(ours, theirs)
         for question in [*theirs, *(name for name in ours if name not in theirs)]:
             mine, other = ours.get(question), theirs.get(question)
             if mine != other and (why := family.known(case, question, mine, other)):

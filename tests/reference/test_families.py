@@ -1,24 +1,55 @@
 """Made-up cases, the same in every run, answered by Roost and by the reference; `bin/fidelity` makes new ones."""
 
+import gzip
+import json
 import random
+from pathlib import Path
 
 import pytest
 
-from tests.reference.__main__ import FAMILIES, compare, take
-from tests.reference.family import Family, Tally
+from tests.reference.__main__ import FAMILIES, compare, replay, take
+from tests.reference.family import REFUSED, Family, Tally
+
+DATA = Path(__file__).resolve().parents[1] / "data"
 
 #: Cases of each family, so many as a second or two has room for.
 COUNTS = {"classads": 300, "configuration": 60, "event-logs": 150}
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.usefixtures("reference")
 def test_a_family_agrees(name):
     tally = compare(FAMILIES[name], COUNTS[name], seed=20261127)
     assert {cause: found[0] for cause, found in tally.differences.items()} == {}
     assert tally.cases > COUNTS[name] * 0.9
     assert tally.agreed > tally.cases
+
+
+def test_recorded_submit_files_give_the_references_ads():
+    """Its library is not among what the tests need: bin/fidelity --record wrote down what it said."""
+    tally = replay(FAMILIES["submit"], DATA / "reference_submit" / "drawn.jsonl.gz")
+    assert {cause: found[0] for cause, found in tally.differences.items()} == {}
+    assert tally.cases == 400
+    assert tally.agreed > 20_000
+
+
+def test_a_recorded_answer_that_is_another_one_is_told(tmp_path):
+    with gzip.open(DATA / "reference_submit" / "drawn.jsonl.gz", "rt") as lines:
+        row = next(row for row in map(json.loads, lines) if row["theirs"].get("0 jobuniverse") == "5")
+    row["theirs"]["0 jobuniverse"] = "7"
+    changed = tmp_path / "changed.jsonl.gz"
+    changed.write_bytes(gzip.compress(json.dumps(row).encode()))
+    tally = replay(FAMILIES["submit"], changed)
+    assert list(tally.differences) == ["jobuniverse"]
+    assert tally.questions - tally.agreed == 1
+
+
+def test_a_case_that_one_side_refuses_is_one_difference():
+    family = Family("made up", lambda rng: {}, lambda case: {"a": 1, "b": 2})
+    tally = Tally()
+    take(tally, family, {}, {REFUSED: "no"})
+    assert (tally.questions, tally.agreed, list(tally.differences)) == (1, 0, [REFUSED])
 
 
 def test_a_difference_is_counted_and_one_on_purpose_apart():

@@ -90,3 +90,21 @@ def test_a_priority_without_an_end_is_refused_with_its_place(name, value):
 def test_a_priority_is_a_whole_number():
     (cluster,) = clusters("executable = /bin/true\nprio = 2.7\nqueue\n")
     assert ClassAd(cluster.attributes).eval("JobPrio") == 2
+
+
+@pytest.mark.parametrize("command", ["deferral_window", "deferral_prep_time", "cron_window", "cron_prep_time"])
+@pytest.mark.parametrize("value", ["3.5", "-1", "true", '"a"'])
+def test_a_deferrals_seconds_are_no_fraction(command, value):
+    text = f"executable = /bin/true\ndeferral_time = 5\n{command} = {value}\nqueue\n"
+    with pytest.raises(ConfigError, match=rf"job.sub, line 3: {command} = .* is no non-negative integer"):
+        clusters(text)
+
+
+def test_a_number_may_begin_with_a_zero():
+    (cluster,) = clusters("executable = /bin/true\npriority = 08\nmax_retries = +010\nqueue\n")
+    assert (cluster.attributes["JobPrio"], cluster.attributes["JobMaxRetries"]) == (8, 10)
+
+
+def test_requirements_of_ones_own_that_are_empty_leave_what_there_is():
+    (cluster,) = clusters("executable = /bin/true\n+Requirements =\nqueue\n")
+    assert "TARGET.Memory >= RequestMemory" in str(cluster.attributes["Requirements"])

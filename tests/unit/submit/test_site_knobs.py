@@ -54,9 +54,9 @@ def test_a_term_that_speaks_of_a_machine_s_attribute_takes_the_place_of_our_own(
         ("DEFAULT_RANK = Mips", "", "Mips"),
         ("DEFAULT_RANK = Mips", "rank = Memory", "Memory"),
         ("DEFAULT_RANK = Mips\nDEFAULT_RANK_VANILLA = KFlops", "", "KFlops"),
-        ("APPEND_RANK = Site * 10", "", "(Site * 10)"),
-        ("APPEND_RANK = Site * 10", "rank = Memory", "Memory + (Site * 10)"),
-        ("APPEND_RANK = 1\nAPPEND_RANK_VANILLA = 2\nDEFAULT_RANK = 3", "", "3 + (2)"),
+        ("APPEND_RANK = Site * 10", "", "Site * 10"),
+        ("APPEND_RANK = Site * 10", "rank = Memory > 3", "(Memory > 3) + (Site * 10)"),
+        ("APPEND_RANK = 1\nAPPEND_RANK_VANILLA = 2\nDEFAULT_RANK = 3", "", "(3) + (2)"),
     ],
 )
 def test_ranks(submit, knobs, commands, rank):
