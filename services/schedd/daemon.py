@@ -230,7 +230,6 @@ class Schedd(Daemon):
         await self.updates.close()
         if not self.updates.broken.is_set():
             await self.queue.close()
-        self.updates.newcomers.release()
 
     def ready(self) -> str:
         return "" if self._ready else "the job queue to be read"
@@ -277,7 +276,6 @@ class Schedd(Daemon):
         for cluster, proc, ad, status, priority, submitter in found["jobs"]:
             owner = clusters[cluster]
             job = make_job(owner, proc, ad, JobStatus(status), priority, submitter)
-            self.updates.newcomers.add()
             self.table.add(owner, [job])
             await yielder.yield_if_due()
         self._stored_claims = [Claim.unpack(key, body) for key, body in found["claims"]]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -33,6 +32,7 @@ from shared.config.knobs.tls import TlsSettings
 from shared.daemon import closed_files, instance_lock, logs, orders
 from shared.daemon.base import Daemon
 from shared.daemon.context import Context
+from shared.daemon.garbage import ShortCollections
 from shared.daemon.health import HealthServer
 from shared.daemon.lifecycle import TaskEnded, run_daemon
 from shared.daemon.process_usage import ProcessUsage
@@ -45,8 +45,6 @@ from shared.tls import ClientTls
 EXIT_DIED, EXIT_AGAIN, EXIT_CONFIG = 1, 75, 78
 #: Seconds between looks at the store when nothing else asks it.
 PING_S = 5.0
-#: Seconds after its start by which a daemon has done most of what it does.
-WARM_S = 60.0
 #: Daemons whose <SUBSYSTEM>_NAME names them in the pool. A negotiator's or collector's names something else.
 NAMED = ("SCHEDD", "STARTD")
 
@@ -237,6 +235,8 @@ async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
     opening = asyncio.gather(context.bus.start(), context.store.start())
     stopping = asyncio.ensure_future(context.stopping.wait())
     pinging: asyncio.Task[None] | None = None
+    collections = ShortCollections()
+    collections.start()
     try:
         await asyncio.wait((opening, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not opening.done():
@@ -245,6 +245,7 @@ async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
         pinging = asyncio.create_task(_ping(context), name="ping")
         await run_daemon(daemon, started=partial(_started, health))
     finally:
+        collections.stop()
         for task in (opening, stopping, pinging):
             if task is not None:
                 task.cancel()
@@ -254,10 +255,6 @@ async def _whole_life(daemon: Daemon, health: HealthServer | None) -> None:
 
 
 def _started(health: HealthServer | None) -> None:
-    # A full collection of garbage looks at every object there is, and nothing else happens meanwhile: 0.05 to 0.15 s
-    # for modules, routes and models of messages, which stay anyway; and for what is made at the first use.
-    gc.freeze()
-    asyncio.get_running_loop().call_later(WARM_S, gc.freeze)
     if health is not None:
         health.set_up = True
 

@@ -2,16 +2,13 @@
 measured by `python -m bench.large_queue`; here it is counted how often others had their turn."""
 
 import asyncio
-import gc
 
 import pytest
 
-from services.schedd.io import gc_tuning
 from shared.classad import ClassAd
 from shared.messages.queue import ActOnJobs, QueryJobs
 from tests import scheddpool
 from tests.scheddpool import job_ad
-from tests.waiting import eventually
 
 MANY = 3000
 
@@ -122,14 +119,3 @@ async def test_pages_go_on_where_the_last_one_ended_whatever_left_meanwhile(pool
     await pool.act("remove", *(f"{cluster}.{proc}" for proc in range(990, 1010)))
     second = await pool.call(QueryJobs(ids=[cluster], limit=5, projection=["ProcId"], after=first.next))
     assert [ClassAd.unpack(ad).eval("ProcId") for ad in second.ads] == [1010, 1011, 1012, 1013, 1014]
-
-
-async def test_jobs_of_a_large_queue_are_no_business_of_the_garbage_collector(pool, monkeypatch):
-    monkeypatch.setattr(gc_tuning, "EVERY", 1000)
-    before = gc.get_freeze_count()
-    await submit_many(pool)
-    assert gc.get_freeze_count() > before + MANY
-    await pool.end()
-    assert gc.get_freeze_count() == 0
-    await pool.begin()
-    await eventually(lambda: gc.get_freeze_count() > MANY, what="the jobs of the restarted schedd")

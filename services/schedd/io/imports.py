@@ -86,7 +86,6 @@ class Imports:
         for one in accepted:
             job = make_job(cluster, one.proc, one.ad, one.status, one.priority, one.submitter)
             job.idle_from = now
-            updates.newcomers.add()
             jobs.append(job)
         updates.queue.put_cluster(cluster, complete=True, new=new)
         updates.queue.put_new_jobs(

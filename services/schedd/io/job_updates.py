@@ -49,7 +49,6 @@ from services.schedd.core.run_statistics import LOST, RunStatistics
 from services.schedd.core.start_rules import start_or_not
 from services.schedd.io import job_trace
 from services.schedd.io.claim_table import ClaimTable
-from services.schedd.io.gc_tuning import Newcomers
 from services.schedd.io.mailer import Mailer, MailRoute
 from services.schedd.io.queue_db import QueueDamaged, QueueDatabase
 from services.schedd.io.user_log import UserLog
@@ -105,7 +104,6 @@ class JobUpdates:
         self.queue = queue
         self.table = table
         self.claims = claims
-        self.newcomers = Newcomers()
         self.spool = spool
         self.violation: InvariantViolation | None = None  # found where checks are strict: the daemon ends then
         self._invariants = invariants

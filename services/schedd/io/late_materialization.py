@@ -131,8 +131,6 @@ class LateMaterialization:
         )
         entries = [entry for _, entries in made for entry in entries]
         updates.carry_out([WriteLogs(entries), PublishEvent(submitted_event(updates.name, jobs, now))])
-        for _ in jobs:
-            updates.newcomers.add()
         updates.table.add(cluster, jobs)
         updates.demand_grew.set()
         updates.counts_changed.set()

@@ -268,7 +268,6 @@ class Submission:
         for proc, ad, priority, submitter, status in draft.jobs:
             job = make_job(draft.cluster, proc, ad, status, priority, submitter)
             job.idle_from = now
-            self.updates.newcomers.add()
             jobs.append(job)
             entries += self.updates.log_entries(job, lambda job=job: submit_log_event(job, host, now))  # type: ignore[misc]
             await yielder.yield_if_due()
