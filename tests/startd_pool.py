@@ -36,6 +36,7 @@ class Machine:
             arch="X86_64",
             opsys_name="Debian",
             opsys_major=12,
+            opsys_version=1200,
         )
         self.now = Sample(disk_kib=disk_kib)
 

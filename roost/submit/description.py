@@ -34,6 +34,7 @@ from shared.config.evaluate import parse_whole
 from shared.config.knobs import SubmitSettings
 from shared.config.macros import MacroTable
 from shared.config.reader import Dialect, Reader
+from shared.linux_release import linux_release
 
 SUBMIT = Dialect(keywords=frozenset({"queue"}), attributes=True)
 #: Macros that DAGs give to every node, whether it uses them or not.
@@ -356,12 +357,8 @@ def _table(place: SubmitContext, now: float) -> MacroTable:
 
 def _release() -> dict[str, str]:
     """OPSYSANDVER and the like, as the reference tells them of a Linux."""
-    try:
-        found = platform.freedesktop_os_release()
-    except OSError:
-        return {}
-    name, major = found.get("NAME", "").split(" ")[0], found.get("VERSION_ID", "").split(".")[0]
-    return {"opsysandver": name + major, "opsysmajorver": major, "opsysver": f"{major}00" if major else ""}
+    found = linux_release()
+    return {"opsysandver": found.versioned, "opsysmajorver": str(found.major), "opsysver": str(found.version)}
 
 
 def here(file: str, directory: Path | None = None, **settings: Any) -> SubmitContext:

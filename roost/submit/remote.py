@@ -14,12 +14,10 @@ are alike, the files that it takes along, as [path, name].
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import glob
 import json
 import os
-import platform
 import re
 import resource
 import sys
@@ -35,6 +33,7 @@ from roost.submit import Description, here
 from roost.submit import description as _known
 from roost.submit.description import DescribedCluster, materialize_at_once, told_of
 from shared.config.errors import ConfigError, Problem
+from shared.linux_release import linux_release
 from shared.transfer.errors import TransferError
 from shared.transfer.sandbox import input_sources
 
@@ -97,8 +96,7 @@ def read(root: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """What the description queues. Raises ConfigError, OutOfReach and others."""
     # Configuration is the pool's own: it is read before anything of the user's is.
     place = replace(here(str(asked["file"]), root), user=str(asked["user"]), environment={})
-    with contextlib.suppress(OSError):
-        platform.freedesktop_os_release()  # it is remembered
+    linux_release()  # it is remembered
     sys.addaudithook(fence(str(root)))
     description = Description(str(asked["description"]), place, now=time.time(), stdin=_no_stdin)
     try:

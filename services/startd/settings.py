@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -257,15 +258,14 @@ def _consumption(knobs: StartdSettings, config: Config, type_id: int) -> dict[st
 
 
 def _attributes(config: Config, names: Iterable[str], prefix: str) -> dict[str, Expr]:
-    """Macros to be published, by name. Raises BadSetting."""
+    """Macros to be published, by name. One that is no expression is left out, as in HTCondor; the cross checks of the
+    configuration tell of it."""
     found = {}
     for name in names:
         text = (config.get(prefix + name) if prefix else None) or config.get(name)
         if text:
-            try:
+            with contextlib.suppress(ParseError):
                 found[name] = parse_expr(text, "old")
-            except ParseError as error:
-                raise BadSetting(f"{prefix}{name} = {text}: no ClassAd expression: {error}") from error
     return found
 
 

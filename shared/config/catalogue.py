@@ -150,6 +150,96 @@ _UWCS_DESKTOP = (
     + "IS_OWNER = (START =?= False)\nSLOTS_CONNECTED_TO_KEYBOARD = 1024*1024\n"
 )
 
+_HOURS = """
+WorkdayBeginHour = $(1:8)
+WorkdayEndHour = $(2:12+5)
+WorkdayBeginMinuteStartJobs = ($(WorkdayBeginHour))*60 - 29.5
+WorkdayBeginMinuteStopJobs = ($(WorkdayBeginHour))*60 - 9.5
+WorkdayEndMinute = ($(WorkdayEndHour))*60 + 0.5
+RunJobsHours = ClockMin < $INT(WorkdayBeginMinuteStartJobs) || ClockMin > $INT(WorkdayEndMinute)
+NoJobsHours = ClockMin > $INT(WorkdayBeginMinuteStopJobs) && ClockMin < $INT(WorkdayEndMinute)
+if $(3?)
+WorkweekFirstDay = $(3:1)
+WorkweekLastDay = $(4:5)
+IsWeekend = ClockDay < $INT(WorkweekFirstDay) || ClockDay > $INT(WorkweekLastDay)
+IsWorkday = ClockDay >= $INT(WorkweekFirstDay) && ClockDay <= $INT(WorkweekLastDay)
+RunJobsHours = $(IsWeekend) || $(RunJobsHours)
+NoJobsHours = $(IsWorkday) && $(NoJobsHours)
+endif
+RunJobsHours = ($(RunJobsHours))
+NoJobsHours = ($(NoJobsHours))
+"""
+
+_LOADED = """
+NonCondorLoadAvg = (LoadAvg - CondorLoadAvg)
+CpuBusy = ($(NonCondorLoadAvg) >= $(HighLoad))
+STARTD_LATCH_EXPRS = $(STARTD_LATCH_EXPRS) CpuBusy
+CpuBusyTimer = (CpuBusyValue * (time() - CpuBusyTime))
+"""
+
+_EVICT = """
+WANT_SUSPEND = False
+WANT_VACATE = True
+SUSPEND = False
+CONTINUE = True
+KILL = False
+MaxJobRetirementTime = 0
+CLAIM_WORKLIFE =
+IS_OWNER = (START =?= False)
+SLOTS_CONNECTED_TO_KEYBOARD = 1000000
+SLOTS_CONNECTED_TO_CONSOLE = 1000000
+"""
+
+_DESKTOP_HOURS = f"""use FEATURE : Policy_Hours_To_Start($(1+))
+{_LOADED}PREEMPT = $(NoJobsHours)
+START = $(RunJobsHours)
+{_EVICT}"""
+
+_DESKTOP_IDLE = f"""if $(1?)
+use FEATURE : Policy_Hours_To_Start($(1+))
+endif
+{_LOADED}CpuIdle = ($(NonCondorLoadAvg) <= $(BackgroundLoad))
+PreemptKeyboardIdleTime = 60
+PreemptCpuBusyTime = 120
+PREEMPT = (KeyboardIdle < $(PreemptKeyboardIdleTime)) || ($(CpuBusyTimer) > $(PreemptCpuBusyTime))
+if defined NoJobsHours
+PREEMPT = ($(PREEMPT)) && ($(NoJobsHours))
+endif
+START = (KeyboardIdle > $(StartIdleTime)) && $(CPUIdle)
+if defined RunJobsHours
+START = ($(START)) || ($(RunJobsHours))
+endif
+{_EVICT}"""
+
+_CHECKPOINT_DESTINATIONS = """
+TOOL_CLASSAD_USER_MAP_NAMES = $(TOOL_CLASSAD_USER_MAP_NAMES) checkpoint_destination_map
+SCHEDD_CLASSAD_USER_MAP_NAMES = $(SCHEDD_CLASSAD_USER_MAP_NAMES) checkpoint_destination_map
+CLASSAD_USER_MAPFILE_checkpoint_destination_map = $(CHECKPOINT_DESTINATION_MAPFILE)
+CLASSAD_USER_MAP_PREFIX_checkpoint_destination_map = TRUE
+JOB_TRANSFORM_NAMES = $(JOB_TRANSFORM_NAMES) ValidateCheckpointDestination
+JOB_TRANSFORM_ValidateCheckpointDestination @=transform
+   EVALSET CheckpointDestinationValid = ifthenelse(undefined =?= userMap("checkpoint_destination_map", \
+CheckpointDestination), undefined, True)
+@transform
+IMMUTABLE_JOB_ATTRS = $(IMMUTABLE_JOB_ATTRS) CheckpointDestinationValid
+SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) RejectInvalidCheckpointDestination
+SUBMIT_REQUIREMENT_RejectInvalidCheckpointDestination = CheckpointDestination =?= undefined \
+|| CheckpointDestinationValid =?= True
+SUBMIT_REQUIREMENT_RejectInvalidCheckpointDestination_REASON = "This access point knows no way to clean up your \
+checkpoint_destination. It may lack the / at the end of its URL."
+"""
+
+
+def _cloud(provider: str) -> str:
+    program = f"$(LIBEXEC)/common-cloud-attributes-{provider}.py"
+    return f"use FEATURE : StartdCronOneShot(cloud, {program}, $(0))\nSTARTD_CRON_cloud_PREFIX = Cloud\n"
+
+
+def _nothing(name: str, why: str, body: str = "") -> str:
+    """A template of HTCondor's for what is not there: its macros are set, and somebody hears of it."""
+    return f"warning : use FEATURE : {name} has no effect: {why}\n{body}"
+
+
 _TESTING_VALUES = """
 TESTINGMODE_START = True
 TESTINGMODE_SUSPEND = False
@@ -252,7 +342,11 @@ TOP_COLLECTOR_HOST = $(COLLECTOR_HOST)
 endif
 DAEMON_LIST = $(DAEMON_LIST) COLLECTOR$(1)
 COLLECTOR$(1) = $(COLLECTOR)
+if $(2?)
+COLLECTOR$(1)_ARGS = -p $(2)
+else
 COLLECTOR$(1)_ARGS = -sock collector$(1)
+endif
 COLLECTOR$(1).COLLECTOR_NAME = Collector$(1)
 COLLECTOR$(1).CONDOR_VIEW_HOST = $(TOP_COLLECTOR_HOST)
 COLLECTOR$(1).CCB_RECONNECT_FILE = $(SPOOL)/Collector$(1).ccb_reconnect
@@ -262,7 +356,26 @@ COLLECTOR$(1).CCB_RECONNECT_FILE = $(SPOOL)/Collector$(1).ccb_reconnect
     "Remote_Config": "use FEATURE : Remote_Runtime_Config($(0))\nENABLE_PERSISTENT_CONFIG = True\n"
     "PERSISTENT_CONFIG_DIR = $(SPOOL)\n",
     "JobsHaveInstanceIDs": "SYSTEM_JOB_MACHINE_ATTRS = $(SYSTEM_JOB_MACHINE_ATTRS) CloudInstanceID\n",
+    "CommonCloudAttributesAWS": _cloud("aws"),
+    "CommonCloudAttributesGoogle": _cloud("google"),
+    "HPC_Annex": _nothing(
+        "HPC_Annex", "execution points join this pool with `python -m services.startd`", "HPC_ANNEX_ENABLED = true\n"
+    ),
+    "KRB": _nothing(
+        "KRB",
+        "no daemon keeps Kerberos credentials of jobs",
+        "SEC_CREDENTIAL_DIRECTORY_KRB = /var/lib/condor/krb_credentials\n",
+    ),
+    "OAuth": _nothing(
+        "OAuth",
+        "no daemon keeps OAuth credentials of jobs",
+        "SEC_CREDENTIAL_DIRECTORY_OAUTH = /var/lib/condor/oauth_credentials\n",
+    ),
+    "PelicanCache": _nothing(
+        "PelicanCache", "no daemon of a pool runs a cache of Pelican's", "PELICANCACHE_SIZE = $(1:256GB)\n"
+    ),
     "Policy_Expr_Fragments": _FRAGMENTS,
+    "Policy_Hours_To_Start": _HOURS,
     "UWCS_Desktop_Policy_Values": _UWCS_VALUES,
     "TestingMode_Policy_Values": _TESTING_VALUES,
 }
@@ -282,6 +395,9 @@ PREEMPTION_RANK =
 NEGOTIATOR_CONSIDER_PREEMPTION = False
 """,
     "Desktop": _DESKTOP,
+    "Desktop_Hours": _DESKTOP_HOURS,
+    "Desktop_Idle": _DESKTOP_IDLE,
+    "OnlyRegisteredCheckpointDestinations": _CHECKPOINT_DESTINATIONS,
     "UWCS_Desktop": _UWCS_DESKTOP,
     "Limit_Job_Runtimes": 'MAX_JOB_RUNTIME = $(1:24*3600)\nPREEMPT = (Activity == "Busy") '
     "&& ((time() - EnteredCurrentActivity) > $(MAX_JOB_RUNTIME))\n"
@@ -346,12 +462,21 @@ SECURITY = {
     "With_Authentication": _STRONG,
     "Strong": _ENCRYPTED,
     "FIPS": _ENCRYPTED + "FIPS = True\nSEC_DEFAULT_CRYPTO_METHODS = AES,3DES\n",
+    "recommended": _ENCRYPTED
+    + "".join(f"SEC_{who}_AUTHENTICATION = OPTIONAL\n" for who in ("READ", "CLIENT"))
+    + _allow(
+        administrator="$(1:condor)@* condor@password $(2:root@*) $(3+)",
+        negotiator="$(1:condor)@* condor@password",
+        daemon="$(1:condor)@* condor@password",
+        write="*",
+    )
+    + "SECURITY_MODEL = 24.0\n",
     "recommended_v9_0": _ENCRYPTED
     + "".join(f"SEC_READ_{what} = OPTIONAL\n" for what in ("AUTHENTICATION", "ENCRYPTION", "INTEGRITY"))
     + _allow(
-        administrator="condor@* condor_pool@* root@*",
-        negotiator="condor@* condor_pool@*",
-        daemon="condor@* condor_pool@*",
+        administrator="$(1:condor)@* condor_pool@* $(2:root@*) $(3+)",
+        negotiator="$(1:condor)@* condor_pool@*",
+        daemon="$(1:condor)@* condor_pool@*",
         write="*",
     )
     + "SECURITY_MODEL = 9.0\n",

@@ -43,6 +43,8 @@ _PROGRAMS: Final = {
     "SCHEDD": re.compile(r"schedd_cron_.+_executable"),
 }
 _GROUP_KNOB: Final = re.compile(r"group_(quota_dynamic|quota|prio_factor|accept_surplus|autoregroup)_(.+)")
+_ATTRIBUTE_LIST: Final = re.compile(r"slot(_type_)?\d+_startd_attrs")
+_OF_SLOTS: Final = re.compile(r"slot(_type_)?\d+_")
 _DIRECTORIES: Final = {"": ("SPOOL",), "STARTD": ("EXECUTE",)}
 
 
@@ -158,6 +160,28 @@ def slots_of_types(config: Config) -> Iterator[Problem]:
         if re.fullmatch(r"slot_type_\d+", name) and _text(config, name) and not _text(config, f"NUM_SLOTS_{name[5:]}"):
             yield Problem(
                 f"{name.upper()} makes no slot: NUM_SLOTS_{name[5:].upper()} is not set", config.origin(name), "set it"
+            )
+
+
+def published_attributes(config: Config) -> Iterator[Problem]:
+    """What STARTD_ATTRS and its sisters name, and is no expression: it is left out of the ads."""
+    if config.subsystem != "STARTD":
+        return
+    names = config.names()
+    lists = ("startd_attrs", "startd_exprs", *filter(_ATTRIBUTE_LIST.fullmatch, names))
+    published = {name.lower() for one in lists for name in re.split(r"[\s,]+", _text(config, one)) if name}
+    for name in names:
+        plain = _OF_SLOTS.sub("", name)
+        if plain not in published:
+            continue
+        text = _text(config, name)
+        try:
+            parse_whole(text or "true")
+        except ParseError as error:
+            yield Problem(
+                f"{name.upper()} = {text} is no ClassAd expression, and is left out of the ads: {error}",
+                config.origin(name),
+                "correct it; strings stand in double quotes",
             )
 
 
@@ -278,6 +302,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     cycles,
     quotas,
     slots_of_types,
+    published_attributes,
     unreachable_start,
     overlapping_negotiators,
     directories,

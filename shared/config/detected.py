@@ -11,6 +11,7 @@ import socket
 import psutil
 
 from shared.config.conditions import VERSION
+from shared.linux_release import LinuxRelease, linux_release
 
 _OPSYS = {"Linux": "LINUX", "Darwin": "macOS"}
 
@@ -52,16 +53,30 @@ def detect(*, subsystem: str, local_name: str, config_root: str) -> dict[str, st
     threads = psutil.cpu_count(logical=True) or 1
     cores = psutil.cpu_count(logical=False) or threads
     ipv4, ipv6 = _address(socket.AF_INET), _address(socket.AF_INET6)
-    opsys = platform.system()
+    uname = platform.uname()
+    opsys = uname.system
+    release = linux_release() if opsys == "Linux" else LinuxRelease(opsys, opsys)
     return {
         "FULL_HOSTNAME": host,
         "HOSTNAME": host.partition(".")[0],
         "IP_ADDRESS": ipv4 or ipv6,
         "IPV4_ADDRESS": ipv4,
         "IPV6_ADDRESS": ipv6,
-        "ARCH": platform.machine().upper(),
+        "ARCH": uname.machine.upper(),
         "OPSYS": _OPSYS.get(opsys, opsys.upper()),
-        "UNAME_ARCH": platform.machine(),
+        "OPSYSLEGACY": _OPSYS.get(opsys, opsys.upper()),
+        "OPSYSNAME": release.name,
+        "OPSYSSHORTNAME": release.name,
+        "OPSYSLONGNAME": release.long_name,
+        "OPSYSANDVER": release.versioned,
+        "OPSYSMAJORVER": str(release.major),
+        "OPSYSVER": str(release.version),
+        "UTSNAME_SYSNAME": uname.system,
+        "UTSNAME_NODENAME": uname.node,
+        "UTSNAME_RELEASE": uname.release,
+        "UTSNAME_VERSION": uname.version,
+        "UTSNAME_MACHINE": uname.machine,
+        "UNAME_ARCH": uname.machine,
         "UNAME_OPSYS": opsys,
         "DETECTED_CPUS": str(threads),
         "DETECTED_CORES": str(threads),

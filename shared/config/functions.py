@@ -79,13 +79,16 @@ def _unquoted(text: str) -> str:
 def _filename(options: str, text: str) -> str:
     """Parts of a path: p directory, d last directory (each d one more), n name, x extension; f or none: all.
 
-    b drops the slash of a directory or the dot of an extension that stands alone, w writes backslashes, q
-    puts double quotes round the result, qa single ones. Quotes round the text are always taken off. The parts
-    are contiguous: `dx` is the last directory with name and extension.
+    b drops the slash of a directory or the dot of an extension that stands alone, w writes backslashes, u slashes (the
+    later letter wins), q puts double quotes round the result, qa single ones. Quotes round the text are always taken
+    off. The parts are contiguous: `dx` is the last directory with name and extension.
     """
     text = _unquoted(text)
-    if "w" in options:
-        text = text.replace("/", "\\")  # before the cut, as the reference does: on Linux no directory is left
+    # before the cut, as the reference does: with backslashes no directory is left on Linux
+    if options.rfind("w") > options.rfind("u"):
+        text = text.replace("/", "\\")
+    elif "u" in options:
+        text = text.replace("\\", "/")
     name_at = text.rfind("/") + 1
     dot = text.rfind(".")
     dot = dot if dot > name_at else len(text)
@@ -160,24 +163,16 @@ def _real(body: str, lookup: Lookup) -> str:
     return text if "." in text else text + ".0"
 
 
-def _literal(text: str) -> str | None:
-    """The contents of a text that is a ClassAd string literal; None if it is anything else."""
-    text = text.strip()
-    if not text.startswith('"'):
-        return None
-    try:
-        value = evaluate(parse_whole(text))
-    except ParseError:
-        return None
-    return value if isinstance(value, str) else None
-
-
 def _string(body: str, lookup: Lookup) -> str:
-    """`$STRING(name-or-text[,format])`: a string literal loses its quotes; nothing is evaluated."""
+    """`$STRING(name-or-expression[,format])`: the string it evaluates to; a text that evaluates to none stays as it
+    is."""
     name, comma, template = body.partition(",")
     text = _text(name, lookup)
-    literal = _literal(text)
-    value = literal if literal is not None else text
+    try:
+        found = evaluate(parse_whole(text.strip()))
+    except ParseError:
+        found = None
+    value = found if isinstance(found, str) else text
     return _format("STRING", template, "s", value) if comma else value
 
 

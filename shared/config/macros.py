@@ -13,8 +13,8 @@
 Names are case-insensitive. Expansion is lazy: a later definition changes earlier users (spec rows CFG-02,
 CFG-03). What is recognised: `$(X)`, `$(X:default)` (also for an empty X), `$(DOLLAR)`, and the functions of
 `shared.config.functions`; `$$(X)` is left for match time; anything else with a dollar sign stays as text,
-such as `$( X )`, `$(X?)` outside templates, or a default with other characters than letters, digits and
-`_./ ,:$()`.
+such as `$( X )`, `$(X?)` outside templates, or a default that has other characters than letters, digits and
+`_./ ,:$` outside of parentheses.
 A text that would never stop expanding, or that grows out of bounds, raises ConfigError.
 
 Files are read by `shared.config.reader`, which fills a table.
@@ -35,7 +35,8 @@ __all__ = ["ConfigError", "Macro", "MacroTable", "Reference", "Source", "referen
 MAX_REPLACEMENTS = 20_000  # of one expansion; the longest sample configuration needs 40
 MAX_GROWTH = 1 << 20  # characters by which one expansion may outgrow its text
 MAX_WORK = 200_000  # dollar signs looked at in one expansion
-MAX_PARENTHESES = 20  # inside each other in the default of a reference
+MAX_PARENTHESES = 20  # pairs in the default of a reference
+MAX_DEFAULT = 1 << 16  # characters of the default of a reference
 MAX_NESTING = 100  # functions of functions: $INT(A) where A is $INT(B) where B is ...
 
 DEFAULT = Source("<default>")
@@ -79,23 +80,30 @@ class Reference:
 
 
 def _closing(text: str, position: int) -> tuple[int, int]:
-    """Where the default that starts at `position` ends: its `)` and -1, or -1 and the offending character."""
-    depth = 0
-    while True:
-        match = _PLAIN_DEFAULT.match(text, position)
+    """Where the default that starts at `position` ends: its `)` and -1, or -1 and the offending character.
+
+    Anything may stand between parentheses in it, up to the first `)`, as in the reference. Parentheses inside
+    parentheses are taken in whole where the reference leaves their ends behind the value.
+    """
+    first, most = position, min(len(text), position + MAX_DEFAULT)
+    for _ in range(MAX_PARENTHESES + 1):
+        match = _PLAIN_DEFAULT.match(text, position, most)
         assert match is not None  # the pattern matches the empty text
         position = match.end()
-        if position >= len(text):
+        if position >= most:
             return -1, position
-        if text[position] == "(" and depth < MAX_PARENTHESES:
-            depth += 1
-        elif text[position] != ")":
-            return -1, position
-        elif depth == 0:
+        if text[position] == ")":
+            still_open = text.count("(", first, position) - text.count(")", first, position)
+            if still_open > 0 and text.startswith(")" * still_open, position + 1):
+                position += still_open
             return position, -1
-        else:
-            depth -= 1
-        position += 1
+        if text[position] != "(":
+            return -1, position
+        end = text.find(")", position, most)
+        if end < 0:
+            return -1, most
+        position = end + 1
+    return -1, position
 
 
 def _reference_at(text: str, opener: re.Match[str]) -> Reference | int:
@@ -133,7 +141,7 @@ def _is_dollar(found: Reference) -> bool:
 
 @dataclass(slots=True)
 class _Region:
-    """The stretch of a text that came from one macro; its end is counted from the end of the text."""
+    """The stretch of a text that came from one macro, or from no macro (key ""). Its end is counted from the text's."""
 
     key: str
     start: int
@@ -313,6 +321,8 @@ class MacroTable:
                     f"macro {found.name} refers to itself ({path})", source, "define one of them without the others"
                 )
             value = self._replacement(found, source, inside)
+            if key and not self.raw(found.name):
+                key = ""  # its default stands here, which may name it again
             regions.append(_Region(key, start, tail))
             if restart:
                 done.append(text[:restart])

@@ -18,6 +18,7 @@ from typing import Final
 
 from shared.classad.functions import UserMap, UserMapError, set_user_maps
 from shared.config import Config, ConfigError
+from shared.config.evaluate import number
 from shared.config.knobs.base import to_list
 
 #: A map file is read whole; one line is some 50 bytes, so this is a million users.
@@ -43,7 +44,8 @@ def read(config: Config, subsystem: str) -> tuple[dict[str, UserMap], dict[str, 
             if text is None:
                 problems[name] = f"user map {name}: set CLASSAD_USER_MAPFILE_{name} or CLASSAD_USER_MAPDATA_{name}"
                 continue
-            maps[name] = UserMap.parse(text)
+            prefixes = bool(number(config.get(f"CLASSAD_USER_MAP_PREFIX_{name}") or "false"))
+            maps[name] = UserMap.parse(text, prefixes=prefixes)
         except (OSError, UserMapError, ConfigError) as error:
             problems[name] = f"{source}: {error}"
     return maps, problems

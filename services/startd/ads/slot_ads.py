@@ -61,7 +61,7 @@ def machine_ad(around: MachineInfo) -> ClassAd:
             "OpSysShortName": detected.opsys_name,
             "OpSysLongName": detected.opsys_long_name,
             "OpSysMajorVer": detected.opsys_major,
-            "OpSysVer": detected.opsys_major * 100,
+            "OpSysVer": detected.opsys_version,
             "OpSysLegacy": detected.opsys,
             "DetectedCpus": detected.cpus,
             "DetectedMemory": detected.memory_mib,

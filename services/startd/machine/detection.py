@@ -36,6 +36,7 @@ from services.startd.core.machine.resources import Output, programs
 from services.startd.core.machine.slot_types import ImpossiblePartition
 from shared.config import Config
 from shared.config.knobs import StartdSettings
+from shared.linux_release import linux_release
 from shared.subprocess_runner import ProgramFailed, clean_environment, run
 
 #: Lines of /proc/interrupts that count keys and movements of the mouse.
@@ -108,11 +109,11 @@ class Source(Protocol):
 class RealMachine:
     """The machine that this process runs on."""
 
-    os_release: Path = Path("/etc/os-release")
+    etc: Path = Path("/etc")
     console: Console = field(default_factory=Console)
 
     def detect(self) -> Detected:
-        name, major, long_name = _distribution(_os_release(self.os_release))
+        release = linux_release(self.etc)
         machine = platform.machine()
         return Detected(
             hostname=platform.node() or "localhost",
@@ -122,9 +123,10 @@ class RealMachine:
             swap_kib=int(psutil.swap_memory().total // 1024),
             arch=_ARCH.get(machine.lower(), machine),
             opsys=platform.system().upper(),
-            opsys_name=name,
-            opsys_major=major,
-            opsys_long_name=long_name,
+            opsys_name=release.name,
+            opsys_major=release.major,
+            opsys_version=release.version,
+            opsys_long_name=release.long_name,
             processor=_processor(),
             interface=_interface(),
         )
@@ -154,25 +156,6 @@ def _interface() -> Interface | None:
         inet = next((one for one in addresses if one.family == socket.AF_INET), None)
         found.append(Interface(name, hardware, inet.address if inet else "", (inet.netmask or "") if inet else ""))
     return waking_interface(found, default_route(route))
-
-
-def _os_release(path: Path) -> Mapping[str, str]:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in lines if "=" in line)
-    return {key: value.strip("\"'") for key, _, value in pairs}
-
-
-def _distribution(release: Mapping[str, str]) -> tuple[str, int, str]:
-    """HTCondor's name of a distribution, its major version, its long name."""
-    names = {"debian": "Debian", "ubuntu": "Ubuntu", "rhel": "RedHat", "centos": "CentOS", "rocky": "Rocky"}
-    names |= {"almalinux": "AlmaLinux", "fedora": "Fedora", "opensuse-leap": "openSUSE", "sles": "SLES"}
-    ident = release.get("ID", "linux")
-    version = release.get("VERSION_ID", "0").partition(".")[0]
-    major = int(version) if version.isdigit() else 0
-    return names.get(ident, ident.capitalize()), major, release.get("PRETTY_NAME", "Linux")
 
 
 def _processor() -> Processor:

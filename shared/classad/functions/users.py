@@ -54,15 +54,18 @@ class UserMap:
 
     names: of plain user names, with the place in the file: a map of a million users is asked in a microsecond.
     patterns: those with a pattern, in order.
+    lengths: of names that stand for all users who begin with them, the longest first; empty: a name is one user's.
     """
 
     names: Mapping[str, tuple[int, str]]
     patterns: tuple[tuple[int, _Pattern], ...]
+    lengths: tuple[int, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> UserMap:
+    def parse(cls, text: str, *, prefixes: bool = False) -> UserMap:
         """The map of a text: lines `* user groups` or `* /pattern/ groups` (`/pattern/i` without case).
 
+        prefixes: a name is that of everybody who begins with it (CLASSAD_USER_MAP_PREFIX_<name>).
         Fields with blanks stand in double quotes; `#` begins a comment line; lines whose first field is not `*` are
         for other uses of map files and skipped. Raises UserMapError, naming the line, for a pattern that is no regular
         expression or a line without groups.
@@ -82,11 +85,13 @@ class UserMap:
                 names.setdefault(user, (number, groups))
             else:
                 patterns.append((number, _Pattern(user, groups)))
-        return cls(names, tuple(patterns))
+        lengths = sorted({len(name) for name in names}, reverse=True) if prefixes else []
+        return cls(names, tuple(patterns), tuple(lengths))
 
     def groups(self, user: str) -> str | None:
         """What `user` maps to, as it stands in the map; None if nothing fits."""
-        place, named = self.names.get(user, (0, None))
+        whole = next((user[:length] for length in self.lengths if user[:length] in self.names), user)
+        place, named = self.names.get(whole, (0, None))
         for number, pattern in self.patterns:
             if named is not None and number > place:
                 break

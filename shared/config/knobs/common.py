@@ -133,6 +133,10 @@ class CommonSettings(TlsSettings):
     classad_user_mapdata_by_name: Mapping[str, str] = family(
         "CLASSAD_USER_MAPDATA_<name>", meaning="the lines of a user map that has no file"
     )
+    classad_user_map_prefix_by_name: Mapping[str, bool] = family(
+        "CLASSAD_USER_MAP_PREFIX_<name>",
+        meaning="true: whoever begins as a user of the map does, is meant (the longest counts)",
+    )
     classad_lifetime: int = knob("CLASSAD_LIFETIME", "900", unit="s", least=0, meaning="an unrefreshed ad is kept")
     roost_health_port: int = knob(
         "ROOST_HEALTH_PORT", "0", least=0, most=65535, meaning="port of /healthz, /readyz and /metrics; 0: none"

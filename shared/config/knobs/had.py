@@ -41,6 +41,10 @@ class HadSettings(CommonSettings):
         least=0,
         meaning="a central manager that is silent for so long is dead, however slow the machines: the longest lease",
     )
+    had_socket_name: str = knob("HAD_SOCKET_NAME", "had", meaning="shared-port socket name")
+    replication_socket_name: str = knob(
+        "REPLICATION_SOCKET_NAME", "replication", meaning="shared-port socket name of the replication daemon"
+    )
     had_args: str = knob("HAD_ARGS", "-sock $(HAD_SOCKET_NAME)", meaning="arguments (sample: -f -p $(HAD_PORT))")
     replication_args: str = knob(
         "REPLICATION_ARGS", "-sock $(REPLICATION_SOCKET_NAME)", meaning="arguments (sample: -p $(REPLICATION_PORT))"

@@ -232,6 +232,18 @@ def test_the_first_line_that_fits_decides(maps):
     ]
 
 
+def test_names_of_a_map_may_be_beginnings(maps):
+    """The longest counts."""
+    maps({"g": UserMap.parse("* /ad/ late\n* ad first\n* adam second", prefixes=True)})
+    assert [value(f'userMap("g", "{name}")') for name in ("adam", "adamant", "a", "Ad")] == [
+        *("late", "late", UNDEFINED, UNDEFINED),
+    ]
+    maps({"g": UserMap.parse("* ad first\n* adam second\n* /ad/ late", prefixes=True)})
+    assert [value(f'userMap("g", "{name}")') for name in ("ad", "ada", "adamant", "bad", "a")] == [
+        *("first", "first", "second", "late", UNDEFINED),
+    ]
+
+
 def test_without_maps_every_user_is_unknown():
     assert value('userMap("g","alice")') is UNDEFINED
     assert value('userMap("g","alice","a","b")') == "b"

@@ -43,6 +43,14 @@ def test_the_longer_least_interval_of_a_negotiator(told):
     assert told("NEGOTIATOR", "NEGOTIATOR_INTERVAL = 20\nNEGOTIATOR_MIN_INTERVAL = 20\n") == []
 
 
+@spec("CFG-21", "CFG-23")
+def test_an_attribute_that_is_no_expression(told):
+    text = 'STARTD_ATTRS = Good, Bad, Colour\nGood = 1\nBad = (1 +\nColour = 1\nSLOT_TYPE_1_Colour = "red\n'
+    found = told("STARTD", text)
+    assert [(line, message.partition(" = ")[0]) for line, message in found] == [(3, "BAD"), (5, "SLOT_TYPE_1_COLOUR")]
+    assert told("SCHEDD", text) == []
+
+
 GROUPS = "GROUP_NAMES = a, b, b.c, b.d\n"
 
 

@@ -78,6 +78,55 @@ def test_loop_is_an_error_that_names_the_place(cycle):
     assert "pool.conf, line" in str(caught.value)
 
 
+def test_a_default_that_names_its_macro_again_is_no_loop():
+    made = table("Y = $(X:text)", "Z = $(X:$(Y))", "W = $(X:$(W2))", "W2 = $(X:$(W))")
+    assert made.value("Z") == "text"
+    with pytest.raises(ConfigError, match="refers to itself"):
+        made.value("W")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<$(NOPE:max({1, 2}))>", "<max({1, 2})>"),
+        ('<$(NOPE:(A && "x" == b))>', '<(A && "x" == b)>'),
+        ("<$(NOPE:(1+2)*3)>", "<$(NOPE:(1+2)*3)>"),
+        ("<$(NOPE:a(b)>", "<$(NOPE:a(b)>"),
+        ("<$(NOPE:(a(b)>", "<$(NOPE:(a(b)>"),
+        ("<$(NOPE:f($(NOPE2:x)))>", "<f(x)>"),
+        ("<$(NOPE:f($(NOPE2:x+y)))>", "<f($(NOPE2:x+y))>"),
+        ("<$(A:f(g(x)))> <$(A:$(B:$(C:x)))>", "<1> <1>"),
+    ],
+)
+def test_parentheses_in_a_default(text, expected):
+    assert table("A = 1").expand(text) == expected
+
+
+def test_a_default_of_many_parentheses_is_done_with_in_time():
+    text = "$(A:(" * 3000 + ")(" * 3000 + ")" * 3000
+    with contextlib.suppress(ConfigError):
+        table().expand(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$STRING(CALL)", "ab"),
+        ("$STRING(CALL,%4s|)", "  ab|"),
+        ("$STRING(NUM)", "7/2"),
+        ("$STRING(WORDS)", "a b"),
+        ("$STRING(NOPE)", "NOPE"),
+        ("$Fu(WIN)", "a/b/c.d"),
+        ("$Fup(WIN)", "a/b/"),
+        ("$Fuw(WIN)", "a\\b\\c.d"),
+        ("$Fwuq(WIN)", '"a/b/c.d"'),
+    ],
+)
+def test_strings_are_evaluated_and_paths_get_slashes(text, expected):
+    made = table('CALL = strcat("a", "b")', "NUM = 7/2", "WORDS = a b", "WIN = a\\b\\c.d")
+    assert made.expand(text) == expected
+
+
 def test_loop_in_one_macro_does_not_hurt_others():
     made = table("A = $(B)", "B = $(A)", "C = 3")
     assert made.value("C") == "3"

@@ -153,7 +153,7 @@ def test_every_template_can_be_used_and_expanded(use):
     table, reader = read(use + "\n")
     for macro in table:
         table.value(macro.name)
-    assert reader.warnings == []
+    assert [problem for problem in reader.warnings if " has no effect: " not in str(problem)] == []
     assert len(table) > 0
 
 

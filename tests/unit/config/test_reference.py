@@ -7,6 +7,7 @@ import pytest
 from shared.config import ConfigError, load_config
 from tests.reference.asked import Reference
 from tests.reference.configuration import ENVIRONMENT, comparable, has_loop, random_file
+from tests.spec import spec
 
 pytestmark = pytest.mark.reference
 
@@ -96,7 +97,34 @@ USED = {
     "FEATURE : Remote_Runtime_Config": "ENABLE_RUNTIME_CONFIG SETTABLE_ATTRS_CONFIG",
     "FEATURE : Remote_Runtime_Config(A, B)": "SETTABLE_ATTRS_CONFIG",
     "FEATURE : Remote_Config(A, B)": "SETTABLE_ATTRS_CONFIG ENABLE_PERSISTENT_CONFIG",
+    "FEATURE : ChildCollector(2, 9619)": "COLLECTOR2_ARGS DAEMON_LIST COLLECTOR2.COLLECTOR_NAME",
+    "FEATURE : CommonCloudAttributesAWS(-x, y)": "STARTD_CRON_JOBLIST STARTD_CRON_cloud_ARGS STARTD_CRON_cloud_PREFIX",
+    "FEATURE : Policy_Hours_To_Start(9, 18, 2)": "RunJobsHours NoJobsHours WorkweekLastDay",
+    "POLICY : Desktop_Hours": "START PREEMPT MaxJobRetirementTime IS_OWNER STARTD_LATCH_EXPRS",
+    "POLICY : Desktop_Idle": "START PREEMPT WANT_VACATE CpuBusyTimer SLOTS_CONNECTED_TO_KEYBOARD",
+    "POLICY : Desktop_Idle(8, 17, 1, 5)": "START PREEMPT",
+    "POLICY : OnlyRegisteredCheckpointDestinations": "SCHEDD_CLASSAD_USER_MAP_NAMES SUBMIT_REQUIREMENT_NAMES "
+    "CLASSAD_USER_MAP_PREFIX_checkpoint_destination_map JOB_TRANSFORM_ValidateCheckpointDestination "
+    "SUBMIT_REQUIREMENT_RejectInvalidCheckpointDestination IMMUTABLE_JOB_ATTRS",
+    "SECURITY : recommended": "ALLOW_ADMINISTRATOR ALLOW_DAEMON ALLOW_NEGOTIATOR ALLOW_WRITE ALLOW_READ SECURITY_MODEL "
+    "SEC_DEFAULT_ENCRYPTION SEC_READ_AUTHENTICATION SEC_CLIENT_AUTHENTICATION",
+    "SECURITY : recommended(pool, admin@x, b@y c@z)": "ALLOW_ADMINISTRATOR ALLOW_DAEMON",
+    "SECURITY : recommended_v9_0(pool, admin@x)": "ALLOW_ADMINISTRATOR ALLOW_DAEMON",
 }
+
+
+@spec("CFG-22")
+def test_detected_macros_are_the_same(tmp_path):
+    path = tmp_path / "pool.conf"
+    path.write_text("A = 1\n")
+    kinds = ("", "LEGACY", "NAME", "SHORTNAME", "LONGNAME", "ANDVER", "MAJORVER", "VER")
+    names = [
+        *(f"OPSYS{kind}" for kind in kinds),
+        *(f"UTSNAME_{part}" for part in ("SYSNAME", "NODENAME", "RELEASE", "VERSION", "MACHINE")),
+        *("UNAME_ARCH", "UNAME_OPSYS", "ARCH", "HAD_ARGS", "REPLICATION_ARGS"),
+    ]
+    config = load_config([path], subsystem="TOOL", env=ENVIRONMENT)
+    assert {name: config.get(name) for name in names} == reference_values(path, names)
 
 
 @pytest.mark.parametrize("used", USED)

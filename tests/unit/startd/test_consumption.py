@@ -24,6 +24,7 @@ DETECTED = Detected(
     arch="X86_64",
     opsys_name="Debian",
     opsys_major=12,
+    opsys_version=1200,
 )
 W_48 = """
     SLOT_TYPE_1 = cpus=8

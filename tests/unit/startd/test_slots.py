@@ -210,6 +210,14 @@ def test_attributes_of_the_administrator(tmp_path):
     assert [ad.get("Size") for ad in ads] == [2, None, None]
 
 
+@spec("CFG-23")
+def test_an_attribute_that_is_no_expression_is_left_out(tmp_path):
+    text = 'STARTD_ATTRS = Colour, Shape\nColour = "red\nShape = 1\nSLOT2_Shape = 1 +\n'
+    types = "NUM_SLOTS_TYPE_1 = 2\nSLOT_TYPE_1 = 1/4\n"
+    ads = list(Machine(tmp_path, text + types).ads().values())
+    assert [(ad.get("Colour"), ad.get("Shape")) for ad in ads] == [(None, 1), (None, 1)]
+
+
 @spec("SLT-29")
 def test_what_the_machine_is(tmp_path):
     """What it does, load and idle times, is shown by a part of the startd: `test_startd_slots`."""

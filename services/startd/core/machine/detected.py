@@ -169,6 +169,7 @@ class Detected:
     opsys: str = "LINUX"
     opsys_name: str = ""
     opsys_major: int = 0
+    opsys_version: int = 0  # 100 x major + minor
     opsys_long_name: str = ""
     processor: Processor = Processor()
     interface: Interface | None = None  # by which it can be woken
