@@ -53,9 +53,12 @@ def cluster_removed(cluster: int, at: float, materialized: int, total: int, reas
     return Event(36, cluster, -1, at, told, -1)
 
 
-def executing(job: JobId, at: float, host: str, slot: str, slot_ad: ClassAd, also: Iterable[str] = ()) -> Event:
-    """also: further attributes of the slot (UserLogExecuteEventAttrs)."""
-    told: dict[str, Any] = {}
+def executing(
+    job: JobId, at: float, host: str, slot: str, slot_ad: ClassAd, also: Iterable[str] = (), *, scratch: str = ""
+) -> Event:
+    """also: further attributes of the slot (UserLogExecuteEventAttrs). scratch: the job's directory on its machine;
+    empty: not known."""
+    told: dict[str, Any] = {"CondorScratchDir": one_line(scratch)} if scratch else {}
     for name in ("Cpus", "Disk", "GPUs", "Memory", *also):
         value = slot_ad.eval(name)
         if isinstance(value, bool | int | float | str):
@@ -130,7 +133,8 @@ def evicted(
     )
 
 
-def image_size(job: JobId, at: float, usage: Usage) -> Event:
+def image_size(job: JobId, at: float, usage: Usage, proportional_kib: int | None = None) -> Event:
+    """proportional_kib: None: its execution point does not say (USE_PSS)."""
     return event(
         6,
         job,
@@ -139,6 +143,7 @@ def image_size(job: JobId, at: float, usage: Usage) -> Event:
             "Size": usage.image_size_kib,
             "MemoryUsage": usage.memory_mib,
             "ResidentSetSize": usage.resident_set_kib,
+            "ProportionalSetSize": proportional_kib,
         },
     )
 

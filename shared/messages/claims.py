@@ -226,6 +226,7 @@ class JobReport(Message):
     claim_over: bool = False  # the claim ends with this run: there is no use in handing over a next job
     renew: bool = False  # the claim is in its first lease, and the answer is to end that (JobReportAck.renewed)
     updates: bytes = b""  # packed ad of further job attributes (e.g. ProvisionedResources, DockerContainer...)
+    scratch: str = ""  # of running and ended: the run's directory on its machine; empty: not told
 
 
 @message

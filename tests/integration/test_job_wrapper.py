@@ -28,7 +28,8 @@ async def test_a_job_is_started_through_the_wrapper_and_becomes_it(tmp_path):
         assert "USER_JOB_WRAPPER can not be run" in end.exit.message
         # Also without a restart: the knob is read for each job.
         current = pool.startd.shared.current
-        launchers = {**current.settings.launchers, "process": ""}
+        process = replace(current.settings.launchers["process"], wrapper="")
+        launchers = {**current.settings.launchers, "process": process}
         current.settings = replace(current.settings, launchers=launchers)
         activation, _ = await pool.run(cmd, Iwd=str(tmp_path), Out="out", Err="err")
         await eventually(lambda: (tmp_path / "out").read_text().strip() == "")

@@ -419,3 +419,20 @@ async def test_static_slots_get_a_new_claim_id_for_every_claim(tmp_path):
         await pool.call(ReleaseClaim(claim_id=granted.claim_id))
         assert pool.conditions() == {"slot1@node1": "Unclaimed/Idle", "slot2@node1": "Unclaimed/Idle"}
         assert pool.startd.shared.slot_manager.slots["slot2@node1"].offer not in ("", offer)
+
+
+async def test_a_report_tells_the_runs_directory_and_with_use_pss_the_memory_that_is_its_own(tmp_path):
+    knobs = {"USE_PSS": "true", "STARTER_INITIAL_UPDATE_INTERVAL": "0.1", "STARTER_UPDATE_INTERVAL": "0.1"}
+    async with Pool(tmp_path, **knobs) as pool:
+        await pool.run("/bin/sh", Arguments="-c 'pwd; sleep 1000'", Iwd=str(tmp_path), Out="out")
+
+        def measured():
+            told = [report for report in pool.schedd.reports if report.phase == "running" and report.updates]
+            return next((one for one in told if ClassAd.unpack(one.updates).eval("ProportionalSetSizeKb")), None)
+
+        await pool.schedd.until(lambda: measured() is not None)
+        report = measured()
+        assert Path(report.scratch).parent == pool.execute
+        assert os.path.isdir(report.scratch)  # noqa: ASYNC240  (a test may)
+        assert 0 < ClassAd.unpack(report.updates).eval("ProportionalSetSizeKb") <= report.usage.image_size_kib
+        assert {one.scratch for one in pool.schedd.reports if one.phase == "running"} == {report.scratch}

@@ -212,14 +212,15 @@ class Runs:
                 run.executing = report.started_at or report.at
                 if run.transfer:
                     self.record(job, lambda: job_log.transferring(job.id, now, "input", "finished"))
-                self._executing(job, claim, run, now, now)
+                self._executing(job, claim, run, now, now, report.scratch)
                 self.queue.put_claim(claim)
             elif job.status == JobStatus.SUSPENDED:
                 self.updates.happen(job, JobEvent.CONTINUE)
                 job_end.on_continue(job, run, now)
                 self.record(job, lambda: job_log.unsuspended(job.id, now))
             elif grown:
-                self.record(job, lambda: job_log.image_size(job.id, now, report.usage))
+                proportional = int(job.number("ProportionalSetSizeKb")) or None
+                self.record(job, lambda: job_log.image_size(job.id, now, report.usage, proportional))
         elif report.phase == "suspended" and job.status == JobStatus.RUNNING:
             self.updates.happen(job, JobEvent.SUSPEND)
             job_end.on_suspend(job, run, now)
@@ -235,8 +236,8 @@ class Runs:
         if job.status in ACTIVE:
             self.updates.record(job, event)
 
-    def _executing(self, job: Job, claim: Claim, run: Shadow, now: float, at: float) -> None:
-        """Its program runs, since `at` for the user's log."""
+    def _executing(self, job: Job, claim: Claim, run: Shadow, now: float, at: float, scratch: str) -> None:
+        """Its program runs, since `at` for the user's log. scratch: its directory there, if told."""
         self.updates.launches.add(now - max(run.started, claim.granted_at))
         if job.status not in ACTIVE:
             return  # held or removed while it was on its way: that was told, and stands
@@ -250,6 +251,7 @@ class Runs:
                 claim.slot,
                 claim.slot_classad(),
                 to_list(job.text("UserLogExecuteEventAttrs")),
+                scratch=scratch,
             ),
         )
         self.updates.publish(
@@ -279,7 +281,7 @@ class Runs:
             run.executing = report.started_at  # its report was lost, or came too late
         ended = job_end.when_ended(run, report, now)
         if untold:
-            self._executing(job, claim, run, now, max(run.started, ended.at - ended.ran_s))
+            self._executing(job, claim, run, now, max(run.started, ended.at - ended.ran_s), report.scratch)
         stopped = run.stop
         self.updates.end_run(claim, job, run, exit_ or job_end.NO_EXIT, ended)
         claim.previous = (report.job_id, report.attempt)

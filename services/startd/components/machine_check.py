@@ -73,7 +73,8 @@ class MachineCheck(Component):
     async def _check(self) -> None:
         settings = self.startd.settings
         places = {str(self.startd.context.execute), *(path for slot, path in settings.execute.items() if slot and path)}
-        wrapper = str(settings.launchers.get("process", ""))
+        process = settings.launchers.get("process")
+        wrapper = process.wrapper if process is not None else ""
         trouble = await asyncio.to_thread(find_trouble, sorted(places), wrapper)
         self.health.checked(trouble, self.startd.context.clock.monotonic())
         self._tell()

@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +49,18 @@ class ProcessLauncher(Launcher):
         wrapper: Callable[[], str] = lambda: "",
         *,
         contained: Callable[[], str] = lambda: "false",
+        proportional: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """wrapper: USER_JOB_WRAPPER as it is now, a program that gets the job's command line and becomes the job; where
         it is empty, jobs are started themselves. contained: an expression that is true of jobs which this machine puts
-        into containers unasked. tell: what the slots say of process jobs has changed, and why not all may run."""
+        into containers unasked. proportional: USE_PSS as it is now.
+        tell: what the slots say of process jobs has changed, and why not all may run."""
         self.server = server
         self.isolation = isolation
         self._wrapper = wrapper
         self._contained = contained
+        self._proportional = proportional
         self._tell = tell
 
     async def prepare(self, launch: Launch) -> None:
@@ -177,6 +180,8 @@ class ProcessLauncher(Launcher):
     def _measure(self, run: str, nanny: int) -> Measured:
         """The cgroup knows best; the size of what is mapped it does not know."""
         seen, use = measure_tree(nanny), self.isolation.use(run)
+        if self._proportional():
+            seen = replace(seen, attributes={**seen.attributes, "ProportionalSetSizeKb": seen.resident_set_kib})
         if use is None:
             return seen
         # The cgroup's times are of all jobs that were in it: those of the processes are this job's.
@@ -215,6 +220,14 @@ def _hint(executable: Path, number: int) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """wrapper: USER_JOB_WRAPPER, empty: none. proportional: USE_PSS."""
+
+    wrapper: str
+    proportional: bool
+
+
 def _make(host: LauncherHost) -> ProcessLauncher:
     def tell(reason: str) -> None:
         if reason:
@@ -224,7 +237,8 @@ def _make(host: LauncherHost) -> ProcessLauncher:
     return ProcessLauncher(
         host.fork_server,
         host.isolation,
-        lambda: str(host.settings("process")),
+        lambda: str(host.settings("process").wrapper),
+        proportional=lambda: bool(host.settings("process").proportional),
         contained=lambda: unparse(host.settings("apptainer").job),
         tell=tell,
     )
@@ -233,6 +247,6 @@ def _make(host: LauncherHost) -> ProcessLauncher:
 PROCESS = LauncherKind(
     name="process",
     make=_make,
-    choose=lambda job, machine, wrapper: Choice("process"),
-    read_settings=lambda knobs: knobs.user_job_wrapper or "",
+    choose=lambda job, machine, settings: Choice("process"),
+    read_settings=lambda knobs: ProcessSettings(knobs.user_job_wrapper or "", knobs.use_pss),
 )

@@ -43,6 +43,7 @@ class Reports:
         record.sequence += 1
         if self.extras:
             updates = ClassAd(self.extras | dict(updates.exprs() if updates else ()))
+        begun = phase in ("running", "ended") and record.scratch
         return JobReport(
             startd=self._context.startd,
             slot=record.slot,
@@ -57,6 +58,7 @@ class Reports:
             usage=Usage.model_validate(record.usage),
             exit=outcome,
             updates=updates.pack() if updates else b"",
+            scratch=str(self._context.daemon.execute / record.scratch) if begun else "",
         )
 
     def tell(self, phase: str, updates: ClassAd | None = None) -> None:

@@ -436,6 +436,12 @@ class StartdSettings(CommonSettings):
     user_job_wrapper: str | None = knob(
         "USER_JOB_WRAPPER", meaning="program that every job without a container is started through"
     )
+    use_pss: bool = knob(
+        "USE_PSS",
+        "false",
+        meaning="whether a job that runs as a process says ProportionalSetSizeKb: its memory, what it shares only by "
+        "its share",
+    )
     starter_job_environment: str | None = knob(
         "STARTER_JOB_ENVIRONMENT",
         meaning="variables of jobs that do not set them, as the submit command environment has them",

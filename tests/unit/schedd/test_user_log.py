@@ -16,6 +16,7 @@ from shared import history_file, job_log
 from shared.classad import ClassAd
 from shared.config import ConfigError, load_config
 from shared.job_log import Form, LogHead
+from shared.messages.claims import Usage
 from tests.scheddpool import Pool, job_ad
 from tests.waiting import eventually
 
@@ -236,3 +237,27 @@ async def test_each_log_has_its_own_form_and_what_is_wanted_besides(tmp_path):
 def test_a_form_that_is_none_is_told_with_its_knob():
     with pytest.raises(ConfigError, match="EVENT_LOG_FORMAT_OPTIONS: 'YAML' is no form of a job's log"):
         settings(EVENT_LOG_FORMAT_OPTIONS="YAML")
+
+
+async def test_a_run_tells_its_directory_and_the_memory_that_is_its_own(tmp_path):
+    """The directory from whichever report comes first: of two runs the second is heard of at its end only."""
+    async with Pool(tmp_path / "pool") as pool:
+        log = tmp_path / "log"
+        run = await pool.run_one(ad=job_ad(UserLog=str(log)))
+        await pool.startd.report(run, "running", started_at=5.0, scratch="/execute/dir_1")
+        measured = ClassAd({"ProportionalSetSizeKb": 321}).pack()
+        await pool.startd.report(run, "running", usage=Usage(image_size_kib=500, memory_mib=1), updates=measured)
+        await pool.startd.finish(run)
+        other = await pool.run_one(ad=job_ad(UserLog=str(log)))
+        await pool.startd.finish(other, started_at=6.0, scratch="/execute/dir_2")
+
+        def read():
+            with JobEventLog(str(log)) as events:
+                return list(events.events(stop_after=0)) if log.exists() else []
+
+        await eventually(lambda: [e.type for e in read()].count(JobEventType.JOB_TERMINATED) == 2, what="ends")
+    began = [event["ExecuteProps"]["CondorScratchDir"] for event in read() if event.type == JobEventType.EXECUTE]
+    assert began == ["/execute/dir_1", "/execute/dir_2"]
+    assert '\tCondorScratchDir = "/execute/dir_1"\n' in log.read_text()
+    (grown,) = (event for event in read() if event.type == JobEventType.IMAGE_SIZE)
+    assert (grown["Size"], grown["ProportionalSetSize"]) == (500, 321)
