@@ -37,10 +37,11 @@ def personal_config(
     knobs: Mapping[str, str] | None = None,
     broker: bool = False,
     local_name: str | None = None,
+    instance: str | None = None,
     dynamic: Dynamic | None = None,
 ) -> Config:
     """file: read in place of the pool's own; "": none. knobs: what wins over it. broker: whether messages go over
-    RabbitMQ. dynamic: as load_config has it. Raises ConfigError."""
+    RabbitMQ. instance, dynamic: as load_config has them. Raises ConfigError."""
     overrides = {
         "ROOST_POOL_DIR": str(directory),
         "SPOOL": str(directory / "spool"),
@@ -53,7 +54,9 @@ def personal_config(
     }
     files = [directory / CONFIG_FILE] if file is None else [file] if file else []
     paths = None if any(map(os.environ.get, _NAMED_FILES)) else files
-    config = load_config(paths, subsystem=subsystem, local_name=local_name, overrides=overrides, dynamic=dynamic)
+    config = load_config(
+        paths, subsystem=subsystem, local_name=local_name, overrides=overrides, instance=instance, dynamic=dynamic
+    )
     if broker:
         from shared.bus.statements import GATEWAY_KEY, GATEWAY_KEYS, public_file  # most commands do without
 

@@ -17,13 +17,14 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from roost import daemon_list
+from roost.daemon_list import Member
 from roost.errors import ClientError
 from roost.personal_config import personal_config
 from roost.pool_directory import CONFIG_FILE, POOL_FILE
@@ -90,7 +91,9 @@ class PersonalPool:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.runners: list[Runner] = []
-        self.warnings: tuple[str, ...] = ()  # what a person should hear of, once it is up
+        self.warnings: tuple[str, ...] = ()  # what nothing is started for, for a person, once it is up
+        self.problems: tuple[str, ...] = ()  # what the daemons' logs say of the configuration, for a person
+        self._members: tuple[Member, ...] = ()
         self._store: Store | None = None
         self._hub = MemoryHub()
         self._signer: Signer | None = None
@@ -108,17 +111,15 @@ class PersonalPool:
     async def start(self) -> None:
         """Start the store and every daemon. Raises RoostError when one of them can not start."""
         directory = self.plan.directory
-        daemons = self._daemons()
-        for daemon_class in daemons:
-            self.config(daemon_class.subsystem)  # a file that can not be read is told before anything is started
+        self._members = self._choose()  # a file that can not be read is told before anything is started
         tls = self._tls()
         for url in (self.plan.amqp_url, self.plan.redis_url):
             tls.check(url)
         self._make_keys()
         self._store = open_store(self.plan.redis_url or "auto", directory, tls=tls)
         await self._store.start()
-        for daemon_class in daemons:
-            runner = Runner(daemon_class.subsystem.lower(), self._maker(daemon_class))
+        for member in self._members:
+            runner = Runner(member.word.lower(), self._maker(member))
             self.runners.append(runner)
             await runner.start()
             if runner.deaths:
@@ -180,15 +181,36 @@ class PersonalPool:
     def report(self) -> dict[str, Any]:
         return {runner.name: runner.report() for runner in self.runners}
 
-    def _daemons(self) -> tuple[type[Daemon], ...]:
+    def _choose(self) -> tuple[Member, ...]:
+        """The members of the pool, each with a name of its own; `warnings` and `problems` tell the rest. Raises
+        ConfigError."""
         config = self.config("MASTER")
-        listed = to_list(config.get("DAEMON_LIST") or "")
-        standing = [one.subsystem for one in DAEMONS]
-        programs = {word.upper(): config.get(word) or "" for word in listed}
-        chosen = daemon_list.choose(listed, standing, programs, daemon_list.OPTIONAL)
-        self.warnings = chosen.warnings
-        besides = [daemon_list.load(daemon_list.OPTIONAL[subsystem]) for subsystem in chosen.optional]
-        return (*DAEMONS[:-1], *besides, DAEMONS[-1])
+        chosen = daemon_list.choose(config, [one.subsystem for one in DAEMONS], daemon_list.OPTIONAL)
+        views = daemon_list.views_within(chosen.members, config.get("CONDOR_VIEW_HOST") or "", _local_hosts(config))
+        warnings = [*chosen.warnings]
+        problems = [str(problem) for problem in config.warnings]
+        members: dict[tuple[str, str], Member] = {}
+        for member in chosen.members:
+            if member.subsystem == "COLLECTOR" and to_list(views) != to_list(config.get("CONDOR_VIEW_HOST") or ""):
+                member = replace(member, macros={"CONDOR_VIEW_HOST": views, **member.macros})
+            own = self.config(member.subsystem, member=member)
+            problems += map(str, own.warnings)
+            name = name_of(member.subsystem, own, member.name or None)
+            other = members.setdefault((member.subsystem, name.lower()), member)
+            if other is not member:
+                warnings.append(
+                    f"DAEMON_LIST names {member.word}, which would have the name {name} of {other.word}, so it is not "
+                    f"started: give it another one with -local-name or -name in {member.word}_ARGS, or set "
+                    f"{member.local_name}.{member.subsystem}_NAME"
+                )
+        self.warnings = tuple(warnings)
+        self.problems = tuple(dict.fromkeys(problems))
+        return tuple(members.values())
+
+    @staticmethod
+    def _class_of(subsystem: str) -> type[Daemon]:
+        standing = {one.subsystem: one for one in DAEMONS}
+        return standing.get(subsystem) or daemon_list.load(daemon_list.OPTIONAL[subsystem])
 
     def _daemon(self, daemon_class: type[Daemon]) -> Daemon:
         for runner in self.runners:
@@ -196,14 +218,16 @@ class PersonalPool:
                 return runner.daemon
         raise ClientError(f"the {daemon_class.subsystem.lower()} is not running")
 
-    def _maker(self, daemon_class: type[Daemon]) -> Callable[[], Daemon]:
+    def _maker(self, member: Member) -> Callable[[], Daemon]:
+        subsystem, daemon_class = member.subsystem, self._class_of(member.subsystem)
+
         def make() -> Daemon:
-            config = self.config(daemon_class.subsystem)
-            name = name_of(daemon_class.subsystem, config, None)
-            bus = self._bus(f"{daemon_class.subsystem.lower()}.{name}")
+            config = self.config(subsystem, member=member)
+            name = name_of(subsystem, config, member.name or None)
+            bus = self._bus(f"{subsystem.lower()}.{name}")
             assert self._store is not None
             context = make_context(daemon_class, config, name, bus, self._store)
-            set_config_loader(context, lambda dynamic: self.config(daemon_class.subsystem, dynamic))
+            set_config_loader(context, lambda dynamic: self.config(subsystem, dynamic, member))
             daemon = make_daemon_or_reset(daemon_class, context)
             for problem in context.config.warnings:
                 context.log.warning("configuration", problem=str(problem))
@@ -222,9 +246,24 @@ class PersonalPool:
     def _tls(self) -> ClientTls:
         return ClientTls.of(TlsSettings.from_config(self.config("MASTER")))
 
-    def config(self, subsystem: str, dynamic: Dynamic | None = None) -> Config:
+    def config(self, subsystem: str, dynamic: Dynamic | None = None, member: Member | None = None) -> Config:
+        """As the daemons of this kind read it; that of `member` with what is its own."""
         plan = self.plan
-        return personal_config(plan.directory, subsystem, knobs=plan.knobs, broker=bool(plan.amqp_url), dynamic=dynamic)
+        return personal_config(
+            plan.directory,
+            subsystem,
+            knobs={**(member.macros if member is not None else {}), **plan.knobs},
+            broker=bool(plan.amqp_url),
+            local_name=(member.local_name or None) if member is not None else None,
+            instance=(member.name or None) if member is not None else None,
+            dynamic=dynamic,
+        )
+
+
+def _local_hosts(config: Config) -> frozenset[str]:
+    """Names and addresses of this machine, in lower case."""
+    told = ("FULL_HOSTNAME", "HOSTNAME", "IPV4_ADDRESS", "IPV6_ADDRESS", "CONDOR_HOST")
+    return frozenset({"127.0.0.1", "::1", "localhost", *((config.get(name) or "").lower() for name in told)})
 
 
 @contextlib.contextmanager

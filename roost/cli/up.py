@@ -97,7 +97,7 @@ def _plan(directory: Path, parsed: Parsed) -> Plan:
 
 def _announce(pool: PersonalPool) -> None:
     directory = pool.plan.directory
-    for problem in pool.warnings:
+    for problem in (*pool.problems, *pool.warnings):
         sys.stderr.write(f"WARNING: {problem}\n")
     sys.stderr.flush()
     hint = "" if os.environ.get("ROOST_POOL_DIR") or directory == pool_dir() else f"ROOST_POOL_DIR={directory} "

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 LOOK_UPS = {"get", "origin", "value", "of", "is_written", "_number", "_whole", "whole", "_expr", "_of_type"}
 HOLDERS = {"settings", "knobs", "_knobs", "_settings"}
 # What only looks like a use: the startd's own `settings.docker` is ROOST_DOCKER's, no master runs, and tables of
-# daemons have their subsystems' names.
-NAMESAKES = {"DOCKER", "MASTER_NAME", "COLLECTOR", "HAD", "NEGOTIATOR"}
+# daemons have their subsystems' names; <NAME>_ARGS is looked up for daemons that have arguments.
+NAMESAKES = {"HAD_ARGS", "REPLICATION_ARGS", "DOCKER", "MASTER_NAME", "COLLECTOR", "HAD", "NEGOTIATOR"}
 # Looked up under names that the code puts together from what the administrator wrote, or by each of their names.
 COMPUTED = {"SCHEDD_CRON_<Job>_*", "SLOT<N>_<attr>", "SLOT<N>_EXECUTE"}
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.pools import ROOT, EmbeddedPool
 from tests.servers import Leashed
+from tests.spec import spec
 from tests.waiting import wait_until
 
 JOB = "executable = /bin/true\nlog = jobs.log\nqueue 3\n"
@@ -77,6 +78,55 @@ def test_a_pool_remembers_users_and_jobs_over_stop_and_kill(pool, tmp_path):
     pool.roost("release", str(held))
     pool.wait_for_rest(held, 2)
     assert {status for status, _, _ in pool.final(held).values()} == {4}
+
+
+#: A view server as the manual writes it, without a port, and more daemons of each kind.
+SEVERAL = """
+VIEWSERV01 = $(COLLECTOR)
+VIEWSERV01_ARGS = -f -p 12345 -local-name VIEWSERV01
+VIEWSERV01_ENVIRONMENT = "_CONDOR_COLLECTOR_LOG=$(LOG)/ViewServerLog01"
+VIEWSERV01.POOL_HISTORY_DIR = $(LOCAL_DIR)/poolhist01
+VIEWSERV01.KEEP_POOL_HISTORY = TRUE
+VIEWSERV01.CONDOR_VIEW_HOST =
+CONDOR_VIEW_HOST = localhost.localdomain:12345
+SCHEDD_ALPHA = $(SCHEDD)
+SCHEDD_ALPHA_ARGS = -f -local-name alpha
+alpha.SCHEDD_NAME = alpha
+STARTD_RED = $(STARTD)
+STARTD_RED_ENVIRONMENT = "_CONDOR_STARTD_ATTRS=Colour _CONDOR_Colour='""red""'"
+NEGOTIATOR_B = $(NEGOTIATOR)
+NEGOTIATOR_B_ARGS = -local-name B
+B.NEGOTIATOR_NAME = bee
+B.NEGOTIATOR_SLOT_CONSTRAINT = Colour =?= "red"
+NEGOTIATOR.NEGOTIATOR_SLOT_CONSTRAINT = Colour =!= "red"
+DAEMON_LIST = MASTER COLLECTOR NEGOTIATOR SCHEDD STARTD VIEWSERV01 SCHEDD_ALPHA STARTD_RED NEGOTIATOR_B
+"""
+
+
+@spec("CFG-12", "CFG-13")
+def test_daemons_of_one_kind_under_names_of_their_own(pool, tmp_path):
+    (pool.directory / "config").write_text(f"LOCAL_DIR = {tmp_path}\n{SEVERAL}")
+    pool.start("-cpus", "2", "-memory", "2048")
+    host = socket.gethostname()
+    names = {
+        *(f"Collector {name}" for name in (host, f"VIEWSERV01@{host}")),
+        *(f"HAD {name}" for name in (host, f"B@{host}")),
+        *(f"Negotiator {name}" for name in (host, "bee")),
+        *(f"Scheduler {name}" for name in (host, "alpha")),
+        *(f"Machine slot1@{name}" for name in (host, f"STARTD_RED@{host}")),
+    }
+    wait_until(
+        lambda: names <= set(pool.roost("status", "-any", "-af", "MyType", "Name").stdout.splitlines()),
+        what="the ads of all of them",
+    )
+    (tmp_path / "red.sub").write_text('executable = /bin/true\nrequirements = Colour == "red"\nqueue 2\n')
+    done = pool.submit(tmp_path / "red.sub", "-name", "alpha")
+    pool.wait_for_rest(done, 2)
+    ran = pool.roost("history", "-name", "alpha", "-af", "JobStatus", "LastRemoteHost").stdout.splitlines()
+    assert [line.partition("@")[2] for line in ran] == [f"STARTD_RED@{host}"] * 2
+    assert {line.split()[0] for line in ran} == {"4"}
+    assert (tmp_path / "poolhist01").is_dir()
+    assert pool.roost("down").stdout == "The pool is down.\n"
 
 
 def test_one_directory_is_one_pool(pool):

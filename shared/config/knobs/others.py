@@ -91,7 +91,15 @@ OTHERS: tuple[Knob, ...] = (
     Knob(
         "<NAME>_ARGS",
         None,
-        "arguments of a listed daemon (-f, -p port, -sock name, -local-name)",
+        "arguments of a daemon that `roost up` starts: -local-name, by default its name in DAEMON_LIST where that is "
+        "none of a kind of daemons, and -name",
+        kind="str",
+        daemons=("MASTER",),
+    ),
+    Knob(
+        "<NAME>_ENVIRONMENT",
+        None,
+        "environment of a daemon that `roost up` starts: _CONDOR_<macro> wins over the files",
         kind="str",
         daemons=("MASTER",),
     ),

@@ -19,7 +19,6 @@ _QEMU = "virtual machines run under QEMU, without a helper"
 #: Name -> why nothing goes by it, and what there is in its place.
 UNREAD: Final = {
     "<NAME>.REPLICATION_SOCKET_NAME": _HAD_STATE,
-    "<NAME>_ARGS": "arguments of a daemon stand where it is started",
     "ACCOUNTANT_DATABASE_FILE": _HAD_STATE,
     "BIN": "commands are part of the Python package",
     "COLLECTOR": _PROGRAM,
@@ -30,7 +29,7 @@ UNREAD: Final = {
     "DEFRAG_STATE_FILE": "the past of defrag is kept in Redis",
     "DOCKER": "the engine is spoken to over its socket: see ROOST_DOCKER",
     "HAD": _PROGRAM,
-    "HAD_ARGS": "arguments of a daemon stand where it is started",
+    "HAD_ARGS": "a HAD has the name of its negotiator, and no port of its own",
     "HAD_SOCKET_NAME": _PORT,
     "HAD_USE_SHARED_PORT": _PORT,
     "HOUSEKEEPING_INTERVAL": "an ad is gone at the moment its lifetime ends",
