@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,14 +19,16 @@ REFUSED = "refused"
 class Family:
     """make: a case, from dice. ours: our answers; the reference's are in `asked`, under the same name. known: why an
     answer may differ, or "" where it may not: (case, question, ours, the reference's). cause: differences of one cause
-    have one text; the question, unless a family knows better. paired: what of both sides' answers is compared."""
+    have one text; the question, unless a family knows better. paired: what of both sides' answers is compared.
+    recorded: cases with the reference's answers of once, where there are none of its side today; such have no make."""
 
     name: str
-    make: Callable[[random.Random], Case]
+    make: Callable[[random.Random], Case] | None
     ours: Callable[[Case], Facts]
     known: Callable[[Case, str, Any, Any], str] = lambda case, question, ours, theirs: ""
     cause: Callable[[str, Any, Any], str] = lambda question, ours, theirs: question
     paired: Callable[[Facts, Facts], tuple[Facts, Facts]] = lambda ours, theirs: (ours, theirs)
+    recorded: Callable[[], Iterable[tuple[Case, Facts]]] | None = None
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,25 @@ def test_a_case_that_one_side_refuses_is_one_difference():
     assert (tally.questions, tally.agreed, list(tally.differences)) == (1, 0, [REFUSED])
 
 
+@pytest.mark.parametrize(("name", "answers"), [("layouts", 50), ("slots", 100), ("states", 8), ("negotiation", 50)])
+def test_a_recorded_family_agrees(name, answers):
+    """Some of each: other tests have them all."""
+    tally = compare(FAMILIES[name], 8, 0)
+    assert {cause: found[0] for cause, found in tally.differences.items()} == {}
+    assert tally.cases == 8
+    assert tally.agreed >= answers
+
+
+def test_a_recorded_pool_that_was_decided_otherwise_is_told():
+    negotiation = FAMILIES["negotiation"]
+    row, theirs = next((row, told) for row, told in negotiation.recorded() if len(told) > 2 and "until" not in row)
+    tally = Tally()
+    take(tally, negotiation, row, theirs)
+    assert tally.differences == {}
+    take(tally, negotiation, row, {**theirs, "who gets how many": {}})
+    assert list(tally.differences) == ["who gets how many"]
+
+
 def test_a_difference_is_counted_and_one_on_purpose_apart():
     family = Family(
         "made up",
