@@ -238,6 +238,7 @@ class Runs:
             session=self._session,
             transfer_tls=TransferTls.of(TlsSettings.from_config(self.context.config)),
             machine_ad=self.machine_ad,
+            cores=self._cores,
             vacate_time=self._vacate_time,
             claim_over=lambda claim_id: claim_id not in startd.slot_manager.claims,
             lease_left=startd.leases.left_s,
@@ -250,6 +251,14 @@ class Runs:
         if self._http is None:
             self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         return self._http
+
+    def _cores(self, record: RunRecord, job: ClassAd) -> tuple[int, ...]:
+        slot = self.startd.slot_manager.slots.get(record.slot)
+        if slot is None:
+            return ()
+        others = [run.record.cores for run in self.by_key.values() if run.key != record.key and not run.ended]
+        affinity, machine = self.startd.settings.affinity, self.startd.detected.core_ids
+        return affinity.cores(job, slot.slot_id, float(slot.total["Cpus"]), machine, others)
 
     def machine_ad(self, slot: str) -> ClassAd:
         found = self.startd.slot_manager.slots.get(slot)

@@ -13,18 +13,20 @@ from engine.slots.carving import Carving
 from services.startd.core.backfill_client import BadBackfill, backfill_client
 from services.startd.core.isolation import IsolationSettings, read_isolation_settings
 from services.startd.core.machine import power_states
+from services.startd.core.machine.affinity import CpuAffinity, listed_cores
 from services.startd.core.machine.detected import Detected
 from services.startd.core.machine.resources import resource_names
 from services.startd.core.machine.slot_plan import execute_directories
 from services.startd.core.machine.slot_types import MAX_TYPES
 from services.startd.core.run.job_hooks import HookConfig, read_hook_config
-from services.startd.core.run.job_launch import JobEnvironment
+from services.startd.core.run.job_launch import JobEnvironment, inherited_variables
 from services.startd.core.slots.policy import Policy, never
 from services.startd.exec.registry import read_launcher_settings
 from shared.classad import Expr, ParseError, parse_expr, unparse
 from shared.classad.ad import PRIVATE_OF_JOBS
 from shared.classad.expr import fold
 from shared.config import Config
+from shared.config.errors import config_error
 from shared.config.knobs import StartdSettings
 from shared.errors import ConfigurationError
 from shared.job_text import BadJobText, environment
@@ -45,6 +47,7 @@ class Settings:
     killing_timeout: float
     alives_missed: int
     initial_job_update: float
+    affinity: CpuAffinity  # ASSIGN_CPU_AFFINITY, ENFORCE_CPU_AFFINITY, SLOT<N>_CPU_AFFINITY
     environment: JobEnvironment  # STARTER_JOB_ENVIRONMENT, STARTER_NUM_THREADS_ENV_VARS
     job_update: float
     orphan: float  # how long jobs live on without any startd
@@ -89,7 +92,8 @@ def read(config: Config, detected: Detected) -> Settings:
         killing_timeout=max(1, knobs.killing_timeout),
         alives_missed=max(1, knobs.max_claim_alives_missed),
         initial_job_update=max(1, knobs.starter_initial_update_interval),
-        environment=_environment(knobs),
+        affinity=_affinity(config, knobs, detected),
+        environment=_environment(config, knobs),
         job_update=max(1, knobs.starter_update_interval),
         orphan=knobs.roost_startd_orphan_timeout,
         filesystem_domain=knobs.filesystem_domain or detected.hostname,
@@ -305,7 +309,21 @@ def _type_names(config: Config, n: int) -> list[str]:
     return (config.get(f"SLOT_TYPE_{n}_STARTD_ATTRS") or "").replace(",", " ").split()
 
 
-def _environment(knobs: StartdSettings) -> JobEnvironment:
+def _affinity(config: Config, knobs: StartdSettings, detected: Detected) -> CpuAffinity:
+    """Raises ConfigError."""
+    by_slot = {}
+    for n, text in knobs.slot_cpu_affinity_by_n.items():
+        name = f"SLOT{n.upper()}_CPU_AFFINITY"
+        try:
+            cores = detected.core_ids if text.strip() == "*" else listed_cores(text, detected.core_ids)
+        except ValueError as error:
+            raise config_error(f"{name} = {text} is not usable", config.origin(name), str(error)) from error
+        if n.isdigit():
+            by_slot[int(n)] = cores
+    return CpuAffinity(knobs.assign_cpu_affinity, knobs.enforce_cpu_affinity, by_slot)
+
+
+def _environment(config: Config, knobs: StartdSettings) -> JobEnvironment:
     """Raises BadSetting."""
     text = (knobs.starter_job_environment or "").strip()
     quoted = len(text) > 1 and text[0] == text[-1] == '"'
@@ -313,4 +331,5 @@ def _environment(knobs: StartdSettings) -> JobEnvironment:
         variables = environment(text[1:-1].replace('""', '"') if quoted else None, text)
     except BadJobText as error:
         raise BadSetting(f"STARTER_JOB_ENVIRONMENT: {error}") from error
-    return JobEnvironment(variables, knobs.starter_num_threads_env_vars)
+    inherited = inherited_variables(knobs.job_inherits_starter_environment, config.table.environment)
+    return JobEnvironment(variables, knobs.starter_num_threads_env_vars, inherited)

@@ -47,6 +47,7 @@ class RunRecord:
     began_boottime: float = 0.0
     ended_boottime: float = 0.0
     ended_at: float = 0.0
+    cores: tuple[int, ...] = ()  # that its job is bound to
 
     @property
     def key(self) -> str:

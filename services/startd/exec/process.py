@@ -95,6 +95,8 @@ class ProcessLauncher(Launcher):
             "append_stdout": launch.append,
             "append_stderr": launch.append,
         }
+        if launch.cores:
+            request["cores"] = list(launch.cores)
         request |= self.isolation.request(launch)
         if wrapper and (grants := request.get("landlock", {}).get("grants")):
             grants.append(["r", wrapper])

@@ -90,6 +90,7 @@ def become_job(request: Frame, parent: int) -> None:
         pass  # a machine that forbids it decides by itself
     if not request.get("pid_namespace"):
         isolate(request)
+    _bind(request)
     _set_limits(request)
     _take_account(request)
     # After the account: a change of the user takes this away.
@@ -109,6 +110,16 @@ def become_job(request: Frame, parent: int) -> None:
         raise StepError("exec", error.errno, f"{executable}: {error.strerror}") from error
     except ValueError as error:
         raise StepError("exec", errno.EINVAL, f"{executable}: {error}") from error
+
+
+def _bind(request: Frame) -> None:
+    """To the cores that are its own. Raises StepError."""
+    cores = request.get("cores")
+    if isinstance(cores, list):
+        try:
+            os.sched_setaffinity(0, cores)
+        except OSError as error:
+            raise StepError("cores", error.errno, f"cores {cores}: {error.strerror}") from error
 
 
 def _set_limits(request: Frame) -> None:

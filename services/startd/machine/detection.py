@@ -115,9 +115,11 @@ class RealMachine:
     def detect(self) -> Detected:
         release = linux_release(self.etc)
         machine = platform.machine()
+        core_ids = tuple(sorted(os.sched_getaffinity(0)))
         return Detected(
             hostname=platform.node() or "localhost",
-            cpus=len(os.sched_getaffinity(0)),
+            cpus=len(core_ids),
+            core_ids=core_ids,
             cores=psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
             memory_mib=int(psutil.virtual_memory().total // 2**20),
             swap_kib=int(psutil.swap_memory().total // 1024),

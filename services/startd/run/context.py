@@ -34,6 +34,7 @@ class RunContext:
     session: Callable[[], aiohttp.ClientSession]  # for files
     transfer_tls: TransferTls
     machine_ad: Callable[[str], ClassAd]  # of a slot
+    cores: Callable[[RunRecord, ClassAd], tuple[int, ...]]  # that a job is to be bound to; none: to all
     vacate_time: Callable[[str, ClassAd], float]  # (slot, job): seconds for the job to end by itself
     claim_over: Callable[[str], bool]  # whether a claim has ended, or ends with its run
     lease_left: Callable[[str], float | None]  # of a claim: seconds until its lease passes; None: it has none

@@ -293,6 +293,7 @@ class Run:
             await asyncio.to_thread(scratch_dirs.remove, self.scratch)
             scratch_dirs.make(self.context.daemon.execute, record.scratch)
         machine_ad = self.context.machine_ad(record.slot)
+        record.cores = self.context.cores(record, self.job)
         launch = self._describe(machine_ad)
         if record.launcher in ("process", "vm"):
             await self.context.isolation.mount_scratch(launch)
@@ -330,7 +331,8 @@ class Run:
         """Raises RunFailed."""
         choice = choose(self.job, machine_ad, self.context.settings().launchers)
         launch = describe(self.job, self._place(machine_ad), choice)
-        launch = replace(launch, account=self.context.isolation.account(self.record.slot, self.job))
+        account = self.context.isolation.account(self.record.slot, self.job)
+        launch = replace(launch, account=account, cores=self.record.cores)
         self.record.launcher = choice.launcher
         names = ("_CONDOR_SCRATCH_DIR", "_CONDOR_SLOT", "_CONDOR_JOB_AD", "_CONDOR_MACHINE_AD", "_CONDOR_JOB_IWD")
         self._hook_site = HookSite(

@@ -442,6 +442,25 @@ class StartdSettings(CommonSettings):
         meaning="whether a job that runs as a process says ProportionalSetSizeKb: its memory, what it shares only by "
         "its share",
     )
+    assign_cpu_affinity: Expr = knob(
+        "ASSIGN_CPU_AFFINITY",
+        "false",
+        meaning="looked at in the job's ad: where true, the job is bound to cores of its own, as many as its slot has",
+    )
+    enforce_cpu_affinity: bool = knob(
+        "ENFORCE_CPU_AFFINITY",
+        "false",
+        meaning="bind each job to the cores of SLOT<N>_CPU_AFFINITY, else to as many as its slot has",
+    )
+    slot_cpu_affinity_by_n: Mapping[str, str] = family(
+        "SLOT<N>_CPU_AFFINITY", meaning="cores of the jobs in slot N, from 0 on, as 0, 2-3; * for all"
+    )
+    job_inherits_starter_environment: str = knob(
+        "JOB_INHERITS_STARTER_ENVIRONMENT",
+        "false",
+        meaning="variables of the startd's environment that jobs outside of containers get: true for all, or a list of "
+        "names with * for any letters; none that begins with _CONDOR_ or ROOST_",
+    )
     starter_job_environment: str | None = knob(
         "STARTER_JOB_ENVIRONMENT",
         meaning="variables of jobs that do not set them, as the submit command environment has them",

@@ -211,6 +211,10 @@ def test_limits():
     host = plan(rules()).body["HostConfig"]
     assert (host["Memory"], host["NanoCpus"], host["CpuShares"]) == (128 * 2**20, 2_000_000_000, 200)
     assert host["PidsLimit"] == 16384
+    assert "CpusetCpus" not in host
+    bound = plan(rules(), cores=(0, 3))
+    assert bound.body["HostConfig"]["CpusetCpus"] == "0,3"
+    assert "CpusetCpus" not in plan(rules(), facts=EngineFacts(binds=False), cores=(0, 3)).body["HostConfig"]
     assert plan(rules(DISABLE_SWAP_FOR_JOB="true")).body["HostConfig"]["MemorySwap"] == 128 * 2**20
     assert "MemorySwap" not in plan(rules(DISABLE_SWAP_FOR_JOB="false")).body["HostConfig"]
     assert "PidsLimit" not in plan(rules(ROOST_JOB_MAX_PROCESSES="0")).body["HostConfig"]

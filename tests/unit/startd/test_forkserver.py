@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 
 import psutil
@@ -34,6 +35,19 @@ async def server(tmp_path):
     await server.start()
     yield server
     await server.stop(end_server=True)
+
+
+@spec("ISO-21")
+async def test_a_job_is_bound_to_its_cores(tmp_path, server):
+    core = max(os.sched_getaffinity(0))
+    told = tmp_path / "told"
+    script = "import os; print(sorted(os.sched_getaffinity(0)))"
+    await server.spawn("one", request(sys.executable, "-c", script, stdout=str(told), cores=[core]))
+    assert (await server.end_of("one")).status == 0
+    assert told.read_text() == f"[{core}]\n"
+    with pytest.raises(SpawnFailed) as failed:
+        await server.spawn("two", request("/bin/true", cores=[4000]))
+    assert failed.value.what == "cores"
 
 
 def test_frames_survive_any_cut():

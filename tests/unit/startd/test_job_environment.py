@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from services.startd import settings
-from services.startd.core.run.job_launch import JobEnvironment, Place, describe
+from services.startd.core.run.job_launch import Choice, JobEnvironment, Place, describe
 from services.startd.settings import BadSetting
 from shared.classad import parse_ad
 from shared.config import load_config
@@ -28,10 +28,38 @@ def test_the_jobs_own_count_more_and_what_tells_the_truth_most():
     assert environment_of(JobEnvironment())["GOMAXPROCS"] == "3"
 
 
-def settings_of(tmp_path, text):
+def settings_of(tmp_path, text, env=None):
     file = tmp_path / "config"
     file.write_text(f"{text}\n")
-    return settings.read(load_config([file], subsystem="STARTD", env={}), DETECTED)
+    return settings.read(load_config([file], subsystem="STARTD", env=env or {}), DETECTED)
+
+
+@spec("ISO-22")
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("false", set()),
+        ("", set()),
+        ("True", {"PATH", "LD_LIBRARY_PATH", "HOME"}),
+        ("PATH, LD_*", {"PATH", "LD_LIBRARY_PATH"}),
+        ("*", {"PATH", "LD_LIBRARY_PATH", "HOME"}),
+        ("ROOST_* _CONDOR_X", set()),
+    ],
+)
+def test_the_startds_own_variables(tmp_path, wanted, expected):
+    """What daemons are told, passwords among it, is no job's."""
+    own = {"PATH": "/p", "LD_LIBRARY_PATH": "/l", "HOME": "/h", "ROOST_AMQP_URL": "amqp://u:secret@h", "_CONDOR_X": "1"}
+    found = settings_of(tmp_path, f"JOB_INHERITS_STARTER_ENVIRONMENT = {wanted}", own).environment
+    assert set(found.inherited) == expected
+
+
+@spec("ISO-22")
+def test_what_is_inherited_counts_least():
+    given = JobEnvironment({"B": "theirs"}, ("C",), {"A": "mine", "B": "mine", "C": "mine", "D": "mine"})
+    found = environment_of(given, 'Environment = "A=own"')
+    assert [found[name] for name in "ABCD"] == ["own", "theirs", "3", "mine"]
+    place = Place(run="r", slot="s", scratch=Path("/s"), cpus=3.0, memory_mib=1, transfer=True, environment=given)
+    assert "D" not in describe(parse_ad('[Cmd = "x"]'), place, Choice("docker", "debian")).env
 
 
 @spec("SUB-07")

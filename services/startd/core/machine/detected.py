@@ -166,6 +166,7 @@ class Detected:
     memory_mib: int
     swap_kib: int
     arch: str
+    core_ids: tuple[int, ...] = ()  # of the logical cores that this process may use
     opsys: str = "LINUX"
     opsys_name: str = ""
     opsys_major: int = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from services.startd.core.machine.devices import device_environment
@@ -55,6 +56,7 @@ class Launch:
     scratch: Path
     cpus: float
     memory_mib: int
+    cores: tuple[int, ...] = ()  # that it is bound to; none: to all
     append: bool = False  # stdout and stderr are added to
     limits: Mapping[str, int] = field(default_factory=dict)  # RLIMIT_*: value
     image: str = ""
@@ -146,10 +148,27 @@ THREADS = (
 
 @dataclass(frozen=True, slots=True)
 class JobEnvironment:
-    """What the administrator gives jobs that do not set it themselves. threads: variables with the number of cores."""
+    """What the administrator gives jobs that do not set it themselves. threads: variables with the number of cores.
+    inherited: the startd's own, for jobs outside of containers."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     threads: tuple[str, ...] = THREADS
+    inherited: Mapping[str, str] = field(default_factory=dict)
+
+
+#: Beginnings of variables that are the daemons' own; ROOST_AMQP_URL and its like hold passwords.
+_OF_DAEMONS = ("_CONDOR_", "ROOST_", "CONDOR_CONFIG")
+
+
+def inherited_variables(wanted: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """JOB_INHERITS_STARTER_ENVIRONMENT: true, false, or names with * for any letters."""
+    word = wanted.strip().lower()
+    patterns = ["*"] if word == "true" else [] if word in ("false", "") else wanted.replace(",", " ").split()
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.upper().startswith(_OF_DAEMONS) and any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +216,7 @@ def describe(job: ClassAd, place: Place, choice: Choice | None = None) -> Launch
         run=place.run,
         executable=executable,
         argv=(executable, *words) if executable else tuple(words),
-        env=_environment(own, place, iwd=home),
+        env=_environment(own, place, iwd=home, outside=not (image or choice.in_container)),
         cwd=home,
         stdin=stdin,
         stdout=stdout,
@@ -218,10 +237,12 @@ def describe(job: ClassAd, place: Place, choice: Choice | None = None) -> Launch
     )
 
 
-def _environment(own: Mapping[str, str], place: Place, iwd: str) -> dict[str, str]:
+def _environment(own: Mapping[str, str], place: Place, iwd: str, *, outside: bool) -> dict[str, str]:
+    """outside: of containers."""
     scratch = str(place.scratch)
     cores = str(max(1, int(place.cpus)))
-    variables = dict.fromkeys(place.environment.threads, cores)
+    variables = dict(place.environment.inherited) if outside else {}
+    variables |= dict.fromkeys(place.environment.threads, cores)
     variables |= {"TMPDIR": scratch, "TEMP": scratch, "TMP": scratch, "BATCH_SYSTEM": "HTCondor"}
     variables |= place.environment.variables
     variables |= own

@@ -53,6 +53,7 @@ class EngineFacts:
     version: str = ""  # as `docker -v` or `podman -v` prints it
     rootless: bool = False
     lacks: tuple[str, ...] = ()
+    binds: bool = True  # whether it can bind containers to cores
 
     @property
     def podman(self) -> bool:
@@ -77,6 +78,7 @@ def read_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFac
         f"Docker version {number}, build {commit}",
         any("name=rootless" in str(option) for option in info.get("SecurityOptions") or []),
         tuple(limit for limit, flag in kept.items() if info.get(flag) is False),
+        info.get("CPUSet") is not False,
     )
 
 
@@ -87,7 +89,8 @@ def read_podman_facts(info: Mapping[str, Any]) -> EngineFacts:
     rootless = (host.get("security") or {}).get("rootless") is True
     controllers = host.get("cgroupControllers") or ()
     lacks = tuple(limit for name, limit in _CONTROLLERS.items() if name not in controllers) if rootless else ()
-    return EngineFacts("Podman", f"podman version {(info.get('version') or {}).get('Version', '?')}", rootless, lacks)
+    version = f"podman version {(info.get('version') or {}).get('Version', '?')}"
+    return EngineFacts("Podman", version, rootless, lacks, not rootless or "cpuset" in controllers)
 
 
 def engine_attributes(facts: EngineFacts) -> dict[str, object]:

@@ -264,6 +264,8 @@ def make_plan(
             host["MemorySwap"] = host["Memory"]
     if facts.limits("cpus"):
         host |= {"NanoCpus": int(launch.cpus * 1e9), "CpuShares": max(2, int(100 * launch.cpus))}
+    if launch.cores and facts.binds:
+        host["CpusetCpus"] = ",".join(map(str, launch.cores))
     if rules.processes and facts.limits("processes"):
         host["PidsLimit"] = rules.processes
     if network:
