@@ -38,11 +38,14 @@ class Custom:
     where: str = ""
     group_by: list[str] = field(default_factory=list)
     from_file: bool = False
+    autoclusters: bool = False  # a row is an autocluster of jobs, not an ad
 
 
-def columns(parsed: Parsed, words: Mapping[str, As] | None = None, *, status: bool = False) -> Custom | None:
+def columns(
+    parsed: Parsed, words: Mapping[str, As] | None = None, *, status: bool = False, autoclusters: bool = False
+) -> Custom | None:
     """What -format, -af and -print-format come to; None without any. words: what PRINTAS knows besides. status: the
-    letter j means nothing. Raises UsageError."""
+    letter j means nothing. autoclusters: this tool can show them. Raises UsageError."""
     custom = Custom()
     for name, letters, values in parsed.order:
         if name == "format":
@@ -52,6 +55,8 @@ def columns(parsed: Parsed, words: Mapping[str, As] | None = None, *, status: bo
             _automatic(custom.mask, letters, values, ids=not status)
         elif name == "print-format" and values != ["!"]:
             _file(custom, values[0], words)
+            if custom.autoclusters and not autoclusters:
+                raise UsageError(f"-print-format {values[0]}: SELECT FROM AUTOCLUSTER is for jobs: use it with roost q")
     return custom if custom.mask.columns or custom.from_file else None
 
 
@@ -93,9 +98,12 @@ def _file(custom: Custom, file: str, words: Mapping[str, As] | None) -> None:
     from roost.cli import printformat  # which few ask for
 
     found = printformat.load(file, words)
+    if found.alike == "UNIQUE":
+        raise UsageError(f"-print-format {file}: SELECT UNIQUE is not done here: let `sort | uniq -c` count equal rows")
     mask = custom.mask
     mask.columns += found.mask.columns
     mask.separate(found.mask.row_prefix, found.mask.prefix, found.mask.suffix, found.mask.row_suffix)
     mask.headings = found.label is None
     custom.header, custom.title, custom.summary, custom.sums = found.header, found.title, found.summary, found.sums
     custom.where, custom.group_by, custom.from_file = found.where, found.group_by, True
+    custom.autoclusters = found.alike == "AUTOCLUSTER"

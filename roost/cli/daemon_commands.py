@@ -50,7 +50,8 @@ def report(parsed: Parsed, answers: Sequence[dict[str, Any]], done: str = "") ->
 
 def _lines(answer: dict[str, Any], done: str) -> list[str]:
     if "slots" in answer:
-        return [f"{slot}: {said}" for slot, said in answer["slots"].items()]
+        told = [f"{slot}: {said}" for slot, said in answer["slots"].items()]
+        return told or ([] if answer.get("unknown") else ["no claim, match or backfill to end"])
     if "changed" not in answer:
         return [answer.get("said") or done]
     if not answer["changed"]:

@@ -32,7 +32,8 @@ _ALTERNATIVES: Final = " ?*.-_#0"
 
 @dataclass(slots=True)
 class PrintFormat:
-    """What a file asks for. summary: standard, none or custom (`sums` has its columns)."""
+    """What a file asks for. summary: standard, none or custom (`sums` has its columns). alike: what a row is in place
+    of an ad: UNIQUE, AUTOCLUSTER; empty: an ad."""
 
     mask: Mask = field(default_factory=lambda: Mask(prefix=" ", row_suffix="\n"))
     title: bool = True
@@ -41,7 +42,7 @@ class PrintFormat:
     sums: list[Column] = field(default_factory=list)
     where: str = ""
     group_by: list[str] = field(default_factory=list)
-    unique: bool = False
+    alike: str = ""
     label: str | None = None  # what stands between a field's name and its value, instead of headings
 
 
@@ -123,9 +124,9 @@ class _File:
         for token in words:
             word = token.text
             if word == "FROM":
-                found.unique = found.unique or value(word) == "AUTOCLUSTER"
+                found.alike = "AUTOCLUSTER" if value(word) == "AUTOCLUSTER" else found.alike
             elif word == "UNIQUE":
-                found.unique = True
+                found.alike = word
             elif word == "BARE":
                 found.title = found.header = False
             elif word == "NOTITLE":

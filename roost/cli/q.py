@@ -129,7 +129,10 @@ def run(command: str, argv: list[str]) -> int:
     if any(parsed.has(name) for name in _ANALYSES):
         return _analyze(parsed)
     asked = _read(parsed)
-    custom = custom_columns.columns(parsed, words(asked.look))
+    custom = custom_columns.columns(parsed, words(asked.look), autoclusters=True)
+    if custom is not None and custom.autoclusters and "autocluster" not in asked.filters:
+        asked.batch = False if asked.batch is None else asked.batch
+        asked.filters.append("autocluster")
     if custom is not None and asked.form:
         raise UsageError(f"-{asked.form} shows whole ads: it and columns of your own exclude each other")
     return _Queue(parsed, asked, custom).show()

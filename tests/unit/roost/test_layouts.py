@@ -41,12 +41,17 @@ def test_the_output_is_htcondors(file, monkeypatch, capsys):
         (["q", "-jobads", "jobs.ads", "-af:x", "Cmd"], "unknown letter 'x'"),
         (["q", "-jobads", "jobs.ads", "-long", "-af", "Cmd"], "exclude each other"),
         (["q", "-limit", "some", "-jobads", "jobs.ads"], "wants a whole number"),
+        (["status", "-ads", "slots.ads", "-pr", "alike.cpf"], "alike.cpf: SELECT FROM AUTOCLUSTER is for jobs"),
+        (["history", "-file", "jobs.ads", "-pr", "alike.cpf"], "use it with roost q"),
+        (["q", "-jobads", "jobs.ads", "-pr", "unique.cpf"], "unique.cpf: SELECT UNIQUE is not done here"),
     ],
 )
 def test_mistakes_are_named(words, says, tmp_path, monkeypatch, capsys):
     for file in LAYOUTS.glob("*.ads"):
         (tmp_path / file.name).write_text(file.read_text())
     (tmp_path / "bad.ads").write_text("A = 1\nB = (\n")
+    (tmp_path / "alike.cpf").write_text("SELECT FROM AUTOCLUSTER\n Name AS NAME\n")
+    (tmp_path / "unique.cpf").write_text("SELECT UNIQUE\n Owner AS OWNER\n")
     (tmp_path / "bad.json").write_text('[{"A": 1},')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ROOST_URL", "127.0.0.1:9")
@@ -56,3 +61,21 @@ def test_mistakes_are_named(words, says, tmp_path, monkeypatch, capsys):
     assert told.err.startswith("roost: ")
     assert says in told.err
     assert told.err.count("\n") == 1
+
+
+def test_a_file_of_columns_may_ask_for_autoclusters(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    jobs = [f"ClusterId = {n}\nProcId = 0\nAutoClusterId = {n % 2}\nJobStatus = 1\n" for n in (1, 2, 3)]
+    (tmp_path / "jobs.ads").write_text("\n".join(jobs))
+    for head in ("SELECT FROM AUTOCLUSTER", "SELECT FROM JOBS"):
+        (tmp_path / "file.cpf").write_text(f"{head} BARE\n AutoClusterId AS ID\n ClusterId AS FIRST\n")
+        assert main(["q", "-jobads", "jobs.ads", "-pr", "file.cpf"]) == 0
+        assert (
+            main(["q", "-jobads", "jobs.ads", *(["-autocluster"] if "AUTO" in head else []), "-af", "ClusterId"]) == 0
+        )
+        printed = capsys.readouterr().out.split("\n")
+        assert [line.split() for line in printed if line] == (
+            [["0", "2"], ["1", "1"], ["2"], ["1"]]
+            if "AUTO" in head
+            else [["1", "1"], ["0", "2"], ["1", "3"], ["1"], ["2"], ["3"]]
+        )

@@ -182,3 +182,22 @@ def test_a_restart_that_is_to_be_peaceful_says_that_it_always_is(pool, capsys):
     assert main(["restart", "-peaceful", "node1"]) == 0
     assert "ends no job" in capsys.readouterr().err
     assert pool.asked == [("/v1/daemons/restart", {"names": ["node1"]})]
+
+
+@pytest.mark.parametrize(
+    ("slots", "unknown", "said", "code"),
+    [
+        ({"slot1@node1": "vacated"}, [], "startd node1: slot1@node1: vacated\n", 0),
+        ({}, [], "startd node1: no claim, match or backfill to end\n", 0),
+        ({}, ["slot9@node1"], "", 1),
+    ],
+)
+def test_vacate_says_what_it_did_also_where_there_was_nothing_to_do(
+    pool, monkeypatch, capsys, slots, unknown, said, code
+):
+    answer = {"subsystem": "STARTD", "name": "node1", "done": True, "slots": slots, "unknown": unknown}
+    monkeypatch.setattr(pool, "answers", [answer])
+    assert main(["vacate", "node1"]) == code
+    told = capsys.readouterr()
+    assert told.out == said
+    assert ("there is no slot slot9@node1" in told.err) == bool(unknown)
