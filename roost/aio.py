@@ -605,6 +605,13 @@ class AsyncJob(JobHandle):
     async def remove(self, reason: str = "") -> None:
         await self._act("remove", reason)
 
+    async def suspend(self) -> None:
+        """Have it stand still on its machine, until `continue_`."""
+        await self._act("suspend", "")
+
+    async def continue_(self) -> None:
+        await self._act("continue", "")
+
     async def vacate(self) -> None:
         """End its run; it starts again elsewhere."""
         await self._act("vacate", "")

@@ -593,6 +593,13 @@ class Job(JobHandle):
     def remove(self, reason: str = "") -> None:
         self._act("remove", reason)
 
+    def suspend(self) -> None:
+        """Have it stand still on its machine, until `continue_`."""
+        self._act("suspend", "")
+
+    def continue_(self) -> None:
+        self._act("continue", "")
+
     def vacate(self) -> None:
         """End its run; it starts again elsewhere."""
         self._act("vacate", "")

@@ -25,6 +25,7 @@ from shared.messages.claims import (
     Leftover,
     ReleaseClaim,
     RequestClaim,
+    SuspendClaim,
     Usage,
 )
 from shared.messages.negotiation import GetRequests, Match, Matches
@@ -88,6 +89,7 @@ class FakeStartd:
         self.activations = []  # every run that was begun here
         self.claim_of: dict[tuple[str, int], tuple[str, str]] = {}
         self.deactivated: list[DeactivateClaim] = []
+        self.suspended: list[SuspendClaim] = []
         self.released: list[str] = []
         self.alive: list[Alive] = []
         self.unknown: list[str] = []
@@ -124,6 +126,8 @@ class FakeStartd:
             return self.granted[body.request_id]
         if isinstance(body, DeactivateClaim):
             self.deactivated.append(body)
+        elif isinstance(body, SuspendClaim):
+            self.suspended.append(body)
         elif isinstance(body, ReleaseClaim):
             self.released.append(body.claim_id)
         elif isinstance(body, Alive):

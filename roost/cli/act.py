@@ -1,4 +1,4 @@
-"""`roost rm | hold | release | vacate-job`: act on jobs by id, owner or constraint."""
+"""`roost rm | hold | release | suspend | continue | vacate-job`: act on jobs by id, owner or constraint."""
 
 from __future__ import annotations
 
@@ -14,9 +14,18 @@ _SUMMARY = {
     "rm": "Remove jobs. JOB is a cluster (12), a job (12.3) or an owner's name.",
     "hold": "Put jobs on hold; running ones are stopped.",
     "release": "Release held jobs, so that they run again.",
+    "suspend": "Have running jobs stand still where they are, until they are continued. They keep their slots.",
+    "continue": "Let jobs go on that were suspended by `roost suspend`.",
     "vacate-job": "End the run of jobs; they go back to idle and start again.",
 }
-_DONE = {"rm": "marked for removal", "hold": "held", "release": "released", "vacate-job": "vacated"}
+_DONE = {
+    "rm": "marked for removal",
+    "hold": "held",
+    "release": "released",
+    "suspend": "suspended",
+    "continue": "continued",
+    "vacate-job": "vacated",
+}
 
 OPTIONS: tuple[Option, ...] = (
     value("constraint", help="all jobs for which this expression is true", metavar="EXPR"),

@@ -32,7 +32,8 @@ _KINDS: Final = {
 }  # fmt: skip
 #: What the arguments of commands are.
 _ARGUMENTS: Final[dict[str, str]] = {
-    **dict.fromkeys(("q", "rm", "hold", "release", "vacate-job", "qedit", "prio", "exec", "tail", "analyze"), "jobs"),
+    **dict.fromkeys(("q", "rm", "hold", "release", "suspend", "continue", "vacate-job"), "jobs"),
+    **dict.fromkeys(("qedit", "prio", "exec", "tail", "analyze"), "jobs"),
     **dict.fromkeys(("explain", "wait", "transfer-data", "history"), "jobs"),
     **dict.fromkeys(("status", "vacate", "drain", "undrain", "off", "on", "reconfig", "restart", "power"), "machines"),
     **dict.fromkeys(("submit", "update-machine-ad", "condor-names"), "files"),

@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rm": ("act", "remove jobs"),
     "hold": ("act", "put jobs on hold"),
     "release": ("act", "release held jobs"),
+    "suspend": ("act", "have running jobs stand still, on their slots"),
+    "continue": ("act", "let suspended jobs go on"),
     "vacate-job": ("act", "end a job's run; it starts again elsewhere"),
     "qedit": ("edit", "change attributes of queued jobs"),
     "prio": ("edit", "change the priority of jobs among those of their user"),
@@ -70,7 +72,8 @@ TOPICS: dict[str, tuple[str, str]] = {
     "start": ("a pool of one's own", "up down demo"),
     "jobs": (
         "submit, follow and change jobs",
-        "submit q wait rm hold release vacate-job qedit prio exec tail history transfer-data store-cred",
+        "submit q wait rm hold release suspend continue vacate-job qedit prio exec tail history transfer-data "
+        "store-cred",
     ),
     "why": ("why jobs wait, and who gets what", "analyze explain what-if negotiate"),
     "pool": ("what is in the pool", "status stats top had userprio who ping dashboard events"),

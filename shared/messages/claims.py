@@ -139,6 +139,18 @@ class DeactivateClaim(Message):
 
 
 @message
+class SuspendClaim(Message):
+    """Have the job of this run stand still, or go on (condor_suspend, condor_continue). The machine's CONTINUE does not
+    let it go on then. What is so already stays so: an order may come again."""
+
+    type: ClassVar[str] = "claim.suspend"
+    claim_id: str
+    job_id: str
+    attempt: int
+    suspended: bool
+
+
+@message
 class ReleaseClaim(Message):
     """Give the claim back; a job still running on it is ended first."""
 

@@ -248,6 +248,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request("claim.ready", "schedd.{name}", ("startd",), ("ack",), _STARTD),
             Request("claim.activate", "startd.{name}", ("schedd",), ("claim.activated",)),
             Request("claim.deactivate", "startd.{name}", ("schedd",), ("ack",)),
+            Request("claim.suspend", "startd.{name}", ("schedd",), ("ack",)),
             Request("claim.release", "startd.{name}", ("schedd",), ("ack",)),
             Request("claim.alive", "startd.{name}", ("schedd",), ("claim.alive-reply",), _SCHEDD),
             Request("job.report", "schedd.{name}", ("startd",), ("job.report-ack",), _STARTD),

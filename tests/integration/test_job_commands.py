@@ -5,7 +5,7 @@ from email import message_from_string
 
 import pytest
 
-from shared.classad import ClassAd
+from shared.classad import UNDEFINED, ClassAd
 from tests.integration.pools import EmbeddedPool
 from tests.scheddpool import Pool, job_ad
 from tests.smtp_server import SmtpServer
@@ -56,6 +56,66 @@ def test_jobs_start_at_their_time_and_again(personal, submitted, tmp_path):
     wait_until(lambda: job_of(personal, deferred, history=True))
     assert int((tmp_path / "began").read_text()) >= at
     personal.roost("rm", str(every))
+
+
+@spec("STM-59")
+def test_a_user_suspends_a_job_which_stays_so_over_kills_and_lets_it_go_on(personal, submitted, tmp_path):
+    written = tmp_path / "written"
+    script = tmp_path / "counts.py"
+    script.write_text(f"import time\nwhile True:\n    open({str(written)!r}, 'a').write('x')\n    time.sleep(0.02)\n")
+    cluster = submitted(f"executable = /usr/bin/python3\narguments = {script}\nshould_transfer_files = no")
+    idle = submitted("executable = /bin/true\nrequirements = false")
+    wait_until(lambda: written.exists() and job_of(personal, cluster).eval("JobStatus") == 2)
+    assert f"Job {idle}.0: not in a state for that" in personal.roost("suspend", str(idle), ok=False).stdout
+    assert f"Job {cluster}.0 suspended" in personal.roost("condor_suspend", f"{cluster}.0").stdout
+    wait_until(lambda: job_of(personal, cluster).eval("JobStatus") == 7)
+    assert " S " in personal.roost("q", "-nobatch", str(cluster)).stdout
+    personal.process.kill()  # schedd and startd at once
+    personal.start()
+    wait_until(lambda: job_of(personal, cluster))
+    sizes = []
+
+    def same():
+        sizes.append(written.stat().st_size)
+        return len(sizes) > 20 and len(set(sizes[-20:])) == 1
+
+    wait_until(same)
+    assert job_of(personal, cluster).eval("JobStatus") == 7
+    [slot] = personal.roost("status", "-constraint", 'Activity == "Suspended"', "-af", "State").stdout.split()
+    assert slot == "Claimed"
+    assert f"Job {cluster}.0 continued" in personal.roost("continue", str(cluster)).stdout
+    wait_until(lambda: written.stat().st_size > sizes[-1] and job_of(personal, cluster).eval("JobStatus") == 2)
+    assert personal.roost("continue", str(cluster)).stdout == f"Job {cluster}.0: already so\n"
+    personal.roost("suspend", str(cluster))
+    wait_until(lambda: job_of(personal, cluster).eval("JobStatus") == 7)
+    personal.roost("hold", str(cluster))  # what stands still is ended by its signal all the same
+    wait_until(lambda: job_of(personal, cluster).eval("RemoteHost") is UNDEFINED)
+    told = [line[:3] for line in (tmp_path / "log").read_text().splitlines() if f"({cluster:03d}.000.000)" in line]
+    assert [event for event in told if event in ("001", "010", "011", "012")] == ["001", "010", "011", "010", "012"]
+    assert job_of(personal, cluster).eval("TotalSuspensions") == 2
+    personal.roost("rm", str(cluster), str(idle))
+
+
+@spec("STM-59")
+async def test_a_users_wish_to_suspend_reaches_the_execution_point_over_a_restart(tmp_path):
+    async with Pool(tmp_path) as pool:
+        run = await pool.run_one()
+        await eventually(lambda: pool.schedd.claim_table.by_claim_id)
+        await pool.startd.report(run, "running", started_at=5.0)
+        assert await pool.act("suspend", "1.0", user="mallory@pool") == {"1.0": "denied"}
+        pool.startd.mute = True
+        assert await pool.act("suspend", "1.0") == {"1.0": "done"}
+        assert await pool.act("suspend", "1.0") == {"1.0": "already"}
+        await pool.restart()
+        pool.startd.mute = False
+        await eventually(lambda: pool.startd.suspended)
+        assert {(order.job_id, order.attempt, order.suspended) for order in pool.startd.suspended} == {("1.0", 1, True)}
+        await pool.startd.report(run, "suspended")
+        assert (await pool.job("1.0"))["JobStatus"] == 7
+        assert await pool.act("continue", "1.0") == {"1.0": "done"}
+        await eventually(lambda: not pool.startd.suspended[-1].suspended)
+        await pool.startd.report(run, "running")
+        assert (await pool.job("1.0"))["JobStatus"] == 2
 
 
 @spec("SUB-01")

@@ -108,6 +108,8 @@ class Claim:
                 "stop": run.stop,
                 "how": run.how,
                 "output": run.output,
+                "paused": run.paused,
+                "pause_due": run.pause_due,
             }
         packed: bytes = msgpack.packb(body)
         return packed

@@ -17,7 +17,7 @@ from services.schedd.io.queue_db import QueueDatabase
 from shared.backoff import Backoff
 from shared.bus.api import BusUnavailable, CallTimeout, RemoteFailure
 from shared.daemon.context import Context
-from shared.messages.claims import DeactivateClaim, ReleaseClaim, public_claim_id
+from shared.messages.claims import DeactivateClaim, ReleaseClaim, SuspendClaim, public_claim_id
 
 STOP_TIMEOUT_S: Final = 10.0
 
@@ -137,6 +137,50 @@ class ClaimTable:
                 continue
             except BusUnavailable as error:
                 self.context.log.info("run_not_stopped", job_id=str(run.job), attempt=run.attempt, reason=str(error))
+            await self.context.clock.sleep(backoff.next_s())
+
+    # Runs that stand still
+
+    def pause_run(self, job: Job, *, paused: bool) -> None:
+        """Have a run stand still, or go on, as its user wants; its reports tell when it does."""
+        claim = self.claim_of(job)
+        run = job.shadow
+        if claim is None or run is None:
+            return
+        run.paused, run.pause_due = paused, True
+        self.queue.put_claim(claim)
+        if claim.granted:
+            self.tell_pause(claim, run)
+
+    def tell_pause(self, claim: Claim, run: Shadow) -> None:
+        """Tell the startd whether a run is to stand still, until it has heard of it."""
+        self.spawn(self._tell_pause(claim, run), "pause")
+
+    async def _tell_pause(self, claim: Claim, run: Shadow) -> None:
+        await self.queue.commit()  # stored first: a schedd that was killed tells it again
+        backoff = Backoff(0.2, 10.0)
+        while claim.shadow is run and self.knows(claim) and run.pause_due and not run.stop:
+            paused = run.paused
+            message = SuspendClaim(claim_id=claim.claim_id, job_id=str(run.job), attempt=run.attempt, suspended=paused)
+            facts = {"job_id": str(run.job), "attempt": run.attempt, "suspended": paused}
+            try:
+                await self.context.bus.call(claim.startd, message, timeout=STOP_TIMEOUT_S)
+            except RemoteFailure as error:
+                if not error.retryable:
+                    self.context.log.info("run_not_paused", **facts, reason=str(error))
+                    if run.sequence >= 0:  # else the order came before the run, whose first report has it told again
+                        run.paused = run.pause_due = False
+                        self.queue.put_claim(claim)
+                        await self.queue.commit()
+                    return
+            except (BusUnavailable, CallTimeout) as error:
+                self.context.log.info("run_not_paused", **facts, reason=str(error))
+            else:
+                if run.paused is paused and claim.shadow is run and self.knows(claim):
+                    run.pause_due = False
+                    self.queue.put_claim(claim)
+                    await self.queue.commit()
+                continue
             await self.context.clock.sleep(backoff.next_s())
 
     # Tasks

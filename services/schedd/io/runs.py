@@ -139,6 +139,8 @@ class Runs:
                 if run.stop and run.sequence < 0:
                     # Its beginning was slower than the order to stop, which found nothing and was acknowledged.
                     self.claims.tell_stop(claim, run)
+                elif run.pause_due and run.sequence < 0:
+                    self.claims.tell_pause(claim, run)
                 run.sequence = report.sequence
                 self._progress(report, claim, job, run)
                 self.updates.commit()
@@ -207,21 +209,21 @@ class Runs:
         host = self._host(claim)
         if report.phase == "transferring-input":
             self.record(job, lambda: job_log.transferring(job.id, now, "input", "started", host))
+        if report.phase in ("running", "suspended") and not run.executing:
+            run.executing = report.started_at or report.at
+            if run.transfer:
+                self.record(job, lambda: job_log.transferring(job.id, now, "input", "finished"))
+            self._executing(job, claim, run, now, now, report.scratch)
+            self.queue.put_claim(claim)
         elif report.phase == "running":
-            if not run.executing:
-                run.executing = report.started_at or report.at
-                if run.transfer:
-                    self.record(job, lambda: job_log.transferring(job.id, now, "input", "finished"))
-                self._executing(job, claim, run, now, now, report.scratch)
-                self.queue.put_claim(claim)
-            elif job.status == JobStatus.SUSPENDED:
+            if job.status == JobStatus.SUSPENDED:
                 self.updates.happen(job, JobEvent.CONTINUE)
                 job_end.on_continue(job, run, now)
                 self.record(job, lambda: job_log.unsuspended(job.id, now))
             elif grown:
                 proportional = int(job.number("ProportionalSetSizeKb")) or None
                 self.record(job, lambda: job_log.image_size(job.id, now, report.usage, proportional))
-        elif report.phase == "suspended" and job.status == JobStatus.RUNNING:
+        if report.phase == "suspended" and job.status == JobStatus.RUNNING:
             self.updates.happen(job, JobEvent.SUSPEND)
             job_end.on_suspend(job, run, now)
             self.record(job, lambda: job_log.suspended(job.id, now, report.usage.procs))

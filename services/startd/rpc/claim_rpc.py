@@ -28,6 +28,7 @@ from shared.messages.claims import (
     Leftover,
     ReleaseClaim,
     RequestClaim,
+    SuspendClaim,
     public_claim_id,
 )
 from shared.messages.negotiation import MatchNotice
@@ -49,6 +50,7 @@ class ClaimRpc:
         of_claims: dict[type[Message], Callable[[Any], Message]] = {
             ActivateClaim: self._on_activate,
             DeactivateClaim: self._on_deactivate,
+            SuspendClaim: self._on_suspend,
             ReleaseClaim: self._on_release,
         }
 
@@ -166,6 +168,17 @@ class ClaimRpc:
                 message = f"stopped by the schedd: {body.why}"
                 run.stop(how, body.why, message, fast=body.how == "fast", want_output=body.want_output)
         return Ack()
+
+    def _on_suspend(self, body: SuspendClaim) -> Message:
+        runs = self.startd.run_table.of_claim(body.claim_id)
+        key = next(
+            (run.key for run in runs if (run.record.job_id, run.record.attempt) == (body.job_id, body.attempt)), ""
+        )
+        refusal, effects = self.startd.slot_manager.suspend(
+            body.claim_id, key, suspended=body.suspended, now=self.startd.now()
+        )
+        self.startd.effects.carry_out(effects)
+        return Ack() if refusal is None else Failure(code=refusal.code, reason=refusal.reason)
 
     def _on_release(self, body: ReleaseClaim) -> Message:
         graceful = body.how == "graceful"

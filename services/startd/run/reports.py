@@ -43,7 +43,7 @@ class Reports:
         record.sequence += 1
         if self.extras:
             updates = ClassAd(self.extras | dict(updates.exprs() if updates else ()))
-        begun = phase in ("running", "ended") and record.scratch
+        begun = phase in ("running", "suspended", "ended") and record.scratch
         return JobReport(
             startd=self._context.startd,
             slot=record.slot,

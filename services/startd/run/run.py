@@ -139,19 +139,20 @@ class Run:
         if self.ended:
             return
         self._orders.add(StopOrder(how, why, message, fast, want_output, vacate_code, hold))
+        self._to_suspend = False  # what stands still can not end itself
         if self.record.launched:
             self.context.in_background(self._end_processes(), f"stop:{self.key}")
 
     def suspend(self, suspended: bool) -> None:
         """Have it stand still, or go on (STM-14 to STM-16). A job that is not started yet stands still from its first
         moment."""
-        self._to_suspend = suspended
+        self._to_suspend = suspended and self.stop_order is None
         if self.record.launched and not self.ended:
             self.context.in_background(self._apply_suspension(), f"suspend:{self.key}")
 
     def restore_suspension(self, suspended: bool) -> None:
         """It was suspended in an earlier life, which may have ended before it did what it had written down."""
-        self._is_suspended = not suspended
+        self._is_suspended = not suspended or self.stop_order is not None
         self.suspend(suspended)
 
     async def _apply_suspension(self) -> None:
@@ -181,6 +182,7 @@ class Run:
             # Before it is done: a later life must not take our signal for the job's own end.
             self.record.stop = asdict(order)
             self.context.save(self.record)
+        await self._apply_suspension()
         if order.fast:
             await self.launcher.kill(self.record.name)
             return

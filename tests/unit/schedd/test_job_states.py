@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.queue.jobs import ACTIVE, JobStatus
-from services.schedd.core.job_states import Effect, JobEvent, Verdict, transition
+from services.schedd.core.job_states import Effect, JobEvent, Verdict, pause, transition
 
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, OUTPUT, SUSPENDED = JobStatus
 
@@ -57,6 +57,25 @@ def test_what_changes_nothing_says_why(status, event, verdict):
     change = transition(status, JobEvent(event))
     assert (change.verdict, change.status, change.effects) == (verdict, status, ())
     assert change.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "event", "paused", "stopping", "verdict"),
+    [
+        (RUNNING, JobEvent.SUSPEND, False, False, "done"),
+        (RUNNING, JobEvent.SUSPEND, True, False, "already"),  # its execution point has not reported it yet
+        (RUNNING, JobEvent.CONTINUE, True, False, "done"),
+        (RUNNING, JobEvent.CONTINUE, False, False, "already"),
+        (SUSPENDED, JobEvent.CONTINUE, True, False, "done"),
+        (SUSPENDED, JobEvent.CONTINUE, False, False, "wrong-state"),  # the machine suspended it
+        (SUSPENDED, JobEvent.SUSPEND, False, False, "done"),
+        (RUNNING, JobEvent.SUSPEND, False, True, "wrong-state"),
+        (IDLE, JobEvent.SUSPEND, False, False, "wrong-state"),
+        (HELD, JobEvent.CONTINUE, True, False, "wrong-state"),
+    ],
+)
+def test_what_a_user_may_suspend(status, event, paused, stopping, verdict):
+    assert pause(status, event, paused=paused, stopping=stopping) == verdict
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(JobEvent)), st.booleans()), max_size=30))

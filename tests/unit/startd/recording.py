@@ -7,6 +7,7 @@ from services.startd.core.slots.slot_table import SlotTable
 
 ANSWERING = {
     *("drain", "cancel_drain", "vacate_slot", "backfilled", "matched", "request", "activate", "vacate"),
+    "suspend",
     *("restore", "restore_waiting"),
 }
 SILENT = {

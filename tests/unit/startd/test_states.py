@@ -280,6 +280,64 @@ def test_what_suspends_and_continues_at_once_does_so_once_a_look():
     assert slots.suspensions == [True, False]
 
 
+def user_suspends(slots, claim, suspended):
+    refused = slots.slot_manager.suspend(claim.claim_id, claim.run, suspended=suspended, now=slots.now)
+    slots.look()
+    return refused
+
+
+@spec("STM-59")
+def test_what_its_user_suspends_goes_on_when_the_user_says_so():
+    slots = Slots(continue_="true", max_job_retirement_time="100")
+    claim = slots.run()
+    assert not user_suspends(slots, claim, True)
+    assert (slots.at(), slots.suspensions) == ("Claimed/Suspended", [True])
+    slots.after(1000)
+    assert slots.at() == "Claimed/Suspended"
+    kept, _ = unpack_claim(pack_claim(claim, slots.slot_manager.slots[ONE]))
+    assert kept.by_user
+    assert not user_suspends(slots, claim, True)  # told again
+    assert not user_suspends(slots, claim, False)
+    assert (slots.at(), slots.suspensions) == ("Claimed/Busy", [True, False])
+    assert not user_suspends(slots, claim, False)
+    assert (slots.at(), claim.suspensions, claim.run_time(slots.now)) == ("Claimed/Busy", 1, 0.0)
+
+
+@spec("STM-59")
+def test_a_user_has_no_say_over_what_the_machine_suspended():
+    slots = Slots(**STANDS)
+    claim = slots.run()
+    slots.after(1, Flip=1)
+    assert not user_suspends(slots, claim, False)
+    assert slots.at() == "Claimed/Suspended"
+    assert not user_suspends(slots, claim, True)  # from now on both want it
+    slots.after(1, Flip=0)
+    assert slots.at() == "Claimed/Suspended"
+    assert not user_suspends(slots, claim, False)
+    assert slots.at() == "Claimed/Busy"
+
+
+@spec("STM-59")
+def test_a_run_that_its_user_suspended_leaves_and_ends_as_any_other():
+    slots = Slots(continue_="true", preempt="Flip == 2", max_job_retirement_time="100", machine_max_vacate_time="10")
+    claim = slots.run()
+    user_suspends(slots, claim, True)
+    slots.wait(ad=job(Liked=3))
+    slots.after(1)
+    assert slots.at() == "Claimed/Suspended"  # a better claim waits until it goes on
+    user_suspends(slots, claim, False)
+    assert slots.at() == "Claimed/Retiring"
+    assert not user_suspends(slots, claim, True)
+    assert slots.at() == "Claimed/Suspended"
+    slots.after(1, Flip=2)
+    assert (slots.at(), claim.by_user) == ("Claimed/Retiring", False)
+    slots.after(200)
+    assert slots.at() == "Preempting/Vacating"
+    assert user_suspends(slots, claim, True).code == "leaving"
+    slots.gone(claim)
+    assert user_suspends(slots, claim, True).code == "unknown-run"
+
+
 @spec("STM-12")
 def test_a_suspended_job_may_end():
     slots = Slots(**STANDS)

@@ -184,6 +184,10 @@ def _to_be_suspended(at: Situation) -> bool:
     return retirement.suspends(at.policy, at.ad, at.job)
 
 
+def _goes_on(at: Situation) -> bool:
+    return not at.claim.by_user and retirement.continues(at.policy, at.ad, at.job)
+
+
 def _retired(at: Situation) -> bool:
     """To be asked. Who gives the claim back wants just that."""
     if at.urgency is Urgency.VACATE:
@@ -231,8 +235,8 @@ GUARDS: Final[Mapping[str, Callable[[Situation], bool]]] = MappingProxyType(
         "must-leave": lambda at: at.urgency > Urgency.STAY,
         "preempted": lambda at: at.owner_preempts,
         "to-be-suspended": _to_be_suspended,
-        "goes-on": lambda at: at.urgency is Urgency.STAY and retirement.continues(at.policy, at.ad, at.job),
-        "goes-on-to-leave": lambda at: at.urgency > Urgency.STAY and retirement.continues(at.policy, at.ad, at.job),
+        "goes-on": lambda at: at.urgency is Urgency.STAY and _goes_on(at),
+        "goes-on-to-leave": lambda at: at.urgency > Urgency.STAY and _goes_on(at),
         "may-stay": lambda at: at.urgency is Urgency.STAY,
         "retired": _retired,
         "retired-to-be-killed": _retired_to_be_killed,

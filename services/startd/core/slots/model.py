@@ -64,6 +64,7 @@ class Claim:
     suspended_s: float = 0.0  # of that time it was suspended, until it last went on
     suspended_at: float = 0.0  # when it was suspended; 0: it is not
     suspensions: int = 0  # of this run
+    by_user: bool = False  # its user suspended it: no CONTINUE of the machine lets it go on
     earlier_s: float = 0.0  # runs before this one took so long together
     retirement_s: float = 0.0  # promised to the run when it began: for the ads; decisions look again
     leave_s: float = 0.0  # it would get so much for leaving by itself: likewise
@@ -107,14 +108,14 @@ class Claim:
     def end(self, now: float) -> None:
         """Its run is gone."""
         self.earlier_s += self.run_time(now)
-        self.run, self.suspended_at, self.hold = "", 0.0, None
+        self.run, self.suspended_at, self.hold, self.by_user = "", 0.0, None, False
 
     def suspend(self, now: float) -> None:
         self.suspended_at, self.suspensions = now, self.suspensions + 1
 
     def go_on(self, now: float) -> None:
         self.suspended_s += max(0.0, now - self.suspended_at)
-        self.suspended_at = 0.0
+        self.suspended_at, self.by_user = 0.0, False
 
 
 @dataclass(slots=True)

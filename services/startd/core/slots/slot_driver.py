@@ -275,6 +275,24 @@ class SlotDriver:
         self.table.effects.suspensions.append(Suspension(claim.run, stands, claim.suspensions))
         self.table.keep(claim)
 
+    def suspend_for_user(self, slot: Slot, now: float) -> bool:
+        """Suspend the run on a slot as its user wants, whatever the machine's policy. False: it is being ended."""
+        claim = slot.claim
+        assert claim is not None
+        if slot.activity in (Activity.BUSY, Activity.RETIRING):
+            self._take(slot, Cause.SUSPEND, now, self.at(slot, now), broken=True)
+        elif slot.activity is not Activity.SUSPENDED:
+            return False
+        claim.by_user = True
+        self.table.keep(claim)
+        return True
+
+    def continue_for_user(self, slot: Slot, now: float) -> None:
+        """Let the run go on that its user suspended; the machine's policy may suspend it again."""
+        at = self.at(slot, now)
+        if slot.activity is Activity.SUSPENDED and at.claim.by_user:
+            self._take(slot, Cause.CONTINUE if at.urgency is Urgency.STAY else Cause.RETIRE, now, at, broken=True)
+
     def _free(self, slot: Slot, now: float, *, broken: bool) -> None:
         """End the slot's claim, of which nothing is left, and free the slot."""
         table = self.table

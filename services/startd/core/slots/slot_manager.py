@@ -572,6 +572,18 @@ class SlotManager:
         self._driver.follow(slot, now)
         return claim, self._done()
 
+    def suspend(self, claim_id: str, run: str, *, suspended: bool, now: float) -> tuple[Refused | None, SlotEffects]:
+        """Have the run on a claim stand still, or go on, as its user wants (STM-59)."""
+        claim = self.claims.get(claim_id)
+        if claim is None or not run or claim.run != run:
+            return Refused("unknown-run", "there is no such run on the claim"), self._done()
+        slot = self.slots[claim.slot]
+        if not suspended:
+            self._driver.continue_for_user(slot, now)
+        elif not self._driver.suspend_for_user(slot, now):
+            return Refused("leaving", "the run is being ended"), self._done()
+        return None, self._done()
+
     def vacate(self, claim_id: str, reason: str, *, graceful: bool, now: float) -> tuple[bool, SlotEffects]:
         """The claim is to end, without retirement (release, lease), and its schedd knows. One without a run is free at
         once, else its run is stopped first. False when there is no such claim."""
